@@ -1,0 +1,165 @@
+"""Everything that can go wrong and be told: a code, an exit status, and the next command to run.
+
+TenantError
+├── BadRequest            2   the call itself is wrong
+│   ├── UnknownLease      2
+│   └── SecretRefused     2
+├── Refused               3   the law or the owner's terms say no; nothing was changed
+│   ├── Unverified        3   a teardown without a ground
+│   ├── JobRunning        3
+│   └── BoxTaken          3   a live lease already stands on this box
+├── BoxTrouble            4   the box did not do what was asked
+│   ├── BoxUnreachable    4   unknown, which is not dead
+│   ├── HostKeyChanged    4
+│   └── CaretakerFailed   4
+├── ProviderTrouble       5   the provider did not do what was asked
+├── LocalTrouble          6   this computer did not do what was asked
+│   ├── DiskFull          6
+│   ├── LedgerBusy        6
+│   ├── LedgerTooNew      6
+│   └── LedgerCorrupt     6
+├── LeaseHeld             7   another process is acting on this lease right now
+└── PermitForged          8   code tried to destroy without leave: a bug, never a user's mistake
+"""
+
+from typing import ClassVar
+
+
+class TenantError(Exception):
+    """Something a caller is told: what happened, and the next command to run.
+
+    `remedy` is required, because an error that leaves the reader with a billing box and no next
+    step is half an error.
+    """
+
+    code: ClassVar[str] = "TENANT_ERROR"
+    exit_status: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, remedy: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message}; {self.remedy}"
+
+
+class BadRequest(TenantError):
+    """The call itself is wrong; nothing was done."""
+
+    code = "BAD_REQUEST"
+    exit_status = 2
+
+
+class UnknownLease(BadRequest):
+    """No lease of that name is in the ledger."""
+
+    code = "UNKNOWN_LEASE"
+
+
+class SecretRefused(BadRequest):
+    """A file that looks like a secret would have left this computer."""
+
+    code = "SECRET_REFUSED"
+
+
+class Refused(TenantError):
+    """The law or the owner's terms say no; nothing was changed."""
+
+    code = "REFUSED"
+    exit_status = 3
+
+
+class Unverified(Refused):
+    """A teardown was asked for and none of the three grounds holds."""
+
+    code = "UNVERIFIED"
+
+
+class JobRunning(Refused):
+    """A job on the box is still running, or has left processes that are."""
+
+    code = "JOB_RUNNING"
+
+
+class BoxTaken(Refused):
+    """A live lease already stands on this box."""
+
+    code = "BOX_TAKEN"
+
+
+class BoxTrouble(TenantError):
+    """The box answered, and did not do what was asked."""
+
+    code = "BOX_TROUBLE"
+    exit_status = 4
+
+
+class BoxUnreachable(BoxTrouble):
+    """The box did not answer. It is unknown, not dead: it may still be working, and billing."""
+
+    code = "BOX_UNREACHABLE"
+
+
+class HostKeyChanged(BoxTrouble):
+    """Another host key answered than the one pinned for this lease. Nothing was sent."""
+
+    code = "HOST_KEY_CHANGED"
+
+
+class CaretakerFailed(BoxTrouble):
+    """The caretaker on the box refused or could not run."""
+
+    code = "CARETAKER_FAILED"
+
+
+class ProviderTrouble(TenantError):
+    """The provider refused, failed, or does not know the box."""
+
+    code = "PROVIDER_TROUBLE"
+    exit_status = 5
+
+
+class LocalTrouble(TenantError):
+    """This computer could not do its part."""
+
+    code = "LOCAL_TROUBLE"
+    exit_status = 6
+
+
+class DiskFull(LocalTrouble):
+    """No room here for what is to be kept. What was fetched so far stays."""
+
+    code = "DISK_FULL"
+
+
+class LedgerBusy(LocalTrouble):
+    """Another process holds the ledger's write lock for longer than we wait."""
+
+    code = "LEDGER_BUSY"
+
+
+class LedgerTooNew(LocalTrouble):
+    """The ledger was written by a newer version of this program."""
+
+    code = "LEDGER_TOO_NEW"
+
+
+class LedgerCorrupt(LocalTrouble):
+    """The ledger does not read back as a ledger. It was left as it is."""
+
+    code = "LEDGER_CORRUPT"
+
+
+class LeaseHeld(TenantError):
+    """Another process is acting on this lease right now."""
+
+    code = "LEASE_HELD"
+    exit_status = 7
+
+
+class PermitForged(TenantError):
+    """Code tried to destroy a box without leave. A bug here, never a mistake of the caller's."""
+
+    code = "PERMIT_FORGED"
+    exit_status = 8

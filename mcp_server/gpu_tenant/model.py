@@ -1,0 +1,314 @@
+"""The nouns of a tenancy, as frozen records: lease, box, job, manifest, verdict, evidence, receipt."""
+
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+from typing import Literal, NewType
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+LeaseId = NewType("LeaseId", str)
+BoxId = NewType("BoxId", str)
+JobId = NewType("JobId", str)
+
+MARK_PREFIX = "gpu-tenant:"
+"""Every box we rent carries `gpu-tenant:<lease id>` where its provider keeps names or labels."""
+
+
+class Record(BaseModel):
+    """A value that crosses a boundary: immutable, and closed to fields nobody declared."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+# --- the box and the way to it ------------------------------------------------------------------
+
+
+class LocalAddress(Record):
+    """A box that is a private directory on this computer."""
+
+    kind: Literal["local"] = "local"
+    directory: str
+
+
+class SshAddress(Record):
+    """A box reached by ssh: `user@host[:port]`, or an alias from the owner's ssh config."""
+
+    kind: Literal["ssh"] = "ssh"
+    target: str
+
+
+Address = LocalAddress | SshAddress
+
+
+class BoxState(StrEnum):
+    """What a provider says of a box, in our words. `UNKNOWN` is an answer too, and never a death."""
+
+    BOOTING = "booting"
+    READY = "ready"
+    PARKED = "parked"
+    BROKEN = "broken"
+    UNKNOWN = "unknown"
+
+
+class Box(Record):
+    """A box as its provider last showed it."""
+
+    provider: str
+    id: BoxId
+    mark: str | None = Field(
+        description="our mark as the provider lists it, None for somebody else's box"
+    )
+    state: BoxState
+    address: Address | None
+    price_usd_h: Decimal | None = Field(description="None is unknown, which is not zero")
+
+
+# --- the lease ----------------------------------------------------------------------------------
+
+
+class LeaseState(StrEnum):
+    """Where a lease stands. A lease only moves down this list."""
+
+    INTENDED = "intended"
+    """Written down; the box may or may not exist."""
+    ACTIVE = "active"
+    """The box is ours, and the meter may be running."""
+    TERMINATING = "terminating"
+    """A permit is filed and the destroy was sent, or is about to be."""
+    GONE = "gone"
+    """A receipt is filed: the provider has listed no such box, twice."""
+    VOID = "void"
+    """The intent ended without a box: the provider has listed none with its mark, twice."""
+    LOST = "lost"
+    """The provider lists the box no more, twice, and we did not destroy it."""
+
+    @property
+    def live(self) -> bool:
+        """Whether a box may exist, and bill, under this lease."""
+        return self in (LeaseState.INTENDED, LeaseState.ACTIVE, LeaseState.TERMINATING)
+
+
+class Terms(Record):
+    """What the owner agreed to when the lease was made."""
+
+    deadline_at: AwareDatetime
+    max_price_usd_h: Decimal | None = Field(default=None, ge=0)
+    budget_usd: Decimal | None = Field(default=None, ge=0)
+    on_deadline: Literal["keep"] = "keep"
+
+
+class Lease(Record):
+    """Our record of one tenancy, from intent to proof of end."""
+
+    id: LeaseId
+    provider: str
+    state: LeaseState
+    terms: Terms
+    box_id: BoxId | None
+    address: Address | None
+    price_usd_h: Decimal | None
+    created_at: AwareDatetime
+    active_at: AwareDatetime | None
+    ended_at: AwareDatetime | None
+    touched_at: AwareDatetime | None = Field(
+        description="written before the first push or launch; None proves the box was never used"
+    )
+    kept_in: str | None = Field(description="the directory here that collect fills")
+
+    @property
+    def mark(self) -> str:
+        """The name or label the box carries at its provider."""
+        return MARK_PREFIX + self.id
+
+    @property
+    def directory(self) -> str:
+        """Where this lease lives on the box, relative to the login home."""
+        return f"gpu-tenant/{self.id}"
+
+    @property
+    def work_directory(self) -> str:
+        """Where pushed files land and jobs run."""
+        return f"{self.directory}/work"
+
+    @property
+    def caretaker_home(self) -> str:
+        """Where the caretaker keeps its records and the job logs."""
+        return f"{self.directory}/caretaker"
+
+    def cost_usd(self, now: datetime) -> Decimal | None:
+        """What the box has cost so far, or None where the price is unknown."""
+        if self.active_at is None:
+            return Decimal(0)
+        if self.price_usd_h is None:
+            return None
+        lived_s = ((self.ended_at or now) - self.active_at).total_seconds()
+        return (self.price_usd_h * Decimal(lived_s) / 3600).quantize(Decimal("0.0001"))
+
+
+class Job(Record):
+    """One detached command on a box, as it was declared; values of `env` are never recorded."""
+
+    id: JobId
+    lease_id: LeaseId
+    command: str
+    artifacts: tuple[str, ...]
+    discard: tuple[str, ...]
+    env_names: tuple[str, ...]
+    max_runtime_s: float | None
+    declared_at: AwareDatetime
+    launched_at: AwareDatetime | None
+
+
+# --- what a platform is like --------------------------------------------------------------------
+
+
+class Profile(Record):
+    """The facts of `profiles/<slug>.md` that decide what the program does."""
+
+    id: str
+    title: str
+    kind: Literal["container", "vm", "marketplace", "scheduler", "kubernetes", "notebook", "own"]
+    adopted: bool = Field(description="leases here take over a box that the owner names")
+    price_source: Literal["api", "table", "owner"]
+    list_lag_s: float = Field(description="how long a box may exist before the provider lists it")
+    destroy: Literal["deletes", "hands_back"]
+    accounted_paths: tuple[str, ...] = Field(
+        description="where bytes written since launch are lost by destroy, besides the work directory"
+    )
+    stops_the_meter: str = Field(
+        description="what ends the bill if this computer dies, in a sentence"
+    )
+    runbook: str = Field(description="the body, for a person")
+
+
+# --- the seal -----------------------------------------------------------------------------------
+
+
+class SealedFile(Record):
+    """One thing to be kept, as it lay on the box when no job was running.
+
+    `name` is where it goes under the kept directory, `at` where it lies on the box. Both are text
+    with control characters, `%` and bytes that are not UTF-8 written as `%XX` (see `paths.py`).
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_by_name=True, validate_by_alias=True
+    )
+
+    name: str
+    at: str
+    kind: Literal["file", "link"]
+    role: Literal["artifact", "log"] = Field(alias="class")
+    size_bytes: int = Field(alias="size", ge=0)
+    sha256: str | None
+    mtime_ns: int
+    target: str | None = None
+
+
+class Heap(Record):
+    """An amount of files that share a fate."""
+
+    count: int
+    size_bytes: int = Field(alias="bytes")
+
+
+class Discarded(Heap):
+    """What may be lost: by the job's own word, or as a well-known cache."""
+
+    class Pattern(Heap):
+        """One pattern in force, and how much it covers."""
+
+        pattern: str
+
+    patterns: tuple[Pattern, ...] = ()
+
+
+class Unclaimed(Heap):
+    """What was written since launch and nobody has claimed or discarded."""
+
+    class Path(Record):
+        """One of the largest."""
+
+        at: str
+        size_bytes: int = Field(alias="size")
+
+    largest: tuple[Path, ...] = ()
+
+
+class Problem(Record):
+    """Something that keeps a file from being sealed."""
+
+    at: str
+    why: str
+    detail: str
+
+
+class Manifest(Record):
+    """Everything on the box that matters, sealed there after the last job ended."""
+
+    sealed_at: float = Field(description="seconds since the epoch, by the box's clock")
+    boot_id: str
+    since_ns: int | None = Field(description="bytes written from here on are accounted for")
+    digest: str = Field(description="sha256 over the sorted entries")
+    entries: tuple[SealedFile, ...]
+    unclaimed: Unclaimed
+    discarded: Discarded
+    pushed: Heap
+    problems: tuple[Problem, ...]
+    unmatched: tuple[str, ...] = Field(description="declared artifacts that match nothing")
+
+
+# --- verification -------------------------------------------------------------------------------
+
+
+class Verdict(Record):
+    """What reading one file as what it claims to be has proved, and what it has not.
+
+    `loads`: the structure of `format` was read to the end and holds. `broken`: it does not.
+    `opaque`: no format is claimed that we can read, so only the bytes can be proved, by hash.
+    """
+
+    format: str
+    outcome: Literal["loads", "broken", "opaque"]
+    proved: tuple[str, ...] = ()
+    not_proved: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = Field(
+        default=(), description="true things that do not stop a teardown: a NaN"
+    )
+    problem: str | None = Field(default=None, description="why it is broken, for a person")
+
+
+class Evidence(Record):
+    """What re-reading one kept file has proved."""
+
+    name: str
+    size_bytes: int
+    sha256: str
+    verdict: Verdict
+
+
+class Receipt(Record):
+    """The provider no longer has the box: seen, twice, with the time, the cost and what was kept."""
+
+    lease_id: LeaseId
+    provider: str
+    box_id: BoxId
+    ground: Literal["verified", "never_used", "waived"]
+    active_at: AwareDatetime
+    destroy_asked_at: AwareDatetime
+    first_absent_at: AwareDatetime
+    second_absent_at: AwareDatetime
+    lived_s: float
+    cost_usd: Decimal | None = Field(description="None: the price was never known")
+    kept_files: int
+    kept_bytes: int
+    kept_in: str | None
+    formats: dict[str, int] = Field(
+        description="how many kept files were proved to load, by format"
+    )
+    not_proved: tuple[str, ...] = Field(
+        description="what verification could not prove, in sentences"
+    )
+    warnings: tuple[str, ...]
+    left_behind: str | None = Field(description="what stays on the box or at the provider, or None")
