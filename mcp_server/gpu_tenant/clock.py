@@ -1,0 +1,16 @@
+"""The real clock."""
+
+import asyncio
+from datetime import UTC, datetime
+
+
+class WallClock:
+    """This computer's clock, and the event loop's sleep."""
+
+    def now(self) -> datetime:
+        """As `Clock.now`."""
+        return datetime.now(UTC)  # noqa: TID251 - the one place
+
+    async def sleep(self, seconds: float) -> None:
+        """As `Clock.sleep`."""
+        await asyncio.sleep(seconds)

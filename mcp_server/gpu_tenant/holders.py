@@ -1,0 +1,54 @@
+"""Which process holds a lease, told apart from a later process with the same number."""
+
+import os
+import platform
+import subprocess
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A process of some computer, by its number and the moment it was started."""
+
+    host: str
+    pid: int
+    started: str
+
+    def alive(self) -> bool | None:
+        """Whether that process still runs; None where it is another computer's to say."""
+        if self.host != _host():
+            return None
+        return _started(self.pid) == self.started
+
+
+@cache
+def _host() -> str:
+    boot_id = Path("/proc/sys/kernel/random/boot_id")
+    # The boot id makes every hold from before a reboot somebody else's, and so bounded by its expiry.
+    return f"{platform.node()}/{boot_id.read_text().strip() if boot_id.exists() else ''}"
+
+
+def _started(pid: int) -> str | None:
+    stat = Path(f"/proc/{pid}/stat")
+    if Path("/proc/self/stat").exists():
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            return None
+        # A killed process stays in the table until its parent asks; it does nothing any more.
+        return None if fields[0] in "ZX" else fields[19]
+    asked = subprocess.run(
+        ["ps", "-o", "stat=", "-o", "lstart=", "-p", str(pid)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    state, _, started = asked.stdout.strip().partition(" ")
+    return None if state.startswith("Z") else started.strip() or None
+
+
+def this_process() -> Holder:
+    """The process that asks."""
+    return Holder(host=_host(), pid=os.getpid(), started=_started(os.getpid()) or "")

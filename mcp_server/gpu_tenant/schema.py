@@ -1,0 +1,105 @@
+"""The ledger's tables and triggers, as numbered migrations; the file's user_version counts them."""
+
+MIGRATIONS: tuple[str, ...] = (
+    """
+    CREATE TABLE leases(
+      id TEXT PRIMARY KEY,
+      provider TEXT NOT NULL,
+      state TEXT NOT NULL CHECK (state IN ('intended','active','terminating','gone','void','lost')),
+      terms TEXT NOT NULL,
+      box_id TEXT,
+      address TEXT,
+      price_usd_h TEXT,
+      created_at TEXT NOT NULL,
+      active_at TEXT,
+      ended_at TEXT,
+      touched_at TEXT,
+      kept_in TEXT,
+      CHECK (state NOT IN ('active','terminating','gone','lost') OR box_id IS NOT NULL)
+    ) STRICT;
+    CREATE UNIQUE INDEX one_live_lease_a_box ON leases(provider, box_id)
+      WHERE state IN ('intended','active','terminating');
+
+    CREATE TABLE events(
+      seq INTEGER PRIMARY KEY, lease_id TEXT NOT NULL REFERENCES leases(id),
+      kind TEXT NOT NULL, detail TEXT NOT NULL, at TEXT NOT NULL) STRICT;
+    CREATE INDEX events_of ON events(lease_id, seq);
+    CREATE TABLE sightings(
+      seq INTEGER PRIMARY KEY, lease_id TEXT NOT NULL REFERENCES leases(id),
+      listed TEXT NOT NULL CHECK (listed IN ('listed','omitted')), at TEXT NOT NULL) STRICT;
+    CREATE INDEX sightings_of ON sightings(lease_id, seq);
+    CREATE TABLE jobs(
+      lease_id TEXT NOT NULL REFERENCES leases(id), id TEXT NOT NULL, record TEXT NOT NULL,
+      UNIQUE (lease_id, id)) STRICT;
+    CREATE TABLE seals(
+      seq INTEGER PRIMARY KEY, lease_id TEXT NOT NULL REFERENCES leases(id),
+      digest TEXT NOT NULL, manifest TEXT NOT NULL, at TEXT NOT NULL) STRICT;
+    CREATE TABLE evidence(
+      seq INTEGER PRIMARY KEY, lease_id TEXT NOT NULL REFERENCES leases(id),
+      digest TEXT NOT NULL, record TEXT NOT NULL, at TEXT NOT NULL) STRICT;
+    CREATE TABLE permits(
+      seq INTEGER PRIMARY KEY, lease_id TEXT NOT NULL REFERENCES leases(id), box_id TEXT NOT NULL,
+      ground TEXT NOT NULL CHECK (ground IN ('verified','never_used','waived')),
+      detail TEXT NOT NULL, at TEXT NOT NULL) STRICT;
+    CREATE TABLE receipts(
+      lease_id TEXT PRIMARY KEY REFERENCES leases(id), record TEXT NOT NULL, at TEXT NOT NULL) STRICT;
+    CREATE TABLE smokes(id TEXT PRIMARY KEY, record TEXT NOT NULL, at TEXT NOT NULL) STRICT;
+    CREATE TABLE holds(
+      lease_id TEXT PRIMARY KEY REFERENCES leases(id), purpose TEXT NOT NULL, host TEXT NOT NULL,
+      pid INTEGER NOT NULL, started TEXT NOT NULL, expires_at TEXT NOT NULL) STRICT;
+
+    CREATE TRIGGER a_lease_begins_as_an_intent BEFORE INSERT ON leases
+      WHEN NEW.state <> 'intended' OR NEW.box_id IS NOT NULL
+      BEGIN SELECT raise(ABORT, 'law: a lease begins as an intent'); END;
+
+    CREATE TRIGGER no_destroy_without_a_permit BEFORE UPDATE ON leases
+      WHEN NEW.state IN ('terminating','gone') AND OLD.state <> NEW.state AND NOT EXISTS (
+        SELECT 1 FROM permits WHERE lease_id = NEW.id AND box_id = NEW.box_id)
+      BEGIN SELECT raise(ABORT, 'law: no permit is filed for this box'); END;
+
+    CREATE TRIGGER no_end_without_a_receipt BEFORE UPDATE ON leases
+      WHEN NEW.state = 'gone' AND OLD.state <> 'gone' AND NOT EXISTS (
+        SELECT 1 FROM receipts WHERE lease_id = NEW.id)
+      BEGIN SELECT raise(ABORT, 'law: no receipt is filed'); END;
+
+    CREATE TRIGGER gone_is_seen_twice BEFORE INSERT ON receipts
+      WHEN 2 > (SELECT count(*) FROM sightings WHERE lease_id = NEW.lease_id AND listed = 'omitted'
+        AND seq > (SELECT coalesce(max(seq), 0) FROM sightings
+                   WHERE lease_id = NEW.lease_id AND listed = 'listed'))
+      BEGIN SELECT raise(ABORT, 'law: gone is believed when the list has omitted the box twice'); END;
+
+    CREATE TRIGGER never_used_means_untouched BEFORE INSERT ON permits
+      WHEN NEW.ground = 'never_used' AND EXISTS (
+        SELECT 1 FROM leases WHERE id = NEW.lease_id AND touched_at IS NOT NULL)
+      BEGIN SELECT raise(ABORT, 'law: this box was used'); END;
+
+    CREATE TRIGGER a_lease_only_moves_on BEFORE UPDATE OF state ON leases
+      WHEN OLD.state <> NEW.state AND NOT (
+        (OLD.state = 'intended' AND NEW.state IN ('active','void'))
+        OR (OLD.state = 'active' AND NEW.state IN ('terminating','lost'))
+        OR (OLD.state = 'terminating' AND NEW.state = 'gone'))
+      BEGIN SELECT raise(ABORT, 'law: a lease only moves on'); END;
+
+    CREATE TRIGGER a_lease_keeps_its_box BEFORE UPDATE OF box_id ON leases
+      WHEN OLD.box_id IS NOT NULL AND NEW.box_id IS NOT OLD.box_id
+      BEGIN SELECT raise(ABORT, 'law: a lease keeps its box'); END;
+
+    CREATE TRIGGER used_stays_used BEFORE UPDATE OF touched_at ON leases
+      WHEN OLD.touched_at IS NOT NULL AND NEW.touched_at IS NOT OLD.touched_at
+      BEGIN SELECT raise(ABORT, 'law: used stays used'); END;
+
+    CREATE TRIGGER leases_are_never_replaced BEFORE INSERT ON leases
+      WHEN EXISTS (SELECT 1 FROM leases WHERE id = NEW.id)
+      BEGIN SELECT raise(ABORT, 'law: leases are never replaced'); END;
+    CREATE TRIGGER leases_are_never_deleted BEFORE DELETE ON leases
+      BEGIN SELECT raise(ABORT, 'law: leases are never deleted'); END;
+    CREATE TRIGGER permits_are_never_changed BEFORE UPDATE ON permits
+      BEGIN SELECT raise(ABORT, 'law: permits are never changed'); END;
+    CREATE TRIGGER permits_are_never_deleted BEFORE DELETE ON permits
+      BEGIN SELECT raise(ABORT, 'law: permits are never deleted'); END;
+    CREATE TRIGGER events_are_never_changed BEFORE UPDATE ON events
+      BEGIN SELECT raise(ABORT, 'law: the timeline is never changed'); END;
+    CREATE TRIGGER events_are_never_deleted BEFORE DELETE ON events
+      BEGIN SELECT raise(ABORT, 'law: the timeline is never deleted'); END;
+    """,
+)

@@ -1,0 +1,129 @@
+"""The files of one user on this computer: one state directory, whichever program started us."""
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from gpu_tenant.errors import DiskFull
+
+CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The state directory, and what lies where in it."""
+
+    root: Path
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str]) -> "Home":
+        """The state directory that this environment means.
+
+        `~/.gpu-tenant` for every host, because a host that strips the environment, or sets its own
+        data directory, would otherwise hide the boxes it rented from all the others.
+        """
+        named = environ.get("GPU_TENANT_HOME")
+        return cls(Path(named).expanduser() if named else Path.home() / ".gpu-tenant")
+
+    @property
+    def ledger(self) -> Path:
+        """The SQLite file."""
+        return self.root / "ledger.sqlite3"
+
+    @property
+    def boxes(self) -> Path:
+        """The local boxes, a directory each."""
+        return self.root / "boxes"
+
+    @property
+    def lent(self) -> Path:
+        """Which of the owner's machines are lent to a lease."""
+        return self.root / "lent"
+
+    @property
+    def client_key(self) -> Path:
+        """The ssh key this user shows to boxes."""
+        return self.root / "ssh" / "id_ed25519"
+
+    def known_hosts(self, lease_id: str) -> Path:
+        """The host keys pinned for one lease."""
+        return self.root / "ssh" / "known_hosts" / lease_id
+
+    def kept(self, lease_id: str) -> Path:
+        """Where a lease's artifacts go unless the owner says otherwise."""
+        return self.root / "kept" / lease_id
+
+
+@dataclass(frozen=True, slots=True)
+class Reread:
+    """What a file held when it was read back."""
+
+    size_bytes: int
+    sha256: str
+
+
+def reread(path: Path) -> Reread | None:
+    """What the regular file at `path` holds on its storage; None where there is no such file.
+
+    The page cache is dropped first where the system allows, so that the storage is asked and not
+    the memory the file was written from.
+    """
+    try:
+        opened = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+    except OSError:
+        return None
+    with os.fdopen(opened, "rb") as file:
+        if not os.path.isfile(file.fileno()):  # noqa: PTH113 - a descriptor, not a path
+            return None
+        if hasattr(os, "posix_fadvise"):
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        digest, size = sha256(), 0
+        while chunk := file.read(CHUNK_BYTES):
+            digest.update(chunk)
+            size += len(chunk)
+    return Reread(size, digest.hexdigest())
+
+
+def link_target(path: Path) -> bytes | None:
+    """What the symbolic link at `path` says, in bytes; None where there is no link."""
+    try:
+        return os.fsencode(path.readlink())
+    except OSError:
+        return None
+
+
+def place(arrived: Path, final: Path, *, superseded: Path) -> None:
+    """`final` is the file that was `arrived`, durably; what lay there before is in `superseded`."""
+    final.parent.mkdir(parents=True, exist_ok=True)
+    if os.path.lexists(final):
+        superseded.parent.mkdir(parents=True, exist_ok=True)
+        final.replace(superseded)
+    arrived.replace(final)
+    sync_directory(final.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """The names in `directory` are on its storage."""
+    opened = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def require_space(directory: Path, size_bytes: int, *, remedy: str) -> None:
+    """There is room for `size_bytes` more below `directory`.
+
+    Raises:
+        DiskFull: there is not.
+    """
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    free = shutil.disk_usage(directory).free
+    if free < size_bytes:
+        raise DiskFull(
+            f"{directory} has {free:,} bytes free and {size_bytes:,} are coming", remedy=remedy
+        )
