@@ -1,0 +1,115 @@
+"""Boxes on this computer: a private directory and the processes that live in it."""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+from gpu_tenant.errors import ProviderTrouble
+from gpu_tenant.model import Box, BoxId, BoxState, Lease, LocalAddress
+from gpu_tenant.permit import TeardownPermit, genuine
+
+BOX_VARIABLE = "GPU_TENANT_BOX"
+"""Every process of a local box carries its box's directory in this variable."""
+
+_DYING = ".dying-"
+
+
+class LocalConnector:
+    """Makes, lists and deletes boxes below one directory of this computer."""
+
+    def __init__(self, boxes: Path) -> None:
+        self._boxes = boxes
+
+    async def create(self, lease: Lease) -> Box:
+        """As `Connector.create`; the box appears by rename, so it is whole or not there."""
+        for box in await self.list_boxes():
+            if box.mark == lease.mark:
+                return box
+        being_made = self._boxes / f".new-{lease.id}"
+        try:
+            shutil.rmtree(being_made, ignore_errors=True)
+            (being_made / "home").mkdir(parents=True, mode=0o700)
+            (being_made / "box.json").write_text(json.dumps({"mark": lease.mark}), encoding="utf-8")
+            being_made.rename(self._boxes / lease.id)
+        except OSError as error:
+            raise ProviderTrouble(
+                f"no local box could be made: {error}",
+                remedy="free some space, then provision again",
+            ) from error
+        return self._box(self._boxes / lease.id)
+
+    async def list_boxes(self) -> list[Box]:
+        """As `Connector.list_boxes`."""
+        if not self._boxes.is_dir():
+            return []
+        try:
+            return [
+                self._box(entry)
+                for entry in sorted(self._boxes.iterdir())
+                if not entry.name.startswith(".") and entry.is_dir()
+            ]
+        except OSError as error:
+            raise ProviderTrouble(
+                f"{self._boxes} cannot be listed: {error}", remedy="`gpu-tenant doctor`"
+            ) from error
+
+    async def destroy(self, permit: TeardownPermit) -> None:
+        """As `Connector.destroy`; the box's processes are ended first, by their own mark."""
+        permit = genuine(permit, provider="local")
+        directory = self._boxes / permit.box_id
+        dying = self._boxes / f"{_DYING}{permit.box_id}"
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for _ in range(40):
+                pids = list(_processes_of(directory))
+                if not pids:
+                    break
+                for pid in pids:
+                    _send(pid, number)
+                await asyncio.sleep(0.05)
+        if directory.exists():
+            directory.rename(dying)
+        await asyncio.to_thread(shutil.rmtree, dying, True)
+
+    def _box(self, directory: Path) -> Box:
+        try:
+            mark = json.loads((directory / "box.json").read_text(encoding="utf-8"))["mark"]
+            state = BoxState.READY
+        except (OSError, ValueError, KeyError):
+            mark, state = None, BoxState.BROKEN
+        return Box(
+            provider="local",
+            id=BoxId(directory.name),
+            mark=mark,
+            state=state,
+            address=LocalAddress(directory=os.fspath(directory / "home")),
+            price_usd_h=None,
+        )
+
+
+def _processes_of(directory: Path) -> Iterator[int]:
+    """The processes of this computer that carry the box's mark in their environment."""
+    carried = f"{BOX_VARIABLE}={directory / 'home'}".encode()
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            variables = (entry / "environ").read_bytes().split(b"\0")
+            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if carried in variables and state != "Z":
+            yield int(entry.name)
+
+
+def _send(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return
+
+
+def connect(state: Path) -> LocalConnector:
+    """The connector for boxes below the user's state directory."""
+    return LocalConnector(state / "boxes")

@@ -1,0 +1,114 @@
+"""Platform facts, read from `profiles/<slug>.md` and checked against `profiles/_schema.json`."""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
+
+import jsonschema
+import yaml
+
+from gpu_tenant.errors import LocalTrouble
+from gpu_tenant.model import Profile
+
+
+class _Plain(yaml.SafeLoader):
+    """YAML in which `no`, `off`, `22:30` and `2026-11-20` are the text they look like."""
+
+
+# YAML 1.1 turns these into booleans, base-60 numbers and dates; a profile means what it says.
+_Plain.yaml_implicit_resolvers = {
+    first: [
+        (tag, pattern)
+        for tag, pattern in resolvers
+        if tag in ("tag:yaml.org,2002:float", "tag:yaml.org,2002:null")
+    ]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+_Plain.add_implicit_resolver(
+    "tag:yaml.org,2002:int", re.compile(r"[-+]?(0|[1-9][0-9]*)$"), list("-+0123456789")
+)
+
+Facts = Mapping[str, "Leaf"]
+Leaf = str | float | list["Leaf"] | Facts
+
+
+def load_profiles(directory: Path) -> dict[str, Profile]:
+    """Every profile of `directory`, by its slug.
+
+    Raises:
+        LocalTrouble: one of them is not what the schema says, in one sentence that names it.
+    """
+    return {path.stem: load_profile(path) for path in sorted(directory.glob("*.md"))}
+
+
+def load_profile(path: Path) -> Profile:
+    """The profile in that file.
+
+    Raises:
+        LocalTrouble: it is not what the schema says.
+    """
+    facts, body = read(path)
+    schema = json.loads((path.parent / "_schema.json").read_text(encoding="utf-8"))
+    problem = jsonschema.exceptions.best_match(
+        jsonschema.Draft202012Validator(schema).iter_errors(facts)
+    )
+    if problem is not None:
+        where = "/".join(str(part) for part in problem.absolute_path) or "the front matter"
+        raise _wrong(path, f"{where}: {problem.message}")
+    if facts["id"] != path.stem:
+        raise _wrong(path, f"id is {facts['id']!r}")
+    return Profile.model_validate(
+        {
+            "id": facts["id"],
+            "title": facts["title"],
+            "kind": facts["kind"],
+            "adopted": facts["lease"] == "adopted",
+            "price_source": _at(facts, "billing", "price_source"),
+            "list_lag_s": _at(facts, "gone", "list_lag_s"),
+            "destroy": _at(facts, "verbs", "destroy", "effect"),
+            "accounted_paths": tuple(
+                _at(entry, "path")
+                for entry in cast("list[Facts]", facts["paths"])
+                # Unknown survival is treated as loss: its bytes must be accounted for.
+                if _at(entry, "survives", "destroy") not in ("yes", "n/a")
+            ),
+            "stops_the_meter": _at(facts, "deadman", "stops_the_meter"),
+            "runbook": body,
+        }
+    )
+
+
+def read(path: Path) -> tuple[Facts, str]:
+    """The front matter and the body of a profile, unchecked.
+
+    Raises:
+        LocalTrouble: there is no front matter, or it is not YAML.
+    """
+    text = path.read_text(encoding="utf-8")
+    opening, fence, rest = text.partition("---\n")
+    front, closing, body = rest.partition("\n---\n")
+    if opening or not fence or not closing:
+        raise _wrong(path, "no front matter between two lines of `---`")
+    try:
+        facts = yaml.load(front, Loader=_Plain)  # noqa: TID251, S506 - a SafeLoader, narrowed
+    except yaml.YAMLError as error:
+        raise _wrong(path, str(error).replace("\n", " ")) from error
+    if not isinstance(facts, dict):
+        raise _wrong(path, "the front matter is not a mapping")
+    return facts, body.strip()
+
+
+def _at(facts: Leaf, *keys: str) -> Leaf:
+    """The value at the end of `keys`, without its source, date and confidence."""
+    for key in keys:
+        facts = cast("Facts", facts)[key]
+    return facts["v"] if isinstance(facts, dict) and "v" in facts else facts
+
+
+def _wrong(path: Path, what: str) -> LocalTrouble:
+    return LocalTrouble(
+        f"{path.name}: {what}", remedy="mend that profile; `make test` checks them all"
+    )

@@ -1,0 +1,16 @@
+"""Where the skill's own files are: beside the package in a wheel, at the root in a checkout."""
+
+from pathlib import Path
+
+_PACKAGE = Path(__file__).parent
+
+
+def skill_directory() -> Path:
+    """The directory that holds SKILL.md, references/, profiles/ and scripts/."""
+    bundled = _PACKAGE / "skill"
+    return bundled if bundled.is_dir() else _PACKAGE.parent.parent
+
+
+def script(name: str) -> Path:
+    """The script of that name which runs on a box."""
+    return skill_directory() / "scripts" / name
