@@ -1,0 +1,353 @@
+"""What the tenant asks of the caretaker on a box, and what its replies mean."""
+
+import base64
+import json
+import tarfile
+from collections.abc import AsyncIterator, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, ValidationError
+
+from gpu_tenant.errors import BoxTrouble, CaretakerFailed, JobRunning
+from gpu_tenant.model import Job, JobId, Lease, Manifest
+from gpu_tenant.ports import Finished, Transport
+
+
+class _Reply(BaseModel):
+    """What the caretaker answers; fields of later versions are passed over."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Reason(_Reply):
+    """Why a job ended, as far as the box could tell, and what it saw that says so."""
+
+    code: str
+    evidence: str = ""
+
+
+class LogPart(_Reply):
+    """A stretch of the job's log."""
+
+    offset: int
+    next_offset: int
+    base64: str
+    truncated: bool = False
+
+    @property
+    def raw(self) -> bytes:
+        """The bytes of that stretch."""
+        return base64.b64decode(self.base64)
+
+
+class GpuSample(_Reply):
+    """One GPU at this moment."""
+
+    index: int
+    name: str = ""
+    util_pct: float | None = None
+    mem_used_mib: float | None = None
+    mem_total_mib: float | None = None
+    temp_c: float | None = None
+
+
+class Sample(_Reply):
+    """The box at this moment."""
+
+    gpus: tuple[GpuSample, ...] = ()
+    cpu_load1: float | None = None
+    mem_used_bytes: int | None = None
+    mem_limit_bytes: int | None = None
+    disk_free_bytes: int | None = None
+    inodes_free: int | None = None
+    procs: int | None = None
+
+
+JobState = Literal[
+    "absent", "starting", "running", "lingering", "finished", "failed", "killed", "stopped"
+]
+ENDED: frozenset[JobState] = frozenset({"finished", "failed", "killed", "stopped"})
+
+
+class JobStatus(_Reply):
+    """One job, as the box sees it now."""
+
+    job: str
+    state: JobState
+    exit_code: int | None = None
+    signal: int | None = None
+    reason: Reason | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    now: float
+    boot_id: str = ""
+    log_bytes: int = 0
+    log: LogPart | None = None
+    sample: Sample | None = None
+
+
+class Started(_Reply):
+    """A job that the box has started, now or before."""
+
+    job: str
+    pid: int
+    started_at: float
+    already: bool
+
+
+class Known(_Reply):
+    """What a file on the box holds."""
+
+    size_bytes: int = Field(alias="size")
+    sha256: str
+
+
+class Index(_Reply):
+    """The files of the work directory that were asked about and exist."""
+
+    files: dict[str, Known]
+
+
+class Guard(_Reply):
+    """Whether something on the box holds the deadline."""
+
+    state: str
+    deadline: float | None = None
+
+
+R = TypeVar("R", bound=BaseModel)
+
+
+class Caretaker:
+    """The caretaker of one lease: pushed once under its own hash, then asked."""
+
+    def __init__(self, lease: Lease, transport: Transport, script: Path) -> None:
+        self._lease = lease
+        self._transport = transport
+        self._script = script
+        digest = sha256(script.read_bytes()).hexdigest()[:16]
+        self._path = f"gpu-tenant/caretaker-{digest}.py"
+
+    async def start(self, job: Job, *, env: Mapping[str, str]) -> Started:
+        """The job runs, or ran, on the box: started at most once, whoever asks how often.
+
+        Raises:
+            CaretakerFailed: the box could not start it (no such command, no work directory).
+        """
+        request: dict[str, JsonValue] = {
+            "job": job.id,
+            "argv": ["sh", "-c", job.command],
+            "cwd": self._lease.work_directory,
+            "env": dict(env),
+            "artifacts": list(job.artifacts),
+            "discard": list(job.discard),
+        }
+        if job.max_runtime_s is not None:
+            request["max_runtime_s"] = job.max_runtime_s
+        return await self._ask("start", request, Started)
+
+    async def status(
+        self, job: JobId, *, offset: int, limit: int, sample: Literal["sample", "plain"]
+    ) -> JobStatus:
+        """The job's state, its log from byte `offset` on, and a sample of the box when asked.
+
+        A negative `offset` counts from the end of the log.
+        """
+        request: dict[str, JsonValue] = {
+            "job": job, "offset": offset, "limit": limit, "sample": sample == "sample", "tenant": True,
+        }  # fmt: skip
+        return await self._ask("status", request, JobStatus)
+
+    async def stop(self, job: JobId, *, grace_s: float) -> JobStatus:
+        """Every process of the job has ended; it was asked first, and killed after `grace_s`."""
+        return await self._ask(
+            "stop", {"job": job, "grace_s": grace_s}, JobStatus, timeout_s=grace_s + 60
+        )
+
+    async def manifest(
+        self, *, accounted: Sequence[str], artifacts: Sequence[str], discard: Sequence[str]
+    ) -> Manifest:
+        """Everything that matters on the box is listed and hashed, while no job runs.
+
+        Raises:
+            JobRunning: a job, or a process it left behind, is still running.
+        """
+        reply = await self._ask_raw(
+            "manifest",
+            {
+                "work": self._lease.work_directory,
+                "roots": list(accounted),
+                "artifacts": list(artifacts),
+                "discard": list(discard),
+            },
+            timeout_s=6 * 3600,
+        )
+        known = {k: v for k, v in reply.items() if k in Manifest.model_fields}
+        manifest = _read(Manifest, known)
+        if digest_of(manifest) != manifest.digest:
+            raise CaretakerFailed(
+                "the seal's digest does not fit its entries",
+                remedy="seal again: `gpu-tenant collect`",
+            )
+        return manifest
+
+    async def index(self, names: Sequence[str]) -> Index:
+        """What the box holds under those names of the work directory."""
+        return await self._ask(
+            "index",
+            {"work": self._lease.work_directory, "paths": list(names)},
+            Index,
+            timeout_s=1800,
+        )
+
+    async def receive(self, files: Mapping[str, Path]) -> Index:
+        """The files lie in the work directory, each put in place by rename; what arrived is hashed."""
+        line = json.dumps({"work": self._lease.work_directory}).encode() + b"\n"
+
+        async def stream() -> AsyncIterator[bytes]:
+            yield line
+            async for chunk in _tar(files):
+                yield chunk
+
+        await self._present()
+        finished = await self._transport.run(
+            self._argv("receive"), stdin=stream(), timeout_s=6 * 3600
+        )
+        return _read(Index, self._understand("receive", finished))
+
+    async def guard(self, *, deadline: AwareDatetime) -> Guard:
+        """A process on the box holds the deadline: it will stop the jobs then, and delete nothing."""
+        return await self._ask("guard", {"deadline": deadline.timestamp()}, Guard)
+
+    async def _ask(
+        self, verb: str, request: Mapping[str, JsonValue], reply: type[R], *, timeout_s: float = 60
+    ) -> R:
+        return _read(reply, await self._ask_raw(verb, request, timeout_s=timeout_s))
+
+    async def _ask_raw(
+        self, verb: str, request: Mapping[str, JsonValue], *, timeout_s: float
+    ) -> dict[str, JsonValue]:
+        stdin = json.dumps(request).encode()
+        finished = await self._transport.run(self._argv(verb), stdin=stdin, timeout_s=timeout_s)
+        if _script_missing(finished):
+            # Python ended before the script began, so nothing was done and asking again is safe.
+            await self._put()
+            finished = await self._transport.run(self._argv(verb), stdin=stdin, timeout_s=timeout_s)
+        return self._understand(verb, finished)
+
+    async def _present(self) -> None:
+        finished = await self._transport.run(["test", "-f", self._path], timeout_s=60)
+        if finished.exit_status:
+            await self._put()
+
+    async def _put(self) -> None:
+        made = await self._transport.run(
+            [
+                "mkdir",
+                "-p",
+                "-m",
+                "700",
+                "gpu-tenant",
+                self._lease.directory,
+                self._lease.work_directory,
+            ],
+            timeout_s=60,
+        )
+        if made.exit_status:
+            raise BoxTrouble(
+                f"the box will not take a directory: {_words(made.stderr)}",
+                remedy=f"`gpu-tenant audit {self._lease.id}` looks at its disks",
+            )
+        await self._transport.put(self._script, self._path, mode=0o700)
+
+    def _argv(self, verb: str) -> list[str]:
+        # -E -S: the job's PYTHON* settings and site-packages are none of the caretaker's business.
+        return [
+            "python3", "-E", "-S", self._path, "--home", self._lease.caretaker_home, verb, "--request", "-",
+        ]  # fmt: skip
+
+    def _understand(self, verb: str, finished: Finished) -> dict[str, JsonValue]:
+        if finished.exit_status == 127:
+            raise CaretakerFailed(
+                "there is no python3 on this box, and the caretaker needs one (3.7 or newer)",
+                remedy="install it (`apt-get install python3`, or activate the image's conda), then try again",
+            )
+        lines = finished.stdout.splitlines()
+        try:
+            # A login script that prints comes before the reply, which is the last line.
+            reply = json.loads(lines[-1])
+        except (IndexError, ValueError):
+            reply = None
+        if not isinstance(reply, dict):
+            raise CaretakerFailed(
+                f"`{verb}` ended with status {finished.exit_status} and no reply: {_words(finished.stderr)}",
+                remedy=f"`gpu-tenant audit {self._lease.id}` looks at the box",
+            )
+        if reply.get("ok") is True:
+            return reply
+        code, message = str(reply.get("code")), _words(str(reply.get("message")).encode())
+        if code == "JOB_RUNNING":
+            raise JobRunning(
+                message,
+                remedy=f"wait for it with `gpu-tenant monitor {self._lease.id}`, or end it with "
+                f"`gpu-tenant stop {self._lease.id}`",
+            )
+        raise CaretakerFailed(
+            f"{code}: {message}",
+            remedy=f"`gpu-tenant monitor {self._lease.id}` shows the job's state",
+        )
+
+
+def digest_of(manifest: Manifest) -> str:
+    """The sha256 over the sorted entries, as the caretaker computes it."""
+    lines = sorted(
+        f"{e.sha256 or '-'} {e.size_bytes} {e.kind} {e.target or '-'} {e.name}\n".encode()
+        for e in manifest.entries
+    )
+    return sha256(b"".join(lines)).hexdigest()
+
+
+def _script_missing(finished: Finished) -> bool:
+    return finished.exit_status == 2 and b"can't open file" in finished.stderr
+
+
+def _read(reply: type[R], said: Mapping[str, JsonValue]) -> R:
+    try:
+        return reply.model_validate(said)
+    except ValidationError as error:
+        raise CaretakerFailed(
+            f"the box's reply makes no sense: {error.errors()[0]['loc']} {error.errors()[0]['msg']}",
+            remedy="look at the box yourself before you believe it",
+        ) from error
+
+
+def _words(raw: bytes) -> str:
+    """The end of what a box printed, safe to show in a sentence."""
+    text = raw.decode(errors="replace").strip()[-300:]
+    return "".join(c if c.isprintable() else " " for c in text) or "it said nothing"
+
+
+async def _tar(files: Mapping[str, Path]) -> AsyncIterator[bytes]:
+    """The files as a pax archive, a chunk at a time; the names are the wire's."""
+    for name, path in files.items():
+        with path.open("rb") as source:
+            member = tarfile.TarInfo(name)
+            status = path.stat()
+            member.size, member.mtime, member.mode = (
+                status.st_size,
+                int(status.st_mtime),
+                status.st_mode & 0o755,
+            )
+            yield member.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+            sent = 0
+            while chunk := source.read(min(1 << 20, member.size - sent)):
+                sent += len(chunk)
+                yield chunk
+            if sent != member.size:
+                raise CaretakerFailed(
+                    f"{path} changed while it was sent", remedy="push again when it is quiet"
+                )
+            yield b"\0" * (-member.size % tarfile.BLOCKSIZE)
+    yield b"\0" * tarfile.BLOCKSIZE * 2

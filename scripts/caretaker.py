@@ -1,0 +1,1570 @@
+#!/usr/bin/env python3
+"""The one file put on a rented box: it runs jobs detached, tells what became of them, and seals what they wrote.
+
+It needs Python 3.7 and nothing else (no root, tmux, docker, systemd, rsync, pip), and deletes nothing.
+
+    caretaker.py --home DIR VERB --request -     one JSON object of arguments on stdin
+    caretaker.py --home DIR VERB --flags ...     the same by hand; see --help
+
+The reply is one JSON object on stdout: `{"ok": true, ...}` with exit status 0, or
+`{"ok": false, "code": ..., "message": ...}` with 1 (not done) or 2 (a wrong request, BAD_REQUEST).
+
+File names are bytes and JSON is text, so a path on the wire is escaped: `%`, control characters,
+characters that hide or reorder text, and every byte that is not UTF-8 are written `%XX`; all else,
+spaces, quotes and Chinese included, stands for itself. Percent-decoding gives the bytes back.
+
+Patterns are globs in that escaped text, as in .gitignore: `*.pt` at any depth below the work
+directory, `./x` and `a/b` from its root, `out/` everything below, `**` across directories, `\\*` a star;
+`/abs/...` and `~/...` name other places.
+
+DIR holds jobs/<job>/{lock,log,spec,started,main,exit,ending}, since, since-push, pushed, guard, hashes
+(.json each) and heartbeat. The values of `env` are never written to it.
+"""
+# mypy: disable-error-code="type-arg"
+# A bare `dict` is a JSON object, whose fields `_read` and `_checked` have proved.
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import re
+import stat
+import sys
+import time
+from collections import namedtuple
+
+TYPE_CHECKING = False  # importing `typing` costs more than a status reply
+if TYPE_CHECKING:
+    import tarfile
+    from collections.abc import Callable, Iterable
+    from typing import IO, NoReturn
+
+DEFAULT_DISCARD = [
+    "__pycache__/", "*.pyc", ".cache/", ".ipynb_checkpoints/", ".pytest_cache/", ".mypy_cache/",
+    ".ruff_cache/", ".nv/", ".triton/", ".venv/", "venv/", "node_modules/", ".gpu-tenant-incoming*",
+    "~/.bash_history", "~/.python_history", "~/.lesshst", "~/.viminfo", "~/.ssh/known_hosts",
+]  # fmt: skip
+LIVE = ("starting", "running", "lingering")
+JOB_NAME = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,64}").fullmatch
+START_LIMIT_S = 15.0
+KILL_LIMIT_S = 10.0
+RACY_NS = 2_000_000_000
+FULL_BELOW_BYTES = 1 << 20
+CHUNK_BYTES = 1 << 20
+SPARE_BYTES = 2048
+NUMBER = (int, float)
+STARTED = {
+    "pid": int, "start_ticks": int, "boot_id": str, "started_at": NUMBER,
+    "supervisor_pid": int, "supervisor_ticks": int, "init_ticks": int,
+}  # fmt: skip
+SPEC = {
+    "cwd": str, "artifacts": list, "discard": list, "oom_kills": dict,
+    "grace_s": NUMBER, "stop_signal": int,
+}  # fmt: skip
+EXIT = {"exit_code": (int, type(None)), "signal": (str, type(None)), "ended_at": NUMBER, "facts": dict}
+ENDING = {"why": str, "at": NUMBER}
+SINCE = {"since_ns": int}
+GUARD = {"state": str, "deadline": NUMBER, "pid": int, "start_ticks": int, "boot_id": str}
+
+
+class Refusal(Exception):
+    """What was asked was not done; `code` says why to a program and the message to a person."""
+
+    def __init__(self, code: str, message: str, **more: object) -> None:
+        super().__init__(message)
+        self.reply = dict(more, ok=False, code=code, message=message)
+
+
+# --- names and patterns -------------------------------------------------------------------------
+
+_UNPRINTABLE = re.compile(
+    "[%\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb]"
+)
+_PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})?")
+_ONE = "(?:%[0-9A-F]{2}|[^/%])"  # one character of an escaped name, an escape being one
+_TOKEN = re.compile(
+    r"(?P<run>(?:%[0-9A-Fa-f]{2})+)|\\(?P<quoted>.)|(?P<star>\*+)|(?P<one>\?)"
+    r"|\[(?P<not>[!^]?)(?P<set>\]?[^]]*)\]|(?P<plain>.)",
+    re.DOTALL,
+)
+
+
+def escape_path(raw: bytes) -> str:
+    """The printable text that stands for exactly these bytes."""
+    text = raw.decode("utf-8", "surrogateescape")
+    return _UNPRINTABLE.sub(lambda m: "".join("%%%02X" % b for b in _utf8(m.group())), text)
+
+
+def unescape_path(text: str) -> bytes:
+    """The bytes that `text` stands for.
+
+    Raises:
+        ValueError: a `%` without two hexadecimal digits, or text that no JSON should hold.
+    """
+
+    def byte(match: re.Match[bytes]) -> bytes:
+        if match.group(1) is None:
+            raise ValueError("a % without two hexadecimal digits in " + ascii(text))
+        return bytes((int(match.group(1), 16),))
+
+    return _PERCENT.sub(byte, text.encode("utf-8"))
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _is_below(path: bytes, directory: bytes) -> bool:
+    return path == directory or path.startswith(directory.rstrip(b"/") + b"/")
+
+
+def _inner_path(raw: bytes) -> bytes:
+    """`raw` without idle parts; it leads nowhere but down.
+
+    Raises:
+        Refusal: UNSAFE_PATH.
+    """
+    parts = [part for part in raw.split(b"/") if part not in (b"", b".")]
+    if raw.startswith(b"/") or b".." in parts or b"\0" in raw:
+        raise Refusal("UNSAFE_PATH", "not a path below the work directory: " + escape_path(raw))
+    return b"/".join(parts)
+
+
+def _segment(text: str) -> tuple[str, bytes | None]:
+    """One component of a pattern as regex source, and its bytes where it is no glob."""
+    if text == "**":
+        return text, None
+    source, literal, is_glob = "", b"", False
+    for token in _TOKEN.finditer(text):
+        if token.lastgroup in ("star", "one", "set"):
+            is_glob = True
+            if token.lastgroup == "set":
+                chars = "".join(c if c == "-" else re.escape(c) for c in token.group("set"))
+                form = "(?:%%[0-9A-F]{2}|(?![/%%])[^%s])" if token.group("not") else "(?![/%%])[%s]"
+                source += form % chars
+            else:
+                source += _ONE + ("*" if token.lastgroup == "star" else "")
+        else:
+            plain = token.group("quoted") or token.group("plain")
+            raw = _utf8(plain) if plain else unescape_path(token.group())
+            source, literal = source + re.escape(escape_path(raw)), literal + raw
+    return source, None if is_glob else literal
+
+
+class Pattern:
+    """One glob: `matches` says which escaped paths it means.
+
+    A `relative` one is matched below the work directory, any other against absolute paths; `prefix`
+    is the deepest place outside of which an absolute one cannot match.
+    """
+
+    def __init__(self, text: str) -> None:
+        """Raises: Refusal: `text` is no pattern, excludes by `!`, or climbs out by `..`."""
+        from_home = text == "~" or text.startswith("~/")
+        self.text, self.relative, self.prefix = text, not (from_home or text.startswith("/")), b""
+        try:
+            names = [n for n in text.split("/") if n not in ("", ".")]
+            segments = [_segment(n) for n in names[1 if from_home else 0 :]]
+            if text.startswith("!") or any(raw == b".." for _, raw in segments):
+                raise ValueError(r"no ! (write \! for the character) and no ..")
+            if self.relative and not segments:
+                raise ValueError("it is empty")
+            if not self.relative:
+                segments = self._resolved(segments, from_home)
+            anchored = not self.relative or "/" in text.rstrip("/")
+            source = "" if anchored else "(?:.*/)?"
+            for part, _ in segments[:-1]:
+                source += "(?:.*/)?" if part == "**" else part + "/"
+            last = segments[-1][0] if segments else "**"
+            source += ".+" if last == "**" else last + ("" if text.endswith("/") else "(?:/.+)?")
+            source += "/.+" if text.endswith("/") and segments and last != "**" else ""
+            self.source = source if self.relative else "/" + source
+            self.matches = re.compile(self.source).fullmatch
+        except (ValueError, re.error) as error:
+            raise Refusal("BAD_REQUEST", "not a pattern: %s (%s)" % (ascii(text), error)) from None
+
+    def _resolved(self, segments: list[tuple[str, bytes | None]], from_home: bool) -> list[tuple[str, bytes | None]]:
+        """The same with links in its literal beginning resolved, for the survey sees real paths."""
+        root = os.path.expanduser(b"~") if from_home else b"/"
+        fixed = [raw for _, raw in segments]
+        fixed = fixed[: fixed.index(None)] if None in fixed else fixed
+        names = [raw for raw in fixed if raw is not None]
+        if len(names) == len(segments) > 0 and not self.text.endswith("/"):
+            # the last name may be a link, and then it is the link that is meant
+            self.prefix = os.path.join(os.path.realpath(os.path.join(root, *names[:-1])), names[-1])
+        else:
+            self.prefix = os.path.realpath(os.path.join(root, *names))
+        real = [(re.escape(escape_path(p)), p) for p in self.prefix.split(b"/") if p]
+        return [*real, *segments[len(names) :]]
+
+
+# --- records ------------------------------------------------------------------------------------
+
+
+def _put_bytes(path: str, content: bytes, flags: int) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CLOEXEC | flags, 0o600), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _reserve(path: str) -> None:
+    """The record `path` can be written later even if the disk is full by then."""
+    _put_bytes(path + ".spare", b" " * SPARE_BYTES, os.O_CREAT | os.O_TRUNC)
+
+
+def _write(path: str, record: dict) -> None:
+    """`path` holds `record`, whole and on the disk."""
+    content = json.dumps(record, separators=(",", ":")).encode() + b"\n"
+    temporary, spare = "%s.%d.tmp" % (path, os.getpid()), path + ".spare"
+    try:
+        _put_bytes(temporary, content, os.O_CREAT | os.O_TRUNC)
+    except OSError as error:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not os.path.exists(spare):
+            raise
+        _put_bytes(spare, content.ljust(SPARE_BYTES), 0)  # its blocks are ours already
+        temporary = spare
+    os.replace(temporary, path)
+    directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems cannot
+            raise
+    finally:
+        os.close(directory)
+
+
+def _write_if_possible(path: str, record: dict) -> None:
+    try:
+        _write(path, record)
+    except OSError:
+        pass
+
+
+def _read(path: str, fields: dict) -> dict | None:
+    """The record at `path`, its fields of the named types, or None where there is none.
+
+    Raises:
+        Refusal: RECORD_CORRUPT. What cannot be read is never taken for what is not there.
+    """
+    try:
+        with open(path, "rb") as file:
+            record = json.loads(file.read().decode())
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        record = None
+    if not isinstance(record, dict) or not all(isinstance(record.get(n, ...), t) for n, t in fields.items()):
+        raise Refusal("RECORD_CORRUPT", path + " is not a whole record; it was left as it is")
+    return record
+
+
+def _lock(path: str, mode: int) -> int | None:
+    """A descriptor that holds the lock, or None where somebody else does."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, mode)
+    except OSError as error:
+        os.close(fd)
+        if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+            return None
+        raise Refusal("LOCK_UNSUPPORTED", "%s: %s; put --home on a local disk" % (path, error)) from None
+    return fd
+
+
+class Locked:
+    """Whoever else uses this lock waits while the block runs."""
+
+    def __init__(self, home: str, name: str) -> None:
+        self._path = os.path.join(home, name)
+
+    def __enter__(self) -> None:
+        self._fd = _lock(self._path, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        assert self._fd is not None
+        os.close(self._fd)
+
+
+# --- processes ----------------------------------------------------------------------------------
+
+Process = namedtuple("Process", "pid parent session ticks")
+
+
+def _text_of(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def _output(*argv: str) -> str:
+    import subprocess
+
+    null, plain = subprocess.DEVNULL, dict(os.environ, LC_ALL="C")
+    try:
+        output = subprocess.check_output(argv, timeout=8, stdin=null, stderr=null, env=plain)
+        return output.decode("utf-8", "replace")
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def _boot_id() -> str:
+    """What changes when the machine restarts; empty where the system does not say."""
+    if sys.platform == "darwin":
+        return _output("sysctl", "-n", "kern.bootsessionuuid").strip()
+    return _text_of("/proc/sys/kernel/random/boot_id").strip()
+
+
+def _process(pid: int) -> Process | None:
+    """The living process that bears this number now; one that only waits to be reaped is dead."""
+    if not os.path.isdir("/proc/self"):
+        return _processes_by_ps().get(pid)
+    try:
+        with open("/proc/%d/stat" % pid, "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    # where only the first thread is dead, others are the process
+    if len(fields) < 20 or (fields[0] in (b"Z", b"X") and int(fields[17]) <= 1):
+        return None
+    return Process(pid, int(fields[1]), int(fields[3]), int(fields[19]))
+
+
+def _processes() -> dict[int, Process]:
+    if not os.path.isdir("/proc/self"):
+        return _processes_by_ps()
+    found = (_process(int(name)) for name in os.listdir("/proc") if name.isdigit())
+    return {process.pid: process for process in found if process is not None}
+
+
+def _processes_by_ps() -> dict[int, Process]:
+    """The same without /proc: the group stands for the session, the second of the start for the ticks."""
+    found = {}
+    for line in _output("ps", "-axo", "pid=,ppid=,pgid=,stat=,lstart=").splitlines():
+        pid, parent, group, state, began = line.split(None, 4)
+        if not state.startswith("Z"):
+            ticks = int(time.mktime(time.strptime(began.strip())))
+            found[int(pid)] = Process(int(pid), int(parent), int(group), ticks)
+    return found
+
+
+def _ticks(pid: int) -> int:
+    """When the process began, in the system's own count; 0 where there is no such process."""
+    process = _process(pid)
+    return process.ticks if process else 0
+
+
+def _restarted(started: dict) -> str | None:
+    """How we know that no process of that launch can be left, or None."""
+    if started["boot_id"] != _boot_id():
+        return "boot id was %s and is %s" % (started["boot_id"], _boot_id())
+    if started["init_ticks"] and _ticks(1) not in (0, started["init_ticks"]):
+        return "process 1 has been started again since: the container was restarted"
+    return None
+
+
+class Job:
+    """One job of this home and its records."""
+
+    def __init__(self, home: str, name: str) -> None:
+        if not JOB_NAME(name):
+            raise Refusal("BAD_REQUEST", "a job is named by 1 to 64 of A-Z a-z 0-9 . _ -")
+        self.home, self.name, self.directory = home, name, os.path.join(home, "jobs", name)
+        # every process of the job carries these, wherever it wanders
+        self.marks = {b"GPU_TENANT_JOB": name.encode(), b"GPU_TENANT_CARETAKER": os.fsencode(home)}
+
+    def path(self, name: str) -> str:
+        return os.path.join(self.directory, name)
+
+    def started(self) -> dict | None:
+        return _read(self.path("started.json"), STARTED)
+
+    def ending(self) -> dict | None:
+        return _read(self.path("ending.json"), ENDING)
+
+    def spec(self) -> dict:
+        spec = _read(self.path("spec.json"), SPEC)
+        if spec is None:
+            raise Refusal("RECORD_CORRUPT", self.path("spec.json") + " is missing though the job was started")
+        return spec
+
+    def is_held(self) -> bool:
+        """Whether a supervisor, or a launch under way, holds the job."""
+        if not os.path.exists(self.path("lock")):
+            return False
+        fd = _lock(self.path("lock"), fcntl.LOCK_SH | fcntl.LOCK_NB)
+        if fd is not None:
+            os.close(fd)
+        return fd is None
+
+    def members(self) -> list[Process]:
+        """Every living process of the job but its supervisor: by descent, by session, by mark."""
+        table, members, supervisor = _processes(), set(), 0
+        try:
+            started = self.started()
+        except Refusal:  # the marks are left
+            started = None
+        if started and not _restarted(started):
+            leader, watcher = table.get(started["pid"]), table.get(started["supervisor_pid"])
+            if watcher and watcher.ticks == started["supervisor_ticks"]:
+                supervisor = watcher.pid
+            if not leader or leader.ticks == started["start_ticks"]:
+                # a session's number is not given anew while it has members
+                members = {
+                    p.pid for p in table.values()
+                    if p.session == started["pid"] and p.ticks >= started["start_ticks"]
+                }
+        marks = {name + b"=" + value for name, value in self.marks.items()}
+        for pid in table:
+            try:
+                with open("/proc/%d/environ" % pid, "rb") as file:
+                    if marks.issubset(file.read().split(b"\0")):
+                        members.add(pid)
+            except OSError:
+                continue
+        parents, size = members | ({supervisor} if supervisor else set()), -1
+        while size != len(parents):
+            size = len(parents)
+            parents.update(p.pid for p in table.values() if p.parent in parents)
+        return [table[pid] for pid in sorted(parents - {supervisor, os.getpid()}) if pid in table]
+
+
+def _all_jobs(home: str) -> list[Job]:
+    try:
+        return [Job(home, name) for name in sorted(os.listdir(os.path.join(home, "jobs"))) if JOB_NAME(name)]
+    except FileNotFoundError:
+        return []
+
+
+# --- what became of a job -----------------------------------------------------------------------
+
+
+def _cgroup_files(v2: str, v1: str) -> list[str]:
+    """The existing files of that name for our memory cgroup first, then for those around it."""
+    files = []
+    for line in _text_of("/proc/self/cgroup").splitlines():
+        controllers, _, path = line.partition(":")[2].partition(":")
+        if "memory" in controllers.split(","):
+            bases, name = ["/sys/fs/cgroup/memory"], v1
+        elif not controllers:
+            bases, name = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"], v2
+        else:
+            continue
+        path = path.rstrip("/") + "/"
+        while path:
+            path = path.rpartition("/")[0]
+            files += [base + path + "/" + name for base in bases]
+    return [path for path in files if os.path.isfile(path)]
+
+
+def _oom_kills(paths: Iterable[str]) -> dict[str, int]:
+    found = {path: re.search(r"^oom_kill (\d+)$", _text_of(path), re.MULTILINE) for path in paths}
+    return {path: int(match.group(1)) for path, match in found.items() if match}
+
+
+def _room(path: bytes) -> dict:
+    try:
+        seen = os.statvfs(path)
+    except OSError:
+        return {"disk_free_bytes": None, "inodes_free": None}
+    inodes = seen.f_favail if seen.f_files else None  # some file systems do not count them
+    return {"disk_free_bytes": seen.f_bavail * seen.f_frsize, "inodes_free": inodes}
+
+
+def _facts(spec: dict) -> dict:
+    """What may explain a death, as the box is at this moment."""
+    return dict(_room(unescape_path(spec["cwd"])), oom_kills=_oom_kills(spec["oom_kills"]))
+
+
+def _xid_line(start_ticks: int) -> str | None:
+    """The last GPU fault the kernel told of since the job began, where we may read its log."""
+    try:
+        fd = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    line, since_us = None, start_ticks / os.sysconf("SC_CLK_TCK") * 1e6
+    for _ in range(100_000):
+        try:
+            prefix, _, text = os.read(fd, 8192).partition(b";")
+            if b"NVRM: Xid" in text and float(prefix.split(b",")[2]) >= since_us:
+                line = text.split(b"\n")[0].decode("utf-8", "replace")[:400]
+        except BrokenPipeError:  # overwritten while we read; the next is there
+            continue
+        except (OSError, IndexError, ValueError):
+            break
+    os.close(fd)
+    return line
+
+
+def seek_reason(baseline: dict, facts: dict, restart: str | None, xid: str | None, otherwise: tuple[str, str]) -> dict:
+    """Why a job that nobody asked to stop has ended, by the strongest evidence there is."""
+    code, evidence = otherwise
+    free, inodes = facts.get("disk_free_bytes"), facts.get("inodes_free")
+    kills = [(p, baseline[p], n) for p, n in facts.get("oom_kills", {}).items() if n > baseline.get(p, n)]
+    if restart:
+        code, evidence = "reboot", restart
+    elif kills:
+        code, evidence = "cgroup_oom", "%s: oom_kill went from %d to %d; " % kills[0] + evidence
+    elif xid:
+        code, evidence = "xid", xid
+    elif free is not None and free < FULL_BELOW_BYTES:
+        code, evidence = "disk_full", "%d bytes free where the job worked; " % free + evidence
+    elif inodes is not None and inodes < 1:
+        code, evidence = "inodes_full", "no inodes free where the job worked; " + evidence
+    return {"code": code, "evidence": evidence}
+
+
+Observed = namedtuple("Observed", "state started end held")
+
+
+def observe(job: Job) -> Observed:
+    """How the job stands, never guessed: what left neither an exit record nor a process was killed."""
+    first = _look(job)
+    # the job may have started and ended between two reads of one look; a second look sees its record
+    return _look(job) if first.state == "killed" and not first.end else first
+
+
+def _look(job: Job) -> Observed:
+    held = job.is_held()  # before the records are read: where it is free, they are final
+    started = job.started()
+    if not started:
+        return Observed("starting" if held else "absent", None, None, held)
+    final, main = _read(job.path("exit.json"), EXIT), _read(job.path("main.json"), EXIT)
+    if not final and held:
+        return Observed("lingering" if main else "running", started, main, held)
+    left = [] if final else job.members()
+    if left:
+        lives = any(p.pid == started["pid"] and p.ticks == started["start_ticks"] for p in left)
+        return Observed("running" if lives else "lingering", started, main, held)
+    end, ending = final or main, job.ending()
+    if ending:
+        state = "stopped" if ending["why"] == "stopped" else "killed"
+    elif not end or end["signal"]:
+        state = "killed"
+    else:
+        state = "finished" if end["exit_code"] == 0 else "failed"
+    return Observed(state, started, end, held)
+
+
+def _reason(job: Job, seen: Observed) -> dict | None:
+    if seen.state in LIVE or not seen.started:
+        return None
+    ending, end, started = job.ending(), seen.end, seen.started
+    if ending:
+        return {"code": ending["why"], "evidence": "asked for at %.3f" % ending["at"]}
+    if not end:
+        pids = (started["pid"], started["supervisor_pid"])
+        otherwise = "supervisor_lost", "process %d and its supervisor %d are gone, with no exit record" % pids
+    elif end["signal"]:
+        otherwise = "signal", "ended by SIG" + end["signal"]
+    else:
+        otherwise = "exit", end.get("error") or "exit status %d" % end["exit_code"]
+        if seen.state == "finished":
+            return {"code": "exit", "evidence": otherwise[1]}
+    spec = job.spec()
+    facts, restart = (end["facts"], None) if end else (_facts(spec), _restarted(started))
+    return seek_reason(spec["oom_kills"], facts, restart, _xid_line(started["start_ticks"]), otherwise)
+
+
+def _log_part(job: Job, request: dict) -> dict:
+    import binascii
+
+    offset, limit = request.get("offset", -65536), max(0, min(request.get("limit", 65536), 16 << 20))
+    part: dict = {}
+    with open(job.path("log") if os.path.exists(job.path("log")) else os.devnull, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if offset > size:
+            offset, part["truncated"] = 0, True
+        offset = max(0, size + offset) if offset < 0 else offset
+        file.seek(offset)
+        content = file.read(limit)
+    text = binascii.b2a_base64(content, newline=False).decode()
+    return dict(part, offset=offset, next_offset=offset + len(content), base64=text)
+
+
+def _sample(job: Job, seen: Observed) -> dict:
+    names = ("index", "name", "util_pct", "mem_used_mib", "mem_total_mib", "temp_c")
+    query = "--query-gpu=index,name,utilization.gpu,memory.used,memory.total,temperature.gpu"
+    gpus = []
+    for line in _output("nvidia-smi", query, "--format=csv,noheader,nounits").splitlines():
+        cells = [cell.strip() for cell in line.split(",")]
+        gpu: dict = {n: int(c) if c.isdigit() else None for n, c in zip(names, cells)}
+        gpus.append(dict(gpu, name=cells[1]) if len(cells) == len(names) else {"unread": line[:200]})
+    total = re.search(r"MemTotal:\s+(\d+) kB", _text_of("/proc/meminfo"))
+    limits = [int(total.group(1)) * 1024] if total else []
+    limits += [int(v) for v in map(_text_of, _cgroup_files("memory.max", "memory.limit_in_bytes")) if v.strip().isdigit()]
+    used = None
+    for path in _cgroup_files("memory.current", "memory.usage_in_bytes")[:1]:
+        detail = _text_of(os.path.join(os.path.dirname(path), "memory.stat"))
+        cache = re.search(r"^total_inactive_file (\d+)$|^inactive_file (\d+)$", detail, re.MULTILINE)
+        used = int(_text_of(path) or 0) - int((cache.group(1) or cache.group(2)) if cache else 0)
+    place = unescape_path(job.spec()["cwd"]) if seen.started else os.fsencode(job.home)
+    return dict(
+        _room(place), gpus=gpus, cpu_load1=round(os.getloadavg()[0], 2), mem_used_bytes=used,
+        mem_limit_bytes=min(limits) if limits else None, procs=len(job.members()) if seen.state in LIVE else 0,
+    )
+
+
+def _brief(job: Job, seen: Observed) -> dict:
+    try:
+        log = os.stat(job.path("log"))
+        size, mtime = log.st_size, log.st_mtime
+    except FileNotFoundError:
+        size, mtime = 0, None
+    end = seen.end or {}
+    return {
+        "job": job.name, "state": seen.state, "exit_code": end.get("exit_code"), "signal": end.get("signal"),
+        "started_at": seen.started["started_at"] if seen.started else None,
+        "ended_at": None if seen.state in LIVE else end.get("ended_at"),
+        "supervised": seen.held, "log_bytes": size, "log_mtime": mtime,
+    }
+
+
+def _full(job: Job, seen: Observed) -> dict:
+    return dict(_brief(job, seen), reason=_reason(job, seen), now=time.time(), boot_id=_boot_id())
+
+
+def status(home: str, request: dict) -> dict:
+    """How one job stands, or every job in brief. Asked often, so it reads little."""
+    if "job" not in request:
+        return {"jobs": [_brief(job, observe(job)) for job in _all_jobs(home)], "now": time.time(), "boot_id": _boot_id()}
+    job = Job(home, request["job"])
+    seen = observe(job)
+    reply = _full(job, seen)
+    if "offset" in request:
+        reply["log"] = _log_part(job, request)
+    if request.get("sample"):
+        reply["sample"] = _sample(job, seen)
+    return reply
+
+
+def tail(home: str, request: dict) -> dict:
+    """A part of the job's log; a negative offset counts from its end."""
+    job = Job(home, request["job"])
+    if not os.path.isdir(job.directory):
+        raise Refusal("NO_SUCH_JOB", "no job of that name was started here")
+    return dict(_log_part(job, request), job=job.name)
+
+
+# --- start --------------------------------------------------------------------------------------
+
+
+def _set_since(home: str, name: str, directory: bytes) -> None:
+    """The moment from which written bytes count is on record, by the clocks of the file systems.
+
+    The earlier of two clocks is taken: a skewed one then accounts for too much, not for too little.
+    """
+    path, moments = os.path.join(home, name), []
+    with Locked(home, "home.lock"):
+        if _read(path, SINCE):
+            return
+        for place in (directory, os.fsencode(home)):
+            marker = os.path.join(place, b".gpu-tenant-since-%d" % os.getpid())
+            fd = os.open(marker, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            moments.append(os.fstat(fd).st_ctime_ns)
+            os.close(fd)
+            os.unlink(marker)
+        _write(path, {"since_ns": min(moments)})
+
+
+def start(home: str, request: dict) -> dict:
+    """The job has been launched, by this call or an earlier one, exactly once.
+
+    Raises:
+        Refusal: COMMAND_NOT_FOUND (that was the launch), LAUNCH_FAILED (nothing ran; start may be
+            called again), START_TIMEOUT (not known yet; call start again).
+    """
+    job, env = Job(home, request["job"]), request.get("env", {})
+    if not request["argv"]:
+        raise Refusal("BAD_REQUEST", "argv is empty")
+    spec = {
+        "cwd": escape_path(request["cwd"]), "command": request["argv"][0], "env_names": sorted(env),
+        "artifacts": [Pattern(p).text for p in request.get("artifacts", [])],
+        "discard": [Pattern(p).text for p in request.get("discard", [])],
+        "max_runtime_s": request.get("max_runtime_s"), "grace_s": request.get("grace_s", 10),
+        "stop_signal": request.get("stop_signal", 15),
+        "oom_kills": _oom_kills(_cgroup_files("memory.events", "memory.oom_control")),
+    }
+    environment = dict(os.environb)
+    for name in request.get("env_unset", []):
+        environment.pop(_utf8(name), None)
+    environment.setdefault(b"PYTHONUNBUFFERED", b"1")
+    environment.update({_utf8(n): _utf8(v) for n, v in env.items()})
+    environment.update(job.marks)
+    os.makedirs(job.directory, 0o700, exist_ok=True)
+    give_up, already = time.monotonic() + START_LIMIT_S, True
+    while job.started() is None:
+        lock = _lock(job.path("lock"), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if lock is None:
+            if time.monotonic() > give_up:
+                raise Refusal("START_TIMEOUT", "another start of this job is under way; call start again")
+            time.sleep(0.02)
+            continue
+        try:
+            if job.started() is None:
+                os.makedirs(request["cwd"], exist_ok=True)
+                _set_since(home, "since.json", request["cwd"])
+                _write(job.path("spec.json"), spec)
+                for name in ("main.json", "exit.json", "ending.json"):
+                    _reserve(job.path(name))
+                _launch(job, spec, [_utf8(a) for a in request["argv"]], environment, lock, give_up)
+                already = False
+        finally:
+            os.close(lock)  # and never unlock it: the supervisor shares it
+    end = _read(job.path("exit.json"), EXIT)
+    if end and end.get("error"):
+        raise Refusal("COMMAND_NOT_FOUND", end["error"], job=job.name, exit_code=127)
+    started = job.started() or {}
+    reply = {name: started[name] for name in ("pid", "start_ticks", "boot_id", "started_at")}
+    return dict(reply, job=job.name, already=already)
+
+
+def _spawn(body: Callable[[], object], keep: set[int]) -> None:
+    """`body` is being run by a process that shares only the descriptors in `keep` with its caller."""
+    import signal
+
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a caller that ignores it would reap for us
+    courier = os.fork()
+    if courier:
+        os.waitpid(courier, 0)
+        return
+    try:
+        os.setsid()
+        if os.fork() == 0:
+            for signum in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+                signal.signal(signum, signal.SIG_IGN)
+            os.chdir("/")
+            null = os.open(os.devnull, os.O_RDWR)
+            for fd in range(3):
+                os.dup2(null, fd)
+            for name in os.listdir("/dev/fd"):
+                if int(name) > 2 and int(name) not in keep:
+                    try:
+                        os.close(int(name))
+                    except OSError:  # the listing's own
+                        pass
+            body()
+    finally:
+        os._exit(0)
+
+
+def _launch(job: Job, spec: dict, argv: list[bytes], environment: dict, lock: int, give_up: float) -> None:
+    """The job's command has been started under a supervisor of its own."""
+    import select
+
+    told, tell = os.pipe()
+    _spawn(lambda: _supervise(job, spec, argv, environment, tell), {lock, tell})
+    os.close(tell)
+    # the job's exec closes the last copy of `tell`, as does the death of all who could launch
+    ready = select.select([told], [], [], max(0.0, give_up - time.monotonic()))[0]
+    message = os.read(told, 4096).decode("utf-8", "replace") if ready else ""
+    os.close(told)
+    if job.started() is None:
+        if not ready:
+            raise Refusal("START_TIMEOUT", "the launch takes long; call start again")
+        raise Refusal("LAUNCH_FAILED", "nothing was launched: " + (message or "the supervisor died"))
+
+
+def _supervise(job: Job, spec: dict, argv: list[bytes], environment: dict, tell: int) -> None:
+    """The job and all it left behind have ended, and that is on record."""
+    import select
+    import signal
+
+    try:
+        import ctypes
+
+        adopts = ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0  # PR_SET_CHILD_SUBREAPER: sees what daemonises
+    except (ImportError, OSError, AttributeError):
+        adopts = False
+    supervisor = {"supervisor_pid": os.getpid(), "supervisor_ticks": _ticks(os.getpid())}
+    main = os.fork()
+    if main == 0:
+        _become_job(job, spec, argv, environment, tell, supervisor)
+    os.close(tell)
+    woken, wake = os.pipe()
+    os.set_blocking(woken, False)
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    expires = time.monotonic() + spec["max_runtime_s"] if spec["max_runtime_s"] is not None else float("inf")
+    end: dict = {}
+    while True:
+        try:
+            pid, code = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            if adopts or not job.members():
+                break
+            pid = 0
+        if pid == main:
+            number = os.WTERMSIG(code) if os.WIFSIGNALED(code) else 0
+            names = {int(s): s.name[3:] for s in signal.Signals}
+            end = {"exit_code": None if number else os.WEXITSTATUS(code), "ended_at": time.time(), "facts": _facts(spec)}
+            end["signal"] = names.get(number, "RT%d" % number) if number else None
+        if pid:
+            continue
+        if end and not os.path.exists(job.path("main.json")):
+            _insist(job.path("main.json"), end)
+        if time.monotonic() >= expires:
+            expires = float("inf")
+            _record_ending(job, "walltime")
+            _end([job], spec["stop_signal"], spec["grace_s"])
+            continue
+        wait_s = min(expires - time.monotonic(), 3600.0 if adopts else 1.0)
+        select.select([woken], [], [], max(0.0, wait_s))
+        try:
+            os.read(woken, 4096)
+        except BlockingIOError:
+            pass
+    if job.started() and not os.path.exists(job.path("exit.json")):
+        _insist(job.path("exit.json"), end)
+
+
+def _insist(path: str, record: dict) -> None:
+    """`path` holds `record`, however long that took: without it the job would count as killed."""
+    while True:
+        try:
+            return _write(path, record)
+        except OSError:
+            time.sleep(1)
+
+
+def _become_job(job: Job, spec: dict, argv: list[bytes], environment: dict, tell: int, supervisor: dict) -> NoReturn:
+    """This process is the job's command, and that was on record before its first instruction."""
+    import signal
+
+    try:
+        os.setsid()
+        for signum in set(range(1, signal.NSIG)) - {signal.SIGKILL, signal.SIGSTOP}:
+            try:
+                signal.signal(signum, signal.SIG_IGN if signum == signal.SIGHUP else signal.SIG_DFL)
+            except (OSError, ValueError):  # the C library keeps some for itself
+                pass
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        log = os.open(job.path("log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.chdir(unescape_path(spec["cwd"]))
+        me = {"pid": os.getpid(), "start_ticks": _ticks(os.getpid()), "boot_id": _boot_id(), "init_ticks": _ticks(1)}
+        _write(job.path("started.json"), dict(supervisor, started_at=time.time(), **me))
+    except BaseException as error:
+        os.write(tell, str(error).encode("utf-8", "replace"))
+        os._exit(127)
+    try:
+        os.execvpe(argv[0], argv, environment)
+    except (OSError, ValueError) as error:
+        why = "%s: %s" % (escape_path(argv[0]), getattr(error, "strerror", None) or error)
+        end: dict = {"exit_code": 127, "signal": None, "facts": {}, "error": why}
+        _insist(job.path("exit.json"), dict(end, ended_at=time.time()))
+    finally:
+        os._exit(127)
+
+
+# --- stop and guard -----------------------------------------------------------------------------
+
+
+def _record_ending(job: Job, why: str) -> None:
+    """It is on record that we are about to end the job; the first such record stands."""
+    if job.ending() is None:
+        # a full disk must not keep a job running
+        _write_if_possible(job.path("ending.json"), {"why": why, "at": time.time(), "boot_id": _boot_id()})
+
+
+def _end(jobs: list[Job], signum: int, grace_s: float) -> list[int]:
+    """No process of these jobs is left; those that outlive even SIGKILL are returned."""
+    import signal
+
+    asked: set[Process] = set()
+    kill_at = time.monotonic() + grace_s
+    while True:
+        now, alive = time.monotonic(), {p for job in jobs for p in job.members()}
+        if not alive or now > kill_at + KILL_LIMIT_S:
+            return sorted(p.pid for p in alive)
+        for process in alive if now >= kill_at else alive - asked:
+            for number in (signal.SIGKILL,) if now >= kill_at else (signum, signal.SIGCONT):
+                try:
+                    if _ticks(process.pid) == process.ticks:
+                        os.kill(process.pid, number)
+                except OSError:
+                    pass
+        asked |= alive
+        time.sleep(0.05)
+
+
+def stop(home: str, request: dict) -> dict:
+    """The job has ended and none of its processes is left.
+
+    Raises:
+        Refusal: NO_SUCH_JOB, or STILL_ALIVE with the processes that do not go.
+    """
+    job, give_up = Job(home, request["job"]), time.monotonic() + START_LIMIT_S
+    seen = observe(job)
+    while seen.state == "starting" and time.monotonic() < give_up:
+        time.sleep(0.05)
+        seen = observe(job)
+    if seen.state == "absent":
+        raise Refusal("NO_SUCH_JOB", "no job of that name was started here")
+    already = seen.state not in LIVE
+    if not already:
+        spec = job.spec()
+        _record_ending(job, "stopped")
+        left = _end([job], request.get("signal", spec["stop_signal"]), request.get("grace_s", spec["grace_s"]))
+        give_up = time.monotonic() + KILL_LIMIT_S
+        while seen.state in LIVE and not left and time.monotonic() < give_up:
+            time.sleep(0.02)
+            seen = observe(job)
+        if seen.state in LIVE:
+            raise Refusal("STILL_ALIVE", "the job does not end; processes left: %s" % left, pids=left)
+    return dict(_full(job, seen), already=already)
+
+
+def guard(home: str, request: dict) -> dict:
+    """A process on the box holds the deadline; a request without one is told how that stands."""
+    path, already = os.path.join(home, "guard.json"), False
+    with Locked(home, "guard.lock"):
+        record = _read(path, GUARD) or {"state": "not_armed", "deadline": None}
+        if record["state"] == "armed" and (
+            record["boot_id"] != _boot_id() or _ticks(record["pid"]) != record["start_ticks"]
+        ):
+            record["state"] = "not_armed"
+        if "deadline" in request:
+            wanted = {name: request.get(name) for name in ("deadline", "grace_s", "signal")}
+            already = record["state"] == "armed" and all(record.get(n) == v for n, v in wanted.items())
+            if not already:
+                _reserve(path)
+                if record["state"] == "armed":
+                    pid, ticks = record["pid"], record["start_ticks"]
+                else:
+                    pid, ticks = _post_guard(home)
+                record = dict(wanted, state="armed", pid=pid, start_ticks=ticks, boot_id=_boot_id())
+                _write(path, record)
+    return dict(record, already=already, now=time.time())
+
+
+def _post_guard(home: str) -> tuple[int, int]:
+    """A detached process waits for the guard's lock, to hold the deadline it will find on record."""
+    told, tell = os.pipe()
+
+    def body() -> None:
+        os.write(tell, b"%d %d" % (os.getpid(), _ticks(os.getpid())))
+        os.close(tell)
+        _hold_deadline(home)
+
+    _spawn(body, {tell})
+    os.close(tell)
+    with os.fdopen(told, "rb") as file:
+        pid, ticks = file.read().split()
+    return int(pid), int(ticks)
+
+
+def _hold_deadline(home: str) -> None:
+    """The deadline on record has passed and the jobs were stopped, or another guard has taken over."""
+    path, fires = os.path.join(home, "guard.json"), 0.0
+    record: dict = {}
+    while True:
+        with Locked(home, "guard.lock"):
+            try:
+                latest = _read(path, GUARD)
+            except Refusal:
+                latest = record  # a broken file is no reason to let go
+            if not latest or latest["pid"] != os.getpid():
+                return
+            if latest["deadline"] != record.get("deadline"):
+                fires = time.monotonic() + latest["deadline"] - time.time()
+            record = latest
+            # by either clock: the wall clock set back must not prolong the lease
+            if time.monotonic() >= fires or time.time() >= record["deadline"]:
+                record.update(state="fired", fired_at=time.time())
+                _write_if_possible(path, record)
+                break
+        time.sleep(min(2.0, max(0.05, fires - time.monotonic())))
+    jobs, problems = [], {}
+    for job in _all_jobs(home):
+        try:
+            if observe(job).state in LIVE:
+                jobs.append(job)
+                _record_ending(job, "deadline")
+        except (Refusal, OSError) as error:
+            problems[job.name] = str(error)
+            jobs.append(job)
+    grace_s = 10 if record.get("grace_s") is None else record["grace_s"]
+    left = _end(jobs, record.get("signal") or 15, grace_s)
+    _write_if_possible(path, dict(record, stopped=[job.name for job in jobs], left=left, problems=problems))
+
+
+# --- the seal -----------------------------------------------------------------------------------
+
+
+class Changing(Exception):
+    """The file was not the same before and after it was read."""
+
+
+class Hashes:
+    """SHA-256 of files, remembered where no change since could have gone unseen."""
+
+    def __init__(self, home: str) -> None:
+        self._path = os.path.join(home, "hashes.json")
+        self._used: dict = {}
+        try:
+            self._known = _read(self._path, {}) or {}
+        except Refusal:  # it only saves time
+            self._known = {}
+
+    def of(self, path: bytes) -> tuple[str, os.stat_result]:
+        """The hash and the status of a regular file that did not change meanwhile.
+
+        Raises:
+            Changing, OSError.
+        """
+        import hashlib
+
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(fd, "rb", buffering=0) as file:
+            before, began_ns = os.fstat(fd), time.time_ns()
+            key = _identity(before)
+            known = self._known.get(key)
+            # a hash taken right after a change may be of what was there before another, in the same tick
+            if not isinstance(known, list) or known[1] - before.st_ctime_ns < RACY_NS:
+                digest, view = hashlib.sha256(), memoryview(bytearray(CHUNK_BYTES))
+                count = file.readinto(view)
+                while count:
+                    digest.update(view[:count])
+                    count = file.readinto(view)
+                known = [digest.hexdigest(), began_ns]
+        if not os.path.lexists(path) or _identity(os.lstat(path)) != key:
+            raise Changing("it changed while it was read")
+        self._used[key] = known
+        return known[0], before
+
+    def save(self) -> None:
+        known = dict(self._known, **self._used)
+        _write_if_possible(self._path, known if len(known) < 200_000 else self._used)
+
+
+def _identity(seen: os.stat_result) -> str:
+    return "%d:%d:%d:%d:%d" % (seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
+
+
+def _writers() -> dict[tuple[int, int], int]:
+    """Files that a process has open for writing, as far as we may look: which, and who."""
+    found = {}
+    for pid in [name for name in os.listdir("/proc") if name.isdigit()] if os.path.isdir("/proc/self") else ():
+        try:
+            for fd in os.listdir("/proc/%s/fd" % pid) if int(pid) != os.getpid() else ():
+                flags = re.search(r"^flags:\s+(\d+)", _text_of("/proc/%s/fdinfo/%s" % (pid, fd)))
+                flags = flags or re.search(r"\nflags:\s+(\d+)", _text_of("/proc/%s/fdinfo/%s" % (pid, fd)))
+                if flags and int(flags.group(1), 8) & os.O_ACCMODE:
+                    seen = os.stat("/proc/%s/fd/%s" % (pid, fd))
+                    found[seen.st_dev, seen.st_ino] = int(pid)
+        except OSError:
+            continue
+    return found
+
+
+class Survey:
+    """One pass over all the jobs may have written: every file is put where it belongs."""
+
+    def __init__(self, work: bytes, skip: set[bytes], since_ns: int | None, artifacts: list[Pattern]) -> None:
+        self.work, self.since_ns, self.artifacts = work, since_ns, artifacts
+        self.skip = skip | {b"/proc", b"/sys", b"/dev"}
+        self.files: list[tuple[str, bytes]] = []  # artifacts, by name
+        self.links: list[tuple[str, bytes]] = []
+        self.written: list[tuple[str, bytes, int]] = []  # since launch, and no artifact
+        self.leads: set[bytes] = set()  # where links in the work directory lead to
+        self.problems: list[dict] = []
+        self.matched: set[str] = set()
+        self._walked: set[bytes] = set()
+        self._inner = re.compile("|".join("(?:%s)" % p.source for p in artifacts if p.relative) or "(?!)").fullmatch
+        self._outer = re.compile("|".join("(?:%s)" % p.source for p in artifacts if not p.relative) or "(?!)").fullmatch
+
+    def problem(self, at: str, why: str, detail: object) -> None:
+        self.problems.append({"at": at, "why": why, "detail": str(detail)})
+
+    def inner(self, at: str) -> str | None:
+        """The path below the work directory, for what lies there."""
+        root = escape_path(self.work).rstrip("/") + "/"
+        return at[len(root) :] if at.startswith(root) else None
+
+    def walk(self, top: bytes, is_accounted: bool) -> None:
+        """Everything below `top` that was not yet seen is placed; links are not followed."""
+        if any(_is_below(top, place) for place in self._walked | self.skip):
+            return
+        pending = [top]
+        while pending:
+            path = pending.pop()
+            if path in self._walked or path in self.skip:
+                continue
+            try:
+                seen = os.lstat(path)
+                if stat.S_ISDIR(seen.st_mode):
+                    pending.extend(os.path.join(path, name) for name in os.listdir(path))
+                else:
+                    self._place(path, seen, is_accounted)
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                self.problem(escape_path(path), "unreadable", "cannot be accounted for: %s" % error.strerror)
+        self._walked.add(top)
+
+    def _claims(self, at: str, inner: str | None) -> bool:
+        return bool(self._outer(at) or (inner is not None and self._inner(inner)))
+
+    def _place(self, path: bytes, seen: os.stat_result, is_accounted: bool) -> None:
+        at = escape_path(path)
+        inner = self.inner(at)
+        name = "work/" + inner if inner is not None else "root" + at
+        claimed = self._claims(at, inner)
+        if stat.S_ISLNK(seen.st_mode):
+            target = os.path.realpath(path)
+            if os.path.isdir(target):  # no name holds %00: only a pattern for all that is below matches
+                claimed = claimed or self._claims(at + "/%00", inner and inner + "/%00")
+            if claimed:
+                self.links.append((name, path))
+            if inner is not None and not _is_below(self.work, target):
+                self.leads.add(target)
+        elif not stat.S_ISREG(seen.st_mode):
+            if claimed:
+                self.problem(at, "special", "neither a file, a directory nor a link")
+        elif claimed:
+            self.files.append((name, path))
+        elif is_accounted and self.since_ns is not None and seen.st_ctime_ns >= self.since_ns:
+            self.written.append((at, path, seen.st_size))
+        if claimed and len(self.matched) < len(self.artifacts):
+            for pattern in self.artifacts:
+                text = inner if pattern.relative else at
+                if text is not None and (pattern.matches(text) or pattern.matches(text + "/%00")):
+                    self.matched.add(pattern.text)
+
+
+def _refuse_running(home: str) -> list[Job]:
+    """The jobs that were started here, all of which have ended."""
+    seen = [(job, observe(job).state) for job in _all_jobs(home)]
+    running = [job.name for job, state in seen if state in LIVE]
+    if running:
+        raise Refusal("JOB_RUNNING", "still running: " + ", ".join(running), jobs=running)
+    return [job for job, state in seen if state != "absent"]
+
+
+def _since_ns(home: str, jobs: list[Job]) -> int | None:
+    since = _read(os.path.join(home, "since.json"), SINCE)
+    if jobs and not since:
+        raise Refusal("RECORD_CORRUPT", os.path.join(home, "since.json") + " is missing though a job was started")
+    since = since or _read(os.path.join(home, "since-push.json"), SINCE)
+    return since["since_ns"] if since else None
+
+
+def manifest(home: str, request: dict) -> dict:
+    """Every byte written since launch is an entry, pushed, discarded, unclaimed or a problem.
+
+    Raises:
+        Refusal: JOB_RUNNING.
+    """
+    jobs = _refuse_running(home)
+    specs = [job.spec() for job in jobs]
+    wanted = [p for spec in specs for p in spec["artifacts"]] + request.get("artifacts", [])
+    unwanted = [p for spec in specs for p in spec["discard"]] + request.get("discard", [])
+    artifacts, discards = [[Pattern(p) for p in dict.fromkeys(ps)] for ps in (wanted, unwanted)]
+    defaults = [Pattern(p) for p in DEFAULT_DISCARD] if request.get("default_discard", True) else []
+    skip = {os.path.realpath(os.fsencode(p)) for p in (home, __file__)} | set(request.get("exclude", []))
+    survey = Survey(request["work"], skip, _since_ns(home, jobs), artifacts)
+    for top in [request["work"], *sorted(request.get("roots", []))]:
+        survey.walk(top, True)
+    for top in [unescape_path(spec["cwd"]) for spec in specs] + sorted(survey.leads):
+        survey.walk(top, True)
+    for pattern in artifacts:  # a declared file counts wherever it lies
+        if not pattern.relative:
+            survey.walk(pattern.prefix, False)
+
+    hashes = Hashes(home)
+    entries: list[dict] = []
+    writers = _writers() if survey.files else {}
+    logs = [("log/%s.log" % job.name, os.fsencode(job.path("log"))) for job in jobs]
+    for name, path in survey.files + logs:
+        at = escape_path(path)
+        try:
+            sha256, seen = hashes.of(path)
+        except (Changing, FileNotFoundError) as error:
+            survey.problem(at, "changing", error)
+            continue
+        except OSError as error:
+            survey.problem(at, "unreadable", error.strerror)
+            continue
+        if (seen.st_dev, seen.st_ino) in writers:
+            survey.problem(at, "open_for_writing", "by process %d" % writers[seen.st_dev, seen.st_ino])
+        kind = "log" if name.startswith("log/") else "artifact"
+        facts = {"size": seen.st_size, "sha256": sha256, "mtime_ns": seen.st_mtime_ns}
+        entries.append(dict(facts, name=name, at=at, kind="file", **{"class": kind}))
+    entries += _link_entries(survey, {path for _, path in survey.files})
+
+    discarded: dict[str, list[int]] = {}
+    pushed, unclaimed = [0, 0], []
+    known = _pushed(home)
+    for at, path, size in survey.written:
+        inner = survey.inner(at)
+        reason = _discarded_by(at, inner, discards, defaults)
+        if reason is not None:
+            tally = discarded.setdefault(reason, [0, 0])
+            tally[0], tally[1] = tally[0] + 1, tally[1] + size
+        elif inner in known and _holds(hashes, path, known[inner]):
+            pushed = [pushed[0] + 1, pushed[1] + size]
+        elif size:
+            unclaimed.append((size, at))
+    hashes.save()
+    _refuse_running(home)  # what was started meanwhile may have written behind our back
+    entries.sort(key=lambda entry: entry["name"])
+    largest = sorted(unclaimed, key=lambda item: (-item[0], item[1]))[:20]
+    tallies = [{"pattern": p, "count": n, "bytes": b} for p, (n, b) in sorted(discarded.items())]
+    return {
+        "sealed_at": time.time(), "boot_id": _boot_id(), "since_ns": survey.since_ns, "digest": _digest(entries),
+        "entries": entries, "problems": sorted(survey.problems, key=lambda p: (p["at"], p["why"])),
+        "unclaimed": {
+            "count": len(unclaimed), "bytes": sum(size for size, _ in unclaimed),
+            "largest": [{"at": at, "size": size} for size, at in largest],
+        },
+        "discarded": {
+            "count": sum(t["count"] for t in tallies), "bytes": sum(t["bytes"] for t in tallies), "patterns": tallies,
+        },
+        "pushed": {"count": pushed[0], "bytes": pushed[1]},
+        "unmatched": [p.text for p in artifacts if p.text not in survey.matched],
+    }
+
+
+def _digest(entries: list[dict]) -> str:
+    """The hash of the sorted lines `sha256 size kind target-or-dash name`."""
+    import hashlib
+
+    form = "%(sha256)s %(size)d %(kind)s %(target)s %(name)s\n"
+    lines = sorted(form % dict(entry, target=entry.get("target", "-")) for entry in entries)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def _link_entries(survey: Survey, kept: set[bytes]) -> list[dict]:
+    """An entry per link, whose hash is that of the target's text; a link to what is not kept is a problem."""
+    import hashlib
+
+    entries = []
+    for name, path in survey.links:
+        at, target = escape_path(path), os.path.realpath(path)
+        try:
+            seen, text = os.lstat(path), os.readlink(path)
+        except OSError as error:
+            survey.problem(at, "changing", error.strerror)
+            continue
+        if not os.path.exists(path):
+            survey.problem(at, "dangling", "it leads to nothing: " + escape_path(text))
+        elif not _is_below(target, survey.work):
+            survey.problem(at, "escapes", "it leads out of the work directory; declare %s itself" % escape_path(target))
+        elif not any(_is_below(file, target) for file in kept):
+            survey.problem(at, "link_target_not_kept", escape_path(target) + " is no artifact")
+        facts = {"size": len(text), "sha256": hashlib.sha256(text).hexdigest(), "mtime_ns": seen.st_mtime_ns}
+        entries.append(dict(facts, name=name, at=at, kind="link", target=escape_path(text), **{"class": "artifact"}))
+    return entries
+
+
+def _discarded_by(at: str, inner: str | None, discards: list[Pattern], defaults: list[Pattern]) -> str | None:
+    """The text of the first pattern that discards the file; caches are caches outside of work too."""
+    for pattern in discards:
+        text = inner if pattern.relative else at
+        if text is not None and pattern.matches(text):
+            return pattern.text
+    for pattern in defaults:
+        text = at if not pattern.relative else inner if inner is not None else at[1:]
+        if pattern.matches(text):
+            return pattern.text
+    return None
+
+
+def _holds(hashes: Hashes, path: bytes, record: dict) -> bool:
+    try:
+        return os.lstat(path).st_size == record["size"] and bool(hashes.of(path)[0] == record["sha256"])
+    except (Changing, OSError):
+        return False
+
+
+# --- files pushed to the box --------------------------------------------------------------------
+
+
+def index(home: str, request: dict) -> dict:
+    """What the regular files among `paths` hold, for a push to compare with."""
+    hashes, files = Hashes(home), {}
+    for text in request["paths"]:
+        path = os.path.join(request["work"], _inner_path(unescape_path(text)))
+        try:
+            if stat.S_ISREG(os.lstat(path).st_mode):
+                sha256, seen = hashes.of(path)
+                files[text] = {"size": seen.st_size, "sha256": sha256}
+        except (Changing, OSError):
+            continue
+    hashes.save()
+    return {"files": files}
+
+
+def receive(home: str, request: dict) -> dict:
+    """The files of the tar on stdin lie below `work`, each whole from the moment it is seen.
+
+    Raises:
+        Refusal: UNSAFE_PATH, UNSAFE_MEMBER or BAD_ARCHIVE; the files before it are in place.
+    """
+    import tarfile
+
+    work = request["work"]
+    os.makedirs(work, exist_ok=True)
+    _set_since(home, "since-push.json", work)
+    files: dict[str, dict] = {}
+    placed: dict[str, dict] = {}
+    try:
+        archive = tarfile.open(
+            fileobj=sys.stdin.buffer, mode="r|", bufsize=CHUNK_BYTES, encoding="utf-8", errors="surrogateescape"
+        )
+        for member in archive:
+            inner = _inner_path(_utf8(member.name))
+            if inner:
+                _receive_member(home, work, inner, archive, member, files, placed)
+        while sys.stdin.buffer.read(CHUNK_BYTES):  # the padding: a sender must not find the pipe closed
+            pass
+    except (tarfile.TarError, EOFError) as error:
+        raise Refusal("BAD_ARCHIVE", "the stream is no whole tar: %s" % error) from None
+    finally:
+        with Locked(home, "home.lock"):
+            _write(os.path.join(home, "pushed.json"), dict(_pushed(home), **placed))
+    return {"files": files, "bytes": sum(record["size"] for record in files.values())}
+
+
+def _receive_member(
+    home: str, work: bytes, inner: bytes, archive: tarfile.TarFile, member: tarfile.TarInfo, files: dict, placed: dict
+) -> None:
+    """The member is in place, whole, under its own name; a job that had the old file open keeps it."""
+    import hashlib
+
+    parent, base = os.path.split(os.path.join(work, inner))
+    parent = os.path.realpath(parent)
+    target = os.path.join(parent, base)
+    unsafe = Refusal("UNSAFE_MEMBER", "it would leave the work directory, or is no file: " + escape_path(inner))
+    if not _is_below(parent, work) or _is_below(target, os.fsencode(home)):
+        raise unsafe
+    if member.isdir():
+        return os.makedirs(target, exist_ok=True)
+    os.makedirs(parent, exist_ok=True)
+    incoming = os.path.join(work, b".gpu-tenant-incoming")  # a temporary name beside might get too long
+    os.makedirs(incoming, exist_ok=True)
+    if os.path.islink(incoming) or os.lstat(incoming).st_dev != os.lstat(parent).st_dev:
+        incoming = parent
+    temporary = os.path.join(incoming, b".gpu-tenant-incoming-%d" % os.getpid())
+    if os.path.lexists(temporary):
+        os.unlink(temporary)
+    try:
+        if member.issym():
+            if not _is_below(os.path.realpath(os.path.join(parent, _utf8(member.linkname))), work):
+                raise unsafe
+            os.symlink(_utf8(member.linkname), temporary)
+            return os.replace(temporary, target)
+        source: IO[bytes] | None = None
+        if member.islnk():
+            first = os.path.realpath(os.path.join(work, _inner_path(_utf8(member.linkname))))
+            if _is_below(first, work) and os.path.isfile(first):
+                source = open(first, "rb")
+        elif member.isreg():
+            source = archive.extractfile(member)
+        if source is None:
+            raise unsafe
+        digest, size = hashlib.sha256(), 0
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with source, os.fdopen(fd, "wb") as file:
+            for chunk in iter(lambda: source.read(CHUNK_BYTES), b""):
+                digest.update(chunk)
+                size += file.write(chunk)
+            file.flush()
+            os.fchmod(fd, member.mode & 0o777 | 0o600)
+            os.utime(fd, ns=(int(member.mtime * 1e9),) * 2)
+        os.replace(temporary, target)
+    finally:
+        if os.path.lexists(temporary):
+            os.unlink(temporary)
+    files[escape_path(inner)] = {"size": size, "sha256": digest.hexdigest()}
+    placed[escape_path(target[len(work.rstrip(b"/")) + 1 :])] = files[escape_path(inner)]
+
+
+def _pushed(home: str) -> dict[str, dict]:
+    """What `receive` has put in place: escaped path below the work directory to size and sha256."""
+    path = os.path.join(home, "pushed.json")
+    record = _read(path, {}) or {}
+    if not all(isinstance(f, dict) and {"size", "sha256"} <= set(f) for f in record.values()):
+        raise Refusal("RECORD_CORRUPT", path + " is not a whole record; it was left as it is")
+    return record
+
+
+# --- the call -----------------------------------------------------------------------------------
+
+VERBS = {  # what each takes; `!` marks what it cannot do without
+    "start": (start, "job! argv! cwd! env env_unset artifacts discard max_runtime_s grace_s stop_signal"),
+    "status": (status, "job offset limit sample"),
+    "tail": (tail, "job! offset limit"),
+    "stop": (stop, "job! grace_s signal"),
+    "manifest": (manifest, "work! roots artifacts discard default_discard exclude"),
+    "index": (index, "work! paths!"),
+    "receive": (receive, "work!"),
+    "guard": (guard, "deadline grace_s signal"),
+}
+FIELDS = {  # kind, and help for a person
+    "job": ("text", "name of the job"),
+    "argv": ("texts", ""),
+    "cwd": ("path", "directory the job runs in; made if missing"),
+    "env": ("env", ""),
+    "env_unset": ("texts", "variable the job shall not inherit (repeatable)"),
+    "artifacts": ("texts", "pattern of files that must be kept (repeatable)"),
+    "discard": ("texts", "pattern of files that need not be kept (repeatable)"),
+    "max_runtime_s": ("number", "stop the job after so many seconds"),
+    "grace_s": ("number", "seconds between the asking signal and SIGKILL (10)"),
+    "stop_signal": ("signal", "the asking signal (TERM)"),
+    "signal": ("signal", "the asking signal (as given to start)"),
+    "offset": ("whole", "first byte of the log to show; negative: from its end"),
+    "limit": ("whole", "most bytes of the log to show (65536)"),
+    "sample": ("flag", "also GPUs, load, memory and disk"),
+    "work": ("path", "the work directory"),
+    "roots": ("paths", "further directory to account for, such as ~ (repeatable)"),
+    "default_discard": ("flag", "discard well-known caches (true)"),
+    "exclude": ("paths", "directory not to account for (repeatable)"),
+    "paths": ("texts", "path below the work directory (repeatable)"),
+    "deadline": ("number", "when to stop every job, in seconds since 1970; without it, tell how the guard stands"),
+    "tenant": ("flag", "the tenant is looking: touch the heartbeat"),
+}
+
+
+def _checked(verb: str, arguments: object) -> dict:
+    """The arguments in their own types: paths as real paths in bytes, signals as numbers.
+
+    Raises:
+        Refusal: BAD_REQUEST.
+    """
+    names = {name.rstrip("!"): name for name in (VERBS[verb][1] + " tenant").split()}
+    if not isinstance(arguments, dict) or not set(arguments) <= set(names):
+        raise Refusal("BAD_REQUEST", "%s takes one JSON object of: %s" % (verb, " ".join(names.values())))
+    given = {name: value for name, value in arguments.items() if value is not None}
+    missing = [name for name, marked in names.items() if marked.endswith("!") and name not in given]
+    if missing:
+        raise Refusal("BAD_REQUEST", "%s needs %s" % (verb, ", ".join(missing)))
+    checked = {}
+    for name, value in given.items():
+        try:
+            checked[name] = _valued(FIELDS[name][0], value)
+        except (ValueError, TypeError, AttributeError) as error:
+            # without the value, which may be a secret
+            detail = "" if name == "env" else ": %s" % error
+            raise Refusal("BAD_REQUEST", "%s is not a proper %s%s" % (name, FIELDS[name][0], detail)) from None
+    return checked
+
+
+def _valued(kind: str, value: object) -> object:
+    if kind in ("texts", "paths") and isinstance(value, list):
+        return [_valued(kind[:-1], item) for item in value]
+    if kind == "env" and isinstance(value, dict):
+        if any(not name or "=" in name for name in value):
+            raise ValueError
+        return {_valued("text", name): _valued("text", text) for name, text in value.items()}
+    if kind in ("text", "path", "signal") and isinstance(value, str) and "\0" not in value:
+        if kind == "text":
+            return value
+        if kind == "path" and value and b"\0" not in unescape_path(value):
+            return os.path.realpath(os.path.expanduser(unescape_path(value)))
+        if kind == "signal":
+            import signal
+
+            return int(signal.Signals["SIG" + value.upper().replace("SIG", "", 1)])
+    if kind == "flag" and isinstance(value, bool):
+        return value
+    if kind == "whole" and type(value) is int:
+        return value
+    if kind == "number" and type(value) in NUMBER and 0 <= value < 1e12:  # type: ignore[operator]
+        return value
+    raise ValueError("it is %s" % ascii(value)[:80])
+
+
+def _by_hand(argv: list[str]) -> tuple[str, str, object]:
+    """The home, the verb and the arguments, from flags or from stdin."""
+    import argparse
+
+    class Parser(argparse.ArgumentParser):
+        def error(self, message: str) -> NoReturn:
+            raise Refusal("BAD_REQUEST", "%s; see %s --help" % (message, self.prog))
+
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--home", required=True, help="where records and logs are kept")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
+    for verb, (body, takes) in VERBS.items():
+        summary = (body.__doc__ or "").splitlines()[0]
+        flags = verbs.add_parser(verb, help=summary, description=summary)
+        flags.add_argument("--request", choices=["-"], help="read all arguments from stdin, as one JSON object")
+        for name in (takes + " tenant").replace("!", "").split():
+            kind, text = FIELDS[name]
+            flag = "--" + (name[:-1] if name in ("artifacts", "roots", "paths") else name).replace("_", "-")
+            if name == "argv":
+                flags.add_argument("argv", nargs="*", help="-- and then the command", metavar="COMMAND")
+            elif name == "default_discard":
+                flags.add_argument("--no-default-discard", dest=name, action="store_false", default=None)
+            elif kind == "flag":
+                flags.add_argument(flag, dest=name, action="store_true", default=None, help=text)
+            elif kind != "env":
+                typed = {"number": float, "whole": int}.get(kind, str)
+                action = "append" if kind in ("texts", "paths") else "store"
+                flags.add_argument(flag, dest=name, action=action, type=typed, help=text)
+    given = vars(parser.parse_args(argv))
+    home, verb, source = given.pop("home"), given.pop("verb"), given.pop("request")
+    if source:
+        return home, verb, None
+    for name, value in given.items():
+        literal = FIELDS[name][0] in ("path", "paths") or name == "paths"
+        plain = escape_path if literal else lambda raw: raw.decode("utf-8", "surrogateescape")
+        if isinstance(value, str):
+            given[name] = plain(os.fsencode(value))
+        elif isinstance(value, list):
+            given[name] = [plain(os.fsencode(item)) for item in value]
+    return home, verb, given
+
+
+def _answer(argv: list[str]) -> dict:
+    if len(argv) == 5 and argv[0] == "--home" and argv[2] in VERBS and argv[3:] == ["--request", "-"]:
+        home, verb, arguments = argv[1], argv[2], None  # without argparse, which costs a status its speed
+    else:
+        home, verb, arguments = _by_hand(argv)
+    if arguments is None:
+        content = sys.stdin.buffer.readline() if verb == "receive" else sys.stdin.buffer.read()
+        try:
+            arguments = json.loads(content.decode())
+        except ValueError:
+            raise Refusal("BAD_REQUEST", "stdin holds no JSON object") from None
+    request = _checked(verb, arguments)
+    home = os.path.realpath(os.path.expanduser(home))
+    os.makedirs(home, 0o700, exist_ok=True)
+    if request.pop("tenant", False):
+        try:
+            with open(os.path.join(home, "heartbeat"), "ab") as file:
+                os.utime(file.fileno())
+        except OSError:  # a full disk
+            pass
+    return dict(VERBS[verb][0](home, request), ok=True)
+
+
+def main(argv: list[str]) -> int:
+    """The exit status, after one JSON object was written to stdout."""
+    try:
+        reply = _answer(argv)
+    except Refusal as refusal:
+        reply = refusal.reply
+    except OSError as error:
+        code = "DISK_FULL" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "OS_ERROR"
+        reply = Refusal(code, ascii(str(error))).reply
+    except Exception as error:  # noqa: BLE001  a bug too is told as JSON
+        reply = Refusal("CARETAKER_BROKE", "%s: %s" % (type(error).__name__, ascii(str(error)))).reply
+    sys.stdout.buffer.write(json.dumps(reply, separators=(",", ":")).encode() + b"\n")
+    sys.stdout.buffer.flush()
+    return 0 if reply["ok"] else 2 if reply["code"] == "BAD_REQUEST" else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
