@@ -1,0 +1,166 @@
+"""The way to a box that is a private directory on this computer."""
+
+import asyncio
+import contextlib
+import getpass
+import os
+import secrets
+import shutil
+import signal
+from asyncio.subprocess import PIPE, SubprocessStreamProtocol
+from collections.abc import AsyncIterable, Callable, Sequence
+from pathlib import Path
+
+from gpu_tenant.errors import BadRequest, BoxTrouble, BoxUnreachable, LocalTrouble
+from gpu_tenant.ports import Finished
+from gpu_tenant.transports import CHUNK_BYTES, Growth, all_of, converse, uninterrupted
+
+_DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class LocalTransport:
+    """Runs commands in, and copies to and from, a directory that stands for the box's home."""
+
+    def __init__(self, directory: Path) -> None:
+        self._home = directory.absolute()
+
+    async def run(
+        self, argv: Sequence[str], *, stdin: bytes | AsyncIterable[bytes] = b"", timeout_s: float
+    ) -> Finished:
+        """The command has ended, as `Transport.run` says; one that is not there ends with 127.
+
+        Raises:
+            BoxUnreachable: the directory is gone, or `timeout_s` passed and the command was killed.
+            BoxTrouble: the command printed more than 64 MiB, and was killed.
+        """
+        self._check_home()
+        if not argv or any("\0" in argument for argument in argv):
+            raise BadRequest(f"not a command: {list(argv)!r}", remedy="see `gpu-tenant --help`")
+        loop = asyncio.get_running_loop()
+        try:
+            # Not create_subprocess_exec: its Process cannot close pipes that a descendant holds.
+            transport, pipes = await loop.subprocess_exec(
+                lambda: SubprocessStreamProtocol(limit=CHUNK_BYTES, loop=loop),
+                *map(os.fsencode, argv),
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=PIPE,
+                cwd=self._home,
+                env=self._environment(),
+                start_new_session=True,
+            )
+        except OSError as exc:
+            self._check_home()
+            status = 127 if isinstance(exc, FileNotFoundError) else 126
+            return Finished(status, b"", os.fsencode(f"{argv[0]}: {exc.strerror}\n"))
+        process = asyncio.subprocess.Process(transport, pipes, loop)
+        assert process.stdin
+        assert process.stdout
+        assert process.stderr
+        try:
+            async with asyncio.timeout(timeout_s):
+                stdout, stderr = await converse(
+                    stdin, process.stdin, all_of(process.stdout), all_of(process.stderr)
+                )
+                status = await process.wait()
+        except TimeoutError:
+            raise BoxUnreachable(
+                f"{argv[0]!r} did not end in time ({timeout_s:g} s), and was killed",
+                remedy="run `gpu-tenant audit LEASE` to see how busy the box is",
+            ) from None
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
+            transport.close()
+        return Finished(status if status >= 0 else 128 - status, stdout, stderr)
+
+    async def put(self, source: Path, destination: str, *, mode: int = 0o600) -> None:
+        """`destination` holds the bytes of `source`, complete: it appeared by rename.
+
+        Raises:
+            BoxUnreachable: the directory is gone.
+            BoxTrouble: the bytes could not be written there.
+            LocalTrouble: `source` cannot be read.
+        """
+        self._check_home()
+        target = self._home / destination
+        part = target.with_name(f".gpu-tenant-{secrets.token_hex(8)}.part")
+        try:
+            original = source.open("rb")
+        except OSError as exc:
+            raise LocalTrouble(
+                f"cannot read {str(source)!r}: {exc.strerror}", remedy="check the path; try again"
+            ) from exc
+
+        def copy() -> None:
+            try:
+                private = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                with os.fdopen(private, "wb") as copied:
+                    shutil.copyfileobj(original, copied, CHUNK_BYTES)
+                part.chmod(mode)
+                part.replace(target)
+            except OSError as exc:
+                raise _refused(destination, exc) from exc
+            finally:
+                with contextlib.suppress(OSError):
+                    part.unlink()
+
+        with original:
+            await uninterrupted(copy)
+
+    async def get(self, source: str, destination: Path, *, on_bytes: Callable[[int], None]) -> None:
+        """`destination` has grown to hold the bytes of `source`, fsynced; what was there is kept.
+
+        Raises:
+            BoxUnreachable: the directory is gone.
+            BoxTrouble: `source` cannot be read, or is shorter than what is here.
+            DiskFull: no room here; what arrived stays.
+        """
+        self._check_home()
+        path = self._home / source
+        with Growth(destination) as here:
+            held_bytes = here.size_bytes
+            try:
+                if path.exists() and not path.is_file():
+                    raise BoxTrouble(f"{source!r} is not a regular file", remedy=_LOOK)
+                with path.open("rb") as there:
+                    if os.fstat(there.fileno()).st_size < held_bytes:
+                        raise BoxTrouble(
+                            f"{source!r} is shorter than the {held_bytes} bytes of it held here",
+                            remedy=f"move {str(destination)!r} away, then collect again",
+                        )
+                    there.seek(held_bytes)
+                    while chunk := await uninterrupted(lambda: there.read(CHUNK_BYTES)):
+                        await here.add(chunk)
+                        on_bytes(len(chunk))
+            except OSError as exc:
+                raise _refused(source, exc) from exc
+            await here.settle()
+
+    async def aclose(self) -> None:
+        """Nothing was kept open."""
+
+    def _check_home(self) -> None:
+        if not self._home.is_dir():
+            raise BoxUnreachable(
+                f"the box's directory {str(self._home)!r} is not there",
+                remedy="put it back, or run `gpu-tenant audit LEASE` to look again",
+            )
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            "PATH": os.environ.get("PATH") or _DEFAULT_PATH,
+            "LANG": "C.UTF-8",
+            "HOME": str(self._home),
+            "USER": getpass.getuser(),
+            "GPU_TENANT_BOX": str(self._home),
+        }
+
+
+_LOOK = "run `gpu-tenant audit LEASE` to see the box's disks"
+
+
+def _refused(path: str, exc: OSError) -> BoxTrouble:
+    return BoxTrouble(f"the box refused {path!r}: {exc.strerror}", remedy=_LOOK)

@@ -1,0 +1,74 @@
+"""What a transport asks of the shell on a box: one command, one file taken, one file given."""
+
+import os
+import posixpath
+import re
+import secrets
+import shlex
+from collections.abc import Sequence
+
+from gpu_tenant.errors import BadRequest, BoxTrouble
+from gpu_tenant.ports import Finished
+from gpu_tenant.transports import as_told
+
+_PUT = """
+part=$1 destination=$2
+trap 'rm -f "$part"' EXIT
+trap 'exit 1' HUP INT PIPE TERM
+umask 077
+set -e
+[ ! -d "$destination" ] || { echo "it is a directory" >&2; exit 1; }
+cat >"$part"
+[ "$(wc -c <"$part")" -eq "$4" ] || { echo "only a part of it arrived" >&2; exit 1; }
+chmod "$3" "$part"
+mv -f "$part" "$destination"
+"""
+
+_GET = """
+[ ! -e "$1" ] || [ -f "$1" ] || { echo "it is not a regular file" >&2; exit 1; }
+exec <"$1" || exit 1
+size=$(stat -Lc %s "$1" 2>/dev/null || wc -c <"$1")
+[ "$size" -ge "$2" ] || { echo "it is shorter than the $2 bytes of it held here" >&2; exit 1; }
+exec tail -c "+$(($2 + 1))"
+"""
+
+
+def command_line(argv: Sequence[str]) -> str:
+    """One line that every login shell we know (sh, bash, zsh, fish, csh, busybox) runs as `argv`.
+
+    What those shells disagree on inside single quotes (a quote, a backslash, `!`, a line end, a
+    byte beyond ASCII) travels as octal, and only `sh` reads the rest.
+
+    Raises:
+        BadRequest: `argv` is empty, or holds a NUL, which no argument can.
+    """
+    if not argv or any("\0" in argument for argument in argv):
+        raise BadRequest(f"not a command: {list(argv)!r}", remedy="see `gpu-tenant --help`")
+    script = os.fsencode(f"exec {shlex.join(argv)}")
+    plain = re.sub(rb"[^ -~]|['\\!]", lambda odd: b"\\0%03o" % odd[0][0], script)
+    return f"""exec sh -c 'eval "$(printf %b "$0")"' '{plain.decode()}'"""
+
+
+def taking(destination: str, *, size_bytes: int, mode: int) -> Sequence[str]:
+    """The command that makes `destination` of its input: by rename, or not at all."""
+    target = _anchored(destination.rstrip("/"))
+    part = posixpath.join(posixpath.dirname(target), f".gpu-tenant-{secrets.token_hex(8)}.part")
+    return ["sh", "-c", _PUT, "put", part, target, f"{mode:04o}", str(size_bytes)]
+
+
+def giving(source: str, *, held_bytes: int) -> Sequence[str]:
+    """The command that prints `source`, from behind the `held_bytes` that the client has."""
+    return ["sh", "-c", _GET, "get", _anchored(source), str(held_bytes)]
+
+
+def refused(path: str, ended: Finished) -> BoxTrouble:
+    """The error of a box that would not take, or give, `path`."""
+    return BoxTrouble(
+        f"the box refused {path!r}: {as_told(ended.stderr)}",
+        remedy="run `gpu-tenant audit LEASE` to see its disks and paths",
+    )
+
+
+def _anchored(path: str) -> str:
+    """`path`, of which no command thinks that it is an option."""
+    return path if path.startswith("/") else f"./{path}"

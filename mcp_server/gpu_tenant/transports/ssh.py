@@ -1,0 +1,287 @@
+"""The way to a box over ssh: one kept connection, pinned host keys, nothing sent to a stranger."""
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import BinaryIO
+
+import asyncssh
+
+from gpu_tenant.errors import BoxTrouble, BoxUnreachable, LocalTrouble
+from gpu_tenant.model import SshAddress
+from gpu_tenant.ports import Finished
+from gpu_tenant.transports import (
+    CHUNK_BYTES,
+    Growth,
+    Source,
+    all_of,
+    as_told,
+    converse,
+    uninterrupted,
+)
+from gpu_tenant.transports.dialer import AUDIT, DOCTOR, Dialer, ensure_key, silent
+from gpu_tenant.transports.shell import command_line, giving, refused, taking
+
+__all__ = ["SshTransport", "ensure_key"]
+
+logging.getLogger("asyncssh").setLevel(logging.WARNING)
+
+_CHANNEL_S = 5
+_STALL_S = 300
+_MAX_CHANNELS = 8
+"""sshd serves ten sessions on a connection unless told otherwise."""
+_WINDOW_BYTES = 32 << 20
+"""A stream moves at most this much in a round trip; the library's 2 MiB is 12 MB/s at 80 ms."""
+# fmt: off
+_SIGNALS = {
+    "HUP": 1, "INT": 2, "QUIT": 3, "ILL": 4, "ABRT": 6, "FPE": 8, "KILL": 9, "USR1": 10,
+    "SEGV": 11, "USR2": 12, "PIPE": 13, "ALRM": 14, "TERM": 15,
+}
+# fmt: on
+
+
+class SshTransport:
+    """Runs commands on, and copies to and from, a box over one kept ssh connection.
+
+    `known_hosts` is this lease's own file of pinned host keys, written on first contact.
+    `owner_ssh` is the owner's own `~/.ssh`, whose config, known hosts and keys are used as well.
+    `tell` is told, in a sentence, whenever a host key is pinned.
+    """
+
+    def __init__(
+        self,
+        address: SshAddress,
+        *,
+        known_hosts: Path,
+        client_key: Path,
+        tell: Callable[[str], None],
+        owner_ssh: Path | None = None,
+    ) -> None:
+        self._target = address.target
+        self._dialer = Dialer(
+            known_hosts=known_hosts,
+            client_key=client_key,
+            tell=tell,
+            owner_ssh=owner_ssh or Path.home() / ".ssh",
+        )
+        self._opening = asyncio.Lock()
+        self._channels = asyncio.Semaphore(_MAX_CHANNELS)
+        self._kept: asyncssh.SSHClientConnection | None = None
+        self._left: list[asyncssh.SSHClientConnection] = []
+
+    async def run(
+        self, argv: Sequence[str], *, stdin: bytes | AsyncIterable[bytes] = b"", timeout_s: float
+    ) -> Finished:
+        """The command has ended, as `Transport.run` says; one that is not there ends with 127.
+
+        Raises:
+            BoxUnreachable: no connection, the link broke, or `timeout_s` passed.
+            HostKeyChanged: another host key answered than the pinned one; nothing was sent.
+            BoxTrouble: the box let none of our keys in, or printed more than 64 MiB.
+        """
+        async with _within(timeout_s, "the command did not end in time, and may still be running"):
+            return await self._talk(argv, stdin, all_of)
+
+    async def put(self, source: Path, destination: str, *, mode: int = 0o600) -> None:
+        """`destination` holds the bytes of `source`, complete: it appeared by rename.
+
+        Raises:
+            BoxUnreachable, HostKeyChanged: as for `run`, or nothing moved for five minutes.
+            BoxTrouble: the box would not take it (disk full, no such directory, no permission).
+            LocalTrouble: `source` cannot be read, or became shorter meanwhile.
+        """
+        try:
+            original = source.open("rb")
+        except OSError as exc:
+            raise _unreadable(source, exc.strerror) from exc
+        with original:
+            size_bytes = os.fstat(original.fileno()).st_size
+            async with _within(_STALL_S, "nothing moved for too long") as limit:
+                argv = taking(destination, size_bytes=size_bytes, mode=mode)
+                chunks = _read(original, source, size_bytes, limit)
+                ended = await self._talk(argv, chunks, all_of)
+        if ended.exit_status:
+            raise refused(destination, ended)
+
+    async def get(self, source: str, destination: Path, *, on_bytes: Callable[[int], None]) -> None:
+        """`destination` has grown to hold the bytes of `source`, fsynced; what was there is kept.
+
+        Raises:
+            BoxUnreachable, HostKeyChanged: as for `run`, or nothing moved for five minutes.
+            BoxTrouble: the box would not give it, or it is shorter than what is here.
+            DiskFull: no room here; what arrived stays.
+        """
+        with Growth(destination) as here:
+            async with _within(_STALL_S, "nothing moved for too long") as limit:
+
+                async def keep(stream: Source) -> bytes:
+                    while chunk := await stream.read(CHUNK_BYTES):
+                        await here.add(chunk)
+                        on_bytes(len(chunk))
+                        _extend(limit)
+                    return b""
+
+                ended = await self._talk(giving(source, held_bytes=here.size_bytes), b"", keep)
+            if ended.exit_status:
+                raise refused(source, ended)
+            await here.settle()
+
+    async def aclose(self) -> None:
+        """The connection is closed. Nothing on the box was stopped by it."""
+        links = [*self._left, *([self._kept] if self._kept else [])]
+        self._kept, self._left = None, []
+        for link in links:
+            link.close()
+        for link in links:
+            try:
+                async with asyncio.timeout(2):
+                    await link.wait_closed()
+            except TimeoutError:
+                link.abort()
+
+    async def _talk(
+        self,
+        argv: Sequence[str],
+        stdin: bytes | AsyncIterable[bytes],
+        take: Callable[[Source], Coroutine[None, None, bytes]],
+    ) -> Finished:
+        async with self._channels:
+            process = await self._start(command_line(argv))
+            try:
+                stdout, stderr = await converse(
+                    stdin, process.stdin, take(process.stdout), all_of(process.stderr)
+                )
+                await process.wait_closed()
+            except (asyncssh.Error, OSError) as exc:
+                raise _cut(exc) from exc
+            finally:
+                if process.exit_status is None:
+                    # Asked, not made sure of: the other end may not hear it, or not obey.
+                    with contextlib.suppress(OSError):
+                        process.terminate()
+                process.close()
+        if process.exit_signal:
+            return Finished(128 + _SIGNALS.get(process.exit_signal[0], 0), stdout, stderr)
+        if process.exit_status is None:
+            raise _cut(EOFError("no exit status came"))
+        return Finished(process.exit_status, stdout, stderr)
+
+    async def _start(self, command: str) -> asyncssh.SSHClientProcess[bytes]:
+        """`command` was sent, once: what may have run is never sent again."""
+        for last in (False, True):
+            connection = await self._connected()
+            try:
+                return await _begin(connection, command)
+            except _UnsentError as exc:
+                # Not closed: a transfer may still be moving on it. Its keepalive ends it if not.
+                if self._kept is connection:
+                    self._kept = None
+                    self._left.append(connection)
+                if last:
+                    raise silent(self._target, exc) from exc
+        raise AssertionError
+
+    async def _connected(self) -> asyncssh.SSHClientConnection:
+        async with self._opening:
+            if self._kept is None or self._kept.is_closed():
+                self._left = [link for link in self._left if not link.is_closed()]
+                self._kept = await self._dialer.dial(self._target)
+            return self._kept
+
+
+class _UnsentError(Exception):
+    """The connection was dead before the command went out."""
+
+
+async def _begin(
+    connection: asyncssh.SSHClientConnection, command: str
+) -> asyncssh.SSHClientProcess[bytes]:
+    """`command` was sent on `connection`.
+
+    Raises:
+        _UnsentError: it was not, and the connection is of no more use.
+        BoxTrouble, BoxUnreachable: the box refused it, or was lost when it may have begun.
+    """
+    process: asyncssh.SSHClientProcess[bytes] | None = None
+
+    def open_session() -> asyncssh.SSHClientProcess[bytes]:
+        # The library calls this when the channel is open, before it sends the command.
+        nonlocal process
+        limit.reschedule(None)
+        process = asyncssh.SSHClientProcess()
+        return process
+
+    try:
+        async with asyncio.timeout(_CHANNEL_S) as limit:
+            await connection.create_session(
+                open_session,
+                command,
+                subsystem=None,
+                send_env=None,
+                request_pty=False,
+                encoding=None,
+                window=_WINDOW_BYTES,
+            )
+    except (asyncssh.Error, OSError) as exc:
+        if isinstance(exc, asyncssh.ChannelOpenError) and not connection.is_closed():
+            raise BoxTrouble(
+                f"the box let us in and would not run a command: {as_told(str(exc).encode())}",
+                remedy="use its other ssh address, if its provider shows two; " + DOCTOR,
+            ) from exc
+        if process is None:
+            raise _UnsentError(str(exc)) from exc
+        raise _cut(exc) from exc
+    assert process
+    return process
+
+
+@asynccontextmanager
+async def _within(limit_s: float, what: str) -> AsyncIterator[asyncio.Timeout]:
+    """The body has ended within `limit_s`, which it may extend.
+
+    Raises:
+        BoxUnreachable: it had not, and was cancelled.
+    """
+    try:
+        async with asyncio.timeout(limit_s) as limit:
+            yield limit
+    except TimeoutError:
+        raise BoxUnreachable(f"{what} ({limit_s:g} s)", remedy=AUDIT) from None
+
+
+def _extend(limit: asyncio.Timeout) -> None:
+    if not limit.expired():
+        limit.reschedule(asyncio.get_running_loop().time() + _STALL_S)
+
+
+async def _read(
+    original: BinaryIO, source: Path, size_bytes: int, limit: asyncio.Timeout
+) -> AsyncIterator[bytes]:
+    """The first `size_bytes` of `original`: what is appended meanwhile is not for this trip."""
+    while size_bytes:
+        wanted = min(CHUNK_BYTES, size_bytes)
+        try:
+            chunk = await uninterrupted(partial(original.read, wanted))
+        except OSError as exc:
+            raise _unreadable(source, exc.strerror) from exc
+        if not chunk:
+            raise _unreadable(source, "it became shorter while it was sent")
+        size_bytes -= len(chunk)
+        yield chunk
+        _extend(limit)
+
+
+def _unreadable(source: Path, why: str | None) -> LocalTrouble:
+    return LocalTrouble(f"cannot read {str(source)!r}: {why}", remedy="check it, and try again")
+
+
+def _cut(exc: Exception) -> BoxUnreachable:
+    why = as_told((str(exc) or type(exc).__name__).encode())
+    return BoxUnreachable(
+        f"the link broke under a command, which may still be running: {why}", remedy=AUDIT
+    )
