@@ -1,0 +1,36 @@
+"""Prints whether `torch.load` builds a checkpoint's tensors, weights only and mapped from the disk."""
+
+import json
+import pickle
+import sys
+
+import torch
+
+_SAFE_SINCE = (2, 6)
+"""Before it, `weights_only=True` could be made to run code (CVE-2025-32434)."""
+
+
+def load(path: str) -> dict[str, list[str]]:
+    """What loading the file weights-only proves, in the shape `outside.read` reads."""
+    version = torch.__version__
+    if tuple(int(part) for part in version.split(".")[:2]) < _SAFE_SINCE:
+        return {
+            "not_proved": [f"not loaded: torch {version} is older than 2.6 and unsafe to load with"]
+        }
+    try:
+        torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except RuntimeError as error:
+        return {"problems": [_first_line(error)]}
+    except (pickle.UnpicklingError, AttributeError, KeyError, TypeError, ValueError) as error:
+        return {
+            "not_proved": [f"torch {version} would not load it weights-only: {_first_line(error)}"]
+        }
+    return {"proved": [f"torch {version} loads it, weights only"]}
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+if __name__ == "__main__":
+    print(json.dumps(load(sys.argv[1])))  # noqa: T201

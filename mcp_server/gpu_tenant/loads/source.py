@@ -1,0 +1,153 @@
+"""A file under inspection: bounded reads that say what is missing, and what was found."""
+
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+CHUNK_BYTES = 1 << 20
+_WARNINGS_SHOWN = 50
+
+
+class Broken(Exception):
+    """The file is not what it claims to be; the message says why, for a person."""
+
+
+class Unread(Exception):
+    """The file cannot be judged here, which is no evidence against it; the message says why."""
+
+
+@dataclass
+class Findings:
+    """What an inspection has proved, has not, and would like a person to know."""
+
+    proved: list[str] = field(default_factory=list)
+    not_proved: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def warn(self, warning: str) -> None:
+        """The warning is kept, unless so many are that more would say nothing new."""
+        if len(self.warnings) < _WARNINGS_SHOWN:
+            self.warnings.append(warning)
+        elif len(self.warnings) == _WARNINGS_SHOWN:
+            self.warnings.append(f"and more: only the first {_WARNINGS_SHOWN} warnings are listed")
+
+
+def counted(number: int, noun: str) -> str:
+    """The number with its noun, in the plural where it is due."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+class Source:
+    """An open file of known size, read in pieces that never exceed what it holds.
+
+    `failure` remembers the first error of the disk itself, because the parsers above would take
+    it for a broken file.
+    """
+
+    def __init__(self, path: Path, name: str) -> None:
+        self.path = path
+        self.name = name
+        self.failure: OSError | None = None
+        self._file = path.open("rb")
+        self._at = 0
+        self.size_bytes = os.fstat(self._file.fileno()).st_size
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+    def upto(self, offset: int, size_bytes: int) -> bytes:
+        """The bytes at `offset`, fewer where the file ends first.
+
+        Raises:
+            OSError: the disk could not be read.
+        """
+        wanted = min(size_bytes, self.size_bytes - offset)
+        if wanted <= 0 or offset < 0:
+            return b""
+        try:
+            if offset != self._at:
+                self._file.seek(offset)
+            content = self._file.read(wanted)
+        except OSError as failure:
+            self.failure = self.failure or failure
+            raise
+        self._at = offset + len(content)
+        return content
+
+    def read(self, offset: int, size_bytes: int) -> bytes:
+        """Exactly the `size_bytes` bytes at `offset`.
+
+        Raises:
+            Broken: the file ends before them.
+        """
+        content = self.upto(offset, size_bytes)
+        if len(content) != size_bytes:
+            raise Broken(
+                f"the file ends at byte {self.size_bytes:,}: {size_bytes:,} bytes are due at {offset:,}"
+            )
+        return content
+
+    def chunks(self, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+        """The bytes from `start` to `end`, or to the end of the file, in pieces of bounded size."""
+        stop = self.size_bytes if end is None else end
+        while start < stop:
+            content = self.read(start, min(CHUNK_BYTES, stop - start))
+            start += len(content)
+            yield content
+
+
+class Cursor:
+    """A place in a stretch of a source that moves on as fields are read, and never past its end."""
+
+    def __init__(self, source: Source, start: int = 0, end: int | None = None) -> None:
+        self._source = source
+        self.at = start
+        self.end = source.size_bytes if end is None else end
+
+    @property
+    def left(self) -> int:
+        """How many bytes remain before the end of the stretch."""
+        return self.end - self.at
+
+    def take(self, size_bytes: int) -> bytes:
+        """The next `size_bytes` bytes.
+
+        Raises:
+            Broken: the stretch ends before them.
+        """
+        content = self._source.read(self.at, size_bytes) if size_bytes <= self.left else b""
+        if len(content) != size_bytes:
+            raise Broken(
+                f"cut off at byte {self.end:,}: {size_bytes:,} bytes are due at {self.at:,}"
+            )
+        self.at += size_bytes
+        return content
+
+    def skip(self, size_bytes: int) -> None:
+        """The next `size_bytes` bytes lie behind.
+
+        Raises:
+            Broken: the stretch ends before them.
+        """
+        if not 0 <= size_bytes <= self.left:
+            raise Broken(
+                f"cut off at byte {self.end:,}: {size_bytes:,} bytes are due at {self.at:,}"
+            )
+        self.at += size_bytes
+
+    def number(self, layout: str) -> int:
+        """The next integer, in `struct` notation."""
+        value: int = struct.unpack(layout, self.take(struct.calcsize(layout)))[0]
+        return value

@@ -1,0 +1,110 @@
+"""torch checkpoints since 1.6: a zip whose `data.pkl` names storages kept as members `data/N`.
+
+Source: `_save` and `_load` of `torch/serialization.py`, and `caffe2/serialize/inline_container.cc`
+for the members' names, alignment and checksums.
+"""
+
+from dataclasses import replace
+from typing import Literal
+
+from gpu_tenant.loads import outside, zips
+from gpu_tenant.loads.floats import Tensor, look
+from gpu_tenant.loads.pickle_machine import ITEM_BYTES, Scan
+from gpu_tenant.loads.pickle_names import WEIGHTS_ONLY
+from gpu_tenant.loads.pickles import scan
+from gpu_tenant.loads.source import Broken, Findings, Source, Unread, counted
+
+_MOST_MEMBERS = 200_000
+
+
+def check(source: Source, findings: Findings) -> None:
+    """Every member is whole, and every storage the pickle refers to is there at its full length.
+
+    Raises:
+        Broken: one is not, or there is no `data.pkl`.
+    """
+    members = _members(source, findings)
+    for member in members.values():
+        try:
+            for _ in zips.content(source, member):
+                pass
+        except Unread as reason:
+            raise Broken(f"{member.name!r:.80} {reason}: torch never writes that") from reason
+    if any(member.crc is not None for member in members.values()):
+        findings.proved.append(f"{counted(len(members), 'member')} whole, by CRC-32")
+    else:
+        findings.not_proved.append(
+            "values: written with checksums turned off, only the hash covers them"
+        )
+    if "data.pkl" not in members:
+        raise Broken("no data.pkl: a zip, and no torch checkpoint")
+    program = members["data.pkl"]
+    if not program.stored:
+        findings.not_proved.append(
+            "data.pkl is compressed, which torch does not do, and was not followed"
+        )
+        return
+    said = scan(source, program.content_at, program.content_at + program.packed_bytes)
+    said.report(findings)
+    tensors = _storages(source, members, said, findings)
+    look(source, tensors, findings)
+    if said.globals <= WEIGHTS_ONLY:
+        outside.read(source, "torch", "torch_weights", findings)
+    else:
+        findings.not_proved.append("not loaded by torch: it holds more than weights_only allows")
+
+
+def holds_pickle(source: Source) -> bool:
+    """Whether a zip has the `data.pkl` that makes it a torch checkpoint, as far as can be read."""
+    try:
+        return any(member.name.endswith("/data.pkl") for member in zips.members(source, Findings()))
+    except (Broken, Unread):
+        return False
+
+
+def _members(source: Source, findings: Findings) -> dict[str, zips.Member]:
+    """The archive's members by their name below the archive's own folder."""
+    members: dict[str, zips.Member] = {}
+    for member in zips.members(source, findings):
+        if len(members) == _MOST_MEMBERS:
+            raise Unread(f"more than {_MOST_MEMBERS:,} members are not followed here")
+        members[member.name.partition("/")[2]] = member
+    if all(member.crc == 0 for member in members.values() if member.size_bytes):
+        return {name: replace(member, crc=None) for name, member in members.items()}
+    return members
+
+
+def _storages(
+    source: Source, members: dict[str, zips.Member], said: Scan, findings: Findings
+) -> list[Tensor]:
+    """Where the values of every storage lie.
+
+    Raises:
+        Broken: a storage is missing or too short.
+    """
+    order = _byte_order(source, members)
+    tensors = []
+    for key, storage in said.storages.items():
+        member = members.get(f"data/{key}")
+        label = said.labels.get(key, f"data/{key}")
+        if member is None:
+            raise Broken(f"{label}: its values, data/{key}, are missing")
+        if storage.dtype is None or storage.size_bytes is None:
+            findings.not_proved.append(
+                f"{label}: a storage of unknown type, its length was not compared"
+            )
+            continue
+        surplus = member.size_bytes - storage.size_bytes
+        if not 0 <= surplus < ITEM_BYTES[storage.dtype]:
+            raise Broken(
+                f"{label}: data/{key} has {member.size_bytes:,} bytes of {storage.size_bytes:,}"
+            )
+        if member.stored:
+            tensors.append(Tensor(label, storage.dtype, member.content_at, storage.count, order))
+    findings.proved.append(f"{counted(len(said.storages), 'storage')} at full length")
+    return tensors
+
+
+def _byte_order(source: Source, members: dict[str, zips.Member]) -> Literal["little", "big"]:
+    member = members.get("byteorder")
+    return "big" if member and source.upto(member.content_at, 3) == b"big" else "little"
