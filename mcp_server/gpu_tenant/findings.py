@@ -1,0 +1,67 @@
+"""What an audit finds, and the needs it is held against."""
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field
+
+from gpu_tenant.boxtext import plain
+from gpu_tenant.model import Record
+from gpu_tenant.readings import GIB, Seen
+
+CARD_ROUNDING = 0.96
+"""A card sold as 80 GB shows 79.6 GiB: that much of a need is enough."""
+
+Level = Literal["ok", "warning", "blocker"]
+OneLine = Annotated[str, AfterValidator(lambda text: " ".join(plain(text, max_line=400).split()))]
+
+
+class Finding(Record):
+    """One thing the audit looked at: what was seen, and why that is well or not.
+
+    Its texts are one plain line each, whatever the box called its GPUs, mounts and users.
+    """
+
+    subject: OneLine
+    level: Level
+    seen: OneLine
+    reason: OneLine
+
+
+class Needs(Record):
+    """What a job needs of a box. None is no demand."""
+
+    gpu_count: int | None = Field(default=None, ge=0)
+    vram_gib: float | None = Field(default=None, gt=0, description="free memory of each GPU")
+    disk_gib: float | None = Field(default=None, gt=0, description="free where the job runs")
+    ram_gib: float | None = Field(default=None, gt=0)
+    shm_gib: float | None = Field(default=None, gt=0, description="shared memory")
+    python: str | None = Field(default=None, pattern=r"^\d+\.\d+$", description="at least, as 3.10")
+
+
+def ok(subject: str, seen: str) -> Finding:
+    """A finding that all is well."""
+    return Finding(subject=subject, level="ok", seen=seen, reason="as it should be")
+
+
+def warning(subject: str, seen: str, reason: str) -> Finding:
+    """A finding that the tenant should know."""
+    return Finding(subject=subject, level="warning", seen=seen, reason=reason)
+
+
+def blocker(subject: str, seen: str, reason: str) -> Finding:
+    """A finding that the job should not be launched here."""
+    return Finding(subject=subject, level="blocker", seen=seen, reason=reason)
+
+
+def unseen(subject: str, seen: Seen) -> Finding:
+    """A finding that a part of the probe has no answer."""
+    return warning(
+        subject,
+        f"not seen: {seen.error or 'nothing was told'}",
+        "unknown is not well: look by hand",
+    )
+
+
+def gib(size_bytes: int) -> float:
+    """The size in GiB."""
+    return size_bytes / GIB

@@ -1,0 +1,224 @@
+"""Files that look like secrets, told by their name and the first bytes of their content.
+
+Not a library: detect-secrets starts slowly and was last released in 2024, and ours only has to
+refuse, with a way past it by name.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+MAX_REASONS = 5
+
+_KEY_NAMES = frozenset(
+    f"id_{kind}" for kind in ("rsa", "dsa", "ecdsa", "ed25519", "ecdsa_sk", "ed25519_sk")
+)
+_KEY_STORES = (".ppk", ".p12", ".pfx", ".jks", ".keystore", ".kdbx")
+_ENV_SAMPLES = (".example", ".sample", ".template", ".dist")
+_CREDENTIAL_NAMES = frozenset(
+    (
+        ".netrc",
+        "_netrc",
+        ".pgpass",
+        ".git-credentials",
+        ".vault-token",
+        ".vast_api_key",
+        "vast_api_key",
+        "kaggle.json",
+        "application_default_credentials.json",
+        "cookies.txt",
+        "cookies.sqlite",
+        "cookies",
+    )
+)
+_CREDENTIAL_PATHS = (
+    (".aws", "credentials"),
+    ("huggingface", "token"),
+    (".huggingface", "token"),
+    (".docker", "config.json"),
+    (".kube", "config"),
+    ("gh", "hosts.yml"),
+)
+
+_PRIVATE_KEY = re.compile(
+    r"-----BEGIN (?:[A-Z0-9]+ ){0,3}PRIVATE KEY(?: BLOCK)?-----(?:\s|\\r|\\n)+"
+    r"(?:[A-Za-z-]+: [^\n]*\n\s*)*[A-Za-z0-9+/=]{24}"
+)
+_SERVICE_ACCOUNT = tuple(
+    re.compile(rf'"{field}"\s*:\s*"[^"]{{8}}') for field in ("private_key", "client_email")
+)
+
+# Each begins with letters of its own, which is what keeps the scan fast.
+_SHAPES = tuple(
+    (kind, re.compile(shape))
+    for kind, shape in (
+        ("an AWS access key", r"A(?:KIA|SIA)[0-9A-Z]{16}(?![0-9A-Za-z])"),
+        ("a GitHub token", r"gh[pousr]_[0-9A-Za-z]{36}"),
+        ("a GitHub token", r"github_pat_[0-9A-Za-z_]{40,}"),
+        ("a GitLab token", r"glpat-[0-9A-Za-z_-]{20}"),
+        ("a Hugging Face token", r"hf_[0-9A-Za-z]{30,}"),
+        ("an Anthropic key", r"sk-ant-[0-9A-Za-z_-]{24,}"),
+        (
+            "an OpenAI-style key",
+            r"sk-(?!ant-)(?:proj-|svcacct-|or-v1-)?(?=[0-9A-Za-z_-]*\d)[0-9A-Za-z_-]{32,}",
+        ),
+        ("a Slack token", r"xox[abpors]-[0-9A-Za-z-]{20,}"),
+        ("a Google API key", r"AIza[0-9A-Za-z_-]{35}"),
+        ("a SendGrid key", r"SG\.[0-9A-Za-z_-]{20,}\.[0-9A-Za-z_-]{20,}"),
+        ("an npm token", r"npm_[0-9A-Za-z]{36}"),
+        ("a PyPI token", r"pypi-AgEI[0-9A-Za-z_-]{40,}"),
+        ("a RunPod key", r"rpa_[0-9A-Z]{24,}"),
+        ("a DigitalOcean token", r"do[opr]_v1_[0-9a-f]{64}"),
+        ("a Stripe key", r"[rs]k_live_[0-9A-Za-z]{20,}"),
+    )
+)
+_WANDB = re.compile(r"wandb[^\n]{0,24}?(?:key|login|token)[^\n]{0,12}?\b([0-9a-f]{40})\b", re.I)
+_BEARER = re.compile(r"bearer +([\w.~+/=-]{20,})", re.IGNORECASE)
+_URL = re.compile(r"://[^/\s:@\"'<>]{0,64}:([^@/\s\"'<>]{6,128})@[\w.-]")
+
+_STEM = re.compile("api_?-?key|access_?-?key|secret|token|passw|_key")
+_BEFORE = re.compile(r"[\w.-]*\Z")
+_ASSIGNED = re.compile(
+    r"(?P<rest>[\w.-]{0,40}+)[\"'`]?\]?\s{0,4}(?:=>|:=|[:=])\s{0,4}"
+    r"(?P<quote>[\"'`]?)(?P<value>[^\s\"'`,;)}]{8,2000})"
+)
+_NOT_A_VALUE_NAME = re.compile(
+    r"tokens|tokenizer|token_(?:id|type|class|count|len)|_?(?:file|path|url|uri|name|env|var|hash"
+    r"|sha\d*|digest|type|len|length|size|count|ids?|dir|format|prefix|field|header|ref|expiry)$"
+    r"|continuation|request_?token|next_?token|page_?token|csrf|last_?used"
+    r"|public|primary_key|foreign_key|hot_?key|sort_key|cache_key|state_key",
+    re.IGNORECASE,
+)
+_PLACEHOLDER = re.compile(
+    r"example|your|placeholder|change.?me|dummy|sample|redacted|replace|insert|fake|todo|xxxx|\.\.\."
+    r"|\*\*\*|secret.?(?:here|key)|password|getenv|environ|process\.env|secrets\.|vault:|0123456789"
+    r"|1234567890|123456789|abcdefgh|[<>{}()\[\]$]|%[a-z(]",
+    re.IGNORECASE,
+)
+
+
+def find_secrets(name: str, content_head: bytes) -> tuple[str, ...]:
+    """Why the file looks like a secret, in words that do not hold it; empty where it does not.
+
+    `name` is the file's path with forward slashes. A value is shown by its first characters, never
+    more than four and never more than a quarter of it, and its length.
+    """
+    text = _decoded(content_head)
+    reasons = dict.fromkeys((*_by_name(PurePosixPath(name), text), *_by_content(text)))
+    return tuple(reasons)[:MAX_REASONS]
+
+
+def _by_name(path: PurePosixPath, text: str) -> Iterator[str]:
+    base = path.name.lower()
+    if base in _KEY_NAMES:
+        yield f"{base} is the name of a private ssh key"
+    if path.suffix.lower() in _KEY_STORES:
+        yield f"{path.suffix.lower()} files keep private keys"
+    if base == ".env" or (base.startswith(".env.") and not base.endswith(_ENV_SAMPLES)):
+        yield f"{base} is where programs keep their secrets"
+    if base in _CREDENTIAL_NAMES or path.parts[-2:] in _CREDENTIAL_PATHS:
+        yield f"{base} is a file of credentials"
+    if base == ".npmrc" and re.search(r"_(?:authToken|auth|password)\s*=\s*[^\s$]", text):
+        yield ".npmrc holds a registry login"
+    if base == ".pypirc" and re.search(r"(?m)^\s*password\s*[:=]\s*\S", text):
+        yield ".pypirc holds a registry login"
+
+
+def _by_content(text: str) -> Iterator[str]:
+    if "PRIVATE KEY" in text and (match := _PRIVATE_KEY.search(text)):
+        yield f"a private key on line {_line(text, match.start())}"
+    if all(field.search(text) for field in _SERVICE_ACCOUNT):
+        yield "a service account with its private key"
+    for kind, shape in _SHAPES:
+        for match in shape.finditer(text):
+            in_a_word = text[match.start() - 1 : match.start()].isalnum()
+            if not in_a_word and not _is_placeholder(match[0]):
+                yield _reason(kind, text, match.start(), match[0])
+                break
+    lowered = text.lower()
+    if "wandb" in lowered and (match := _WANDB.search(text)) and not _is_placeholder(match[1]):
+        yield _reason("a Weights & Biases key", text, match.start(1), match[1])
+    if "bearer" in lowered:
+        for match in _BEARER.finditer(text):
+            if _is_random(match[1]):
+                yield _reason("a bearer token", text, match.start(1), match[1])
+    for match in _URL.finditer(text):
+        if _is_password(match[1]):
+            yield _reason("a password in an address", text, match.start(1), match[1])
+    yield from _by_assignment(text, lowered)
+
+
+def _by_assignment(text: str, lowered: str) -> Iterator[str]:
+    """Something random is given to a name that says it is secret."""
+    passed = 0
+    for stem in _STEM.finditer(lowered):
+        if stem.start() < passed or not (found := _ASSIGNED.match(text, stem.end())):
+            continue
+        value = found["value"]
+        secret = _is_password(value) if stem[0] == "passw" else _is_random(value)
+        if not secret or (not found["quote"] and _is_code(value)):
+            continue
+        before = _BEFORE.search(text, max(0, stem.start() - 40), stem.start())
+        name = (before[0] if before else "") + stem[0] + found["rest"]
+        if not _NOT_A_VALUE_NAME.search(name):
+            kind = f"a value that looks random, given to {name[:60]}"
+            yield _reason(kind, text, found.start("value"), value)
+            passed = found.end()
+
+
+def _is_random(value: str) -> bool:
+    """Letters and digits in disorder, 16 or more: no word, no path, no placeholder."""
+    if len(value) < 16 or _is_placeholder(value) or value.startswith(("/", "./", "~", "@")):
+        return False
+    if "://" in value or _is_wordlike(value):
+        return False
+    digits = sum(map(str.isdigit, value))
+    letters = sum(map(str.isalpha, value))
+    return digits >= 2 and letters >= 2 and _entropy_bits(value) >= 3.0
+
+
+def _is_password(value: str) -> bool:
+    """Three of the four kinds of characters, or random as a token is."""
+    if len(value) < 8 or _is_placeholder(value) or _is_wordlike(value) or value[0] in "/~@.":
+        return False
+    kinds = (str.islower, str.isupper, str.isdigit, lambda c: not c.isalnum())
+    return sum(any(map(kind, value)) for kind in kinds) >= 3 or _is_random(value)
+
+
+def _is_wordlike(value: str) -> bool:
+    """Words and small numbers strung together, as identifiers and versions are."""
+    parts = [part for part in re.split(r"[^0-9A-Za-z]+", value) if part]
+    return all(
+        re.fullmatch(r"[a-z]*\d{0,4}|[A-Z]*\d{0,4}|[A-Z][a-z]*\d{0,4}", part) for part in parts
+    )
+
+
+def _is_code(value: str) -> bool:
+    """An expression that looks the value up, not the value itself."""
+    return re.fullmatch(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+", value) is not None
+
+
+def _is_placeholder(value: str) -> bool:
+    return _PLACEHOLDER.search(value) is not None or len(set(value)) < min(8, len(value) // 2 + 1)
+
+
+def _entropy_bits(value: str) -> float:
+    """Shannon's, per character."""
+    return -sum(n / len(value) * math.log2(n / len(value)) for n in Counter(value).values())
+
+
+def _reason(kind: str, text: str, start: int, value: str) -> str:
+    hint = value[: min(4, len(value) // 4)]
+    return f"{kind} on line {_line(text, start)} ({hint}…, {len(value)} characters)"
+
+
+def _line(text: str, start: int) -> int:
+    return text.count("\n", 0, start) + 1
+
+
+def _decoded(content: bytes) -> str:
+    if content[:2] in (b"\xff\xfe", b"\xfe\xff"):  # what PowerShell's `>` writes
+        return content.decode("utf-16", errors="replace")
+    return content.decode("latin-1")
