@@ -1,0 +1,100 @@
+"""A lease on one card: what a person or an agent wants to see of it at a glance."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from decimal import Decimal
+
+from gpu_tenant.model import Job, Lease, LeaseState, LocalAddress, Profile, Receipt, Record
+
+
+class Card(Record):
+    """One lease at a glance; None is unknown, which is not zero."""
+
+    lease: str
+    provider: str
+    state: LeaseState
+    box: str | None
+    address: str | None
+    age_s: float
+    deadline_in_s: float
+    price_usd_h: Decimal | None
+    max_price_usd_h: Decimal | None
+    budget_usd: Decimal | None
+    cost_usd: Decimal | None
+    on_deadline: str
+    stops_the_meter: str
+    jobs: tuple[str, ...]
+    alarm: str | None
+    next: str
+
+
+class Leases(Record):
+    """The leases that were asked for, and what a person must hear about."""
+
+    leases: tuple[Card, ...]
+    alarms: tuple[str, ...]
+
+
+class LossReport(Record):
+    """What would be gone for good; `digest` names exactly this list."""
+
+    lease: str
+    losses: tuple[str, ...]
+    digest: str
+
+
+class TornDown(Record):
+    """A lease that has ended, with its proof."""
+
+    lease: str
+    state: LeaseState
+    receipt: Receipt
+
+
+def card(
+    lease: Lease, profile: Profile, *, jobs: Sequence[Job], alarm: str | None, now: datetime
+) -> Card:
+    """The lease as it stands at `now`."""
+    born = lease.active_at or lease.created_at
+    return Card(
+        lease=lease.id,
+        provider=lease.provider,
+        state=lease.state,
+        box=lease.box_id,
+        address=_where(lease),
+        age_s=round(((lease.ended_at or now) - born).total_seconds()),
+        deadline_in_s=round((lease.terms.deadline_at - now).total_seconds()),
+        price_usd_h=lease.price_usd_h,
+        max_price_usd_h=lease.terms.max_price_usd_h,
+        budget_usd=lease.terms.budget_usd,
+        cost_usd=lease.cost_usd(now),
+        on_deadline=f"{lease.terms.on_deadline}: the box stops its jobs and keeps its disk",
+        stops_the_meter=profile.stops_the_meter,
+        jobs=tuple(job.id for job in jobs),
+        alarm=alarm,
+        next=_next(lease, jobs),
+    )
+
+
+def _where(lease: Lease) -> str | None:
+    if lease.address is None:
+        return None
+    return (
+        lease.address.directory if isinstance(lease.address, LocalAddress) else lease.address.target
+    )
+
+
+def _next(lease: Lease, jobs: Sequence[Job]) -> str:
+    match lease.state:
+        case LeaseState.INTENDED:
+            return "list_leases again: its provider has not shown the box yet"
+        case LeaseState.ACTIVE if jobs:
+            return "monitor; when the job has ended: collect, then verify_and_teardown"
+        case LeaseState.ACTIVE if lease.touched_at is not None:
+            return "launch_detached"
+        case LeaseState.ACTIVE:
+            return "audit, then push"
+        case LeaseState.TERMINATING:
+            return "verify_and_teardown again: it was cut short"
+        case LeaseState.GONE | LeaseState.VOID | LeaseState.LOST:
+            return "nothing: this lease has ended"

@@ -1,0 +1,126 @@
+"""Is this computer fit to be a tenant: state, ledger, key, profiles, tools, boxes."""
+
+import shutil
+import stat
+import sys
+from collections.abc import Mapping
+from typing import Literal
+
+from gpu_tenant.errors import ProviderTrouble, TenantError
+from gpu_tenant.ledger import Ledger
+from gpu_tenant.model import MARK_PREFIX, Profile, Record
+from gpu_tenant.ports import Clock, Connector
+from gpu_tenant.store import Home
+
+_TOOLS = {"ssh": "the owner's own way to a box", "git": "nothing here; your work tree's history"}
+
+
+class Examined(Record):
+    """One thing that was looked at."""
+
+    subject: str
+    level: Literal["ok", "warning", "blocker"]
+    words: str
+
+
+class Checkup(Record):
+    """Everything that was looked at; `healthy` when nothing blocks."""
+
+    healthy: bool
+    findings: tuple[Examined, ...]
+
+
+async def examine(
+    home: Home,
+    *,
+    ledger: Ledger,
+    profiles: Mapping[str, Profile],
+    connectors: Mapping[str, Connector],
+    environ: Mapping[str, str],
+    clock: Clock,
+) -> Checkup:
+    """What was looked at and found; nothing is changed."""
+    findings = [_python(), _state(home), _ledger(ledger), _key(home), _agent(environ)]
+    findings += [_tool(name, why) for name, why in _TOOLS.items()]
+    for slug, profile in profiles.items():
+        if slug in connectors:
+            findings.append(await _provider(profile, connectors[slug], ledger))
+        else:
+            findings.append(_ok(slug, "a runbook only: lease its boxes by `gpu-tenant adopt`"))
+    live = [lease for lease in ledger.leases() if lease.state.live]
+    late = [lease.id for lease in live if lease.terms.deadline_at <= clock.now()]
+    findings.append(
+        _warning("leases", f"past their deadline: {', '.join(late)}")
+        if late
+        else _ok("leases", f"{len(live)} live")
+    )
+    return Checkup(healthy=all(f.level != "blocker" for f in findings), findings=tuple(findings))
+
+
+def _python() -> Examined:
+    return _ok("python", f"{sys.version.split()[0]} at {sys.executable}")
+
+
+def _state(home: Home) -> Examined:
+    mode = stat.S_IMODE(home.root.stat().st_mode)
+    if mode & 0o077:
+        return _warning("state", f"{home.root} is open to others: `chmod 700 {home.root}`")
+    return _ok("state", f"{home.root}, the same for every host that starts this program")
+
+
+def _ledger(ledger: Ledger) -> Examined:
+    try:
+        ledger.check()
+    except TenantError as error:
+        return Examined(subject="ledger", level="blocker", words=str(error))
+    return _ok("ledger", f"reads back whole; {len(ledger.leases())} leases")
+
+
+def _key(home: Home) -> Examined:
+    if not home.client_key.exists():
+        return _ok("ssh key", "none yet; it is made when a box is first reached over ssh")
+    mode = stat.S_IMODE(home.client_key.stat().st_mode)
+    if mode != 0o600:
+        return Examined(
+            subject="ssh key",
+            level="blocker",
+            words=f"`chmod 600 {home.client_key}`: others can read it",
+        )
+    public = home.client_key.with_suffix(".pub")
+    return _ok("ssh key", f"add this line to a box's authorized_keys: {public.read_text().strip()}")
+
+
+def _agent(environ: Mapping[str, str]) -> Examined:
+    if environ.get("SSH_AUTH_SOCK"):
+        return _ok("ssh agent", "its keys are tried too")
+    return _ok("ssh agent", "not seen by this process; our own key and your ssh config are used")
+
+
+def _tool(name: str, why: str) -> Examined:
+    found = shutil.which(name)
+    return _ok(name, found) if found else _warning(name, f"not on PATH; it serves {why}")
+
+
+async def _provider(profile: Profile, connector: Connector, ledger: Ledger) -> Examined:
+    try:
+        boxes = await connector.list_boxes()
+    except ProviderTrouble as error:
+        return Examined(subject=profile.id, level="blocker", words=str(error))
+    ours = {lease.mark for lease in ledger.leases()}
+    orphans = [
+        b.id for b in boxes if b.mark and b.mark.startswith(MARK_PREFIX) and b.mark not in ours
+    ]
+    if orphans:
+        return _warning(
+            profile.id,
+            f"boxes without a lease: {', '.join(orphans)}; `gpu-tenant leases` takes them up",
+        )
+    return _ok(profile.id, f"needs no credential; {len(boxes)} boxes")
+
+
+def _ok(subject: str, words: str) -> Examined:
+    return Examined(subject=subject, level="ok", words=words)
+
+
+def _warning(subject: str, words: str) -> Examined:
+    return Examined(subject=subject, level="warning", words=words)

@@ -1,0 +1,128 @@
+"""Start one detached job on a box: declared before it runs, and started at most once."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from gpu_tenant.caretaker import Caretaker
+from gpu_tenant.errors import BadRequest
+from gpu_tenant.ledger import Ledger
+from gpu_tenant.model import Job, JobId, Lease, Record
+from gpu_tenant.ports import Clock
+
+_JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+class Launched(Record):
+    """A job that runs without us from here on."""
+
+    lease: str
+    job: str
+    command: str
+    artifacts: tuple[str, ...]
+    discard: tuple[str, ...]
+    already: bool
+    guard: str
+    next: str
+
+
+async def launch(
+    lease: Lease,
+    command: str,
+    *,
+    artifacts: Sequence[str],
+    discard: Sequence[str],
+    env: Mapping[str, str],
+    max_runtime_s: float | None,
+    name: str | None,
+    caretaker: Caretaker,
+    ledger: Ledger,
+    clock: Clock,
+) -> Launched:
+    """The job runs on the box in a session of its own and needs nobody here.
+
+    Calling again after a crash, for a job that was declared and never confirmed, takes that one up.
+
+    Raises:
+        BadRequest: no artifact is declared, a pattern leaves the box, or the name is another job's.
+        CaretakerFailed: the box could not start it.
+    """
+    job = _declared(
+        lease, command, artifacts, discard, env=env, max_runtime_s=max_runtime_s, name=name,
+        ledger=ledger, clock=clock,
+    )  # fmt: skip
+    started = await caretaker.start(job, env=env)
+    if job.launched_at is None:
+        ledger.launched(job, at=clock.now())
+    guard = await caretaker.guard(deadline=lease.terms.deadline_at)
+    return Launched(
+        lease=lease.id,
+        job=job.id,
+        command=job.command,
+        artifacts=job.artifacts,
+        discard=job.discard,
+        already=started.already,
+        guard=f"{guard.state}: at {lease.terms.deadline_at:%Y-%m-%d %H:%M} UTC the box stops its jobs",
+        next="monitor",
+    )
+
+
+def _declared(
+    lease: Lease,
+    command: str,
+    artifacts: Sequence[str],
+    discard: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    max_runtime_s: float | None,
+    name: str | None,
+    ledger: Ledger,
+    clock: Clock,
+) -> Job:
+    if not command.strip():
+        raise BadRequest("the command is empty", remedy="give the job's own command")
+    if not artifacts:
+        raise BadRequest(
+            "the job declares nothing to keep, so its box could never be verified",
+            remedy="name its outputs, for example artifacts=['out/'] (`--artifact out/`)",
+        )
+    for pattern in (*artifacts, *discard):
+        if ".." in pattern.split("/") or not pattern.strip() or "\0" in pattern:
+            raise BadRequest(
+                f"the pattern {pattern!r} leaves the work directory",
+                remedy="write it relative to the work directory, absolute, or from `~/`",
+            )
+    if name is not None and not _JOB_NAME.fullmatch(name):
+        raise BadRequest(
+            f"{name!r} cannot name a job", remedy="use up to 64 letters, digits, `.`, `_` and `-`"
+        )
+    jobs = ledger.jobs(lease.id)
+    by_name = next((job for job in jobs if job.id == name), None)
+    if by_name is not None and by_name.command != command:
+        raise BadRequest(
+            f"the job {name} of {lease.id} runs another command", remedy="choose another name"
+        )
+    unconfirmed = next(
+        (
+            job
+            for job in jobs
+            if name is None and job.launched_at is None and job.command == command
+        ),
+        None,
+    )
+    known = by_name or unconfirmed
+    if known is not None:
+        return known
+    ledger.touch(lease.id, at=clock.now())
+    return ledger.declare(
+        Job(
+            id=JobId(name) if name is not None else ledger.next_job_id(lease.id),
+            lease_id=lease.id,
+            command=command,
+            artifacts=tuple(artifacts),
+            discard=tuple(discard),
+            env_names=tuple(env),
+            max_runtime_s=max_runtime_s,
+            declared_at=clock.now(),
+            launched_at=None,
+        )
+    )

@@ -1,0 +1,111 @@
+"""Bring a work tree onto the box: only what changed, and no secret unless it is named."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from gpu_tenant.caretaker import Caretaker
+from gpu_tenant.errors import BadRequest, BoxTrouble, SecretRefused
+from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.model import Lease, Record
+from gpu_tenant.paths import escape
+from gpu_tenant.ports import Clock
+from gpu_tenant.secrecy import find_secrets
+from gpu_tenant.store import Reread, reread
+from gpu_tenant.worktree import files_of
+
+_HEAD_BYTES = 65_536
+"""So much of each file is scanned for secrets."""
+
+
+class Pushed(Record):
+    """What lies on the box now of the work tree."""
+
+    lease: str
+    directory: str
+    files: int
+    sent_files: int
+    sent_bytes: int
+    unchanged_files: int
+    next: str
+
+
+async def push(
+    lease: Lease,
+    directory: Path,
+    *,
+    include_secrets: Sequence[str],
+    caretaker: Caretaker,
+    ledger: Ledger,
+    clock: Clock,
+    progress: Callable[[int, int], None],
+) -> Pushed:
+    """The box's work directory holds every file of `directory`; nothing there was removed.
+
+    A file that a running job has open stays as that job reads it: new versions come by rename.
+
+    Raises:
+        SecretRefused: a file looks like a secret and was not named in `include_secrets`.
+        BadRequest: `directory` is no directory, or holds nothing.
+        BoxTrouble: the box did not take it, or what arrived is not what was sent.
+    """
+    if not directory.is_dir():
+        raise BadRequest(f"{directory} is no directory", remedy="name the work tree to push")
+    files = files_of(directory)
+    if not files:
+        raise BadRequest(
+            f"{directory} holds no file that .gitignore lets through",
+            remedy="name the work tree to push",
+        )
+    _refuse_secrets(files, include_secrets)
+    ledger.touch(lease.id, at=clock.now())
+    here: dict[str, Reread] = {}
+    paths: dict[str, Path] = {}
+    for name, path in files.items():
+        held = reread(path)
+        if held is not None:
+            here[escape(name)], paths[escape(name)] = held, path
+    there = (await caretaker.index(list(here))).files
+    changed = {
+        name: paths[name]
+        for name, held in here.items()
+        if name not in there or there[name].sha256 != held.sha256
+    }
+    total = sum(here[name].size_bytes for name in changed)
+    progress(0, total)
+    if changed:
+        arrived = (await caretaker.receive(changed)).files
+        wrong = [n for n in changed if n not in arrived or arrived[n].sha256 != here[n].sha256]
+        if wrong:
+            raise BoxTrouble(
+                f"{wrong[0]} did not arrive as it was sent",
+                remedy=f"`gpu-tenant push {lease.id}` again",
+            )
+    progress(total, total)
+    detail: dict[str, object] = {"from": str(directory), "files": len(changed), "bytes": total}
+    ledger.note(lease.id, Event.PUSHED, detail, at=clock.now())
+    return Pushed(
+        lease=lease.id,
+        directory=lease.work_directory,
+        files=len(here),
+        sent_files=len(changed),
+        sent_bytes=total,
+        unchanged_files=len(here) - len(changed),
+        next="launch_detached",
+    )
+
+
+def _refuse_secrets(files: dict[str, Path], include_secrets: Sequence[str]) -> None:
+    flagged: list[str] = []
+    for name, path in files.items():
+        if name in include_secrets:
+            continue
+        with path.open("rb") as file:
+            reasons = find_secrets(name, file.read(_HEAD_BYTES))
+        if reasons:
+            flagged.append(f"{escape(name)} ({reasons[0]})")
+    if flagged:
+        more = f", and {len(flagged) - 5} more" if len(flagged) > 5 else ""
+        raise SecretRefused(
+            f"not sent, because these look like secrets: {', '.join(flagged[:5])}{more}",
+            remedy="add them to .gitignore, or name each one that must go: `--include-secret NAME`",
+        )

@@ -1,0 +1,264 @@
+"""The Iron Law: what would be lost if the box went now, and leave to destroy it when nothing would."""
+
+import asyncio
+import stat
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from gpu_tenant.caretaker import Caretaker
+from gpu_tenant.errors import BoxTrouble, JobRunning, Refused, Unverified
+from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.loads import inspect
+from gpu_tenant.model import (
+    BoxId,
+    Evidence,
+    Lease,
+    Manifest,
+    Profile,
+    Record,
+    SealedFile,
+    Verdict,
+)
+from gpu_tenant.paths import below, to_bytes
+from gpu_tenant.permit import _SEAL, NeverUsed, TeardownPermit, Verified, Waived
+from gpu_tenant.ports import Clock
+from gpu_tenant.store import link_target, reread
+
+_SHOWN = 5
+"""So many losses are named in a refusal; the rest are counted."""
+
+
+class Loss(Record):
+    """Something that would be gone for good if the box were destroyed now."""
+
+    what: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """What stands between a box and its teardown, and what has been proved."""
+
+    untouched: bool
+    seal: Manifest | None
+    evidence: Sequence[Evidence]
+    losses: Sequence[Loss]
+
+    @property
+    def loss_digest(self) -> str:
+        """A name for exactly these losses; a signature is for this name."""
+        return sha256("\n".join(sorted(loss.what for loss in self.losses)).encode()).hexdigest()[
+            :16
+        ]
+
+
+async def assess(
+    lease: Lease, profile: Profile, *, caretaker: Caretaker, ledger: Ledger, clock: Clock
+) -> Assessment:
+    """What is known now: the box sealed afresh, every kept file re-read from this computer's disk.
+
+    An unreachable box is no error here: everything on it is then a loss.
+    """
+    if lease.touched_at is None:
+        return Assessment(untouched=True, seal=None, evidence=(), losses=())
+    collected = ledger.seal(lease.id)
+    try:
+        now = await reseal(lease, profile, caretaker=caretaker, ledger=ledger)
+    except JobRunning as error:
+        loss = Loss(what=f"a job is still running: {error.message}", remedy=error.remedy)
+        return Assessment(untouched=False, seal=None, evidence=(), losses=(loss,))
+    except BoxTrouble as error:
+        loss = Loss(
+            what="whatever is on the box: it could not be sealed "
+            f"({'nothing was ever collected' if collected is None else 'it may hold more than was collected'})",
+            remedy=f"{error.message}; {error.remedy}",
+        )
+        return Assessment(untouched=False, seal=None, evidence=(), losses=(loss,))
+    losses = list(_on_the_box(now, lease))
+    if collected is None or collected.digest != now.digest:
+        losses.append(_uncollected(now, collected, lease))
+        return Assessment(untouched=False, seal=now, evidence=(), losses=tuple(losses))
+    evidence: list[Evidence] = []
+    for entry in now.entries:
+        proved = await asyncio.to_thread(_reread_entry, Path(lease.kept_in or ""), entry, lease)
+        if isinstance(proved, Loss):
+            losses.append(proved)
+        else:
+            evidence.append(proved)
+            if proved.verdict.outcome == "broken":
+                losses.append(
+                    Loss(
+                        what=f"{entry.name} does not load as {proved.verdict.format}: {proved.verdict.problem}",
+                        remedy="make it again on the box, or give it up by name: `--discard`",
+                    )
+                )
+    if evidence:
+        ledger.file_evidence(lease.id, now.digest, evidence, at=clock.now())
+    return Assessment(untouched=False, seal=now, evidence=tuple(evidence), losses=tuple(losses))
+
+
+async def reseal(
+    lease: Lease, profile: Profile, *, caretaker: Caretaker, ledger: Ledger
+) -> Manifest:
+    """What is on the box now, by every job's declaration and the owner's later words.
+
+    Raises:
+        JobRunning: something is still being written.
+    """
+    artifacts, discard = ledger.declared(lease.id)
+    return await caretaker.manifest(
+        accounted=profile.accounted_paths, artifacts=artifacts, discard=discard
+    )
+
+
+def prove(lease: Lease, assessment: Assessment) -> TeardownPermit:
+    """Leave to destroy the lease's box, because nothing would be lost.
+
+    Raises:
+        Unverified: something would be; the message names it, the remedy is the next call.
+    """
+    if assessment.losses:
+        raise _refusal(lease, assessment.losses)
+    if assessment.untouched:
+        return _mint(lease, NeverUsed())
+    if assessment.seal is None:
+        raise _refusal(lease, [Loss(what="nothing was proved", remedy="collect, then try again")])
+    return _mint(lease, Verified(seal_digest=assessment.seal.digest))
+
+
+def sign(
+    lease: Lease,
+    assessment: Assessment,
+    *,
+    shown_digest: str,
+    typed: str,
+    signed_by: str,
+    ledger: Ledger,
+    clock: Clock,
+) -> TeardownPermit:
+    """Leave to destroy the lease's box, because a person signed for exactly these losses.
+
+    Raises:
+        Refused: the losses are not the ones that were shown, or the lease's id was not typed.
+    """
+    if shown_digest != assessment.loss_digest:
+        raise Refused(
+            "what would be lost has changed since it was shown; nothing was destroyed",
+            remedy=f"look again: `gpu-tenant waive {lease.id}`",
+        )
+    if typed.strip() != lease.id:
+        raise Refused(
+            "the lease's id was not typed; nothing was destroyed",
+            remedy=f"type {lease.id} to sign, or keep the box",
+        )
+    ledger.note(
+        lease.id,
+        Event.WAIVED,
+        {
+            "by": signed_by,
+            "loss": assessment.loss_digest,
+            "losses": [x.what for x in assessment.losses],
+        },
+        at=clock.now(),
+    )
+    return _mint(lease, Waived(signed_by=signed_by, loss_digest=assessment.loss_digest))
+
+
+def _mint(lease: Lease, ground: Verified | NeverUsed | Waived) -> TeardownPermit:
+    if lease.box_id is None:
+        raise Refused("this lease has no box", remedy=f"`gpu-tenant leases` shows {lease.id}")
+    return TeardownPermit(
+        lease_id=lease.id,
+        provider=lease.provider,
+        box_id=BoxId(lease.box_id),
+        ground=ground,
+        seal=_SEAL,
+    )
+
+
+def _refusal(lease: Lease, losses: Sequence[Loss]) -> Unverified:
+    named = "; ".join(loss.what for loss in losses[:_SHOWN])
+    more = f"; and {len(losses) - _SHOWN} more" if len(losses) > _SHOWN else ""
+    return Unverified(
+        f"{lease.id} keeps its box, because this would be lost: {named}{more}",
+        remedy=losses[0].remedy,
+    )
+
+
+def _on_the_box(seal: Manifest, lease: Lease) -> Iterator[Loss]:
+    for problem in seal.problems:
+        yield Loss(
+            what=f"{problem.at} cannot be kept as it is: {problem.why} ({problem.detail})",
+            remedy=f"mend it on the box, or discard it by name; then `gpu-tenant collect {lease.id}`",
+        )
+    for pattern in seal.unmatched:
+        yield Loss(
+            what=f"the declared artifact {pattern} never appeared",
+            remedy=f"look at the log with `gpu-tenant monitor {lease.id}`; if it is not to be expected, "
+            f"`gpu-tenant collect {lease.id} --discard {pattern}`",
+        )
+    if seal.unclaimed.count:
+        largest = ", ".join(f"{x.at} ({x.size_bytes:,} bytes)" for x in seal.unclaimed.largest[:3])
+        yield Loss(
+            what=f"{seal.unclaimed.count} files ({seal.unclaimed.size_bytes:,} bytes) that nobody has "
+            f"claimed: {largest}",
+            remedy=f"keep them with `gpu-tenant collect {lease.id} --artifact PATTERN`, or give them up "
+            f"with `--discard PATTERN`",
+        )
+
+
+def _uncollected(now: Manifest, collected: Manifest | None, lease: Lease) -> Loss:
+    known = {(e.name, e.sha256, e.target) for e in collected.entries} if collected else set()
+    new = [e for e in now.entries if (e.name, e.sha256, e.target) not in known]
+    bytes_new = sum(e.size_bytes for e in new)
+    names = ", ".join(e.name for e in new[:3]) or "some were removed or renamed on the box"
+    return Loss(
+        what=f"{len(new)} files ({bytes_new:,} bytes) on the box differ from what was collected: {names}",
+        remedy=f"`gpu-tenant collect {lease.id}`, then teardown again",
+    )
+
+
+def _reread_entry(directory: Path, entry: SealedFile, lease: Lease) -> Evidence | Loss:
+    """What the kept copy of one entry proves, or what would be lost with the box."""
+    path = below(directory, entry.name)
+    again = f"`gpu-tenant collect {lease.id}` fetches it again"
+    if entry.kind == "link":
+        target = link_target(path)
+        if target is None:
+            return Loss(what=f"{entry.name} is not here", remedy=again)
+        if target != to_bytes(entry.target or ""):
+            return Loss(what=f"{entry.name} points elsewhere here than on the box", remedy=again)
+        verdict = Verdict(
+            format="link", outcome="loads", proved=("points where it did on the box",)
+        )
+        return Evidence(name=entry.name, size_bytes=0, sha256="", verdict=verdict)
+    held = reread(path)
+    if held is None:
+        what = "is not a regular file here" if _exists(path) else "is not here"
+        return Loss(what=f"{entry.name} {what}", remedy=again)
+    if held.size_bytes != entry.size_bytes:
+        return Loss(
+            what=f"{entry.name} has {held.size_bytes:,} bytes here and {entry.size_bytes:,} on the box",
+            remedy=again,
+        )
+    if held.sha256 != entry.sha256:
+        return Loss(what=f"{entry.name} has other bytes here than on the box", remedy=again)
+    verdict = inspect(path, name=entry.name)
+    return Evidence(
+        name=entry.name, size_bytes=held.size_bytes, sha256=held.sha256, verdict=verdict
+    )
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return stat.S_IFMT(path.lstat().st_mode) != 0
+    except OSError:
+        return False
+
+
+def formats_of(evidence: Sequence[Evidence]) -> dict[str, int]:
+    """How many files were proved to load, by format."""
+    return dict(Counter(e.verdict.format for e in evidence if e.verdict.outcome == "loads"))

@@ -1,0 +1,190 @@
+"""Look at a job without disturbing it: its state, what is new in its log, and what it costs."""
+
+import codecs
+import secrets
+from datetime import timedelta
+from decimal import Decimal
+
+from gpu_tenant.boxtext import fence, plain
+from gpu_tenant.caretaker import ENDED, Caretaker, JobState, JobStatus
+from gpu_tenant.errors import BadRequest
+from gpu_tenant.ledger import Ledger
+from gpu_tenant.model import Job, Lease, Record
+from gpu_tenant.ports import Clock
+from gpu_tenant.progress import Progress, read_progress
+
+_POLL_S = 1.0
+_ADVICE = {
+    "cgroup_oom": "it used more memory than the box allows; `audit` shows the limit, then use fewer workers",
+    "disk_full": "the disk is full; make room or keep fewer checkpoints, then launch again",
+    "inodes_full": "the disk has no inodes left; write fewer, larger files, then launch again",
+    "walltime": "its own time limit ended it; it resumes if it loads its checkpoint",
+    "deadline": "the lease's deadline stopped it; collect what it wrote",
+    "reboot": "the box restarted; launch the same command again, it resumes from its checkpoint",
+    "stopped": "it was stopped on request",
+    "xid": "the GPU failed; collect, and take another box",
+}
+
+
+class Gpu(Record):
+    """One GPU at this moment."""
+
+    index: int
+    name: str
+    util_pct: float | None
+    mem_used_mib: float | None
+    mem_total_mib: float | None
+    temp_c: float | None
+
+
+class Watched(Record):
+    """One look at a job. `cursor` goes into the next call, so that only new log comes."""
+
+    lease: str
+    job: str
+    state: JobState
+    exit_code: int | None
+    why: str | None
+    progress: Progress | None
+    log: str
+    cursor: int
+    log_skipped_bytes: int
+    log_size_bytes: int
+    gpus: tuple[Gpu, ...]
+    memory_used_bytes: int | None
+    memory_limit_bytes: int | None
+    disk_free_bytes: int | None
+    running_s: float | None
+    cost_usd: Decimal | None
+    deadline_in_s: float
+    next: str
+
+
+async def watch(
+    lease: Lease,
+    job: Job,
+    *,
+    cursor: int | None,
+    wait_s: float,
+    limit_bytes: int,
+    caretaker: Caretaker,
+    clock: Clock,
+) -> Watched:
+    """The job's state and the newest of its log since byte `cursor`, at most `limit_bytes`.
+
+    With `wait_s` it answers when the job has ended, or that much time has passed.
+    """
+    until = clock.now() + timedelta(seconds=wait_s)
+    log = bytearray()
+    offset, skipped = (-limit_bytes if cursor is None else cursor), 0
+    while True:
+        status = await caretaker.status(job.id, offset=offset, limit=limit_bytes, sample="sample")
+        if status.log is not None:
+            if status.log.truncated:
+                log.clear()
+            log += status.log.raw
+            offset = status.log.next_offset
+        behind = status.log_bytes - offset
+        if behind > limit_bytes:
+            # A log that grows faster than it is read is met at its newest end.
+            skipped += len(log) + behind - limit_bytes
+            log.clear()
+            offset = status.log_bytes - limit_bytes
+        elif behind <= 0:
+            left_s = (until - clock.now()).total_seconds()
+            if status.state in ENDED or status.state == "absent" or left_s <= 0:
+                break
+            await clock.sleep(min(_POLL_S, left_s))
+    if len(log) > limit_bytes:
+        skipped += len(log) - limit_bytes
+        del log[:-limit_bytes]
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    text = plain(decoder.decode(bytes(log), status.state in ENDED))
+    # A character that is only half written yet comes whole with the next look.
+    offset -= len(decoder.getstate()[0])
+    return _answer(lease, status, text, offset, skipped, clock=clock)
+
+
+def fenced(seen: Watched) -> Watched:
+    """The same, with the log between tags that mark it as the box's words."""
+    if not seen.log:
+        return seen
+    return seen.model_copy(update={"log": fence(seen.log, nonce=secrets.token_hex(4))})
+
+
+def job_of(lease: Lease, name: str | None, *, ledger: Ledger) -> Job:
+    """The job of that name, or the newest one where none is named.
+
+    Raises:
+        BadRequest: there is no such job.
+    """
+    jobs = ledger.jobs(lease.id)
+    chosen = [job for job in jobs if name in (None, job.id)]
+    if not chosen:
+        known = ", ".join(job.id for job in jobs) or "none was ever declared"
+        raise BadRequest(
+            f"{lease.id} has no job {name or ''} (known: {known})",
+            remedy=f"`gpu-tenant launch {lease.id} -- COMMAND`",
+        )
+    return chosen[-1]
+
+
+def _answer(
+    lease: Lease, status: JobStatus, text: str, cursor: int, skipped: int, *, clock: Clock
+) -> Watched:
+    sample = status.sample
+    running = None
+    if status.started_at is not None:
+        running = round((status.ended_at or status.now) - status.started_at, 1)
+    return Watched(
+        lease=lease.id,
+        job=status.job,
+        state=status.state,
+        exit_code=status.exit_code,
+        why=_why(status),
+        progress=read_progress(text),
+        log=text,
+        log_skipped_bytes=skipped,
+        cursor=cursor,
+        log_size_bytes=status.log_bytes,
+        gpus=tuple(
+            Gpu(
+                index=gpu.index,
+                name=plain(gpu.name),
+                util_pct=gpu.util_pct,
+                mem_used_mib=gpu.mem_used_mib,
+                mem_total_mib=gpu.mem_total_mib,
+                temp_c=gpu.temp_c,
+            )
+            for gpu in (sample.gpus if sample else ())
+        ),
+        memory_used_bytes=sample.mem_used_bytes if sample else None,
+        memory_limit_bytes=sample.mem_limit_bytes if sample else None,
+        disk_free_bytes=sample.disk_free_bytes if sample else None,
+        running_s=running,
+        cost_usd=lease.cost_usd(clock.now()),
+        deadline_in_s=round((lease.terms.deadline_at - clock.now()).total_seconds()),
+        next=_next(status),
+    )
+
+
+def _why(status: JobStatus) -> str | None:
+    if status.reason is None:
+        return None
+    seen = plain(status.reason.evidence).strip()
+    advice = _ADVICE.get(status.reason.code)
+    return ": ".join(x for x in (status.reason.code, seen) if x) + (f"; {advice}" if advice else "")
+
+
+def _next(status: JobStatus) -> str:
+    match status.state:
+        case "starting" | "running":
+            return "monitor again with this cursor"
+        case "lingering":
+            return "the command ended and left processes running: wait with monitor, or stop_job"
+        case "finished":
+            return "collect"
+        case "failed" | "killed" | "stopped":
+            return "read the log; launch_detached again to resume, or collect what it wrote"
+        case "absent":
+            return "the box knows no such job: launch_detached starts it"
