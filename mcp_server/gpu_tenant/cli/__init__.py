@@ -1,0 +1,86 @@
+"""The command line: the same verbs, for people, scripts and CI.
+
+Nothing heavy is imported until a command runs, so that `--help` answers at once.
+"""
+
+import sys
+
+import click
+
+from gpu_tenant import __version__
+
+SUMMARIES = {
+    "demo": "A whole lease on this computer, shown as it happens.",
+    "smoke": "Run the command here first: CPU only, in a copy of the work tree.",
+    "provision": "Have a box under a lease.",
+    "adopt": "Take a machine that exists, over ssh, under a lease.",
+    "audit": "Look at the box before trusting it.",
+    "push": "Bring the work tree to the box: only what changed.",
+    "launch": "Start a job that survives us, with its outputs declared.",
+    "monitor": "Look at a job: state, progress, new log, GPU, cost.",
+    "stop": "End a job: asked first, killed after the grace.",
+    "collect": "Seal the box and fetch every declared artifact.",
+    "teardown": "End the lease, if and only if nothing would be lost.",
+    "waive": "Destroy a box over a person's signature for exactly the loss shown.",
+    "leases": "Every lease: state, cost, deadline, what stops its meter.",
+    "doctor": "Check this computer: state, ledger, key, profiles, tools.",
+    "profiles": "What is known of each platform, as a runbook.",
+    "serve": "The MCP server, over stdio.",
+}
+"""Every command in the order of a lease; its module is imported when it runs."""
+
+EXIT_STATUSES = """\
+Exit status: 0 done; 1 the smoke failed, or doctor found a blocker; 2 the call is wrong; 3 refused by
+the law or the terms; 4 the box; 5 the provider; 6 this computer; 7 another process holds the lease.
+"""
+
+
+class _Lazy(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(SUMMARIES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in SUMMARIES:
+            return None
+        from gpu_tenant.cli import verbs
+
+        command: click.Command = verbs.COMMANDS[cmd_name]
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        # Not by asking every command for its help, which would import them all.
+        with formatter.section("Commands"):
+            formatter.write_dl(list(SUMMARIES.items()))
+
+
+@click.group(
+    cls=_Lazy,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=EXIT_STATUSES,
+)
+@click.version_option(__version__, prog_name="gpu-tenant")
+def group() -> None:
+    """A careful short-term tenant on somebody else's GPU box.
+
+    No box is destroyed before what it holds was re-read off it and matched, and no meter runs unseen.
+    """
+
+
+def main() -> None:
+    """The command of this process's arguments has run; the exit status says how it ended."""
+    try:
+        group.main(standalone_mode=False)
+    except click.exceptions.Abort:
+        click.echo("error: stopped here; boxes and jobs go on\nhint: `gpu-tenant leases`", err=True)
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except Exception as error:
+        # Imported here: it pulls in nothing heavy, but only a failure needs it.
+        from gpu_tenant.errors import TenantError
+
+        if not isinstance(error, TenantError):
+            raise
+        click.echo(f"error: {error.code}: {error.message}\nhint: {error.remedy}", err=True)
+        sys.exit(error.exit_status)

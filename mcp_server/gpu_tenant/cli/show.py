@@ -1,0 +1,364 @@
+"""What a person sees: answers on stdout, everything else on stderr."""
+
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from decimal import Decimal
+from typing import TypeVar
+
+import click
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+from rich.table import Table
+
+from gpu_tenant.app import open_tenancy
+from gpu_tenant.audit import Audited
+from gpu_tenant.cards import Card, Leases, LossReport, TornDown
+from gpu_tenant.caretaker import ENDED
+from gpu_tenant.collect import Collected
+from gpu_tenant.doctor import Checkup
+from gpu_tenant.launch import Launched
+from gpu_tenant.model import Profile, Record
+from gpu_tenant.push import Pushed
+from gpu_tenant.service import Tenancy, progress_to
+from gpu_tenant.smoke import SmokeReceipt
+from gpu_tenant.watch import Watched
+
+Opened = Tenancy
+R = TypeVar("R", bound=Record)
+
+errors = Console(stderr=True, highlight=False)
+_MARKS = {"ok": "[green]ok[/]", "warning": "[yellow]warning[/]", "blocker": "[red]blocker[/]"}
+
+
+@asynccontextmanager
+async def tenancy() -> AsyncIterator[Tenancy]:
+    """This user's tenancy, closed at the end; what it has to tell goes to stderr."""
+    opened = open_tenancy(tell=lambda words: click.echo(f"note: {words}", err=True))
+    try:
+        yield opened
+    finally:
+        await opened.aclose()
+
+
+def answer(record: R, as_json: bool, words: Callable[[R], None]) -> None:
+    """The answer is on stdout, as JSON or in words."""
+    if as_json:
+        click.echo(record.model_dump_json(indent=2))
+    else:
+        words(record)
+
+
+# Numbers
+
+
+def size(count: int | float | None) -> str:
+    """Bytes for a person."""
+    if count is None:
+        return "unknown"
+    amount = float(count)
+    for unit in ("B", "KB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"
+
+
+def span(seconds: float) -> str:
+    """A length of time for a person."""
+    sign, seconds = ("-" if seconds < 0 else ""), abs(seconds)
+    if seconds < 120:
+        return f"{sign}{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{sign}{seconds / 60:.0f} min"
+    return f"{sign}{seconds / 3600:.1f} h"
+
+
+def usd(amount: Decimal | None) -> str:
+    """Money for a person; unknown is never shown as 0."""
+    return "unknown" if amount is None else f"{amount:.4f} USD"
+
+
+def _rows(title: str, rows: Sequence[tuple[str, object]]) -> None:
+    click.echo(click.style(title, bold=True))
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        click.echo(f"  {name:<{width}}  {value}")
+
+
+# Answers
+
+
+def smoke(receipt: SmokeReceipt) -> None:
+    """A smoke test's outcome."""
+    how = "passed" if receipt.passed else "failed"
+    ended = (
+        "ran into its time limit"
+        if receipt.exit_status is None
+        else f"status {receipt.exit_status}"
+    )
+    _rows(
+        f"{receipt.id}: {how}",
+        [
+            ("ended", f"{ended} after {receipt.seconds:.1f} s"),
+            ("wrote", ", ".join(receipt.wrote) or "nothing"),
+            (
+                "next",
+                f"gpu-tenant provision --smoke {receipt.id}" if receipt.passed else receipt.next,
+            ),
+        ],
+    )
+    if not receipt.passed and receipt.log_tail:
+        click.echo(receipt.log_tail, err=True)
+
+
+def card(shown: Card) -> None:
+    """One lease."""
+    rows: list[tuple[str, object]] = [
+        ("box", f"{shown.box} at {shown.address}"),
+        ("price", f"{shown.price_usd_h} USD/h" if shown.price_usd_h is not None else "unknown"),
+        ("deadline", f"in {span(shown.deadline_in_s)}; {shown.on_deadline}"),
+        ("if this computer dies", shown.stops_the_meter),
+        ("next", shown.next),
+    ]
+    if shown.budget_usd is not None:
+        rows.insert(2, ("budget", usd(shown.budget_usd)))
+    _rows(f"{shown.lease}: {shown.state}", rows)
+
+
+def leases(shown: Leases) -> None:
+    """A table of leases, and the alarms."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("LEASE", "STATE", "BOX", "AGE", "DEADLINE", "USD/H", "COST", "JOBS"):
+        table.add_column(column)
+    for row in shown.leases:
+        table.add_row(
+            row.lease,
+            str(row.state),
+            row.box or "-",
+            span(row.age_s),
+            f"in {span(row.deadline_in_s)}" if row.state.live else "-",
+            "unknown" if row.price_usd_h is None else str(row.price_usd_h),
+            usd(row.cost_usd),
+            ", ".join(row.jobs) or "-",
+        )
+    if shown.leases:
+        Console(highlight=False, soft_wrap=True).print(table)
+    else:
+        click.echo("no lease is live; nothing is billing that this ledger knows of")
+    for alarm in shown.alarms:
+        errors.print(f"[red]alarm:[/] {alarm}", markup=True)
+
+
+def audit(shown: Audited) -> None:
+    """Findings, worst last, where the eye ends."""
+    out = Console(highlight=False, soft_wrap=True)
+    order = {"ok": 0, "warning": 1, "blocker": 2}
+    for finding in sorted(shown.findings, key=lambda f: order[f.level]):
+        out.print(f"{_MARKS[finding.level]:<20} ", end="")
+        out.print(f"{finding.subject}: {finding.seen}", markup=False, end="")
+        out.print(f" ({finding.reason})" if finding.level != "ok" else "", markup=False)
+    click.echo(f"{shown.blockers} blockers, {shown.warnings} warnings; next: {shown.next}")
+
+
+def pushed(shown: Pushed) -> None:
+    """What a push did."""
+    click.echo(
+        f"{shown.lease}: {shown.sent_files} files sent ({size(shown.sent_bytes)}), "
+        f"{shown.unchanged_files} unchanged; next: gpu-tenant launch"
+    )
+
+
+def launched(shown: Launched) -> None:
+    """What was started."""
+    _rows(
+        f"{shown.job} on {shown.lease}: {'was already started' if shown.already else 'started'}",
+        [
+            ("keeps", ", ".join(shown.artifacts)),
+            ("may lose", ", ".join(shown.discard) or "only well-known caches"),
+            ("guard", shown.guard),
+            ("next", f"gpu-tenant monitor {shown.lease} --follow"),
+        ],
+    )
+
+
+def watched(shown: Watched) -> None:
+    """One look at a job: its log on stdout, then its state."""
+    if shown.log_skipped_bytes:
+        click.echo(f"... {size(shown.log_skipped_bytes)} of log passed over ...", err=True)
+    if shown.log:
+        click.echo(shown.log.rstrip("\n"))
+    rows: list[tuple[str, object]] = [("state", _state(shown))]
+    if shown.why:
+        rows.append(("why", shown.why))
+    if shown.progress is not None:
+        rows.append(("progress", _progress(shown)))
+    rows += [
+        (
+            f"GPU {g.index}",
+            f"{g.util_pct} %, {g.mem_used_mib} of {g.mem_total_mib} MiB, {g.temp_c} C",
+        )
+        for g in shown.gpus
+    ]
+    rows += [
+        ("memory", f"{size(shown.memory_used_bytes)} of {size(shown.memory_limit_bytes)}"),
+        ("cost so far", usd(shown.cost_usd)),
+        ("deadline", f"in {span(shown.deadline_in_s)}"),
+        ("cursor", shown.cursor),
+        ("next", shown.next),
+    ]
+    _rows(f"{shown.job} on {shown.lease}", rows)
+
+
+def _state(shown: Watched) -> str:
+    code = "" if shown.exit_code is None else f", status {shown.exit_code}"
+    ran = "" if shown.running_s is None else f", after {span(shown.running_s)}"
+    return f"{shown.state}{code}{ran}"
+
+
+def _progress(shown: Watched) -> str:
+    if shown.progress is None:
+        return ""
+    metrics = "  ".join(f"{k}={v:g}" for k, v in list(shown.progress.metrics.items())[:4])
+    share = shown.progress.fraction
+    return f"{share:.0%}  {metrics}" if share is not None else metrics
+
+
+def collected(shown: Collected) -> None:
+    """What lies here now, and what stands in the way of a teardown."""
+    rows: list[tuple[str, object]] = [
+        ("here", f"{shown.files} files, {size(shown.size_bytes)}, in {shown.directory}"),
+        ("fetched now", f"{shown.fetched_files} files, {size(shown.fetched_bytes)}"),
+        (
+            "may be lost",
+            f"{size(shown.discarded_bytes)} by {', '.join(shown.discarded_by) or 'no pattern'}",
+        ),
+    ]
+    if shown.unclaimed_files:
+        named = ", ".join(shown.unclaimed_largest)
+        rows.append(
+            ("unclaimed", f"{shown.unclaimed_files} files, {size(shown.unclaimed_bytes)}: {named}")
+        )
+    rows += [("cannot be kept", words) for words in shown.cannot_be_kept]
+    rows += [("never appeared", pattern) for pattern in shown.never_appeared]
+    ready = shown.next == "verify_and_teardown"
+    rows.append(("next", f"gpu-tenant teardown {shown.lease}" if ready else shown.next))
+    _rows(f"{shown.lease}: sealed {shown.seal[:12]}", rows)
+
+
+def receipt(shown: TornDown) -> None:
+    """The proof of the end."""
+    r = shown.receipt
+    rows: list[tuple[str, object]] = [
+        ("ground", r.ground),
+        (
+            "kept",
+            f"{r.kept_files} files, {size(r.kept_bytes)}, in {r.kept_in}"
+            if r.kept_in
+            else "nothing",
+        ),
+        ("loads", ", ".join(f"{n} {f}" for f, n in sorted(r.formats.items())) or "nothing to load"),
+        ("box lived", f"{span(r.lived_s)}, until {r.first_absent_at:%Y-%m-%d %H:%M:%S} UTC"),
+        ("seen gone", f"twice, last at {r.second_absent_at:%H:%M:%S} UTC"),
+        ("cost", usd(r.cost_usd)),
+    ]
+    rows += [("not proved", words) for words in r.not_proved[:5]]
+    rows += [("warning", words) for words in r.warnings[:5]]
+    if r.left_behind:
+        rows.append(("left behind", r.left_behind))
+    _rows(f"receipt for {shown.lease}: {shown.state}", rows)
+
+
+def losses(report: LossReport) -> None:
+    """What a waiver would lose, on stderr."""
+    if not report.losses:
+        click.echo("nothing would be lost: `gpu-tenant teardown` needs no waiver", err=True)
+    for loss in report.losses:
+        click.echo(f"  lost: {loss}", err=True)
+
+
+def checkup(shown: Checkup) -> None:
+    """What doctor found."""
+    out = Console(highlight=False, soft_wrap=True)
+    for finding in shown.findings:
+        out.print(f"{_MARKS[finding.level]:<20} ", end="")
+        out.print(f"{finding.subject}: {finding.words}", markup=False)
+
+
+def profiles(chosen: Sequence[Profile], as_json: bool, *, whole: bool) -> None:
+    """The runbook of one platform, or a line for each."""
+    if as_json:
+        import json
+
+        click.echo(json.dumps([profile.model_dump(mode="json") for profile in chosen], indent=2))
+    elif whole:
+        click.echo(chosen[0].runbook)
+    else:
+        for profile in chosen:
+            click.echo(
+                f"{profile.id:<14} {profile.title} (teardown {profile.destroy.replace('_', ' ')})"
+            )
+
+
+# Bars
+
+
+@contextmanager
+def bytes_bar(verb: str) -> Iterator[None]:
+    """Bytes done of bytes in all, on stderr, while the block moves files."""
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=errors,
+        transient=True,
+    ) as bar:
+        task = bar.add_task(verb, total=None)
+        token = progress_to.set(lambda done, total: bar.update(task, completed=done, total=total))
+        try:
+            yield
+        finally:
+            progress_to.reset(token)
+
+
+async def follow(opened: Tenancy, lease: str, job: str | None) -> Watched:
+    """The job has ended; its log went to stdout as it came, its progress to a bar on stderr."""
+    cursor: int | None = None
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[words]}"),
+        TimeElapsedColumn(),
+        console=errors,
+        transient=True,
+    ) as bar:
+        task = bar.add_task(lease, total=1.0, words="")
+        while True:
+            seen = await opened.follow(lease, job, cursor=cursor, wait_s=1, limit_bytes=65_536)
+            cursor, job = seen.cursor, seen.job
+            if seen.log:
+                click.echo(seen.log, nl=False)
+            if seen.progress is not None:
+                bar.update(
+                    task,
+                    completed=seen.progress.fraction or 0,
+                    words=f"{_progress(seen)}  {usd(seen.cost_usd)}",
+                )
+            if seen.state in ENDED or seen.state == "absent":
+                break
+    sys.stdout.flush()
+    rows = [("state", _state(seen))] + ([("why", seen.why)] if seen.why else [])
+    rows.append(("next", f"gpu-tenant collect {lease}" if seen.state == "finished" else seen.next))
+    for name, value in rows:
+        click.echo(f"  {name:<6} {value}", err=True)
+    return seen
