@@ -1,0 +1,48 @@
+# Everything sets itself up: uv where it is present, else venv and pip.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(shell command -v uv 2>/dev/null)
+
+.PHONY: demo test check fix bench wheel clean
+
+demo: $(VENV)/.ready            ## a whole lease on this computer
+	$(BIN)/gpu-tenant demo
+
+test: $(VENV)/.ready-dev        ## the whole suite
+	PYTHONWARNDEFAULTENCODING=1 $(BIN)/pytest $(ARGS)
+
+check: $(VENV)/.ready-dev       ## lint and types alone, in seconds
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+
+fix: $(VENV)/.ready-dev
+	$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
+
+bench: $(VENV)/.ready-dev       ## ratios against an empty MCP server, in one run
+	$(BIN)/python tests/bench/bench.py
+
+wheel: $(VENV)/.ready-dev
+	$(BIN)/python -m build --wheel --no-isolation
+
+clean:
+	rm -rf $(VENV) dist build
+
+$(VENV)/.ready: pyproject.toml
+ifdef UV
+	test -x $(BIN)/python || uv venv -q --python $(PYTHON) $(VENV)
+	uv pip install -q --python $(BIN)/python -e .
+else
+	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e .
+endif
+	touch $@
+
+$(VENV)/.ready-dev: $(VENV)/.ready
+ifdef UV
+	uv pip install -q --python $(BIN)/python --group dev
+else
+	$(BIN)/python -m pip install -q --disable-pip-version-check -U 'pip>=25.1'
+	$(BIN)/python -m pip install -q --disable-pip-version-check --group dev
+endif
+	touch $@
