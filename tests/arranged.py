@@ -1,0 +1,165 @@
+"""What tests of a lease begin with: a clock moved by hand, leases in every state, real permits."""
+
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+from gpu_tenant.ledger import Ledger
+from gpu_tenant.model import (
+    Address,
+    Box,
+    BoxId,
+    BoxState,
+    Job,
+    JobId,
+    Lease,
+    LeaseId,
+    LeaseState,
+    LocalAddress,
+    Profile,
+    Receipt,
+    Terms,
+)
+from gpu_tenant.permit import TeardownPermit
+from gpu_tenant.verify import Assessment, prove
+
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+LEASE = LeaseId("local-abcd")
+TERMS = Terms(deadline_at=NOON + timedelta(hours=8))
+
+
+class HandClock:
+    """A clock that moves only when it is told to, and when somebody sleeps on it."""
+
+    def __init__(self) -> None:
+        self._now = NOON
+
+    def now(self) -> datetime:
+        return self._now
+
+    async def sleep(self, seconds: float) -> None:
+        self.advance(seconds)
+
+    def advance(self, seconds: float) -> None:
+        self._now += timedelta(seconds=seconds)
+
+
+def profile(provider: str = "local", *, list_lag_s: float = 0) -> Profile:
+    return Profile(
+        id=provider,
+        title=provider,
+        kind="own",
+        adopted=provider == "own",
+        price_source="owner",
+        list_lag_s=list_lag_s,
+        destroy="hands_back" if provider == "own" else "deletes",
+        accounted_paths=("~",),
+        stops_the_meter="nothing needs to",
+        runbook="",
+    )
+
+
+def box(lease_id: LeaseId = LEASE, *, provider: str = "local", box_id: str | None = None) -> Box:
+    return Box(
+        provider=provider,
+        id=BoxId(box_id or lease_id),
+        mark=f"gpu-tenant:{lease_id}",
+        state=BoxState.READY,
+        address=LocalAddress(directory=f"/boxes/{lease_id}/home"),
+        price_usd_h=None,
+    )
+
+
+def lease(
+    state: LeaseState = LeaseState.ACTIVE,
+    *,
+    lease_id: LeaseId = LEASE,
+    provider: str = "local",
+    terms: Terms = TERMS,
+    price_usd_h: Decimal | None = None,
+    address: Address | None = None,
+) -> Lease:
+    """A lease as the ledger would show it in that state, with a box wherever there must be one."""
+    bound = state not in (LeaseState.INTENDED, LeaseState.VOID)
+    return Lease(
+        id=lease_id,
+        provider=provider,
+        state=state,
+        terms=terms,
+        box_id=BoxId(lease_id) if bound else None,
+        address=address,
+        price_usd_h=price_usd_h,
+        created_at=NOON,
+        active_at=NOON if bound else None,
+        ended_at=None if state.live else NOON,
+        touched_at=None,
+        kept_in=None,
+    )
+
+
+def intended(ledger: Ledger, lease_id: LeaseId = LEASE, *, provider: str = "local") -> Lease:
+    """An intent on record."""
+    return ledger.intend(
+        lease_id=lease_id, provider=provider, terms=TERMS, address=None, price_usd_h=None, at=NOON
+    )
+
+
+def active(ledger: Ledger, lease_id: LeaseId = LEASE, *, provider: str = "local") -> Lease:
+    """A lease on record that stands on its box."""
+    intended(ledger, lease_id, provider=provider)
+    return ledger.bind(lease_id, box(lease_id, provider=provider), at=NOON)
+
+
+def terminating(ledger: Ledger, lease_id: LeaseId = LEASE, *, provider: str = "local") -> Lease:
+    """A lease on record whose teardown was permitted."""
+    return ledger.file_permit(
+        never_used(active(ledger, lease_id, provider=provider)), at=NOON
+    )
+
+
+def gone(ledger: Ledger, lease_id: LeaseId = LEASE) -> Lease:
+    """A lease on record that has ended with a receipt."""
+    terminating(ledger, lease_id)
+    for _ in range(2):
+        ledger.saw(lease_id, listed="omitted", at=NOON)
+    return ledger.file_receipt(receipt(lease_id), at=NOON)
+
+
+def receipt(lease_id: LeaseId = LEASE) -> Receipt:
+    return Receipt(
+        lease_id=lease_id,
+        provider="local",
+        box_id=BoxId(lease_id),
+        ground="never_used",
+        active_at=NOON,
+        destroy_asked_at=NOON,
+        first_absent_at=NOON,
+        second_absent_at=NOON,
+        lived_s=0,
+        cost_usd=None,
+        kept_files=0,
+        kept_bytes=0,
+        kept_in=None,
+        formats={},
+        not_proved=(),
+        warnings=(),
+        left_behind=None,
+    )
+
+
+def job(name: str = "job1", *, artifacts: tuple[str, ...] = ("out/",), discard: tuple[str, ...] = ()) -> Job:
+    return Job(
+        id=JobId(name),
+        lease_id=LEASE,
+        command="python train.py",
+        artifacts=artifacts,
+        discard=discard,
+        env_names=(),
+        max_runtime_s=None,
+        declared_at=NOON,
+        launched_at=None,
+    )
+
+
+def never_used(standing: Lease) -> TeardownPermit:
+    """A genuine permit, minted by verification over a box that nobody ever touched."""
+    return prove(standing, Assessment(untouched=True, seal=None, evidence=(), losses=()))

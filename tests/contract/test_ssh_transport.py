@@ -1,0 +1,354 @@
+"""What the way over ssh promises beyond every transport: pinned keys, one kept link, no lost bytes."""
+
+import asyncio
+import getpass
+import os
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from sshd import LOOPBACK, Relay, Sshd, make_key, wait_until
+
+from gpu_tenant.errors import BadRequest, BoxTrouble, BoxUnreachable, HostKeyChanged
+from gpu_tenant.model import SshAddress
+from gpu_tenant.transports.shell import command_line
+from gpu_tenant.transports.ssh import SshTransport, ensure_key
+
+MIB = 1 << 20
+HANDSHAKE_BYTES = 8_000
+"""A key exchange and a login take the client fewer bytes than this; a file is larger."""
+SHELLS = [
+    argv
+    for argv in (["sh"], ["dash"], ["bash"], ["zsh"], ["fish"], ["tcsh"], ["busybox", "sh"])
+    if shutil.which(argv[0])
+]
+
+
+@dataclass
+class Owner:
+    """A person with a state directory, a `~/.ssh` and one lease."""
+
+    directory: Path
+    told: list[str] = field(default_factory=list)
+    opened: list[SshTransport] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.key = ensure_key(self.directory / "state" / "key")
+        self.public_key = self.key.with_name("key.pub")
+        self.known_hosts = self.directory / "lease" / "known_hosts"
+        self.ssh = self.directory / "dot-ssh"
+        self.ssh.mkdir()
+
+    def transport(self, target: str) -> SshTransport:
+        """A fresh one, as another process of this owner would have."""
+        made = SshTransport(
+            SshAddress(target=target),
+            known_hosts=self.known_hosts,
+            client_key=self.key,
+            tell=self.told.append,
+            owner_ssh=self.ssh,
+        )
+        self.opened.append(made)
+        return made
+
+
+@pytest.fixture
+async def owner(tmp_path: Path) -> AsyncIterator[Owner]:
+    made = Owner(tmp_path)
+    yield made
+    for transport in made.opened:
+        await transport.aclose()
+
+
+@pytest.fixture
+def box(tmp_path: Path, owner: Owner) -> Iterator[Sshd]:
+    with Sshd(tmp_path / "box", authorized=owner.public_key) as sshd:
+        yield sshd
+
+
+@pytest.fixture
+def relay(box: Sshd) -> Iterator[Relay]:
+    with Relay(box.port) as made:
+        yield made
+
+
+def fingerprint(host_key: str) -> str:
+    told = subprocess.run(
+        ["ssh-keygen", "-l", "-f", "-"], input=host_key, capture_output=True, text=True, check=True
+    )
+    return told.stdout.split()[1]
+
+
+def ignore(_: int) -> None:
+    """Progress nobody looks at."""
+
+
+# --- host keys ----------------------------------------------------------------------------------
+
+
+async def test_first_contact_pins_the_key_says_so_and_only_then_sends(
+    owner: Owner, box: Sshd
+) -> None:
+    ended = await owner.transport(box.target).run(["cat", str(owner.known_hosts)], timeout_s=10)
+    assert ended.stdout.decode().strip() == f"[{LOOPBACK}]:{box.port} {box.host_key}"
+    assert owner.known_hosts.stat().st_mode & 0o777 == 0o600
+    (told,) = owner.told
+    assert told.startswith(f"pinned {fingerprint(box.host_key)} for [{LOOPBACK}]:{box.port}")
+    await owner.transport(box.target).run(["true"], timeout_s=10)
+    assert owner.told == [told]
+
+
+async def test_a_changed_host_key_gets_no_login_and_no_byte_of_ours(
+    owner: Owner, box: Sshd, relay: Relay, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_bytes(os.urandom(MIB))
+    transport = owner.transport(relay.target)
+    await transport.run(["true"], timeout_s=10)
+    old = box.host_key
+    box.restart(new_host_key=make_key(tmp_path / "other"))
+    sent, log = relay.sent_by_client, len(box.log)
+    for attempt in (
+        transport.put(secret, "secret"),
+        transport.run(["cat"], stdin=secret.read_bytes(), timeout_s=10),
+        owner.transport(relay.target).run(["true"], timeout_s=10),
+    ):
+        with pytest.raises(HostKeyChanged) as raised:
+            await attempt
+        assert fingerprint(old) in raised.value.message
+        assert fingerprint(box.host_key) in raised.value.message
+        assert str(owner.known_hosts) in raised.value.remedy
+    assert relay.sent_by_client - sent < 3 * HANDSHAKE_BYTES
+    assert "userauth-request" not in box.log[log:]
+    assert len(owner.told) == 1
+
+
+async def test_a_host_key_of_another_kind_is_a_changed_one(owner: Owner, box: Sshd) -> None:
+    await owner.transport(box.target).run(["true"], timeout_s=10)
+    rsa = box.log_file.with_name("rsa")
+    subprocess.run(["ssh-keygen", "-q", "-t", "rsa", "-N", "", "-f", rsa], check=True)
+    box.restart(new_host_key=rsa)
+    with pytest.raises(HostKeyChanged):
+        await owner.transport(box.target).run(["true"], timeout_s=10)
+
+
+@pytest.mark.parametrize("hashed", ["plain", "hashed"])
+async def test_a_key_the_owner_knows_already_is_the_pin(
+    owner: Owner, box: Sshd, hashed: str
+) -> None:
+    known = owner.ssh / "known_hosts"
+    known.write_text(
+        f"not a line\n{LOOPBACK} ssh-ed25519 {'A' * 68}\n[{LOOPBACK}]:{box.port} {box.host_key}\n"
+    )
+    if hashed == "hashed":
+        known.write_text(f"[{LOOPBACK}]:{box.port} {box.host_key}\n")
+        subprocess.run(["ssh-keygen", "-q", "-H", "-f", known], check=True, capture_output=True)
+    await owner.transport(box.target).run(["true"], timeout_s=10)
+    assert "as in your own known_hosts" in owner.told[0]
+
+
+async def test_a_key_other_than_the_owner_knows_is_refused_at_first_contact(
+    owner: Owner, box: Sshd, tmp_path: Path
+) -> None:
+    other = make_key(tmp_path / "other").with_name("other.pub").read_text()
+    (owner.ssh / "known_hosts").write_text(f"[{LOOPBACK}]:{box.port} {other}")
+    with pytest.raises(HostKeyChanged):
+        await owner.transport(box.target).run(["true"], timeout_s=10)
+    assert not owner.known_hosts.exists()
+    assert "userauth-request" not in box.log
+
+
+async def test_a_host_known_at_another_port_is_a_stranger(
+    owner: Owner, box: Sshd, tmp_path: Path
+) -> None:
+    other = make_key(tmp_path / "other").with_name("other.pub").read_text()
+    (owner.ssh / "known_hosts").write_text(f"{LOOPBACK} {other}")
+    await owner.transport(box.target).run(["true"], timeout_s=10)
+    assert "seen for the first time" in owner.told[0]
+
+
+# --- the kept connection ------------------------------------------------------------------------
+
+
+async def test_twenty_commands_in_a_row_and_forty_at_once_take_one_login(
+    owner: Owner, box: Sshd
+) -> None:
+    transport = owner.transport(box.target)
+    for _ in range(20):
+        await transport.run(["true"], timeout_s=10)
+    many = [transport.run(["sh", "-c", "sleep 0.05; echo x"], timeout_s=30) for _ in range(40)]
+    assert all(ended.stdout == b"x\n" for ended in await asyncio.gather(*many))
+    assert box.logins == 1
+
+
+async def test_a_restarted_sshd_is_reached_again_without_a_word(owner: Owner, box: Sshd) -> None:
+    transport = owner.transport(box.target)
+    await transport.run(["true"], timeout_s=10)
+    box.restart()
+    assert (await transport.run(["echo", "back"], timeout_s=10)).stdout == b"back\n"
+    assert box.logins == 2
+
+
+async def test_a_link_that_swallows_everything_is_left_for_a_new_one(
+    owner: Owner, relay: Relay, box: Sshd
+) -> None:
+    transport = owner.transport(relay.target)
+    await transport.run(["true"], timeout_s=10)
+    relay.black_hole()
+    assert (await transport.run(["echo", "back"], timeout_s=20)).stdout == b"back\n"
+    assert box.logins == 2
+
+
+async def test_a_command_under_a_cut_link_is_never_sent_again(
+    owner: Owner, box: Sshd, relay: Relay
+) -> None:
+    transport = owner.transport(relay.target)
+    running = asyncio.create_task(
+        transport.run(["sh", "-c", "echo ran >>ran; sleep 5"], timeout_s=30)
+    )
+    await asyncio.to_thread(wait_until, (box.home / "ran").exists)
+    relay.cut()
+    with pytest.raises(BoxUnreachable, match="may still be running"):
+        await running
+    assert (await transport.run(["cat", "ran"], timeout_s=10)).stdout == b"ran\n"
+
+
+async def test_a_box_that_answers_nothing_is_unknown_in_time(owner: Owner, relay: Relay) -> None:
+    relay.stall()
+    with pytest.raises(BoxUnreachable):
+        await owner.transport(relay.target).run(["true"], timeout_s=0.5)
+
+
+# --- files over a link that breaks --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("client_bytes", [20_000, 3 * MIB, 7 * MIB])
+async def test_a_put_that_is_cut_leaves_no_destination(
+    owner: Owner, box: Sshd, relay: Relay, tmp_path: Path, client_bytes: int
+) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(os.urandom(8 * MIB))
+    transport = owner.transport(relay.target)
+    await transport.run(["true"], timeout_s=10)
+    relay.cut_after_client(client_bytes=client_bytes)
+    with pytest.raises(BoxUnreachable):
+        await transport.put(source, "model")
+    wait_until(lambda: not list(box.home.iterdir()))
+    await transport.put(source, "model")
+    assert (box.home / "model").read_bytes() == source.read_bytes()
+
+
+@pytest.mark.parametrize("server_bytes", [2_000, MIB, 5 * MIB, 8 * MIB])
+async def test_a_get_that_is_cut_goes_on_and_fetches_only_the_rest(
+    owner: Owner, box: Sshd, relay: Relay, tmp_path: Path, server_bytes: int
+) -> None:
+    (box.home / "model").write_bytes(os.urandom(8 * MIB))
+    here = tmp_path / "model"
+    transport = owner.transport(relay.target)
+    await transport.run(["true"], timeout_s=10)
+    relay.cut_after(server_bytes=server_bytes)
+    with pytest.raises(BoxUnreachable):
+        await transport.get("model", here, on_bytes=ignore)
+    held = here.stat().st_size if here.exists() else 0
+    assert held <= server_bytes
+    sent = relay.sent_by_server
+    await transport.get("model", here, on_bytes=ignore)
+    assert here.read_bytes() == (box.home / "model").read_bytes()
+    assert relay.sent_by_server - sent < (8 * MIB - held) * 1.01 + HANDSHAKE_BYTES
+
+
+# --- who we are, and how we get there -----------------------------------------------------------
+
+
+async def test_a_box_that_knows_none_of_our_keys_is_told_which_to_add(
+    owner: Owner, tmp_path: Path
+) -> None:
+    stranger = make_key(tmp_path / "stranger").with_name("stranger.pub")
+    with Sshd(tmp_path / "closed", authorized=stranger) as box:
+        with pytest.raises(BoxTrouble) as raised:
+            await owner.transport(box.target).run(["true"], timeout_s=10)
+        assert owner.public_key.read_text().strip() in raised.value.remedy
+        assert not isinstance(raised.value, BoxUnreachable)
+
+
+async def test_an_alias_of_the_owner_and_the_owners_own_key_are_used(
+    owner: Owner, tmp_path: Path
+) -> None:
+    make_key(owner.ssh / "locked", passphrase="not for us")
+    mine = make_key(owner.ssh / "mine")
+    with Sshd(tmp_path / "theirs", authorized=mine.with_name("mine.pub")) as box:
+        (owner.ssh / "config").write_text(
+            f"Host gpu-*\n  HostName {LOOPBACK}\n  Port {box.port}\n  User {getpass.getuser()}\n"
+            f"  IdentityFile {owner.ssh}/absent\n  IdentityFile {owner.ssh}/locked\n"
+            f"  IdentityFile {mine}\n  IdentitiesOnly yes\n"
+        )
+        ended = await owner.transport("gpu-1").run(["echo", "in"], timeout_s=10)
+    assert ended.stdout == b"in\n"
+
+
+async def test_a_key_in_the_agent_opens_the_box(
+    owner: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = make_key(tmp_path / "mine")
+    socket = tmp_path / "agent"
+    agent = subprocess.Popen(["ssh-agent", "-D", "-a", socket], stdout=subprocess.DEVNULL)
+    try:
+        wait_until(socket.exists)
+        monkeypatch.setenv("SSH_AUTH_SOCK", str(socket))
+        subprocess.run(["ssh-add", "-q", mine], check=True)
+        with Sshd(tmp_path / "theirs", authorized=mine.with_name("mine.pub")) as box:
+            ended = await owner.transport(box.target).run(["echo", "in"], timeout_s=10)
+    finally:
+        agent.terminate()
+        agent.wait(timeout=10)
+    assert ended.stdout == b"in\n"
+
+
+async def test_a_box_behind_a_jump_host_is_reached_and_both_are_pinned(
+    owner: Owner, box: Sshd, tmp_path: Path
+) -> None:
+    with Sshd(tmp_path / "jump", authorized=owner.public_key) as jump:
+        (owner.ssh / "config").write_text(
+            f"Host bastion\n  HostName {LOOPBACK}\n  Port {jump.port}\n"
+            f"Host far\n  HostName {LOOPBACK}\n  Port {box.port}\n"
+            f"Host *\n  User {getpass.getuser()}\n  ProxyJump bastion\n"
+        )
+        ended = await owner.transport("far").run(["echo", "far"], timeout_s=10)
+        assert ended.stdout == b"far\n"
+        assert (jump.logins, box.logins) == (1, 1)
+        pins = owner.known_hosts.read_text()
+        assert jump.host_key in pins
+        assert box.host_key in pins
+        jump.restart(new_host_key=make_key(tmp_path / "other"))
+        with pytest.raises(HostKeyChanged):
+            await owner.transport("far").run(["true"], timeout_s=10)
+        assert box.logins == 1
+
+
+@pytest.mark.parametrize("target", ["", "a b", "-oProxyCommand=x", "host:", "host:99999", "[::1"])
+async def test_a_target_that_makes_no_sense_is_a_bad_request(owner: Owner, target: str) -> None:
+    with pytest.raises(BadRequest):
+        await owner.transport(target).run(["true"], timeout_s=10)
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=" ".join)
+def test_every_login_shell_reads_our_line_alike(shell: list[str]) -> None:
+    odd = [*map(chr, range(1, 128)), "!!", "\\n", "\\'", "a\nb\n", "$(id)", "é", "\udcff", "", "-n"]
+    told = subprocess.run(
+        [*shell, "-c", command_line(["printf", "%s\\0", *odd])], capture_output=True, check=True
+    )
+    assert told.stdout == b"".join(os.fsencode(argument) + b"\0" for argument in odd)
+
+
+def test_our_key_is_private_and_made_once(tmp_path: Path) -> None:
+    key = ensure_key(tmp_path / "state" / "key")
+    content = key.read_bytes()
+    assert (key.stat().st_mode & 0o777, key.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert key.with_name("key.pub").read_text().split()[::2] == ["ssh-ed25519", "gpu-tenant"]
+    key.chmod(0o644)
+    assert ensure_key(key).read_bytes() == content
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert sorted(found.name for found in key.parent.iterdir()) == ["key", "key.pub"]

@@ -1,0 +1,341 @@
+"""What the tree must look like for the law to hold and the code to stay readable."""
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpu_tenant import errors
+from gpu_tenant.errors import TenantError
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "mcp_server" / "gpu_tenant"
+
+MOST_LINES = 400
+ONE_PLACE = {
+    "asyncssh": {"transports/dialer.py", "transports/ssh.py"},
+    "mcp": {"server.py"},
+    "httpx": set[str](),
+    "sqlite3": {"ledger.py", "loads/sqlite.py"},
+    "yaml": {"profiles.py"},
+    "jsonschema": {"profiles.py"},
+}
+NOT_NAMES = {
+    *("util", "utils", "helper", "helpers", "common", "misc", "base", "manager", "managers"),
+    *("handler", "handlers", "processor", "processors", "data", "info", "force", "core", "lib"),
+}
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+SOURCES = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
+TREES = {
+    name: ast.parse(path.read_text(encoding="utf-8")) for name, path in SOURCES.items()
+}
+OURS = {name: tree for name, tree in TREES.items() if not name.startswith("demo/job/")}
+"""Without the demo's job, which is somebody's training script and runs on a box."""
+
+
+FACES = {name for name in OURS if name == "server.py" or name.startswith("cli/")}
+"""Their signatures are what click and the MCP library want them to be."""
+BORROWED_NAMES = {"unused_data"}
+"""As the standard library's decompressors call it."""
+
+
+def imports(tree: ast.Module) -> Iterator[str]:
+    """Every module that is imported anywhere in `tree`, also inside functions."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+def users_of(name: str) -> Counter[str]:
+    """How often each file names `name`, as a name, an attribute or an import."""
+    found: Counter[str] = Counter()
+    for file, tree in TREES.items():
+        for node in ast.walk(tree):
+            named = (
+                (isinstance(node, ast.Name) and node.id == name)
+                or (isinstance(node, ast.Attribute) and node.attr == name)
+                or (isinstance(node, ast.alias) and name in (node.name, node.asname))
+                or (isinstance(node, ast.Constant) and node.value == name)
+            )
+            found[file] += named
+    return +found
+
+
+def calls_of(name: str) -> list[str]:
+    """Every file that calls something of that name, once a call."""
+    return [
+        file
+        for file, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and name in (getattr(node.func, "attr", None), getattr(node.func, "id", None))
+    ]
+
+
+def functions(*, public: bool) -> Iterator[tuple[str, Function]]:
+    """Every function, or every one that another module may call, with where it stands."""
+
+    def walk(node: ast.AST, file: str) -> Iterator[tuple[str, Function]]:
+        for child in ast.iter_child_nodes(node):
+            name = child.name if isinstance(child, Function | ast.ClassDef) else ""
+            private = name.startswith("_") and name != "__init__"
+            if isinstance(child, Function):
+                if not (public and private):
+                    yield f"{file}:{child.lineno} {child.name}", child
+                if public:
+                    continue
+            if not (public and private):
+                yield from walk(child, file)
+
+    for file, tree in OURS.items():
+        yield from walk(tree, file)
+
+
+def parameters(function: Function) -> list[ast.arg]:
+    given = function.args
+    rest = [arg for arg in (given.vararg, given.kwarg) if arg]
+    return [*given.posonlyargs, *given.args, *given.kwonlyargs, *rest]
+
+
+def test_the_package_is_there_to_be_looked_at() -> None:
+    assert {"permit.py", "verify.py", "teardown.py", "ledger.py"} <= set(SOURCES)
+
+
+# The law
+
+
+def test_a_box_is_destroyed_in_one_place() -> None:
+    assert calls_of("destroy") == ["teardown.py"]
+
+
+def test_the_destroy_of_a_connector_is_never_passed_around() -> None:
+    called = {id(node.func) for tree in OURS.values() for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    held = {
+        ast.unparse(node)
+        for tree in OURS.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr == "destroy" and id(node) not in called
+    }
+
+    assert held == {"profile.destroy"}, "which is a word: deletes, or hands_back"
+
+
+def test_the_seal_has_one_holder() -> None:
+    assert set(users_of("_SEAL")) == {"permit.py", "verify.py"}
+    assert users_of("_SEAL")["verify.py"] == 2, "its import and its one use"
+
+
+def test_a_permit_is_minted_in_one_place() -> None:
+    assert calls_of("TeardownPermit") == ["verify.py"]
+
+
+def test_nobody_else_writes_the_register_of_minted_permits() -> None:
+    assert set(users_of("_MINTED")) == {"permit.py"}
+
+
+def test_every_connector_asks_whether_the_permit_is_genuine_before_all_else() -> None:
+    connectors = {name: tree for name, tree in OURS.items() if name.startswith("connectors/")}
+    destroys = {
+        name: node
+        for name, tree in connectors.items()
+        for node in ast.walk(tree)
+        if isinstance(node, Function) and node.name == "destroy"
+    }
+
+    assert set(destroys) == set(connectors) - {"connectors/__init__.py"}
+    for name, destroy in destroys.items():
+        statements = [node for node in destroy.body if not _is_docstring(node)]
+        assert "genuine" in ast.dump(statements[0]), name
+        assert [arg.arg for arg in parameters(destroy)] == ["self", "permit"], name
+
+
+def _is_docstring(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def test_nothing_can_be_forced() -> None:
+    forced = [
+        f"{where} ({argument.arg})"
+        for where, function in functions(public=False)
+        for argument in parameters(function)
+        if "force" in argument.arg.lower()
+    ]
+    options = [name for name, path in SOURCES.items() if "--force" in path.read_text(encoding="utf-8")]
+
+    assert not forced
+    assert not options
+
+
+# The outside world
+
+
+@pytest.mark.parametrize("library", ONE_PLACE)
+def test_a_library_of_the_outside_world_is_imported_in_one_place(library: str) -> None:
+    importers = {
+        name
+        for name, tree in OURS.items()
+        if any(module.split(".")[0] == library for module in imports(tree))
+    }
+
+    assert importers == ONE_PLACE[library]
+
+
+def test_host_keys_are_never_waved_through() -> None:
+    lax = re.compile(r"known_hosts\s*=\s*None|StrictHostKeyChecking\W+(no|off)\b")
+    code = [
+        path
+        for folder in ("mcp_server", "scripts", "evals", "tests")
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in (".py", ".sh", ".toml", ".yaml", ".yml", ".json")
+    ]
+
+    assert code
+    assert not [path for path in code if lax.search(path.read_text(encoding="utf-8", errors="replace"))]
+
+
+def test_no_shell_string_is_built_from_parts() -> None:
+    lax = {"os.system", "os.popen"}
+    shells = [
+        f"{name}:{node.lineno}"
+        for name, tree in OURS.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        and (
+            ast.unparse(node.func) in lax
+            or any(k.arg == "shell" and ast.unparse(k.value) == "True" for k in node.keywords)
+        )
+    ]
+
+    assert not shells
+
+
+# The shape of the code
+
+
+def test_no_file_is_longer_than_can_be_kept_in_mind() -> None:
+    lines = {
+        path.relative_to(ROOT).as_posix(): len(path.read_text(encoding="utf-8").splitlines())
+        for path in (ROOT / "mcp_server").rglob("*.py")
+    }
+
+    assert not {name: count for name, count in lines.items() if count > MOST_LINES}
+
+
+def test_no_module_has_a_name_that_says_nothing() -> None:
+    stems = {part.removesuffix(".py") for name in SOURCES for part in name.split("/")}
+
+    assert not stems & NOT_NAMES
+
+
+def test_no_public_name_says_nothing() -> None:
+    classes = (
+        node.name for tree in OURS.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
+    )
+    names = [*(function.name for _, function in functions(public=True)), *classes]
+    words = {name: {word.lower() for word in re.findall(r"[A-Z]?[a-z]+", name)} for name in names}
+
+    assert {name for name in words if words[name] & NOT_NAMES} <= BORROWED_NAMES
+    assert not {name for name in names if name.startswith("do_")}
+
+
+def test_every_module_says_in_one_sentence_what_it_is() -> None:
+    first_lines = {
+        name: (ast.get_docstring(tree) or "").split("\n\n")[0]
+        for name, tree in OURS.items()
+        if tree.body
+    }
+
+    assert not {name: line for name, line in first_lines.items() if not line.endswith((".", ":"))}
+
+
+def test_every_public_function_and_class_of_a_module_says_what_it_is() -> None:
+    silent = [
+        f"{name}:{node.lineno} {node.name}"
+        for name, tree in OURS.items()
+        for node in tree.body
+        if isinstance(node, Function | ast.ClassDef)
+        and not (node.name.startswith("_") or ast.get_docstring(node) or name in FACES)
+    ]
+
+    assert not silent
+
+
+def test_public_signatures_hide_nothing_behind_any() -> None:
+    loose = [
+        f"{where}({argument.arg})"
+        for where, function in functions(public=True)
+        for argument in [*parameters(function), ast.arg("return", function.returns)]
+        if where.split(":")[0] not in FACES
+        if argument.annotation and re.search(r"\bAny\b", ast.unparse(argument.annotation))
+    ]
+
+    assert not loose
+
+
+def test_public_signatures_take_no_booleans() -> None:
+    flags = [
+        f"{where}({argument.arg})"
+        for where, function in functions(public=True)
+        for argument in parameters(function)
+        if where.split(":")[0] not in FACES
+        if argument.annotation and re.search(r"\bbool\b", ast.unparse(argument.annotation))
+    ]
+
+    assert not flags
+
+
+# Errors
+
+
+def classes_of(root: type[TenantError], depth: int = 0) -> Iterator[tuple[int, type[TenantError]]]:
+    """The error and all below it, in the order they were defined, with their depth."""
+    yield depth, root
+    for below in root.__subclasses__():
+        yield from classes_of(below, depth + 1)
+
+
+def test_the_tree_of_errors_is_drawn_as_it_is() -> None:
+    line = re.compile(r"^    (?P<branches>[│├└─ ]*)(?P<name>[A-Z]\w+)(?:\s+(?P<status>\d+))?")
+    drawn = [
+        (len(found["branches"]) // 4, found["name"], int(found["status"] or TenantError.exit_status))
+        for found in map(line.match, (errors.__doc__ or "").splitlines())
+        if found
+    ]
+    defined = [
+        (depth, error.__name__, error.exit_status)
+        for depth, error in classes_of(TenantError)
+        if error.__module__ == errors.__name__
+    ]
+
+    assert drawn == defined
+
+
+@pytest.mark.parametrize(
+    "error", [error for _, error in classes_of(TenantError)], ids=lambda error: error.__name__
+)
+def test_every_error_has_a_code_and_an_exit_status_and_needs_a_remedy(error: type[TenantError]) -> None:
+    told = error("what happened", remedy="the next command")
+
+    assert str(told) == f"{error.code}: what happened; the next command"
+    assert "code" in vars(error), "a code of its own"
+    assert error.code == re.sub(r"(?<!^)(?=[A-Z])", "_", error.__name__).upper()
+    assert 0 < error.exit_status < 126
+    with pytest.raises(TypeError):
+        error("what happened")  # type: ignore[call-arg]
+
+
+def test_errors_of_one_kind_share_an_exit_status_and_no_two_share_a_code() -> None:
+    all_errors = [error for _, error in classes_of(TenantError)]
+    kinds = TenantError.__subclasses__()
+
+    assert len({error.code for error in all_errors}) == len(all_errors)
+    assert len({kind.exit_status for kind in kinds}) == len(kinds)
+    for kind in kinds:
+        assert {error.exit_status for _, error in classes_of(kind)} == {kind.exit_status}

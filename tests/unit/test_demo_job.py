@@ -1,0 +1,171 @@
+"""The demo job, killed at any instant, goes on as if it had not been."""
+
+import ast
+import json
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+JOB = Path(__file__).parents[2] / "mcp_server/gpu_tenant/demo/job"
+EPOCHS = 2
+DEADLINE_S = 20
+
+
+def command(out: Path, *more: str) -> list[str]:
+    return [sys.executable, str(JOB / "train.py"), "--out", str(out), *more]
+
+
+def start(out: Path) -> subprocess.Popen[str]:
+    asked = command(out, "--epochs", str(EPOCHS))
+    return subprocess.Popen(asked, stdout=subprocess.PIPE, text=True)
+
+
+def finish(out: Path) -> str:
+    with start(out) as job:
+        said, _ = job.communicate(timeout=DEADLINE_S)
+    assert job.returncode == 0
+    return said
+
+
+def kill_when(out: Path, due: Callable[[str], bool], number: int = signal.SIGKILL) -> int:
+    """The exit status of a run that got the signal at the first line for which `due` holds."""
+    with start(out) as job:
+        assert job.stdout is not None
+        next(line for line in job.stdout if due(line))
+        job.send_signal(number)
+        job.communicate(timeout=DEADLINE_S)
+    return job.returncode
+
+
+def tensors(path: Path) -> dict[str, bytes]:
+    """Each tensor's bytes. Fails on a file that is not whole."""
+    content = path.read_bytes()
+    start = 8 + int(struct.unpack("<Q", content[:8])[0])
+    header = json.loads(content[8:start])
+    header.pop("__metadata__")
+    spans = {name: entry["data_offsets"] for name, entry in header.items()}
+    assert start + max(last for _, last in spans.values()) == len(content), f"{path.name} is torn"
+    return {name: content[start + first : start + last] for name, (first, last) in spans.items()}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("undisturbed")
+    finish(out)
+    return out
+
+
+@pytest.mark.parametrize("place", ["epoch 1/2 step 5/", "epoch 2/2 step 5/", "epoch 2/2 step 45/"])
+def test_a_run_killed_anywhere_ends_with_the_same_bits(
+    place: str, tmp_path: Path, undisturbed: Path
+) -> None:
+    kill_when(tmp_path, lambda line: line.startswith(place))
+
+    said = finish(tmp_path)
+
+    assert said.startswith("resumed from epoch ")
+    for name in ("model.safetensors", "resume.safetensors"):
+        assert tensors(tmp_path / name) == tensors(undisturbed / name)
+    assert (tmp_path / "metrics.jsonl").read_bytes() == (undisturbed / "metrics.jsonl").read_bytes()
+    assert json.loads((tmp_path / "report.json").read_text())["resumed"] == 1
+
+
+def test_a_run_killed_while_it_writes_ends_with_the_same_bits(
+    tmp_path: Path, undisturbed: Path
+) -> None:
+    with start(tmp_path) as job:
+        give_up_at = time.monotonic() + DEADLINE_S
+        while not (caught := list(tmp_path.glob("*.tmp"))) and time.monotonic() < give_up_at:
+            pass
+        job.kill()
+    assert caught
+
+    finish(tmp_path)
+
+    model = tmp_path / "model.safetensors"
+    assert model.read_bytes() == (undisturbed / "model.safetensors").read_bytes()
+    assert list(tmp_path.glob("*.tmp")) == []
+
+
+def test_a_run_asked_to_stop_saves_in_mid_epoch_and_goes_on_from_there(
+    tmp_path: Path, undisturbed: Path
+) -> None:
+    status = kill_when(tmp_path, lambda line: "epoch 1/2 step 10/" in line, signal.SIGTERM)
+
+    said = finish(tmp_path)
+
+    assert status == 143
+    assert said.startswith("resumed from epoch 0, at step 1")
+    model = tmp_path / "model.safetensors"
+    assert model.read_bytes() == (undisturbed / "model.safetensors").read_bytes()
+
+
+def test_no_reader_ever_finds_a_torn_file(tmp_path: Path) -> None:
+    reads = 0
+    with start(tmp_path) as job:
+        while job.poll() is None:
+            for path in tmp_path.glob("*.safetensors"):
+                tensors(path)
+                reads += 1
+            for path in tmp_path.glob("*.jsonl"):
+                assert all(map(json.loads, path.read_text().splitlines()))
+        job.communicate()
+    assert reads > 100
+
+
+def test_the_model_reads_digits_and_the_lines_tell_of_it(undisturbed: Path) -> None:
+    report = json.loads((undisturbed / "report.json").read_text())
+    epochs = [json.loads(line) for line in (undisturbed / "metrics.jsonl").read_text().splitlines()]
+
+    assert report["accuracy"] > 0.9
+    assert [line["epoch"] for line in epochs] == [1, 2]
+    assert epochs[1]["loss"] < epochs[0]["loss"]
+
+
+def test_a_finished_run_started_again_changes_no_weight(tmp_path: Path) -> None:
+    finish(tmp_path)
+    before = (tmp_path / "model.safetensors").read_bytes()
+
+    said = finish(tmp_path)
+
+    assert said.splitlines()[0] == f"resumed from epoch {EPOCHS}"
+    assert (tmp_path / "model.safetensors").read_bytes() == before
+
+
+def test_another_seed_is_refused_where_a_run_lies(undisturbed: Path) -> None:
+    asked = command(undisturbed, "--seed", "7")
+
+    refused = subprocess.run(asked, capture_output=True, text=True, check=False)
+
+    assert refused.returncode == 1
+    assert "give --seed 0" in refused.stderr
+
+
+def test_the_smoke_test_takes_a_second_and_leaves_nothing(tmp_path: Path) -> None:
+    began = time.monotonic()
+
+    smoke = subprocess.run(
+        command(tmp_path / "out", "--smoke"), capture_output=True, text=True, check=True
+    )
+
+    assert smoke.stdout.startswith("smoke passed: 2 steps")
+    assert time.monotonic() - began < 3  # 0.2 s, on a machine that does nothing else
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_job_is_written_for_python_3_9() -> None:
+    ast.parse((JOB / "train.py").read_text(), feature_version=(3, 9))
+
+
+def test_the_digits_are_the_ones_the_script_draws() -> None:
+    drawn = subprocess.run(
+        [sys.executable, str(JOB / "draw_digits.py")], capture_output=True, check=True
+    )
+
+    assert drawn.stdout == (JOB / "digits.csv").read_bytes()

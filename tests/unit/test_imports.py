@@ -1,0 +1,78 @@
+"""The layers hold, and the contract that says so has teeth."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "mcp_server" / "gpu_tenant"
+
+
+def lint(package: Path) -> subprocess.CompletedProcess[str]:
+    """What import-linter says of `package`, by this repository's contracts."""
+    return subprocess.run(
+        [
+            *(sys.executable, "-c", "from importlinter.cli import lint_imports_command as f; f()"),
+            *("--no-cache", "--no-logo", "--config", str(ROOT / "pyproject.toml")),
+        ],
+        cwd=package.parent,
+        env={**os.environ, "PYTHONPATH": str(package.parent), "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """A copy of the package, to be spoilt."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    return Path(shutil.copytree(PACKAGE, tmp_path / "gpu_tenant", ignore=ignored))
+
+
+def test_every_import_goes_down() -> None:
+    linted = lint(PACKAGE)
+
+    assert linted.returncode == 0, linted.stdout + linted.stderr
+
+
+def test_a_module_without_a_place_breaks_the_contract(copied: Path) -> None:
+    (copied / "utils.py").write_text('"""Odds and ends."""\n')
+
+    linted = lint(copied)
+
+    assert linted.returncode == 1
+    assert "gpu_tenant.utils" in linted.stdout
+
+
+@pytest.mark.parametrize(
+    ("module", "imported"),
+    [
+        ("permit.py", "gpu_tenant.verify"),
+        ("model.py", "gpu_tenant.permit"),
+        ("reconcile.py", "gpu_tenant.ledger"),
+        ("ledger.py", "gpu_tenant.store"),
+        ("collect.py", "gpu_tenant.teardown"),
+        ("launch.py", "gpu_tenant.push"),
+        ("service.py", "gpu_tenant.connectors.local"),
+        ("teardown.py", "gpu_tenant.transports.ssh"),
+        ("server.py", "gpu_tenant.profiles"),
+        ("connectors/local.py", "gpu_tenant.connectors.own"),
+        ("connectors/own.py", "gpu_tenant.ledger"),
+        ("app.py", "gpu_tenant.cli"),
+    ],
+)
+def test_an_import_that_goes_up_or_sideways_breaks_the_contract(
+    copied: Path, module: str, imported: str
+) -> None:
+    spoilt = copied / module
+    spoilt.write_text(f"{spoilt.read_text(encoding='utf-8')}\n\nimport {imported}\n", encoding="utf-8")
+
+    linted = lint(copied)
+
+    assert linted.returncode == 1
+    assert "BROKEN" in linted.stdout

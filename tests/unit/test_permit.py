@@ -1,0 +1,218 @@
+"""A permit comes from verification alone, says what it said when minted, and cannot be multiplied."""
+
+import copy
+import dataclasses
+import json
+import pickle
+from collections.abc import Callable
+
+import pytest
+from arranged import lease, never_used
+
+from gpu_tenant.errors import PermitForged, TenantError
+from gpu_tenant.model import BoxId, LeaseId
+from gpu_tenant.permit import NeverUsed, Seal, TeardownPermit, Verified, Waived, genuine
+
+GROUNDS = (Verified(seal_digest="d1"), NeverUsed(), Waived(signed_by="a person", loss_digest="l1"))
+
+
+@pytest.fixture
+def permit() -> TeardownPermit:
+    return never_used(lease())
+
+
+def look_alike(original: TeardownPermit) -> TeardownPermit:
+    """An object of the permit's own type, made past its constructor, field by field the same."""
+    double = object.__new__(TeardownPermit)
+    for field in dataclasses.fields(TeardownPermit):
+        object.__setattr__(double, field.name, getattr(original, field.name))
+    return double
+
+
+def a_mint(seal: object) -> Callable[[], TeardownPermit]:
+    return lambda: TeardownPermit(  # type: ignore[arg-type]
+        lease_id=LeaseId("local-abcd"),
+        provider="local",
+        box_id=BoxId("local-abcd"),
+        ground=NeverUsed(),
+        seal=seal,
+    )
+
+
+def test_a_minted_permit_is_genuine_and_names_its_one_box(permit: TeardownPermit) -> None:
+    shown = genuine(permit, provider="local")
+
+    assert shown is permit
+    assert (shown.lease_id, shown.provider, shown.box_id) == ("local-abcd", "local", "local-abcd")
+    assert shown.ground == NeverUsed()
+
+
+def test_there_are_exactly_three_grounds_and_the_ledger_knows_them_by_name() -> None:
+    assert [ground.name for ground in GROUNDS] == ["verified", "never_used", "waived"]
+
+
+@pytest.mark.parametrize(
+    "seal",
+    [None, True, "seal", object(), Seal, object.__new__(Seal)],
+    ids=["none", "true", "text", "object", "the class", "another seal"],
+)
+def test_no_permit_is_minted_without_the_one_seal(seal: object) -> None:
+    with pytest.raises(PermitForged, match="without the seal"):
+        a_mint(seal)()
+
+
+def test_no_permit_is_minted_when_the_seal_is_left_out() -> None:
+    with pytest.raises(TypeError, match="seal"):
+        TeardownPermit(LeaseId("l"), "local", BoxId("b"), NeverUsed())  # type: ignore[call-arg]
+
+
+def test_a_seal_cannot_be_made() -> None:
+    with pytest.raises(PermitForged, match="a seal cannot be made"):
+        Seal(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [copy.copy, copy.deepcopy, lambda seal: pickle.loads(pickle.dumps(seal))],
+    ids=["copy", "deepcopy", "pickle"],
+)
+def test_the_copy_of_a_seal_mints_nothing(copied: Callable[[Seal], Seal]) -> None:
+    from gpu_tenant import permit as law
+
+    double = copied(law._SEAL)
+
+    with pytest.raises(PermitForged, match="without the seal"):
+        a_mint(double)()
+
+
+MULTIPLIED: dict[str, Callable[[TeardownPermit], object]] = {
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    "deepcopy in a list": lambda permit: copy.deepcopy([permit]),
+    "pickle, oldest": lambda permit: pickle.dumps(permit, 0),
+    "pickle": pickle.dumps,
+    "pickle, newest": lambda permit: pickle.dumps(permit, pickle.HIGHEST_PROTOCOL),
+    "reduce_ex": lambda permit: permit.__reduce_ex__(4),
+    "copy.replace": lambda permit: permit.__replace__(box_id="another"),
+    "dataclasses.replace": lambda permit: dataclasses.replace(
+        permit, box_id=BoxId("another"), seal=object.__new__(Seal)
+    ),
+}
+
+
+@pytest.mark.parametrize("multiply", MULTIPLIED.values(), ids=MULTIPLIED)
+def test_a_permit_cannot_be_multiplied_or_stored(
+    permit: TeardownPermit, multiply: Callable[[TeardownPermit], object]
+) -> None:
+    with pytest.raises(PermitForged):
+        multiply(permit)
+
+
+@pytest.mark.parametrize(
+    "multiply",
+    [
+        lambda permit: dataclasses.replace(permit, box_id="another"),
+        json.dumps,
+        lambda permit: vars(permit),
+    ],
+    ids=["replace without a seal", "json", "vars"],
+)
+def test_the_language_itself_refuses_the_rest(
+    permit: TeardownPermit, multiply: Callable[[TeardownPermit], object]
+) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        multiply(permit)
+
+
+@pytest.mark.parametrize("field", ["lease_id", "provider", "box_id", "ground"])
+def test_a_permit_cannot_be_changed(permit: TeardownPermit, field: str) -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        setattr(permit, field, "another")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        delattr(permit, field)
+    with pytest.raises((AttributeError, TypeError)):
+        permit.also = "something"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("field", ["lease_id", "provider", "box_id", "ground"])
+def test_a_permit_changed_behind_its_back_is_refused(permit: TeardownPermit, field: str) -> None:
+    object.__setattr__(permit, field, "local" if field == "provider" else "another")
+    if field == "provider":
+        object.__setattr__(permit, field, "own")
+
+    with pytest.raises(PermitForged):
+        genuine(permit, provider=permit.provider)
+
+
+def test_a_permit_restated_through_its_own_state_is_refused(permit: TeardownPermit) -> None:
+    permit.__setstate__(["local-abcd", "local", "another-box", NeverUsed()])  # type: ignore[attr-defined]
+
+    with pytest.raises(PermitForged):
+        genuine(permit, provider="local")
+
+
+def test_a_permit_cannot_be_subclassed() -> None:
+    with pytest.raises(PermitForged, match="subclassed"):
+        type("Loose", (TeardownPermit,), {})
+
+
+def test_an_object_of_the_right_type_that_nobody_minted_is_refused(permit: TeardownPermit) -> None:
+    with pytest.raises(PermitForged):
+        genuine(look_alike(permit), provider="local")
+
+
+def test_a_look_alike_is_refused_also_when_the_real_one_is_forgotten() -> None:
+    doubles = [look_alike(never_used(lease())) for _ in range(50)]
+
+    for double in doubles:
+        with pytest.raises(PermitForged):
+            genuine(double, provider="local")
+
+
+def test_an_object_that_claims_the_permit_s_class_is_refused(permit: TeardownPermit) -> None:
+    class Claims:
+        lease_id, provider, box_id, ground = "local-abcd", "local", "local-abcd", NeverUsed()
+
+        @property  # type: ignore[misc]
+        def __class__(self) -> type:
+            return TeardownPermit
+
+    assert isinstance(Claims(), TeardownPermit)
+    with pytest.raises(PermitForged, match="Claims is not a permit"):
+        genuine(Claims(), provider="local")
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [None, "local-abcd", lease(), NeverUsed(), TeardownPermit, {"box_id": "local-abcd"}],
+    ids=lambda shown: type(shown).__name__,
+)
+def test_anything_that_is_no_permit_is_refused(shown: object) -> None:
+    with pytest.raises(PermitForged, match="is not a permit"):
+        genuine(shown, provider="local")
+
+
+def test_a_permit_is_good_at_its_own_provider_only(permit: TeardownPermit) -> None:
+    with pytest.raises(PermitForged, match="a permit for local was shown to own"):
+        genuine(permit, provider="own")
+
+
+def test_two_permits_for_one_box_are_two_permits() -> None:
+    standing = lease()
+
+    assert never_used(standing) != never_used(standing)
+
+
+@pytest.mark.parametrize("ground", GROUNDS, ids=lambda ground: ground.name)
+def test_a_ground_cannot_be_changed_once_it_is_stated(ground: Verified | NeverUsed | Waived) -> None:
+    with pytest.raises((dataclasses.FrozenInstanceError, TypeError)):
+        ground.name = "another"  # type: ignore[misc]
+
+
+def test_a_forgery_is_told_as_a_bug_of_ours() -> None:
+    with pytest.raises(TenantError) as told:
+        genuine("a box id", provider="local")
+
+    assert told.value.code == "PERMIT_FORGED"
+    assert told.value.exit_status == 8
+    assert "bug" in told.value.remedy
