@@ -48,6 +48,7 @@ DEFAULT_DISCARD = [
 ]  # fmt: skip
 LIVE = ("starting", "running", "lingering")
 JOB_NAME = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,64}").fullmatch
+INCOMING = b".gpu-tenant-incoming"
 START_LIMIT_S = 15.0
 KILL_LIMIT_S = 10.0
 RACY_NS = 2_000_000_000
@@ -63,7 +64,12 @@ SPEC = {
     "cwd": str, "artifacts": list, "discard": list, "oom_kills": dict,
     "grace_s": NUMBER, "stop_signal": int,
 }  # fmt: skip
-EXIT = {"exit_code": (int, type(None)), "signal": (str, type(None)), "ended_at": NUMBER, "facts": dict}
+EXIT = {
+    "exit_code": (int, type(None)),
+    "signal": (str, type(None)),
+    "ended_at": NUMBER,
+    "facts": dict,
+}
 ENDING = {"why": str, "at": NUMBER}
 SINCE = {"since_ns": int}
 GUARD = {"state": str, "deadline": NUMBER, "pid": int, "start_ticks": int, "boot_id": str}
@@ -150,6 +156,7 @@ def _segment(text: str) -> tuple[str, bytes | None]:
             plain = token.group("quoted") or token.group("plain")
             raw = _utf8(plain) if plain else unescape_path(token.group())
             source, literal = source + re.escape(escape_path(raw)), literal + raw
+    re.compile(source)
     return source, None if is_glob else literal
 
 
@@ -164,28 +171,36 @@ class Pattern:
         """Raises: Refusal: `text` is no pattern, excludes by `!`, or climbs out by `..`."""
         from_home = text == "~" or text.startswith("~/")
         self.text, self.relative, self.prefix = text, not (from_home or text.startswith("/")), b""
+        names = [n for n in text.split("/") if n not in ("", ".")][1 if from_home else 0 :]
         try:
-            names = [n for n in text.split("/") if n not in ("", ".")]
-            segments = [_segment(n) for n in names[1 if from_home else 0 :]]
-            if text.startswith("!") or any(raw == b".." for _, raw in segments):
-                raise ValueError(r"no ! (write \! for the character) and no ..")
-            if self.relative and not segments:
-                raise ValueError("it is empty")
-            if not self.relative:
-                segments = self._resolved(segments, from_home)
-            anchored = not self.relative or "/" in text.rstrip("/")
-            source = "" if anchored else "(?:.*/)?"
-            for part, _ in segments[:-1]:
-                source += "(?:.*/)?" if part == "**" else part + "/"
-            last = segments[-1][0] if segments else "**"
-            source += ".+" if last == "**" else last + ("" if text.endswith("/") else "(?:/.+)?")
-            source += "/.+" if text.endswith("/") and segments and last != "**" else ""
-            self.source = source if self.relative else "/" + source
-            self.matches = re.compile(self.source).fullmatch
+            segments = [_segment(n) for n in names]
         except (ValueError, re.error) as error:
             raise Refusal("BAD_REQUEST", "not a pattern: %s (%s)" % (ascii(text), error)) from None
+        if (
+            text.startswith("!")
+            or any(raw == b".." for _, raw in segments)
+            or not (names or from_home or text == "/")
+        ):
+            raise Refusal(
+                "BAD_REQUEST",
+                "a pattern is not empty, has no .. and no ! at its head: " + ascii(text),
+            )
+        if not self.relative:
+            segments = self._resolved(segments, from_home)
+        source = "" if not self.relative or "/" in text.rstrip("/") else "(?:.*/)?"
+        for part, _ in segments[:-1]:
+            source += "(?:.*/)?" if part == "**" else part + "/"
+        last = segments[-1][0] if segments else "**"
+        if last == "**":
+            source += ".+"
+        else:
+            source += last + ("/.+" if text.endswith("/") else "(?:/.+)?")
+        self.source = source if self.relative else "/" + source
+        self.matches = re.compile(self.source).fullmatch
 
-    def _resolved(self, segments: list[tuple[str, bytes | None]], from_home: bool) -> list[tuple[str, bytes | None]]:
+    def _resolved(
+        self, segments: list[tuple[str, bytes | None]], from_home: bool
+    ) -> list[tuple[str, bytes | None]]:
         """The same with links in its literal beginning resolved, for the survey sees real paths."""
         root = os.path.expanduser(b"~") if from_home else b"/"
         fixed = [raw for _, raw in segments]
@@ -259,7 +274,9 @@ def _read(path: str, fields: dict) -> dict | None:
         return None
     except ValueError:
         record = None
-    if not isinstance(record, dict) or not all(isinstance(record.get(n, ...), t) for n, t in fields.items()):
+    if not isinstance(record, dict) or not all(
+        isinstance(record.get(n, ...), t) for n, t in fields.items()
+    ):
         raise Refusal("RECORD_CORRUPT", path + " is not a whole record; it was left as it is")
     return record
 
@@ -273,7 +290,9 @@ def _lock(path: str, mode: int) -> int | None:
         os.close(fd)
         if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
             return None
-        raise Refusal("LOCK_UNSUPPORTED", "%s: %s; put --home on a local disk" % (path, error)) from None
+        raise Refusal(
+            "LOCK_UNSUPPORTED", "%s: %s; put --home on a local disk" % (path, error)
+        ) from None
     return fd
 
 
@@ -392,7 +411,9 @@ class Job:
     def spec(self) -> dict:
         spec = _read(self.path("spec.json"), SPEC)
         if spec is None:
-            raise Refusal("RECORD_CORRUPT", self.path("spec.json") + " is missing though the job was started")
+            raise Refusal(
+                "RECORD_CORRUPT", self.path("spec.json") + " is missing though the job was started"
+            )
         return spec
 
     def is_held(self) -> bool:
@@ -418,7 +439,8 @@ class Job:
             if not leader or leader.ticks == started["start_ticks"]:
                 # a session's number is not given anew while it has members
                 members = {
-                    p.pid for p in table.values()
+                    p.pid
+                    for p in table.values()
                     if p.session == started["pid"] and p.ticks >= started["start_ticks"]
                 }
         marks = {name + b"=" + value for name, value in self.marks.items()}
@@ -438,7 +460,11 @@ class Job:
 
 def _all_jobs(home: str) -> list[Job]:
     try:
-        return [Job(home, name) for name in sorted(os.listdir(os.path.join(home, "jobs"))) if JOB_NAME(name)]
+        return [
+            Job(home, name)
+            for name in sorted(os.listdir(os.path.join(home, "jobs")))
+            if JOB_NAME(name)
+        ]
     except FileNotFoundError:
         return []
 
@@ -503,11 +529,15 @@ def _xid_line(start_ticks: int) -> str | None:
     return line
 
 
-def seek_reason(baseline: dict, facts: dict, restart: str | None, xid: str | None, otherwise: tuple[str, str]) -> dict:
+def seek_reason(
+    baseline: dict, facts: dict, restart: str | None, xid: str | None, otherwise: tuple[str, str]
+) -> dict:
     """Why a job that nobody asked to stop has ended, by the strongest evidence there is."""
     code, evidence = otherwise
     free, inodes = facts.get("disk_free_bytes"), facts.get("inodes_free")
-    kills = [(p, baseline[p], n) for p, n in facts.get("oom_kills", {}).items() if n > baseline.get(p, n)]
+    kills = [
+        (p, baseline[p], n) for p, n in facts.get("oom_kills", {}).items() if n > baseline.get(p, n)
+    ]
     if restart:
         code, evidence = "reboot", restart
     elif kills:
@@ -561,7 +591,10 @@ def _reason(job: Job, seen: Observed) -> dict | None:
         return {"code": ending["why"], "evidence": "asked for at %.3f" % ending["at"]}
     if not end:
         pids = (started["pid"], started["supervisor_pid"])
-        otherwise = "supervisor_lost", "process %d and its supervisor %d are gone, with no exit record" % pids
+        otherwise = (
+            "supervisor_lost",
+            "process %d and its supervisor %d are gone, with no exit record" % pids,
+        )
     elif end["signal"]:
         otherwise = "signal", "ended by SIG" + end["signal"]
     else:
@@ -570,13 +603,18 @@ def _reason(job: Job, seen: Observed) -> dict | None:
             return {"code": "exit", "evidence": otherwise[1]}
     spec = job.spec()
     facts, restart = (end["facts"], None) if end else (_facts(spec), _restarted(started))
-    return seek_reason(spec["oom_kills"], facts, restart, _xid_line(started["start_ticks"]), otherwise)
+    return seek_reason(
+        spec["oom_kills"], facts, restart, _xid_line(started["start_ticks"]), otherwise
+    )
 
 
 def _log_part(job: Job, request: dict) -> dict:
     import binascii
 
-    offset, limit = request.get("offset", -65536), max(0, min(request.get("limit", 65536), 16 << 20))
+    offset, limit = (
+        request.get("offset", -65536),
+        max(0, min(request.get("limit", 65536), 16 << 20)),
+    )
     part: dict = {}
     with open(job.path("log") if os.path.exists(job.path("log")) else os.devnull, "rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -595,20 +633,32 @@ def _sample(job: Job, seen: Observed) -> dict:
     gpus = []
     for line in _output("nvidia-smi", query, "--format=csv,noheader,nounits").splitlines():
         cells = [cell.strip() for cell in line.split(",")]
-        gpu: dict = {n: int(c) if c.isdigit() else None for n, c in zip(names, cells)}
-        gpus.append(dict(gpu, name=cells[1]) if len(cells) == len(names) else {"unread": line[:200]})
+        gpu: dict = {n: int(c) if c.isdigit() else None for n, c in zip(names, cells)}  # noqa: B905  not in 3.7
+        gpus.append(
+            dict(gpu, name=cells[1]) if len(cells) == len(names) else {"unread": line[:200]}
+        )
     total = re.search(r"MemTotal:\s+(\d+) kB", _text_of("/proc/meminfo"))
     limits = [int(total.group(1)) * 1024] if total else []
-    limits += [int(v) for v in map(_text_of, _cgroup_files("memory.max", "memory.limit_in_bytes")) if v.strip().isdigit()]
+    limits += [
+        int(v)
+        for v in map(_text_of, _cgroup_files("memory.max", "memory.limit_in_bytes"))
+        if v.strip().isdigit()
+    ]
     used = None
     for path in _cgroup_files("memory.current", "memory.usage_in_bytes")[:1]:
         detail = _text_of(os.path.join(os.path.dirname(path), "memory.stat"))
-        cache = re.search(r"^total_inactive_file (\d+)$|^inactive_file (\d+)$", detail, re.MULTILINE)
+        cache = re.search(
+            r"^total_inactive_file (\d+)$|^inactive_file (\d+)$", detail, re.MULTILINE
+        )
         used = int(_text_of(path) or 0) - int((cache.group(1) or cache.group(2)) if cache else 0)
     place = unescape_path(job.spec()["cwd"]) if seen.started else os.fsencode(job.home)
     return dict(
-        _room(place), gpus=gpus, cpu_load1=round(os.getloadavg()[0], 2), mem_used_bytes=used,
-        mem_limit_bytes=min(limits) if limits else None, procs=len(job.members()) if seen.state in LIVE else 0,
+        _room(place),
+        gpus=gpus,
+        cpu_load1=round(os.getloadavg()[0], 2),
+        mem_used_bytes=used,
+        mem_limit_bytes=min(limits) if limits else None,
+        procs=len(job.members()) if seen.state in LIVE else 0,
     )
 
 
@@ -620,10 +670,15 @@ def _brief(job: Job, seen: Observed) -> dict:
         size, mtime = 0, None
     end = seen.end or {}
     return {
-        "job": job.name, "state": seen.state, "exit_code": end.get("exit_code"), "signal": end.get("signal"),
+        "job": job.name,
+        "state": seen.state,
+        "exit_code": end.get("exit_code"),
+        "signal": end.get("signal"),
         "started_at": seen.started["started_at"] if seen.started else None,
         "ended_at": None if seen.state in LIVE else end.get("ended_at"),
-        "supervised": seen.held, "log_bytes": size, "log_mtime": mtime,
+        "supervised": seen.held,
+        "log_bytes": size,
+        "log_mtime": mtime,
     }
 
 
@@ -634,7 +689,11 @@ def _full(job: Job, seen: Observed) -> dict:
 def status(home: str, request: dict) -> dict:
     """How one job stands, or every job in brief. Asked often, so it reads little."""
     if "job" not in request:
-        return {"jobs": [_brief(job, observe(job)) for job in _all_jobs(home)], "now": time.time(), "boot_id": _boot_id()}
+        return {
+            "jobs": [_brief(job, observe(job)) for job in _all_jobs(home)],
+            "now": time.time(),
+            "boot_id": _boot_id(),
+        }
     job = Job(home, request["job"])
     seen = observe(job)
     reply = _full(job, seen)
@@ -685,10 +744,13 @@ def start(home: str, request: dict) -> dict:
     if not request["argv"]:
         raise Refusal("BAD_REQUEST", "argv is empty")
     spec = {
-        "cwd": escape_path(request["cwd"]), "command": request["argv"][0], "env_names": sorted(env),
+        "cwd": escape_path(request["cwd"]),
+        "command": request["argv"][0],
+        "env_names": sorted(env),
         "artifacts": [Pattern(p).text for p in request.get("artifacts", [])],
         "discard": [Pattern(p).text for p in request.get("discard", [])],
-        "max_runtime_s": request.get("max_runtime_s"), "grace_s": request.get("grace_s", 10),
+        "max_runtime_s": request.get("max_runtime_s"),
+        "grace_s": request.get("grace_s", 10),
         "stop_signal": request.get("stop_signal", 15),
         "oom_kills": _oom_kills(_cgroup_files("memory.events", "memory.oom_control")),
     }
@@ -704,7 +766,9 @@ def start(home: str, request: dict) -> dict:
         lock = _lock(job.path("lock"), fcntl.LOCK_EX | fcntl.LOCK_NB)
         if lock is None:
             if time.monotonic() > give_up:
-                raise Refusal("START_TIMEOUT", "another start of this job is under way; call start again")
+                raise Refusal(
+                    "START_TIMEOUT", "another start of this job is under way; call start again"
+                )
             time.sleep(0.02)
             continue
         try:
@@ -755,7 +819,9 @@ def _spawn(body: Callable[[], object], keep: set[int]) -> None:
         os._exit(0)
 
 
-def _launch(job: Job, spec: dict, argv: list[bytes], environment: dict, lock: int, give_up: float) -> None:
+def _launch(
+    job: Job, spec: dict, argv: list[bytes], environment: dict, lock: int, give_up: float
+) -> None:
     """The job's command has been started under a supervisor of its own."""
     import select
 
@@ -769,7 +835,9 @@ def _launch(job: Job, spec: dict, argv: list[bytes], environment: dict, lock: in
     if job.started() is None:
         if not ready:
             raise Refusal("START_TIMEOUT", "the launch takes long; call start again")
-        raise Refusal("LAUNCH_FAILED", "nothing was launched: " + (message or "the supervisor died"))
+        raise Refusal(
+            "LAUNCH_FAILED", "nothing was launched: " + (message or "the supervisor died")
+        )
 
 
 def _supervise(job: Job, spec: dict, argv: list[bytes], environment: dict, tell: int) -> None:
@@ -780,7 +848,9 @@ def _supervise(job: Job, spec: dict, argv: list[bytes], environment: dict, tell:
     try:
         import ctypes
 
-        adopts = ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0  # PR_SET_CHILD_SUBREAPER: sees what daemonises
+        adopts = (
+            ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0
+        )  # PR_SET_CHILD_SUBREAPER: sees what daemonises
     except (ImportError, OSError, AttributeError):
         adopts = False
     supervisor = {"supervisor_pid": os.getpid(), "supervisor_ticks": _ticks(os.getpid())}
@@ -793,7 +863,11 @@ def _supervise(job: Job, spec: dict, argv: list[bytes], environment: dict, tell:
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    expires = time.monotonic() + spec["max_runtime_s"] if spec["max_runtime_s"] is not None else float("inf")
+    expires = (
+        time.monotonic() + spec["max_runtime_s"]
+        if spec["max_runtime_s"] is not None
+        else float("inf")
+    )
     end: dict = {}
     while True:
         try:
@@ -805,7 +879,11 @@ def _supervise(job: Job, spec: dict, argv: list[bytes], environment: dict, tell:
         if pid == main:
             number = os.WTERMSIG(code) if os.WIFSIGNALED(code) else 0
             names = {int(s): s.name[3:] for s in signal.Signals}
-            end = {"exit_code": None if number else os.WEXITSTATUS(code), "ended_at": time.time(), "facts": _facts(spec)}
+            end = {
+                "exit_code": None if number else os.WEXITSTATUS(code),
+                "ended_at": time.time(),
+                "facts": _facts(spec),
+            }
             end["signal"] = names.get(number, "RT%d" % number) if number else None
         if pid:
             continue
@@ -835,7 +913,9 @@ def _insist(path: str, record: dict) -> None:
             time.sleep(1)
 
 
-def _become_job(job: Job, spec: dict, argv: list[bytes], environment: dict, tell: int, supervisor: dict) -> NoReturn:
+def _become_job(
+    job: Job, spec: dict, argv: list[bytes], environment: dict, tell: int, supervisor: dict
+) -> NoReturn:
     """This process is the job's command, and that was on record before its first instruction."""
     import signal
 
@@ -851,13 +931,18 @@ def _become_job(job: Job, spec: dict, argv: list[bytes], environment: dict, tell
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.chdir(unescape_path(spec["cwd"]))
-        me = {"pid": os.getpid(), "start_ticks": _ticks(os.getpid()), "boot_id": _boot_id(), "init_ticks": _ticks(1)}
+        me = {
+            "pid": os.getpid(),
+            "start_ticks": _ticks(os.getpid()),
+            "boot_id": _boot_id(),
+            "init_ticks": _ticks(1),
+        }
         _write(job.path("started.json"), dict(supervisor, started_at=time.time(), **me))
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001  whatever it was, nothing was launched
         os.write(tell, str(error).encode("utf-8", "replace"))
         os._exit(127)
     try:
-        os.execvpe(argv[0], argv, environment)
+        os.execvpe(argv[0], argv, environment)  # noqa: S606
     except (OSError, ValueError) as error:
         why = "%s: %s" % (escape_path(argv[0]), getattr(error, "strerror", None) or error)
         end: dict = {"exit_code": 127, "signal": None, "facts": {}, "error": why}
@@ -873,7 +958,9 @@ def _record_ending(job: Job, why: str) -> None:
     """It is on record that we are about to end the job; the first such record stands."""
     if job.ending() is None:
         # a full disk must not keep a job running
-        _write_if_possible(job.path("ending.json"), {"why": why, "at": time.time(), "boot_id": _boot_id()})
+        _write_if_possible(
+            job.path("ending.json"), {"why": why, "at": time.time(), "boot_id": _boot_id()}
+        )
 
 
 def _end(jobs: list[Job], signum: int, grace_s: float) -> list[int]:
@@ -914,13 +1001,19 @@ def stop(home: str, request: dict) -> dict:
     if not already:
         spec = job.spec()
         _record_ending(job, "stopped")
-        left = _end([job], request.get("signal", spec["stop_signal"]), request.get("grace_s", spec["grace_s"]))
+        left = _end(
+            [job],
+            request.get("signal", spec["stop_signal"]),
+            request.get("grace_s", spec["grace_s"]),
+        )
         give_up = time.monotonic() + KILL_LIMIT_S
         while seen.state in LIVE and not left and time.monotonic() < give_up:
             time.sleep(0.02)
             seen = observe(job)
         if seen.state in LIVE:
-            raise Refusal("STILL_ALIVE", "the job does not end; processes left: %s" % left, pids=left)
+            raise Refusal(
+                "STILL_ALIVE", "the job does not end; processes left: %s" % left, pids=left
+            )
     return dict(_full(job, seen), already=already)
 
 
@@ -935,7 +1028,9 @@ def guard(home: str, request: dict) -> dict:
             record["state"] = "not_armed"
         if "deadline" in request:
             wanted = {name: request.get(name) for name in ("deadline", "grace_s", "signal")}
-            already = record["state"] == "armed" and all(record.get(n) == v for n, v in wanted.items())
+            already = record["state"] == "armed" and all(
+                record.get(n) == v for n, v in wanted.items()
+            )
             if not already:
                 _reserve(path)
                 if record["state"] == "armed":
@@ -995,7 +1090,9 @@ def _hold_deadline(home: str) -> None:
             jobs.append(job)
     grace_s = 10 if record.get("grace_s") is None else record["grace_s"]
     left = _end(jobs, record.get("signal") or 15, grace_s)
-    _write_if_possible(path, dict(record, stopped=[job.name for job in jobs], left=left, problems=problems))
+    _write_if_possible(
+        path, dict(record, stopped=[job.name for job in jobs], left=left, problems=problems)
+    )
 
 
 # --- the seal -----------------------------------------------------------------------------------
@@ -1038,7 +1135,7 @@ class Hashes:
                     count = file.readinto(view)
                 known = [digest.hexdigest(), began_ns]
         if not os.path.lexists(path) or _identity(os.lstat(path)) != key:
-            raise Changing("it changed while it was read")
+            raise Changing
         self._used[key] = known
         return known[0], before
 
@@ -1048,17 +1145,29 @@ class Hashes:
 
 
 def _identity(seen: os.stat_result) -> str:
-    return "%d:%d:%d:%d:%d" % (seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns)
+    return "%d:%d:%d:%d:%d" % (
+        seen.st_dev,
+        seen.st_ino,
+        seen.st_size,
+        seen.st_mtime_ns,
+        seen.st_ctime_ns,
+    )
 
 
 def _writers() -> dict[tuple[int, int], int]:
     """Files that a process has open for writing, as far as we may look: which, and who."""
     found = {}
-    for pid in [name for name in os.listdir("/proc") if name.isdigit()] if os.path.isdir("/proc/self") else ():
+    for pid in (
+        [name for name in os.listdir("/proc") if name.isdigit()]
+        if os.path.isdir("/proc/self")
+        else ()
+    ):
         try:
             for fd in os.listdir("/proc/%s/fd" % pid) if int(pid) != os.getpid() else ():
                 flags = re.search(r"^flags:\s+(\d+)", _text_of("/proc/%s/fdinfo/%s" % (pid, fd)))
-                flags = flags or re.search(r"\nflags:\s+(\d+)", _text_of("/proc/%s/fdinfo/%s" % (pid, fd)))
+                flags = flags or re.search(
+                    r"\nflags:\s+(\d+)", _text_of("/proc/%s/fdinfo/%s" % (pid, fd))
+                )
                 if flags and int(flags.group(1), 8) & os.O_ACCMODE:
                     seen = os.stat("/proc/%s/fd/%s" % (pid, fd))
                     found[seen.st_dev, seen.st_ino] = int(pid)
@@ -1070,7 +1179,9 @@ def _writers() -> dict[tuple[int, int], int]:
 class Survey:
     """One pass over all the jobs may have written: every file is put where it belongs."""
 
-    def __init__(self, work: bytes, skip: set[bytes], since_ns: int | None, artifacts: list[Pattern]) -> None:
+    def __init__(
+        self, work: bytes, skip: set[bytes], since_ns: int | None, artifacts: list[Pattern]
+    ) -> None:
         self.work, self.since_ns, self.artifacts = work, since_ns, artifacts
         self.skip = skip | {b"/proc", b"/sys", b"/dev"}
         self.files: list[tuple[str, bytes]] = []  # artifacts, by name
@@ -1080,16 +1191,21 @@ class Survey:
         self.problems: list[dict] = []
         self.matched: set[str] = set()
         self._walked: set[bytes] = set()
-        self._inner = re.compile("|".join("(?:%s)" % p.source for p in artifacts if p.relative) or "(?!)").fullmatch
-        self._outer = re.compile("|".join("(?:%s)" % p.source for p in artifacts if not p.relative) or "(?!)").fullmatch
+        self._root = escape_path(work).rstrip("/") + "/"
+        self._reaches_out = not all(p.relative for p in artifacts)
+        self._inner = re.compile(
+            "|".join("(?:%s)" % p.source for p in artifacts if p.relative) or "(?!)"
+        ).fullmatch
+        self._outer = re.compile(
+            "|".join("(?:%s)" % p.source for p in artifacts if not p.relative) or "(?!)"
+        ).fullmatch
 
     def problem(self, at: str, why: str, detail: object) -> None:
         self.problems.append({"at": at, "why": why, "detail": str(detail)})
 
     def inner(self, at: str) -> str | None:
         """The path below the work directory, for what lies there."""
-        root = escape_path(self.work).rstrip("/") + "/"
-        return at[len(root) :] if at.startswith(root) else None
+        return at[len(self._root) :] if at.startswith(self._root) else None
 
     def walk(self, top: bytes, is_accounted: bool) -> None:
         """Everything below `top` that was not yet seen is placed; links are not followed."""
@@ -1109,20 +1225,27 @@ class Survey:
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except OSError as error:
-                self.problem(escape_path(path), "unreadable", "cannot be accounted for: %s" % error.strerror)
+                self.problem(
+                    escape_path(path), "unreadable", "cannot be accounted for: %s" % error.strerror
+                )
         self._walked.add(top)
 
     def _claims(self, at: str, inner: str | None) -> bool:
         return bool(self._outer(at) or (inner is not None and self._inner(inner)))
 
     def _place(self, path: bytes, seen: os.stat_result, is_accounted: bool) -> None:
+        is_new = is_accounted and self.since_ns is not None and seen.st_ctime_ns >= self.since_ns
+        if not is_new and not self._reaches_out and not _is_below(path, self.work):
+            return  # most of a home directory, so said at once
         at = escape_path(path)
         inner = self.inner(at)
         name = "work/" + inner if inner is not None else "root" + at
         claimed = self._claims(at, inner)
         if stat.S_ISLNK(seen.st_mode):
             target = os.path.realpath(path)
-            if os.path.isdir(target):  # no name holds %00: only a pattern for all that is below matches
+            if os.path.isdir(
+                target
+            ):  # no name holds %00: only a pattern for all that is below matches
                 claimed = claimed or self._claims(at + "/%00", inner and inner + "/%00")
             if claimed:
                 self.links.append((name, path))
@@ -1133,7 +1256,7 @@ class Survey:
                 self.problem(at, "special", "neither a file, a directory nor a link")
         elif claimed:
             self.files.append((name, path))
-        elif is_accounted and self.since_ns is not None and seen.st_ctime_ns >= self.since_ns:
+        elif is_new:
             self.written.append((at, path, seen.st_size))
         if claimed and len(self.matched) < len(self.artifacts):
             for pattern in self.artifacts:
@@ -1154,7 +1277,10 @@ def _refuse_running(home: str) -> list[Job]:
 def _since_ns(home: str, jobs: list[Job]) -> int | None:
     since = _read(os.path.join(home, "since.json"), SINCE)
     if jobs and not since:
-        raise Refusal("RECORD_CORRUPT", os.path.join(home, "since.json") + " is missing though a job was started")
+        raise Refusal(
+            "RECORD_CORRUPT",
+            os.path.join(home, "since.json") + " is missing though a job was started",
+        )
     since = since or _read(os.path.join(home, "since-push.json"), SINCE)
     return since["since_ns"] if since else None
 
@@ -1171,7 +1297,9 @@ def manifest(home: str, request: dict) -> dict:
     unwanted = [p for spec in specs for p in spec["discard"]] + request.get("discard", [])
     artifacts, discards = [[Pattern(p) for p in dict.fromkeys(ps)] for ps in (wanted, unwanted)]
     defaults = [Pattern(p) for p in DEFAULT_DISCARD] if request.get("default_discard", True) else []
-    skip = {os.path.realpath(os.fsencode(p)) for p in (home, __file__)} | set(request.get("exclude", []))
+    skip = {os.path.realpath(os.fsencode(p)) for p in (home, __file__)} | set(
+        request.get("exclude", [])
+    )
     survey = Survey(request["work"], skip, _since_ns(home, jobs), artifacts)
     for top in [request["work"], *sorted(request.get("roots", []))]:
         survey.walk(top, True)
@@ -1180,7 +1308,12 @@ def manifest(home: str, request: dict) -> dict:
     for pattern in artifacts:  # a declared file counts wherever it lies
         if not pattern.relative:
             survey.walk(pattern.prefix, False)
-
+    survey.problems = [  # a place that need not be kept need not be read
+        p
+        for p in survey.problems
+        if p["why"] != "unreadable"
+        or not _discarded_by(p["at"] + "/%00", survey.inner(p["at"] + "/%00"), discards, defaults)
+    ]
     hashes = Hashes(home)
     entries: list[dict] = []
     writers = _writers() if survey.files else {}
@@ -1189,14 +1322,16 @@ def manifest(home: str, request: dict) -> dict:
         at = escape_path(path)
         try:
             sha256, seen = hashes.of(path)
-        except (Changing, FileNotFoundError) as error:
-            survey.problem(at, "changing", error)
+        except (Changing, FileNotFoundError):
+            survey.problem(at, "changing", "it changed, or vanished, while it was read")
             continue
         except OSError as error:
             survey.problem(at, "unreadable", error.strerror)
             continue
         if (seen.st_dev, seen.st_ino) in writers:
-            survey.problem(at, "open_for_writing", "by process %d" % writers[seen.st_dev, seen.st_ino])
+            survey.problem(
+                at, "open_for_writing", "by process %d" % writers[seen.st_dev, seen.st_ino]
+            )
         kind = "log" if name.startswith("log/") else "artifact"
         facts = {"size": seen.st_size, "sha256": sha256, "mtime_ns": seen.st_mtime_ns}
         entries.append(dict(facts, name=name, at=at, kind="file", **{"class": kind}))
@@ -1216,19 +1351,27 @@ def manifest(home: str, request: dict) -> dict:
         elif size:
             unclaimed.append((size, at))
     hashes.save()
-    _refuse_running(home)  # what was started meanwhile may have written behind our back
+    if [job.name for job in _refuse_running(home)] != [job.name for job in jobs]:
+        raise Refusal("JOB_RUNNING", "a job was started while the seal was made; seal again")
     entries.sort(key=lambda entry: entry["name"])
     largest = sorted(unclaimed, key=lambda item: (-item[0], item[1]))[:20]
     tallies = [{"pattern": p, "count": n, "bytes": b} for p, (n, b) in sorted(discarded.items())]
     return {
-        "sealed_at": time.time(), "boot_id": _boot_id(), "since_ns": survey.since_ns, "digest": _digest(entries),
-        "entries": entries, "problems": sorted(survey.problems, key=lambda p: (p["at"], p["why"])),
+        "sealed_at": time.time(),
+        "boot_id": _boot_id(),
+        "since_ns": survey.since_ns,
+        "digest": _digest(entries),
+        "entries": entries,
+        "problems": sorted(survey.problems, key=lambda p: (p["at"], p["why"])),
         "unclaimed": {
-            "count": len(unclaimed), "bytes": sum(size for size, _ in unclaimed),
+            "count": len(unclaimed),
+            "bytes": sum(size for size, _ in unclaimed),
             "largest": [{"at": at, "size": size} for size, at in largest],
         },
         "discarded": {
-            "count": sum(t["count"] for t in tallies), "bytes": sum(t["bytes"] for t in tallies), "patterns": tallies,
+            "count": sum(t["count"] for t in tallies),
+            "bytes": sum(t["bytes"] for t in tallies),
+            "patterns": tallies,
         },
         "pushed": {"count": pushed[0], "bytes": pushed[1]},
         "unmatched": [p.text for p in artifacts if p.text not in survey.matched],
@@ -1259,15 +1402,34 @@ def _link_entries(survey: Survey, kept: set[bytes]) -> list[dict]:
         if not os.path.exists(path):
             survey.problem(at, "dangling", "it leads to nothing: " + escape_path(text))
         elif not _is_below(target, survey.work):
-            survey.problem(at, "escapes", "it leads out of the work directory; declare %s itself" % escape_path(target))
+            survey.problem(
+                at,
+                "escapes",
+                "it leads out of the work directory; declare %s itself" % escape_path(target),
+            )
         elif not any(_is_below(file, target) for file in kept):
             survey.problem(at, "link_target_not_kept", escape_path(target) + " is no artifact")
-        facts = {"size": len(text), "sha256": hashlib.sha256(text).hexdigest(), "mtime_ns": seen.st_mtime_ns}
-        entries.append(dict(facts, name=name, at=at, kind="link", target=escape_path(text), **{"class": "artifact"}))
+        facts = {
+            "size": len(text),
+            "sha256": hashlib.sha256(text).hexdigest(),
+            "mtime_ns": seen.st_mtime_ns,
+        }
+        entries.append(
+            dict(
+                facts,
+                name=name,
+                at=at,
+                kind="link",
+                target=escape_path(text),
+                **{"class": "artifact"},
+            )
+        )
     return entries
 
 
-def _discarded_by(at: str, inner: str | None, discards: list[Pattern], defaults: list[Pattern]) -> str | None:
+def _discarded_by(
+    at: str, inner: str | None, discards: list[Pattern], defaults: list[Pattern]
+) -> str | None:
     """The text of the first pattern that discards the file; caches are caches outside of work too."""
     for pattern in discards:
         text = inner if pattern.relative else at
@@ -1282,7 +1444,9 @@ def _discarded_by(at: str, inner: str | None, discards: list[Pattern], defaults:
 
 def _holds(hashes: Hashes, path: bytes, record: dict) -> bool:
     try:
-        return os.lstat(path).st_size == record["size"] and bool(hashes.of(path)[0] == record["sha256"])
+        return os.lstat(path).st_size == record["size"] and bool(
+            hashes.of(path)[0] == record["sha256"]
+        )
     except (Changing, OSError):
         return False
 
@@ -1319,25 +1483,41 @@ def receive(home: str, request: dict) -> dict:
     files: dict[str, dict] = {}
     placed: dict[str, dict] = {}
     try:
-        archive = tarfile.open(
-            fileobj=sys.stdin.buffer, mode="r|", bufsize=CHUNK_BYTES, encoding="utf-8", errors="surrogateescape"
+        archive = tarfile.open(  # noqa: SIM115  it holds nothing but our stdin
+            fileobj=sys.stdin.buffer,
+            mode="r|",
+            bufsize=CHUNK_BYTES,
+            encoding="utf-8",
+            errors="surrogateescape",
         )
         for member in archive:
             inner = _inner_path(_utf8(member.name))
             if inner:
                 _receive_member(home, work, inner, archive, member, files, placed)
-        while sys.stdin.buffer.read(CHUNK_BYTES):  # the padding: a sender must not find the pipe closed
+        while sys.stdin.buffer.read(
+            CHUNK_BYTES
+        ):  # the padding: a sender must not find the pipe closed
             pass
     except (tarfile.TarError, EOFError) as error:
         raise Refusal("BAD_ARCHIVE", "the stream is no whole tar: %s" % error) from None
     finally:
+        if os.path.isdir(os.path.join(work, INCOMING)) and not os.listdir(
+            os.path.join(work, INCOMING)
+        ):
+            os.rmdir(os.path.join(work, INCOMING))
         with Locked(home, "home.lock"):
             _write(os.path.join(home, "pushed.json"), dict(_pushed(home), **placed))
     return {"files": files, "bytes": sum(record["size"] for record in files.values())}
 
 
 def _receive_member(
-    home: str, work: bytes, inner: bytes, archive: tarfile.TarFile, member: tarfile.TarInfo, files: dict, placed: dict
+    home: str,
+    work: bytes,
+    inner: bytes,
+    archive: tarfile.TarFile,
+    member: tarfile.TarInfo,
+    files: dict,
+    placed: dict,
 ) -> None:
     """The member is in place, whole, under its own name; a job that had the old file open keeps it."""
     import hashlib
@@ -1345,17 +1525,20 @@ def _receive_member(
     parent, base = os.path.split(os.path.join(work, inner))
     parent = os.path.realpath(parent)
     target = os.path.join(parent, base)
-    unsafe = Refusal("UNSAFE_MEMBER", "it would leave the work directory, or is no file: " + escape_path(inner))
+    unsafe = Refusal(
+        "UNSAFE_MEMBER", "it would leave the work directory, or is no file: " + escape_path(inner)
+    )
     if not _is_below(parent, work) or _is_below(target, os.fsencode(home)):
         raise unsafe
     if member.isdir():
-        return os.makedirs(target, exist_ok=True)
+        os.makedirs(target, exist_ok=True)
+        return
     os.makedirs(parent, exist_ok=True)
-    incoming = os.path.join(work, b".gpu-tenant-incoming")  # a temporary name beside might get too long
+    incoming = os.path.join(work, INCOMING)  # a temporary name beside might get too long
     os.makedirs(incoming, exist_ok=True)
     if os.path.islink(incoming) or os.lstat(incoming).st_dev != os.lstat(parent).st_dev:
         incoming = parent
-    temporary = os.path.join(incoming, b".gpu-tenant-incoming-%d" % os.getpid())
+    temporary = os.path.join(incoming, INCOMING + b"-%d" % os.getpid())
     if os.path.lexists(temporary):
         os.unlink(temporary)
     try:
@@ -1363,12 +1546,13 @@ def _receive_member(
             if not _is_below(os.path.realpath(os.path.join(parent, _utf8(member.linkname))), work):
                 raise unsafe
             os.symlink(_utf8(member.linkname), temporary)
-            return os.replace(temporary, target)
+            os.replace(temporary, target)
+            return
         source: IO[bytes] | None = None
         if member.islnk():
             first = os.path.realpath(os.path.join(work, _inner_path(_utf8(member.linkname))))
             if _is_below(first, work) and os.path.isfile(first):
-                source = open(first, "rb")
+                source = open(first, "rb")  # noqa: SIM115  closed with the member below
         elif member.isreg():
             source = archive.extractfile(member)
         if source is None:
@@ -1402,7 +1586,10 @@ def _pushed(home: str) -> dict[str, dict]:
 # --- the call -----------------------------------------------------------------------------------
 
 VERBS = {  # what each takes; `!` marks what it cannot do without
-    "start": (start, "job! argv! cwd! env env_unset artifacts discard max_runtime_s grace_s stop_signal"),
+    "start": (
+        start,
+        "job! argv! cwd! env env_unset artifacts discard max_runtime_s grace_s stop_signal",
+    ),
     "status": (status, "job offset limit sample"),
     "tail": (tail, "job! offset limit"),
     "stop": (stop, "job! grace_s signal"),
@@ -1431,7 +1618,10 @@ FIELDS = {  # kind, and help for a person
     "default_discard": ("flag", "discard well-known caches (true)"),
     "exclude": ("paths", "directory not to account for (repeatable)"),
     "paths": ("texts", "path below the work directory (repeatable)"),
-    "deadline": ("number", "when to stop every job, in seconds since 1970; without it, tell how the guard stands"),
+    "deadline": (
+        "number",
+        "when to stop every job, in seconds since 1970; without it, tell how the guard stands",
+    ),
     "tenant": ("flag", "the tenant is looking: touch the heartbeat"),
 }
 
@@ -1444,7 +1634,9 @@ def _checked(verb: str, arguments: object) -> dict:
     """
     names = {name.rstrip("!"): name for name in (VERBS[verb][1] + " tenant").split()}
     if not isinstance(arguments, dict) or not set(arguments) <= set(names):
-        raise Refusal("BAD_REQUEST", "%s takes one JSON object of: %s" % (verb, " ".join(names.values())))
+        raise Refusal(
+            "BAD_REQUEST", "%s takes one JSON object of: %s" % (verb, " ".join(names.values()))
+        )
     given = {name: value for name, value in arguments.items() if value is not None}
     missing = [name for name, marked in names.items() if marked.endswith("!") and name not in given]
     if missing:
@@ -1453,10 +1645,12 @@ def _checked(verb: str, arguments: object) -> dict:
     for name, value in given.items():
         try:
             checked[name] = _valued(FIELDS[name][0], value)
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError) as error:
             # without the value, which may be a secret
             detail = "" if name == "env" else ": %s" % error
-            raise Refusal("BAD_REQUEST", "%s is not a proper %s%s" % (name, FIELDS[name][0], detail)) from None
+            raise Refusal(
+                "BAD_REQUEST", "%s is not a proper %s%s" % (name, FIELDS[name][0], detail)
+            ) from None
     return checked
 
 
@@ -1499,14 +1693,22 @@ def _by_hand(argv: list[str]) -> tuple[str, str, object]:
     for verb, (body, takes) in VERBS.items():
         summary = (body.__doc__ or "").splitlines()[0]
         flags = verbs.add_parser(verb, help=summary, description=summary)
-        flags.add_argument("--request", choices=["-"], help="read all arguments from stdin, as one JSON object")
+        flags.add_argument(
+            "--request", choices=["-"], help="read all arguments from stdin, as one JSON object"
+        )
         for name in (takes + " tenant").replace("!", "").split():
             kind, text = FIELDS[name]
-            flag = "--" + (name[:-1] if name in ("artifacts", "roots", "paths") else name).replace("_", "-")
+            flag = "--" + (name[:-1] if name in ("artifacts", "roots", "paths") else name).replace(
+                "_", "-"
+            )
             if name == "argv":
-                flags.add_argument("argv", nargs="*", help="-- and then the command", metavar="COMMAND")
+                flags.add_argument(
+                    "argv", nargs="*", help="-- and then the command", metavar="COMMAND"
+                )
             elif name == "default_discard":
-                flags.add_argument("--no-default-discard", dest=name, action="store_false", default=None)
+                flags.add_argument(
+                    "--no-default-discard", dest=name, action="store_false", default=None
+                )
             elif kind == "flag":
                 flags.add_argument(flag, dest=name, action="store_true", default=None, help=text)
             elif kind != "env":
@@ -1528,8 +1730,17 @@ def _by_hand(argv: list[str]) -> tuple[str, str, object]:
 
 
 def _answer(argv: list[str]) -> dict:
-    if len(argv) == 5 and argv[0] == "--home" and argv[2] in VERBS and argv[3:] == ["--request", "-"]:
-        home, verb, arguments = argv[1], argv[2], None  # without argparse, which costs a status its speed
+    if (
+        len(argv) == 5
+        and argv[0] == "--home"
+        and argv[2] in VERBS
+        and argv[3:] == ["--request", "-"]
+    ):
+        home, verb, arguments = (
+            argv[1],
+            argv[2],
+            None,
+        )  # without argparse, which costs a status its speed
     else:
         home, verb, arguments = _by_hand(argv)
     if arguments is None:
@@ -1558,9 +1769,11 @@ def main(argv: list[str]) -> int:
         reply = refusal.reply
     except OSError as error:
         code = "DISK_FULL" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "OS_ERROR"
-        reply = Refusal(code, ascii(str(error))).reply
+        reply = Refusal(code, ascii(str(error))[1:-1]).reply
     except Exception as error:  # noqa: BLE001  a bug too is told as JSON
-        reply = Refusal("CARETAKER_BROKE", "%s: %s" % (type(error).__name__, ascii(str(error)))).reply
+        reply = Refusal(
+            "CARETAKER_BROKE", "%s: %s" % (type(error).__name__, ascii(str(error))[1:-1])
+        ).reply
     sys.stdout.buffer.write(json.dumps(reply, separators=(",", ":")).encode() + b"\n")
     sys.stdout.buffer.flush()
     return 0 if reply["ok"] else 2 if reply["code"] == "BAD_REQUEST" else 1

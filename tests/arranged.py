@@ -1,5 +1,7 @@
 """What tests of a lease begin with: a clock moved by hand, leases in every state, real permits."""
 
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -41,6 +43,16 @@ class HandClock:
 
     def advance(self, seconds: float) -> None:
         self._now += timedelta(seconds=seconds)
+
+
+def eventually(condition: Callable[[], object], *, within_s: float = 5) -> bool:
+    """Whether `condition` came true in that time."""
+    give_up = time.monotonic() + within_s
+    while not condition():
+        if time.monotonic() > give_up:
+            return False
+        time.sleep(0.01)  # noqa: TID251 - between two looks at the real world
+    return True
 
 
 def profile(provider: str = "local", *, list_lag_s: float = 0) -> Profile:

@@ -26,12 +26,12 @@ def wait_until(true: Callable[[], bool], *, within_s: float = 10) -> None:
         threading.Event().wait(0.01)
 
 
-def make_key(path: Path, *, passphrase: str = "") -> Path:
-    """`path` is a fresh ed25519 key as OpenSSH makes it; `path`.pub is beside it."""
+def make_key(path: Path, *, kind: str = "ed25519", passphrase: str = "") -> Path:
+    """`path` is a fresh key as OpenSSH makes it; `path`.pub is beside it."""
     for old in (path, path.with_name(f"{path.name}.pub")):
         old.unlink(missing_ok=True)
     subprocess.run(
-        ["ssh-keygen", "-q", "-t", "ed25519", "-N", passphrase, "-C", "test", "-f", path],
+        ["ssh-keygen", "-q", "-t", kind, "-N", passphrase, "-C", "test", "-f", path],
         check=True,
         stdin=subprocess.DEVNULL,
     )

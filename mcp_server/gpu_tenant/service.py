@@ -4,8 +4,7 @@ Each method's docstring is the tool's description and the command's help, its si
 its return model the structured output and the `--json` output.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import ContextVar
 from decimal import Decimal
 from pathlib import Path
@@ -14,25 +13,22 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gpu_tenant.audit import Audited, audit
-from gpu_tenant.cards import Card, Leases, LossReport, TornDown, card
-from gpu_tenant.caretaker import Caretaker
+from gpu_tenant.cards import Card, Leases, LossReport, TornDown
 from gpu_tenant.collect import Collected, collect
 from gpu_tenant.credentials import resolve_all
 from gpu_tenant.doctor import Checkup, examine
-from gpu_tenant.errors import BadRequest, BoxTaken, LocalTrouble, Refused, TenantError
+from gpu_tenant.errors import BadRequest, BoxTaken, Refused, TenantError
 from gpu_tenant.findings import Needs
 from gpu_tenant.launch import Launched, launch
-from gpu_tenant.ledger import Event, Ledger
-from gpu_tenant.model import Lease, LeaseId, LeaseState, Profile, Receipt, SshAddress
-from gpu_tenant.ports import Clock, Connector, Transport
+from gpu_tenant.ledger import Event
+from gpu_tenant.model import LeaseState, Profile, SshAddress
+from gpu_tenant.office import Office
 from gpu_tenant.provision import fulfil, intend, require_smoke
 from gpu_tenant.push import Pushed, push
 from gpu_tenant.settle import adopt_orphans, settle
-from gpu_tenant.skill import script
 from gpu_tenant.smoke import SmokeReceipt, smoke
-from gpu_tenant.store import Home
 from gpu_tenant.teardown import tear_down
-from gpu_tenant.verify import Assessment, assess, prove, sign
+from gpu_tenant.verify import prove, sign
 from gpu_tenant.watch import Watched, fenced, job_of, watch
 
 progress_to: ContextVar[Callable[[int, int], None]] = ContextVar(
@@ -47,35 +43,8 @@ LeaseName = Annotated[str, Field(description="lease id, as list_leases shows it"
 JobName = Annotated[str | None, Field(description="job id; the newest when left out")]
 
 
-class Tenancy:
+class Tenancy(Office):
     """One user's leases, and what can be done about them."""
-
-    def __init__(
-        self,
-        *,
-        home: Home,
-        ledger: Ledger,
-        clock: Clock,
-        profiles: Mapping[str, Profile],
-        connectors: Mapping[str, Connector],
-        open_transport: Callable[[Lease], Transport],
-        environ: Mapping[str, str],
-    ) -> None:
-        self.home = home
-        self.ledger = ledger
-        self.profiles = profiles
-        self._clock = clock
-        self._connectors = connectors
-        self._open_transport = open_transport
-        self._environ = environ
-        self._transports: dict[str, Transport] = {}
-
-    async def aclose(self) -> None:
-        """Every connection is closed; boxes, jobs and leases go on as they are."""
-        for transport in self._transports.values():
-            await transport.aclose()
-        self._transports.clear()
-        self.ledger.close()
 
     async def provision(
         self,
@@ -345,9 +314,7 @@ class Tenancy:
 
     async def assess_loss(self, lease: str) -> LossReport:
         """What would be gone for good if the box were destroyed now; nothing is changed."""
-        found = self.ledger.lease(lease)
-        if found.state not in (LeaseState.ACTIVE, LeaseState.TERMINATING):
-            raise Refused(f"{found.id} has no box now", remedy="`gpu-tenant leases --all`")
+        found = self._with_box(lease)
         assessment = await self._assess(found)
         return LossReport(
             lease=found.id,
@@ -357,7 +324,7 @@ class Tenancy:
 
     async def waive(self, lease: str, *, shown_digest: str, typed: str, signed_by: str) -> TornDown:
         """Destroy a box although something would be lost, over a person's signature for exactly that."""
-        found = self.ledger.lease(lease)
+        found = self._with_box(lease)
         with self._held(found.id, "waive"):
             assessment = await self._assess(found)
             permit = sign(
@@ -402,88 +369,4 @@ class Tenancy:
         return await examine(
             self.home, ledger=self.ledger, profiles=self.profiles, connectors=self._connectors,
             environ=self._environ, clock=self._clock,
-        )  # fmt: skip
-
-    # What the verbs share
-
-    def _profile(self, provider: str) -> Profile:
-        profile = self.profiles.get(provider)
-        if profile is None or provider not in self._connectors:
-            known = ", ".join(sorted(self._connectors))
-            raise BadRequest(
-                f"no provider {provider!r} (known: {known})", remedy="name one of them"
-            )
-        return profile
-
-    def _transport(self, lease: Lease) -> Transport:
-        if lease.id not in self._transports:
-            self._transports[lease.id] = self._open_transport(lease)
-        return self._transports[lease.id]
-
-    def _caretaker(self, lease: Lease) -> Caretaker:
-        return Caretaker(lease, self._transport(lease), script("caretaker.py"))
-
-    async def _close(self, lease: Lease) -> None:
-        transport = self._transports.pop(lease.id, None)
-        if transport is not None:
-            await transport.aclose()
-
-    @contextmanager
-    def _held(self, lease_id: LeaseId, purpose: str) -> Iterator[None]:
-        with self.ledger.hold(lease_id, purpose, at=self._clock.now()):
-            yield
-
-    async def _active(self, lease: str) -> Lease:
-        """The lease, with a box to work on.
-
-        Raises:
-            Refused: it has none (any more).
-        """
-        found = self.ledger.lease(lease)
-        if found.state is LeaseState.INTENDED:
-            found, _ = await self._settled_if_free(found)
-        if found.state is not LeaseState.ACTIVE:
-            remedy = (
-                f"`gpu-tenant teardown {found.id}` goes on with it"
-                if found.state is LeaseState.TERMINATING
-                else "`gpu-tenant provision` makes a new one"
-            )
-            raise Refused(f"{found.id} is {found.state}: it has no box to work on", remedy=remedy)
-        return found
-
-    async def _settled(self, lease: Lease) -> tuple[Lease, str | None]:
-        return await settle(
-            lease, self._profile(lease.provider), connector=self._connectors[lease.provider],
-            ledger=self.ledger, clock=self._clock,
-        )  # fmt: skip
-
-    async def _settled_if_free(self, lease: Lease) -> tuple[Lease, str | None]:
-        """The lease moved forward, unless another process is acting on it right now."""
-        try:
-            with self._held(lease.id, "look"):
-                return await self._settled(self.ledger.lease(lease.id))
-        except LocalTrouble:
-            raise
-        except TenantError as busy:
-            return lease, busy.message
-
-    async def _assess(self, lease: Lease) -> Assessment:
-        return await assess(
-            lease, self._profile(lease.provider), caretaker=self._caretaker(lease),
-            ledger=self.ledger, clock=self._clock,
-        )  # fmt: skip
-
-    def _receipt(self, lease: Lease) -> Receipt:
-        receipt = self.ledger.receipt(lease.id)
-        if receipt is None:
-            raise LocalTrouble(f"{lease.id} has no receipt", remedy="`gpu-tenant doctor`")
-        return receipt
-
-    def _torn_down(self, lease: Lease, receipt: Receipt) -> TornDown:
-        return TornDown(lease=lease.id, state=lease.state, receipt=receipt)
-
-    def _card(self, lease: Lease, alarm: str | None) -> Card:
-        return card(
-            lease, self._profile(lease.provider), jobs=self.ledger.jobs(lease.id), alarm=alarm,
-            now=self._clock.now(),
         )  # fmt: skip

@@ -2,9 +2,11 @@
 
 import asyncio
 import getpass
+import hmac
 import os
 import shutil
 import subprocess
+from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -75,11 +77,34 @@ def relay(box: Sshd) -> Iterator[Relay]:
         yield made
 
 
+@pytest.fixture
+def agent_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A key that a running ssh-agent holds, and nobody else."""
+    key, socket = make_key(tmp_path / "mine"), tmp_path / "agent"
+    agent = subprocess.Popen(["ssh-agent", "-D", "-a", socket], stdout=subprocess.DEVNULL)
+    try:
+        wait_until(socket.exists)
+        monkeypatch.setenv("SSH_AUTH_SOCK", str(socket))
+        subprocess.run(["ssh-add", "-q", key], check=True)
+        key.unlink()
+        yield key
+    finally:
+        agent.terminate()
+        agent.wait(timeout=10)
+
+
 def fingerprint(host_key: str) -> str:
     told = subprocess.run(
         ["ssh-keygen", "-l", "-f", "-"], input=host_key, capture_output=True, text=True, check=True
     )
     return told.stdout.split()[1]
+
+
+def hashed_name(name: str) -> str:
+    """`name` as OpenSSH hides it under HashKnownHosts."""
+    salt = os.urandom(20)
+    hidden = hmac.digest(salt, name.encode(), "sha1")
+    return f"|1|{b64encode(salt).decode()}|{b64encode(hidden).decode()}"
 
 
 def ignore(_: int) -> None:
@@ -126,11 +151,11 @@ async def test_a_changed_host_key_gets_no_login_and_no_byte_of_ours(
     assert len(owner.told) == 1
 
 
-async def test_a_host_key_of_another_kind_is_a_changed_one(owner: Owner, box: Sshd) -> None:
+async def test_a_host_key_of_another_kind_is_a_changed_one(
+    owner: Owner, box: Sshd, tmp_path: Path
+) -> None:
     await owner.transport(box.target).run(["true"], timeout_s=10)
-    rsa = box.log_file.with_name("rsa")
-    subprocess.run(["ssh-keygen", "-q", "-t", "rsa", "-N", "", "-f", rsa], check=True)
-    box.restart(new_host_key=rsa)
+    box.restart(new_host_key=make_key(tmp_path / "rsa", kind="rsa"))
     with pytest.raises(HostKeyChanged):
         await owner.transport(box.target).run(["true"], timeout_s=10)
 
@@ -144,8 +169,7 @@ async def test_a_key_the_owner_knows_already_is_the_pin(
         f"not a line\n{LOOPBACK} ssh-ed25519 {'A' * 68}\n[{LOOPBACK}]:{box.port} {box.host_key}\n"
     )
     if hashed == "hashed":
-        known.write_text(f"[{LOOPBACK}]:{box.port} {box.host_key}\n")
-        subprocess.run(["ssh-keygen", "-q", "-H", "-f", known], check=True, capture_output=True)
+        known.write_text(hashed_name(f"[{LOOPBACK}]:{box.port}") + f" {box.host_key}\n")
     await owner.transport(box.target).run(["true"], timeout_s=10)
     assert "as in your own known_hosts" in owner.told[0]
 
@@ -182,6 +206,25 @@ async def test_twenty_commands_in_a_row_and_forty_at_once_take_one_login(
     many = [transport.run(["sh", "-c", "sleep 0.05; echo x"], timeout_s=30) for _ in range(40)]
     assert all(ended.stdout == b"x\n" for ended in await asyncio.gather(*many))
     assert box.logins == 1
+
+
+async def test_a_box_with_fewer_sessions_than_we_would_use_still_serves_all(
+    owner: Owner, tmp_path: Path
+) -> None:
+    with Sshd(tmp_path / "few", authorized=owner.public_key, options="MaxSessions 2") as box:
+        transport = owner.transport(box.target)
+        many = [transport.run(["echo", "x"], timeout_s=30) for _ in range(12)]
+        assert all(ended.stdout == b"x\n" for ended in await asyncio.gather(*many))
+        assert box.logins == 1
+
+
+async def test_a_host_that_only_forwards_says_so(owner: Owner, tmp_path: Path) -> None:
+    refusing = "MaxSessions 0"
+    with (
+        Sshd(tmp_path / "none", authorized=owner.public_key, options=refusing) as box,
+        pytest.raises(BoxTrouble, match="would not run a command"),
+    ):
+        await owner.transport(box.target).run(["true"], timeout_s=30)
 
 
 async def test_a_restarted_sshd_is_reached_again_without_a_word(owner: Owner, box: Sshd) -> None:
@@ -227,7 +270,12 @@ async def test_a_box_that_answers_nothing_is_unknown_in_time(owner: Owner, relay
 
 @pytest.mark.parametrize("client_bytes", [20_000, 3 * MIB, 7 * MIB])
 async def test_a_put_that_is_cut_leaves_no_destination(
-    owner: Owner, box: Sshd, relay: Relay, tmp_path: Path, client_bytes: int
+    owner: Owner,
+    box: Sshd,
+    relay: Relay,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    client_bytes: int,
 ) -> None:
     source = tmp_path / "source"
     source.write_bytes(os.urandom(8 * MIB))
@@ -236,6 +284,7 @@ async def test_a_put_that_is_cut_leaves_no_destination(
     relay.cut_after_client(client_bytes=client_bytes)
     with pytest.raises(BoxUnreachable):
         await transport.put(source, "model")
+    assert caplog.messages == []
     wait_until(lambda: not list(box.home.iterdir()))
     await transport.put(source, "model")
     assert (box.home / "model").read_bytes() == source.read_bytes()
@@ -290,20 +339,10 @@ async def test_an_alias_of_the_owner_and_the_owners_own_key_are_used(
 
 
 async def test_a_key_in_the_agent_opens_the_box(
-    owner: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    owner: Owner, agent_key: Path, tmp_path: Path
 ) -> None:
-    mine = make_key(tmp_path / "mine")
-    socket = tmp_path / "agent"
-    agent = subprocess.Popen(["ssh-agent", "-D", "-a", socket], stdout=subprocess.DEVNULL)
-    try:
-        wait_until(socket.exists)
-        monkeypatch.setenv("SSH_AUTH_SOCK", str(socket))
-        subprocess.run(["ssh-add", "-q", mine], check=True)
-        with Sshd(tmp_path / "theirs", authorized=mine.with_name("mine.pub")) as box:
-            ended = await owner.transport(box.target).run(["echo", "in"], timeout_s=10)
-    finally:
-        agent.terminate()
-        agent.wait(timeout=10)
+    with Sshd(tmp_path / "theirs", authorized=agent_key.with_name("mine.pub")) as box:
+        ended = await owner.transport(box.target).run(["echo", "in"], timeout_s=10)
     assert ended.stdout == b"in\n"
 
 

@@ -39,11 +39,25 @@ class Box:
         self.work.mkdir(parents=True)
 
     def argv(self, verb: str) -> list[str]:
-        return [sys.executable, "-I", "-S", str(CARETAKER), "--home", str(self.home), verb, "--request", "-"]
+        return [
+            sys.executable,
+            "-I",
+            "-S",
+            str(CARETAKER),
+            "--home",
+            str(self.home),
+            verb,
+            "--request",
+            "-",
+        ]
 
     def ask(self, verb: str, **arguments: object) -> Reply:
         done = subprocess.run(
-            self.argv(verb), input=json.dumps(arguments).encode(), stdout=subprocess.PIPE, check=False, timeout=60
+            self.argv(verb),
+            input=json.dumps(arguments).encode(),
+            stdout=subprocess.PIPE,
+            check=False,
+            timeout=60,
         )
         reply: Reply = json.loads(done.stdout)
         assert done.stdout.count(b"\n") == 1
@@ -54,7 +68,9 @@ class Box:
         return self.ask("start", job=job, argv=argv, cwd=str(self.work), **more)
 
     def ended(self, job: str = "j1") -> Reply:
-        until(lambda: self.ask("status", job=job)["state"] not in ("starting", "running", "lingering"))
+        until(
+            lambda: self.ask("status", job=job)["state"] not in ("starting", "running", "lingering")
+        )
         return self.ask("status", job=job)
 
     def state(self, job: str = "j1") -> str:
@@ -76,13 +92,13 @@ def box(tmp_path: Path) -> Iterator[Box]:
     jobs = box.home / "jobs"
     for job in jobs.iterdir() if jobs.exists() else ():
         if (job / "lock").exists():
-            for name in ("started.json", "exit.json", "main.json", "ending.json"):
-                with contextlib.suppress(FileNotFoundError, ValueError):
-                    json.loads((job / name).read_text())
             box.ask("stop", job=job.name, grace_s=0)
     with contextlib.suppress(FileNotFoundError, ValueError, ProcessLookupError):
         guard = json.loads((box.home / "guard.json").read_text())
-        if guard["state"] == "armed" and b"caretaker" in Path(f"/proc/{guard['pid']}/cmdline").read_bytes():
+        if (
+            guard["state"] == "armed"
+            and b"caretaker" in Path(f"/proc/{guard['pid']}/cmdline").read_bytes()
+        ):
             os.kill(guard["pid"], signal.SIGKILL)
 
 
@@ -105,7 +121,9 @@ def test_a_job_outlives_the_shell_that_started_it(box: Box) -> None:
     request = json.dumps({"job": "j1", "argv": ["sh", "-c", WAITS_FOR_GO], "cwd": str(box.work)})
     shell = subprocess.Popen(
         ["sh", "-c", '"$@"; exec sleep 300', "sh", *box.argv("start")],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
     )
     assert shell.stdin is not None
     assert shell.stdout is not None
@@ -130,7 +148,13 @@ def test_a_started_job_holds_no_stream_of_its_starter(box: Box) -> None:
     read_end, write_end = os.pipe()
     request = json.dumps({"job": "j1", "argv": ["sleep", "300"], "cwd": str(box.work)})
 
-    subprocess.run(box.argv("start"), input=request.encode(), stdout=write_end, pass_fds=[write_end], check=True)
+    subprocess.run(
+        box.argv("start"),
+        input=request.encode(),
+        stdout=write_end,
+        pass_fds=[write_end],
+        check=True,
+    )
 
     os.close(write_end)
     with os.fdopen(read_end, "rb") as replies:
@@ -181,7 +205,11 @@ def test_a_stopped_job_is_stopped_even_when_it_exits_cleanly(box: Box) -> None:
 
 
 def test_a_job_deaf_to_the_asking_signal_is_killed_after_the_grace(box: Box) -> None:
-    box.start("sh", "-c", "trap '' TERM; (while :; do sleep 0.02; done) & echo ready; while :; do sleep 0.02; done")
+    box.start(
+        "sh",
+        "-c",
+        "trap '' TERM; (while :; do sleep 0.02; done) & echo ready; while :; do sleep 0.02; done",
+    )
     until(lambda: box.ask("status", job="j1")["log_bytes"] > 0)
 
     end = box.ask("stop", job="j1", grace_s=0.2)
@@ -241,7 +269,11 @@ def test_a_job_that_ends_unseen_was_killed_and_never_finished(box: Box) -> None:
     (box.work / "go").touch()
 
     end = box.ended()
-    assert (end["state"], end["exit_code"], end["reason"]["code"]) == ("killed", None, "supervisor_lost")
+    assert (end["state"], end["exit_code"], end["reason"]["code"]) == (
+        "killed",
+        None,
+        "supervisor_lost",
+    )
 
 
 def test_a_recycled_pid_is_not_taken_for_the_job(box: Box) -> None:
@@ -251,10 +283,15 @@ def test_a_recycled_pid_is_not_taken_for_the_job(box: Box) -> None:
 
     box.change("started.json", pid=os.getpid(), supervisor_pid=os.getppid())
 
-    assert (box.state(), box.ask("status", job="j1")["reason"]["code"]) == ("killed", "supervisor_lost")
+    assert (box.state(), box.ask("status", job="j1")["reason"]["code"]) == (
+        "killed",
+        "supervisor_lost",
+    )
 
 
-@pytest.mark.parametrize("forged", [{"boot_id": "another"}, {"init_ticks": 10**9}], ids=["machine", "container"])
+@pytest.mark.parametrize(
+    "forged", [{"boot_id": "another"}, {"init_ticks": 10**9}], ids=["machine", "container"]
+)
 def test_a_job_from_before_a_restart_was_killed_by_it(box: Box, forged: Reply) -> None:
     box.start("true")
     box.ended()
@@ -267,7 +304,9 @@ def test_a_job_from_before_a_restart_was_killed_by_it(box: Box, forged: Reply) -
 
 @pytest.mark.parametrize("name", ["started.json", "exit.json", "since.json", "spec.json"])
 @pytest.mark.parametrize("content", ["", '{"pid": 1', "[]", "{}"])
-def test_a_broken_record_is_refused_and_never_a_finished_job(box: Box, name: str, content: str) -> None:
+def test_a_broken_record_is_refused_and_never_a_finished_job(
+    box: Box, name: str, content: str
+) -> None:
     box.start("true")
     box.ended()
     path = box.home / name if name == "since.json" else box.record(name)
@@ -289,8 +328,13 @@ def launches(box: Box) -> int:
 
 
 def test_eight_starts_at_once_launch_once(box: Box) -> None:
-    request = json.dumps({"job": "j1", "argv": ["sh", "-c", "echo x >> launches"], "cwd": str(box.work)})
-    starts = [subprocess.Popen(box.argv("start"), stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(8)]
+    request = json.dumps(
+        {"job": "j1", "argv": ["sh", "-c", "echo x >> launches"], "cwd": str(box.work)}
+    )
+    starts = [
+        subprocess.Popen(box.argv("start"), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for _ in range(8)
+    ]
     for start in starts:
         assert start.stdin is not None
         start.stdin.write(request.encode())
@@ -307,8 +351,12 @@ def test_eight_starts_at_once_launch_once(box: Box) -> None:
 
 @pytest.mark.parametrize("moment", range(15))
 def test_a_start_killed_at_any_moment_never_launches_twice(box: Box, moment: int) -> None:
-    request = json.dumps({"job": "j1", "argv": ["sh", "-c", "echo x >> launches"], "cwd": str(box.work)})
-    starter = subprocess.Popen(box.argv("start"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+    request = json.dumps(
+        {"job": "j1", "argv": ["sh", "-c", "echo x >> launches"], "cwd": str(box.work)}
+    )
+    starter = subprocess.Popen(
+        box.argv("start"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    )
     assert starter.stdin is not None
     starter.stdin.write(request.encode())
     starter.stdin.close()
@@ -337,7 +385,9 @@ def test_a_log_is_read_by_offset_through_a_line_of_ten_megabytes(box: Box) -> No
         whole, offset = whole + base64.b64decode(log["base64"]), log["next_offset"]
 
     assert whole == b"a" * 10_000_000 + b"end\n"
-    small = subprocess.run(box.argv("status"), input=b'{"job":"j1","offset":0}', stdout=subprocess.PIPE, check=True)
+    small = subprocess.run(
+        box.argv("status"), input=b'{"job":"j1","offset":0}', stdout=subprocess.PIPE, check=True
+    )
     assert len(small.stdout) < 65536 * 4 / 3 + 2048
     assert base64.b64decode(box.ask("tail", job="j1", offset=-4, limit=9)["base64"]) == b"end\n"
 
@@ -386,7 +436,7 @@ def test_a_guard_is_armed_again_in_place_and_its_death_is_told(box: Box) -> None
 
 
 def test_the_job_gets_its_environment_and_the_disk_does_not(box: Box) -> None:
-    script = "test \"$TOKEN\" = s3cr3t-v4lue && test -z \"${HOME+x}\" && test $PYTHONUNBUFFERED$GPU_TENANT_JOB = 1j1"
+    script = 'test "$TOKEN" = s3cr3t-v4lue && test -z "${HOME+x}" && test $PYTHONUNBUFFERED$GPU_TENANT_JOB = 1j1'
 
     box.start("sh", "-c", script, env={"TOKEN": "s3cr3t-v4lue"}, env_unset=["HOME"])
 
@@ -411,7 +461,9 @@ def test_the_job_gets_its_environment_and_the_disk_does_not(box: Box) -> None:
         ("manifest", {"work": "/tmp/50%"}),
     ],
 )
-def test_a_wrong_request_is_refused_before_anything_is_done(box: Box, verb: str, arguments: Reply) -> None:
+def test_a_wrong_request_is_refused_before_anything_is_done(
+    box: Box, verb: str, arguments: Reply
+) -> None:
     assert box.ask(verb, **arguments)["code"] == "BAD_REQUEST"
     assert not (box.home / "jobs").exists()
 
@@ -424,7 +476,19 @@ def test_a_person_starts_and_reads_a_job_by_hand(box: Box) -> None:
 
     odd = box.work / "50% off"
     odd.mkdir()
-    by_hand("start", "--job", "j1", "--cwd", str(odd), "--artifact", "out", "--", "sh", "-c", "pwd; echo --x > out")
+    by_hand(
+        "start",
+        "--job",
+        "j1",
+        "--cwd",
+        str(odd),
+        "--artifact",
+        "out",
+        "--",
+        "sh",
+        "-c",
+        "pwd; echo --x > out",
+    )
     box.ended()
 
     assert base64.b64decode(by_hand("tail", "--job", "j1")["base64"]) == os.fsencode(odd) + b"\n"
@@ -448,13 +512,18 @@ def test_every_job_is_listed(box: Box) -> None:
     box.start("sleep", "300", job="b")
     box.ended("a")
 
-    assert [(job["job"], job["state"]) for job in box.ask("status")["jobs"]] == [("a", "finished"), ("b", "running")]
+    assert [(job["job"], job["state"]) for job in box.ask("status")["jobs"]] == [
+        ("a", "finished"),
+        ("b", "running"),
+    ]
 
 
 def test_it_is_python_3_7_and_imports_nothing_but_the_library() -> None:
     tree = ast.parse(CARETAKER.read_text(), feature_version=(3, 7))
 
-    imports = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
+    imports = {
+        name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names
+    }
     imports |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert {name.split(".")[0] for name in imports} <= sys.stdlib_module_names
 
@@ -481,7 +550,12 @@ def test_without_proc_a_process_is_known_by_ps(caretaker: ModuleType) -> None:
     ],
 )
 def test_the_strongest_evidence_is_the_reason(
-    caretaker: ModuleType, facts: Reply, restart: str | None, xid: str | None, code: str, quoted: str
+    caretaker: ModuleType,
+    facts: Reply,
+    restart: str | None,
+    xid: str | None,
+    code: str,
+    quoted: str,
 ) -> None:
     reason = caretaker.seek_reason({"m": 2}, facts, restart, xid, ("signal", "ended by SIGKILL"))
 
@@ -495,10 +569,18 @@ if os.access(MEMORY_CGROUPS / "cgroup.procs", os.W_OK):
         group = MEMORY_CGROUPS / f"gpu-tenant-test-{os.getpid()}"
         group.mkdir()
         (group / "memory.limit_in_bytes").write_text(str(64 << 20))
-        request = {"job": "j1", "argv": [sys.executable, "-c", "x = b'x' * (256 << 20)"], "cwd": str(box.work)}
-        enter = f"echo $$ > {group}/cgroup.procs; exec \"$@\""
+        request = {
+            "job": "j1",
+            "argv": [sys.executable, "-c", "x = b'x' * (256 << 20)"],
+            "cwd": str(box.work),
+        }
+        enter = f'echo $$ > {group}/cgroup.procs; exec "$@"'
 
-        subprocess.run(["sh", "-c", enter, "sh", *box.argv("start")], input=json.dumps(request).encode(), check=True)
+        subprocess.run(
+            ["sh", "-c", enter, "sh", *box.argv("start")],
+            input=json.dumps(request).encode(),
+            check=True,
+        )
         end = box.ended()
 
         until(lambda: not (group / "cgroup.procs").read_text())

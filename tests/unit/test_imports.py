@@ -55,7 +55,7 @@ def test_a_module_without_a_place_breaks_the_contract(copied: Path) -> None:
         ("permit.py", "gpu_tenant.verify"),
         ("model.py", "gpu_tenant.permit"),
         ("reconcile.py", "gpu_tenant.ledger"),
-        ("ledger.py", "gpu_tenant.store"),
+        ("ledger/leases.py", "gpu_tenant.store"),
         ("collect.py", "gpu_tenant.teardown"),
         ("launch.py", "gpu_tenant.push"),
         ("service.py", "gpu_tenant.connectors.local"),

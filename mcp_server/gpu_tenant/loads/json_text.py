@@ -20,12 +20,20 @@ _BOM = codecs.BOM_UTF8
 _DECODER = json.JSONDecoder(parse_int=float)
 """Integers become floats, because Python refuses to read integers of more than 4,300 digits."""
 
-_SPACE = re.compile(rb"[ \t\n\r]*")
+_BLANK = rb"[ \t\n\r]*+"
+_NUMBER = rb"-?+(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?+[0-9]++)?+"
+_ESCAPED = rb'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})'
+_QUOTED = rb'"(?:[^"\\\x00-\x1f]++|' + _ESCAPED + rb')*+"'
+_ATOM = rb"(?:" + rb"|".join([_NUMBER, _QUOTED, rb"true|false|null"]) + rb")"
+_COMMA = _BLANK + rb"," + _BLANK
+_ITEMS = re.compile(rb"(?:" + _ATOM + _COMMA + rb")++")
+_MEMBERS = re.compile(rb"(?:" + _QUOTED + _BLANK + rb":" + _BLANK + _ATOM + _COMMA + rb")++")
+"""Runs of plain items, each with its comma: most of any large file, and taken at C speed."""
+
+_SPACE = re.compile(_BLANK)
 _PLAIN = re.compile(rb'[^"\\\x00-\x1f]*')
-_ESCAPE = re.compile(rb'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})')
-_SCALAR = re.compile(
-    rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?(?![0-9.eE+\-])|true|false|null|NaN|-?Infinity"
-)
+_ESCAPE = re.compile(_ESCAPED)
+_SCALAR = re.compile(rb"(?:" + _NUMBER + rb")|true|false|null|NaN|-?Infinity")
 _SCALAR_BYTES = frozenset(b"-+.0123456789eEtrufalsnNIity")
 _ODD = re.compile(rb"\b(?:NaN|Infinity)\b")
 
@@ -155,6 +163,8 @@ class Structure:
 
     def _token(self, text: bytes, at: int, *, final: bool) -> int:
         """Where the token at `at` ends, or `at` itself where more text is needed to tell."""
+        if run := self._run_of_atoms(text, at):
+            return run
         byte = text[at : at + 1]
         match byte, self._due:
             case b'"', "value" | "value or ]":
@@ -182,6 +192,20 @@ class Structure:
             case _:
                 raise Broken(f"{self._due} is due at byte {self._behind + at:,}, not {byte!r}")
         return at + 1
+
+    def _run_of_atoms(self, text: bytes, at: int) -> int:
+        """Where a run of plain items or members ends, or 0 where none begins."""
+        match self._due, self._open[-1:]:
+            case (("value" | "value or ]"), b"["):
+                run, due = _ITEMS.match(text, at), "value"
+            case (("key" | "key or }"), _):
+                run, due = _MEMBERS.match(text, at), "key"
+            case _:
+                return 0
+        if run is None:
+            return 0
+        self._due = due
+        return run.end()
 
     def _scalar(self, text: bytes, at: int, *, final: bool) -> int:
         end = at

@@ -54,7 +54,9 @@ def ensure_key(path: Path) -> Path:
         path.chmod(0o600)
         public = path.with_name(f"{path.name}.pub")
         if not public.exists():
-            _beside(public, asyncssh.read_private_key(path).export_public_key()).replace(public)
+            part = _beside(public, asyncssh.read_private_key(path).export_public_key())
+            part.chmod(0o644)
+            part.replace(public)
     except (OSError, ValueError) as exc:
         raise LocalTrouble(f"no ssh key at {str(path)!r}: {exc}", remedy=DOCTOR) from exc
     return path

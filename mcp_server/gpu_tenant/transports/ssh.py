@@ -30,11 +30,15 @@ from gpu_tenant.transports.shell import command_line, giving, refused, taking
 __all__ = ["SshTransport", "ensure_key"]
 
 logging.getLogger("asyncssh").setLevel(logging.WARNING)
+# Said once for every packet that was on its way when a link broke; we raise instead.
+logging.getLogger("asyncio").addFilter(lambda line: line.msg != "socket.send() raised exception.")
 
 _CHANNEL_S = 5
 _STALL_S = 300
 _MAX_CHANNELS = 8
 """sshd serves ten sessions on a connection unless told otherwise."""
+_PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2)
+"""sshd counts a session until it has reaped its process, a little after we saw its end."""
 _WINDOW_BYTES = 32 << 20
 """A stream moves at most this much in a round trip; the library's 2 MiB is 12 MB/s at 80 ms."""
 # fmt: off
@@ -173,18 +177,25 @@ class SshTransport:
 
     async def _start(self, command: str) -> asyncssh.SSHClientProcess[bytes]:
         """`command` was sent, once: what may have run is never sent again."""
-        for last in (False, True):
+        pauses_s = iter(_PAUSES_S)
+        died = False
+        while True:
             connection = await self._connected()
             try:
                 return await _begin(connection, command)
-            except _UnsentError as exc:
+            except _ChannelRefusedError as exc:
+                pause_s = next(pauses_s, None)
+                if pause_s is None:
+                    raise _no_commands(exc) from exc
+                await asyncio.sleep(pause_s)
+            except _ConnectionDeadError as exc:
+                if died:
+                    raise silent(self._target, exc) from exc
+                died = True
                 # Not closed: a transfer may still be moving on it. Its keepalive ends it if not.
                 if self._kept is connection:
                     self._kept = None
                     self._left.append(connection)
-                if last:
-                    raise silent(self._target, exc) from exc
-        raise AssertionError
 
     async def _connected(self) -> asyncssh.SSHClientConnection:
         async with self._opening:
@@ -194,8 +205,12 @@ class SshTransport:
             return self._kept
 
 
-class _UnsentError(Exception):
-    """The connection was dead before the command went out."""
+class _ConnectionDeadError(Exception):
+    """The connection was of no use any more, before the command went out."""
+
+
+class _ChannelRefusedError(Exception):
+    """The box has as many sessions as it will have, or wants none; the command did not go out."""
 
 
 async def _begin(
@@ -204,7 +219,7 @@ async def _begin(
     """`command` was sent on `connection`.
 
     Raises:
-        _UnsentError: it was not, and the connection is of no more use.
+        _ConnectionDeadError, _ChannelRefusedError: it was not sent.
         BoxTrouble, BoxUnreachable: the box refused it, or was lost when it may have begun.
     """
     process: asyncssh.SSHClientProcess[bytes] | None = None
@@ -228,14 +243,11 @@ async def _begin(
                 window=_WINDOW_BYTES,
             )
     except (asyncssh.Error, OSError) as exc:
-        if isinstance(exc, asyncssh.ChannelOpenError) and not connection.is_closed():
-            raise BoxTrouble(
-                f"the box let us in and would not run a command: {as_told(str(exc).encode())}",
-                remedy="use its other ssh address, if its provider shows two; " + DOCTOR,
-            ) from exc
+        refused = isinstance(exc, asyncssh.ChannelOpenError) and not connection.is_closed()
         if process is None:
-            raise _UnsentError(str(exc)) from exc
-        raise _cut(exc) from exc
+            unsent = _ChannelRefusedError if refused else _ConnectionDeadError
+            raise unsent(str(exc) or type(exc).__name__) from exc
+        raise (_no_commands(exc) if refused else _cut(exc)) from exc
     assert process
     return process
 
@@ -278,6 +290,13 @@ async def _read(
 
 def _unreadable(source: Path, why: str | None) -> LocalTrouble:
     return LocalTrouble(f"cannot read {str(source)!r}: {why}", remedy="check it, and try again")
+
+
+def _no_commands(exc: Exception) -> BoxTrouble:
+    return BoxTrouble(
+        f"the box let us in and would not run a command: {as_told(str(exc).encode())}",
+        remedy=f"use its other ssh address, if its provider shows two; {DOCTOR}",
+    )
 
 
 def _cut(exc: Exception) -> BoxUnreachable:

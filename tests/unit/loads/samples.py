@@ -69,7 +69,10 @@ def _samples() -> Iterator[tuple[str, bytes]]:
     floats = np.linspace(0, 1, 600, dtype=np.float32)
     yield "array.npy", _npy(floats.reshape(20, 30))
     yield "fortran.npy", _npy(np.asfortranarray(np.ones((3, 4), dtype=">f8")))
-    yield "records.npy", _npy(np.zeros(5, dtype=[("id", "<i4"), ("box", "<f4", (2, 2)), ("n", "U3")]))
+    yield (
+        "records.npy",
+        _npy(np.zeros(5, dtype=[("id", "<i4"), ("box", "<f4", (2, 2)), ("n", "U3")])),
+    )
     yield "objects.npy", _npy(np.array([{"a": 1}, None], dtype=object))
     yield "arrays.npz", _npz(np.savez, weight=floats, step=np.int64(3))
     yield "packed.npz", _npz(np.savez_compressed, weight=floats, names=np.array(["a", "bc"]))
@@ -89,7 +92,10 @@ def _samples() -> Iterator[tuple[str, bytes]]:
         yield f"format{form}.tar", _tar("w", form)
     yield "run.tar.gz", _tar("w:gz", tarfile.PAX_FORMAT)
     yield "run.txz", _tar("w:xz", tarfile.GNU_FORMAT)
-    yield "two_members.csv.gz", gzip.compress(b"a,b\n1,2\n", mtime=0) + gzip.compress(b"3,4\n", mtime=0)
+    yield (
+        "two_members.csv.gz",
+        gzip.compress(b"a,b\n1,2\n", mtime=0) + gzip.compress(b"3,4\n", mtime=0),
+    )
     yield "log.json.bz2", bz2.compress(json.dumps(results).encode())
     yield "log.ndjson.xz", lzma.compress(lines)
 

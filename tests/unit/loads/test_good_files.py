@@ -78,7 +78,9 @@ def test_a_file_that_claims_nothing_is_opaque(tmp_path: Path, name: str) -> None
     assert "only the hash covers it" in seen.not_proved[0]
 
 
-@pytest.mark.parametrize(("content", "note"), [("naïve\n".encode(), ()), (b"na\xefve\n", ("not UTF-8",))])
+@pytest.mark.parametrize(
+    ("content", "note"), [("naïve\n".encode(), ()), (b"na\xefve\n", ("not UTF-8",))]
+)
 def test_text_is_opaque_with_a_note_on_its_encoding(
     tmp_path: Path, content: bytes, note: tuple[str, ...]
 ) -> None:

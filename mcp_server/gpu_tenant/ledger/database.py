@@ -1,0 +1,148 @@
+"""One SQLite file, opened to last: migrations, transactions, and its failures in our words."""
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TypeVar
+
+from gpu_tenant.errors import LedgerBusy, LedgerCorrupt, LedgerTooNew
+from gpu_tenant.ledger.schema import MIGRATIONS
+
+T = TypeVar("T")
+
+Connection = sqlite3.Connection
+Row = sqlite3.Row
+IntegrityError = sqlite3.IntegrityError
+
+
+class Database:
+    """The file of one ledger. Every transaction is durable when its block has been left."""
+
+    def __init__(self, path: Path, *, busy_timeout_s: float = 5) -> None:
+        """The ledger at `path` is open, and is made where there is none.
+
+        Raises:
+            LedgerBusy: another process held it for longer than `busy_timeout_s`.
+            LedgerTooNew, LedgerCorrupt: it cannot be believed; it was left as it is.
+        """
+        self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            # The mode is right from the first moment, and SQLite gives its companions the same.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        except OSError as error:
+            raise self._unreadable(error) from error
+        self._db = sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None)
+        try:
+            with self._told():
+                self._db.row_factory = sqlite3.Row
+                # A file that is no ledger, or a newer one, must not be changed by the next pragma.
+                self._version()
+                self._db.execute("PRAGMA journal_mode=WAL")
+                self._db.execute("PRAGMA synchronous=FULL")
+                self._db.execute("PRAGMA foreign_keys=ON")
+            if self._version() < len(MIGRATIONS):
+                self._migrate()
+        except BaseException:
+            self._db.close()
+            raise
+
+    def close(self) -> None:
+        """The file is closed; what was written stays."""
+        self._db.close()
+
+    def _version(self) -> int:
+        version: int = self._db.execute("PRAGMA user_version").fetchone()[0]
+        if version > len(MIGRATIONS):
+            raise LedgerTooNew(
+                f"the ledger {self._path} has version {version}, this program knows {len(MIGRATIONS)}",
+                remedy="upgrade gpu-tenant; the ledger was left as it is",
+            )
+        return version
+
+    def _migrate(self) -> None:
+        with self._transaction() as db:
+            # Asked again under the lock: another process may have been quicker.
+            for script in MIGRATIONS[self._version() :]:
+                for statement in _statements(script):
+                    db.execute(statement)
+            db.execute(f"PRAGMA user_version={len(MIGRATIONS)}")
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if "locked" in str(error) or "busy" in str(error):
+                raise LedgerBusy(
+                    f"another program holds {self._path} for writing",
+                    remedy="try again; if it stays, `fuser` on that file names the process",
+                ) from error
+            raise self._unreadable(error) from error
+        except sqlite3.IntegrityError:
+            raise
+        except sqlite3.DatabaseError as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: Exception) -> LedgerCorrupt:
+        return LedgerCorrupt(
+            f"{self._path} does not read as a ledger ({error}); it was left as it is",
+            remedy="boxes may still be billing: look at each provider's own list, keep a copy of the "
+            "file, and put a backup in its place",
+        )
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._told():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+                self._db.execute("COMMIT")
+            finally:
+                # SQLite rolls back by itself when the disk is full.
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+
+    def _read(self, read: Callable[[sqlite3.Row], T], sql: str, *values: object) -> list[T]:
+        """What `read` makes of every row; a row that it cannot read is a corrupt ledger's."""
+        with self._told():
+            rows = self._db.execute(sql, values).fetchall()
+        try:
+            return [read(row) for row in rows]
+        except ValueError as error:
+            raise self._unreadable(error) from error
+
+    def check(self) -> None:
+        """Every page of the file reads back and fits.
+
+        Raises:
+            LedgerCorrupt: it does not.
+        """
+        with self._told():
+            found = self._db.execute("PRAGMA integrity_check").fetchone()[0]
+        if found != "ok":
+            raise self._unreadable(sqlite3.DatabaseError(found))
+
+
+def record(row: Row) -> str:
+    """The JSON of a row that holds one."""
+    text: str = row["record"]
+    return text
+
+
+def moment(text: str) -> datetime:
+    """The instant that a column holds."""
+    return datetime.fromisoformat(text)
+
+
+def _statements(script: str) -> Iterator[str]:
+    """The statements of `script`; `executescript` would commit the transaction it runs in."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""

@@ -1,0 +1,150 @@
+"""The leases: intended, bound to a box, and ended."""
+
+import os
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Literal
+
+from pydantic import TypeAdapter
+
+from gpu_tenant.errors import BoxTaken, UnknownLease
+from gpu_tenant.ledger.database import IntegrityError, Row, moment
+from gpu_tenant.ledger.timeline import Event, Timeline
+from gpu_tenant.model import Address, Box, BoxId, Lease, LeaseId, LeaseState, Terms
+
+_ADDRESS: TypeAdapter[Address] = TypeAdapter(Address)
+
+
+class Leases(Timeline):
+    """The part of the ledger that says which leases there are, and where they stand."""
+
+    def intend(
+        self,
+        *,
+        lease_id: LeaseId,
+        provider: str,
+        terms: Terms,
+        address: Address | None,
+        price_usd_h: Decimal | None,
+        at: datetime,
+        touched_at: datetime | None = None,
+    ) -> Lease:
+        """The intent to have a box is written down; no box exists for it yet.
+
+        `touched_at` is for a box that exists already and may have been used, by whom it may be.
+        """
+        with self._transaction() as db:
+            db.execute(
+                "INSERT INTO leases(id, provider, state, terms, address, price_usd_h, created_at,"
+                " touched_at) VALUES (?,?,?,?,?,?,?,?)",
+                (
+                    lease_id,
+                    provider,
+                    LeaseState.INTENDED,
+                    terms.model_dump_json(),
+                    address and _ADDRESS.dump_json(address).decode(),
+                    None if price_usd_h is None else str(price_usd_h),
+                    at.isoformat(),
+                    touched_at and touched_at.isoformat(),
+                ),
+            )
+            self._note(db, lease_id, Event.INTENDED, terms.model_dump(mode="json"), at)
+        return self.lease(lease_id)
+
+    def bind(self, lease_id: LeaseId, box: Box, *, at: datetime) -> Lease:
+        """The lease stands on `box`, and its meter counts from its first binding.
+
+        Raises:
+            BoxTaken: another live lease stands on that box.
+        """
+        try:
+            with self._transaction() as db:
+                db.execute(
+                    "UPDATE leases SET state=?, box_id=?, active_at=coalesce(active_at, ?),"
+                    " address=coalesce(?, address), price_usd_h=coalesce(?, price_usd_h) WHERE id=?",
+                    (
+                        LeaseState.ACTIVE,
+                        box.id,
+                        at.isoformat(),
+                        box.address and _ADDRESS.dump_json(box.address).decode(),
+                        None if box.price_usd_h is None else str(box.price_usd_h),
+                        lease_id,
+                    ),
+                )
+                # Its provider has just shown it: what was not listed before counts no more.
+                db.execute(
+                    "INSERT INTO sightings(lease_id, listed, at) VALUES (?,'listed',?)",
+                    (lease_id, at.isoformat()),
+                )
+                self._note(db, lease_id, Event.BOUND, {"box": box.id}, at)
+        except IntegrityError as error:
+            if "UNIQUE" not in str(error):
+                raise
+            other = self.lease_on(box.provider, box.id)
+            raise BoxTaken(
+                f"the lease {other.id if other else '?'} already stands on {box.id}",
+                remedy=f"use that lease, or end it first: `gpu-tenant teardown {other.id if other else ''}`",
+            ) from error
+        return self.lease(lease_id)
+
+    def lease(self, lease_id: str) -> Lease:
+        """The lease of that id, as it stands.
+
+        Raises:
+            UnknownLease: there is none.
+        """
+        for lease in self._read(_lease, "SELECT * FROM leases WHERE id=?", lease_id):
+            return lease
+        raise UnknownLease(
+            f"no lease {lease_id!r} is in the ledger", remedy="`gpu-tenant leases --all` lists them"
+        )
+
+    def lease_on(self, provider: str, box_id: str) -> Lease | None:
+        """The live lease on that box, if there is one."""
+        live = [lease for lease in self.leases() if lease.state.live]
+        return next((x for x in live if x.provider == provider and x.box_id == box_id), None)
+
+    def leases(self) -> list[Lease]:
+        """Every lease there ever was, oldest first."""
+        return self._read(_lease, "SELECT * FROM leases ORDER BY created_at, id")
+
+    def end(self, lease_id: LeaseId, state: Literal["void", "lost"], *, at: datetime) -> Lease:
+        """The lease ended without a destroy of ours: its box never was, or is lost."""
+        with self._transaction() as db:
+            db.execute(
+                "UPDATE leases SET state=?, ended_at=? WHERE id=?",
+                (state, at.isoformat(), lease_id),
+            )
+            self._note(db, lease_id, Event.ENDED, {"state": state}, at)
+        return self.lease(lease_id)
+
+    def touch(self, lease_id: LeaseId, *, at: datetime) -> None:
+        """It is on record that the box is about to be used: *never used* is no ground any more."""
+        with self._transaction() as db:
+            db.execute(
+                "UPDATE leases SET touched_at=coalesce(touched_at, ?) WHERE id=?",
+                (at.isoformat(), lease_id),
+            )
+
+    def keep_in(self, lease_id: LeaseId, directory: Path) -> None:
+        """Collected files of this lease belong into `directory`."""
+        with self._transaction() as db:
+            db.execute("UPDATE leases SET kept_in=? WHERE id=?", (os.fspath(directory), lease_id))
+
+
+def _lease(row: Row) -> Lease:
+    return Lease(
+        id=LeaseId(row["id"]),
+        provider=row["provider"],
+        state=LeaseState(row["state"]),
+        terms=Terms.model_validate_json(row["terms"]),
+        box_id=None if row["box_id"] is None else BoxId(row["box_id"]),
+        address=None if row["address"] is None else _ADDRESS.validate_json(row["address"]),
+        price_usd_h=None if row["price_usd_h"] is None else Decimal(row["price_usd_h"]),
+        created_at=moment(row["created_at"]),
+        active_at=row["active_at"] and moment(row["active_at"]),
+        ended_at=row["ended_at"] and moment(row["ended_at"]),
+        touched_at=row["touched_at"] and moment(row["touched_at"]),
+        kept_in=row["kept_in"],
+    )

@@ -1,0 +1,125 @@
+"""Seals, evidence, permits and receipts: what a teardown rests on."""
+
+import json
+from collections.abc import Iterable
+from datetime import datetime
+
+from gpu_tenant.ledger.database import moment
+from gpu_tenant.ledger.leases import Leases
+from gpu_tenant.ledger.timeline import Event
+from gpu_tenant.model import Evidence, Lease, LeaseId, LeaseState, Manifest, Receipt
+from gpu_tenant.permit import NeverUsed, TeardownPermit, Verified, Waived
+
+
+class Proof(Leases):
+    """The part of the ledger that holds proofs."""
+
+    def file_seal(self, lease_id: LeaseId, manifest: Manifest, *, at: datetime) -> None:
+        """The manifest that a collect fetches by is on record."""
+        with self._transaction() as db:
+            db.execute(
+                "INSERT INTO seals(lease_id, digest, manifest, at) VALUES (?,?,?,?)",
+                (
+                    lease_id,
+                    manifest.digest,
+                    manifest.model_dump_json(by_alias=True),
+                    at.isoformat(),
+                ),
+            )
+            self._note(
+                db,
+                lease_id,
+                Event.SEALED,
+                {"digest": manifest.digest, "files": len(manifest.entries)},
+                at,
+            )
+
+    def seal(self, lease_id: LeaseId) -> Manifest | None:
+        """The newest seal on record for that lease."""
+        newest = self._read(
+            lambda row: Manifest.model_validate_json(row["manifest"]),
+            "SELECT manifest FROM seals WHERE lease_id=? ORDER BY seq DESC LIMIT 1",
+            lease_id,
+        )
+        return newest[0] if newest else None
+
+    def file_evidence(
+        self, lease_id: LeaseId, digest: str, evidence: Iterable[Evidence], *, at: datetime
+    ) -> None:
+        """What re-reading the kept files has proved, for the seal `digest`, is on record."""
+        with self._transaction() as db:
+            db.executemany(
+                "INSERT INTO evidence(lease_id, digest, record, at) VALUES (?,?,?,?)",
+                [(lease_id, digest, e.model_dump_json(), at.isoformat()) for e in evidence],
+            )
+            self._note(db, lease_id, Event.VERIFIED, {"digest": digest}, at)
+
+    def evidence(self, lease_id: LeaseId, digest: str) -> list[Evidence]:
+        """The newest evidence for that seal, one record a file."""
+        filed = self._read(
+            lambda row: Evidence.model_validate_json(row["record"]),
+            "SELECT record FROM evidence WHERE lease_id=? AND digest=? ORDER BY seq",
+            lease_id,
+            digest,
+        )
+        return list({evidence.name: evidence for evidence in filed}.values())
+
+    def file_permit(self, permit: TeardownPermit, *, at: datetime) -> Lease:
+        """The permit's ground is filed and its lease is `terminating`, in one transaction."""
+        match permit.ground:
+            case Verified(seal_digest=digest):
+                detail: dict[str, object] = {"seal": digest}
+            case NeverUsed():
+                detail = {}
+            case Waived(signed_by=who, loss_digest=digest):
+                detail = {"signed_by": who, "loss": digest}
+        with self._transaction() as db:
+            db.execute(
+                "INSERT INTO permits(lease_id, box_id, ground, detail, at) VALUES (?,?,?,?,?)",
+                (
+                    permit.lease_id,
+                    permit.box_id,
+                    permit.ground.name,
+                    json.dumps(detail),
+                    at.isoformat(),
+                ),
+            )
+            db.execute(
+                "UPDATE leases SET state=? WHERE id=?", (LeaseState.TERMINATING, permit.lease_id)
+            )
+            self._note(
+                db, permit.lease_id, Event.PERMITTED, {"ground": permit.ground.name, **detail}, at
+            )
+        return self.lease(permit.lease_id)
+
+    def permitted(self, lease_id: LeaseId) -> tuple[str, datetime]:
+        """The ground and the time of the newest permit filed for that lease."""
+        newest = self._read(
+            lambda row: (row["ground"], moment(row["at"])),
+            "SELECT ground, at FROM permits WHERE lease_id=? ORDER BY seq DESC LIMIT 1",
+            lease_id,
+        )
+        return newest[0]
+
+    def file_receipt(self, receipt: Receipt, *, at: datetime) -> Lease:
+        """The proof of the end is filed and the lease is `gone`, in one transaction."""
+        with self._transaction() as db:
+            db.execute(
+                "INSERT INTO receipts(lease_id, record, at) VALUES (?,?,?)",
+                (receipt.lease_id, receipt.model_dump_json(), at.isoformat()),
+            )
+            db.execute(
+                "UPDATE leases SET state=?, ended_at=? WHERE id=?",
+                (LeaseState.GONE, receipt.second_absent_at.isoformat(), receipt.lease_id),
+            )
+            self._note(db, receipt.lease_id, Event.RECEIPT, {"ground": receipt.ground}, at)
+        return self.lease(receipt.lease_id)
+
+    def receipt(self, lease_id: LeaseId) -> Receipt | None:
+        """The receipt of that lease, when it has ended by a teardown."""
+        filed = self._read(
+            lambda row: Receipt.model_validate_json(row["record"]),
+            "SELECT record FROM receipts WHERE lease_id=?",
+            lease_id,
+        )
+        return filed[0] if filed else None

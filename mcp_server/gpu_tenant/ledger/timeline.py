@@ -1,0 +1,75 @@
+"""What was done about each lease, line by line, and every look at a provider's list."""
+
+import json
+from datetime import datetime
+from typing import Literal
+
+from gpu_tenant.ledger.database import Connection, Database, moment
+from gpu_tenant.model import LeaseId
+
+
+class Event:
+    """The kinds of line in a lease's timeline."""
+
+    INTENDED = "intended"
+    BOUND = "bound"
+    NOTICE = "notice"
+    ABSENT = "absent"
+    PUSHED = "pushed"
+    LAUNCHED = "launched"
+    STOPPED = "stopped"
+    CLAIMED = "claimed"
+    SEALED = "sealed"
+    COLLECTED = "collected"
+    VERIFIED = "verified"
+    REFUSED = "refused"
+    WAIVED = "waived"
+    PERMITTED = "permitted"
+    RECEIPT = "receipt"
+    ENDED = "ended"
+
+
+class Timeline(Database):
+    """The append-only part of the ledger."""
+
+    def note(
+        self, lease_id: LeaseId, kind: str, detail: dict[str, object], *, at: datetime
+    ) -> None:
+        """One more line in the lease's timeline."""
+        with self._transaction() as db:
+            self._note(db, lease_id, kind, detail, at)
+
+    @staticmethod
+    def _note(
+        db: Connection, lease_id: str, kind: str, detail: dict[str, object], at: datetime
+    ) -> None:
+        db.execute(
+            "INSERT INTO events(lease_id, kind, detail, at) VALUES (?,?,?,?)",
+            (lease_id, kind, json.dumps(detail), at.isoformat()),
+        )
+
+    def events(self, lease_id: str) -> list[tuple[datetime, str, dict[str, object]]]:
+        """The lease's timeline, oldest first."""
+        return self._read(
+            lambda row: (moment(row["at"]), row["kind"], json.loads(row["detail"])),
+            "SELECT at, kind, detail FROM events WHERE lease_id=? ORDER BY seq",
+            lease_id,
+        )
+
+    def saw(self, lease_id: LeaseId, *, listed: Literal["listed", "omitted"], at: datetime) -> None:
+        """One look at the provider's list is on record."""
+        with self._transaction() as db:
+            db.execute(
+                "INSERT INTO sightings(lease_id, listed, at) VALUES (?,?,?)",
+                (lease_id, listed, at.isoformat()),
+            )
+
+    def absences(self, lease_id: str) -> list[datetime]:
+        """When the provider's list has omitted the box, since it last showed it; oldest first."""
+        return self._read(
+            lambda row: moment(row["at"]),
+            "SELECT at FROM sightings WHERE lease_id=?1 AND listed='omitted' AND seq >"
+            " (SELECT coalesce(max(seq), 0) FROM sightings WHERE lease_id=?1 AND listed='listed')"
+            " ORDER BY seq",
+            lease_id,
+        )

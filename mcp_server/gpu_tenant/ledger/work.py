@@ -1,0 +1,94 @@
+"""What leases are used for: smoke tests before, jobs declared and launched, later claims."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import count
+
+from pydantic import TypeAdapter
+
+from gpu_tenant.ledger.database import record
+from gpu_tenant.ledger.timeline import Event, Timeline
+from gpu_tenant.model import Job, JobId, LeaseId
+
+_CLAIM: TypeAdapter[dict[str, tuple[str, ...]]] = TypeAdapter(dict[str, tuple[str, ...]])
+
+
+class Work(Timeline):
+    """The part of the ledger that knows jobs, and what is to be kept of them."""
+
+    def declare(self, job: Job) -> Job:
+        """The job is on record before it runs; declaring it again returns the first record."""
+        with self._transaction() as db:
+            db.execute(
+                "INSERT INTO jobs(lease_id, id, record) VALUES (?,?,?) ON CONFLICT DO NOTHING",
+                (job.lease_id, job.id, job.model_dump_json()),
+            )
+        return next(known for known in self.jobs(job.lease_id) if known.id == job.id)
+
+    def launched(self, job: Job, *, at: datetime) -> Job:
+        """It is on record that the box has started the job."""
+        known = job.model_copy(update={"launched_at": at})
+        with self._transaction() as db:
+            db.execute(
+                "UPDATE jobs SET record=? WHERE lease_id=? AND id=?",
+                (known.model_dump_json(), job.lease_id, job.id),
+            )
+            self._note(
+                db, job.lease_id, Event.LAUNCHED, {"job": job.id, "command": job.command}, at
+            )
+        return known
+
+    def jobs(self, lease_id: LeaseId) -> list[Job]:
+        """The jobs declared on that lease, oldest first."""
+        return self._read(
+            lambda row: Job.model_validate_json(row["record"]),
+            "SELECT record FROM jobs WHERE lease_id=? ORDER BY rowid",
+            lease_id,
+        )
+
+    def next_job_id(self, lease_id: LeaseId) -> JobId:
+        """A job id this lease has not used."""
+        taken = {job.id for job in self.jobs(lease_id)}
+        return next(job for n in count(1) if (job := JobId(f"job{n}")) not in taken)
+
+    def claim(
+        self, lease_id: LeaseId, *, artifacts: Sequence[str], discard: Sequence[str], at: datetime
+    ) -> None:
+        """What the owner said after launch about files nobody had claimed is on record."""
+        if artifacts or discard:
+            detail: dict[str, object] = {"artifacts": list(artifacts), "discard": list(discard)}
+            self.note(lease_id, Event.CLAIMED, detail, at=at)
+
+    def declared(self, lease_id: LeaseId) -> tuple[list[str], list[str]]:
+        """What is to be kept and what may be lost, by every job's declaration and later claims.
+
+        What was discarded later is no longer expected as an artifact, and the other way round.
+        """
+        artifacts: dict[str, None] = {}
+        discard: dict[str, None] = {}
+        claims = [(job.artifacts, job.discard) for job in self.jobs(lease_id)]
+        for _, kind, detail in self.events(lease_id):
+            if kind == Event.CLAIMED:
+                claim = _CLAIM.validate_python(detail)
+                claims.append((claim["artifacts"], claim["discard"]))
+        for kept, given_up in claims:
+            for pattern in kept:
+                artifacts[pattern] = None
+                discard.pop(pattern, None)
+            for pattern in given_up:
+                discard[pattern] = None
+                artifacts.pop(pattern, None)
+        return list(artifacts), list(discard)
+
+    def file_smoke(self, smoke_id: str, record: str, *, at: datetime) -> None:
+        """A smoke test's outcome is on record."""
+        with self._transaction() as db:
+            db.execute(
+                "INSERT INTO smokes(id, record, at) VALUES (?,?,?)",
+                (smoke_id, record, at.isoformat()),
+            )
+
+    def smoke(self, smoke_id: str) -> str | None:
+        """The outcome of that smoke test, if there was one."""
+        filed = self._read(record, "SELECT record FROM smokes WHERE id=?", smoke_id)
+        return filed[0] if filed else None

@@ -1,0 +1,147 @@
+"""A hold keeps every other process off a lease, and ends with its process, however that died."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from arranged import LEASE, NOON, active, eventually
+
+from gpu_tenant.errors import LeaseHeld
+from gpu_tenant.ledger.holders import Holder, this_process
+from gpu_tenant.ledger import Ledger
+from gpu_tenant.model import LeaseId
+
+OTHER = LeaseId("local-efgh")
+
+HOLDING = """
+import sys
+from datetime import datetime
+from pathlib import Path
+from gpu_tenant.ledger import Ledger
+ledger = Ledger(Path(sys.argv[1]))
+with ledger.hold(sys.argv[2], "collect", at=datetime.fromisoformat(sys.argv[3])):
+    print("held", flush=True)
+    sys.stdin.read()
+print("let go", flush=True)
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger.sqlite3"
+
+
+@pytest.fixture
+def ledger(path: Path) -> Iterator[Ledger]:
+    opened = Ledger(path)
+    active(opened)
+    active(opened, OTHER)
+    yield opened
+    opened.close()
+
+
+@contextmanager
+def holder(path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process that holds the lease until its input ends."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDING, str(path), LEASE, NOON.isoformat()],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout
+        try:
+            assert process.stdout.readline() == "held\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def free(ledger: Ledger, lease: LeaseId = LEASE, *, at: datetime = NOON) -> bool:
+    try:
+        with ledger.hold(lease, "teardown", at=at):
+            return True
+    except LeaseHeld:
+        return False
+
+
+def test_a_lease_held_by_another_process_is_held_and_says_by_whom(ledger: Ledger, path: Path) -> None:
+    with holder(path) as process:
+        with pytest.raises(LeaseHeld, match=f"collect is under way on {LEASE}") as told:
+            with ledger.hold(LEASE, "teardown", at=NOON):
+                pytest.fail("two at once")
+
+        assert f"process {process.pid}" in told.value.message
+        assert "gpu-tenant monitor" in told.value.remedy
+
+
+def test_another_lease_is_free_meanwhile(ledger: Ledger, path: Path) -> None:
+    with holder(path):
+        assert free(ledger, OTHER)
+
+
+def test_a_living_holder_keeps_its_hold_however_long_it_takes(ledger: Ledger, path: Path) -> None:
+    with holder(path):
+        assert not free(ledger, at=NOON + timedelta(days=30))
+
+
+def test_a_holder_that_is_done_lets_go(ledger: Ledger, path: Path) -> None:
+    with holder(path) as process:
+        process.communicate()
+
+        assert free(ledger)
+
+
+def test_a_killed_holder_has_let_go_at_once(ledger: Ledger, path: Path) -> None:
+    with holder(path) as process:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+        assert free(ledger)
+
+
+def test_a_killed_holder_that_its_parent_has_not_buried_has_let_go_too(
+    ledger: Ledger, path: Path
+) -> None:
+    with holder(path) as process:
+        process.send_signal(signal.SIGKILL)
+
+        assert eventually(lambda: free(ledger))
+        assert process.returncode is None, "nobody has asked how it ended"
+
+
+def test_the_same_process_does_not_hold_a_lease_twice(ledger: Ledger) -> None:
+    with ledger.hold(LEASE, "push", at=NOON):
+        assert not free(ledger)
+    assert free(ledger)
+
+
+def test_a_hold_ends_with_the_error_that_ended_the_work(ledger: Ledger) -> None:
+    with pytest.raises(ZeroDivisionError), ledger.hold(LEASE, "push", at=NOON):
+        raise ZeroDivisionError
+
+    assert free(ledger)
+
+
+def test_a_hold_of_another_computer_is_believed_until_it_expires(
+    ledger: Ledger, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with holder(path):
+        monkeypatch.setattr("gpu_tenant.ledger.holders._host", lambda: "another computer")
+
+        assert not free(ledger, at=NOON + timedelta(seconds=119))
+        assert free(ledger, at=NOON + timedelta(seconds=121))
+
+
+def test_a_later_process_of_the_same_number_is_another_process() -> None:
+    me = this_process()
+
+    assert me.alive() is True
+    assert Holder(me.host, me.pid, "another start").alive() is False
+    assert Holder(me.host, 2**22 + 1, me.started).alive() is False
+    assert Holder("another computer", me.pid, me.started).alive() is None

@@ -1,0 +1,303 @@
+"""What is written in the ledger stays, and reads back as it was meant."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from arranged import LEASE, NOON, active, box, gone, intended, job, never_used, receipt
+
+from gpu_tenant.errors import BoxTaken, UnknownLease
+from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.model import (
+    Discarded,
+    Evidence,
+    Heap,
+    LeaseId,
+    LeaseState,
+    Manifest,
+    SshAddress,
+    Terms,
+    Unclaimed,
+    Verdict,
+)
+
+OTHER = LeaseId("local-efgh")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger.sqlite3"
+
+
+@pytest.fixture
+def ledger(path: Path) -> Iterator[Ledger]:
+    opened = Ledger(path)
+    yield opened
+    opened.close()
+
+
+def seal(digest: str = "d1") -> Manifest:
+    return Manifest(
+        sealed_at=1.5,
+        boot_id="b",
+        since_ns=1,
+        digest=digest,
+        entries=(),
+        unclaimed=Unclaimed(count=0, bytes=0),
+        discarded=Discarded(count=0, bytes=0),
+        pushed=Heap(count=0, bytes=0),
+        problems=(),
+        unmatched=(),
+    )
+
+
+def evidence(name: str, *, fmt: str = "json") -> Evidence:
+    verdict = Verdict(format=fmt, outcome="loads")
+    return Evidence(name=name, size_bytes=1, sha256="s", verdict=verdict)
+
+
+# What is written stays
+
+
+def test_a_lease_s_whole_life_reads_back_after_a_reopen(path: Path) -> None:
+    terms = Terms(
+        deadline_at=NOON + timedelta(hours=1), max_price_usd_h=Decimal("0.10"), budget_usd=Decimal(3)
+    )
+    ledger = Ledger(path)
+    ledger.intend(
+        lease_id=LEASE,
+        provider="own",
+        terms=terms,
+        address=SshAddress(target="me@host:2222"),
+        price_usd_h=Decimal("0.07"),
+        at=NOON,
+    )
+    ledger.bind(LEASE, box().model_copy(update={"address": None}), at=NOON + timedelta(minutes=1))
+    ledger.touch(LEASE, at=NOON + timedelta(minutes=2))
+    ledger.keep_in(LEASE, Path("/kept/here"))
+    ledger.close()
+
+    lease = Ledger(path).lease(LEASE)
+
+    assert lease.state is LeaseState.ACTIVE
+    assert lease.terms == terms
+    assert lease.address == SshAddress(target="me@host:2222")
+    assert lease.price_usd_h == Decimal("0.07")
+    assert lease.active_at == NOON + timedelta(minutes=1)
+    assert lease.touched_at == NOON + timedelta(minutes=2)
+    assert lease.kept_in == "/kept/here"
+
+
+def test_everything_about_a_lease_reads_back_after_a_reopen(path: Path) -> None:
+    first = Ledger(path)
+    active(first)
+    first.launched(first.declare(job()), at=NOON)
+    first.claim(LEASE, artifacts=["more/"], discard=["tmp/"], at=NOON)
+    first.file_seal(LEASE, seal(), at=NOON)
+    first.file_evidence(LEASE, "d1", [evidence("a.json")], at=NOON)
+    first.file_smoke("smoke-1", '{"passed": true}', at=NOON)
+    first.saw(LEASE, listed="omitted", at=NOON)
+    first.file_permit(never_used(first.lease(LEASE)), at=NOON)
+    first.saw(LEASE, listed="omitted", at=NOON)
+    first.file_receipt(receipt(), at=NOON)
+    shown = _everything(first)
+    first.close()
+
+    again = Ledger(path)
+
+    assert _everything(again) == shown
+    assert again.lease(LEASE).state is LeaseState.GONE
+    assert [known.launched_at for known in again.jobs(LEASE)] == [NOON]
+
+
+def _everything(ledger: Ledger) -> list[object]:
+    return [
+        ledger.leases(),
+        ledger.events(LEASE),
+        ledger.jobs(LEASE),
+        ledger.declared(LEASE),
+        ledger.seal(LEASE),
+        ledger.evidence(LEASE, "d1"),
+        ledger.smoke("smoke-1"),
+        ledger.absences(LEASE),
+        ledger.permitted(LEASE),
+        ledger.receipt(LEASE),
+    ]
+
+
+# Leases
+
+
+def test_two_live_leases_cannot_stand_on_one_box(ledger: Ledger) -> None:
+    active(ledger)
+    intended(ledger, OTHER)
+
+    with pytest.raises(BoxTaken, match=f"{LEASE} already stands on") as told:
+        ledger.bind(OTHER, box(OTHER, box_id=LEASE), at=NOON)
+
+    assert f"gpu-tenant teardown {LEASE}" in told.value.remedy
+    assert ledger.lease(OTHER).state is LeaseState.INTENDED
+
+
+def test_a_box_can_be_leased_again_when_its_lease_has_ended(ledger: Ledger) -> None:
+    gone(ledger)
+    intended(ledger, OTHER)
+
+    ledger.bind(OTHER, box(OTHER, box_id=LEASE), at=NOON)
+
+    standing = ledger.lease_on("local", LEASE)
+    assert standing is not None
+    assert standing.id == OTHER
+
+
+def test_a_lease_that_nobody_wrote_down_is_unknown_by_name(ledger: Ledger) -> None:
+    with pytest.raises(UnknownLease, match="no lease 'local-zzzz'"):
+        ledger.lease("local-zzzz")
+
+
+def test_the_meter_counts_from_the_first_binding(ledger: Ledger) -> None:
+    active(ledger)
+
+    again = ledger.bind(LEASE, box(), at=NOON + timedelta(hours=1))
+
+    assert again.active_at == NOON
+
+
+def test_a_box_without_a_known_price_leaves_the_owner_s_price_alone(ledger: Ledger) -> None:
+    ledger.intend(
+        lease_id=LEASE,
+        provider="local",
+        terms=Terms(deadline_at=NOON),
+        address=None,
+        price_usd_h=Decimal("1.50"),
+        at=NOON,
+    )
+
+    assert ledger.bind(LEASE, box(), at=NOON).price_usd_h == Decimal("1.50")
+
+
+def test_a_box_that_may_have_been_used_is_on_record_as_used_from_its_first_line(
+    ledger: Ledger,
+) -> None:
+    lease = ledger.intend(
+        lease_id=LEASE,
+        provider="local",
+        terms=Terms(deadline_at=NOON),
+        address=None,
+        price_usd_h=None,
+        at=NOON,
+        touched_at=NOON,
+    )
+
+    assert lease.touched_at == NOON
+
+
+# Absence
+
+
+def test_only_the_looks_since_the_box_was_last_listed_count(ledger: Ledger) -> None:
+    active(ledger)
+    looks = [NOON + timedelta(minutes=n) for n in range(4)]
+
+    ledger.saw(LEASE, listed="omitted", at=looks[0])
+    ledger.saw(LEASE, listed="listed", at=looks[1])
+    ledger.saw(LEASE, listed="omitted", at=looks[2])
+    ledger.saw(LEASE, listed="omitted", at=looks[3])
+
+    assert ledger.absences(LEASE) == looks[2:]
+
+
+def test_a_look_at_one_lease_says_nothing_of_another(ledger: Ledger) -> None:
+    active(ledger)
+    active(ledger, OTHER)
+
+    ledger.saw(LEASE, listed="omitted", at=NOON)
+    ledger.saw(OTHER, listed="listed", at=NOON)
+
+    assert ledger.absences(LEASE) == [NOON]
+    assert ledger.absences(OTHER) == []
+
+
+def test_a_box_that_has_just_been_bound_was_never_absent(ledger: Ledger) -> None:
+    intended(ledger)
+    ledger.saw(LEASE, listed="omitted", at=NOON)
+
+    ledger.bind(LEASE, box(), at=NOON)
+
+    assert ledger.absences(LEASE) == []
+
+
+# Jobs and what they declare
+
+
+def test_a_job_is_declared_once(ledger: Ledger) -> None:
+    active(ledger)
+    first = ledger.declare(job())
+
+    again = ledger.declare(job(artifacts=("another/",)))
+
+    assert again == first
+    assert ledger.jobs(LEASE) == [first]
+
+
+def test_the_next_job_id_is_one_that_nobody_has_taken_by_name(ledger: Ledger) -> None:
+    active(ledger)
+    ledger.declare(job("job2"))
+    ledger.declare(job("job1"))
+
+    assert ledger.next_job_id(LEASE) == "job3"
+
+
+def test_what_is_declared_is_what_every_job_said_and_what_was_said_later(ledger: Ledger) -> None:
+    active(ledger)
+    ledger.declare(job("one", artifacts=("out/",), discard=("cache/",)))
+    ledger.declare(job("two", artifacts=("out/", "logs/")))
+
+    ledger.claim(LEASE, artifacts=["found.bin"], discard=["tmp/"], at=NOON)
+
+    assert ledger.declared(LEASE) == (["out/", "logs/", "found.bin"], ["cache/", "tmp/"])
+
+
+def test_the_last_word_on_a_pattern_holds(ledger: Ledger) -> None:
+    active(ledger)
+    ledger.declare(job(artifacts=("out/", "never/"), discard=("cache/",)))
+
+    ledger.claim(LEASE, artifacts=["cache/"], discard=["never/"], at=NOON)
+    assert ledger.declared(LEASE) == (["out/", "cache/"], ["never/"])
+
+    ledger.claim(LEASE, artifacts=["never/"], discard=[], at=NOON)
+    assert ledger.declared(LEASE) == (["out/", "cache/", "never/"], [])
+
+
+def test_a_claim_of_nothing_leaves_no_line(ledger: Ledger) -> None:
+    active(ledger)
+    before = ledger.events(LEASE)
+
+    ledger.claim(LEASE, artifacts=[], discard=[], at=NOON)
+
+    assert ledger.events(LEASE) == before
+
+
+def test_the_newest_seal_and_the_newest_evidence_count(ledger: Ledger) -> None:
+    active(ledger)
+    ledger.file_seal(LEASE, seal("d1"), at=NOON)
+    ledger.file_seal(LEASE, seal("d2"), at=NOON)
+    ledger.file_evidence(LEASE, "d1", [evidence("old.json")], at=NOON)
+    ledger.file_evidence(LEASE, "d2", [evidence("a", fmt="csv"), evidence("b")], at=NOON)
+    ledger.file_evidence(LEASE, "d2", [evidence("a", fmt="json")], at=NOON)
+
+    assert ledger.seal(LEASE) == seal("d2")
+    assert [(e.name, e.verdict.format) for e in ledger.evidence(LEASE, "d2")] == [
+        ("a", "json"),
+        ("b", "json"),
+    ]
+
+
+def test_the_timeline_tells_a_life_in_order(ledger: Ledger) -> None:
+    gone(ledger)
+
+    kinds = [kind for _, kind, _ in ledger.events(LEASE)]
+
+    assert kinds == [Event.INTENDED, Event.BOUND, Event.PERMITTED, Event.RECEIPT]

@@ -1,0 +1,144 @@
+"""The law is held by the ledger's file itself, against any program that opens it."""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from arranged import LEASE, NOON, active, gone, intended, never_used, terminating
+
+from gpu_tenant.ledger import Ledger
+from gpu_tenant.model import LeaseId, LeaseState
+
+OTHER = LeaseId("local-efgh")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger.sqlite3"
+
+
+@pytest.fixture
+def ledger(path: Path) -> Iterator[Ledger]:
+    opened = Ledger(path)
+    yield opened
+    opened.close()
+
+
+def used(ledger: Ledger) -> None:
+    active(ledger)
+    ledger.touch(LEASE, at=NOON)
+
+
+def permitted_for_another_box(ledger: Ledger) -> None:
+    other = active(ledger, OTHER)
+    active(ledger)
+    ledger.file_permit(never_used(other), at=NOON)
+
+
+def omitted_listed_omitted(ledger: Ledger) -> None:
+    terminating(ledger)
+    for listed in ("omitted", "listed", "omitted"):
+        ledger.saw(LEASE, listed=listed, at=NOON)  # type: ignore[arg-type]
+
+
+TO = "UPDATE leases SET state='{}', box_id=coalesce(box_id, 'b')".format
+BEGIN = "INSERT {} INTO leases(id, provider, state, box_id, terms, created_at) VALUES ('{}','local',{},'{{}}','t')"
+INTENT = "law: a lease begins as an intent"
+TWICE = "law: gone is believed when the list has omitted the box twice"
+NO_PERMIT, NO_RECEIPT = "law: no permit is filed for this box", "law: no receipt is filed"
+MOVES_ON = "law: a lease only moves on"
+PERMIT = "INSERT INTO permits(lease_id, box_id, ground, detail, at) VALUES ('{}','{}','{}','{{}}','t')"
+RECEIPT = f"INSERT INTO receipts(lease_id, record, at) VALUES ('{LEASE}','{{}}','t')"
+
+BREACHES: dict[str, tuple[Callable[[Ledger], object], str, str]] = {
+    "begins active": (intended, BEGIN.format("", OTHER, "'active','b'"), INTENT),
+    "begins gone": (intended, BEGIN.format("", OTHER, "'gone','b'"), INTENT),
+    "begins with a box": (intended, BEGIN.format("", OTHER, "'intended','b'"), INTENT),
+    "replaced": (
+        used,
+        BEGIN.format("OR REPLACE", LEASE, "'intended',NULL"),
+        "law: leases are never replaced",
+    ),
+    "destroyed without a permit": (active, TO("terminating"), NO_PERMIT),
+    "destroyed, used, without a permit": (used, TO("terminating"), NO_PERMIT),
+    "destroyed on another's permit": (
+        permitted_for_another_box,
+        f"{TO('terminating')} WHERE id='{LEASE}'",
+        NO_PERMIT,
+    ),
+    "gone without a permit": (active, TO("gone"), "law"),
+    "an intent gone without a permit": (intended, TO("gone"), "law"),
+    "gone without a receipt": (terminating, TO("gone"), NO_RECEIPT),
+    "a receipt without a look": (terminating, RECEIPT, TWICE),
+    "a receipt after one look": (
+        lambda ledger: (terminating(ledger), ledger.saw(LEASE, listed="omitted", at=NOON)),
+        RECEIPT,
+        TWICE,
+    ),
+    "a receipt over looks that do not follow": (
+        omitted_listed_omitted,
+        RECEIPT,
+        TWICE,
+    ),
+    "never used, and used": (used, PERMIT.format(LEASE, LEASE, "never_used"), "law: this box was used"),
+    "a fourth ground": (active, PERMIT.format(LEASE, LEASE, "convenient"), "CHECK"),
+    "intended to lost": (intended, TO("lost"), MOVES_ON),
+    "active to void": (active, TO("void"), MOVES_ON),
+    "active to intended": (active, TO("intended"), MOVES_ON),
+    "terminating to active": (terminating, TO("active"), MOVES_ON),
+    "terminating to lost": (terminating, TO("lost"), MOVES_ON),
+    "gone to active": (gone, TO("active"), MOVES_ON),
+    "gone to terminating": (gone, TO("terminating"), MOVES_ON),
+    "a state of no lease": (active, TO("parked"), "CHECK|law"),
+    "active without a box": (intended, "UPDATE leases SET state='active'", "CHECK"),
+    "another box": (active, "UPDATE leases SET box_id='another'", "law: a lease keeps its box"),
+    "no box any more": (active, "UPDATE leases SET box_id=NULL", "law: a lease keeps its box"),
+    "unused again": (used, "UPDATE leases SET touched_at=NULL", "law: used stays used"),
+    "used at another time": (used, "UPDATE leases SET touched_at='t'", "law: used stays used"),
+    "a lease deleted": (active, "DELETE FROM leases", "law: leases are never deleted"),
+    "a permit changed": (terminating, "UPDATE permits SET ground='waived'", "law: permits are never changed"),
+    "a permit deleted": (terminating, "DELETE FROM permits", "law: permits are never deleted"),
+    "the past changed": (active, "UPDATE events SET kind='bound'", "law: the timeline is never changed"),
+    "the past deleted": (active, "DELETE FROM events", "law: the timeline is never deleted"),
+}
+
+
+@pytest.mark.parametrize(("arrange", "statement", "words"), BREACHES.values(), ids=BREACHES)
+def test_the_file_refuses_a_breach_of_the_law(
+    ledger: Ledger,
+    path: Path,
+    arrange: Callable[[Ledger], object],
+    statement: str,
+    words: str,
+) -> None:
+    arrange(ledger)
+    before = ledger.leases()
+    raw = sqlite3.connect(path, isolation_level=None)
+
+    with pytest.raises(sqlite3.IntegrityError, match=words):
+        raw.execute(statement)
+
+    raw.close()
+    assert ledger.leases() == before
+
+
+def test_every_trigger_of_the_law_has_a_breach_here(ledger: Ledger, path: Path) -> None:
+    with sqlite3.connect(path) as raw:
+        laws = raw.execute("SELECT name, sql FROM sqlite_master WHERE type='trigger'").fetchall()
+    raw.close()
+
+    breached = {words for _, _, words in BREACHES.values()}
+    silent = [name for name, sql in laws if not any(f"'{words}'" in sql for words in breached)]
+
+    assert laws
+    assert not silent
+
+
+def test_the_law_holds_inside_the_program_too(ledger: Ledger) -> None:
+    used(ledger)
+
+    with pytest.raises(sqlite3.IntegrityError, match="law: this box was used"):
+        ledger.file_permit(never_used(ledger.lease(LEASE).model_copy(update={"touched_at": None})), at=NOON)
+
+    assert ledger.lease(LEASE).state is LeaseState.ACTIVE
