@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The one file put on a rented box: it runs jobs detached, tells what became of them, and seals what they wrote.
+"""The one file put on a rented box: it runs jobs, tells what became of them, seals what they wrote.
 
 It needs Python 3.7 and nothing else (no root, tmux, docker, systemd, rsync, pip), and deletes nothing.
 

@@ -1,12 +1,16 @@
 """Which files of a directory make up the work: `.gitignore` honoured, as git means it."""
 
+import codecs
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from pathspec import GitIgnoreSpec
+from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
-_NEVER = (".git/", ".gpu-tenant/")
+_NEVER = frozenset({".git", ".gpu-tenant"})
+"""Not a rule among rules, which a `!.*` would take back: a `.git` may hold credentials."""
 
 
 def files_of(directory: Path) -> dict[str, Path]:
@@ -14,31 +18,65 @@ def files_of(directory: Path) -> dict[str, Path]:
 
     Symbolic links are not followed and not listed: what they point to may lie anywhere.
     """
-    return {
-        os.fspath(path.relative_to(directory)): path
-        for path in _walk(directory, [(directory, GitIgnoreSpec.from_lines(_NEVER))])
-    }
+    return {os.fspath(path.relative_to(directory)): path for path in _walk(directory, [])}
 
 
-def _walk(directory: Path, rules: list[tuple[Path, GitIgnoreSpec]]) -> Iterator[Path]:
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """The rules of the `.gitignore` that lies in `root`."""
+
+    root: Path
+    patterns: Sequence[GitIgnoreSpecPattern]
+
+    def ignore(self, entry: os.DirEntry[str]) -> bool | None:
+        """Whether `entry` is to be left out; None where no rule names it."""
+        name = os.fspath(Path(entry.path).relative_to(self.root))
+        folder = entry.is_dir(follow_symlinks=False)
+        for pattern in reversed(self.patterns):
+            if pattern.regex is not None and _names(pattern.regex, name, folder=folder):
+                return pattern.include
+        return None
+
+
+def _names(rule: re.Pattern[str], name: str, *, folder: bool) -> bool:
+    """Whether `rule` names the entry itself; the folders above it were judged before it.
+
+    Not `GitIgnoreSpec`: it judges a file and its folders at once, and loses what `*`, `!*/`, `!*.py`
+    keeps in folders. pathspec marks with `ps_d` the slash behind what a rule took for a folder.
+    """
+    if any(found.groupdict().get("ps_d") is None for found in rule.finditer(name)):
+        return True
+    itself = len(name) + 1
+    return folder and any(
+        found.end("ps_d") == itself
+        for found in rule.finditer(name + "/")
+        if found.groupdict().get("ps_d")
+    )
+
+
+def _walk(directory: Path, rules: list[_Rules]) -> Iterator[Path]:
     ignore = directory / ".gitignore"
     if ignore.is_file():
-        lines = ignore.read_text(encoding="utf-8", errors="replace").splitlines()
-        rules = [*rules, (directory, GitIgnoreSpec.from_lines(lines))]
+        patterns = [GitIgnoreSpecPattern(line) for line in _lines(ignore)]
+        rules = [*rules, _Rules(directory, patterns)]
     with os.scandir(directory) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
-            path = Path(entry.path)
+            if entry.name in _NEVER or _ignored(entry, rules):
+                continue
             if entry.is_dir(follow_symlinks=False):
-                if not _ignored(path, "/", rules):
-                    yield from _walk(path, rules)
-            elif entry.is_file(follow_symlinks=False) and not _ignored(path, "", rules):
-                yield path
+                yield from _walk(Path(entry.path), rules)
+            elif entry.is_file(follow_symlinks=False):
+                yield Path(entry.path)
 
 
-def _ignored(path: Path, suffix: str, rules: list[tuple[Path, GitIgnoreSpec]]) -> bool:
-    """Whether the innermost rule that speaks of `path` says to leave it out."""
-    for root, spec in reversed(rules):
-        verdict = spec.check_file(os.fspath(path.relative_to(root)) + suffix).include
-        if verdict is not None:
-            return verdict
-    return False
+def _ignored(entry: os.DirEntry[str], rules: list[_Rules]) -> bool:
+    """What the innermost `.gitignore` that names `entry` says."""
+    verdicts = (of_folder.ignore(entry) for of_folder in reversed(rules))
+    return next((verdict for verdict in verdicts if verdict is not None), False)
+
+
+def _lines(ignore: Path) -> list[str]:
+    # As git reads them: a byte order mark is skipped, only a newline ends a line, and any byte
+    # may be part of a name.
+    text = os.fsdecode(ignore.read_bytes().removeprefix(codecs.BOM_UTF8))
+    return [line.removesuffix("\r") for line in text.split("\n")]

@@ -1,6 +1,7 @@
 """What the tree must look like for the law to hold and the code to stay readable."""
 
 import ast
+import inspect
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -302,10 +303,10 @@ def classes_of(root: type[TenantError], depth: int = 0) -> Iterator[tuple[int, t
 
 
 def test_the_tree_of_errors_is_drawn_as_it_is() -> None:
-    line = re.compile(r"^    (?P<branches>[│├└─ ]*)(?P<name>[A-Z]\w+)(?:\s+(?P<status>\d+))?")
+    line = re.compile(r"^(?P<branches>[│├└─ ]*)(?P<name>[A-Z]\w+)(?:\s+(?P<status>\d+).*)?$")
     drawn = [
         (len(found["branches"]) // 4, found["name"], int(found["status"] or TenantError.exit_status))
-        for found in map(line.match, (errors.__doc__ or "").splitlines())
+        for found in map(line.match, (inspect.getdoc(errors) or "").splitlines())
         if found
     ]
     defined = [

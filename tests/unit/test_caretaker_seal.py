@@ -21,7 +21,7 @@ from typing import Any
 
 import pathspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 CARETAKER = Path(__file__).parents[2] / "scripts" / "caretaker.py"
@@ -75,7 +75,7 @@ class Box:
         reply: Reply = json.loads(done.stdout)
         return reply
 
-    def ran(self, script: str = "true", *, job: str = "j1", **declared: list[str]) -> None:
+    def ran(self, script: str = "true", *, job: str = "j1", **declared: Any) -> None:
         """A job with that script has run to its end."""
         assert self.ask(
             "start", job=job, argv=["sh", "-c", script], cwd=str(self.work), **declared
@@ -84,7 +84,7 @@ class Box:
         while self.ask("status", job=job)["state"] in ("starting", "running", "lingering"):
             assert time.monotonic() < give_up
 
-    def seal(self, *artifacts: str, **more: list[str]) -> Reply:
+    def seal(self, *artifacts: str, **more: Any) -> Reply:
         sealed = self.ask("manifest", work=str(self.work), roots=["~"], artifacts=artifacts, **more)
         assert sealed["ok"], sealed
         return sealed
@@ -124,6 +124,7 @@ def whys(sealed: Reply) -> dict[str, str]:
 # --- names --------------------------------------------------------------------------------------
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(st.binary(max_size=60))
 def test_a_name_survives_the_wire(raw: bytes) -> None:
     text = caretaker.escape_path(raw)
@@ -163,6 +164,7 @@ def is_odd(path: str) -> bool:
     return any(part in (".", "..") or "***" in part for part in path.rstrip("/").split("/"))
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(GLOBS.filter(lambda g: not is_odd(g)), PATHS.filter(lambda p: not is_odd(p)))
 def test_a_pattern_means_what_gitignore_means(glob: str, path: str) -> None:
     theirs = pathspec.GitIgnoreSpec.from_lines([glob]).match_file(path)
@@ -170,6 +172,7 @@ def test_a_pattern_means_what_gitignore_means(glob: str, path: str) -> None:
     assert bool(caretaker.Pattern(glob).matches(path)) == theirs
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(
     st.binary(min_size=1, max_size=12).filter(lambda b: b.strip(b"./\0") != b"" and b"\0" not in b)
 )

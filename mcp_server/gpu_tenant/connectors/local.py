@@ -22,7 +22,7 @@ class LocalConnector:
     """Makes, lists and deletes boxes below one directory of this computer."""
 
     def __init__(self, boxes: Path) -> None:
-        self._boxes = boxes
+        self._boxes = boxes.absolute()
 
     async def create(self, lease: Lease) -> Box:
         """As `Connector.create`; the box appears by rename, so it is whole or not there."""
@@ -44,14 +44,14 @@ class LocalConnector:
 
     async def list_boxes(self) -> list[Box]:
         """As `Connector.list_boxes`."""
-        if not self._boxes.is_dir():
-            return []
         try:
             return [
                 self._box(entry)
                 for entry in sorted(self._boxes.iterdir())
                 if not entry.name.startswith(".") and entry.is_dir()
             ]
+        except FileNotFoundError:
+            return []
         except OSError as error:
             raise ProviderTrouble(
                 f"{self._boxes} cannot be listed: {error}", remedy="`gpu-tenant doctor`"

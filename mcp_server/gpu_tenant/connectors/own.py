@@ -45,7 +45,16 @@ class OwnConnector:
 
     async def list_boxes(self) -> list[Box]:
         """As `Connector.list_boxes`."""
-        return [self._read(path) for path in sorted(self._lent.glob("*.json"))]
+        try:
+            # Not glob: it takes a directory that cannot be read for an empty one.
+            files = sorted(path for path in self._lent.iterdir() if path.suffix == ".json")
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise ProviderTrouble(
+                f"{self._lent} cannot be listed: {error}", remedy="`gpu-tenant doctor`"
+            ) from error
+        return [self._read(path) for path in files]
 
     async def destroy(self, permit: TeardownPermit) -> None:
         """As `Connector.destroy`: the machine is off the list; on it, nothing was touched."""

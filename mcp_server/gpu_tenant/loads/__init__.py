@@ -8,6 +8,7 @@ from gpu_tenant.model import Verdict
 
 __all__ = ["FORMATS", "SUFFIXES", "inspect"]
 
+_LONGEST_TEXT = 500
 _UNCLAIMED = "no format that can be read here is claimed: only the hash covers it"
 
 
@@ -43,11 +44,17 @@ def inspect(path: Path, *, name: str) -> Verdict:
             problem = f"{type(surprise).__name__}: {surprise}"
         if source.failure:
             raise source.failure
+    reasons = [*findings.not_proved, *([unread] if unread else [])]
     return Verdict(
         format=claim.name if claim else "unknown",
         outcome="broken" if problem else "opaque" if unread else "loads",
-        proved=tuple(findings.proved),
-        not_proved=(*findings.not_proved, *([unread] if unread else [])),
-        warnings=tuple(findings.warnings),
-        problem=problem,
+        proved=tuple(map(_printable, findings.proved)),
+        not_proved=tuple(map(_printable, reasons)),
+        warnings=tuple(map(_printable, findings.warnings)),
+        problem=_printable(problem) if problem else None,
     )
+
+
+def _printable(text: str) -> str:
+    """The text, short, and without what a file may have put there to move a terminal."""
+    return "".join(letter if letter.isprintable() else "�" for letter in text[:_LONGEST_TEXT])

@@ -21,6 +21,11 @@ _SIMPLE = re.compile(r"([<>|=])?([?biufcSUVmMO])(\d{0,9})(?:\[[^\]]{1,20}\])?")
 _FLOATS = {("f", 2): ("F16", 1), ("f", 4): ("F32", 1), ("f", 8): ("F64", 1),
            ("c", 8): ("F32", 2), ("c", 16): ("F64", 2)}  # fmt: skip
 
+_SIZES = {
+    "?": (1,), "b": (1,), "i": (1, 2, 4, 8), "u": (1, 2, 4, 8), "f": (2, 4, 8, 12, 16),
+    "c": (8, 16, 24, 32), "m": (8,), "M": (8,),
+}  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class Header:
@@ -88,7 +93,7 @@ def header(head: bytes) -> Header:
         raise Broken("cut off inside the header")
     text = head[8 + width : start].decode("utf-8" if version == (3, 0) else "latin-1")
     try:
-        described = ast.literal_eval(text.strip())
+        described = ast.literal_eval(text)
     except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
         raise Broken(f"the header is not a Python literal: {error}") from error
     match described:
@@ -115,6 +120,8 @@ def _item(descr: object, depth: int) -> tuple[int, bool]:
             if simple is None:
                 raise Broken(f"unknown dtype {descr!r:.80}")
             kind, size = simple[2], int(simple[3] or 1)
+            if kind in _SIZES and size not in _SIZES[kind]:
+                raise Broken(f"unknown dtype {descr!r:.80}")
             return (8 if kind == "O" else size * 4 if kind == "U" else size), kind == "O"
         case list():
             fields = [_field(field, depth) for field in descr]

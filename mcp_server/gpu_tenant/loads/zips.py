@@ -16,6 +16,8 @@ _END, _END_BYTES = b"PK\x05\x06", 22
 _LONGEST_COMMENT_BYTES = 0xFFFF
 _MOST_INFLATED_BYTES = 1 << 40
 _ENTRY = struct.Struct("<4s6H3I5H2I")
+_ENCRYPTED = 1 | 1 << 6 | 1 << 13
+"""Encrypted, strongly encrypted, and with an encrypted directory."""
 _UNSAID = 0xFFFF_FFFF
 
 
@@ -169,7 +171,7 @@ def _member(source: Source, cursor: Cursor, start: int) -> Member:
     if not header.startswith(b"PK\x03\x04") or source.read(header_at + 30, local_named) != raw_name:
         raise Broken(f"{name!r:.80} is not where the directory says, at byte {header_at:,}")
     content_at = header_at + 30 + local_named + local_extra
-    return Member(name, method, bool(flags & 1), crc, packed, size, header_at, content_at)
+    return Member(name, method, bool(flags & _ENCRYPTED), crc, packed, size, header_at, content_at)
 
 
 def _widened(extra: bytes, *fields: int) -> list[int]:

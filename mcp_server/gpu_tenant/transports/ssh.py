@@ -124,7 +124,7 @@ class SshTransport:
             async with _within(_STALL_S, "nothing moved for too long") as limit:
 
                 async def keep(stream: Source) -> bytes:
-                    while chunk := await stream.read(CHUNK_BYTES):
+                    while chunk := await stream.read(_WINDOW_BYTES // 4):
                         await here.add(chunk)
                         on_bytes(len(chunk))
                         _extend(limit)

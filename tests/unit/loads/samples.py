@@ -10,6 +10,7 @@ import tarfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -53,7 +54,7 @@ def _zip(method: int) -> bytes:
     return file.getvalue()
 
 
-def _tar(mode: str, form: int) -> bytes:
+def _tar(mode: Literal["w", "w:gz", "w:xz"], form: int) -> bytes:
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode=mode, format=form) as archive:
         for name, size in (("a.txt", 700), ("d" * 140 + "/b.txt", 5), ("empty", 0)):
@@ -74,7 +75,7 @@ def _samples() -> Iterator[tuple[str, bytes]]:
         _npy(np.zeros(5, dtype=[("id", "<i4"), ("box", "<f4", (2, 2)), ("n", "U3")])),
     )
     yield "objects.npy", _npy(np.array([{"a": 1}, None], dtype=object))
-    yield "arrays.npz", _npz(np.savez, weight=floats, step=np.int64(3))
+    yield "arrays.npz", _npz(np.savez, weight=floats, step=np.array(3))
     yield "packed.npz", _npz(np.savez_compressed, weight=floats, names=np.array(["a", "bc"]))
     results = {"accuracy": 0.5, "labels": ["a", "é"], "nested": {"deep": [[], {}, None, True]}}
     yield "results.json", json.dumps(results, indent=2, ensure_ascii=False).encode()

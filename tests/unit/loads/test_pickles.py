@@ -125,6 +125,13 @@ def test_a_checkpoint_without_checksums_says_that_only_the_hash_covers_it() -> N
     assert any("checksums turned off" in reason for reason in seen.not_proved)
 
 
+def test_an_old_checkpoint_that_torch_itself_cannot_read_is_warned_of() -> None:
+    seen = inspect(FIXTURES / "legacy_float8.pt", name="legacy_float8.pt")
+
+    assert seen.outcome == "loads"
+    assert "torch cannot load float8" in seen.warnings[0]
+
+
 def test_a_numpy_scalar_is_no_fault_but_not_for_weights_only() -> None:
     seen = inspect(FIXTURES / "numpy_scalar.pt", name="numpy_scalar.pt")
 

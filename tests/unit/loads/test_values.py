@@ -150,3 +150,11 @@ def test_overlapping_zip_members_are_refused(tmp_path: Path) -> None:
 
     assert seen.outcome == "broken"
     assert "overlap" in (seen.problem or "")
+
+
+def test_a_name_from_the_file_cannot_move_a_terminal_or_break_the_verdict(tmp_path: Path) -> None:
+    names = {"\\u001b[2Jred": ("F32", sick("f4", 8)), "half \\ud800": ("F32", sick("f4", 8))}
+
+    seen = verdict(tmp_path, "model.safetensors", safetensors(**names))
+
+    assert seen.warnings == ("�[2Jred: 3 NaN, 1 inf of 8", "half �: 3 NaN, 1 inf of 8")

@@ -1,78 +1,96 @@
-"""Count the characters of letters.csv in windows of text, cut from a checkout of this project.
+"""Count the characters in windows of this project's own text: Python, Markdown and JSON.
 
     python3 count_letters.py CHECKOUT > letters.csv
 
-One window a line: how often each of 64 characters, or groups of them, occurs in it (16 stands for
-more as well), then the kind of file it was cut from. The last fifth of every file is held out:
-windows for testing come from there alone, and none reaches across the border. Within one set,
-neighbours may share half their text. 1,440 windows for training come first, then 360 for testing,
-a third of each for every kind.
+One window of 64 characters a line: how often each of 64 signs, or groups of signs, occurs in it (16
+stands for more as well), then the kind of file it was cut from. The last fifth of every file is for
+testing, all before it for training, and no window reaches across that border. Within one set two
+neighbours may share half their text. 1,440 windows to train on come first, then 360 to test with,
+each kind a third of both.
 """
 
+import argparse
 import random
 import string
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
-KINDS = (".py", ".md", ".json")
+KINDS = ("py", "md", "json")
 FOLDERS = ("mcp_server", "scripts", "tests", "profiles", "references", "evals")
-WINDOW = 64
-TRAIN_WINDOWS, TEST_WINDOWS = 480, 120  # of each kind
+LENGTH = 64
 MOST = 16
+TRAIN_WINDOWS, TEST_WINDOWS = 480, 120  # of each kind
+
+SIGNS = string.ascii_lowercase + string.punctuation + " \n"
 
 
 def texts(checkout: Path, kind: str) -> list[str]:
-    """The files of one kind: those at the top of the checkout, then those in its folders."""
-    found = sorted(checkout.glob(f"*{kind}"))
+    """Every file of that kind: first those at the top of the checkout, then those in its folders."""
+    found = sorted(checkout.glob(f"*.{kind}"))
     for folder in FOLDERS:
-        found += sorted((checkout / folder).rglob(f"*{kind}"))
+        found += sorted((checkout / folder).rglob(f"*.{kind}"))
     return [path.read_text(encoding="utf-8") for path in found]
 
 
+def apart(text: str) -> tuple[str, str]:
+    """What is for training, and what is for testing."""
+    border = len(text) * 4 // 5
+    return text[:border], text[border:]
+
+
 def windows(text: str) -> list[str]:
-    """All of the text, cut at every half window; what is left at the end is dropped."""
-    starts = range(0, len(text) - WINDOW + 1, WINDOW // 2)
-    return [text[start : start + WINDOW] for start in starts]
+    """A window from every half window's place in the text."""
+    starts = range(0, len(text) - LENGTH + 1, LENGTH // 2)
+    return [text[start : start + LENGTH] for start in starts]
 
 
 def counts(window: str) -> list[int]:
-    """The letters, the signs, then what is told of a window besides them."""
-    seen = Counter(window.lower())
-    each = [seen[sign] for sign in string.ascii_lowercase + string.punctuation + " \n"]
-    capitals = sum(sign in string.ascii_uppercase for sign in window)
-    digits = sum(sign in string.digits for sign in window)
-    foreign = sum(not sign.isascii() for sign in window)
-    return [min(MOST, n) for n in (*each, capitals, digits, foreign, window.count("  "))]
+    """The 64 numbers that are told of a window: its signs, then four things that signs do not tell."""
+    folded = window.lower()
+    seen = [folded.count(sign) for sign in SIGNS]
+    seen.append(sum(sign in string.ascii_uppercase for sign in window))
+    seen.append(sum(sign in string.digits for sign in window))
+    seen.append(sum(not sign.isascii() for sign in window))
+    seen.append(window.count("  "))
+    return [min(MOST, number) for number in seen]
 
 
-def chosen(
-    checkout: Path, part: Callable[[str], str], number: int, draw: random.Random
-) -> Iterator[list[int]]:
-    """Of each kind as many windows, from the same part of every file, in a random order."""
-    lines = []
-    for kind, suffix in enumerate(KINDS):
-        cut = [window for text in texts(checkout, suffix) for window in windows(part(text))]
-        if len(cut) < number:
-            sys.exit(
-                f"error: {len(cut)} windows of {suffix} in {checkout}, and {number} are needed"
-            )
-        lines += [[*counts(window), kind] for window in draw.sample(cut, number)]
+def drawn(cut: dict[str, list[str]], number: int, draw: random.Random) -> list[list[int]]:
+    """The lines of one set: so many windows of every kind, in a random order.
+
+    Raises:
+        ValueError: there are not so many windows of a kind.
+    """
+    lines = [
+        [*counts(window), KINDS.index(kind)]
+        for kind, of_kind in cut.items()
+        for window in draw.sample(of_kind, number)
+    ]
     draw.shuffle(lines)
-    return iter(lines)
+    return lines
 
 
 def main() -> None:
     """Both sets are on stdout, the same every time for the same checkout."""
-    checkout = Path(sys.argv[1])
-    draw = random.Random(1440)  # noqa: S311 (a sample, not a key)
-    for part, number in (
-        (lambda text: text[: len(text) * 4 // 5], TRAIN_WINDOWS),
-        (lambda text: text[len(text) * 4 // 5 :], TEST_WINDOWS),
-    ):
-        for line in chosen(checkout, part, number, draw):
-            print(*line, sep=",")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("checkout", type=Path)
+    checkout = parser.parse_args().checkout
+
+    to_train: dict[str, list[str]] = {kind: [] for kind in KINDS}
+    to_test: dict[str, list[str]] = {kind: [] for kind in KINDS}
+    for kind in KINDS:
+        for text in texts(checkout, kind):
+            before, after = apart(text)
+            to_train[kind] += windows(before)
+            to_test[kind] += windows(after)
+
+    draw = random.Random(64)  # noqa: S311 (a sample, not a key)
+    try:
+        lines = drawn(to_train, TRAIN_WINDOWS, draw) + drawn(to_test, TEST_WINDOWS, draw)
+    except ValueError:
+        sys.exit(f"error: {checkout} has too little text of one kind: {', '.join(KINDS)}")
+    for line in lines:
+        print(*line, sep=",")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Train a small network to read digits, so that it may be killed at any instant and run again.
+"""Tell Python, Markdown and JSON apart by their letters, in a run that may be killed anywhere.
 
     python3 train.py                 train, or go on from where the last run came to
     python3 train.py --smoke         two minibatches and a checkpoint's round trip, in a second
@@ -7,7 +7,7 @@ What makes a run resumable is worth copying:
 
 - The checkpoint holds everything the next step depends on: weights, momentum, place, sums.
 - It is one file, replaced in one step, so that no reader and no crash finds half of it.
-- The order of the images depends on the seed and the epoch alone, never on what ran before.
+- The order of the windows depends on the seed and the epoch alone, never on what ran before.
 - Loading it is not an option one must remember to give.
 - The metrics are cut back to the checkpoint, so that nothing is told twice.
 """
@@ -29,23 +29,23 @@ from dataclasses import dataclass, field
 from operator import mul
 from pathlib import Path
 
-INPUTS, HIDDEN, CLASSES = 64, 64, 10
+INPUTS, HIDDEN, CLASSES = 64, 64, 3
 SHAPES = {
     "hidden.weight": (HIDDEN, INPUTS),
     "hidden.bias": (1, HIDDEN),
     "output.weight": (CLASSES, HIDDEN),
     "output.bias": (1, CLASSES),
 }
-TRAIN_IMAGES = 1440
+TRAIN_WINDOWS = 1440
 BATCH = 32
-LEARNING_RATE = 0.05
+LEARNING_RATE = 0.02
 MOMENTUM = 0.9
-STEPS = TRAIN_IMAGES // BATCH
+STEPS = TRAIN_WINDOWS // BATCH
 STEPS_BETWEEN_LINES = 5
 
 Matrix = list[list[float]]
 Tensors = dict[str, Matrix]
-Image = tuple[list[float], int]
+Window = tuple[list[float], int]
 
 
 @dataclass
@@ -85,9 +85,9 @@ def zeros() -> Tensors:
 # The network
 
 
-def forward(weights: Tensors, pixels: list[float]) -> tuple[list[float], list[float]]:
-    """The hidden activations, and the probability of each digit."""
-    sums = [sum(map(mul, row, pixels)) for row in weights["hidden.weight"]]
+def forward(weights: Tensors, counts: list[float]) -> tuple[list[float], list[float]]:
+    """The hidden activations, and the probability of each kind."""
+    sums = [sum(map(mul, row, counts)) for row in weights["hidden.weight"]]
     hidden = list(map(math.tanh, map(sum, zip(sums, weights["hidden.bias"][0]))))
     sums = [sum(map(mul, row, hidden)) for row in weights["output.weight"]]
     logits = list(map(sum, zip(sums, weights["output.bias"][0])))
@@ -97,20 +97,20 @@ def forward(weights: Tensors, pixels: list[float]) -> tuple[list[float], list[fl
     return hidden, [power / total for power in powers]
 
 
-def backward(weights: Tensors, images: list[Image]) -> tuple[Tensors, float]:
-    """The gradient of the mean loss over the images, and that loss."""
+def backward(weights: Tensors, windows: list[Window]) -> tuple[Tensors, float]:
+    """The gradient of the mean loss over the windows, and that loss."""
     gradient, loss = zeros(), 0.0
     output_columns = [list(column) for column in zip(*weights["output.weight"])]
-    for pixels, digit in images:
-        hidden, odds = forward(weights, pixels)
-        loss -= math.log(max(odds[digit], 1e-12)) / len(images)
-        at_output = [odd / len(images) for odd in odds]
-        at_output[digit] -= 1 / len(images)
+    for counts, kind in windows:
+        hidden, odds = forward(weights, counts)
+        loss -= math.log(max(odds[kind], 1e-12)) / len(windows)
+        at_output = [odd / len(windows) for odd in odds]
+        at_output[kind] -= 1 / len(windows)
         at_hidden = [
             sum(map(mul, column, at_output)) * (1 - level * level)
             for column, level in zip(output_columns, hidden)
         ]
-        add_outer(gradient["hidden.weight"], at_hidden, pixels)
+        add_outer(gradient["hidden.weight"], at_hidden, counts)
         add_outer(gradient["hidden.bias"], [1.0], at_hidden)
         add_outer(gradient["output.weight"], at_output, hidden)
         add_outer(gradient["output.bias"], [1.0], at_output)
@@ -123,9 +123,9 @@ def add_outer(matrix: Matrix, left: list[float], right: list[float]) -> None:
         matrix[row] = [x + factor * y for x, y in zip(matrix[row], right)]
 
 
-def learn(run: Run, images: list[Image]) -> None:
+def learn(run: Run, windows: list[Window]) -> None:
     """The run is one step of stochastic gradient descent with momentum further on."""
-    gradient, loss = backward(run.weights, images)
+    gradient, loss = backward(run.weights, windows)
     for name, matrix in run.weights.items():
         for row, slope in enumerate(gradient[name]):
             push = [
@@ -137,25 +137,25 @@ def learn(run: Run, images: list[Image]) -> None:
     run.step += 1
 
 
-def accuracy(weights: Tensors, images: list[Image]) -> float:
-    """The share of the images that are read rightly."""
+def accuracy(weights: Tensors, windows: list[Window]) -> float:
+    """The share of the windows whose kind is told rightly."""
     right = 0
-    for pixels, digit in images:
-        odds = forward(weights, pixels)[1]
-        right += odds[digit] == max(odds)
-    return right / len(images)
+    for counts, kind in windows:
+        odds = forward(weights, counts)[1]
+        right += odds[kind] == max(odds)
+    return right / len(windows)
 
 
 # Files
 
 
-def load_images(path: Path) -> list[Image]:
-    """Each line's 64 inks, scaled to [-1, 1], and its digit."""
-    images = []
-    for line in path.read_text().splitlines():
-        *inks, digit = map(int, line.split(","))
-        images.append(([ink / 8 - 1 for ink in inks], digit))
-    return images
+def load_windows(path: Path) -> list[Window]:
+    """Each line's 64 counts, scaled to [0, 2], and its kind: 0 Python, 1 Markdown, 2 JSON."""
+    windows = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        *counts, kind = map(int, line.split(","))
+        windows.append(([count / 8 for count in counts], kind))
+    return windows
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -225,7 +225,7 @@ def load(out: Path) -> Run:
     weights = {name: tensors[name] for name in SHAPES}
     momentum = {name: tensors[f"momentum.{name}"] for name in SHAPES}
     run = Run(weights=weights, momentum=momentum, **json.loads(header["__metadata__"]["run"]))
-    lines = map(json.loads, (out / "metrics.jsonl").read_text().splitlines())
+    lines = map(json.loads, (out / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
     run.metrics = [line for line in lines if line["epoch"] < run.epoch]
     return run
 
@@ -233,7 +233,7 @@ def load(out: Path) -> Run:
 # The two ways to run
 
 
-def train(out: Path, images: list[Image], epochs: int, seed: int) -> None:
+def train(out: Path, windows: list[Window], epochs: int, seed: int) -> None:
     """`out` holds a model trained for the given epochs, and a report."""
     stop_asked: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: stop_asked.append(number))
@@ -250,9 +250,9 @@ def train(out: Path, images: list[Image], epochs: int, seed: int) -> None:
         run = begin(seed)
     save(run, out)  # first, so that a full disk or a read-only one is known before the work
 
-    train_set, test_set = images[:TRAIN_IMAGES], images[TRAIN_IMAGES:]
+    train_set, test_set = windows[:TRAIN_WINDOWS], windows[TRAIN_WINDOWS:]
     while run.epoch <= epochs:
-        order = random.Random(f"{seed} epoch {run.epoch}").sample(train_set, TRAIN_IMAGES)
+        order = random.Random(f"{seed} epoch {run.epoch}").sample(train_set, TRAIN_WINDOWS)
         while run.step < STEPS:
             learn(run, order[run.step * BATCH : (run.step + 1) * BATCH])
             if run.step % STEPS_BETWEEN_LINES == 0:
@@ -269,7 +269,7 @@ def train(out: Path, images: list[Image], epochs: int, seed: int) -> None:
     reached = accuracy(run.weights, test_set)
     report = {"accuracy": reached, "epochs": run.epoch - 1, "resumed": run.resumed, "seed": seed}
     write_whole(out / "report.json", json.dumps(report, indent=2).encode() + b"\n")
-    print(f"done: accuracy {reached:.4f} on {len(test_set)} images never trained on", flush=True)
+    print(f"done: accuracy {reached:.4f} on {len(test_set)} windows never trained on", flush=True)
 
 
 def progress(run: Run, epochs: int) -> str:
@@ -278,12 +278,12 @@ def progress(run: Run, epochs: int) -> str:
     return line + (f" val_acc={run.metrics[-1]['val_acc']:.4f}" if run.metrics else "")
 
 
-def smoke(images: list[Image], seed: int) -> None:
+def smoke(windows: list[Window], seed: int) -> None:
     """Two minibatches were learned, and a checkpoint came back equal to what was saved."""
     run = begin(seed)
     with tempfile.TemporaryDirectory() as directory:
         for start in (0, BATCH):
-            learn(run, images[start : start + BATCH])
+            learn(run, windows[start : start + BATCH])
         save(run, Path(directory))
         if load(Path(directory)) != run:
             sys.exit("error: the checkpoint did not come back as it was saved")
@@ -297,14 +297,14 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("out"))
-    parser.add_argument("--images", type=Path, default=here / "digits.csv")
+    parser.add_argument("--windows", type=Path, default=here / "letters.csv")
     parser.add_argument("--smoke", action="store_true")
     asked = parser.parse_args()
-    images = load_images(asked.images)
+    windows = load_windows(asked.windows)
     if asked.smoke:
-        smoke(images, asked.seed)
+        smoke(windows, asked.seed)
     else:
-        train(asked.out, images, asked.epochs, asked.seed)
+        train(asked.out, windows, asked.epochs, asked.seed)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,137 @@
+"""A tenancy whose process is killed, really, at one chosen moment: before or after one effect."""
+
+import os
+import signal
+from collections.abc import AsyncIterable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from gpu_tenant.clock import WallClock
+from gpu_tenant.connectors.local import LocalConnector
+from gpu_tenant.ledger import Ledger
+from gpu_tenant.ledger.database import Connection
+from gpu_tenant.model import Box, Lease, LocalAddress
+from gpu_tenant.permit import TeardownPermit
+from gpu_tenant.ports import Finished
+from gpu_tenant.profiles import load_profiles
+from gpu_tenant.service import Tenancy
+from gpu_tenant.skill import skill_directory
+from gpu_tenant.store import Home
+from gpu_tenant.transports.local import LocalTransport
+
+Moment = Callable[[str], None]
+
+
+class Fate:
+    """Counts the moments of a story, and ends the process at the chosen one."""
+
+    def __init__(self, dies_at: int | None, told: Path) -> None:
+        self._dies_at = dies_at
+        self._told = told
+        self._count = 0
+
+    def moment(self, name: str) -> None:
+        """The process is still alive, and this moment is on record."""
+        with self._told.open("a", encoding="utf-8") as log:
+            log.write(f"{self._count} {name}\n")
+        if self._count == self._dies_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self._count += 1
+
+    @contextmanager
+    def effect(self, name: str) -> Iterator[None]:
+        """One effect, with a moment before it and one after."""
+        self.moment(f"before {name}")
+        yield
+        self.moment(f"after {name}")
+
+
+class MortalLedger(Ledger):
+    """The real ledger; each transaction is an effect."""
+
+    def __init__(self, path: Path, fate: Fate) -> None:
+        super().__init__(path)
+        self._fate = fate
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        if not hasattr(self, "_fate"):  # while the tables are made
+            with super()._transaction() as db:
+                yield db
+            return
+        with self._fate.effect("ledger"), super()._transaction() as db:
+            yield db
+
+
+class MortalTransport:
+    """The real local transport; each call is an effect, and so is each chunk of a get."""
+
+    def __init__(self, real: LocalTransport, fate: Fate) -> None:
+        self._real, self._fate = real, fate
+
+    async def run(
+        self, argv: Sequence[str], *, stdin: bytes | AsyncIterable[bytes] = b"", timeout_s: float
+    ) -> Finished:
+        verb = argv[6] if "--home" in argv else argv[0]
+        with self._fate.effect(f"run {verb}"):
+            return await self._real.run(argv, stdin=stdin, timeout_s=timeout_s)
+
+    async def put(self, source: Path, destination: str, *, mode: int = 0o600) -> None:
+        with self._fate.effect("put"):
+            await self._real.put(source, destination, mode=mode)
+
+    async def get(self, source: str, destination: Path, *, on_bytes: Callable[[int], None]) -> None:
+        def chunk(size_bytes: int) -> None:
+            self._fate.moment("within get")
+            on_bytes(size_bytes)
+
+        with self._fate.effect("get"):
+            await self._real.get(source, destination, on_bytes=chunk)
+
+    async def aclose(self) -> None:
+        await self._real.aclose()
+
+
+class MortalConnector(LocalConnector):
+    """The real local connector; each call is an effect, and what it did is told outside."""
+
+    def __init__(self, boxes: Path, fate: Fate, world: Path) -> None:
+        super().__init__(boxes)
+        self._fate, self._world = fate, world
+
+    async def create(self, lease: Lease) -> Box:
+        with self._fate.effect("create"):
+            return await super().create(lease)
+
+    async def list_boxes(self) -> list[Box]:
+        with self._fate.effect("list"):
+            return await super().list_boxes()
+
+    async def destroy(self, permit: TeardownPermit) -> None:
+        with self._fate.effect("destroy"):
+            with (self._world / "destroyed").open("a", encoding="utf-8") as log:
+                kept = self._boxes.parent / "kept" / permit.lease_id / "work" / "out" / "model.json"
+                safe = kept.read_text(encoding="utf-8") if kept.exists() else "nothing"
+                log.write(f"{permit.lease_id} {permit.ground.name} {safe.strip()}\n")
+            await super().destroy(permit)
+
+
+def mortal_tenancy(root: Path, fate: Fate, world: Path) -> Tenancy:
+    """A whole tenancy on local boxes below `root`, that dies by `fate`."""
+    home = Home(root)
+    root.mkdir(exist_ok=True)
+
+    def open_transport(lease: Lease) -> MortalTransport:
+        assert isinstance(lease.address, LocalAddress)
+        return MortalTransport(LocalTransport(Path(lease.address.directory)), fate)
+
+    profiles = load_profiles(skill_directory() / "profiles")
+    return Tenancy(
+        home=home,
+        ledger=MortalLedger(home.ledger, fate),
+        clock=WallClock(),
+        profiles={"local": profiles["local"]},
+        connectors={"local": MortalConnector(home.boxes, fate, world)},
+        open_transport=open_transport,
+        environ=dict(os.environ),
+    )

@@ -1,0 +1,115 @@
+"""`gpu-tenant demo`, as somebody runs it who has just installed it."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+LIMIT_S = 60
+"""What the README promises."""
+
+
+@dataclass(frozen=True)
+class Toured:
+    """A demo that has ended."""
+
+    home: Path
+    kept: Path
+    status: int
+    said: str
+
+    @property
+    def state(self) -> Path:
+        return self.home / ".gpu-tenant"
+
+
+def environment(home: Path) -> dict[str, str]:
+    """This environment with another home, and nothing in it that is meant for gpu-tenant."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("GPU_TENANT")}
+    return {**kept, "HOME": str(home), "TMPDIR": str(home / "tmp")}
+
+
+def gpu_tenant(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gpu_tenant", *words],
+        env=environment(home), cwd=home, timeout=LIMIT_S, check=False,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, encoding="utf-8",
+    )  # fmt: skip
+
+
+def in_boxes_below(home: Path) -> list[int]:
+    """The processes of this computer that belong to a box of that home."""
+    mark, found = f"GPU_TENANT_BOX={home}/".encode(), []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it ended meanwhile, or it is another user's
+            variables = (entry / "environ").read_bytes().split(b"\0")
+            if any(variable.startswith(mark) for variable in variables):
+                found.append(int(entry.name))
+    return found
+
+
+@pytest.fixture(scope="module")
+def toured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toured]:
+    home = tmp_path_factory.mktemp("home").resolve()
+    (home / "tmp").mkdir()
+    try:
+        demo = gpu_tenant(home, "demo")
+        (kept,) = (home / "tmp").glob("gpu-tenant-demo-*")
+        yield Toured(home, kept, demo.returncode, demo.stdout)
+    finally:
+        for pid in in_boxes_below(home):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def test_the_demo_goes_through_every_phase_and_ends_well(toured: Toured) -> None:
+    assert toured.status == 0, toured.said
+    assert re.findall(r"^\[phase (\d)\]", toured.said, re.MULTILINE) == list("2103455")
+
+
+def test_its_job_is_killed_and_goes_on_from_its_checkpoint(toured: Toured) -> None:
+    logs = {path.stem: path.read_text(encoding="utf-8") for path in toured.kept.rglob("*.log")}
+    report = json.loads((toured.kept / "work/out/report.json").read_text(encoding="utf-8"))
+
+    assert "  train: failed (" in toured.said
+    assert "done:" not in logs["train"]
+    (resumed,) = re.findall(r"^resumed from epoch [1-9].*$", logs["train-again"], re.MULTILINE)
+    assert resumed in toured.said
+    assert (report["resumed"], report["epochs"]) == (1, 10)
+
+
+def test_its_job_learns(toured: Toured) -> None:
+    lines = (toured.kept / "work/out/metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    epochs = [json.loads(line) for line in lines]
+
+    assert [line["epoch"] for line in epochs] == list(range(1, 11))
+    assert epochs[-1]["loss"] < epochs[4]["loss"] < epochs[0]["loss"]
+    assert epochs[-1]["val_acc"] > 0.9
+
+
+def test_a_teardown_is_refused_before_the_collect_and_proved_after_it(toured: Toured) -> None:
+    refused = toured.said.index("  refused: ")
+    sealed = toured.said.index(": sealed ")
+    receipt = toured.said.index("\nreceipt for ")
+
+    assert refused < sealed < receipt
+    assert "because this would be lost: " in toured.said[refused:sealed]
+    assert re.search(r"^  ground +verified$", toured.said[receipt:], re.MULTILINE)
+
+
+def test_nothing_of_it_is_left_but_what_was_kept_and_the_ledger(toured: Toured) -> None:
+    assert in_boxes_below(toured.home) == []
+    assert list((toured.state / "boxes").iterdir()) == []
+    assert [entry.name for entry in (toured.home / "tmp").iterdir()] == [toured.kept.name]
+
+    listed = json.loads(gpu_tenant(toured.home, "leases", "--all", "--json").stdout)
+    assert [lease["state"] for lease in listed["leases"]] == ["gone"]
+    assert listed["alarms"] == []

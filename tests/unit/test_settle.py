@@ -1,0 +1,262 @@
+"""A lease moves on by what its provider shows, wherever the last process stopped."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from arranged import LEASE, NOON, HandClock, intended, never_used, profile
+
+from gpu_tenant.connectors.local import LocalConnector, connect
+from gpu_tenant.errors import Unverified
+from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.model import Lease, LeaseState
+from gpu_tenant.settle import adopt_orphans, settle
+from gpu_tenant.teardown import tear_down
+from gpu_tenant.verify import Assessment, prove
+
+LAG_S = 60.0
+LOCAL = profile(list_lag_s=LAG_S)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    opened = Ledger(tmp_path / "ledger.sqlite3")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def connector(tmp_path: Path) -> LocalConnector:
+    return connect(tmp_path)
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def boxes(tmp_path: Path) -> Path:
+    return tmp_path / "boxes"
+
+
+async def standing(ledger: Ledger, connector: LocalConnector) -> Lease:
+    return ledger.bind(LEASE, await connector.create(intended(ledger)), at=NOON)
+
+
+def spirit_away(boxes: Path) -> None:
+    (boxes / LEASE).rename(boxes / ".elsewhere")
+
+
+async def test_an_intent_whose_box_never_came_is_void_after_two_looks(
+    ledger: Ledger, connector: LocalConnector, clock: HandClock
+) -> None:
+    lease = intended(ledger)
+    told = []
+    for _ in range(3):
+        clock.advance(LAG_S)
+        lease, words = await settle(lease, LOCAL, connector=connector, ledger=ledger, clock=clock)
+        told.append((lease.state, words))
+
+    assert told[0] == (
+        LeaseState.INTENDED,
+        "its box is not in the provider's list; one look proves nothing",
+    )
+    assert told[1] == (LeaseState.VOID, None)
+    assert told[2] == told[1]
+
+
+async def test_two_looks_at_once_are_one_look(
+    ledger: Ledger, connector: LocalConnector, clock: HandClock
+) -> None:
+    lease = intended(ledger)
+    clock.advance(LAG_S)
+
+    for _ in range(5):
+        lease, _ = await settle(lease, LOCAL, connector=connector, ledger=ledger, clock=clock)
+
+    assert lease.state is LeaseState.INTENDED
+
+
+async def test_a_box_made_just_before_a_crash_is_bound(
+    ledger: Ledger, connector: LocalConnector, clock: HandClock
+) -> None:
+    lease = intended(ledger)
+    box = await connector.create(lease)
+
+    bound, words = await settle(lease, LOCAL, connector=connector, ledger=ledger, clock=clock)
+
+    assert (bound.state, bound.box_id, words) == (LeaseState.ACTIVE, box.id, None)
+    assert bound.address == box.address
+
+
+async def test_a_box_that_vanished_is_lost_after_two_looks_and_told(
+    ledger: Ledger, connector: LocalConnector, clock: HandClock, boxes: Path
+) -> None:
+    lease = await standing(ledger, connector)
+    spirit_away(boxes)
+    clock.advance(LAG_S)
+
+    once, _ = await settle(lease, LOCAL, connector=connector, ledger=ledger, clock=clock)
+    clock.advance(LAG_S)
+    twice, words = await settle(once, LOCAL, connector=connector, ledger=ledger, clock=clock)
+
+    assert once.state is LeaseState.ACTIVE
+    assert (twice.state, words) == (LeaseState.LOST, "the box is gone, and not by us")
+    assert ledger.receipt(LEASE) is None
+
+
+async def test_a_box_that_comes_back_was_never_gone(
+    ledger: Ledger, connector: LocalConnector, clock: HandClock, boxes: Path
+) -> None:
+    lease = await standing(ledger, connector)
+    for _ in range(4):
+        clock.advance(LAG_S)
+        spirit_away(boxes)
+        lease, _ = await settle(lease, LOCAL, connector=connector, ledger=ledger, clock=clock)
+        (boxes / ".elsewhere").rename(boxes / LEASE)
+        lease, _ = await settle(lease, LOCAL, connector=connector, ledger=ledger, clock=clock)
+
+    assert lease.state is LeaseState.ACTIVE
+
+
+async def test_a_look_from_before_the_box_was_made_does_not_count_against_it(
+    ledger: Ledger, connector: LocalConnector, clock: HandClock, boxes: Path
+) -> None:
+    lease = intended(ledger)
+    clock.advance(LAG_S)
+    await settle(lease, LOCAL, connector=connector, ledger=ledger, clock=clock)
+    lease = ledger.bind(LEASE, await connector.create(lease), at=clock.now())
+    clock.advance(LAG_S)
+    spirit_away(boxes)
+
+    lease, _ = await settle(lease, LOCAL, connector=connector, ledger=ledger, clock=clock)
+
+    assert lease.state is LeaseState.ACTIVE
+
+
+async def test_a_provider_that_does_not_answer_changes_nothing(
+    ledger: Ledger, connector: LocalConnector, clock: HandClock, boxes: Path
+) -> None:
+    lease = await standing(ledger, connector)
+    (boxes / LEASE).rename(boxes.parent / "kept")
+    boxes.rmdir()
+    boxes.write_text("not a list of boxes")
+
+    for _ in range(3):
+        clock.advance(LAG_S)
+        lease, words = await settle(lease, LOCAL, connector=connector, ledger=ledger, clock=clock)
+        assert "does not answer" in (words or "")
+
+    assert lease.state is LeaseState.ACTIVE
+
+
+async def test_a_receipt_is_filed_after_a_crash_between_the_destroy_and_the_receipt(
+    ledger: Ledger, connector: LocalConnector, clock: HandClock
+) -> None:
+    lease = await standing(ledger, connector)
+    permit = never_used(lease)
+    lease = ledger.file_permit(permit, at=clock.now())
+    await connector.destroy(permit)
+    asked_at = clock.now()
+
+    clock.advance(LAG_S)
+    lease, _ = await settle(lease, LOCAL, connector=connector, ledger=ledger, clock=clock)
+    assert lease.state is LeaseState.TERMINATING
+    clock.advance(LAG_S)
+    lease, _ = await settle(lease, LOCAL, connector=connector, ledger=ledger, clock=clock)
+
+    receipt = ledger.receipt(LEASE)
+    assert lease.state is LeaseState.GONE
+    assert receipt is not None
+    assert (receipt.ground, receipt.destroy_asked_at) == ("never_used", asked_at)
+    assert (receipt.second_absent_at - receipt.first_absent_at).total_seconds() >= LAG_S
+
+
+async def test_a_crash_between_the_permit_and_the_destroy_is_told_and_destroys_nothing(
+    ledger: Ledger, connector: LocalConnector, clock: HandClock
+) -> None:
+    lease = await standing(ledger, connector)
+    lease = ledger.file_permit(never_used(lease), at=clock.now())
+
+    lease, words = await settle(lease, LOCAL, connector=connector, ledger=ledger, clock=clock)
+
+    assert lease.state is LeaseState.TERMINATING
+    assert words == f"its teardown was cut short: `gpu-tenant teardown {LEASE}` again"
+    assert [box.id for box in await connector.list_boxes()] == [LEASE]
+
+
+async def test_a_teardown_waits_for_the_second_absence(
+    ledger: Ledger, connector: LocalConnector, clock: HandClock
+) -> None:
+    lease = await standing(ledger, connector)
+    clock.advance(LAG_S)
+
+    receipt = await tear_down(
+        never_used(lease), lease, LOCAL, connector=connector, ledger=ledger, clock=clock
+    )
+
+    assert (receipt.second_absent_at - receipt.first_absent_at).total_seconds() >= LAG_S
+    assert ledger.lease(LEASE).state is LeaseState.GONE
+    assert await connector.list_boxes() == []
+
+
+async def test_an_orphan_is_adopted_once_told_and_counts_as_used(
+    ledger: Ledger, connector: LocalConnector, clock: HandClock, tmp_path: Path
+) -> None:
+    before = Ledger(tmp_path / "lost.sqlite3")
+    box = await connector.create(intended(before))
+    before.close()
+
+    adopted = await adopt_orphans({"local": connector}, ledger=ledger, clock=clock)
+    again = await adopt_orphans({"local": connector}, ledger=ledger, clock=clock)
+
+    lease = ledger.lease(LEASE)
+    assert [lease_id for lease_id, _ in adopted] == [LEASE]
+    assert again == []
+    assert (lease.state, lease.box_id, lease.touched_at) == (LeaseState.ACTIVE, box.id, NOON)
+    assert lease.terms.deadline_at > NOON
+    assert Event.NOTICE in [kind for _, kind, _ in ledger.events(LEASE)]
+
+
+async def test_nothing_but_proof_or_a_signature_ends_an_adopted_orphan(
+    ledger: Ledger, connector: LocalConnector, clock: HandClock, tmp_path: Path
+) -> None:
+    before = Ledger(tmp_path / "lost.sqlite3")
+    await connector.create(intended(before))
+    before.close()
+    await adopt_orphans({"local": connector}, ledger=ledger, clock=clock)
+
+    unproved = Assessment(untouched=False, seal=None, evidence=(), losses=())
+    with pytest.raises(Unverified, match="nothing was proved"):
+        prove(ledger.lease(LEASE), unproved)
+
+
+@pytest.mark.parametrize("mark", [None, "somebody-else", "gpu-tenants:local-abcd", ""])
+async def test_a_box_without_our_mark_is_nobody_s_orphan(
+    ledger: Ledger, connector: LocalConnector, clock: HandClock, boxes: Path, mark: str | None
+) -> None:
+    (boxes / "theirs" / "home").mkdir(parents=True)
+    (boxes / "theirs" / "box.json").write_text(json.dumps({"mark": mark}))
+
+    assert await adopt_orphans({"local": connector}, ledger=ledger, clock=clock) == []
+    assert ledger.leases() == []
+
+
+async def test_a_provider_that_does_not_answer_is_told_and_the_others_are_asked(
+    ledger: Ledger, connector: LocalConnector, clock: HandClock, tmp_path: Path
+) -> None:
+    broken = tmp_path / "elsewhere"
+    broken.mkdir()
+    (broken / "boxes").write_text("not a list of boxes")
+    before = Ledger(tmp_path / "lost.sqlite3")
+    await connector.create(intended(before))
+    before.close()
+
+    told = await adopt_orphans(
+        {"broken": connect(broken), "local": connector}, ledger=ledger, clock=clock
+    )
+
+    assert [name for name, _ in told] == ["broken", LEASE]
+    assert "does not answer" in told[0][1]

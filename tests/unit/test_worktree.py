@@ -1,0 +1,156 @@
+"""The files of a work tree are the ones that git would take, and never a link or git's own."""
+
+import os
+import subprocess
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from gpu_tenant.worktree import files_of
+
+ALONE = {
+    **os.environ,
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_SYSTEM": os.devnull,
+    "GIT_CEILING_DIRECTORIES": "/",
+}
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A git directory that is told about other work trees."""
+    git_directory = tmp_path_factory.mktemp("repository")
+    subprocess.run(["git", "init", "--quiet", "--bare", git_directory], env=ALONE, check=True)
+    return git_directory
+
+
+def grow(root: Path, tree: dict[str, str]) -> None:
+    for name, content in tree.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(os.fsencode(content))
+
+
+def git_lists(repository: Path, root: Path) -> set[str]:
+    """The regular files that git would take from `root`."""
+    listed = subprocess.run(
+        [
+            *("git", f"--git-dir={repository}", f"--work-tree={root}", "ls-files", "-z"),
+            *("--cached", "--others", "--exclude-standard"),
+        ],
+        cwd=root,
+        env=ALONE,
+        capture_output=True,
+        check=True,
+    )
+    names = [os.fsdecode(name) for name in listed.stdout.split(b"\0") if name]
+    return {name for name in names if (root / name).is_file() and not (root / name).is_symlink()}
+
+
+TREES: dict[str, dict[str, str]] = {
+    "no rules": {"a": "", "b/c": "", ".hidden": ""},
+    "a suffix": {".gitignore": "*.pyc\n", "a.py": "", "a.pyc": "", "deep/b.pyc": ""},
+    "a folder": {".gitignore": "build/\n", "build/x": "", "src/build/y": "", "src/z": ""},
+    "a folder only, and a file of its name": {".gitignore": "build/\n", "build": ""},
+    "anchored": {".gitignore": "/out\n", "out/x": "", "src/out/y": ""},
+    "anchored by a slash inside": {".gitignore": "a/b\n", "a/b/x": "", "c/a/b": ""},
+    "taken back": {".gitignore": "*.log\n!keep.log\n", "a.log": "", "keep.log": "", "d/keep.log": ""},
+    "taken back below an ignored folder": {".gitignore": "out/\n!out/keep\n", "out/keep": "", "x": ""},
+    "taken back beside it": {".gitignore": "out/*\n!out/keep\n", "out/keep": "", "out/x": ""},
+    "an inner rule takes back": {".gitignore": "*.bin\n", "d/.gitignore": "!*.bin\n", "d/a.bin": "", "a.bin": ""},
+    "an inner rule ignores": {"d/.gitignore": "*\n", "d/a": "", "a": ""},
+    "an inner anchored rule": {"d/.gitignore": "/a\n", "d/a": "", "d/e/a": "", "a": ""},
+    "all but": {".gitignore": "*\n!.gitignore\n!*/\n!*.py\n", "a.py": "", "b": "", "c/d.py": "", "c/e": ""},
+    "stars across folders": {".gitignore": "a/**/z\n", "a/z": "", "a/b/z": "", "a/b/c/z": "", "z": ""},
+    "leading stars": {".gitignore": "**/cache\n", "cache/x": "", "a/cache": "", "a/b/cache/y": ""},
+    "trailing stars": {".gitignore": "a/**\n", "a/x": "", "a/b/y": "", "b/a/z": ""},
+    "question marks and classes": {".gitignore": "?.o\n[a-c].x\n[!d].y\n", "a.o": "", "ab.o": "", "b.x": "", "d.x": "", "d.y": "", "e.y": ""},
+    "comments and blanks": {".gitignore": "# a\n\n   \n\\#b\n", "a": "", "#b": "", "# a": "", "   ": ""},
+    "an exclamation mark in a name": {".gitignore": "\\!a\n", "!a": "", "a": ""},
+    "trailing spaces": {".gitignore": "a   \nb\\ \n", "a": "", "a   ": "", "b ": "", "b": ""},
+    "dos line ends": {".gitignore": "*.log\r\nout/\r\n", "a.log": "", "out/x": "", "b": ""},
+    "a byte order mark": {".gitignore": "\ufeff*.log\n", "a.log": "", "b": ""},
+    "no newline at the end": {".gitignore": "a\nb", "a": "", "b": "", "c": ""},
+    "a form feed is no line end": {".gitignore": "a\x0cb\n", "a": "", "b": "", "a\x0cb": ""},
+    "a line separator is no line end": {".gitignore": "a\u2028b\n", "a": "", "b": "", "a\u2028b": ""},
+    "names of other scripts": {".gitignore": "汉*\n", "汉字": "", "字": ""},
+    "a name that is not utf-8": {".gitignore": "a\udcff\n", "a\udcff": "", "b\udcff": ""},
+    "case": {".gitignore": "*.LOG\n", "a.log": "", "b.LOG": ""},
+    "a dot slash": {".gitignore": "./a\n", "a": ""},
+    "two slashes": {".gitignore": "a//b\n", "a/b": ""},
+    "a bare slash": {".gitignore": "/\n", "a": ""},
+    "an open bracket": {".gitignore": "[\n[a\n", "[": "", "[a": "", "a": ""},
+    "the rules themselves": {".gitignore": ".gitignore\n", "a": ""},
+    "everything that begins with a dot taken back": {".gitignore": "*\n!.*\n", ".env": "", "a": ""},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
+def test_the_files_are_the_ones_git_would_take(
+    repository: Path, tmp_path: Path, tree: dict[str, str]
+) -> None:
+    grow(tmp_path, tree)
+
+    assert set(files_of(tmp_path)) == git_lists(repository, tmp_path)
+
+
+parts = st.sampled_from(["a", "b", "ab", "a.b", ".a", "*", "**", "a*", "*b", "?", "[ab]", "!"])
+rules = st.builds(
+    lambda negated, anchored, middle, folder: negated + anchored + "/".join(middle) + folder,
+    st.sampled_from(["", "", "!"]),
+    st.sampled_from(["", "", "/"]),
+    st.lists(parts, min_size=1, max_size=3),
+    st.sampled_from(["", "", "/"]),
+)
+rule_files = st.lists(rules, max_size=4).map("\n".join)
+LEAVES = ("a", "b/a", "b/b/a", "b/b/b", ".a", "ab", "a.b/a", "a.b/.a/b", "b/ab/a", "b/.a")
+
+
+@settings(max_examples=60, deadline=None)
+@given(top=rule_files, inner=rule_files)
+@example(top="*\n!*/\n!a", inner="")
+@example(top="b/**\n!b/b/", inner="!a")
+def test_whatever_the_rules_say_git_and_we_agree(repository: Path, top: str, inner: str) -> None:
+    with TemporaryDirectory() as fresh:
+        root = Path(fresh)
+        grow(root, {".gitignore": top, "b/.gitignore": inner, **dict.fromkeys(LEAVES, "")})
+
+        assert set(files_of(root)) == git_lists(repository, root)
+
+
+def test_git_s_own_files_are_never_taken_whatever_the_rules_say(tmp_path: Path) -> None:
+    grow(tmp_path, {".gitignore": "!.*\n!.git/\n!.git/**\n", ".git/config": "secret", "sub/.git/config": "secret",
+                    "linked/.git": "gitdir: elsewhere", ".gpu-tenant/ledger": "", "a": ""})  # fmt: skip
+
+    assert set(files_of(tmp_path)) == {".gitignore", "a"}
+
+
+def test_links_are_not_followed_and_not_taken(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    grow(outside, {"secret": ""})
+    tree = tmp_path / "tree"
+    grow(tree, {"a": ""})
+    (tree / "file").symlink_to(outside / "secret")
+    (tree / "folder").symlink_to(outside)
+    (tree / "broken").symlink_to("nowhere")
+    (tree / "loop").symlink_to(tree)
+
+    assert set(files_of(tree)) == {"a"}
+
+
+def test_a_pipe_is_not_a_file_of_the_work(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+
+    assert files_of(tmp_path) == {}
+
+
+def test_each_name_leads_to_its_file_in_a_stable_order(tmp_path: Path) -> None:
+    grow(tmp_path, {"b": "2", "a/c": "1", "a/b": "0"})
+
+    found = files_of(tmp_path)
+
+    assert list(found) == ["a/b", "a/c", "b"]
+    assert [path.read_text() for path in found.values()] == ["0", "1", "2"]
