@@ -4,9 +4,11 @@ import codecs
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from pathspec.patterns.gitignore.base import GitIgnorePatternError
 from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
 _NEVER = frozenset({".git", ".gpu-tenant"})
@@ -57,8 +59,7 @@ def _names(rule: re.Pattern[str], name: str, *, folder: bool) -> bool:
 def _walk(directory: Path, rules: list[_Rules]) -> Iterator[Path]:
     ignore = directory / ".gitignore"
     if ignore.is_file():
-        patterns = [GitIgnoreSpecPattern(line) for line in _lines(ignore)]
-        rules = [*rules, _Rules(directory, patterns)]
+        rules = [*rules, _Rules(directory, tuple(_patterns(ignore)))]
     with os.scandir(directory) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
             if entry.name in _NEVER or _ignored(entry, rules):
@@ -75,8 +76,10 @@ def _ignored(entry: os.DirEntry[str], rules: list[_Rules]) -> bool:
     return next((verdict for verdict in verdicts if verdict is not None), False)
 
 
-def _lines(ignore: Path) -> list[str]:
-    # As git reads them: a byte order mark is skipped, only a newline ends a line, and any byte
-    # may be part of a name.
+def _patterns(ignore: Path) -> Iterator[GitIgnoreSpecPattern]:
+    # As git reads them: a byte order mark is skipped, only a newline ends a line, any byte may be
+    # part of a name, and a rule that is none names nothing.
     text = os.fsdecode(ignore.read_bytes().removeprefix(codecs.BOM_UTF8))
-    return [line.removesuffix("\r") for line in text.split("\n")]
+    for line in text.split("\n"):
+        with suppress(GitIgnorePatternError):
+            yield GitIgnoreSpecPattern(line.removesuffix("\r"))

@@ -109,7 +109,7 @@ rule_files = st.lists(rules, max_size=4).map("\n".join)
 LEAVES = ("a", "b/a", "b/b/a", "b/b/b", ".a", "ab", "a.b/a", "a.b/.a/b", "b/ab/a", "b/.a")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=1500, deadline=None)
 @given(top=rule_files, inner=rule_files)
 @example(top="*\n!*/\n!a", inner="")
 @example(top="b/**\n!b/b/", inner="!a")
