@@ -576,11 +576,17 @@ def _look(job: Job) -> Observed:
     end, ending = final or main, job.ending()
     if ending:
         state = "stopped" if ending["why"] == "stopped" else "killed"
-    elif not end or end["signal"]:
+    elif not end or end["signal"] or _told_by_shell(end):
         state = "killed"
     else:
         state = "finished" if end["exit_code"] == 0 else "failed"
     return Observed(state, started, end, held)
+
+
+def _told_by_shell(end: dict) -> int | None:
+    """The signal that ended the command of a shell, which itself exits with 128 and its number."""
+    number = (end["exit_code"] or 0) - 128
+    return number if number in (1, 2, 3, 4, 6, 7, 8, 9, 11, 15) else None
 
 
 def _reason(job: Job, seen: Observed) -> dict | None:
@@ -597,6 +603,12 @@ def _reason(job: Job, seen: Observed) -> dict | None:
         )
     elif end["signal"]:
         otherwise = "signal", "ended by SIG" + end["signal"]
+    elif _told_by_shell(end):
+        otherwise = (
+            "signal",
+            "exit status %d: a shell's word for signal %d"
+            % (end["exit_code"], _told_by_shell(end)),
+        )
     else:
         otherwise = "exit", end.get("error") or "exit status %d" % end["exit_code"]
         if seen.state == "finished":

@@ -12,6 +12,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, Val
 
 from gpu_tenant.errors import BoxTrouble, CaretakerFailed, JobRunning
 from gpu_tenant.model import Job, JobId, Lease, Manifest
+from gpu_tenant.paths import to_remote
 from gpu_tenant.ports import Finished, Transport
 
 
@@ -77,7 +78,7 @@ class JobStatus(_Reply):
     job: str
     state: JobState
     exit_code: int | None = None
-    signal: int | None = None
+    signal: str | None = None
     reason: Reason | None = None
     started_at: float | None = None
     ended_at: float | None = None
@@ -263,9 +264,9 @@ class Caretaker:
         await self._transport.put(self._script, self._path, mode=0o700)
 
     def _argv(self, verb: str) -> list[str]:
-        # -E -S: the job's PYTHON* settings and site-packages are none of the caretaker's business.
+        # -I -S: neither PYTHON* settings, nor site-packages, nor a stray json.py beside it count.
         return [
-            "python3", "-E", "-S", self._path, "--home", self._lease.caretaker_home, verb, "--request", "-",
+            "python3", "-I", "-S", self._path, "--home", self._lease.caretaker_home, verb, "--request", "-",
         ]  # fmt: skip
 
     def _understand(self, verb: str, finished: Finished) -> dict[str, JsonValue]:
@@ -330,10 +331,10 @@ def _words(raw: bytes) -> str:
 
 
 async def _tar(files: Mapping[str, Path]) -> AsyncIterator[bytes]:
-    """The files as a pax archive, a chunk at a time; the names are the wire's."""
+    """The files as a pax archive, a chunk at a time; a tar holds names as they are, unescaped."""
     for name, path in files.items():
         with path.open("rb") as source:
-            member = tarfile.TarInfo(name)
+            member = tarfile.TarInfo(to_remote(name))
             status = path.stat()
             member.size, member.mtime, member.mode = (
                 status.st_size,

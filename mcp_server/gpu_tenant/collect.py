@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from gpu_tenant.errors import BadRequest, BoxTrouble, LocalTrouble, TenantError
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.model import Lease, LocalAddress, Manifest, Profile, Record, SealedFile
 from gpu_tenant.paths import below, to_bytes, to_remote
+from gpu_tenant.patterns import require_patterns
 from gpu_tenant.ports import Clock, Transport
 from gpu_tenant.store import link_target, place, require_space, reread, sync_directory
 from gpu_tenant.verify import reseal
@@ -43,6 +44,8 @@ async def collect(
     profile: Profile,
     *,
     directory: Path,
+    artifacts: Sequence[str],
+    discard: Sequence[str],
     caretaker: Caretaker,
     transport: Transport,
     ledger: Ledger,
@@ -51,7 +54,8 @@ async def collect(
 ) -> Collected:
     """Every file of a fresh seal lies in `directory`, equal to the seal when it landed.
 
-    `progress` is told the bytes here and the bytes in all. What lay in the way of a newer version is
+    `artifacts` and `discard` are the owner's later words about files that nobody had claimed; they are
+    on record from here on. `progress` is told the bytes here and the bytes in all. What lay in the way of a newer version is
     moved to `.superseded/`, never overwritten.
 
     Raises:
@@ -62,7 +66,12 @@ async def collect(
     After any exception every file in `directory` is whole, and the box is as it was.
     """
     directory = _outside_the_box(directory, lease)
-    seal = await reseal(lease, profile, caretaker=caretaker, ledger=ledger)
+    require_patterns((*artifacts, *discard))
+    seal = await reseal(
+        lease, profile, caretaker=caretaker, ledger=ledger, artifacts=artifacts, discard=discard
+    )
+    # On record only now: a pattern that the box refuses must not spoil every later seal.
+    ledger.claim(lease.id, artifacts=artifacts, discard=discard, at=clock.now())
     missing = [
         entry for entry in seal.entries if not await asyncio.to_thread(_here, directory, entry)
     ]
@@ -100,7 +109,7 @@ async def collect(
     size = sum(entry.size_bytes for entry in missing)
     detail: dict[str, object] = {"seal": seal.digest, "files": len(missing), "bytes": size}
     ledger.note(lease.id, Event.COLLECTED, detail, at=clock.now())
-    return _answer(lease, seal, directory, missing)
+    return _answer(lease, seal, directory, missing, ledger.declared(lease.id)[1])
 
 
 def _first(troubles: ExceptionGroup[Exception]) -> Exception:
@@ -182,10 +191,15 @@ def _link(final: Path, entry: SealedFile, superseded: Path) -> None:
 
 
 def _answer(
-    lease: Lease, seal: Manifest, directory: Path, fetched: Sequence[SealedFile]
+    lease: Lease,
+    seal: Manifest,
+    directory: Path,
+    fetched: Sequence[SealedFile],
+    given_up: Collection[str],
 ) -> Collected:
-    cannot = tuple(f"{p.at}: {p.why} ({p.detail})" for p in seal.problems)
-    clean = not (cannot or seal.unmatched or seal.unclaimed.count)
+    cannot = tuple(f"{lease.from_work(p.at)}: {p.why} ({p.detail})" for p in seal.problems)
+    never_appeared = tuple(p for p in seal.unmatched if p not in given_up)
+    clean = not (cannot or never_appeared or seal.unclaimed.count)
     return Collected(
         lease=lease.id,
         seal=seal.digest,
@@ -196,11 +210,11 @@ def _answer(
         fetched_bytes=sum(entry.size_bytes for entry in fetched),
         unclaimed_files=seal.unclaimed.count,
         unclaimed_bytes=seal.unclaimed.size_bytes,
-        unclaimed_largest=tuple(x.at for x in seal.unclaimed.largest[:5]),
+        unclaimed_largest=tuple(lease.from_work(x.at) for x in seal.unclaimed.largest[:5]),
         discarded_bytes=seal.discarded.size_bytes,
         discarded_by=tuple(p.pattern for p in seal.discarded.patterns),
         cannot_be_kept=cannot,
-        never_appeared=seal.unmatched,
+        never_appeared=never_appeared,
         next="verify_and_teardown"
         if clean
         else "collect again with artifacts=[...] or discard=[...] for what is named above",

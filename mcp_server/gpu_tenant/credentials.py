@@ -21,7 +21,7 @@ def resolve_all(assignments: Sequence[str], environ: Mapping[str, str]) -> dict[
     values: dict[str, str] = {}
     for assignment in assignments:
         name, equals, reference = assignment.partition("=")
-        if not equals or not name.isidentifier():
+        if not equals or not (name.isascii() and name.isidentifier()):
             raise BadRequest(
                 f"an environment entry for {name[:40]!r} is not NAME=reference",
                 remedy=f"write {_FORMS}",
@@ -45,12 +45,7 @@ def _resolve(name: str, reference: str, environ: Mapping[str, str]) -> str:
         case "keyring":
             return _from_keyring(name, rest)
         case "cmd":
-            ran = subprocess.run(
-                shlex.split(rest), capture_output=True, text=True, timeout=60, check=False
-            )
-            if ran.returncode:
-                raise _nowhere(name, f"`{rest}` ended with status {ran.returncode}")
-            return ran.stdout.strip()
+            return _from_command(name, rest)
         case "text":
             if find_secrets(name, f"{name}={rest}".encode()):
                 raise SecretRefused(
@@ -61,6 +56,17 @@ def _resolve(name: str, reference: str, environ: Mapping[str, str]) -> str:
         case _:
             # The value is not repeated: it may be the secret itself.
             raise BadRequest(f"the value of {name} is not a reference", remedy=f"write {_FORMS}")
+
+
+def _from_command(name: str, rest: str) -> str:
+    try:
+        argv = shlex.split(rest)
+        ran = subprocess.run(argv or [""], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        raise _nowhere(name, f"`{rest}` does not run ({type(error).__name__})") from None
+    if ran.returncode:
+        raise _nowhere(name, f"`{rest}` ended with status {ran.returncode}")
+    return ran.stdout.strip()
 
 
 def _from_keyring(name: str, rest: str) -> str:

@@ -7,6 +7,7 @@ from gpu_tenant.caretaker import Caretaker
 from gpu_tenant.errors import BadRequest
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.model import Job, JobId, Lease, Record
+from gpu_tenant.patterns import require_patterns
 from gpu_tenant.ports import Clock
 
 _JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -85,12 +86,7 @@ def _declared(
             "the job declares nothing to keep, so its box could never be verified",
             remedy="name its outputs, for example artifacts=['out/'] (`--artifact out/`)",
         )
-    for pattern in (*artifacts, *discard):
-        if ".." in pattern.split("/") or not pattern.strip() or "\0" in pattern:
-            raise BadRequest(
-                f"the pattern {pattern!r} leaves the work directory",
-                remedy="write it relative to the work directory, absolute, or from `~/`",
-            )
+    require_patterns((*artifacts, *discard))
     if name is not None and not _JOB_NAME.fullmatch(name):
         raise BadRequest(
             f"{name!r} cannot name a job", remedy="use up to 64 letters, digits, `.`, `_` and `-`"

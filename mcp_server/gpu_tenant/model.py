@@ -131,6 +131,11 @@ class Lease(Record):
         """Where pushed files land and jobs run."""
         return f"{self.directory}/work"
 
+    def from_work(self, at: str) -> str:
+        """A place on the box as a pattern would name it: relative where it is in the work directory."""
+        _, inside, rest = at.partition(f"/{self.work_directory}/")
+        return rest if inside else at
+
     @property
     def caretaker_home(self) -> str:
         """Where the caretaker keeps its records and the job logs."""

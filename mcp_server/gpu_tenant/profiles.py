@@ -2,9 +2,9 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from pathlib import Path
-from typing import cast
+from typing import ClassVar, cast
 
 import jsonschema
 import yaml
@@ -13,23 +13,42 @@ from gpu_tenant.errors import LocalTrouble
 from gpu_tenant.model import Profile
 
 
-class _Plain(yaml.SafeLoader):
-    """YAML in which `no`, `off`, `22:30` and `2026-11-20` are the text they look like."""
-
-
-# YAML 1.1 turns these into booleans, base-60 numbers and dates; a profile means what it says.
-_Plain.yaml_implicit_resolvers = {
-    first: [
-        (tag, pattern)
-        for tag, pattern in resolvers
-        if tag in ("tag:yaml.org,2002:float", "tag:yaml.org,2002:null")
-    ]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+_TAG = "tag:yaml.org,2002:"
+_KINDS = ("str", "int", "float", "null", "seq", "map")
+_NUMBERS = {
+    "int": r"[-+]?(0|[1-9][0-9]*)$",
+    "float": r"[-+]?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?$",
+    "null": r"(null|~|)$",
 }
 
-_Plain.add_implicit_resolver(
-    "tag:yaml.org,2002:int", re.compile(r"[-+]?(0|[1-9][0-9]*)$"), list("-+0123456789")
-)
+
+class _Plain(yaml.SafeLoader):
+    """YAML in which `no`, `off`, `22:30` and `2026-11-20` are text, and a fact is stated once."""
+
+    # YAML 1.1 turns these into booleans, base-60 numbers and dates; a profile means what it says.
+    yaml_implicit_resolvers: ClassVar = {}
+    yaml_constructors: ClassVar = {
+        tag: construct
+        for tag, construct in yaml.SafeLoader.yaml_constructors.items()
+        if tag is None or tag.removeprefix(_TAG) in _KINDS
+    }
+
+    def construct_mapping(
+        self, node: yaml.MappingNode, deep: bool = False
+    ) -> dict[Hashable, object]:
+        """The mapping, in which no key was lost to a later one of its name."""
+        stated: set[str] = set()
+        for key, _ in node.value:
+            if key.value in stated:
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"{key.value} is stated twice", key.start_mark
+                )
+            stated.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+for _kind, _pattern in _NUMBERS.items():
+    _Plain.add_implicit_resolver(_TAG + _kind, re.compile(_pattern), None)
 
 Facts = Mapping[str, "Leaf"]
 Leaf = str | float | list["Leaf"] | Facts
@@ -85,9 +104,12 @@ def read(path: Path) -> tuple[Facts, str]:
     """The front matter and the body of a profile, unchecked.
 
     Raises:
-        LocalTrouble: there is no front matter, or it is not YAML.
+        LocalTrouble: it cannot be read, there is no front matter, or it is not YAML.
     """
-    text = path.read_text(encoding="utf-8")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise _wrong(path, str(error)) from error
     opening, fence, rest = text.partition("---\n")
     front, closing, body = rest.partition("\n---\n")
     if opening or not fence or not closing:

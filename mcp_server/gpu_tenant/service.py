@@ -273,9 +273,9 @@ class Tenancy(Office):
         found = await self._active(lease)
         directory = Path(to or found.kept_in or self.home.kept(found.id))
         with self._held(found.id, "collect"):
-            self.ledger.claim(found.id, artifacts=artifacts, discard=discard, at=self._clock.now())
             return await collect(
                 found, self._profile(found.provider), directory=directory,
+                artifacts=artifacts, discard=discard,
                 caretaker=self._caretaker(found), transport=self._transport(found),
                 ledger=self.ledger, clock=self._clock, progress=progress_to.get(),
             )  # fmt: skip

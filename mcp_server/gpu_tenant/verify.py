@@ -3,7 +3,7 @@
 import asyncio
 import stat
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -77,7 +77,7 @@ async def assess(
             remedy=f"{error.message}; {error.remedy}",
         )
         return Assessment(untouched=False, seal=None, evidence=(), losses=(loss,))
-    losses = list(_on_the_box(now, lease))
+    losses = list(_on_the_box(now, lease, ledger.declared(lease.id)[1]))
     if collected is None or collected.digest != now.digest:
         losses.append(_uncollected(now, collected, lease))
         return Assessment(untouched=False, seal=now, evidence=(), losses=tuple(losses))
@@ -92,7 +92,8 @@ async def assess(
                 losses.append(
                     Loss(
                         what=f"{entry.name} does not load as {proved.verdict.format}: {proved.verdict.problem}",
-                        remedy="make it again on the box, or give it up by name: `--discard`",
+                        remedy=f"make it again on the box and collect; to give it up, its owner runs "
+                        f"`gpu-tenant waive {lease.id}`",
                     )
                 )
     if evidence:
@@ -101,16 +102,24 @@ async def assess(
 
 
 async def reseal(
-    lease: Lease, profile: Profile, *, caretaker: Caretaker, ledger: Ledger
+    lease: Lease,
+    profile: Profile,
+    *,
+    caretaker: Caretaker,
+    ledger: Ledger,
+    artifacts: Sequence[str] = (),
+    discard: Sequence[str] = (),
 ) -> Manifest:
-    """What is on the box now, by every job's declaration and the owner's later words.
+    """What is on the box now, by every job's declaration, the owner's later words, and these.
 
     Raises:
         JobRunning: something is still being written.
     """
-    artifacts, discard = ledger.declared(lease.id)
+    kept, given_up = ledger.declared(lease.id)
     return await caretaker.manifest(
-        accounted=profile.accounted_paths, artifacts=artifacts, discard=discard
+        accounted=profile.accounted_paths,
+        artifacts=[*kept, *artifacts],
+        discard=[*given_up, *discard],
     )
 
 
@@ -188,20 +197,30 @@ def _refusal(lease: Lease, losses: Sequence[Loss]) -> Unverified:
     )
 
 
-def _on_the_box(seal: Manifest, lease: Lease) -> Iterator[Loss]:
+def _on_the_box(seal: Manifest, lease: Lease, given_up: Collection[str]) -> Iterator[Loss]:
+    """What the box holds that a collect cannot bring home.
+
+    Giving a pattern up excuses only its absence: what a declared artifact matches stays an artifact,
+    because to lose one takes a person's signature.
+    """
     for problem in seal.problems:
         yield Loss(
-            what=f"{problem.at} cannot be kept as it is: {problem.why} ({problem.detail})",
-            remedy=f"mend it on the box, or discard it by name; then `gpu-tenant collect {lease.id}`",
+            what=f"{lease.from_work(problem.at)} cannot be kept as it is: {problem.why} "
+            f"({problem.detail})",
+            remedy=f"mend it on the box, then `gpu-tenant collect {lease.id}`; to give it up, its owner "
+            f"runs `gpu-tenant waive {lease.id}`",
         )
     for pattern in seal.unmatched:
-        yield Loss(
-            what=f"the declared artifact {pattern} never appeared",
-            remedy=f"look at the log with `gpu-tenant monitor {lease.id}`; if it is not to be expected, "
-            f"`gpu-tenant collect {lease.id} --discard {pattern}`",
-        )
+        if pattern not in given_up:
+            yield Loss(
+                what=f"the declared artifact {pattern} never appeared",
+                remedy=f"look at the log with `gpu-tenant monitor {lease.id}`; if it is not to be "
+                f"expected any more, `gpu-tenant collect {lease.id} --discard {pattern}`",
+            )
     if seal.unclaimed.count:
-        largest = ", ".join(f"{x.at} ({x.size_bytes:,} bytes)" for x in seal.unclaimed.largest[:3])
+        largest = ", ".join(
+            f"{lease.from_work(x.at)} ({x.size_bytes:,} bytes)" for x in seal.unclaimed.largest[:3]
+        )
         yield Loss(
             what=f"{seal.unclaimed.count} files ({seal.unclaimed.size_bytes:,} bytes) that nobody has "
             f"claimed: {largest}",

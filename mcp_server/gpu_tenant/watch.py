@@ -169,7 +169,7 @@ def _answer(
 
 
 def _why(status: JobStatus) -> str | None:
-    if status.reason is None:
+    if status.reason is None or status.state == "finished":
         return None
     seen = plain(status.reason.evidence).strip()
     advice = _ADVICE.get(status.reason.code)

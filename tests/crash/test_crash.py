@@ -14,8 +14,8 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
-
 from crash.mortal import Fate, mortal_tenancy
+
 from gpu_tenant.errors import TenantError, UnknownLease
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.model import LeaseState
@@ -70,7 +70,7 @@ def live_through(directory: Path, dies_at: int | None) -> int:
                 await tenancy.aclose()
 
         asyncio.run(once())
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - told to the parent, whatever it is
         (directory / "error").write_text(repr(error), encoding="utf-8")
         os._exit(1)
     os._exit(0)

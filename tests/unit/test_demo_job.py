@@ -186,9 +186,9 @@ def test_the_same_text_is_counted_the_same_and_never_trained_on_and_tested_with(
     tmp_path: Path,
 ) -> None:
     for kind in ("py", "md", "json"):
-        (tmp_path / f"text.{kind}").write_text("a" * 16_000 + "b" * 4_000)
+        (tmp_path / f"text.{kind}").write_text("a" * 16_000 + "b" * 4_000, encoding="utf-8")
     (tmp_path / ".venv").mkdir()
-    (tmp_path / ".venv/of_others.py").write_text("c" * 20_000)
+    (tmp_path / ".venv/of_others.py").write_text("c" * 20_000, encoding="utf-8")
 
     first, second = counted(tmp_path), counted(tmp_path)
 
@@ -201,7 +201,7 @@ def test_the_same_text_is_counted_the_same_and_never_trained_on_and_tested_with(
 
 
 def test_a_tree_with_too_little_text_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "text.py").write_text("a" * 20_000)
+    (tmp_path / "text.py").write_text("a" * 20_000, encoding="utf-8")
 
     refused = counted(tmp_path)
 

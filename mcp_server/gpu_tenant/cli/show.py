@@ -250,7 +250,8 @@ def collected(shown: Collected) -> None:
     rows += [("cannot be kept", words) for words in shown.cannot_be_kept]
     rows += [("never appeared", pattern) for pattern in shown.never_appeared]
     ready = shown.next == "verify_and_teardown"
-    rows.append(("next", f"gpu-tenant teardown {shown.lease}" if ready else shown.next))
+    again = f"gpu-tenant collect {shown.lease} with --artifact or --discard for what is named above"
+    rows.append(("next", f"gpu-tenant teardown {shown.lease}" if ready else again))
     _rows(f"{shown.lease}: sealed {shown.seal[:12]}", rows)
 
 
@@ -322,6 +323,7 @@ def bytes_bar(verb: str) -> Iterator[None]:
         TimeRemainingColumn(),
         console=errors,
         transient=True,
+        disable=not errors.is_terminal,
     ) as bar:
         task = bar.add_task(verb, total=None)
         token = progress_to.set(lambda done, total: bar.update(task, completed=done, total=total))
@@ -341,6 +343,7 @@ async def follow(opened: Tenancy, lease: str, job: str | None) -> Watched:
         TimeElapsedColumn(),
         console=errors,
         transient=True,
+        disable=not errors.is_terminal,
     ) as bar:
         task = bar.add_task(lease, total=1.0, words="")
         while True:

@@ -196,7 +196,7 @@ async def push(
 @verb("launch")
 @command_argument
 @click.option("--lease", help="the lease; may be left out while only one is live")
-@click.option("--artifact", multiple=True, required=True, help="a pattern of what must be kept")
+@click.option("--artifact", multiple=True, help="a pattern of what must be kept; at least one")
 @click.option("--discard", multiple=True, help="a pattern of what may be lost")
 @click.option("--env", multiple=True, help="NAME=env:VAR, file:PATH, keyring:S/U, cmd:C or text:T")
 @click.option("--max-runtime-h", type=click.FloatRange(min=0, min_open=True))

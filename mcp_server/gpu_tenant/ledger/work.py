@@ -62,7 +62,7 @@ class Work(Timeline):
     def declared(self, lease_id: LeaseId) -> tuple[list[str], list[str]]:
         """What is to be kept and what may be lost, by every job's declaration and later claims.
 
-        What was discarded later is no longer expected as an artifact, and the other way round.
+        A pattern may stand in both: what it matches is then kept, and its absence is excused.
         """
         artifacts: dict[str, None] = {}
         discard: dict[str, None] = {}
@@ -72,12 +72,8 @@ class Work(Timeline):
                 claim = _CLAIM.validate_python(detail)
                 claims.append((claim["artifacts"], claim["discard"]))
         for kept, given_up in claims:
-            for pattern in kept:
-                artifacts[pattern] = None
-                discard.pop(pattern, None)
-            for pattern in given_up:
-                discard[pattern] = None
-                artifacts.pop(pattern, None)
+            artifacts.update(dict.fromkeys(kept))
+            discard.update(dict.fromkeys(given_up))
         return list(artifacts), list(discard)
 
     def file_smoke(self, smoke_id: str, record: str, *, at: datetime) -> None:

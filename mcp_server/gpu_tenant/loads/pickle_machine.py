@@ -15,6 +15,7 @@ from gpu_tenant.loads.source import Broken, Cursor, Findings, Unread, counted
 _KEPT_VALUES = 500_000
 _MOST_OPCODES = 20_000_000
 _DEEPEST_STACK = 4_000_000
+_LARGEST_MEMO = 32 << 20
 
 ITEM_BYTES: Mapping[str, int] = MappingProxyType({
     "F16": 2, "BF16": 2, "F32": 4, "F64": 8, "I8": 1, "I16": 2, "I32": 4, "I64": 8, "U8": 1,
@@ -28,6 +29,7 @@ _STORAGES = {
     "torch.ComplexDoubleStorage": "C128", "torch.UntypedStorage": "BYTES",
     "torch.storage.UntypedStorage": "BYTES",
 }  # fmt: skip
+_REBUILD_ARGUMENTS = {"torch._utils._rebuild_tensor_v2": 6, "torch._utils._rebuild_tensor_v3": 7}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,7 @@ class Machine:
         self.stopped = False
         self._stack: list[object] = []
         self._memo: dict[int, object] = {}
-        self._memoized = 0
+        self._written = bytearray()
         self._room = _KEPT_VALUES
 
     def step(self, opcode: pickletools.OpcodeInfo, argument: object, cursor: Cursor) -> None:
@@ -199,14 +201,18 @@ class Machine:
     def _remember(self, argument: object) -> None:
         if not self._stack:
             raise Broken("a memo is written from an empty stack")
-        index = argument if isinstance(argument, int) else self._memoized
+        index = argument if isinstance(argument, int) else len(self._written)
+        if not 0 <= index < _LARGEST_MEMO:
+            raise Unread(f"memo {index:,} is not followed here")
         value = self._stack[-1]
         if value is not UNSEEN and self._kept(value) is not UNSEEN:
             self._memo[index] = value
-        self._memoized = max(self._memoized, index + 1)
+        self._written += bytes(max(0, index + 1 - len(self._written)))
+        self._written[index] = True
 
     def _recall(self, argument: object) -> object:
-        if not isinstance(argument, int) or argument >= self._memoized:
+        written = isinstance(argument, int) and self._written[argument : argument + 1] == b"\1"
+        if not isinstance(argument, int) or not written:
             raise Broken(f"memo {argument} is read and was never written")
         return self._memo.get(argument, UNSEEN)
 
@@ -236,6 +242,9 @@ class Machine:
             "torch._utils._rebuild_tensor"
         ):
             _check_reach(arguments)
+            expected = _REBUILD_ARGUMENTS.get(function.name, 0)
+            if self._room > 0 and len(arguments) < expected:
+                raise Broken(f"{function.name} lacks arguments: {len(arguments)} of {expected}")
         for argument in arguments:
             if isinstance(argument, Storage):
                 return argument

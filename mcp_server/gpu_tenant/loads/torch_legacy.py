@@ -11,6 +11,7 @@ from gpu_tenant.loads.source import Broken, Cursor, Findings, Source, Unread, co
 
 MAGIC = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."
 """The pickle, in protocol 2, of torch's magic number."""
+_PROTOCOL = 1001
 
 
 def check(source: Source, findings: Findings) -> None:
@@ -24,7 +25,9 @@ def check(source: Source, findings: Findings) -> None:
     for _ in ("magic number", "protocol", "system", "object", "storages"):
         pickles.append(scan(source, end, source.size_bytes))
         end = pickles[-1].end
-    *_, said, listed = pickles
+    _, protocol, _, said, listed = pickles
+    if protocol.result != _PROTOCOL:
+        raise Broken(f"protocol {protocol.result!r:.40}, where {_PROTOCOL} is the only one")
     if not isinstance(listed.result, list):
         raise Broken("the list of storages is not a list")
     said.globals.update(*(other.globals for other in pickles))

@@ -107,4 +107,12 @@ def _storages(
 
 def _byte_order(source: Source, members: dict[str, zips.Member]) -> Literal["little", "big"]:
     member = members.get("byteorder")
-    return "big" if member and source.upto(member.content_at, 3) == b"big" else "little"
+    if member is None or not member.stored:
+        return "little"
+    match source.read(member.content_at, min(member.size_bytes, 8)):
+        case b"little":
+            return "little"
+        case b"big":
+            return "big"
+        case other:
+            raise Broken(f"unknown byte order {other!r}")

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from gpu_tenant.loads.inflate import Zlib, inflated
 from gpu_tenant.loads.source import Broken, Cursor, Findings, Source, Unread, counted
 
+_LOCATOR = b"PK\x06\x07"
+_ONE_DISK = (bytes(8), bytes(4) + b"\1\0\0\0")
 _END, _END_BYTES = b"PK\x05\x06", 22
 _LONGEST_COMMENT_BYTES = 0xFFFF
 _MOST_INFLATED_BYTES = 1 << 40
@@ -133,11 +135,12 @@ def _directory(source: Source, findings: Findings) -> tuple[int, Cursor, int]:
         findings.warn(f"{trailing:,} bytes follow the archive")
     elif trailing < 0:
         raise Broken("the archive is cut off inside its comment")
-    if disk:
+    locator = source.upto(end_at - 20, 20) if end_at >= 20 else b""
+    spans_disks = locator.startswith(_LOCATOR) and locator[4:8] + locator[16:20] not in _ONE_DISK
+    if disk or spans_disks:
         raise Unread("one part of an archive that spans several files")
     last = end_at
-    locator = source.upto(end_at - 20, 20) if end_at >= 20 else b""
-    if locator.startswith(b"PK\x06\x07"):
+    if locator.startswith(_LOCATOR):
         last = int.from_bytes(locator[8:16], "little")
         record = source.read(last, 56)
         if not record.startswith(b"PK\x06\x06"):

@@ -1,0 +1,199 @@
+"""A profile means what it says, and one that is wrong is refused in a sentence that names the file."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gpu_tenant.errors import LocalTrouble
+from gpu_tenant.profiles import load_profile, load_profiles, read
+
+SHIPPED = Path(__file__).parents[2] / "profiles"
+FACTS = (SHIPPED / "local.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def profiles(tmp_path: Path) -> Path:
+    """A directory of profiles with the shipped schema and nothing else."""
+    shutil.copy(SHIPPED / "_schema.json", tmp_path)
+    return tmp_path
+
+
+def write(directory: Path, text: str, *, slug: str = "local") -> Path:
+    path = directory / f"{slug}.md"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def front(directory: Path, facts: str) -> object:
+    return read(write(directory, f"---\n{facts}\n---\n"))[0]
+
+
+# What is shipped
+
+
+def test_every_shipped_profile_is_valid_and_named_after_its_file() -> None:
+    loaded = load_profiles(SHIPPED)
+
+    assert {"local", "own"} <= set(loaded)
+    assert all(profile.id == slug for slug, profile in loaded.items())
+    assert all(profile.runbook.startswith("# ") for profile in loaded.values())
+    assert all(profile.stops_the_meter for profile in loaded.values())
+
+
+def test_what_a_local_box_loses_by_destroy_is_accounted_for_and_an_own_machine_loses_nothing() -> None:
+    loaded = load_profiles(SHIPPED)
+
+    assert loaded["local"].accounted_paths == ("~",)
+    assert loaded["own"].accounted_paths == ()
+    assert (loaded["local"].destroy, loaded["own"].destroy) == ("deletes", "hands_back")
+    assert (loaded["local"].adopted, loaded["own"].adopted) == (False, True)
+
+
+def test_the_schema_describes_itself_and_closes_every_object() -> None:
+    schema = json.loads((SHIPPED / "_schema.json").read_text(encoding="utf-8"))
+
+    def objects(node: object) -> list[dict[str, object]]:
+        if isinstance(node, list):
+            return [found for child in node for found in objects(child)]
+        if not isinstance(node, dict):
+            return []
+        below = [found for child in node.values() for found in objects(child)]
+        return [node, *below] if node.get("type") == "object" else below
+
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert all(node.get("additionalProperties") is False for node in objects(schema))
+
+
+# YAML
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("no", "yes", "off", "on", "No", "YES", "true", "false", "y", "n"),
+        *("22:30", "1:30:00", "190:20:30.15", "12e03:1"),
+        *("2026-11-20", "2026-11-20 12:00:00", "2026-11-20T12:00:00Z"),
+        *("0o17", "017", "0x1f", "0b11", "1_000", "+", ".", "=", "<<"),
+        *("1.2.3", ".inf", "-.inf", ".nan", "NaN"),
+    ],
+)
+def test_text_that_yaml_takes_for_something_else_stays_text(tmp_path: Path, text: str) -> None:
+    assert front(tmp_path, f"fact: {text}") == {"fact": text}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("0", 0), ("60", 60), ("-3", -3), ("1.5", 1.5), ("2.5e+3", 2500.0), ("null", None), ("'no'", "no"), ("[no, 5]", ["no", 5])],
+)  # fmt: skip
+def test_numbers_stay_numbers(tmp_path: Path, text: str, value: object) -> None:
+    assert front(tmp_path, f"fact: {text}") == {"fact": value}
+
+
+@pytest.mark.parametrize(
+    "text", ["!!python/object/apply:os.system [id]", "!!python/name:os.system", "!!timestamp 2026-13-99"]
+)
+def test_yaml_that_would_run_something_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(LocalTrouble, match=r"local\.md: "):
+        front(tmp_path, f"fact: {text}")
+
+
+def test_a_fact_that_is_stated_twice_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LocalTrouble, match=r"local\.md: .*fact.* twice"):
+        front(tmp_path, "fact: yes\nother: 1\nfact: no")
+
+
+# What is refused, and how it is said
+
+
+def without(line: str) -> Callable[[str], str]:
+    return lambda text: text.replace(line, "")
+
+
+def instead(old: str, new: str) -> Callable[[str], str]:
+    return lambda text: text.replace(old, new)
+
+
+WRONG: dict[str, tuple[Callable[[str], str], str]] = {
+    "no front matter": (lambda text: "# This computer\n", "no front matter"),
+    "front matter without an end": (lambda text: "---\nid: local\n", "no front matter"),
+    "text before it": (lambda text: "hello\n" + text, "no front matter"),
+    "empty": (lambda text: "", "no front matter"),
+    "no mapping": (lambda text: "---\n- a\n- b\n---\n", "not a mapping"),
+    "no yaml": (lambda text: "---\nid: [local\n---\n", "expected"),
+    "another schema": (instead("profile/1", "profile/2"), "schema: "),
+    "no schema": (without("schema: gpu-tenant/profile/1\n"), "'schema' is a required property"),
+    "no survival": (instead("destroy: no, ", ""), "paths/0/survives: 'destroy' is a required property"),
+    "a survival nobody knows": (instead("destroy: no", "destroy: maybe"), "paths/0/survives/destroy: 'maybe'"),
+    "a boolean in quotes of the eye": (instead("destroy: no", "destroy: false"), "'false'"),
+    "an unquoted home": (instead('"~"', "~"), "paths/0/path: None is not of type 'string'"),
+    "a relative path": (instead('"~"', "work"), "paths/0/path: 'work' does not match"),
+    "no paths": (instead('  - {path: "~"', '  # - {path: "~"'), "paths: None"),
+    "a field nobody declared": (lambda text: text.replace("title:", "tittle: x\ntitle:"), "'tittle' was unexpected"),
+    "a lag in words": (instead("list_lag_s: 0", "list_lag_s: soon"), "gone/list_lag_s: 'soon' is not of type"),
+    "a lag below nothing": (instead("list_lag_s: 0", "list_lag_s: -1"), "gone/list_lag_s: -1"),
+    "an endless lag": (instead("list_lag_s: 0", "list_lag_s: .inf"), "gone/list_lag_s: '.inf'"),
+    "a lag that is no number": (instead("list_lag_s: 0", "list_lag_s: .nan"), "gone/list_lag_s: '.nan'"),
+    "a date that is none": (instead("2026-11-20", "20.11.2026"), "checked/on: '20.11.2026' does not match"),
+    "a price out of nowhere": (instead("price_source: owner", "price_source: guess"), "price_source: 'guess'"),
+    "another file's id": (instead("id: local", "id: remote"), "id is 'remote'"),
+    "an id that is no slug": (instead("id: local", "id: Lo cal"), "id: 'Lo cal' does not match"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("spoil", "words"), WRONG.values(), ids=WRONG)
+def test_a_wrong_profile_is_refused_in_a_sentence_that_names_it(
+    profiles: Path, spoil: Callable[[str], str], words: str
+) -> None:
+    spoilt = spoil(FACTS)
+    assert spoilt != FACTS
+    path = write(profiles, spoilt)
+
+    with pytest.raises(LocalTrouble) as told:
+        load_profile(path)
+
+    assert told.value.message.startswith("local.md: ")
+    assert words in told.value.message
+    assert "\n" not in told.value.message
+    assert "mend that profile" in told.value.remedy
+
+
+def test_a_profile_that_is_not_utf_8_is_refused_by_name(profiles: Path) -> None:
+    path = profiles / "local.md"
+    path.write_bytes(b"\xff\xfe" + FACTS.encode("utf-16-le"))
+
+    with pytest.raises(LocalTrouble, match=r"local\.md: "):
+        load_profile(path)
+
+
+def test_one_wrong_profile_among_many_is_named(profiles: Path) -> None:
+    write(profiles, FACTS)
+    write(profiles, FACTS, slug="other")
+
+    with pytest.raises(LocalTrouble, match=r"^LOCAL_TROUBLE: other\.md: id is 'local'"):
+        load_profiles(profiles)
+
+
+# What a leaf may be
+
+
+def test_a_fact_may_carry_its_source_and_its_confidence(profiles: Path) -> None:
+    sourced = "{v: yes, src: the manual, on: 2026-11-20, conf: docs1}"
+    path = write(profiles, FACTS.replace("destroy: no", f"destroy: {sourced}"))
+
+    assert load_profile(path).accounted_paths == ()
+
+
+def test_survival_that_nobody_knows_counts_as_loss(profiles: Path) -> None:
+    path = write(profiles, FACTS.replace("destroy: no", "destroy: unknown"))
+
+    assert load_profile(path).accounted_paths == ("~",)
+
+
+def test_windows_line_ends_change_nothing(profiles: Path) -> None:
+    path = profiles / "local.md"
+    path.write_bytes(FACTS.replace("\n", "\r\n").encode())
+
+    assert load_profile(path) == load_profile(SHIPPED / "local.md")

@@ -1,0 +1,160 @@
+"""A lease begins within its owner's terms, over a smoke test or a plain word against one."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from arranged import NOON, HandClock, profile
+
+from gpu_tenant.connectors.local import connect
+from gpu_tenant.errors import BadRequest, Refused
+from gpu_tenant.ledger import Ledger
+from gpu_tenant.model import Lease, LeaseState
+from gpu_tenant.provision import fulfil, intend, new_lease_id, require_smoke
+from gpu_tenant.smoke import SmokeReceipt, smoke
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    opened = Ledger(tmp_path / "ledger.sqlite3")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+def intent(
+    ledger: Ledger,
+    *,
+    hours: float = 8,
+    price: str | None = None,
+    cap: str | None = None,
+    budget: str | None = None,
+) -> Lease:
+    return intend(
+        profile(),
+        hours=hours,
+        price_usd_h=None if price is None else Decimal(price),
+        max_price_usd_h=None if cap is None else Decimal(cap),
+        budget_usd=None if budget is None else Decimal(budget),
+        address=None,
+        ledger=ledger,
+        clock=HandClock(),
+    )
+
+
+# Terms
+
+
+def test_the_terms_are_on_record_before_there_is_a_box(ledger: Ledger) -> None:
+    lease = intent(ledger, hours=2, price="1.10", cap="1.20", budget="5")
+
+    assert ledger.lease(lease.id) == lease
+    assert (lease.state, lease.box_id) == (LeaseState.INTENDED, None)
+    assert lease.terms.deadline_at == NOON + timedelta(hours=2)
+    assert (lease.terms.max_price_usd_h, lease.terms.budget_usd) == (Decimal("1.20"), Decimal(5))
+
+
+@pytest.mark.parametrize(
+    ("price", "cap"), [("1.00", "1.00"), ("0", "0"), ("0.99", "1"), (None, None), ("99", None)]
+)
+def test_a_price_within_the_cap_passes(ledger: Ledger, price: str | None, cap: str | None) -> None:
+    assert intent(ledger, price=price, cap=cap).state is LeaseState.INTENDED
+
+
+def test_a_price_above_the_cap_is_refused(ledger: Ledger) -> None:
+    with pytest.raises(Refused, match=r"1\.01 USD/h is above the cap of 1\.00 USD/h"):
+        intent(ledger, price="1.01", cap="1.00")
+    assert ledger.leases() == []
+
+
+def test_an_unknown_price_passes_no_cap_because_it_is_not_zero(ledger: Ledger) -> None:
+    with pytest.raises(Refused, match="unknown, which is not zero") as told:
+        intent(ledger, price=None, cap="100")
+
+    assert "--price-usd-h" in told.value.remedy
+    assert ledger.leases() == []
+
+
+@pytest.mark.parametrize("hours", [0, -1, 24 * 365 + 1, float("inf"), float("nan")])
+def test_hours_that_are_no_time_to_come_are_refused(ledger: Ledger, hours: float) -> None:
+    with pytest.raises(BadRequest, match="is no lease"):
+        intent(ledger, hours=hours)
+    assert ledger.leases() == []
+
+
+def test_a_lease_s_name_is_its_provider_and_four_letters_that_are_not_mistaken(
+    ledger: Ledger,
+) -> None:
+    names = {new_lease_id(profile("own"), ledger) for _ in range(200)}
+
+    letters = {letter for name in names for letter in name.removeprefix("own-")}
+    assert all(name.startswith("own-") and len(name) == 8 for name in names)
+    assert not letters & set("ilo01")
+
+
+async def test_an_intent_that_is_fulfilled_stands_on_a_box_with_its_mark(
+    ledger: Ledger, tmp_path: Path, clock: HandClock
+) -> None:
+    lease = intent(ledger)
+    connector = connect(tmp_path)
+
+    active = await fulfil(lease, connector=connector, ledger=ledger, clock=clock)
+
+    boxes = await connector.list_boxes()
+    assert (active.state, active.active_at) == (LeaseState.ACTIVE, NOON)
+    assert [(box.id, box.mark) for box in boxes] == [(active.box_id, lease.mark)]
+
+
+# The smoke test
+
+
+async def smoked(ledger: Ledger, clock: HandClock, tmp_path: Path, command: str) -> SmokeReceipt:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    return await smoke(tree, command, time_limit_s=30, ledger=ledger, clock=clock)
+
+
+async def test_a_passed_smoke_test_counts_for_a_week(
+    ledger: Ledger, clock: HandClock, tmp_path: Path
+) -> None:
+    receipt = await smoked(ledger, clock, tmp_path, "echo works > out.txt")
+    clock.advance(7 * 24 * 3600)
+
+    assert receipt.wrote == ("out.txt",)
+    assert require_smoke(receipt.id, ledger=ledger, clock=clock) == receipt
+
+    clock.advance(1)
+    with pytest.raises(Refused, match="older than a week"):
+        require_smoke(receipt.id, ledger=ledger, clock=clock)
+
+
+async def test_a_smoke_test_that_failed_does_not_count(
+    ledger: Ledger, clock: HandClock, tmp_path: Path
+) -> None:
+    receipt = await smoked(ledger, clock, tmp_path, "exit 3")
+
+    with pytest.raises(Refused, match="did not pass"):
+        require_smoke(receipt.id, ledger=ledger, clock=clock)
+
+
+def test_to_go_without_is_said_by_name(ledger: Ledger, clock: HandClock) -> None:
+    assert require_smoke("none", ledger=ledger, clock=clock) is None
+
+
+@pytest.mark.parametrize(
+    ("shown", "words"), [(None, "no smoke test was shown"), ("smoke-0", "no smoke receipt smoke-0")]
+)
+def test_without_a_smoke_test_nothing_is_rented_and_the_next_command_is_named(
+    ledger: Ledger, clock: HandClock, shown: str | None, words: str
+) -> None:
+    with pytest.raises(Refused, match=words) as told:
+        require_smoke(shown, ledger=ledger, clock=clock)
+
+    assert "gpu-tenant smoke" in told.value.remedy
+    assert "--smoke none" in told.value.remedy
