@@ -42,6 +42,7 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 ifdef UV
 	uv pip install -q --python $(BIN)/python --group dev
 else
+	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)   # one that uv made has no pip
 	$(BIN)/python -m pip install -q --disable-pip-version-check -U 'pip>=25.1'
 	$(BIN)/python -m pip install -q --disable-pip-version-check --group dev
 endif

@@ -123,9 +123,7 @@ def active(ledger: Ledger, lease_id: LeaseId = LEASE, *, provider: str = "local"
 
 def terminating(ledger: Ledger, lease_id: LeaseId = LEASE, *, provider: str = "local") -> Lease:
     """A lease on record whose teardown was permitted."""
-    return ledger.file_permit(
-        never_used(active(ledger, lease_id, provider=provider)), at=NOON
-    )
+    return ledger.file_permit(never_used(active(ledger, lease_id, provider=provider)), at=NOON)
 
 
 def gone(ledger: Ledger, lease_id: LeaseId = LEASE) -> Lease:
@@ -158,7 +156,9 @@ def receipt(lease_id: LeaseId = LEASE) -> Receipt:
     )
 
 
-def job(name: str = "job1", *, artifacts: tuple[str, ...] = ("out/",), discard: tuple[str, ...] = ()) -> Job:
+def job(
+    name: str = "job1", *, artifacts: tuple[str, ...] = ("out/",), discard: tuple[str, ...] = ()
+) -> Job:
     return Job(
         id=JobId(name),
         lease_id=LEASE,

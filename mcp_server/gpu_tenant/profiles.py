@@ -4,14 +4,13 @@ import json
 import re
 from collections.abc import Hashable, Mapping
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import cast
 
 import jsonschema
 import yaml
 
 from gpu_tenant.errors import LocalTrouble
 from gpu_tenant.model import Profile
-
 
 _TAG = "tag:yaml.org,2002:"
 _KINDS = ("str", "int", "float", "null", "seq", "map")
@@ -24,14 +23,6 @@ _NUMBERS = {
 
 class _Plain(yaml.SafeLoader):
     """YAML in which `no`, `off`, `22:30` and `2026-11-20` are text, and a fact is stated once."""
-
-    # YAML 1.1 turns these into booleans, base-60 numbers and dates; a profile means what it says.
-    yaml_implicit_resolvers: ClassVar = {}
-    yaml_constructors: ClassVar = {
-        tag: construct
-        for tag, construct in yaml.SafeLoader.yaml_constructors.items()
-        if tag is None or tag.removeprefix(_TAG) in _KINDS
-    }
 
     def construct_mapping(
         self, node: yaml.MappingNode, deep: bool = False
@@ -47,6 +38,13 @@ class _Plain(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+# YAML 1.1 turns words into booleans, base-60 numbers and dates; a profile means what it says.
+_Plain.yaml_implicit_resolvers = {}
+_Plain.yaml_constructors = {
+    tag: construct
+    for tag, construct in yaml.SafeLoader.yaml_constructors.items()
+    if tag is None or tag.removeprefix(_TAG) in _KINDS
+}
 for _kind, _pattern in _NUMBERS.items():
     _Plain.add_implicit_resolver(_TAG + _kind, re.compile(_pattern), None)
 

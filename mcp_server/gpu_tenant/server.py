@@ -18,7 +18,6 @@ from mcp.types import ToolAnnotations
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gpu_tenant import __version__
-from gpu_tenant.app import open_tenancy
 from gpu_tenant.cards import TornDown
 from gpu_tenant.errors import Refused, TenantError
 from gpu_tenant.service import LeaseName, Tenancy, progress_to
@@ -174,6 +173,9 @@ class _Rooms:
 
     def tenancy(self) -> Tenancy:
         if self._tenancy is None:
+            # Profiles bring jsonschema and YAML along, and a host waits for the list of tools.
+            from gpu_tenant.app import open_tenancy
+
             self._tenancy = open_tenancy(tell=_log.warning)
         return self._tenancy
 

@@ -54,7 +54,9 @@ class Tenancy(Office):
         target: Annotated[
             str | None, Field(description="for own: user@host[:port] or an ssh alias")
         ] = None,
-        hours: Annotated[float, Field(description="until the deadline")] = 8,
+        hours: Annotated[
+            float, Field(description="until the deadline, when the box stops its jobs")
+        ] = 24,
         price_usd_h: Annotated[
             Decimal | None, Field(description="what the box costs, if you know")
         ] = None,

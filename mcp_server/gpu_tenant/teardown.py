@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from gpu_tenant.errors import ProviderTrouble
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.model import Evidence, Lease, Profile, Receipt
+from gpu_tenant.model import MARK_PREFIX, Box, Evidence, Lease, Profile, Receipt
 from gpu_tenant.permit import TeardownPermit
 from gpu_tenant.ports import Clock, Connector
 from gpu_tenant.reconcile import Blind, FileReceipt, Listed, LookAgain, Omitted, Seen, plan
@@ -50,13 +50,20 @@ async def look(lease: Lease, *, connector: Connector, ledger: Ledger, clock: Clo
         boxes = await connector.list_boxes()
     except ProviderTrouble as error:
         return Blind(error.message)
-    box = next((box for box in boxes if lease.mark == box.mark), None)
+    box = next((box for box in boxes if _is_of(box, lease)), None)
     if box is not None:
         if ledger.absences(lease.id):
             ledger.saw(lease.id, listed="listed", at=clock.now())
         return Listed(box)
     ledger.saw(lease.id, listed="omitted", at=clock.now())
     return Omitted(ledger.absences(lease.id))
+
+
+def _is_of(box: Box, lease: Lease) -> bool:
+    if box.mark == lease.mark:
+        return True
+    # A person may have renamed it. It is there, and bills, under any name but another lease's.
+    return box.id == lease.box_id and not (box.mark or "").startswith(MARK_PREFIX)
 
 
 def file_receipt(

@@ -78,7 +78,15 @@ async def assess(
         )
         return Assessment(untouched=False, seal=None, evidence=(), losses=(loss,))
     losses = list(_on_the_box(now, lease, ledger.declared(lease.id)[1]))
-    if collected is None or collected.digest != now.digest:
+    if now.since_ns is None and any(job.launched_at for job in ledger.jobs(lease.id)):
+        losses.append(
+            Loss(
+                what="whatever the jobs wrote: the box's own record of when they began is gone",
+                remedy=f"look at the box yourself; to end the lease all the same, its owner runs "
+                f"`gpu-tenant waive {lease.id}`",
+            )
+        )
+    if now.entries and (collected is None or collected.digest != now.digest):
         losses.append(_uncollected(now, collected, lease))
         return Assessment(untouched=False, seal=now, evidence=(), losses=tuple(losses))
     evidence: list[Evidence] = []

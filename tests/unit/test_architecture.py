@@ -32,9 +32,7 @@ NOT_NAMES = {
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 SOURCES = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
-TREES = {
-    name: ast.parse(path.read_text(encoding="utf-8")) for name, path in SOURCES.items()
-}
+TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in SOURCES.items()}
 OURS = {name: tree for name, tree in TREES.items() if not name.startswith("demo/job/")}
 """Without the demo's job, which is somebody's training script and runs on a box."""
 
@@ -117,7 +115,12 @@ def test_a_box_is_destroyed_in_one_place() -> None:
 
 
 def test_the_destroy_of_a_connector_is_never_passed_around() -> None:
-    called = {id(node.func) for tree in OURS.values() for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    called = {
+        id(node.func)
+        for tree in OURS.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+    }
     held = {
         ast.unparse(node)
         for tree in OURS.values()
@@ -168,7 +171,9 @@ def test_nothing_can_be_forced() -> None:
         for argument in parameters(function)
         if "force" in argument.arg.lower()
     ]
-    options = [name for name, path in SOURCES.items() if "--force" in path.read_text(encoding="utf-8")]
+    options = [
+        name for name, path in SOURCES.items() if "--force" in path.read_text(encoding="utf-8")
+    ]
 
     assert not forced
     assert not options
@@ -198,7 +203,9 @@ def test_host_keys_are_never_waved_through() -> None:
     ]
 
     assert code
-    assert not [path for path in code if lax.search(path.read_text(encoding="utf-8", errors="replace"))]
+    assert not [
+        path for path in code if lax.search(path.read_text(encoding="utf-8", errors="replace"))
+    ]
 
 
 def test_no_shell_string_is_built_from_parts() -> None:
@@ -237,7 +244,10 @@ def test_no_module_has_a_name_that_says_nothing() -> None:
 
 def test_no_public_name_says_nothing() -> None:
     classes = (
-        node.name for tree in OURS.values() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
+        node.name
+        for tree in OURS.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
     )
     names = [*(function.name for _, function in functions(public=True)), *classes]
     words = {name: {word.lower() for word in re.findall(r"[A-Z]?[a-z]+", name)} for name in names}
@@ -305,7 +315,11 @@ def classes_of(root: type[TenantError], depth: int = 0) -> Iterator[tuple[int, t
 def test_the_tree_of_errors_is_drawn_as_it_is() -> None:
     line = re.compile(r"^(?P<branches>[│├└─ ]*)(?P<name>[A-Z]\w+)(?:\s+(?P<status>\d+).*)?$")
     drawn = [
-        (len(found["branches"]) // 4, found["name"], int(found["status"] or TenantError.exit_status))
+        (
+            len(found["branches"]) // 4,
+            found["name"],
+            int(found["status"] or TenantError.exit_status),
+        )
         for found in map(line.match, (inspect.getdoc(errors) or "").splitlines())
         if found
     ]
@@ -321,7 +335,9 @@ def test_the_tree_of_errors_is_drawn_as_it_is() -> None:
 @pytest.mark.parametrize(
     "error", [error for _, error in classes_of(TenantError)], ids=lambda error: error.__name__
 )
-def test_every_error_has_a_code_and_an_exit_status_and_needs_a_remedy(error: type[TenantError]) -> None:
+def test_every_error_has_a_code_and_an_exit_status_and_needs_a_remedy(
+    error: type[TenantError],
+) -> None:
     told = error("what happened", remedy="the next command")
 
     assert str(told) == f"{error.code}: what happened; the next command"

@@ -12,8 +12,8 @@ import pytest
 from arranged import LEASE, NOON, active, eventually
 
 from gpu_tenant.errors import LeaseHeld
-from gpu_tenant.ledger.holders import Holder, this_process
 from gpu_tenant.ledger import Ledger
+from gpu_tenant.ledger.holders import Holder, this_process
 from gpu_tenant.model import LeaseId
 
 OTHER = LeaseId("local-efgh")
@@ -70,11 +70,15 @@ def free(ledger: Ledger, lease: LeaseId = LEASE, *, at: datetime = NOON) -> bool
         return False
 
 
-def test_a_lease_held_by_another_process_is_held_and_says_by_whom(ledger: Ledger, path: Path) -> None:
+def test_a_lease_held_by_another_process_is_held_and_says_by_whom(
+    ledger: Ledger, path: Path
+) -> None:
     with holder(path) as process:
-        with pytest.raises(LeaseHeld, match=f"collect is under way on {LEASE}") as told:
-            with ledger.hold(LEASE, "teardown", at=NOON):
-                pytest.fail("two at once")
+        with (
+            pytest.raises(LeaseHeld, match=f"collect is under way on {LEASE}") as told,
+            ledger.hold(LEASE, "teardown", at=NOON),
+        ):
+            pytest.fail("two at once")
 
         assert f"process {process.pid}" in told.value.message
         assert "gpu-tenant monitor" in told.value.remedy

@@ -70,7 +70,9 @@ def test_an_import_that_goes_up_or_sideways_breaks_the_contract(
     copied: Path, module: str, imported: str
 ) -> None:
     spoilt = copied / module
-    spoilt.write_text(f"{spoilt.read_text(encoding='utf-8')}\n\nimport {imported}\n", encoding="utf-8")
+    spoilt.write_text(
+        f"{spoilt.read_text(encoding='utf-8')}\n\nimport {imported}\n", encoding="utf-8"
+    )
 
     linted = lint(copied)
 

@@ -63,7 +63,9 @@ def evidence(name: str, *, fmt: str = "json") -> Evidence:
 
 def test_a_lease_s_whole_life_reads_back_after_a_reopen(path: Path) -> None:
     terms = Terms(
-        deadline_at=NOON + timedelta(hours=1), max_price_usd_h=Decimal("0.10"), budget_usd=Decimal(3)
+        deadline_at=NOON + timedelta(hours=1),
+        max_price_usd_h=Decimal("0.10"),
+        budget_usd=Decimal(3),
     )
     ledger = Ledger(path)
     ledger.intend(
@@ -260,15 +262,13 @@ def test_what_is_declared_is_what_every_job_said_and_what_was_said_later(ledger:
     assert ledger.declared(LEASE) == (["out/", "logs/", "found.bin"], ["cache/", "tmp/"])
 
 
-def test_the_last_word_on_a_pattern_holds(ledger: Ledger) -> None:
+def test_no_later_word_takes_a_pattern_away_from_what_is_to_be_kept(ledger: Ledger) -> None:
     active(ledger)
     ledger.declare(job(artifacts=("out/", "never/"), discard=("cache/",)))
 
     ledger.claim(LEASE, artifacts=["cache/"], discard=["never/"], at=NOON)
-    assert ledger.declared(LEASE) == (["out/", "cache/"], ["never/"])
 
-    ledger.claim(LEASE, artifacts=["never/"], discard=[], at=NOON)
-    assert ledger.declared(LEASE) == (["out/", "cache/", "never/"], [])
+    assert ledger.declared(LEASE) == (["out/", "never/", "cache/"], ["cache/", "never/"])
 
 
 def test_a_claim_of_nothing_leaves_no_line(ledger: Ledger) -> None:

@@ -82,7 +82,22 @@ def test_no_name_leaves_its_root(raw: bytes) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["", "/", "/abs", "..", "a/..", "../a", ".", "./a", "a//b", "a/", "%2e%2e/a", "a/%2E%2E", "%2Fetc", "a%00b"],
+    [
+        "",
+        "/",
+        "/abs",
+        "..",
+        "a/..",
+        "../a",
+        ".",
+        "./a",
+        "a//b",
+        "a/",
+        "%2e%2e/a",
+        "a/%2E%2E",
+        "%2Fetc",
+        "a%00b",
+    ],
 )
 def test_a_name_that_would_leave_its_root_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="not a relative name"):

@@ -30,12 +30,12 @@ def look_alike(original: TeardownPermit) -> TeardownPermit:
 
 
 def a_mint(seal: object) -> Callable[[], TeardownPermit]:
-    return lambda: TeardownPermit(  # type: ignore[arg-type]
+    return lambda: TeardownPermit(
         lease_id=LeaseId("local-abcd"),
         provider="local",
         box_id=BoxId("local-abcd"),
         ground=NeverUsed(),
-        seal=seal,
+        seal=seal,  # type: ignore[arg-type]
     )
 
 
@@ -204,7 +204,9 @@ def test_two_permits_for_one_box_are_two_permits() -> None:
 
 
 @pytest.mark.parametrize("ground", GROUNDS, ids=lambda ground: ground.name)
-def test_a_ground_cannot_be_changed_once_it_is_stated(ground: Verified | NeverUsed | Waived) -> None:
+def test_a_ground_cannot_be_changed_once_it_is_stated(
+    ground: Verified | NeverUsed | Waived,
+) -> None:
     with pytest.raises((dataclasses.FrozenInstanceError, TypeError)):
         ground.name = "another"  # type: ignore[misc]
 

@@ -43,7 +43,9 @@ def test_every_shipped_profile_is_valid_and_named_after_its_file() -> None:
     assert all(profile.stops_the_meter for profile in loaded.values())
 
 
-def test_what_a_local_box_loses_by_destroy_is_accounted_for_and_an_own_machine_loses_nothing() -> None:
+def test_what_a_local_box_loses_by_destroy_is_accounted_for_and_an_own_machine_loses_nothing() -> (
+    None
+):
     loaded = load_profiles(SHIPPED)
 
     assert loaded["local"].accounted_paths == ("~",)
@@ -93,7 +95,8 @@ def test_numbers_stay_numbers(tmp_path: Path, text: str, value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["!!python/object/apply:os.system [id]", "!!python/name:os.system", "!!timestamp 2026-13-99"]
+    "text",
+    ["!!python/object/apply:os.system [id]", "!!python/name:os.system", "!!timestamp 2026-13-99"],
 )
 def test_yaml_that_would_run_something_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(LocalTrouble, match=r"local\.md: "):

@@ -84,8 +84,16 @@ def test_the_next_step(state: LeaseState, seen: Seen, step: Step) -> None:
     [
         (Terms(deadline_at=LATER), None, "the deadline passed"),
         (Terms(deadline_at=LATER, budget_usd=Decimal(9)), Decimal(1), "the deadline passed"),
-        (Terms(deadline_at=LATER + timedelta(hours=1), budget_usd=Decimal("0.05")), Decimal(1), "is spent"),
-        (Terms(deadline_at=LATER + timedelta(hours=1), budget_usd=Decimal(0)), Decimal(0), "is spent"),
+        (
+            Terms(deadline_at=LATER + timedelta(hours=1), budget_usd=Decimal("0.05")),
+            Decimal(1),
+            "is spent",
+        ),
+        (
+            Terms(deadline_at=LATER + timedelta(hours=1), budget_usd=Decimal(0)),
+            Decimal(0),
+            "is spent",
+        ),
     ],
     ids=["deadline", "deadline before budget", "budget", "no budget at all"],
 )

@@ -121,6 +121,21 @@ async def test_a_box_that_comes_back_was_never_gone(
     assert lease.state is LeaseState.ACTIVE
 
 
+@pytest.mark.parametrize("mark", ['{"mark": "my favourite box"}', '{"mark": null}', "{"])
+async def test_a_box_that_lost_its_mark_is_not_gone(
+    ledger: Ledger, connector: LocalConnector, clock: HandClock, boxes: Path, mark: str
+) -> None:
+    lease = await standing(ledger, connector)
+    (boxes / LEASE / "box.json").write_text(mark)
+
+    for _ in range(3):
+        clock.advance(LAG_S)
+        lease, _ = await settle(lease, LOCAL, connector=connector, ledger=ledger, clock=clock)
+
+    assert lease.state is LeaseState.ACTIVE
+    assert ledger.absences(LEASE) == []
+
+
 async def test_a_look_from_before_the_box_was_made_does_not_count_against_it(
     ledger: Ledger, connector: LocalConnector, clock: HandClock, boxes: Path
 ) -> None:
@@ -184,7 +199,7 @@ async def test_a_crash_between_the_permit_and_the_destroy_is_told_and_destroys_n
 
     assert lease.state is LeaseState.TERMINATING
     assert words == f"its teardown was cut short: `gpu-tenant teardown {LEASE}` again"
-    assert [box.id for box in await connector.list_boxes()] == [LEASE]
+    assert [box.id for box in await connector.list_boxes()] == [lease.box_id]
 
 
 async def test_a_teardown_waits_for_the_second_absence(

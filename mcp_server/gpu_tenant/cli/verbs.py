@@ -103,7 +103,11 @@ async def smoke(
 def _terms(function: Callable[P, T]) -> Callable[P, T]:
     for option in (
         click.option(
-            "--hours", type=float, default=8, show_default=True, help="until the deadline"
+            "--hours",
+            type=float,
+            default=24,
+            show_default=True,
+            help="until the deadline, when the box stops its jobs",
         ),
         click.option("--price-usd-h", type=USD, help="what the box costs, if you know"),
         click.option(
