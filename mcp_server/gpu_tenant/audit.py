@@ -3,9 +3,8 @@
 import json
 
 from gpu_tenant.errors import BoxTrouble
-from gpu_tenant.facts import Audit, no_python
+from gpu_tenant.facts import Audit, Needs, no_python
 from gpu_tenant.facts import audit as judged
-from gpu_tenant.findings import Needs
 from gpu_tenant.model import Lease
 from gpu_tenant.ports import Clock, Transport
 from gpu_tenant.skill import script

@@ -61,7 +61,9 @@ def _resolve(name: str, reference: str, environ: Mapping[str, str]) -> str:
 def _from_command(name: str, rest: str) -> str:
     try:
         argv = shlex.split(rest)
-        ran = subprocess.run(argv or [""], capture_output=True, text=True, timeout=60, check=False)
+        ran = subprocess.run(
+            argv or [""], capture_output=True, encoding="utf-8", timeout=60, check=False
+        )
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise _nowhere(name, f"`{rest}` does not run ({type(error).__name__})") from None
     if ran.returncode:

@@ -87,7 +87,10 @@ def _key(home: Home) -> Examined:
             words=f"`chmod 600 {home.client_key}`: others can read it",
         )
     public = home.client_key.with_suffix(".pub")
-    return _ok("ssh key", f"add this line to a box's authorized_keys: {public.read_text().strip()}")
+    return _ok(
+        "ssh key",
+        f"add this line to a box's authorized_keys: {public.read_text(encoding='utf-8').strip()}",
+    )
 
 
 def _agent(environ: Mapping[str, str]) -> Examined:

@@ -18,7 +18,7 @@ from gpu_tenant.collect import Collected, collect
 from gpu_tenant.credentials import resolve_all
 from gpu_tenant.doctor import Checkup, examine
 from gpu_tenant.errors import BadRequest, BoxTaken, Refused, TenantError
-from gpu_tenant.findings import Needs
+from gpu_tenant.facts import Needs
 from gpu_tenant.launch import Launched, launch
 from gpu_tenant.ledger import Event
 from gpu_tenant.model import LeaseState, Profile, SshAddress

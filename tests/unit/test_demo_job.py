@@ -127,7 +127,7 @@ def test_the_model_tells_the_kinds_apart_and_the_lines_tell_of_it(undisturbed: P
         for line in (undisturbed / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     ]
 
-    assert report["accuracy"] > 0.8  # by chance it would be 1/3; the demo's ten epochs pass 0.9
+    assert report["accuracy"] > 0.75  # chance is 1/3; the ten epochs of the demo pass 0.9
     assert [line["epoch"] for line in epochs] == [1, 2]
     assert epochs[1]["loss"] < epochs[0]["loss"]
 

@@ -364,6 +364,6 @@ async def serve(read_only: bool) -> None:
 )
 async def demo(keep: str | None) -> None:
     """No account, no SSH server, no network: the box is a private directory with real processes."""
-    from gpu_tenant.demo import tour
+    from gpu_tenant.cli.tour import tour
 
     await tour(keep)

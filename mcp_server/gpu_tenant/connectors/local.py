@@ -96,7 +96,12 @@ def _processes_of(directory: Path) -> Iterator[int]:
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             variables = (entry / "environ").read_bytes().split(b"\0")
-            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+            state = (
+                (entry / "stat")
+                .read_text(encoding="utf-8", errors="replace")
+                .rpartition(")")[2]
+                .split()[0]
+            )
         except OSError:
             continue
         if carried in variables and state != "Z":

@@ -25,16 +25,17 @@ class Holder:
 
 @cache
 def _host() -> str:
-    boot_id = Path("/proc/sys/kernel/random/boot_id")
+    boot = Path("/proc/sys/kernel/random/boot_id")
     # The boot id makes every hold from before a reboot somebody else's, and so bounded by its expiry.
-    return f"{platform.node()}/{boot_id.read_text().strip() if boot_id.exists() else ''}"
+    boot_id = boot.read_text(encoding="ascii").strip() if boot.exists() else ""
+    return f"{platform.node()}/{boot_id}"
 
 
 def _started(pid: int) -> str | None:
     stat = Path(f"/proc/{pid}/stat")
     if Path("/proc/self/stat").exists():
         try:
-            fields = stat.read_text().rpartition(")")[2].split()
+            fields = stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         except OSError:
             return None
         # A killed process stays in the table until its parent asks; it does nothing any more.
@@ -42,7 +43,7 @@ def _started(pid: int) -> str | None:
     asked = subprocess.run(
         ["ps", "-o", "stat=", "-o", "lstart=", "-p", str(pid)],
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         check=False,
     )
     state, _, started = asked.stdout.strip().partition(" ")

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_tenant.facts import Audit, Needs, audit, judge, no_python
-from gpu_tenant.readings import pci_address, read_smi
+from gpu_tenant.facts.readings import pci_address, read_smi
 
 HERE = Path(__file__).parent
 PROBE = HERE.parents[2] / "scripts/probe.py"

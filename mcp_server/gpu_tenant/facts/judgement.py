@@ -7,7 +7,7 @@ from datetime import datetime
 
 from pydantic import Field
 
-from gpu_tenant.findings import (
+from gpu_tenant.facts.findings import (
     CARD_ROUNDING,
     Finding,
     Needs,
@@ -17,9 +17,8 @@ from gpu_tenant.findings import (
     unseen,
     warning,
 )
-from gpu_tenant.gpus import judge_gpus, judge_torch
-from gpu_tenant.model import Record
-from gpu_tenant.readings import (
+from gpu_tenant.facts.gpus import judge_gpus, judge_torch
+from gpu_tenant.facts.readings import (
     GIB,
     MIB,
     Gpu,
@@ -41,6 +40,7 @@ from gpu_tenant.readings import (
     read_meminfo,
     read_smi,
 )
+from gpu_tenant.model import Record
 
 __all__ = ["Audit", "Finding", "Needs", "audit", "judge", "no_python"]
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 
-from gpu_tenant.findings import (
+from gpu_tenant.facts.findings import (
     CARD_ROUNDING,
     Finding,
     Level,
@@ -13,7 +13,7 @@ from gpu_tenant.findings import (
     ok,
     warning,
 )
-from gpu_tenant.readings import (
+from gpu_tenant.facts.readings import (
     GIB,
     Driver,
     Gpu,

@@ -1,0 +1,125 @@
+"""A whole lease on this computer, shown as it happens: six phases, one interruption, one receipt."""
+
+import asyncio
+import os
+import signal
+import tempfile
+from decimal import Decimal
+from pathlib import Path
+
+import click
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from gpu_tenant.caretaker import ENDED
+from gpu_tenant.cli import show
+from gpu_tenant.demo import JOB
+from gpu_tenant.errors import Unverified
+from gpu_tenant.service import Tenancy
+from gpu_tenant.watch import Watched
+
+EPOCHS = 10
+_KILL_AFTER = 0.45
+"""How far the run has come when it is killed, so that there is something to resume from."""
+
+_PRETENDED_PRICE = Decimal("2.00")
+"""So that the meter has something to show; a local box costs its electricity."""
+
+
+async def tour(keep: str | None) -> None:
+    """A box was leased, used, interrupted, verified and torn down, and its receipt was shown."""
+    kept = Path(keep or tempfile.mkdtemp(prefix="gpu-tenant-demo-"))
+    click.echo(
+        "A whole lease on this computer. The box is a private directory with real processes; the price\n"
+        f"of {_PRETENDED_PRICE} USD/h is pretended, so that the meter shows. The job trains a small network to tell\n"
+        "Python, Markdown and JSON apart by 64 characters of this project's own files, in plain Python."
+    )
+    async with show.tenancy() as tenancy:
+        _phase(2, "smoke: the job's own command, here, before anything is rented")
+        smoked = await tenancy.smoke_test(os.fspath(JOB), "python3 train.py --smoke", 60)
+        show.smoke(smoked)
+
+        _phase(1, "provision: written down before the box exists")
+        card = await tenancy.provision(
+            "local", None, 1, _PRETENDED_PRICE, Decimal(3), Decimal(1), smoked.id
+        )
+        show.card(card)
+        lease = card.lease
+
+        _phase(0, "audit: is the box what it should be?")
+        show.audit(await tenancy.audit(lease))
+
+        _phase(3, "push, then a detached launch with its outputs declared")
+        show.pushed(await tenancy.push(lease, os.fspath(JOB)))
+        command = f"python3 train.py --epochs {EPOCHS}"
+        show.launched(await tenancy.launch_detached(lease, command, ["out/"], name="train"))
+
+        _phase(4, "monitor; and in the middle, the job is killed")
+        seen, _ = await _watch(tenancy, lease, "train", kill_after=_KILL_AFTER)
+        click.echo(f"  {seen.job}: {seen.state} ({seen.why})")
+        click.echo("  the same command again; it resumes from its checkpoint")
+        await tenancy.launch_detached(lease, command, ["out/"], name="train-again")
+        seen, log = await _watch(tenancy, lease, "train-again", kill_after=None)
+        first, *_, last = log.strip().splitlines()
+        click.echo(f"  {seen.job}: {seen.state}\n    {first}\n    {last}")
+
+        _phase(5, "teardown before collect: the law says no")
+        try:
+            await tenancy.verify_and_teardown(lease)
+        except Unverified as refusal:
+            click.echo(f"  refused: {refusal.message}\n  hint: {refusal.remedy}")
+
+        _phase(5, "seal and collect, then verify and tear down")
+        with show.bytes_bar("collect"):
+            collected = await tenancy.collect(lease, os.fspath(kept))
+        show.collected(collected)
+        show.receipt(await tenancy.verify_and_teardown(lease))
+
+
+def _phase(number: int, words: str) -> None:
+    click.echo(click.style(f"\n[phase {number}] {words}", fg="cyan", bold=True))
+
+
+async def _watch(
+    tenancy: Tenancy, lease: str, job: str, *, kill_after: float | None
+) -> tuple[Watched, str]:
+    """The job has ended, by itself or by a kill -9 when it had come so far; its whole log."""
+    cursor: int | None = None
+    log = ""
+    with Progress(
+        TextColumn("  {task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f} %  {task.fields[words]}"),
+        TimeElapsedColumn(),
+        console=show.errors,
+    ) as bar:
+        shown = bar.add_task(job, total=1.0, words="")
+        while True:
+            seen = await tenancy.follow(lease, job, cursor=cursor, wait_s=0.5, limit_bytes=65_536)
+            cursor = seen.cursor
+            log += seen.log
+            if seen.progress is not None and seen.progress.fraction is not None:
+                loss = seen.progress.metrics.get("loss")
+                words = f"loss {loss:.4f}  " if loss is not None else ""
+                cost = show.usd(seen.cost_usd)
+                bar.update(shown, completed=seen.progress.fraction, words=f"{words}{cost}")
+                if kill_after is not None and seen.progress.fraction >= kill_after:
+                    kill_after = None
+                    _kill(tenancy, lease)
+            if seen.state in ENDED:
+                if seen.state == "finished":
+                    bar.update(shown, completed=1.0)
+                return seen, log
+            await asyncio.sleep(0)
+
+
+def _kill(tenancy: Tenancy, lease: str) -> None:
+    """The training process of this box is killed, as a host that dies would do it."""
+    home = tenancy.home.boxes / lease / "home"
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            inside = (entry / "cwd").resolve().is_relative_to(home)
+        except OSError:
+            continue
+        if inside and b"train.py" in words:
+            os.kill(int(entry.name), signal.SIGKILL)
