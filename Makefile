@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 
-.PHONY: demo test check fix bench wheel clean
+.PHONY: demo test check fix docs bench wheel clean
 
 demo: $(VENV)/.ready            ## a whole lease on this computer
 	$(BIN)/gpu-tenant demo
@@ -18,6 +18,9 @@ check: $(VENV)/.ready-dev       ## lint and types alone, in seconds
 
 fix: $(VENV)/.ready-dev
 	$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
+
+docs: $(VENV)/.ready-dev        ## write the generated parts; `make test` compares them
+	GPU_TENANT_SNAPSHOTS=write $(BIN)/pytest -q tests/docs tests/faces -k 'generated or snapshot'
 
 bench: $(VENV)/.ready-dev       ## ratios against an empty MCP server, in one run
 	$(BIN)/python tests/bench/bench.py

@@ -66,6 +66,7 @@ def profile(provider: str = "local", *, list_lag_s: float = 0) -> Profile:
         destroy="hands_back" if provider == "own" else "deletes",
         accounted_paths=("~",),
         stops_the_meter="nothing needs to",
+        trap="none",
         runbook="",
     )
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from gpu_tenant.caretaker import Caretaker
 from gpu_tenant.errors import BadRequest, BoxTrouble, LocalTrouble, TenantError
 from gpu_tenant.ledger import Event, Ledger
-from gpu_tenant.model import Lease, LocalAddress, Manifest, Profile, Record, SealedFile
+from gpu_tenant.model import Lease, Manifest, Profile, Record, SealedFile
 from gpu_tenant.paths import below, to_bytes, to_remote
 from gpu_tenant.patterns import require_patterns
 from gpu_tenant.ports import Clock, Transport
 from gpu_tenant.store import link_target, place, require_space, reread, sync_directory
-from gpu_tenant.verify import reseal
+from gpu_tenant.verify import is_on_the_box, reseal
 
 _AT_ONCE = 4
 
@@ -121,9 +121,7 @@ def _first(troubles: ExceptionGroup[Exception]) -> Exception:
 
 def _outside_the_box(directory: Path, lease: Lease) -> Path:
     directory = directory.expanduser().resolve()
-    if isinstance(lease.address, LocalAddress) and directory.is_relative_to(
-        Path(lease.address.directory).resolve().parent
-    ):
+    if is_on_the_box(directory, lease):
         raise BadRequest(
             f"{directory} is on the box itself and would go with it",
             remedy=f"choose a place that outlives the box: `gpu-tenant collect {lease.id} --to DIR`",

@@ -184,6 +184,7 @@ class Profile(Record):
     stops_the_meter: str = Field(
         description="what ends the bill if this computer dies, in a sentence"
     )
+    trap: str = Field(description="the one thing that surprises people here")
     runbook: str = Field(description="the body, for a person")
 
 

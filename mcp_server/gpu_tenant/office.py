@@ -73,7 +73,21 @@ class Office:
             yield
 
     async def _active(self, lease: str) -> Lease:
-        """The lease, with a box to work on.
+        """The lease, with a box that takes new work.
+
+        Raises:
+            Refused: it has none (any more), or its teardown has begun.
+        """
+        found = await self._with_box(lease)
+        if found.state is not LeaseState.ACTIVE:
+            raise Refused(
+                f"{found.id} is {found.state}: its box takes no new work",
+                remedy=f"`gpu-tenant teardown {found.id}` goes on with it",
+            )
+        return found
+
+    async def _with_box(self, lease: str) -> Lease:
+        """The lease, whose box may still exist: also a teardown that was cut short may need a collect.
 
         Raises:
             Refused: it has none (any more).
@@ -81,26 +95,10 @@ class Office:
         found = self.ledger.lease(lease)
         if found.state is LeaseState.INTENDED:
             found, _ = await self._settled_if_free(found)
-        if found.state is not LeaseState.ACTIVE:
-            remedy = (
-                f"`gpu-tenant teardown {found.id}` goes on with it"
-                if found.state is LeaseState.TERMINATING
-                else "`gpu-tenant provision` makes a new one"
-            )
-            raise Refused(f"{found.id} is {found.state}: it has no box to work on", remedy=remedy)
-        return found
-
-    def _with_box(self, lease: str) -> Lease:
-        """The lease, whose box may still exist.
-
-        Raises:
-            Refused: it has none (any more).
-        """
-        found = self.ledger.lease(lease)
         if found.state not in (LeaseState.ACTIVE, LeaseState.TERMINATING):
             raise Refused(
-                f"{found.id} is {found.state}: it has no box to lose",
-                remedy="`gpu-tenant leases --all`",
+                f"{found.id} is {found.state}: it has no box",
+                remedy="`gpu-tenant provision` makes a new one; `gpu-tenant leases --all` lists all",
             )
         return found
 

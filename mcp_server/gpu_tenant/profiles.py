@@ -93,6 +93,7 @@ def load_profile(path: Path) -> Profile:
                 if _at(entry, "survives", "destroy") not in ("yes", "n/a")
             ),
             "stops_the_meter": _at(facts, "deadman", "stops_the_meter"),
+            "trap": _at(facts, "trap"),
             "runbook": body,
         }
     )

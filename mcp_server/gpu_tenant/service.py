@@ -146,7 +146,7 @@ class Tenancy(Office):
 
         Each finding is ok, warning or blocker, with the reason. Mend blockers before launching.
         """
-        found = await self._active(lease)
+        found = await self._with_box(lease)
         needs = Needs(gpu_count=gpus, vram_gib=vram_gib, disk_gib=disk_gib)
         return await audit(found, needs, transport=self._transport(found), clock=self._clock)
 
@@ -237,7 +237,7 @@ class Tenancy(Office):
         self, lease: str, job: str | None, *, cursor: int | None, wait_s: float, limit_bytes: int
     ) -> Watched:
         """As `monitor`, with as much log as a terminal wants, and no fence around it."""
-        found = await self._active(lease)
+        found = await self._with_box(lease)
         return await watch(
             found, job_of(found, job, ledger=self.ledger), cursor=cursor, wait_s=wait_s,
             limit_bytes=limit_bytes, caretaker=self._caretaker(found), clock=self._clock,
@@ -252,7 +252,7 @@ class Tenancy(Office):
         ] = 20,
     ) -> Watched:
         """End a job: it is asked first, so that it can checkpoint, and killed after the grace."""
-        found = await self._active(lease)
+        found = await self._with_box(lease)
         chosen = job_of(found, job, ledger=self.ledger)
         with self._held(found.id, "stop"):
             await self._caretaker(found).stop(chosen.id, grace_s=grace_s)
@@ -272,7 +272,7 @@ class Tenancy(Office):
 
         Repeat after any failure: it goes on from the last byte. Unclaimed files are named.
         """
-        found = await self._active(lease)
+        found = await self._with_box(lease)
         directory = Path(to or found.kept_in or self.home.kept(found.id))
         with self._held(found.id, "collect"):
             return await collect(
@@ -316,7 +316,7 @@ class Tenancy(Office):
 
     async def assess_loss(self, lease: str) -> LossReport:
         """What would be gone for good if the box were destroyed now; nothing is changed."""
-        found = self._with_box(lease)
+        found = await self._with_box(lease)
         assessment = await self._assess(found)
         return LossReport(
             lease=found.id,
@@ -326,7 +326,7 @@ class Tenancy(Office):
 
     async def waive(self, lease: str, *, shown_digest: str, typed: str, signed_by: str) -> TornDown:
         """Destroy a box although something would be lost, over a person's signature for exactly that."""
-        found = self._with_box(lease)
+        found = await self._with_box(lease)
         with self._held(found.id, "waive"):
             assessment = await self._assess(found)
             permit = sign(

@@ -72,7 +72,9 @@ def reread(path: Path) -> Reread | None:
     the memory the file was written from.
     """
     try:
-        opened = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+        # Not waiting: a named pipe that lies in a file's place would never open.
+        waitless = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+        opened = os.open(path, os.O_RDONLY | waitless)
     except OSError:
         return None
     with os.fdopen(opened, "rb") as file:

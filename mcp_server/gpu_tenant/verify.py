@@ -16,6 +16,7 @@ from gpu_tenant.model import (
     BoxId,
     Evidence,
     Lease,
+    LocalAddress,
     Manifest,
     Profile,
     Record,
@@ -251,6 +252,11 @@ def _uncollected(now: Manifest, collected: Manifest | None, lease: Lease) -> Los
 def _reread_entry(directory: Path, entry: SealedFile, lease: Lease) -> Evidence | Loss:
     """What the kept copy of one entry proves, or what would be lost with the box."""
     path = below(directory, entry.name)
+    if is_on_the_box(path.parent, lease):
+        return Loss(
+            what=f"{entry.name} here is the box's own, and no copy",
+            remedy=f"`gpu-tenant collect {lease.id} --to DIR` makes one that outlives the box",
+        )
     again = f"`gpu-tenant collect {lease.id}` fetches it again"
     if entry.kind == "link":
         target = link_target(path)
@@ -276,6 +282,13 @@ def _reread_entry(directory: Path, entry: SealedFile, lease: Lease) -> Evidence 
     verdict = inspect(path, name=entry.name)
     return Evidence(
         name=entry.name, size_bytes=held.size_bytes, sha256=held.sha256, verdict=verdict
+    )
+
+
+def is_on_the_box(path: Path, lease: Lease) -> bool:
+    """Whether `path`, wherever its links lead, would go with the box."""
+    return isinstance(lease.address, LocalAddress) and path.resolve().is_relative_to(
+        Path(lease.address.directory).resolve().parent
     )
 
 

@@ -1,0 +1,140 @@
+"""What is written for people and agents is true: generated parts, links, sizes, and the skill's form."""
+
+import inspect
+import os
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gpu_tenant import errors
+from gpu_tenant.errors import TenantError
+from gpu_tenant.profiles import load_profiles
+from gpu_tenant.server import TOOLS
+from gpu_tenant.service import Tenancy
+
+ROOT = Path(__file__).resolve().parents[2]
+PROFILES = load_profiles(ROOT / "profiles")
+PAGES = [ROOT / "SKILL.md", ROOT / "README.md", *sorted(ROOT.glob("references/**/*.md")), *sorted(ROOT.glob("profiles/*.md"))]  # fmt: skip
+KILOBYTE = 1024
+
+
+def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def platforms() -> str:
+    ways = {"created": "made for the lease", "adopted": "adopted: `gpu-tenant adopt`"}
+    return table(
+        ("platform", "what", "its boxes are", "teardown"),
+        [
+            (f"`{p.id}`", p.title, ways["adopted" if p.adopted else "created"], p.destroy.replace("_", " "))
+            for p in PROFILES.values()
+        ],
+    )
+
+
+def selector() -> str:
+    return table(
+        ("platform", "its meter is stopped by", "the trap"),
+        [(f"{p.title} (`profiles/{p.id}.md`)", p.stops_the_meter, p.trap) for p in PROFILES.values()],
+    )
+
+
+def error_page() -> str:
+    classes = sorted(
+        (c for _, c in inspect.getmembers(errors, inspect.isclass) if issubclass(c, TenantError)),
+        key=lambda c: (c.exit_status, c.__mro__.__len__(), c.code),
+    )
+    rows = [(f"`{c.code}`", str(c.exit_status), (inspect.getdoc(c) or "").split("\n")[0]) for c in classes]
+    return (
+        "# Errors\n\nRead this when an error's code is not clear by itself. Every error also names the next call.\n\n"
+        + table(("code", "exit status", "what is true"), rows)
+    )
+
+
+def tool_page() -> str:
+    rows = [
+        (
+            f"`{name}`",
+            "looks" if notes.read_only_hint else "may end or delete" if notes.destructive_hint else "changes",
+            (inspect.getdoc(getattr(Tenancy, name)) or "").split("\n\n")[0].replace("\n", " "),
+        )
+        for name, notes in TOOLS.items()
+    ]
+    return (
+        "# Tools\n\nRead this to choose a tool of the `gpu` server; the command line has the same verbs.\n\n"
+        + table(("tool", "it", "what it does"), rows)
+    )
+
+
+def with_block(page: Path, name: str, content: str) -> str:
+    text = page.read_text(encoding="utf-8")
+    pattern = re.compile(rf"(<!-- generated: {name} [^\n]*-->\n).*?(<!-- end -->)", re.DOTALL)
+    assert pattern.search(text), f"{page.name} has no block {name}"
+    return pattern.sub(lambda m: m[1] + content + m[2], text)
+
+
+GENERATED = {
+    "README.md": lambda: with_block(ROOT / "README.md", "platforms", platforms()),
+    "SKILL.md": lambda: with_block(ROOT / "SKILL.md", "selector", selector()),
+    "references/errors.md": error_page,
+    "references/tools.md": tool_page,
+}
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_the_generated_parts_are_fresh(name: str) -> None:
+    """`make docs` writes them."""
+    fresh, page = GENERATED[name](), ROOT / name
+    if os.environ.get("GPU_TENANT_SNAPSHOTS") == "write":
+        page.write_text(fresh, encoding="utf-8")
+
+    assert page.read_text(encoding="utf-8") == fresh
+
+
+def test_the_skill_has_the_form_that_every_host_accepts() -> None:
+    text = (ROOT / "SKILL.md").read_text(encoding="utf-8")
+    _, front, body = text.split("---\n", 2)
+    facts = yaml.load(front, Loader=yaml.SafeLoader)  # noqa: TID251 - not a profile
+
+    assert set(facts) == {"name", "description", "license", "metadata"}
+    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", facts["name"])
+    assert facts["name"] == "gpu-tenant"
+    assert len(facts["description"]) <= 1024
+    assert re.search(r"[\u4e00-\u9fff]", facts["description"]), "it triggers in Chinese too"
+    assert not re.search(r"<[a-z]|claude|anthropic", facts["description"], re.IGNORECASE)
+    assert all(isinstance(value, str) for value in facts["metadata"].values())
+    assert len(text.encode()) <= 8 * KILOBYTE
+    assert "THE LAW" in "\n".join(body.splitlines()[:12]), "the law is in the first screen"
+    assert not re.search(r"\$(\d|ARGUMENTS|\w+\b)|!`", body), "a host would substitute it"
+
+
+def test_a_profile_fits_a_page() -> None:
+    assert all(len((ROOT / f"profiles/{slug}.md").read_bytes()) <= 9 * KILOBYTE for slug in PROFILES)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_that_a_page_names_is_there(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    named = {
+        *re.findall(r"\]\((?!https?:|#)([^)#]+)\)", text),
+        *re.findall(r"`((?:profiles|references|scripts)/[\w./-]+\.\w+)`", text),
+    }
+
+    assert [name for name in named if not ((page.parent / name).exists() or (ROOT / name).exists())] == []
+
+
+def test_the_readme_stays_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) < 150
+
+
+def test_every_command_that_a_page_shows_exists() -> None:
+    from gpu_tenant.cli import SUMMARIES
+
+    for page in PAGES:
+        shown = set(re.findall(r"`?gpu-tenant ([a-z]+)\b", page.read_text(encoding="utf-8")))
+        prose = {"rents", "contributors", "is"}
+        assert shown - prose <= set(SUMMARIES), page.name
