@@ -1,0 +1,90 @@
+"""The command line: data on stdout, words on stderr, an exit status that tells the kind of failure."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpu_tenant.cli import SUMMARIES
+
+
+def run(home: Path, *argv: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "gpu_tenant", *argv],
+        capture_output=True,
+        encoding="utf-8",
+        stdin=subprocess.DEVNULL,
+        env={"PATH": os.environ["PATH"], "HOME": str(home)},
+        check=False,
+        timeout=120,
+    )
+
+
+def test_help_lists_every_verb_and_imports_nothing_heavy(tmp_path: Path) -> None:
+    watched = "import sys, gpu_tenant.cli as c; c.sys.argv = ['gpu-tenant', '--help']\ntry: c.main()\nfinally: print(*sys.modules, file=sys.stderr)"
+    ran = subprocess.run(
+        [sys.executable, "-c", watched], capture_output=True, encoding="utf-8", check=True
+    )
+
+    assert all(verb in ran.stdout for verb in SUMMARIES)
+    assert "Exit status" in ran.stdout
+    assert not {"pydantic", "mcp", "asyncssh", "rich", "jsonschema", "sqlite3"} & set(
+        ran.stderr.split()
+    )
+
+
+@pytest.mark.parametrize("verb", SUMMARIES)
+def test_every_verb_explains_itself(verb: str, tmp_path: Path) -> None:
+    ran = run(tmp_path, verb, "--help")
+
+    assert ran.returncode == 0
+    assert SUMMARIES[verb].split(",")[0].split(":")[0] in " ".join(ran.stdout.split())
+
+
+def test_an_error_has_a_hint_and_the_status_of_its_kind(tmp_path: Path) -> None:
+    ran = run(tmp_path, "monitor", "nobody")
+
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr.splitlines() == [
+        "error: UNKNOWN_LEASE: no lease 'nobody' is in the ledger",
+        "hint: `gpu-tenant leases --all` lists them",
+    ]
+
+
+def test_json_is_the_same_record_that_the_server_answers(tmp_path: Path) -> None:
+    made = json.loads(run(tmp_path, "provision", "--smoke", "none", "--json").stdout)
+    listed = json.loads(run(tmp_path, "leases", "--json").stdout)
+    ended = json.loads(run(tmp_path, "teardown", "--json").stdout)
+
+    assert [card["lease"] for card in listed["leases"]] == [made["lease"]]
+    assert ended["receipt"]["ground"] == "never_used"
+    assert ended["receipt"]["cost_usd"] is None, "unknown is not zero"
+
+
+def test_a_failed_smoke_test_ends_with_status_1_and_shows_why(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "a.py").write_text("import nothing_of_that_name\n", encoding="utf-8")
+
+    ran = run(tmp_path, "smoke", str(tree), "--", "python3", "a.py")
+
+    assert ran.returncode == 1
+    assert "No module named 'nothing_of_that_name'" in ran.stderr
+    assert not list(tree.glob("__pycache__")), "it ran in a copy"
+
+
+def test_a_box_is_refused_without_a_passed_smoke_test(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "a.sh").write_text("exit 3\n", encoding="utf-8")
+    failed = json.loads(run(tmp_path, "smoke", str(tree), "--json", "--", "sh", "a.sh").stdout)
+
+    without = run(tmp_path, "provision")
+    with_a_failed_one = run(tmp_path, "provision", "--smoke", failed["id"])
+
+    assert without.returncode == with_a_failed_one.returncode == 3
+    assert "did not pass" in with_a_failed_one.stderr
+    assert json.loads(run(tmp_path, "leases", "--all", "--json").stdout)["leases"] == []
