@@ -11,15 +11,19 @@ from gpu_tenant.model import (
     Box,
     BoxId,
     BoxState,
+    Discarded,
+    Heap,
     Job,
     JobId,
     Lease,
     LeaseId,
     LeaseState,
     LocalAddress,
+    Manifest,
     Profile,
     Receipt,
     Terms,
+    Unclaimed,
 )
 from gpu_tenant.permit import TeardownPermit
 from gpu_tenant.verify import Assessment, prove
@@ -176,3 +180,18 @@ def job(
 def never_used(standing: Lease) -> TeardownPermit:
     """A genuine permit, minted by verification over a box that nobody ever touched."""
     return prove(standing, Assessment(untouched=True, seal=None, evidence=(), losses=()))
+
+
+def seal(digest: str = "d1") -> Manifest:
+    return Manifest(
+        sealed_at=1.5,
+        boot_id="b",
+        since_ns=1,
+        digest=digest,
+        entries=(),
+        unclaimed=Unclaimed(count=0, bytes=0),
+        discarded=Discarded(count=0, bytes=0),
+        pushed=Heap(count=0, bytes=0),
+        problems=(),
+        unmatched=(),
+    )

@@ -1,5 +1,6 @@
 """Move leases forward by what their providers show, so that no process is indispensable."""
 
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 
@@ -21,6 +22,8 @@ from gpu_tenant.reconcile import (
 from gpu_tenant.teardown import file_receipt, look
 
 _ORPHAN_TERMS_H = 24
+_MARK = re.compile(rf"{MARK_PREFIX}(?P<lease>[a-z][a-z0-9_]*-[a-z0-9]+)")
+"""Anybody may write a label, and a lease's id becomes part of paths: only our own form counts."""
 
 
 async def settle(
@@ -73,9 +76,10 @@ async def adopt_orphans(
         # Asked after the list: whoever makes a box writes its lease down first.
         known = {lease.id for lease in ledger.leases()}
         for box in boxes:
-            if box.mark is None or not box.mark.startswith(MARK_PREFIX):
+            marked = _MARK.fullmatch(box.mark or "")
+            if marked is None:
                 continue
-            lease_id = LeaseId(box.mark.removeprefix(MARK_PREFIX))
+            lease_id = LeaseId(marked["lease"])
             if lease_id in known:
                 continue
             now = clock.now()

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -26,7 +27,7 @@ class Home:
         data directory, would otherwise hide the boxes it rented from all the others.
         """
         named = environ.get("GPU_TENANT_HOME")
-        return cls(Path(named).expanduser() if named else Path.home() / ".gpu-tenant")
+        return cls(Path(named).expanduser().absolute() if named else Path.home() / ".gpu-tenant")
 
     @property
     def ledger(self) -> Path:
@@ -77,9 +78,10 @@ def reread(path: Path) -> Reread | None:
         opened = os.open(path, os.O_RDONLY | waitless)
     except OSError:
         return None
+    if not stat.S_ISREG(os.fstat(opened).st_mode):
+        os.close(opened)
+        return None
     with os.fdopen(opened, "rb") as file:
-        if not os.path.isfile(file.fileno()):  # noqa: PTH113 - a descriptor, not a path
-            return None
         if hasattr(os, "posix_fadvise"):
             os.fsync(file.fileno())
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

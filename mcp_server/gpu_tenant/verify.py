@@ -170,7 +170,7 @@ def sign(
     if typed.strip() != lease.id:
         raise Refused(
             "the lease's id was not typed; nothing was destroyed",
-            remedy=f"type {lease.id} to sign, or keep the box",
+            remedy=f"keep the box, or run `gpu-tenant waive {lease.id}` and type {lease.id} to sign",
         )
     ledger.note(
         lease.id,

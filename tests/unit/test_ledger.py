@@ -6,20 +6,16 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from arranged import LEASE, NOON, active, box, gone, intended, job, never_used, receipt
+from arranged import LEASE, NOON, active, box, gone, intended, job, never_used, receipt, seal
 
 from gpu_tenant.errors import BoxTaken, UnknownLease
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.model import (
-    Discarded,
     Evidence,
-    Heap,
     LeaseId,
     LeaseState,
-    Manifest,
     SshAddress,
     Terms,
-    Unclaimed,
     Verdict,
 )
 
@@ -36,21 +32,6 @@ def ledger(path: Path) -> Iterator[Ledger]:
     opened = Ledger(path)
     yield opened
     opened.close()
-
-
-def seal(digest: str = "d1") -> Manifest:
-    return Manifest(
-        sealed_at=1.5,
-        boot_id="b",
-        since_ns=1,
-        digest=digest,
-        entries=(),
-        unclaimed=Unclaimed(count=0, bytes=0),
-        discarded=Discarded(count=0, bytes=0),
-        pushed=Heap(count=0, bytes=0),
-        problems=(),
-        unmatched=(),
-    )
 
 
 def evidence(name: str, *, fmt: str = "json") -> Evidence:

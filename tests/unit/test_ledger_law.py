@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from arranged import LEASE, NOON, active, gone, intended, never_used, terminating
+from arranged import LEASE, NOON, active, gone, intended, never_used, seal, terminating
 
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.model import LeaseId, LeaseState
+from gpu_tenant.model import Evidence, LeaseId, LeaseState, Verdict
 
 OTHER = LeaseId("local-efgh")
 
@@ -45,6 +45,15 @@ def omitted_listed_omitted(ledger: Ledger) -> None:
     terminating(ledger)
     for listed in ("omitted", "listed", "omitted"):
         ledger.saw(LEASE, listed=listed, at=NOON)
+
+
+def proved(ledger: Ledger) -> None:
+    """A lease with a row in every table of proof."""
+    gone(ledger)
+    ledger.file_seal(LEASE, seal("a"), at=NOON)
+    verdict = Verdict(format="json", outcome="loads")
+    evidence = Evidence(name="work/a.json", size_bytes=1, sha256="0", verdict=verdict)
+    ledger.file_evidence(LEASE, "a", [evidence], at=NOON)
 
 
 TO = "UPDATE leases SET state='{}', box_id=coalesce(box_id, 'b')".format
@@ -108,18 +117,19 @@ BREACHES: dict[str, tuple[Callable[[Ledger], object], str, str]] = {
     "unused again": (used, "UPDATE leases SET touched_at=NULL", "law: used stays used"),
     "used at another time": (used, "UPDATE leases SET touched_at='t'", "law: used stays used"),
     "a lease deleted": (active, "DELETE FROM leases", "law: leases are never deleted"),
-    "a permit changed": (
-        terminating,
-        "UPDATE permits SET ground='waived'",
-        "law: permits are never changed",
-    ),
-    "a permit deleted": (terminating, "DELETE FROM permits", "law: permits are never deleted"),
-    "the past changed": (
+    "another provider": (
         active,
-        "UPDATE events SET kind='bound'",
-        "law: the timeline is never changed",
+        "UPDATE leases SET provider='another'",
+        "law: a lease keeps its provider",
     ),
-    "the past deleted": (active, "DELETE FROM events", "law: the timeline is never deleted"),
+    **{
+        f"{table} {done}": (proved, statement, f"law: {table} are never {done}")
+        for table in ("events", "permits", "receipts", "seals", "evidence", "sightings")
+        for done, statement in (
+            ("changed", f"UPDATE {table} SET at='t'"),
+            ("deleted", f"DELETE FROM {table}"),
+        )
+    },
 }
 
 

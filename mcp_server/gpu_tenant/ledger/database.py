@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
-from gpu_tenant.errors import LedgerBusy, LedgerCorrupt, LedgerTooNew
+from gpu_tenant.errors import DiskFull, LedgerBusy, LedgerCorrupt, LedgerTooNew
 from gpu_tenant.ledger.schema import MIGRATIONS
 
 T = TypeVar("T")
@@ -80,6 +80,11 @@ class Database:
                 raise LedgerBusy(
                     f"another program holds {self._path} for writing",
                     remedy="try again; if it stays, `fuser` on that file names the process",
+                ) from error
+            if "disk is full" in str(error):
+                raise DiskFull(
+                    f"no room to write to {self._path}; nothing was done",
+                    remedy="free some space, then run the same command again",
                 ) from error
             raise self._unreadable(error) from error
         except sqlite3.IntegrityError:

@@ -158,7 +158,7 @@ class SshTransport:
             process = await self._start(command_line(argv))
             try:
                 stdout, stderr = await converse(
-                    stdin, process.stdin, take(process.stdout), all_of(process.stderr)
+                    stdin, process.stdin, take(process.stdout), _heard(process.stderr)
                 )
                 await process.wait_closed()
             except (asyncssh.Error, OSError) as exc:
@@ -264,6 +264,17 @@ async def _within(limit_s: float, what: str) -> AsyncIterator[asyncio.Timeout]:
             yield limit
     except TimeoutError:
         raise BoxUnreachable(f"{what} ({limit_s:g} s)", remedy=AUDIT) from None
+
+
+async def _heard(stderr: Source) -> bytes:
+    """What `stderr` had to say, or nothing where the link broke under it.
+
+    That it broke is stdout's to tell, behind what has arrived there and is still to be kept.
+    """
+    try:
+        return await all_of(stderr)
+    except (asyncssh.Error, OSError):
+        return b""
 
 
 def _extend(limit: asyncio.Timeout) -> None:
