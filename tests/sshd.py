@@ -4,6 +4,7 @@ import contextlib
 import getpass
 import os
 import shlex
+import shutil
 import signal
 import socket
 import struct
@@ -15,7 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import pytest
+
 LOOPBACK = "127.0.0.1"
+SSHD = shutil.which("sshd", path=f"/usr/sbin:/usr/local/sbin:{os.environ.get('PATH', '')}")
 
 
 def wait_until(true: Callable[[], bool], *, within_s: float = 10) -> None:
@@ -28,6 +32,8 @@ def wait_until(true: Callable[[], bool], *, within_s: float = 10) -> None:
 
 def make_key(path: Path, *, kind: str = "ed25519", passphrase: str = "") -> Path:
     """`path` is a fresh key as OpenSSH makes it; `path`.pub is beside it."""
+    if shutil.which("ssh-keygen") is None:
+        pytest.skip("needs ssh-keygen: `apt-get install openssh-client`")
     for old in (path, path.with_name(f"{path.name}.pub")):
         old.unlink(missing_ok=True)
     subprocess.run(
@@ -45,6 +51,8 @@ class Sshd:
     """
 
     def __init__(self, directory: Path, *, authorized: Path, options: str = "") -> None:
+        if SSHD is None:
+            pytest.skip("needs a real sshd: `apt-get install openssh-server`")
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
         self._authorized = authorized
@@ -141,7 +149,7 @@ class Sshd:
             f"ForceCommand {login}\n"
         )
         self._process = subprocess.Popen(
-            ["/usr/sbin/sshd", "-D", "-f", config, "-E", self.log_file],
+            [SSHD, "-D", "-f", config, "-E", self.log_file],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

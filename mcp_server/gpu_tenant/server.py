@@ -264,7 +264,7 @@ def _teardown_with_waiver(rooms: _Rooms) -> Callable[..., Any]:
             return await tenancy.verify_and_teardown(lease)
         except Refused as refusal:
             if on_refusal == "ask_owner":
-                raise Refused(
+                raise type(refusal)(
                     f"{refusal.message} (no person signed for it)",
                     remedy=f"{refusal.remedy}; or a person runs `gpu-tenant waive {lease}` at a terminal",
                 ) from None

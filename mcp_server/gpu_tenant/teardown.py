@@ -71,7 +71,7 @@ def file_receipt(
 ) -> Receipt:
     """The proof of the end is in the ledger and the lease is gone."""
     ground, asked_at = ledger.permitted(lease.id)
-    seal = ledger.seal(lease.id) if ground == "verified" else None
+    seal = ledger.seal(lease.id) if ground != "never_used" else None
     evidence = ledger.evidence(lease.id, seal.digest) if seal else []
     first, second = step.looks[0], step.looks[-1]
     if lease.active_at is None or lease.box_id is None:

@@ -29,6 +29,7 @@ _GET = """
 exec <"$1" || exit 1
 size=$(stat -Lc %s "$1" 2>/dev/null || wc -c <"$1")
 [ "$size" -ge "$2" ] || { echo "it is shorter than the $2 bytes of it held here" >&2; exit 1; }
+echo "$3"
 exec tail -c "+$(($2 + 1))"
 """
 
@@ -56,9 +57,12 @@ def taking(destination: str, *, size_bytes: int, mode: int) -> Sequence[str]:
     return ["sh", "-c", _PUT, "put", part, target, f"{mode:04o}", str(size_bytes)]
 
 
-def giving(source: str, *, held_bytes: int) -> Sequence[str]:
-    """The command that prints `source`, from behind the `held_bytes` that the client has."""
-    return ["sh", "-c", _GET, "get", _anchored(source), str(held_bytes)]
+def giving(source: str, *, held_bytes: int, mark: str) -> Sequence[str]:
+    """The command that prints the line `mark`, then `source` from behind the `held_bytes` held here.
+
+    What comes before `mark` was said by a login script, and is no part of `source`.
+    """
+    return ["sh", "-c", _GET, "get", _anchored(source), str(held_bytes), mark]
 
 
 def refused(path: str, ended: Finished) -> BoxTrouble:

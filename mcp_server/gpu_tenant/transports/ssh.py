@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import secrets
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -120,17 +121,21 @@ class SshTransport:
             BoxTrouble: the box would not give it, or it is shorter than what is here.
             DiskFull: no room here; what arrived stays.
         """
+        mark = secrets.token_hex(16)
         with Growth(destination) as here:
             async with _within(_STALL_S, "nothing moved for too long") as limit:
 
                 async def keep(stream: Source) -> bytes:
-                    while chunk := await stream.read(_WINDOW_BYTES // 4):
+                    chunk = await _behind(f"{mark}\n".encode(), stream)
+                    while chunk or (chunk := await stream.read(_WINDOW_BYTES // 4)):
                         await here.add(chunk)
                         on_bytes(len(chunk))
                         _extend(limit)
+                        chunk = b""
                     return b""
 
-                ended = await self._talk(giving(source, held_bytes=here.size_bytes), b"", keep)
+                argv = giving(source, held_bytes=here.size_bytes, mark=mark)
+                ended = await self._talk(argv, b"", keep)
             if ended.exit_status:
                 raise refused(source, ended)
             await here.settle()
@@ -264,6 +269,14 @@ async def _within(limit_s: float, what: str) -> AsyncIterator[asyncio.Timeout]:
             yield limit
     except TimeoutError:
         raise BoxUnreachable(f"{what} ({limit_s:g} s)", remedy=AUDIT) from None
+
+
+async def _behind(mark: bytes, stream: Source) -> bytes:
+    """What has come of `stream` behind `mark`, which was read; nothing where it ended before."""
+    said = b""
+    while mark not in said and (chunk := await stream.read(CHUNK_BYTES)):
+        said = said[-len(mark) :] + chunk
+    return said.partition(mark)[2]
 
 
 async def _heard(stderr: Source) -> bytes:
