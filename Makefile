@@ -33,20 +33,20 @@ clean:
 
 $(VENV)/.ready: pyproject.toml
 ifdef UV
-	test -x $(BIN)/python || uv venv -q --python $(PYTHON) $(VENV)
-	uv pip install -q --python $(BIN)/python -e .
+	@test -x $(BIN)/python || uv venv -q --python $(PYTHON) $(VENV)
+	@uv pip install -q --python $(BIN)/python -e .
 else
-	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -e .
+	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e .
 endif
-	touch $@
+	@touch $@
 
 $(VENV)/.ready-dev: $(VENV)/.ready
 ifdef UV
-	uv pip install -q --python $(BIN)/python --group dev
+	@uv pip install -q --python $(BIN)/python --group dev
 else
-	test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)   # one that uv made has no pip
-	$(BIN)/python -m pip install -q --disable-pip-version-check -U 'pip>=25.1'
-	$(BIN)/python -m pip install -q --disable-pip-version-check --group dev
+	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)   # one that uv made has no pip
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -U 'pip>=25.1'
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --group dev
 endif
-	touch $@
+	@touch $@

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from gpu_tenant.errors import ProviderTrouble
 from gpu_tenant.ledger import Event, Ledger
-from gpu_tenant.model import MARK_PREFIX, Lease, LeaseId, Profile, Terms
+from gpu_tenant.model import MARK_PREFIX, Lease, LeaseId, LeaseState, Profile, Terms
 from gpu_tenant.ports import Clock, Connector
 from gpu_tenant.reconcile import (
     Alarm,
@@ -74,13 +74,15 @@ async def adopt_orphans(
             adopted.append((LeaseId(provider), f"{provider} does not answer: {error.message}"))
             continue
         # Asked after the list: whoever makes a box writes its lease down first.
-        known = {lease.id for lease in ledger.leases()}
+        known = {lease.id: lease.state for lease in ledger.leases()}
         for box in boxes:
             marked = _MARK.fullmatch(box.mark or "")
             if marked is None:
                 continue
             lease_id = LeaseId(marked["lease"])
             if lease_id in known:
+                if not known[lease_id].live:
+                    adopted.append((lease_id, _back(known[lease_id], provider)))
                 continue
             now = clock.now()
             ledger.intend(
@@ -100,3 +102,10 @@ async def adopt_orphans(
             ledger.note(lease_id, Event.NOTICE, {"words": words}, at=now)
             adopted.append((lease_id, words))
     return adopted
+
+
+def _back(ended: LeaseState, provider: str) -> str:
+    return (
+        f"its lease is {ended}, and {provider} lists its box again: its meter may be running, and only "
+        "you can end it, where you rented it"
+    )

@@ -20,14 +20,19 @@ _BOM = codecs.BOM_UTF8
 _DECODER = json.JSONDecoder(parse_int=float)
 """Integers become floats, because Python refuses to read integers of more than 4,300 digits."""
 
-_BLANK = rb"[ \t\n\r]*+"
-_NUMBER = rb"-?+(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?+[0-9]++)?+"
+# No possessive quantifiers: Python 3.11 before 3.11.5 matches them wrongly (gh-106052).
+_BLANK = rb"[ \t\n\r]*"
+_NUMBER = rb"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
 _ESCAPED = rb'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})'
-_QUOTED = rb'"(?:[^"\\\x00-\x1f]++|' + _ESCAPED + rb')*+"'
+_UNESCAPED = rb'[^"\\\x00-\x1f]*'
+_QUOTED = rb'"' + _UNESCAPED + rb"(?:" + _ESCAPED + _UNESCAPED + rb')*"'
 _ATOM = rb"(?:" + rb"|".join([_NUMBER, _QUOTED, rb"true|false|null"]) + rb")"
 _COMMA = _BLANK + rb"," + _BLANK
-_ITEMS = re.compile(rb"(?:" + _ATOM + _COMMA + rb")++")
-_MEMBERS = re.compile(rb"(?:" + _QUOTED + _BLANK + rb":" + _BLANK + _ATOM + _COMMA + rb")++")
+_RUN = rb"{1,1000}"
+"""Bounded, because each turn of a repetition is remembered until the match ends."""
+
+_ITEMS = re.compile(rb"(?:" + _ATOM + _COMMA + rb")" + _RUN)
+_MEMBERS = re.compile(rb"(?:" + _QUOTED + _BLANK + rb":" + _BLANK + _ATOM + _COMMA + rb")" + _RUN)
 """Runs of plain items, each with its comma: most of any large file, and taken at C speed."""
 
 _SPACE = re.compile(_BLANK)

@@ -126,12 +126,10 @@ class SshTransport:
             async with _within(_STALL_S, "nothing moved for too long") as limit:
 
                 async def keep(stream: Source) -> bytes:
-                    chunk = await _behind(f"{mark}\n".encode(), stream)
-                    while chunk or (chunk := await stream.read(_WINDOW_BYTES // 4)):
+                    async for chunk in _behind(f"{mark}\n".encode(), stream):
                         await here.add(chunk)
                         on_bytes(len(chunk))
                         _extend(limit)
-                        chunk = b""
                     return b""
 
                 argv = giving(source, held_bytes=here.size_bytes, mark=mark)
@@ -271,12 +269,15 @@ async def _within(limit_s: float, what: str) -> AsyncIterator[asyncio.Timeout]:
         raise BoxUnreachable(f"{what} ({limit_s:g} s)", remedy=AUDIT) from None
 
 
-async def _behind(mark: bytes, stream: Source) -> bytes:
-    """What has come of `stream` behind `mark`, which was read; nothing where it ended before."""
+async def _behind(mark: bytes, stream: Source) -> AsyncIterator[bytes]:
+    """All that comes of `stream` behind `mark`, as it comes."""
     said = b""
     while mark not in said and (chunk := await stream.read(CHUNK_BYTES)):
         said = said[-len(mark) :] + chunk
-    return said.partition(mark)[2]
+    if first := said.partition(mark)[2]:
+        yield first
+    while chunk := await stream.read(_WINDOW_BYTES // 4):
+        yield chunk
 
 
 async def _heard(stderr: Source) -> bytes:
