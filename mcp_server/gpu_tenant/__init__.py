@@ -3,14 +3,17 @@
 The layers, each importing only downwards:
 
     __main__                                             the one console script
-    cli | server | demo                                  the faces: terminal, MCP, the guided tour
+    cli | server                                         the faces: terminal (and its demo), MCP
     app                                                  the composition root
     service                                              Tenancy: the verbs, sequenced
-    provision push launch watch collect ... teardown     the workflows: one verb a file
-    verify reconcile                                     the law, and what to do next
+    office                                               what every verb needs of the world
+    smoke provision push launch watch collect ...        the workflows: one verb a file
+    settle teardown verify reconcile                     the law, and what to do next
     connectors | transports | profiles                   the outside world
     ledger store caretaker facts loads ...               local state, pure readers
     ports permit model errors                            the domain
+
+The import contract in pyproject.toml is the whole of it, and is checked by the suite.
 """
 
 __version__ = "0.1.0"

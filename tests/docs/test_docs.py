@@ -30,7 +30,12 @@ def platforms() -> str:
     return table(
         ("platform", "what", "its boxes are", "teardown"),
         [
-            (f"`{p.id}`", p.title, ways["adopted" if p.adopted else "created"], p.destroy.replace("_", " "))
+            (
+                f"`{p.id}`",
+                p.title,
+                ways["adopted" if p.adopted else "created"],
+                p.destroy.replace("_", " "),
+            )
             for p in PROFILES.values()
         ],
     )
@@ -39,7 +44,10 @@ def platforms() -> str:
 def selector() -> str:
     return table(
         ("platform", "its meter is stopped by", "the trap"),
-        [(f"{p.title} (`profiles/{p.id}.md`)", p.stops_the_meter, p.trap) for p in PROFILES.values()],
+        [
+            (f"{p.title} (`profiles/{p.id}.md`)", p.stops_the_meter, p.trap)
+            for p in PROFILES.values()
+        ],
     )
 
 
@@ -48,7 +56,10 @@ def error_page() -> str:
         (c for _, c in inspect.getmembers(errors, inspect.isclass) if issubclass(c, TenantError)),
         key=lambda c: (c.exit_status, c.__mro__.__len__(), c.code),
     )
-    rows = [(f"`{c.code}`", str(c.exit_status), (inspect.getdoc(c) or "").split("\n")[0]) for c in classes]
+    rows = [
+        (f"`{c.code}`", str(c.exit_status), (inspect.getdoc(c) or "").split("\n")[0])
+        for c in classes
+    ]
     return (
         "# Errors\n\nRead this when an error's code is not clear by itself. Every error also names the next call.\n\n"
         + table(("code", "exit status", "what is true"), rows)
@@ -59,7 +70,11 @@ def tool_page() -> str:
     rows = [
         (
             f"`{name}`",
-            "looks" if notes.read_only_hint else "may end or delete" if notes.destructive_hint else "changes",
+            "looks"
+            if notes.read_only_hint
+            else "may end or delete"
+            if notes.destructive_hint
+            else "changes",
             (inspect.getdoc(getattr(Tenancy, name)) or "").split("\n\n")[0].replace("\n", " "),
         )
         for name, notes in TOOLS.items()
@@ -113,7 +128,9 @@ def test_the_skill_has_the_form_that_every_host_accepts() -> None:
 
 
 def test_a_profile_fits_a_page() -> None:
-    assert all(len((ROOT / f"profiles/{slug}.md").read_bytes()) <= 9 * KILOBYTE for slug in PROFILES)
+    assert all(
+        len((ROOT / f"profiles/{slug}.md").read_bytes()) <= 9 * KILOBYTE for slug in PROFILES
+    )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -124,7 +141,9 @@ def test_every_file_that_a_page_names_is_there(page: Path) -> None:
         *re.findall(r"`((?:profiles|references|scripts)/[\w./-]+\.\w+)`", text),
     }
 
-    assert [name for name in named if not ((page.parent / name).exists() or (ROOT / name).exists())] == []
+    assert [
+        name for name in named if not ((page.parent / name).exists() or (ROOT / name).exists())
+    ] == []
 
 
 def test_the_readme_stays_short() -> None:
