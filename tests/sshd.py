@@ -91,13 +91,13 @@ class Sshd:
     @property
     def host_key(self) -> str:
         """Algorithm and key, as in known_hosts."""
-        public = self._host_key.with_name(f"{self._host_key.name}.pub").read_text()
+        public = self._host_key.with_name(f"{self._host_key.name}.pub").read_text(encoding="utf-8")
         return " ".join(public.split()[:2])
 
     @property
     def log(self) -> str:
         """Everything sshd has said so far, at its first debug level."""
-        return self.log_file.read_text(errors="replace")
+        return self.log_file.read_text(errors="replace", encoding="utf-8")
 
     @property
     def logins(self) -> int:
@@ -146,7 +146,8 @@ class Sshd:
             "MaxStartups 100:30:200\n"
             "SetEnv SHLVL=1\n"  # else bash under sshd reads the ~/.bashrc of whoever runs the tests
             f"{self._options}\n"
-            f"ForceCommand {login}\n"
+            f"ForceCommand {login}\n",
+            encoding="utf-8",
         )
         self._process = subprocess.Popen(
             [SSHD, "-D", "-f", config, "-E", self.log_file],
@@ -251,6 +252,9 @@ class Relay:
                     del self._cut_at[who]
                     self.cut()
             sink.shutdown(socket.SHUT_WR)
+        except ConnectionResetError:
+            if who == "server" and pair not in self._swallowed:
+                _reset(pair[0])  # as the client would see it without us in between
         except OSError:
             return
 
@@ -278,7 +282,7 @@ def _reset(end: socket.socket) -> None:
 
 def _descendants(pid: int) -> Iterator[int]:
     listing = subprocess.run(
-        ["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True
+        ["ps", "-A", "-o", "pid=,ppid="], capture_output=True, encoding="utf-8", check=True
     ).stdout
     children: dict[int, list[int]] = {}
     for line in listing.splitlines():

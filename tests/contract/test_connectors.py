@@ -172,7 +172,7 @@ async def test_a_list_that_cannot_be_read_is_trouble_and_not_an_empty_list(
     await connector.create(provider.intent("a"))
     (kept,) = tmp_path.iterdir()
     kept.rename(tmp_path / "elsewhere")
-    kept.write_text("this is not the directory that was here")
+    kept.write_text("this is not the directory that was here", encoding="utf-8")
 
     with pytest.raises(ProviderTrouble):
         await connector.list_boxes()
@@ -204,12 +204,15 @@ async def daemon(box: Box, *, ignore: str = "") -> int:
     code = DAEMON.format(ignore=ignore)
     await LocalTransport(home).run([sys.executable, "-c", code], timeout_s=20)
     assert eventually((home / "pid").exists)
-    return int((home / "pid").read_text())
+    return int((home / "pid").read_text(encoding="utf-8"))
 
 
 def runs(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        return (
+            Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+            not in "ZX"
+        )
     except OSError:
         return False
 
@@ -312,7 +315,7 @@ async def test_a_box_without_its_card_is_listed_as_broken_and_not_left_out(
     here: local.LocalConnector, tmp_path: Path
 ) -> None:
     box = await here.create(PROVIDERS[0].intent("a"))
-    (tmp_path / "boxes" / box.id / "box.json").write_text("{")
+    (tmp_path / "boxes" / box.id / "box.json").write_text("{", encoding="utf-8")
 
     (listed,) = await here.list_boxes()
 
@@ -355,7 +358,7 @@ async def test_a_card_that_cannot_be_read_is_trouble_and_not_absence(
 ) -> None:
     await lent.create(PROVIDERS[1].intent("a"))
     (card,) = (tmp_path / "lent").iterdir()
-    card.write_text(content)
+    card.write_text(content, encoding="utf-8")
 
     with pytest.raises(ProviderTrouble, match="does not say which machine is lent"):
         await lent.list_boxes()

@@ -95,7 +95,11 @@ def agent_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 def fingerprint(host_key: str) -> str:
     told = subprocess.run(
-        ["ssh-keygen", "-l", "-f", "-"], input=host_key, capture_output=True, text=True, check=True
+        ["ssh-keygen", "-l", "-f", "-"],
+        input=host_key,
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
     )
     return told.stdout.split()[1]
 
@@ -166,10 +170,13 @@ async def test_a_key_the_owner_knows_already_is_the_pin(
 ) -> None:
     known = owner.ssh / "known_hosts"
     known.write_text(
-        f"not a line\n{LOOPBACK} ssh-ed25519 {'A' * 68}\n[{LOOPBACK}]:{box.port} {box.host_key}\n"
+        f"not a line\n{LOOPBACK} ssh-ed25519 {'A' * 68}\n[{LOOPBACK}]:{box.port} {box.host_key}\n",
+        encoding="utf-8",
     )
     if hashed == "hashed":
-        known.write_text(hashed_name(f"[{LOOPBACK}]:{box.port}") + f" {box.host_key}\n")
+        known.write_text(
+            hashed_name(f"[{LOOPBACK}]:{box.port}") + f" {box.host_key}\n", encoding="utf-8"
+        )
     await owner.transport(box.target).run(["true"], timeout_s=10)
     assert "as in your own known_hosts" in owner.told[0]
 
@@ -177,8 +184,8 @@ async def test_a_key_the_owner_knows_already_is_the_pin(
 async def test_a_key_other_than_the_owner_knows_is_refused_at_first_contact(
     owner: Owner, box: Sshd, tmp_path: Path
 ) -> None:
-    other = make_key(tmp_path / "other").with_name("other.pub").read_text()
-    (owner.ssh / "known_hosts").write_text(f"[{LOOPBACK}]:{box.port} {other}")
+    other = make_key(tmp_path / "other").with_name("other.pub").read_text(encoding="utf-8")
+    (owner.ssh / "known_hosts").write_text(f"[{LOOPBACK}]:{box.port} {other}", encoding="utf-8")
     with pytest.raises(HostKeyChanged):
         await owner.transport(box.target).run(["true"], timeout_s=10)
     assert not owner.known_hosts.exists()
@@ -188,8 +195,8 @@ async def test_a_key_other_than_the_owner_knows_is_refused_at_first_contact(
 async def test_a_host_known_at_another_port_is_a_stranger(
     owner: Owner, box: Sshd, tmp_path: Path
 ) -> None:
-    other = make_key(tmp_path / "other").with_name("other.pub").read_text()
-    (owner.ssh / "known_hosts").write_text(f"{LOOPBACK} {other}")
+    other = make_key(tmp_path / "other").with_name("other.pub").read_text(encoding="utf-8")
+    (owner.ssh / "known_hosts").write_text(f"{LOOPBACK} {other}", encoding="utf-8")
     await owner.transport(box.target).run(["true"], timeout_s=10)
     assert "seen for the first time" in owner.told[0]
 
@@ -319,7 +326,7 @@ async def test_a_box_that_knows_none_of_our_keys_is_told_which_to_add(
     with Sshd(tmp_path / "closed", authorized=stranger) as box:
         with pytest.raises(BoxTrouble) as raised:
             await owner.transport(box.target).run(["true"], timeout_s=10)
-        assert owner.public_key.read_text().strip() in raised.value.remedy
+        assert owner.public_key.read_text(encoding="utf-8").strip() in raised.value.remedy
         assert not isinstance(raised.value, BoxUnreachable)
 
 
@@ -332,7 +339,8 @@ async def test_an_alias_of_the_owner_and_the_owners_own_key_are_used(
         (owner.ssh / "config").write_text(
             f"Host gpu-*\n  HostName {LOOPBACK}\n  Port {box.port}\n  User {getpass.getuser()}\n"
             f"  IdentityFile {owner.ssh}/absent\n  IdentityFile {owner.ssh}/locked\n"
-            f"  IdentityFile {mine}\n  IdentitiesOnly yes\n"
+            f"  IdentityFile {mine}\n  IdentitiesOnly yes\n",
+            encoding="utf-8",
         )
         ended = await owner.transport("gpu-1").run(["echo", "in"], timeout_s=10)
     assert ended.stdout == b"in\n"
@@ -353,12 +361,13 @@ async def test_a_box_behind_a_jump_host_is_reached_and_both_are_pinned(
         (owner.ssh / "config").write_text(
             f"Host bastion\n  HostName {LOOPBACK}\n  Port {jump.port}\n"
             f"Host far\n  HostName {LOOPBACK}\n  Port {box.port}\n"
-            f"Host *\n  User {getpass.getuser()}\n  ProxyJump bastion\n"
+            f"Host *\n  User {getpass.getuser()}\n  ProxyJump bastion\n",
+            encoding="utf-8",
         )
         ended = await owner.transport("far").run(["echo", "far"], timeout_s=10)
         assert ended.stdout == b"far\n"
         assert (jump.logins, box.logins) == (1, 1)
-        pins = owner.known_hosts.read_text()
+        pins = owner.known_hosts.read_text(encoding="utf-8")
         assert jump.host_key in pins
         assert box.host_key in pins
         jump.restart(new_host_key=make_key(tmp_path / "other"))
@@ -386,7 +395,10 @@ def test_our_key_is_private_and_made_once(tmp_path: Path) -> None:
     key = ensure_key(tmp_path / "state" / "key")
     content = key.read_bytes()
     assert (key.stat().st_mode & 0o777, key.parent.stat().st_mode & 0o777) == (0o600, 0o700)
-    assert key.with_name("key.pub").read_text().split()[::2] == ["ssh-ed25519", "gpu-tenant"]
+    assert key.with_name("key.pub").read_text(encoding="utf-8").split()[::2] == [
+        "ssh-ed25519",
+        "gpu-tenant",
+    ]
     key.chmod(0o644)
     assert ensure_key(key).read_bytes() == content
     assert key.stat().st_mode & 0o777 == 0o600

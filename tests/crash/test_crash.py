@@ -105,7 +105,10 @@ def wrongs(directory: Path) -> list[str]:
     holds(not any(lease.state.live for lease in leases), "no lease is left live")
     holds(not [p for p in home.boxes.iterdir() if not p.name.startswith(".")], "no box is left")
     holds(len(ran) == 1, f"the job ran once, not {len(ran)} times")
-    holds(all(line.endswith(f"verified {MODEL}") for line in destroyed), f"unsafe destroy: {destroyed}")
+    holds(
+        all(line.endswith(f"verified {MODEL}") for line in destroyed),
+        f"unsafe destroy: {destroyed}",
+    )
     for lease in gone:
         receipt = ledger.receipt(lease.id)
         holds(receipt is not None and receipt.ground == "verified", "the receipt says verified")

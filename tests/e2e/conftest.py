@@ -1,12 +1,16 @@
-"""A home that no lease was ever in, and from which nothing stays behind."""
+"""Homes that no lease was ever in, boxes behind sshd, and nothing of either that stays behind."""
 
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
+from e2e.people import NewBox, Person, World, nothing_left_on
+from sshd import Relay, Sshd
+
+from gpu_tenant.transports.ssh import ensure_key
 
 
 def _in_boxes_below(home: Path) -> list[int]:
@@ -34,3 +38,51 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def in_boxes(home: Path) -> Callable[[], list[int]]:
     """Which processes belong to a box of `home` at this instant."""
     return lambda: _in_boxes_below(home)
+
+
+@pytest.fixture
+def person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Person:
+    """Somebody who has gpu-tenant and its key, and no lease yet."""
+    made = Person(tmp_path / "person")
+    ensure_key(made.public_key.with_suffix(""))
+    for name in ("HOME", "GPU_TENANT_HOME"):
+        monkeypatch.setenv(name, made.environment[name])
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    return made
+
+
+@pytest.fixture
+def new_box(tmp_path: Path, person: Person) -> Iterator[NewBox]:
+    """Makes a box of that name, which lets the person in."""
+    with ExitStack() as boxes:
+
+        def make(name: str = "box", *, authorized: Path | None = None, options: str = "") -> Sshd:
+            home = tmp_path / name / "home"
+            boxes.enter_context(nothing_left_on(home))
+            return boxes.enter_context(
+                Sshd(tmp_path / name, authorized=authorized or person.public_key, options=options)
+            )
+
+        yield make
+
+
+@pytest.fixture
+def box(new_box: NewBox) -> Sshd:
+    return new_box()
+
+
+@pytest.fixture
+def relay(box: Sshd) -> Iterator[Relay]:
+    with Relay(box.port) as made:
+        yield made
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path / "world")
+
+
+@pytest.fixture
+def heavy(tmp_path: Path) -> World:
+    """One whose job makes 20 MB that no compression shortens."""
+    return World(tmp_path / "heavy", weights_bytes=20_000_000)

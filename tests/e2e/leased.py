@@ -7,7 +7,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,15 +69,6 @@ class Destroys:
             await destroy(connector, permit)
 
         patch.setattr(LocalConnector, "destroy", recorded)
-
-
-@dataclass(frozen=True)
-class Told:
-    """A refusal, as whoever asked was told it."""
-
-    code: str
-    message: str
-    remedy: str
 
 
 @dataclass
@@ -144,20 +135,27 @@ class Leased:
         """Everything in the work directory: files by their bytes, links by their targets."""
         return {os.fspath(path): _content(path) for path in sorted(self.work.rglob("*"))}
 
-    def processes(self) -> Iterator[int]:
-        """The processes that live on the box."""
-        carried = f"{BOX_VARIABLE}={self.login}".encode()
-        for entry in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):
-                if carried in (entry / "environ").read_bytes().split(b"\0"):
-                    yield int(entry.name)
-
     def end_processes(self) -> None:
         """Nothing runs on the box any more."""
-        for pid in self.processes():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        assert eventually(lambda: not list(self.processes()))
+        end_processes(self.login)
+
+
+def end_processes(boxes: Path) -> None:
+    """Nothing runs any more on a local box that is, or lies below, that directory."""
+
+    def living() -> list[int]:
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                marks = (entry / "environ").read_bytes().split(b"\0")
+                if any(mark.startswith(f"{BOX_VARIABLE}={boxes}".encode()) for mark in marks):
+                    found.append(int(entry.name))
+        return found
+
+    for pid in living():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    assert eventually(lambda: not living())
 
 
 def _content(path: Path) -> object:

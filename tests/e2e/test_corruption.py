@@ -1,16 +1,64 @@
 """However a copy, a box or a record is spoiled, and whoever asks: no box with unverified bytes is destroyed."""
 
-import asyncio
 import os
-import shutil
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
+from e2e.asking import (
+    Entry,
+    a_waiver_of_another_loss,
+    a_waiver_typed,
+    the_command,
+    the_tool,
+    the_tool_signed_too_late,
+    the_tool_wrongly_signed,
+    the_verb,
+    the_verb_after_a_forged_permit,
+    the_verb_after_a_look,
+)
+from e2e.damage import (
+    DAMAGES,
+    Spoil,
+    all_gone,
+    become_a_directory,
+    become_a_link_to_a_copy,
+    claimed_in_vain,
+    collected_after,
+    cut_by_one,
+    cut_to,
+    everything_lost,
+    flip_at,
+    flip_behind_the_clock,
+    grow,
+    here,
+    kept_is_empty,
+    kept_is_gone,
+    kept_is_the_box_itself,
+    link_here_is_a_copy,
+    link_here_points_elsewhere,
+    linked,
+    log_here_is_cut,
+    log_there_grew,
+    nothing,
+    open_for_writing,
+    pipe_among_artifacts,
+    pushed_file_edited,
+    ran_again,
+    record_garbled,
+    record_lost,
+    records_lost,
+    rename,
+    renamed_away,
+    running,
+    there,
+    two_swapped,
+    written,
+)
 from e2e.leased import (
     HOSTILE,
     LINK,
@@ -20,23 +68,11 @@ from e2e.leased import (
     Leased,
     Stage,
     Stages,
-    Told,
     command,
     escaped,
 )
-from mcp import Client
-from mcp.types import ElicitRequestParams, ElicitResult
 
-from gpu_tenant.errors import TenantError
 from gpu_tenant.model import LeaseState
-from gpu_tenant.server import make_server
-from gpu_tenant.service import Tenancy
-
-Spoil = Callable[[Leased], object]
-Entry = Callable[[Leased], Told]
-Damage = Callable[[Path], object]
-
-EXIT_REFUSED = 3
 
 
 @dataclass(frozen=True)
@@ -51,333 +87,33 @@ class Case:
     mends: tuple[str, ...] | None = ("collect",)
 
 
-# What happens to a file
-
-
-def cut_to(share: float) -> Damage:
-    return lambda path: os.truncate(path, int(path.stat().st_size * share))
-
-
-def cut_by_one(path: Path) -> None:
-    os.truncate(path, path.stat().st_size - 1)
-
-
-def flip_at(share: float) -> Damage:
-    def flip(path: Path) -> None:
-        content = bytearray(path.read_bytes())
-        content[min(int(len(content) * share), len(content) - 1)] ^= 0x10
-        path.write_bytes(content)
-
-    return flip
-
-
-def flip_behind_the_clock(path: Path) -> None:
-    """The bytes differ; the size and the modification time say that nothing happened."""
-    before = path.stat()
-    flip_at(0.5)(path)
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-
-
-def grow(path: Path) -> None:
-    with path.open("ab") as file:
-        file.write(b"\n")
-
-
-def become_another(path: Path) -> None:
-    other = "plot.png" if path.name != "plot.png" else OPAQUE
-    shutil.copyfile(path.with_name(other), path)
-
-
-def become_a_link_to_a_copy(path: Path) -> None:
-    elsewhere = path.parents[6] / "elsewhere"
-    path.rename(elsewhere)
-    path.symlink_to(elsewhere)
-
-
-def become_a_directory(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
-
-
-def become_a_pipe(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
-
-
-def rename(path: Path) -> None:
-    path.rename(path.parent / "renamed")
-
-
-DAMAGES: dict[str, Damage] = {
-    "is missing": Path.unlink,
-    "is empty": cut_to(0),
-    "is cut in its head": cut_to(0.01),
-    "is cut in half": cut_to(0.5),
-    "lacks its last byte": cut_by_one,
-    "has its first bit wrong": flip_at(0),
-    "has a middle bit wrong": flip_at(0.5),
-    "has its last bit wrong": flip_at(1),
-    "has a bit wrong under its old time": flip_behind_the_clock,
-    "has a byte too many": grow,
-    "holds another file's bytes": become_another,
-    "is a link to a good copy": become_a_link_to_a_copy,
-    "is a directory": become_a_directory,
-    "is a named pipe": become_a_pipe,
-    "is renamed": rename,
-}
-
-
-def here(name: str, damage: Damage) -> Spoil:
-    return lambda lease: damage(lease.here / name)
-
-
-def there(name: str, damage: Damage) -> Spoil:
-    return lambda lease: damage(lease.out / name)
-
-
-def collected_after(spoil: Spoil) -> Spoil:
-    """What is spoiled before the collect arrives here faithfully, hash for hash."""
-
-    def both(lease: Leased) -> None:
-        spoil(lease)
-        lease.ask(lambda tenancy: tenancy.collect(lease.id))
-
-    return both
-
-
-# What happens to the directory here
-
-
-def kept_is_gone(lease: Leased) -> None:
-    lease.kept.rename(lease.state / "moved")
-
-
-def kept_is_empty(lease: Leased) -> None:
-    shutil.rmtree(lease.kept)
-    lease.kept.mkdir()
-
-
-def kept_is_the_box_itself(lease: Leased) -> None:
-    """Every byte there is right, and would go with the box."""
-    shutil.rmtree(lease.kept / "work")
-    (lease.kept / "work").symlink_to(lease.work)
-
-
-def link_here_points_elsewhere(lease: Leased) -> None:
-    (lease.here / LINK).unlink()
-    (lease.here / LINK).symlink_to("plot.png")
-
-
-def link_here_is_a_copy(lease: Leased) -> None:
-    (lease.here / LINK).unlink()
-    shutil.copyfile(lease.here / "results.json", lease.here / LINK)
-
-
-def log_here_is_cut(lease: Leased) -> None:
-    cut_by_one(lease.kept / "log" / "job1.log")
-
-
-# What happens on the box
-
-
-def written(place: str, name: str, content: bytes = b"new") -> Spoil:
-    return lambda lease: (getattr(lease, place) / name).write_bytes(content)
-
-
-def linked(name: str, target: str) -> Spoil:
-    def link(lease: Leased) -> None:
-        (lease.out / name).unlink(missing_ok=True)
-        (lease.out / name).symlink_to(target)
-
-    return link
-
-
-def pipe_among_artifacts(lease: Leased) -> None:
-    os.mkfifo(lease.out / "pipe")
-
-
-def two_swapped(lease: Leased) -> None:
-    (lease.out / "-rf.json").rename(lease.out / "hand")
-    (lease.out / "..x.json").rename(lease.out / "-rf.json")
-    (lease.out / "hand").rename(lease.out / "..x.json")
-
-
-def all_gone(lease: Leased) -> None:
-    shutil.rmtree(lease.out)
-
-
-def renamed_away(lease: Leased) -> None:
-    (lease.out / OPAQUE).rename(lease.work / OPAQUE)
-
-
-def pushed_file_edited(lease: Leased) -> None:
-    grow(lease.work / "made" / "results.json")
-
-
-def log_there_grew(lease: Leased) -> None:
-    grow(lease.records / "jobs" / "job1" / "log")
-
-
-def record_lost(lease: Leased) -> None:
-    (lease.records / "since.json").unlink()
-
-
-def record_garbled(lease: Leased) -> None:
-    (lease.records / "jobs" / "job1" / "spec.json").write_text("{", encoding="utf-8")
-
-
-def open_for_writing(lease: Leased) -> None:
-    lease.meanwhile.enter_context((lease.out / OPAQUE).open("ab"))
-
-
-def running(run: str) -> Spoil:
-    """A job was started again, and lives until the teardown has been refused."""
-
-    def start(lease: Leased) -> None:
-        lease.ask(lambda tenancy: tenancy.launch_detached(lease.id, run, ["out/"]))
-        lease.meanwhile.callback(
-            lambda: lease.ask(lambda tenancy: tenancy.stop_job(lease.id, grace_s=5))
-        )
-
-    return start
-
-
-def ran_again(lease: Leased) -> None:
-    async def run(tenancy: Tenancy) -> None:
-        await tenancy.launch_detached(lease.id, "echo more >> out/weights.bin", ["out/"])
-        assert (await tenancy.monitor(lease.id, wait_s=30)).state == "finished"
-
-    lease.ask(run)
-
-
-def claimed_in_vain(lease: Leased) -> None:
-    lease.ask(lambda tenancy: tenancy.collect(lease.id, artifacts=["never.pt"]))
-
-
-def nothing(lease: Leased) -> None:
-    """The lease is as its stage left it."""
-
-
-# Who asks
-
-
-def told_by(error: TenantError) -> Told:
-    return Told(error.code, error.message, error.remedy)
-
-
-def the_verb(lease: Leased) -> Told:
-    with pytest.raises(TenantError) as refused:
-        lease.ask(lambda tenancy: tenancy.verify_and_teardown(lease.id))
-    return told_by(refused.value)
-
-
-def the_command(lease: Leased) -> Told:
-    status, out, err = command("teardown", lease.id)
-    assert (status, out) == (EXIT_REFUSED, "")
-    error, hint = err.splitlines()
-    code, _, message = error.removeprefix("error: ").partition(": ")
-    return Told(code, message, hint.removeprefix("hint: "))
-
-
-def over_the_wire(lease: Leased, **options: Any) -> Told:
-    async def once() -> str:
-        spoken = {"on_refusal": "ask_owner"} if options else {}
-        async with Client(make_server(), **options) as client:
-            answer = await client.call_tool("verify_and_teardown", {"lease": lease.id, **spoken})
-        assert answer.is_error
-        return "".join(getattr(part, "text", "") for part in answer.content)
-
-    code, _, rest = asyncio.run(once()).partition(": ")
-    message, _, remedy = rest.rpartition("; ")
-    return Told(code, message, remedy)
-
-
-def the_tool(lease: Leased) -> Told:
-    return over_the_wire(lease)
-
-
-def the_tool_and_a_person_who_types(answer: str) -> Entry:
-    async def answering(_: Any, params: ElicitRequestParams) -> ElicitResult:
-        return ElicitResult(action="accept", content={"lease_id": answer})
-
-    return lambda lease: over_the_wire(lease, elicitation_callback=answering)
-
-
-def the_tool_while_the_loss_grows(lease: Leased) -> Told:
-    """A person signs for what was shown, and by then there is more to lose."""
-
-    async def answering(_: Any, params: ElicitRequestParams) -> ElicitResult:
-        (lease.work / "meanwhile.bin").write_bytes(b"new")
-        return ElicitResult(action="accept", content={"lease_id": lease.id})
-
-    return over_the_wire(lease, elicitation_callback=answering)
-
-
-def a_waiver_typed(typed: str) -> Entry:
-    def sign(lease: Leased) -> Told:
-        async def waive(tenancy: Tenancy) -> object:
-            report = await tenancy.assess_loss(lease.id)
-            return await tenancy.waive(
-                lease.id, shown_digest=report.digest, typed=typed, signed_by="somebody"
-            )
-
-        with pytest.raises(TenantError) as refused:
-            lease.ask(waive)
-        return told_by(refused.value)
-
-    return sign
-
-
-def a_waiver_of_another_loss(lease: Leased) -> Told:
-    async def waive(tenancy: Tenancy) -> object:
-        return await tenancy.waive(
-            lease.id, shown_digest="0" * 16, typed=lease.id, signed_by="somebody"
-        )
-
-    with pytest.raises(TenantError) as refused:
-        lease.ask(waive)
-    return told_by(refused.value)
-
-
-def the_verb_after_a_look(lease: Leased) -> Told:
-    """Listing leases settles them, and settling never destroys."""
-    for _ in range(3):
-        lease.ask(lambda tenancy: tenancy.list_leases("all"))
-    return the_verb(lease)
-
-
-def the_verb_after_a_forged_permit(lease: Leased) -> Told:
-    """Somebody writes a permit into the file; it is proved anew, and never believed."""
-    with sqlite3.connect(lease.state / "ledger.sqlite3") as db:
-        db.execute(
-            "INSERT INTO permits(lease_id, box_id, ground, detail, at)"
-            " VALUES (?1, ?1, 'verified', '{}', '2026-11-20T12:00:00+00:00')",
-            (lease.id,),
-        )
-    db.close()
-    return the_verb_after_a_look(lease)
-
-
 # The matrix
 
 
 def cases() -> Iterator[Case]:
-    for file in (*PLAIN, OPAQUE):
-        for words, damage in DAMAGES.items():
-            yield Case(f"{file} here {words}", here(file, damage), the_verb)
+    for number, file in enumerate((*PLAIN, OPAQUE)):
+        for turn, (words, damage) in enumerate(DAMAGES.items()):
+            # Each damage is mended once, on one file or another: a mend takes longer than a refusal.
+            mends = ("collect",) if turn % (len(PLAIN) + 1) == number else None
+            yield Case(f"{file} here {words}", here(file, damage), the_verb, mends=mends)
     for raw in HOSTILE:
-        for words in ("is missing", "has a middle bit wrong", "is a link to a good copy"):
-            yield Case(
-                f"{escaped(raw)[:20]} here {words}", here(os.fsdecode(raw), DAMAGES[words]), the_verb
-            )
-        yield Case(f"{escaped(raw)[:20]} there grew", there(os.fsdecode(raw), grow), the_verb)
+        name, shown = os.fsdecode(raw), escaped(raw)[:20]
+        yield Case(f"{shown} here is missing", here(name, Path.unlink), the_verb)
+        yield Case(f"{shown} here is cut", here(name, cut_by_one), the_verb, mends=None)
+        yield Case(
+            f"{shown} here is a link", here(name, become_a_link_to_a_copy), the_verb, mends=None
+        )
+        yield Case(f"{shown} there grew", there(name, grow), the_verb)
     yield Case("the link here is missing", here(LINK, Path.unlink), the_verb)
     for spoil in (
         link_here_points_elsewhere, link_here_is_a_copy, log_here_is_cut, kept_is_gone, kept_is_empty,
     ):  # fmt: skip
         yield Case(spoil.__name__, spoil, the_verb)
     yield Case(
-        "kept_is_the_box_itself", kept_is_the_box_itself, the_verb, mends=("collect", "--to", "{to}")
+        "kept_is_the_box_itself",
+        kept_is_the_box_itself,
+        the_verb,
+        mends=("collect", "--to", "{to}"),
     )
     yield from on_the_box_after_collect()
     yield from before_collect()
@@ -412,6 +148,8 @@ def on_the_box_after_collect() -> Iterator[Case]:
         ("the log grew", log_there_grew, ("collect",)),
         ("a record was lost", record_lost, None),
         ("a record was garbled", record_garbled, None),
+        ("all records were lost", records_lost, None),
+        ("everything of the lease was lost", everything_lost, None),
         ("a file is open for writing", open_for_writing, ()),
         ("a job runs", running("sleep 600"), ("collect",)),
         ("a job runs in the background", running("sleep 600 & echo"), ("collect",)),
@@ -429,7 +167,10 @@ def before_collect() -> Iterator[Case]:
                     collected_after(there(file, cut_to(share))), the_verb, "finished", mends=None,
                 )  # fmt: skip
     yield Case("never collected", nothing, the_verb, "finished")
-    yield Case("claimed in vain", collected_after(claimed_in_vain), the_verb, "finished", mends=None)
+    yield Case(
+        "claimed in vain", collected_after(claimed_in_vain), the_verb, "finished",
+        mends=("collect", "--discard", "never.pt"),
+    )  # fmt: skip
     yield Case(
         "collected with unclaimed bytes",
         collected_after(written("work", "more.bin")), the_verb, "finished",
@@ -450,8 +191,9 @@ def entries() -> Iterator[Case]:
     askers: dict[str, tuple[Entry, Stage, str]] = {
         "the command": (the_command, "collected", "UNVERIFIED"),
         "the tool": (the_tool, "collected", "UNVERIFIED"),
-        "the tool, wrongly signed": (the_tool_and_a_person_who_types("yes"), "collected", "REFUSED"),
-        "the tool, signed too late": (the_tool_while_the_loss_grows, "collected", "REFUSED"),
+        "the tool, wrongly signed": (the_tool_wrongly_signed, "collected", "REFUSED"),
+        "the tool, signed too late": (the_tool_signed_too_late("legacy"), "collected", "REFUSED"),
+        "the tool, asked again": (the_tool_signed_too_late("auto"), "collected", "UNVERIFIED"),
         "a waiver wrongly typed": (a_waiver_typed("yes"), "collected", "REFUSED"),
         "a waiver not typed": (a_waiver_typed(""), "collected", "REFUSED"),
         "a waiver of another loss": (a_waiver_of_another_loss, "collected", "REFUSED"),
@@ -464,11 +206,9 @@ def entries() -> Iterator[Case]:
     }  # fmt: skip
     for who, (entry, stage, code) in askers.items():
         for words, spoil in spoils.items():
-            late = entry is the_tool_while_the_loss_grows
-            yield Case(
-                f"{who}, {words}", spoil, entry, stage, code,
-                mends=("collect", "--artifact", "meanwhile.bin") if late else ("collect",),
-            )  # fmt: skip
+            # A lease whose teardown was cut short must be able to collect again.
+            mends = ("collect",) if stage == "cut short" and entry is the_command else None
+            yield Case(f"{who}, {words}", spoil, entry, stage, code, mends=mends)
 
 
 CASES = tuple(cases())
@@ -521,7 +261,7 @@ def test_what_is_not_verified_is_not_destroyed(
         told = case.entry(lease)
 
         assert told.code == case.code, told
-        assert f"gpu-tenant" in told.remedy
+        assert "gpu-tenant " in told.remedy
         assert lease.stands()[0] is state
         box_now = lease.on_the_box()
         assert {path: box_now.get(path) for path in box} == box
@@ -569,13 +309,13 @@ def test_the_ledger_refuses_what_the_law_forbids_even_to_sql(
     name: str, stages: Stages, tally: Tally
 ) -> None:
     lease = stages.at("collected")
-    db = sqlite3.connect(lease.state / "ledger.sqlite3", isolation_level=None)
 
-    with pytest.raises(sqlite3.IntegrityError, match="law:"):
-        for statement in LAWLESS[name].split(";"):
-            db.execute(statement)
+    with (
+        closing(sqlite3.connect(lease.state / "ledger.sqlite3", isolation_level=None)) as db,
+        pytest.raises(sqlite3.IntegrityError, match="law:"),
+    ):
+        db.executescript(LAWLESS[name])
 
-    db.close()
     assert lease.login.exists()
     tally.refused += 1
 
@@ -599,7 +339,7 @@ def test_the_matrix_is_as_large_as_promised(
     record_property: Callable[[str, object], None],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    asked = [item for item in request.session.items if item.path == request.path][:-2]
+    asked = [x for x in request.session.items if x.path == request.path and "[" in x.name]
     record_property("corruption_cases", tally.refused)
     with capsys.disabled():
         print(

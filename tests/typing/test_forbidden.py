@@ -30,7 +30,7 @@ def said() -> dict[int, str]:
         ],
         cwd=ROOT,
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         check=False,
     )
     assert checked.returncode == 1, checked.stdout + checked.stderr

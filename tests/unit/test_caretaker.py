@@ -81,8 +81,8 @@ class Box:
 
     def change(self, name: str, **fields: object) -> None:
         """One record of job j1 says something else."""
-        record = json.loads(self.record(name).read_text())
-        self.record(name).write_text(json.dumps(record | fields))
+        record = json.loads(self.record(name).read_text(encoding="utf-8"))
+        self.record(name).write_text(json.dumps(record | fields), encoding="utf-8")
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ def box(tmp_path: Path) -> Iterator[Box]:
         if (job / "lock").exists():
             box.ask("stop", job=job.name, grace_s=0)
     with contextlib.suppress(FileNotFoundError, ValueError, ProcessLookupError):
-        guard = json.loads((box.home / "guard.json").read_text())
+        guard = json.loads((box.home / "guard.json").read_text(encoding="utf-8"))
         if (
             guard["state"] == "armed"
             and b"caretaker" in Path(f"/proc/{guard['pid']}/cmdline").read_bytes()
@@ -248,7 +248,10 @@ def test_a_command_that_daemonises_lingers_until_the_last_process_is_gone(box: B
 
 
 def lose_supervisor(box: Box) -> None:
-    os.kill(json.loads(box.record("started.json").read_text())["supervisor_pid"], signal.SIGKILL)
+    os.kill(
+        json.loads(box.record("started.json").read_text(encoding="utf-8"))["supervisor_pid"],
+        signal.SIGKILL,
+    )
     until(lambda: not box.ask("status", job="j1")["supervised"])
 
 
@@ -310,11 +313,11 @@ def test_a_broken_record_is_refused_and_never_a_finished_job(
     box.start("true")
     box.ended()
     path = box.home / name if name == "since.json" else box.record(name)
-    whole = path.read_text()
+    whole = path.read_text(encoding="utf-8")
 
-    path.write_text(content)
+    path.write_text(content, encoding="utf-8")
     sealed, seen = box.ask("manifest", work=str(box.work)), box.ask("status", job="j1")
-    path.write_text(whole)
+    path.write_text(whole, encoding="utf-8")
 
     assert sealed["code"] == "RECORD_CORRUPT"
     assert seen.get("code") == "RECORD_CORRUPT" or name in ("since.json", "spec.json")
@@ -324,7 +327,11 @@ def test_a_broken_record_is_refused_and_never_a_finished_job(
 
 
 def launches(box: Box) -> int:
-    return (box.work / "launches").read_text().count("x") if (box.work / "launches").exists() else 0
+    return (
+        (box.work / "launches").read_text(encoding="utf-8").count("x")
+        if (box.work / "launches").exists()
+        else 0
+    )
 
 
 def test_eight_starts_at_once_launch_once(box: Box) -> None:
@@ -395,7 +402,7 @@ def test_a_log_is_read_by_offset_through_a_line_of_ten_megabytes(box: Box) -> No
 def test_a_log_that_shrank_is_read_from_its_beginning(box: Box) -> None:
     box.start("sh", "-c", "echo first line")
     box.ended()
-    box.record("log").write_text("new\n")
+    box.record("log").write_text("new\n", encoding="utf-8")
 
     log = box.ask("tail", job="j1", offset=11, limit=100)
 
@@ -416,7 +423,7 @@ def test_at_the_deadline_every_job_is_stopped_and_nothing_deleted(box: Box) -> N
     ends = [box.ended(job) for job in ("a", "b")]
     assert [end["reason"]["code"] for end in ends] == ["deadline", "deadline"]
     assert box.ask("guard")["state"] == "fired"
-    assert (box.work / "result").read_text() == "kept\n"
+    assert (box.work / "result").read_text(encoding="utf-8") == "kept\n"
 
 
 def test_a_guard_is_armed_again_in_place_and_its_death_is_told(box: Box) -> None:
@@ -442,7 +449,7 @@ def test_the_job_gets_its_environment_and_the_disk_does_not(box: Box) -> None:
 
     assert box.ended()["state"] == "finished"
     assert not [p for p in box.home.rglob("*") if p.is_file() and b"s3cr3t-v4lue" in p.read_bytes()]
-    assert json.loads(box.record("spec.json").read_text())["env_names"] == ["TOKEN"]
+    assert json.loads(box.record("spec.json").read_text(encoding="utf-8"))["env_names"] == ["TOKEN"]
     assert "s3cr3t" not in str(box.start("true", job="j2", env={"A=B": "s3cr3t"}))
     assert "s3cr3t" not in str(box.start("true", job="j2", env={"A": ["s3cr3t"]}))
 
@@ -521,7 +528,8 @@ def test_every_job_is_listed(box: Box) -> None:
 def test_a_sample_says_what_the_box_is_doing(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
     tool = box.root / "nvidia-smi"
     tool.write_text(
-        "#!/bin/sh\necho '0, NVIDIA H200, 98, 1024, 143771, 41'\necho '1, B, [N/A], 0, 9, 30'\n"
+        "#!/bin/sh\necho '0, NVIDIA H200, 98, 1024, 143771, 41'\necho '1, B, [N/A], 0, 9, 30'\n",
+        encoding="utf-8",
     )
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(box.root), prepend=os.pathsep)
@@ -540,7 +548,7 @@ def test_a_sample_says_what_the_box_is_doing(box: Box, monkeypatch: pytest.Monke
 
 
 def test_it_is_python_3_7_and_imports_nothing_but_the_library() -> None:
-    tree = ast.parse(CARETAKER.read_text(), feature_version=(3, 7))
+    tree = ast.parse(CARETAKER.read_text(encoding="utf-8"), feature_version=(3, 7))
 
     imports = {
         name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names
@@ -589,7 +597,7 @@ if os.access(MEMORY_CGROUPS / "cgroup.procs", os.W_OK):
     def test_a_job_killed_for_memory_says_so(box: Box) -> None:
         group = MEMORY_CGROUPS / f"gpu-tenant-test-{os.getpid()}"
         group.mkdir()
-        (group / "memory.limit_in_bytes").write_text(str(64 << 20))
+        (group / "memory.limit_in_bytes").write_text(str(64 << 20), encoding="utf-8")
         request = {
             "job": "j1",
             "argv": [sys.executable, "-c", "x = b'x' * (256 << 20)"],
@@ -604,6 +612,6 @@ if os.access(MEMORY_CGROUPS / "cgroup.procs", os.W_OK):
         )
         end = box.ended()
 
-        until(lambda: not (group / "cgroup.procs").read_text())
+        until(lambda: not (group / "cgroup.procs").read_text(encoding="utf-8"))
         group.rmdir()
         assert (end["state"], end["reason"]["code"]) == ("killed", "cgroup_oom")

@@ -439,16 +439,17 @@ def test_a_hash_is_remembered_only_where_no_change_can_have_gone_unseen(box: Box
     box.ran()
     box.seal("a")
     memory = box.home / "hashes.json"
-    fresh = json.loads(memory.read_text())
+    fresh = json.loads(memory.read_text(encoding="utf-8"))
     forged = {key: ["0" * 64, taken] for key, (_, taken) in fresh.items()}
 
-    memory.write_text(json.dumps(forged))
+    memory.write_text(json.dumps(forged), encoding="utf-8")
     young = box.seal("a")
     memory.write_text(
-        json.dumps({key: [sha256, taken + 3 * 10**9] for key, (sha256, taken) in forged.items()})
+        json.dumps({key: [sha256, taken + 3 * 10**9] for key, (sha256, taken) in forged.items()}),
+        encoding="utf-8",
     )
     old = box.seal("a")
-    memory.write_text("{")
+    memory.write_text("{", encoding="utf-8")
 
     assert young["entries"][1]["sha256"] == hashlib.sha256(b"a").hexdigest()
     assert old["entries"][1]["sha256"] == "0" * 64
@@ -532,7 +533,7 @@ def test_nothing_is_received_outside_of_the_work_directory(
     assert sorted(p.name for p in away.iterdir()) == ["x"]
     assert sorted(p.name for p in box.root.iterdir()) == ["away", "caretaker", "login", "work"]
     assert sorted(p.name for p in box.work.iterdir()) == ["away", "good"]
-    assert "good" in json.loads((box.home / "pushed.json").read_text())
+    assert "good" in json.loads((box.home / "pushed.json").read_text(encoding="utf-8"))
 
 
 def test_links_and_directories_inside_are_received(box: Box) -> None:
@@ -563,7 +564,7 @@ def test_a_broken_stream_leaves_no_half_file(box: Box, keep: Callable[[bytes], b
 
 def test_a_half_written_push_record_is_refused(box: Box) -> None:
     box.push((member("a"), b"a"))
-    (box.home / "pushed.json").write_text('{"a": 1}')
+    (box.home / "pushed.json").write_text('{"a": 1}', encoding="utf-8")
 
     assert box.ask("manifest", work=str(box.work))["code"] == "RECORD_CORRUPT"
 

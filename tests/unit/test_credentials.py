@@ -21,7 +21,7 @@ def test_a_reference_to_a_variable_leads_to_its_value() -> None:
 
 
 def test_a_reference_to_a_file_leads_to_its_text_without_the_last_line_end(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text(f"{SECRET}\n")
+    (tmp_path / "token").write_text(f"{SECRET}\n", encoding="utf-8")
 
     assert resolved(f"HF_TOKEN=file:{tmp_path / 'token'}") == SECRET
 
@@ -30,7 +30,7 @@ def test_a_reference_to_a_file_below_the_home_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "token").write_text(SECRET)
+    (tmp_path / "token").write_text(SECRET, encoding="utf-8")
 
     assert resolved("HF_TOKEN=file:~/token") == SECRET
 

@@ -52,7 +52,7 @@ def holder(path: Path) -> Iterator[subprocess.Popen[str]]:
         [sys.executable, "-c", HOLDING, str(path), LEASE, NOON.isoformat()],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        text=True,
+        encoding="utf-8",
     ) as process:
         assert process.stdout
         try:

@@ -22,7 +22,7 @@ def lint(package: Path) -> subprocess.CompletedProcess[str]:
         cwd=package.parent,
         env={**os.environ, "PYTHONPATH": str(package.parent), "COLUMNS": "200"},
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         check=False,
     )
 
@@ -41,7 +41,7 @@ def test_every_import_goes_down() -> None:
 
 
 def test_a_module_without_a_place_breaks_the_contract(copied: Path) -> None:
-    (copied / "utils.py").write_text('"""Odds and ends."""\n')
+    (copied / "utils.py").write_text('"""Odds and ends."""\n', encoding="utf-8")
 
     linted = lint(copied)
 

@@ -51,7 +51,7 @@ def another_process(code: str, *arguments: object) -> Iterator[subprocess.Popen[
         [sys.executable, "-c", code, *map(str, arguments)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        text=True,
+        encoding="utf-8",
     )
     assert process.stdout
     assert process.stdin
@@ -128,7 +128,7 @@ def test_processes_that_make_the_ledger_at_the_same_moment_all_get_it(path: Path
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
+            encoding="utf-8",
         )
         for _ in range(4)
     ]
@@ -229,11 +229,11 @@ def cut_inside_the_header(path: Path) -> None:
 
 
 def a_text_file(path: Path) -> None:
-    path.write_text("dear diary, today I rented a box\n" * 100)
+    path.write_text("dear diary, today I rented a box\n" * 100, encoding="utf-8")
 
 
 def a_short_text_file(path: Path) -> None:
-    path.write_text("hello\n")
+    path.write_text("hello\n", encoding="utf-8")
 
 
 def a_number_of_zeros(path: Path) -> None:

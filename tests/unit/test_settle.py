@@ -126,7 +126,7 @@ async def test_a_box_that_lost_its_mark_is_not_gone(
     ledger: Ledger, connector: LocalConnector, clock: HandClock, boxes: Path, mark: str
 ) -> None:
     lease = await standing(ledger, connector)
-    (boxes / LEASE / "box.json").write_text(mark)
+    (boxes / LEASE / "box.json").write_text(mark, encoding="utf-8")
 
     for _ in range(3):
         clock.advance(LAG_S)
@@ -157,7 +157,7 @@ async def test_a_provider_that_does_not_answer_changes_nothing(
     lease = await standing(ledger, connector)
     (boxes / LEASE).rename(boxes.parent / "kept")
     boxes.rmdir()
-    boxes.write_text("not a list of boxes")
+    boxes.write_text("not a list of boxes", encoding="utf-8")
 
     for _ in range(3):
         clock.advance(LAG_S)
@@ -253,7 +253,7 @@ async def test_a_box_without_our_mark_is_nobody_s_orphan(
     ledger: Ledger, connector: LocalConnector, clock: HandClock, boxes: Path, mark: str | None
 ) -> None:
     (boxes / "theirs" / "home").mkdir(parents=True)
-    (boxes / "theirs" / "box.json").write_text(json.dumps({"mark": mark}))
+    (boxes / "theirs" / "box.json").write_text(json.dumps({"mark": mark}), encoding="utf-8")
 
     assert await adopt_orphans({"local": connector}, ledger=ledger, clock=clock) == []
     assert ledger.leases() == []
@@ -264,7 +264,7 @@ async def test_a_provider_that_does_not_answer_is_told_and_the_others_are_asked(
 ) -> None:
     broken = tmp_path / "elsewhere"
     broken.mkdir()
-    (broken / "boxes").write_text("not a list of boxes")
+    (broken / "boxes").write_text("not a list of boxes", encoding="utf-8")
     before = Ledger(tmp_path / "lost.sqlite3")
     await connector.create(intended(before))
     before.close()

@@ -154,4 +154,4 @@ def test_each_name_leads_to_its_file_in_a_stable_order(tmp_path: Path) -> None:
     found = files_of(tmp_path)
 
     assert list(found) == ["a/b", "a/c", "b"]
-    assert [path.read_text() for path in found.values()] == ["0", "1", "2"]
+    assert [path.read_text(encoding="utf-8") for path in found.values()] == ["0", "1", "2"]

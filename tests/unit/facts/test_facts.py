@@ -38,9 +38,9 @@ def merged(ground: Observed, changes: Observed) -> Observed:
 
 
 def machine(changes: Observed) -> Observed:
-    observed = merged(json.loads((HERE / "healthy.json").read_text()), changes)
+    observed = merged(json.loads((HERE / "healthy.json").read_text(encoding="utf-8")), changes)
     if isinstance(observed["smi"], str):
-        text = (HERE / "smi" / observed["smi"]).read_text()
+        text = (HERE / "smi" / observed["smi"]).read_text(encoding="utf-8")
         observed["smi"] = {"status": 0, "out": text, "err": ""}
     return observed
 
@@ -51,7 +51,7 @@ def judged(observed: Observed, needs: Needs | None = None) -> Audit:
 
 @pytest.mark.parametrize("path", MACHINES, ids=lambda path: path.stem)
 def test_each_machine_has_exactly_the_faults_it_should(path: Path) -> None:
-    case = json.loads(path.read_text())
+    case = json.loads(path.read_text(encoding="utf-8"))
 
     told = judged(machine(case["changes"]), Needs(**case["needs"]))
 
@@ -69,7 +69,7 @@ def test_each_machine_has_exactly_the_faults_it_should(path: Path) -> None:
 
 @pytest.mark.parametrize("path", MACHINES, ids=lambda path: path.stem)
 def test_no_finding_holds_what_a_terminal_would_obey(path: Path) -> None:
-    case = json.loads(path.read_text())
+    case = json.loads(path.read_text(encoding="utf-8"))
 
     for finding in judged(machine(case["changes"]), Needs(**case["needs"])).findings:
         for text in (finding.subject, finding.seen, finding.reason):
@@ -78,7 +78,7 @@ def test_no_finding_holds_what_a_terminal_would_obey(path: Path) -> None:
 
 
 def test_an_audit_tells_what_may_be_used_and_not_what_the_host_has() -> None:
-    case = json.loads((HERE / "machines/cgroup-v2-container.json").read_text())
+    case = json.loads((HERE / "machines/cgroup-v2-container.json").read_text(encoding="utf-8"))
 
     told = judged(machine(case["changes"]))
 
@@ -90,7 +90,7 @@ def test_an_audit_tells_what_may_be_used_and_not_what_the_host_has() -> None:
 
 
 def test_blockers_come_first() -> None:
-    case = json.loads((HERE / "machines/shared-gpu.json").read_text())
+    case = json.loads((HERE / "machines/shared-gpu.json").read_text(encoding="utf-8"))
 
     levels = [f.level for f in judged(machine(case["changes"]), Needs(vram_gib=80)).findings]
 
@@ -125,7 +125,9 @@ JSON = st.recursive(
 )
 
 
-@given(st.sampled_from(sorted(json.loads((HERE / "healthy.json").read_text()))), JSON)
+@given(
+    st.sampled_from(sorted(json.loads((HERE / "healthy.json").read_text(encoding="utf-8")))), JSON
+)
 def test_whatever_a_part_holds_the_audit_is_made(name: str, part: object) -> None:
     judged({**machine({}), name: part})
 
@@ -145,9 +147,9 @@ def probe(*asked: str) -> Observed:
     """What the probe sees here, run as it is run over ssh."""
     said = subprocess.run(
         [sys.executable, "-", *asked],
-        input=PROBE.read_text(),
+        input=PROBE.read_text(encoding="utf-8"),
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         check=True,
         timeout=25,
     )
@@ -177,12 +179,12 @@ def test_the_probe_sees_this_machine_and_the_audit_understands_it(tmp_path: Path
 
 
 def test_the_probe_is_written_for_python_3_7() -> None:
-    ast.parse(PROBE.read_text(), feature_version=(3, 7))
+    ast.parse(PROBE.read_text(encoding="utf-8"), feature_version=(3, 7))
 
 
 def test_the_probe_says_which_hosts_it_reached() -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", LISTENER], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", LISTENER], stdout=subprocess.PIPE, encoding="utf-8"
     ) as listener:
         assert listener.stdout is not None
         port = listener.stdout.readline().strip()

@@ -1,0 +1,105 @@
+"""Somebody at the command line, with a state directory and a work tree of their own."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from e2e.leased import command
+
+from gpu_tenant.ledger import Ledger
+from gpu_tenant.model import LeaseState
+
+MODEL = "mkdir -p out && echo '[1]' > out/model.json"
+"""A job that writes one artifact."""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Somebody with a state directory, a work tree and the command line."""
+
+    state: Path
+    tree: Path
+
+    def does(self, *words: str) -> str:
+        """What a command that succeeds prints."""
+        status, out, err = command(*words)
+        assert status == 0, err
+        return out
+
+    def is_told(self, status: int, code: str, *words: str) -> str:
+        """What a command that ends with that status says on stderr: the code, and a way on."""
+        ended, out, err = command(*words)
+        assert (ended, out) == (status, ""), err
+        return error_of(err, code)
+
+    def has_run(self, run: str = MODEL, *artifacts: str) -> str:
+        """A lease on a local box where the job has ended."""
+        lease = self.has_launched(run, *artifacts)
+        seen = json.loads(self.does("monitor", lease, "--wait-s", "30", "--json"))
+        assert seen["state"] == "finished", seen
+        return lease
+
+    def has_launched(self, run: str, *artifacts: str) -> str:
+        """A lease on a local box where the job was started."""
+        lease = self.has_box()
+        self.does("push", str(self.tree), lease)
+        kept = [word for pattern in artifacts or ("out/",) for word in ("--artifact", pattern)]
+        self.does("launch", "--lease", lease, *kept, "--", run)
+        return lease
+
+    def has_box(self) -> str:
+        """A lease on a local box."""
+        lease: str = json.loads(self.does("provision", "--smoke", "none", "--json"))["lease"]
+        return lease
+
+    def work(self, lease: str) -> Path:
+        """The work directory on the box."""
+        return self.state / "boxes" / lease / "home" / "gpu-tenant" / lease / "work"
+
+    def stands(self, lease: str) -> LeaseState:
+        """The lease's state, by the ledger."""
+        with closing(Ledger(self.state / "ledger.sqlite3")) as ledger:
+            return ledger.lease(lease).state
+
+    def starts(self, *words: str, stdin: int = subprocess.PIPE) -> "subprocess.Popen[bytes]":
+        """The command in a process of its own."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "gpu_tenant", *words],
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+
+    def waives(self, lease: str, typed: str) -> tuple[int, str, str]:
+        """How `waive` ends at a terminal where a person types that."""
+        keyboard, terminal = pty.openpty()
+        try:
+            waiving = self.starts("waive", lease, stdin=terminal)
+            os.write(keyboard, f"{typed}\n".encode())
+            out, err = waiving.communicate(timeout=60)
+        finally:
+            os.close(keyboard)
+            os.close(terminal)
+        return waiving.returncode, out.decode(), err.decode()
+
+
+def error_of(err: str, code: str) -> str:
+    """The error and the hint that were printed, after a look at their form."""
+    assert re.fullmatch(rf"error: {code}: .+\nhint: .+\n", err), err
+    return err
+
+
+def command_lines() -> Iterator[tuple[int, bytes]]:
+    """The arguments of every process of this computer."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            yield int(entry.name), (entry / "cmdline").read_bytes()
+        except OSError:
+            continue
