@@ -11,7 +11,7 @@ demo: $(VENV)/.ready            ## a whole lease on this computer
 	$(BIN)/gpu-tenant demo
 
 test: $(VENV)/.ready-dev        ## the whole suite
-	PYTHONWARNDEFAULTENCODING=1 $(BIN)/pytest $(ARGS)
+	$(BIN)/pytest $(ARGS)
 
 check: $(VENV)/.ready-dev       ## lint and types alone, in seconds
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports

@@ -233,6 +233,8 @@ class Relay:
                     _reset(client)
                     continue
                 pair = (client, server)
+                for end in pair:
+                    end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._pairs.append(pair)
                 for who in ("client", "server"):
                     threading.Thread(target=self._pump, args=(who, pair), daemon=True).start()

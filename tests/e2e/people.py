@@ -210,9 +210,11 @@ class HangingUp(Relay):
 
     def cut(self) -> None:
         """Every connection has ended. New ones are welcome."""
-        for end in [end for pair in self._pairs for end in pair]:
+        for client, server in self._pairs:
             with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
+                # Its reading end stays open: what came in there would be answered with a reset.
+                client.shutdown(socket.SHUT_WR)
+                server.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """No socket is left open."""

@@ -292,7 +292,7 @@ def _keys_of(name: str, file: Path) -> Sequence[asyncssh.SSHKey]:
     """The keys that a known_hosts `file` has for exactly `name`, port and all."""
     hosts = asyncssh.SSHKnownHosts()
     try:
-        text = file.read_text(errors="replace")
+        text = file.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return []
     except OSError as exc:
