@@ -15,6 +15,9 @@ from gpu_tenant.model import Job, JobId, Lease, Manifest
 from gpu_tenant.paths import to_remote
 from gpu_tenant.ports import Finished, Transport
 
+_LOOK_WITHIN_S = 15
+"""A look that takes longer tells as little as none, and a host's own limit may be a minute."""
+
 
 class _Reply(BaseModel):
     """What the caretaker answers; fields of later versions are passed over."""
@@ -159,7 +162,7 @@ class Caretaker:
         request: dict[str, JsonValue] = {
             "job": job, "offset": offset, "limit": limit, "sample": sample == "sample", "tenant": True,
         }  # fmt: skip
-        return await self._ask("status", request, JobStatus)
+        return await self._ask("status", request, JobStatus, timeout_s=_LOOK_WITHIN_S)
 
     async def stop(self, job: JobId, *, grace_s: float) -> JobStatus:
         """Every process of the job has ended; it was asked first, and killed after `grace_s`."""

@@ -1,5 +1,6 @@
 """What a person sees: answers on stdout, everything else on stderr."""
 
+import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -25,6 +26,7 @@ from gpu_tenant.cards import Card, Leases, LossReport, TornDown
 from gpu_tenant.caretaker import ENDED
 from gpu_tenant.collect import Collected
 from gpu_tenant.doctor import Checkup
+from gpu_tenant.errors import BoxUnreachable
 from gpu_tenant.launch import Launched
 from gpu_tenant.model import Profile, Record
 from gpu_tenant.push import Pushed
@@ -33,6 +35,7 @@ from gpu_tenant.smoke import SmokeReceipt
 from gpu_tenant.watch import Watched
 
 Opened = Tenancy
+_ASK_AGAIN_S = 5
 R = TypeVar("R", bound=Record)
 
 errors = Console(stderr=True, highlight=False)
@@ -333,9 +336,11 @@ def bytes_bar(verb: str) -> Iterator[None]:
             progress_to.reset(token)
 
 
-async def follow(opened: Tenancy, lease: str, job: str | None) -> Watched:
-    """The job has ended; its log went to stdout as it came, its progress to a bar on stderr."""
-    cursor: int | None = None
+async def follow(opened: Tenancy, lease: str, job: str | None, cursor: int | None) -> Watched:
+    """The job has ended; its log went to stdout as it came, its progress to a bar on stderr.
+
+    A box that does not answer is asked again until it does: the job goes on meanwhile.
+    """
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -347,7 +352,12 @@ async def follow(opened: Tenancy, lease: str, job: str | None) -> Watched:
     ) as bar:
         task = bar.add_task(lease, total=1.0, words="")
         while True:
-            seen = await opened.follow(lease, job, cursor=cursor, wait_s=1, limit_bytes=65_536)
+            try:
+                seen = await opened.follow(lease, job, cursor=cursor, wait_s=1, limit_bytes=65_536)
+            except BoxUnreachable as error:
+                click.echo(f"note: {error.message}; asking again", err=True)
+                await asyncio.sleep(_ASK_AGAIN_S)
+                continue
             cursor, job = seen.cursor, seen.job
             if seen.log:
                 click.echo(seen.log, nl=False)

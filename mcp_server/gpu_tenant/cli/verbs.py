@@ -246,7 +246,7 @@ async def monitor(
     async with show.tenancy() as tenancy:
         name = the_lease(lease, tenancy)
         if follow:
-            seen = await show.follow(tenancy, name, job)
+            seen = await show.follow(tenancy, name, job, cursor)
             if as_json:
                 show.answer(seen, as_json, show.watched)
         else:

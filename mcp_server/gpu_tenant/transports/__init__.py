@@ -82,7 +82,7 @@ async def all_of(source: Source) -> bytes:
         if len(said) > MAX_OUTPUT_BYTES:
             raise BoxTrouble(
                 f"the command printed more than {MAX_OUTPUT_BYTES >> 20} MiB",
-                remedy="have it write to a file, and run `gpu-tenant collect LEASE`",
+                remedy="have it write to a file, and run `gpu-tenant collect`",
             )
     return bytes(said)
 
@@ -180,9 +180,9 @@ class Growth:
         if exc.errno in _NO_ROOM:
             return DiskFull(
                 f"no room for {str(self._path)!r}: {exc.strerror}; what was fetched stays",
-                remedy="free some space there, then run `gpu-tenant collect LEASE` to go on",
+                remedy="free some space there, then run `gpu-tenant collect` to go on",
             )
         return LocalTrouble(
             f"cannot write {str(self._path)!r}: {exc.strerror}",
-            remedy="make that place writable, then run `gpu-tenant collect LEASE` to go on",
+            remedy="make that place writable, then run `gpu-tenant collect` to go on",
         )

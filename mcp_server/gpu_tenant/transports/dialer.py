@@ -32,7 +32,7 @@ _HOST_KEYS = (
 """Plain keys only: a host certificate holds nothing that a first contact could pin."""
 _OWNERS_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 DOCTOR = "run `gpu-tenant doctor`, which checks the way to the box"
-AUDIT = "nothing is known of the box now; run `gpu-tenant audit LEASE` to look again"
+AUDIT = "nothing is known of the box now; run `gpu-tenant audit` to look again"
 
 
 def ensure_key(path: Path) -> Path:
@@ -162,7 +162,7 @@ class Dialer:
             f"{name} shows host key {offered.get_fingerprint()}, where {expected} is known;"
             " nothing was sent",
             remedy="ask the box's owner; if it was reinstalled, take its line out of"
-            f" {self._known_hosts} and run `gpu-tenant audit LEASE`",
+            f" {self._known_hosts} and run `gpu-tenant audit`",
         )
 
     def _not_let_in(

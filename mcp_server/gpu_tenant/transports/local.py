@@ -66,7 +66,7 @@ class LocalTransport:
         except TimeoutError:
             raise BoxUnreachable(
                 f"{argv[0]!r} did not end in time ({timeout_s:g} s), and was killed",
-                remedy="run `gpu-tenant audit LEASE` to see how busy the box is",
+                remedy="run `gpu-tenant audit` to see how busy the box is",
             ) from None
         finally:
             if process.returncode is None:
@@ -146,7 +146,7 @@ class LocalTransport:
         if not self._home.is_dir():
             raise BoxUnreachable(
                 f"the box's directory {str(self._home)!r} is not there",
-                remedy="put it back, or run `gpu-tenant audit LEASE` to look again",
+                remedy="put it back, or run `gpu-tenant audit` to look again",
             )
 
     def _environment(self) -> dict[str, str]:
@@ -159,7 +159,7 @@ class LocalTransport:
         }
 
 
-_LOOK = "run `gpu-tenant audit LEASE` to see the box's disks"
+_LOOK = "run `gpu-tenant audit` to see the box's disks"
 
 
 def _refused(path: str, exc: OSError) -> BoxTrouble:

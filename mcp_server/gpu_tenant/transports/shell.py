@@ -69,7 +69,7 @@ def refused(path: str, ended: Finished) -> BoxTrouble:
     """The error of a box that would not take, or give, `path`."""
     return BoxTrouble(
         f"the box refused {path!r}: {as_told(ended.stderr)}",
-        remedy="run `gpu-tenant audit LEASE` to see its disks and paths",
+        remedy="run `gpu-tenant audit` to see its disks and paths",
     )
 
 
