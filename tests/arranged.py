@@ -157,6 +157,7 @@ def receipt(lease_id: LeaseId = LEASE) -> Receipt:
         formats={},
         not_proved=(),
         warnings=(),
+        given_up=(),
         left_behind=None,
     )
 

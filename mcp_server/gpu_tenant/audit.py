@@ -64,6 +64,8 @@ async def audit(lease: Lease, needs: Needs, *, transport: Transport, clock: Cloc
 
 def _answer(lease: Lease, audit: Audit) -> Audited:
     step = (
-        "mend the blockers, or tear the box down: it was never used" if audit.blockers else "push"
+        "mend the blockers before anything is launched here, or take another box"
+        if audit.blockers
+        else "push"
     )
     return Audited.model_validate({**dict(audit), "lease": lease.id, "next": step})

@@ -225,6 +225,12 @@ class Caretaker:
         """A process on the box holds the deadline: it will stop the jobs then, and delete nothing."""
         return await self._ask("guard", {"deadline": deadline.timestamp()}, Guard)
 
+    async def disarm(self) -> None:
+        """The guard's record is gone, and the guard ends within seconds."""
+        await self._transport.run(
+            ["rm", "-f", f"{self._lease.caretaker_home}/guard.json"], timeout_s=_LOOK_WITHIN_S
+        )
+
     async def _ask(
         self, verb: str, request: Mapping[str, JsonValue], reply: type[R], *, timeout_s: float = 60
     ) -> R:

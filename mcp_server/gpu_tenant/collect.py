@@ -36,6 +36,7 @@ class Collected(Record):
     discarded_by: tuple[str, ...]
     cannot_be_kept: tuple[str, ...]
     never_appeared: tuple[str, ...]
+    discarded_nothing: tuple[str, ...]
     next: str
 
 
@@ -66,6 +67,7 @@ async def collect(
     After any exception every file in `directory` is whole, and the box is as it was.
     """
     directory = _outside_the_box(directory, lease)
+    _keep_out_of_the_next_push(directory)
     require_patterns((*artifacts, *discard))
     seal = await reseal(
         lease, profile, caretaker=caretaker, ledger=ledger, artifacts=artifacts, discard=discard
@@ -109,7 +111,15 @@ async def collect(
     size = sum(entry.size_bytes for entry in missing)
     detail: dict[str, object] = {"seal": seal.digest, "files": len(missing), "bytes": size}
     ledger.note(lease.id, Event.COLLECTED, detail, at=clock.now())
-    return _answer(lease, seal, directory, missing, ledger.declared(lease.id)[1])
+    idle = _without_effect(discard, seal)
+    return _answer(lease, seal, directory, missing, ledger.declared(lease.id)[1], idle)
+
+
+def _keep_out_of_the_next_push(directory: Path) -> None:
+    """A directory made for this is ignored by git, and so by every push of the tree around it."""
+    if not directory.exists():
+        directory.mkdir(parents=True, mode=0o700)
+        (directory / ".gitignore").write_text("*\n", encoding="utf-8")
 
 
 def _first(troubles: ExceptionGroup[Exception]) -> Exception:
@@ -188,12 +198,19 @@ def _link(final: Path, entry: SealedFile, superseded: Path) -> None:
     sync_directory(final.parent)
 
 
+def _without_effect(discard: Sequence[str], seal: Manifest) -> tuple[str, ...]:
+    """The patterns just given up that cover nothing: no such file, or an artifact keeps it."""
+    effective = {p.pattern for p in seal.discarded.patterns} | set(seal.unmatched)
+    return tuple(pattern for pattern in discard if pattern not in effective)
+
+
 def _answer(
     lease: Lease,
     seal: Manifest,
     directory: Path,
     fetched: Sequence[SealedFile],
     given_up: Collection[str],
+    idle: tuple[str, ...],
 ) -> Collected:
     cannot = tuple(f"{lease.from_work(p.at)}: {p.why} ({p.detail})" for p in seal.problems)
     never_appeared = tuple(p for p in seal.unmatched if p not in given_up)
@@ -213,6 +230,7 @@ def _answer(
         discarded_by=tuple(p.pattern for p in seal.discarded.patterns),
         cannot_be_kept=cannot,
         never_appeared=never_appeared,
+        discarded_nothing=idle,
         next="verify_and_teardown"
         if clean
         else "collect again with artifacts=[...] or discard=[...] for what is named above",

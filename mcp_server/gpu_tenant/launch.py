@@ -3,8 +3,8 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from gpu_tenant.caretaker import Caretaker
-from gpu_tenant.errors import BadRequest
+from gpu_tenant.caretaker import ENDED, Caretaker
+from gpu_tenant.errors import BadRequest, JobRunning, Refused
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.model import Job, JobId, Lease, Record
 from gpu_tenant.patterns import require_patterns
@@ -47,6 +47,13 @@ async def launch(
         BadRequest: no artifact is declared, a pattern leaves the box, or the name is another job's.
         CaretakerFailed: the box could not start it.
     """
+    if clock.now() >= lease.terms.deadline_at:
+        raise Refused(
+            f"the deadline of {lease.id} has passed, and the box would stop the job at once",
+            remedy=f"`gpu-tenant collect {lease.id}` and teardown, then a new lease with more --hours",
+        )
+    if name is None:
+        await _refuse_twice(lease, command, caretaker=caretaker, ledger=ledger)
     job = _declared(
         lease, command, artifacts, discard, env=env, max_runtime_s=max_runtime_s, name=name,
         ledger=ledger, clock=clock,
@@ -65,6 +72,19 @@ async def launch(
         guard=f"{guard.state}: at {lease.terms.deadline_at:%Y-%m-%d %H:%M} UTC the box stops its jobs",
         next="monitor",
     )
+
+
+async def _refuse_twice(
+    lease: Lease, command: str, *, caretaker: Caretaker, ledger: Ledger
+) -> None:
+    for job in ledger.jobs(lease.id):
+        if job.command == command and job.launched_at is not None:
+            status = await caretaker.status(job.id, offset=0, limit=0, sample="plain")
+            if status.state not in ENDED and status.state != "absent":
+                raise JobRunning(
+                    f"{job.id} runs that very command, and two would write over each other",
+                    remedy=f"`gpu-tenant monitor {lease.id}`; to run it twice, name it: --name",
+                )
 
 
 def _declared(

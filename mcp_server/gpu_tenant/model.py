@@ -317,4 +317,7 @@ class Receipt(Record):
         description="what verification could not prove, in sentences"
     )
     warnings: tuple[str, ...]
+    given_up: tuple[str, ...] = Field(
+        description="patterns discarded by name, or losses signed for"
+    )
     left_behind: str | None = Field(description="what stays on the box or at the provider, or None")

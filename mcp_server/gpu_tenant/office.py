@@ -1,11 +1,11 @@
 """What every verb needs of the world: the parts, the connections, a hold, the lease as it stands."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from gpu_tenant.cards import Card, TornDown, card
 from gpu_tenant.caretaker import Caretaker
-from gpu_tenant.errors import BadRequest, LocalTrouble, Refused, TenantError
+from gpu_tenant.errors import BadRequest, BoxTrouble, LeaseHeld, LocalTrouble, Refused
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.model import Lease, LeaseId, LeaseState, Profile, Receipt
 from gpu_tenant.ports import Clock, Connector, Transport
@@ -50,7 +50,8 @@ class Office:
         if profile is None or provider not in self._connectors:
             known = ", ".join(sorted(self._connectors))
             raise BadRequest(
-                f"no provider {provider!r} (known: {known})", remedy="name one of them"
+                f"no provider {provider!r} (known: {known})",
+                remedy="rent the box in its console, then `gpu-tenant adopt user@host` with its price",
             )
         return profile
 
@@ -113,16 +114,22 @@ class Office:
         try:
             with self._held(lease.id, "look"):
                 return await self._settled(self.ledger.lease(lease.id))
-        except LocalTrouble:
-            raise
-        except TenantError as busy:
-            return lease, busy.message
+        except LeaseHeld:
+            return lease, None
 
     async def _assess(self, lease: Lease) -> Assessment:
         return await assess(
             lease, self._profile(lease.provider), caretaker=self._caretaker(lease),
             ledger=self.ledger, clock=self._clock,
         )  # fmt: skip
+
+    async def _leave(self, lease: Lease) -> None:
+        """Nothing of ours runs on a machine that is handed back, if it can be reached at all."""
+        profile = self._profile(lease.provider)
+        if profile.destroy == "hands_back" and lease.touched_at is not None:
+            # Unreached, the guard ends by itself at its deadline.
+            with suppress(BoxTrouble):
+                await self._caretaker(lease).disarm()
 
     def _receipt(self, lease: Lease) -> Receipt:
         receipt = self.ledger.receipt(lease.id)

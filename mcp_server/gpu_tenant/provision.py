@@ -35,17 +35,16 @@ def intend(
     """
     if not 0 < hours <= 24 * 365:
         raise BadRequest(f"{hours} hours is no lease", remedy="give --hours as a number above 0")
-    if max_price_usd_h is not None:
-        if price_usd_h is None:
-            raise Refused(
-                "the price is unknown, which is not zero, and cannot pass a cap",
-                remedy="state what the box costs with --price-usd-h, or drop --max-price-usd-h",
-            )
-        if price_usd_h > max_price_usd_h:
-            raise Refused(
-                f"{price_usd_h} USD/h is above the cap of {max_price_usd_h} USD/h",
-                remedy="raise --max-price-usd-h, or take a cheaper box",
-            )
+    if price_usd_h is None and (max_price_usd_h is not None or budget_usd is not None):
+        raise Refused(
+            "the price is unknown, which is not zero, and cannot pass a cap or fill a budget",
+            remedy="state what the box costs with --price-usd-h, or drop --max-price-usd-h and --budget-usd",
+        )
+    if max_price_usd_h is not None and price_usd_h is not None and price_usd_h > max_price_usd_h:
+        raise Refused(
+            f"{price_usd_h} USD/h is above the cap of {max_price_usd_h} USD/h",
+            remedy="raise --max-price-usd-h, or take a cheaper box",
+        )
     now = clock.now()
     terms = Terms(
         deadline_at=now + timedelta(hours=hours),

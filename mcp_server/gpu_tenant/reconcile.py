@@ -105,12 +105,19 @@ def _present(lease: Lease, box: Box, now: datetime) -> Step:
         return BindBox(box)
     if lease.state is LeaseState.TERMINATING:
         return FinishTeardown()
-    cost = lease.cost_usd(now)
-    if now >= lease.terms.deadline_at:
-        return Alarm(f"the deadline passed at {lease.terms.deadline_at:%Y-%m-%d %H:%M} UTC")
-    if cost is not None and lease.terms.budget_usd is not None and cost >= lease.terms.budget_usd:
-        return Alarm(f"the budget of {lease.terms.budget_usd} USD is spent ({cost:.2f})")
-    return Rest()
+    words = overdue(lease, now)
+    return Alarm(words) if words else Rest()
+
+
+def overdue(lease: Lease, now: datetime) -> str | None:
+    """Which of its terms the lease has outrun, in words; None where it has not."""
+    cost, terms = lease.cost_usd(now), lease.terms
+    outrun = []
+    if now >= terms.deadline_at:
+        outrun.append(f"the deadline passed at {terms.deadline_at:%Y-%m-%d %H:%M} UTC")
+    if cost is not None and terms.budget_usd is not None and cost >= terms.budget_usd:
+        outrun.append(f"the budget of {terms.budget_usd} USD is spent ({cost:.2f})")
+    return "; ".join(outrun) or None
 
 
 def _absent(lease: Lease, looks: Sequence[datetime], now: datetime, list_lag_s: float) -> Step:

@@ -307,6 +307,7 @@ class Tenancy(Office):
                     found.id, Event.REFUSED, {"words": refusal.message}, at=self._clock.now()
                 )
                 raise
+            await self._leave(found)
             receipt = await tear_down(
                 permit, found, self._profile(found.provider),
                 connector=self._connectors[found.provider], ledger=self.ledger, clock=self._clock,
@@ -333,6 +334,7 @@ class Tenancy(Office):
                 found, assessment, shown_digest=shown_digest, typed=typed, signed_by=signed_by,
                 ledger=self.ledger, clock=self._clock,
             )  # fmt: skip
+            await self._leave(found)
             receipt = await tear_down(
                 permit, found, self._profile(found.provider),
                 connector=self._connectors[found.provider], ledger=self.ledger, clock=self._clock,

@@ -2,14 +2,17 @@
 
 from datetime import timedelta
 
+from pydantic import TypeAdapter
+
 from gpu_tenant.errors import ProviderTrouble
-from gpu_tenant.ledger import Ledger
+from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.model import MARK_PREFIX, Box, Evidence, Lease, Profile, Receipt
 from gpu_tenant.permit import TeardownPermit
 from gpu_tenant.ports import Clock, Connector
 from gpu_tenant.reconcile import Blind, FileReceipt, Listed, LookAgain, Omitted, Seen, plan
 from gpu_tenant.verify import formats_of
 
+_WORDS: TypeAdapter[list[str]] = TypeAdapter(list[str])
 _GONE_WITHIN_S = 300
 """A box that is still listed so long after the destroy is somebody's to look at."""
 
@@ -92,7 +95,8 @@ def file_receipt(
             "kept_bytes": sum(e.size_bytes for e in evidence),
             "kept_in": lease.kept_in if evidence else None,
             "formats": formats_of(evidence),
-            "not_proved": _not_proved(evidence),
+            "not_proved": (*_not_proved(evidence), *_not_looked_at(lease, profile)),
+            "given_up": _given_up(lease, ground, ledger),
             "warnings": tuple(f"{e.name}: {w}" for e in evidence for w in e.verdict.warnings),
             "left_behind": _left_behind(lease, profile),
         }
@@ -113,9 +117,28 @@ def _not_proved(evidence: list[Evidence]) -> tuple[str, ...]:
     return tuple(words)
 
 
+def _not_looked_at(lease: Lease, profile: Profile) -> tuple[str, ...]:
+    if lease.touched_at is None:
+        return ()
+    places = " and ".join(("the work directory", *profile.accounted_paths))
+    return (f"bytes written outside {places}: nobody looked there",)
+
+
+def _given_up(lease: Lease, ground: str, ledger: Ledger) -> tuple[str, ...]:
+    """What the owner let go: patterns by name, or the losses a person signed for."""
+    if ground != "waived":
+        return tuple(ledger.declared(lease.id)[1])
+    signed = [detail for _, kind, detail in ledger.events(lease.id) if kind == Event.WAIVED]
+    return tuple(_WORDS.validate_python(signed[-1]["losses"])) if signed else ()
+
+
 def _left_behind(lease: Lease, profile: Profile) -> str | None:
     if profile.destroy == "hands_back":
-        return f"~/{lease.directory} on {lease.box_id}: the machine was handed back as it is"
+        rate = "its meter" if lease.price_usd_h is None else f"its {lease.price_usd_h} USD/h"
+        return (
+            f"~/{lease.directory} on {lease.box_id}: the machine was handed back as it is, and "
+            f"{rate} goes on until its owner stops it"
+        )
     return None
 
 

@@ -224,7 +224,7 @@ def _on_the_box(seal: Manifest, lease: Lease, given_up: Collection[str]) -> Iter
             yield Loss(
                 what=f"the declared artifact {pattern} never appeared",
                 remedy=f"look at the log with `gpu-tenant monitor {lease.id}`; if it is not to be "
-                f"expected any more, `gpu-tenant collect {lease.id} --discard {pattern}`",
+                f"expected any more, `gpu-tenant collect {lease.id} --discard '{pattern}'`",
             )
     if seal.unclaimed.count:
         largest = ", ".join(
@@ -233,8 +233,8 @@ def _on_the_box(seal: Manifest, lease: Lease, given_up: Collection[str]) -> Iter
         yield Loss(
             what=f"{seal.unclaimed.count} files ({seal.unclaimed.size_bytes:,} bytes) that nobody has "
             f"claimed: {largest}",
-            remedy=f"keep them with `gpu-tenant collect {lease.id} --artifact PATTERN`, or give them up "
-            f"with `--discard PATTERN`",
+            remedy=f"keep them with `gpu-tenant collect {lease.id} --artifact 'PATTERN'`, or give them up "
+            f"with `gpu-tenant collect {lease.id} --discard 'PATTERN'`",
         )
 
 

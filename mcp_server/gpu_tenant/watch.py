@@ -12,6 +12,7 @@ from gpu_tenant.ledger import Ledger
 from gpu_tenant.model import Job, Lease, Record
 from gpu_tenant.ports import Clock
 from gpu_tenant.progress import Progress, read_progress
+from gpu_tenant.reconcile import overdue
 
 _POLL_S = 1.0
 _ADVICE = {
@@ -57,6 +58,7 @@ class Watched(Record):
     running_s: float | None
     cost_usd: Decimal | None
     deadline_in_s: float
+    alarm: str | None
     next: str
 
 
@@ -124,7 +126,7 @@ def job_of(lease: Lease, name: str | None, *, ledger: Ledger) -> Job:
         known = ", ".join(job.id for job in jobs) or "none was ever declared"
         raise BadRequest(
             f"{lease.id} has no job {name or ''} (known: {known})",
-            remedy=f"`gpu-tenant launch {lease.id} -- COMMAND`",
+            remedy=f"`gpu-tenant launch --lease {lease.id} -- COMMAND`",
         )
     return chosen[-1]
 
@@ -164,6 +166,7 @@ def _answer(
         running_s=running,
         cost_usd=lease.cost_usd(clock.now()),
         deadline_in_s=round((lease.terms.deadline_at - clock.now()).total_seconds()),
+        alarm=overdue(lease, clock.now()),
         next=_next(status),
     )
 

@@ -82,6 +82,37 @@ def test_a_lease_without_a_time_to_come_is_none(owner: Owner, hours: str) -> Non
     assert json.loads(owner.does("leases", "--all", "--json"))["leases"] == []
 
 
+def test_a_discard_that_an_artifact_pattern_overrules_is_told(owner: Owner) -> None:
+    """Keeping wins; saying nothing would send a person round in circles."""
+    lease = owner.has_run("mkdir -p out; echo '[1]' > out/a.json", "out/")
+
+    told = owner.does("collect", lease, "--discard", "out/*", "--discard", "nothing-of-that-name")
+
+    assert "not discarded" in told
+    assert "out/*" in told
+    assert "nothing-of-that-name" in told
+
+
+def test_the_same_command_is_not_started_beside_itself(owner: Owner) -> None:
+    lease = owner.has_launched("sleep 60", "out/")
+
+    told = owner.is_told(
+        REFUSED, "JOB_RUNNING", "launch", "--lease", lease, "--artifact", "out/", "--", "sleep 60"
+    )
+
+    assert "--name" in told
+
+
+def test_a_lease_in_the_place_of_a_command_is_recognised(owner: Owner) -> None:
+    lease = owner.has_box()
+
+    told = owner.is_told(
+        BAD_CALL, "BAD_REQUEST", "launch", "--artifact", "out/", lease, "--", "true"
+    )
+
+    assert f"--lease {lease}" in told
+
+
 @pytest.mark.parametrize("price", [[], ["--price-usd-h", "2.01"]], ids=["unknown", "above"])
 def test_a_price_cap_lets_no_unknown_and_no_higher_price_pass(
     owner: Owner, price: list[str]

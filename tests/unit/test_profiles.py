@@ -43,13 +43,12 @@ def test_every_shipped_profile_is_valid_and_named_after_its_file() -> None:
     assert all(profile.stops_the_meter for profile in loaded.values())
 
 
-def test_what_a_local_box_loses_by_destroy_is_accounted_for_and_an_own_machine_loses_nothing() -> (
-    None
-):
+def test_what_a_box_may_lose_when_it_ends_is_accounted_for() -> None:
+    """A machine of the owner's is handed back, and if it was rented, its console then destroys it."""
     loaded = load_profiles(SHIPPED)
 
     assert loaded["local"].accounted_paths == ("~",)
-    assert loaded["own"].accounted_paths == ()
+    assert loaded["own"].accounted_paths == ("~",)
     assert (loaded["local"].destroy, loaded["own"].destroy) == ("deletes", "hands_back")
     assert (loaded["local"].adopted, loaded["own"].adopted) == (False, True)
 

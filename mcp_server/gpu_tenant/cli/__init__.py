@@ -30,8 +30,8 @@ SUMMARIES = {
 """Every command in the order of a lease; its module is imported when it runs."""
 
 EXIT_STATUSES = """\
-Exit status: 0 done; 1 the smoke failed, or doctor found a blocker; 2 the call is wrong; 3 refused by
-the law or the terms; 4 the box; 5 the provider; 6 this computer; 7 another process holds the lease.
+Exit status: 0 done; 1 the job, the smoke or the check did not end well; 2 the call is wrong; 3 refused by
+the law or the terms; 4 the box; 5 the provider; 6 this computer; 7 another process holds the lease; 130 left with Ctrl-C.
 """
 
 
@@ -71,10 +71,12 @@ def main() -> None:
     try:
         group.main(standalone_mode=False)
     except click.exceptions.Abort:
-        click.echo("error: stopped here; boxes and jobs go on\nhint: `gpu-tenant leases`", err=True)
+        click.echo("stopped here; boxes and jobs go on (`gpu-tenant leases`)", err=True)
         sys.exit(130)
     except click.ClickException as error:
         error.show()
+        if isinstance(error, click.NoSuchOption) and {"smoke", "launch"} & set(sys.argv):
+            click.echo("hint: put `--` before the job's own command", err=True)
         sys.exit(error.exit_code)
     except Exception as error:
         # Imported here: it pulls in nothing heavy, but only a failure needs it.

@@ -166,7 +166,7 @@ def audit(shown: Audited) -> None:
     out = Console(highlight=False, soft_wrap=True)
     order = {"ok": 0, "warning": 1, "blocker": 2}
     for finding in sorted(shown.findings, key=lambda f: order[f.level]):
-        out.print(f"{_MARKS[finding.level]:<20} ", end="")
+        out.print(_MARKS[finding.level] + " " * (9 - len(finding.level)), end="")
         out.print(f"{finding.subject}: {finding.seen}", markup=False, end="")
         out.print(f" ({finding.reason})" if finding.level != "ok" else "", markup=False)
     click.echo(f"{shown.blockers} blockers, {shown.warnings} warnings; next: {shown.next}")
@@ -216,6 +216,7 @@ def watched(shown: Watched) -> None:
         ("cost so far", usd(shown.cost_usd)),
         ("deadline", f"in {span(shown.deadline_in_s)}"),
         ("cursor", shown.cursor),
+        *([("alarm", shown.alarm)] if shown.alarm else []),
         ("next", shown.next),
     ]
     _rows(f"{shown.job} on {shown.lease}", rows)
@@ -252,6 +253,10 @@ def collected(shown: Collected) -> None:
         )
     rows += [("cannot be kept", words) for words in shown.cannot_be_kept]
     rows += [("never appeared", pattern) for pattern in shown.never_appeared]
+    rows += [
+        ("not discarded", f"{pattern}: nothing matches it that no artifact pattern keeps")
+        for pattern in shown.discarded_nothing
+    ]
     ready = shown.next == "verify_and_teardown"
     again = f"gpu-tenant collect {shown.lease} with --artifact or --discard for what is named above"
     rows.append(("next", f"gpu-tenant teardown {shown.lease}" if ready else again))
@@ -270,10 +275,17 @@ def receipt(shown: TornDown) -> None:
             else "nothing",
         ),
         ("loads", ", ".join(f"{n} {f}" for f, n in sorted(r.formats.items())) or "nothing to load"),
-        ("box lived", f"{span(r.lived_s)}, until {r.first_absent_at:%Y-%m-%d %H:%M:%S} UTC"),
-        ("seen gone", f"twice, last at {r.second_absent_at:%H:%M:%S} UTC"),
+        (
+            "lease lasted" if r.left_behind else "box lived",
+            f"{span(r.lived_s)}, until {r.first_absent_at:%Y-%m-%d %H:%M:%S} UTC",
+        ),
+        (
+            "handed back" if r.left_behind else "seen gone",
+            f"{'seen' if r.left_behind else ''} twice, last at {r.second_absent_at:%H:%M:%S} UTC".strip(),
+        ),
         ("cost", usd(r.cost_usd)),
     ]
+    rows += [("given up", words) for words in r.given_up[:5]]
     rows += [("not proved", words) for words in r.not_proved[:5]]
     rows += [("warning", words) for words in r.warnings[:5]]
     if r.left_behind:
@@ -293,7 +305,7 @@ def checkup(shown: Checkup) -> None:
     """What doctor found."""
     out = Console(highlight=False, soft_wrap=True)
     for finding in shown.findings:
-        out.print(f"{_MARKS[finding.level]:<20} ", end="")
+        out.print(_MARKS[finding.level] + " " * (9 - len(finding.level)), end="")
         out.print(f"{finding.subject}: {finding.words}", markup=False)
 
 
@@ -359,7 +371,10 @@ async def follow(opened: Tenancy, lease: str, job: str | None, cursor: int | Non
                 await asyncio.sleep(_ASK_AGAIN_S)
                 continue
             cursor, job = seen.cursor, seen.job
-            if seen.log:
+            if seen.log and errors.is_terminal and sys.stdout.isatty():
+                # Above the bar, which would otherwise be drawn into the line.
+                bar.console.print(seen.log.rstrip("\n"), markup=False, soft_wrap=True)
+            elif seen.log:
                 click.echo(seen.log, nl=False)
             if seen.progress is not None:
                 bar.update(

@@ -2,6 +2,7 @@
 
 import asyncio
 import getpass
+import signal
 import sys
 from collections.abc import Awaitable, Callable
 from decimal import Decimal, InvalidOperation
@@ -80,7 +81,9 @@ def the_lease(named: str | None, tenancy: show.Opened) -> str:
         return live[0]
     raise BadRequest(
         f"which lease? {', '.join(live)} are live" if live else "no lease is live",
-        remedy="name one; `gpu-tenant leases` lists them",
+        remedy="name one; `gpu-tenant leases` lists them"
+        if live
+        else "`gpu-tenant provision` or `gpu-tenant adopt` makes one; `leases --all` lists ended ones",
     )
 
 
@@ -178,6 +181,8 @@ async def audit(
     async with show.tenancy() as tenancy:
         audited = await tenancy.audit(the_lease(lease, tenancy), gpus, vram_gib, disk_gib)
         show.answer(audited, as_json, show.audit)
+    if audited.blockers:
+        sys.exit(1)
 
 
 @verb("push")
@@ -200,7 +205,11 @@ async def push(
 @verb("launch")
 @command_argument
 @click.option("--lease", help="the lease; may be left out while only one is live")
-@click.option("--artifact", multiple=True, help="a pattern of what must be kept; at least one")
+@click.option(
+    "--artifact",
+    multiple=True,
+    help="what must be kept, as in .gitignore: out/ at any depth, ./out/ at the top",
+)
 @click.option("--discard", multiple=True, help="a pattern of what may be lost")
 @click.option("--env", multiple=True, help="NAME=env:VAR, file:PATH, keyring:S/U, cmd:C or text:T")
 @click.option("--max-runtime-h", type=click.FloatRange(min=0, min_open=True))
@@ -218,6 +227,11 @@ async def launch(
 ) -> None:
     """gpu-tenant launch --artifact out/ -- python3 train.py --epochs 12"""
     async with show.tenancy() as tenancy:
+        if command[0] in {known.id for known in tenancy.ledger.leases()}:
+            raise BadRequest(
+                f"{command[0]} is a lease, not a command",
+                remedy=f"`gpu-tenant launch --lease {command[0]} --artifact out/ -- COMMAND`",
+            )
         launched = await tenancy.launch_detached(
             the_lease(lease, tenancy), joined(command), list(artifact), list(discard), list(env),
             max_runtime_h, name,
@@ -249,6 +263,8 @@ async def monitor(
             seen = await show.follow(tenancy, name, job, cursor)
             if as_json:
                 show.answer(seen, as_json, show.watched)
+            if seen.state != "finished":
+                sys.exit(1)
         else:
             seen = await tenancy.follow(name, job, cursor=cursor, wait_s=wait_s, limit_bytes=65_536)
             show.answer(seen, as_json, show.watched)
@@ -268,7 +284,9 @@ async def stop(lease: str | None, job: str | None, grace_s: float, as_json: bool
 @verb("collect")
 @lease_argument
 @click.option(
-    "--to", type=click.Path(), help="a directory here; ~/.gpu-tenant/kept/LEASE when left out"
+    "--to",
+    type=click.Path(),
+    help="a directory here; when left out, the last one used, or ~/.gpu-tenant/kept/LEASE",
 )
 @click.option("--artifact", multiple=True, help="also keep this pattern")
 @click.option("--discard", multiple=True, help="give this pattern up")
@@ -312,6 +330,8 @@ async def waive(lease: str, as_json: bool) -> None:
                 "a waiver is signed by a person at a terminal, and this is none; nothing was destroyed",
                 remedy=f"run `gpu-tenant waive {lease}` in a terminal",
             )
+        # asyncio would only note the first Ctrl-C, and this prompt must heed it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         typed = click.prompt(f"Type {lease} to destroy the box and lose all of this", err=True)
         ended = await tenancy.waive(
             lease, shown_digest=report.digest, typed=typed, signed_by=getpass.getuser()
