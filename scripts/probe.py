@@ -385,9 +385,33 @@ def container():
     }
 
 
+def package_index():
+    """HOST[:PORT] of the index that pip uses here: a mirror, where one is set."""
+    asked = [
+        ["-m", "pip", "config", "get", "global.index-url"],
+        ["-c", "from pip._internal.models.index import PyPI; print(PyPI.url)"],
+    ]
+    url = os.environ.get("PIP_INDEX_URL", "")
+    for words in asked if not url else ():
+        ran = subprocess.run(
+            [sys.executable, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=REACH_S,
+        )
+        url = ran.stdout.decode("ascii", "replace").strip()
+        if url:
+            break
+    host = url.partition("://")[2].partition("/")[0].rpartition("@")[2]
+    if not host:
+        raise OSError("no pip here to say where it looks")
+    return host if ":" in host or not url.startswith("http://") else host + ":80"
+
+
 def reach(target):
-    """Whether a connection opens. Nothing is sent."""
-    host, _, port = target.partition(":")
+    """Whether a connection opens. Nothing is sent. `package-index` is wherever this box's pip looks."""
+    host, _, port = (package_index() if target == "package-index" else target).partition(":")
     began = time.monotonic()
     with socket.create_connection((host, int(port or 443)), timeout=REACH_S) as connection:
         return {

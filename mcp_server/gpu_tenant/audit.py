@@ -31,8 +31,7 @@ async def audit(lease: Lease, needs: Needs, *, transport: Transport, clock: Cloc
     """
     asked_at = clock.now()
     argv = ["python3", "-E", "-"]
-    for host in REACHED_FOR:
-        argv += ["--reach", host]
+    argv += ["--reach", *REACHED_FOR]
     finished = await transport.run(
         argv, stdin=script("probe.py").read_bytes(), timeout_s=_PROBE_WITHIN_S
     )
