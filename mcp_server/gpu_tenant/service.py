@@ -21,8 +21,9 @@ from gpu_tenant.errors import BadRequest, BoxTaken, Refused, TenantError
 from gpu_tenant.facts import Needs
 from gpu_tenant.launch import Launched, launch
 from gpu_tenant.ledger import Event
-from gpu_tenant.model import LeaseState, Profile, SshAddress
+from gpu_tenant.model import Lease, LeaseState, Profile, Receipt, SshAddress
 from gpu_tenant.office import Office
+from gpu_tenant.permit import TeardownPermit
 from gpu_tenant.provision import fulfil, intend, require_smoke
 from gpu_tenant.push import Pushed, push
 from gpu_tenant.settle import adopt_orphans, settle
@@ -307,11 +308,7 @@ class Tenancy(Office):
                     found.id, Event.REFUSED, {"words": refusal.message}, at=self._clock.now()
                 )
                 raise
-            await self._leave(found)
-            receipt = await tear_down(
-                permit, found, self._profile(found.provider),
-                connector=self._connectors[found.provider], ledger=self.ledger, clock=self._clock,
-            )  # fmt: skip
+            receipt = await self._end(permit, found)
         await self._close(found)
         return self._torn_down(self.ledger.lease(found.id), receipt)
 
@@ -334,13 +331,16 @@ class Tenancy(Office):
                 found, assessment, shown_digest=shown_digest, typed=typed, signed_by=signed_by,
                 ledger=self.ledger, clock=self._clock,
             )  # fmt: skip
-            await self._leave(found)
-            receipt = await tear_down(
-                permit, found, self._profile(found.provider),
-                connector=self._connectors[found.provider], ledger=self.ledger, clock=self._clock,
-            )  # fmt: skip
+            receipt = await self._end(permit, found)
         await self._close(found)
         return self._torn_down(self.ledger.lease(found.id), receipt)
+
+    async def _end(self, permit: TeardownPermit, lease: Lease) -> Receipt:
+        await self._leave(lease)
+        return await tear_down(
+            permit, lease, self._profile(lease.provider),
+            connector=self._connectors[lease.provider], ledger=self.ledger, clock=self._clock,
+        )  # fmt: skip
 
     async def list_leases(
         self,
