@@ -67,7 +67,7 @@ async def collect(
     After any exception every file in `directory` is whole, and the box is as it was.
     """
     directory = _outside_the_box(directory, lease)
-    _keep_out_of_the_next_push(directory)
+    _make_place(directory, lease)
     require_patterns((*artifacts, *discard))
     seal = await reseal(
         lease, profile, caretaker=caretaker, ledger=ledger, artifacts=artifacts, discard=discard
@@ -115,11 +115,22 @@ async def collect(
     return _answer(lease, seal, directory, missing, ledger.declared(lease.id)[1], idle)
 
 
-def _keep_out_of_the_next_push(directory: Path) -> None:
-    """A directory made for this is ignored by git, and so by every push of the tree around it."""
-    if not directory.exists():
-        directory.mkdir(parents=True, mode=0o700)
-        (directory / ".gitignore").write_text("*\n", encoding="utf-8")
+def _make_place(directory: Path, lease: Lease) -> None:
+    """`directory` is there; made for this, it is ignored by git and so by every push around it.
+
+    Raises:
+        LocalTrouble: it cannot be.
+    """
+    try:
+        if not directory.exists():
+            directory.mkdir(parents=True, mode=0o700)
+            (directory / ".gitignore").write_text("*\n", encoding="utf-8")
+        (directory / ".partial").mkdir(exist_ok=True)
+    except OSError as error:
+        raise LocalTrouble(
+            f"nothing can be kept in {directory}: {error.strerror}",
+            remedy=f"choose another place: `gpu-tenant collect {lease.id} --to DIR`",
+        ) from error
 
 
 def _first(troubles: ExceptionGroup[Exception]) -> Exception:
@@ -161,7 +172,6 @@ async def _fetch(
     # Not beside its final name, because a name of 255 bytes leaves no room for a suffix; and named by
     # content too, because a newer seal's bytes must never continue an older one's.
     partial = directory / ".partial" / sha256(f"{entry.sha256} {entry.name}".encode()).hexdigest()
-    partial.parent.mkdir(parents=True, exist_ok=True)
     try:
         if entry.kind == "link":
             await asyncio.to_thread(_link, final, entry, out_of_the_way)

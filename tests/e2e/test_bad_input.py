@@ -93,6 +93,21 @@ def test_a_discard_that_an_artifact_pattern_overrules_is_told(owner: Owner) -> N
     assert "nothing-of-that-name" in told
 
 
+@pytest.mark.parametrize("place", ["/proc/nothing", "a file", "a file/below"])
+def test_a_place_that_can_keep_nothing_is_told_and_nothing_is_lost(
+    owner: Owner, tmp_path: Path, place: str
+) -> None:
+    lease = owner.has_run("mkdir -p out; echo '[1]' > out/a.json", "out/")
+    (tmp_path / "a file").write_text("mine", encoding="utf-8")
+
+    told = owner.is_told(HERE, "LOCAL_TROUBLE", "collect", lease, "--to", str(tmp_path / place))
+
+    assert "--to DIR" in told
+    assert (tmp_path / "a file").read_text(encoding="utf-8") == "mine"
+    owner.does("collect", lease)
+    owner.does("teardown", lease)
+
+
 def test_the_same_command_is_not_started_beside_itself(owner: Owner) -> None:
     lease = owner.has_launched("sleep 60", "out/")
 
