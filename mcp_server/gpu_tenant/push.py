@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gpu_tenant.caretaker import Caretaker
-from gpu_tenant.errors import BadRequest, BoxTrouble, SecretRefused
+from gpu_tenant.errors import BadRequest, BoxTrouble, LocalTrouble, SecretRefused
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.model import Lease, Record
 from gpu_tenant.paths import escape
@@ -44,6 +44,7 @@ async def push(
     A file that a running job has open stays as that job reads it: new versions come by rename.
 
     Raises:
+        LocalTrouble: a file cannot be read.
         SecretRefused: a file looks like a secret and was not named in `include_secrets`.
         BadRequest: `directory` is no directory, or holds nothing.
         BoxTrouble: the box did not take it, or what arrived is not what was sent.
@@ -99,8 +100,14 @@ def _refuse_secrets(files: dict[str, Path], include_secrets: Sequence[str]) -> N
     for name, path in files.items():
         if name in include_secrets:
             continue
-        with path.open("rb") as file:
-            reasons = find_secrets(name, file.read(_HEAD_BYTES))
+        try:
+            with path.open("rb") as file:
+                reasons = find_secrets(name, file.read(_HEAD_BYTES))
+        except OSError as error:
+            raise LocalTrouble(
+                f"{escape(name)} cannot be read: {error.strerror}",
+                remedy="make it readable, or add it to .gitignore; nothing was sent",
+            ) from error
         if reasons:
             flagged.append(f"{escape(name)} ({reasons[0]})")
     if flagged:
