@@ -21,6 +21,7 @@ from gpu_tenant.model import (
     LocalAddress,
     Manifest,
     Profile,
+    Rate,
     Receipt,
     Terms,
     Unclaimed,
@@ -66,6 +67,12 @@ def profile(provider: str = "local", *, list_lag_s: float = 0) -> Profile:
         kind="own",
         adopted=provider == "own",
         price_source="owner",
+        credential=None,
+        states={},
+        boot_timeout_s=60,
+        confirm_s=list_lag_s,
+        park="none",
+        interruption=None,
         list_lag_s=list_lag_s,
         destroy="hands_back" if provider == "own" else "deletes",
         accounted_paths=("~",),
@@ -79,7 +86,7 @@ def box(lease_id: LeaseId = LEASE, *, provider: str = "local", box_id: str | Non
     return Box(
         provider=provider,
         id=BoxId(box_id or lease_id),
-        mark=f"gpu-tenant:{lease_id}",
+        mark=f"gpu-tenant:test:{lease_id}",
         state=BoxState.READY,
         address=LocalAddress(directory=f"/boxes/{lease_id}/home"),
         price_usd_h=None,
@@ -99,9 +106,14 @@ def lease(
     bound = state not in (LeaseState.INTENDED, LeaseState.VOID)
     return Lease(
         id=lease_id,
+        mark=f"gpu-tenant:test:{lease_id}",
         provider=provider,
         state=state,
         terms=terms,
+        quote=None,
+        rates=(Rate(at=NOON, usd_h=price_usd_h),) if bound else (),
+        ready_at=NOON if bound else None,
+        parked_at=None,
         box_id=BoxId(lease_id) if bound else None,
         address=address,
         price_usd_h=price_usd_h,
@@ -116,8 +128,9 @@ def lease(
 def intended(ledger: Ledger, lease_id: LeaseId = LEASE, *, provider: str = "local") -> Lease:
     """An intent on record."""
     return ledger.intend(
-        lease_id=lease_id, provider=provider, terms=TERMS, address=None, price_usd_h=None, at=NOON
-    )
+        lease_id=lease_id, provider=provider, terms=TERMS, address=None, price_usd_h=None, at=NOON,
+        mark=f"gpu-tenant:test:{lease_id}",
+    )  # fmt: skip
 
 
 def active(ledger: Ledger, lease_id: LeaseId = LEASE, *, provider: str = "local") -> Lease:

@@ -4,11 +4,14 @@ import os
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from gpu_tenant.clock import WallClock
+from gpu_tenant.credentials import find_credential
+from gpu_tenant.errors import BadRequest, BoxUnreachable
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.model import Lease, LocalAddress, SshAddress
-from gpu_tenant.ports import Connector, Transport
+from gpu_tenant.model import Address, Lease, LocalAddress, Profile, SshAddress
+from gpu_tenant.ports import Clock, Connector, Setting, Transport
 from gpu_tenant.profiles import load_profiles
 from gpu_tenant.service import Tenancy
 from gpu_tenant.skill import skill_directory
@@ -22,37 +25,83 @@ def open_tenancy(
 
     Raises:
         LedgerBusy, LedgerTooNew, LedgerCorrupt: the ledger cannot be believed.
+        BadRequest: GPU_TENANT_REHEARSAL is no address of a rehearsal.
     """
     environ = os.environ if environ is None else environ
     home = Home.of(environ)
     home.root.mkdir(parents=True, exist_ok=True, mode=0o700)
     profiles = load_profiles(skill_directory() / "profiles")
+    stage = _stage(environ)
+    clock = _clock(stage)
     connectors: dict[str, Connector] = {}
-    for slug in profiles:
-        connector = _connector(slug, home)
+    for slug, profile in profiles.items():
+        connector = connect(profile, home, environ, clock)
         if connector is not None:
             connectors[slug] = connector
     return Tenancy(
         home=home,
         ledger=Ledger(home.ledger),
-        clock=WallClock(),
+        clock=clock,
         profiles=profiles,
         connectors=connectors,
-        open_transport=lambda lease: _transport(lease, home, tell),
+        open_transport=lambda lease: _transport(lease, home, stage, tell),
         environ=environ,
     )
 
 
-def _connector(slug: str, home: Home) -> Connector | None:
-    """The connector of `connectors/<slug>.py`; a platform without an API has none."""
-    if not (Path(__file__).parent / "connectors" / f"{slug}.py").is_file():
+def connect(
+    profile: Profile, home: Home, environ: Mapping[str, str], clock: Clock
+) -> Connector | None:
+    """The connector of `connectors/<slug>.py`.
+
+    None for a platform without an API, and for one whose key is nowhere to be found: what nobody
+    has configured is not even imported.
+    """
+    if not (Path(__file__).parent / "connectors" / f"{profile.id}.py").is_file():
         return None
-    connector: Connector = import_module(f"gpu_tenant.connectors.{slug}").connect(home.root)
+    credential = None
+    if profile.credential is not None:
+        credential = find_credential(profile, home.configuration, environ)
+        if credential is None:
+            return None
+    setting = Setting(
+        profile=profile, state=home.root, environ=environ, clock=clock, credential=credential,
+        public_key=lambda: _public_key(home),
+    )  # fmt: skip
+    connector: Connector = import_module(f"gpu_tenant.connectors.{profile.id}").connect(setting)
     return connector
 
 
-def _transport(lease: Lease, home: Home, tell: Callable[[str], None]) -> Transport:
-    match lease.address:
+def _public_key(home: Home) -> str:
+    from gpu_tenant.transports.ssh import ensure_key
+
+    key = ensure_key(home.client_key)
+    return key.with_suffix(".pub").read_text(encoding="utf-8").strip()
+
+
+def _stage(environ: Mapping[str, str]) -> str | None:
+    """Where the rehearsal is that this process takes part in, if it does."""
+    url = environ.get("GPU_TENANT_REHEARSAL")
+    if url and urlsplit(url).hostname != "127.0.0.1":
+        raise BadRequest(
+            f"GPU_TENANT_REHEARSAL is {url}, and a rehearsal is on this computer",
+            remedy="`gpu-tenant rehearse PROVIDER` prints what to set; unset it to rent for real",
+        )
+    return url or None
+
+
+def _clock(stage: str | None) -> Clock:
+    if stage is None:
+        return WallClock()
+    from gpu_tenant.rehearsal.tenant import RehearsalClock
+
+    return RehearsalClock(stage)
+
+
+def _transport(
+    lease: Lease, home: Home, stage: str | None, tell: Callable[[str], None]
+) -> Transport:
+    match _address(lease, stage):
         case LocalAddress(directory=directory):
             from gpu_tenant.transports.local import LocalTransport
 
@@ -67,5 +116,21 @@ def _transport(lease: Lease, home: Home, tell: Callable[[str], None]) -> Transpo
                 client_key=ensure_key(home.client_key),
                 tell=tell,
             )
-        case None:
-            raise ValueError(f"{lease.id} has no address")
+
+
+def _address(lease: Lease, stage: str | None) -> Address:
+    if lease.address is None:
+        raise BoxUnreachable(
+            f"the box of {lease.id} has no address yet", remedy="`gpu-tenant leases` looks again"
+        )
+    if stage is None or isinstance(lease.address, LocalAddress) or lease.provider == "own":
+        return lease.address
+    from gpu_tenant.rehearsal.tenant import really_at
+
+    really = really_at(stage, lease.address.target)
+    if really is None:
+        raise BoxUnreachable(
+            f"nobody answers at {lease.address.target} in this rehearsal",
+            remedy=f"`gpu-tenant leases` shows how {lease.id} stands",
+        )
+    return really

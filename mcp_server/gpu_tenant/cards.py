@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
 
-from gpu_tenant.model import Job, Lease, LeaseState, LocalAddress, Profile, Receipt, Record
+from gpu_tenant.model import Job, Lease, LeaseState, LocalAddress, Profile, Receipt
+from gpu_tenant.record import Record
 
 
 class Card(Record):

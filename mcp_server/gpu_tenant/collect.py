@@ -9,10 +9,11 @@ from pathlib import Path
 from gpu_tenant.caretaker import Caretaker
 from gpu_tenant.errors import BadRequest, BoxTrouble, LocalTrouble, TenantError
 from gpu_tenant.ledger import Event, Ledger
-from gpu_tenant.model import Lease, Manifest, Profile, Record, SealedFile
+from gpu_tenant.model import Lease, Manifest, Profile, SealedFile
 from gpu_tenant.paths import below, to_bytes, to_remote
 from gpu_tenant.patterns import require_patterns
 from gpu_tenant.ports import Clock, Transport
+from gpu_tenant.record import Record
 from gpu_tenant.store import link_target, place, require_space, reread, sync_directory
 from gpu_tenant.verify import is_on_the_box, reseal
 

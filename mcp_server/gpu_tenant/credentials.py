@@ -2,10 +2,14 @@
 
 import shlex
 import subprocess
+import tomllib
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
-from gpu_tenant.errors import BadRequest, SecretRefused
+from gpu_tenant.errors import BadRequest, CredentialRefused, LocalTrouble, SecretRefused
+from gpu_tenant.model import Profile
+from gpu_tenant.ports import Credential
 from gpu_tenant.secrecy import find_secrets
 
 _FORMS = "NAME=env:VARIABLE, NAME=file:PATH, NAME=keyring:SERVICE/USER, NAME=cmd:COMMAND, or NAME=text:WORDS"
@@ -28,6 +32,57 @@ def resolve_all(assignments: Sequence[str], environ: Mapping[str, str]) -> dict[
             )
         values[name] = _resolve(name, reference, environ)
     return values
+
+
+def find_credential(
+    profile: Profile, configuration: Path, environ: Mapping[str, str]
+) -> Credential | None:
+    """Where the key of that platform lies, or None where nothing is said and nothing is found.
+
+    The owner's `[credentials]` in the configuration go first: `runpod = "keyring:runpod/me"`. Then
+    the platform's usual variables and file.
+
+    Raises:
+        LocalTrouble: the configuration cannot be read.
+    """
+    place = profile.credential
+    named = _configured(configuration).get(profile.id)
+    if named is not None:
+        return _credential(profile, named, environ)
+    if place is None:
+        return None
+    for variable in place.env:
+        if environ.get(variable):
+            return _credential(profile, f"env:{variable}", environ)
+    if place.file and Path(place.file).expanduser().is_file():
+        return _credential(profile, f"file:{place.file}", environ)
+    return None
+
+
+def _configured(configuration: Path) -> Mapping[str, str]:
+    try:
+        said = tomllib.loads(configuration.read_text(encoding="utf-8")).get("credentials", {})
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise LocalTrouble(
+            f"{configuration} cannot be read: {error}", remedy="mend that file"
+        ) from error
+    return {str(slug): str(reference) for slug, reference in said.items()}
+
+
+def _credential(profile: Profile, reference: str, environ: Mapping[str, str]) -> Credential:
+    @cache
+    def read() -> str:
+        try:
+            return _resolve(f"the key of {profile.title}", reference, environ)
+        except BadRequest as error:
+            raise CredentialRefused(error.message, remedy=error.remedy) from None
+
+    # A reference that is no reference may be the key itself, and is not repeated.
+    scheme, _, _ = reference.partition(":")
+    shown = reference if scheme in ("env", "file", "keyring", "cmd") else "the configuration"
+    return Credential(source=shown, read=read)
 
 
 def _resolve(name: str, reference: str, environ: Mapping[str, str]) -> str:

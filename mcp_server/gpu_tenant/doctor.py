@@ -8,8 +8,9 @@ from typing import Literal
 
 from gpu_tenant.errors import ProviderTrouble, TenantError
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.model import MARK_PREFIX, Profile, Record
+from gpu_tenant.model import MARK_PREFIX, Profile
 from gpu_tenant.ports import Clock, Connector
+from gpu_tenant.record import Record
 from gpu_tenant.store import Home
 
 _TOOLS = {"ssh": "the owner's own way to a box", "git": "nothing here; your work tree's history"}

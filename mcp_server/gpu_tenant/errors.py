@@ -13,6 +13,13 @@ TenantError
 │   ├── HostKeyChanged    4
 │   └── CaretakerFailed   4
 ├── ProviderTrouble       5   the provider did not do what was asked
+│   ├── ProviderSilent    5   no answer, or none that can be believed: unknown
+│   ├── CredentialRefused 5
+│   ├── RateLimited       5
+│   ├── NoCapacity        5   nothing like it is free there now; another offer may do
+│   ├── NoQuota           5   the account may not have so much
+│   ├── NoFunds           5   the account cannot pay
+│   └── PriceMoved        5   the box would cost more than was agreed
 ├── LocalTrouble          6   this computer did not do what was asked
 │   ├── DiskFull          6
 │   ├── LedgerBusy        6
@@ -118,6 +125,48 @@ class ProviderTrouble(TenantError):
 
     code = "PROVIDER_TROUBLE"
     exit_status = 5
+
+
+class ProviderSilent(ProviderTrouble):
+    """The provider gave no answer that can be believed: what was asked may have happened."""
+
+    code = "PROVIDER_SILENT"
+
+
+class CredentialRefused(ProviderTrouble):
+    """The provider does not take the key, or there is none."""
+
+    code = "CREDENTIAL_REFUSED"
+
+
+class RateLimited(ProviderTrouble):
+    """The provider wants fewer calls."""
+
+    code = "RATE_LIMITED"
+
+
+class NoCapacity(ProviderTrouble):
+    """The offer is gone, or nothing like it is free now. No box was made."""
+
+    code = "NO_CAPACITY"
+
+
+class NoQuota(ProviderTrouble):
+    """The account may not have so much of this. No box was made, and waiting will not help."""
+
+    code = "NO_QUOTA"
+
+
+class NoFunds(ProviderTrouble):
+    """The account cannot pay. No box was made."""
+
+    code = "NO_FUNDS"
+
+
+class PriceMoved(ProviderTrouble):
+    """The box would cost more than was agreed. It was not rented, or given back unused at once."""
+
+    code = "PRICE_MOVED"
 
 
 class LocalTrouble(TenantError):

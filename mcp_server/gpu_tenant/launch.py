@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from gpu_tenant.caretaker import ENDED, Caretaker
 from gpu_tenant.errors import BadRequest, JobRunning, Refused
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.model import Job, JobId, Lease, Record
+from gpu_tenant.model import Job, JobId, Lease
 from gpu_tenant.patterns import require_patterns
 from gpu_tenant.ports import Clock
+from gpu_tenant.record import Record
 
 _JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 

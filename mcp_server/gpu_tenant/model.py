@@ -5,20 +5,17 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Literal, NewType
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, ConfigDict, Field
+
+from gpu_tenant.market import CENT, Quote
+from gpu_tenant.record import Record
 
 LeaseId = NewType("LeaseId", str)
 BoxId = NewType("BoxId", str)
 JobId = NewType("JobId", str)
 
 MARK_PREFIX = "gpu-tenant:"
-"""Every box we rent carries `gpu-tenant:<lease id>` where its provider keeps names or labels."""
-
-
-class Record(BaseModel):
-    """A value that crosses a boundary: immutable, and closed to fields nobody declared."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+"""Every box of ours carries `gpu-tenant:<deployment>:<lease id>` where its provider keeps labels."""
 
 
 # --- the box and the way to it ------------------------------------------------------------------
@@ -61,7 +58,13 @@ class Box(Record):
     )
     state: BoxState
     address: Address | None
-    price_usd_h: Decimal | None = Field(description="None is unknown, which is not zero")
+    price_usd_h: Decimal | None = Field(
+        description="what it costs now, by its provider's word; None is unknown, which is not zero"
+    )
+    interruptible: bool = False
+    words: str | None = Field(
+        default=None, description="what the provider says of it, where its state needs words"
+    )
 
 
 # --- the lease ----------------------------------------------------------------------------------
@@ -98,28 +101,35 @@ class Terms(Record):
     on_deadline: Literal["keep"] = "keep"
 
 
+class Rate(Record):
+    """What a lease costs from `at` on; None is unknown, which is not zero."""
+
+    at: AwareDatetime
+    usd_h: Decimal | None
+
+
 class Lease(Record):
     """Our record of one tenancy, from intent to proof of end."""
 
     id: LeaseId
+    mark: str = Field(description="the name, label or tag that its box carries at its provider")
     provider: str
     state: LeaseState
     terms: Terms
+    quote: Quote | None = Field(description="what was to be rented, at no more than which price")
     box_id: BoxId | None
     address: Address | None
-    price_usd_h: Decimal | None
+    price_usd_h: Decimal | None = Field(description="the rate now; None is unknown")
+    rates: tuple[Rate, ...] = Field(description="every change of the rate, oldest first")
     created_at: AwareDatetime
     active_at: AwareDatetime | None
+    ready_at: AwareDatetime | None = Field(description="when the box first let us in")
+    parked_at: AwareDatetime | None = Field(description="None while it is not parked")
     ended_at: AwareDatetime | None
     touched_at: AwareDatetime | None = Field(
         description="written before the first push or launch; None proves the box was never used"
     )
     kept_in: str | None = Field(description="the directory here that collect fills")
-
-    @property
-    def mark(self) -> str:
-        """The name or label the box carries at its provider."""
-        return MARK_PREFIX + self.id
 
     @property
     def directory(self) -> str:
@@ -143,12 +153,13 @@ class Lease(Record):
 
     def cost_usd(self, now: datetime) -> Decimal | None:
         """What the box has cost so far, or None where the price is unknown."""
-        if self.active_at is None:
-            return Decimal(0)
-        if self.price_usd_h is None:
-            return None
-        lived_s = ((self.ended_at or now) - self.active_at).total_seconds()
-        return (self.price_usd_h * Decimal(lived_s) / 3600).quantize(Decimal("0.0001"))
+        total = Decimal(0)
+        ends = [rate.at for rate in self.rates[1:]] + [self.ended_at or now]
+        for rate, until in zip(self.rates, ends, strict=True):
+            if rate.usd_h is None:
+                return None
+            total += rate.usd_h * Decimal(max(0.0, (min(until, now) - rate.at).total_seconds()))
+        return (total / 3600).quantize(CENT)
 
 
 class Job(Record):
@@ -168,6 +179,13 @@ class Job(Record):
 # --- what a platform is like --------------------------------------------------------------------
 
 
+class CredentialPlace(Record):
+    """Where a provider's key is looked for when the owner's configuration names no other place."""
+
+    env: tuple[str, ...]
+    file: str | None
+
+
 class Profile(Record):
     """The facts of `profiles/<slug>.md` that decide what the program does."""
 
@@ -176,7 +194,15 @@ class Profile(Record):
     kind: Literal["container", "vm", "marketplace", "scheduler", "kubernetes", "notebook", "own"]
     adopted: bool = Field(description="leases here take over a box that the owner names")
     price_source: Literal["api", "table", "owner"]
+    credential: CredentialPlace | None = Field(description="where its key is looked for")
+    states: dict[str, BoxState] = Field(description="the provider's words for a box, in ours")
+    boot_timeout_s: float = Field(description="a box that is not ready by then is given back")
     list_lag_s: float = Field(description="how long a box may exist before the provider lists it")
+    confirm_s: float = Field(description="how far apart two looks are that prove a box gone")
+    park: Literal["keeps", "wipes", "none"] = Field(
+        description="keeps: everything on disk; wipes: some paths, which are proved kept first"
+    )
+    interruption: str | None = Field(description="how the platform takes a box back, in a sentence")
     destroy: Literal["deletes", "hands_back"]
     accounted_paths: tuple[str, ...] = Field(
         description="where bytes written since launch are lost by destroy, besides the work directory"

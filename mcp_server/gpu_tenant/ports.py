@@ -1,12 +1,13 @@
 """The seams to the outside world: the clock, the transport to a box, the connector to a provider."""
 
-from collections.abc import AsyncIterable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-from gpu_tenant.model import Box, Lease
+from gpu_tenant.market import Leftover, Offer, Wish
+from gpu_tenant.model import Box, Lease, Profile
 from gpu_tenant.permit import TeardownPermit
 
 
@@ -83,24 +84,61 @@ class Transport(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """A provider's key, as the place where it lies; the value is read when a call needs it."""
+
+    source: str
+    """Where it was found, for a person: `env:VAST_API_KEY`."""
+    read: Callable[[], str] = field(repr=False)
+    """The value now.
+
+    Raises:
+        CredentialRefused: the place is empty.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a connector is given of the world."""
+
+    profile: Profile
+    """Its own platform's facts."""
+    state: Path
+    """The user's state directory."""
+    environ: Mapping[str, str]
+    """The environment of this process, for addresses of test servers; never for a key."""
+    clock: Clock
+    credential: Credential | None
+    """None where the platform needs none; a connector that needs one is not made without it."""
+    public_key: Callable[[], str]
+    """The ssh public key, one line, that a new box must let in."""
+
+
 class Connector(Protocol):
-    """One provider's API, in our words. It knows its provider and nothing else."""
+    """One provider's API, in our words. It knows its provider and nothing else.
+
+    `connectors/<slug>.py` has `connect(setting: Setting)`, which returns one and does no I/O.
+    """
 
     async def create(self, lease: Lease) -> Box:
         """A box marked with `lease.mark` exists; exactly one, also when called again for one lease.
 
-        Raises:
-            ProviderTrouble: no box could be had.
+        What to rent is in `lease.quote`. The box need not be ready yet.
 
-        After any other exception a box may exist: list before you try again.
+        Raises:
+            NoCapacity, NoQuota, NoFunds, PriceMoved, CredentialRefused, RateLimited: no box was made.
+            ProviderTrouble: as said in its message.
+
+        After ProviderSilent or any other exception a box may exist: list before you try again.
         """
         ...
 
     async def list_boxes(self) -> Sequence[Box]:
-        """Every box of this account as the provider shows it now, ours and others'.
+        """Every box of this account as the provider shows it now, ours and others', to the last page.
 
         Raises:
-            ProviderTrouble: the provider did not answer; nothing may be concluded.
+            ProviderTrouble: the provider did not answer, or not to the end; nothing may be concluded.
         """
         ...
 
@@ -111,8 +149,60 @@ class Connector(Protocol):
 
         Raises:
             PermitForged: `permit` was not minted by verification, or is for another provider.
+            CredentialRefused, RateLimited: as they say; the box is as it was.
             ProviderTrouble: the provider refused; the box is as it was.
 
-        After any other exception the box may or may not exist.
+        After ProviderSilent or any other exception the box may or may not exist.
+        """
+        ...
+
+
+@runtime_checkable
+class Market(Protocol):
+    """A connector whose provider has offers to choose from."""
+
+    async def offers(self, wish: Wish) -> Sequence[Offer]:
+        """What could be rented for `wish` now, in any order, with as few requests as can be.
+
+        The connector leaves out what the provider itself can tell to be unfit; what is left is
+        judged by `offers.py`. With `wish.offer` it is that one, priced anew, or none.
+
+        Raises:
+            ProviderTrouble: the provider did not answer.
+        """
+        ...
+
+
+@runtime_checkable
+class Parking(Protocol):
+    """A connector whose provider can stop a box and keep its disk."""
+
+    async def park(self, lease: Lease) -> None:
+        """The provider was told to stop the lease's box; `list_boxes` shows it as parked when it is.
+
+        Raises:
+            ProviderTrouble: it refused; the box is as it was.
+        """
+        ...
+
+    async def resume(self, lease: Lease) -> None:
+        """The provider was told to start the lease's box again; it may come back at another address.
+
+        Raises:
+            NoCapacity: its GPU is somebody else's now; the disk is kept, and bills.
+            ProviderTrouble: it refused; the box is as it was.
+        """
+        ...
+
+
+@runtime_checkable
+class Residue(Protocol):
+    """A connector whose provider bills for more than boxes."""
+
+    async def leftovers(self) -> Sequence[Leftover]:
+        """Everything of this account that bills and is attached to no box.
+
+        Raises:
+            ProviderTrouble: the provider did not answer, or not to the end.
         """
         ...

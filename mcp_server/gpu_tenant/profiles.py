@@ -84,7 +84,13 @@ def load_profile(path: Path) -> Profile:
             "kind": facts["kind"],
             "adopted": facts["lease"] == "adopted",
             "price_source": _at(facts, "billing", "price_source"),
+            "credential": facts.get("credential"),
+            "states": facts.get("states", {}),
+            "boot_timeout_s": _at(facts, "boot", "timeout_s") if "boot" in facts else 60,
             "list_lag_s": _at(facts, "gone", "list_lag_s"),
+            "confirm_s": _at(facts, "gone", "confirm_s"),
+            "park": _at(facts, "verbs", "park", "effect"),
+            "interruption": _at(facts, "interrupt", "how") if "interrupt" in facts else None,
             "destroy": _at(facts, "verbs", "destroy", "effect"),
             "accounted_paths": tuple(
                 _at(entry, "path")

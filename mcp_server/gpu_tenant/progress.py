@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from gpu_tenant.boxtext import plain
-from gpu_tenant.model import Record
+from gpu_tenant.record import Record
 
 Unit = Literal["step", "epoch", "it"]
 

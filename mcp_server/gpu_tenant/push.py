@@ -6,9 +6,10 @@ from pathlib import Path
 from gpu_tenant.caretaker import Caretaker
 from gpu_tenant.errors import BadRequest, BoxTrouble, LocalTrouble, SecretRefused
 from gpu_tenant.ledger import Event, Ledger
-from gpu_tenant.model import Lease, Record
+from gpu_tenant.model import Lease
 from gpu_tenant.paths import escape
 from gpu_tenant.ports import Clock
+from gpu_tenant.record import Record
 from gpu_tenant.secrecy import find_secrets
 from gpu_tenant.store import Reread, reread
 from gpu_tenant.worktree import files_of

@@ -12,8 +12,8 @@ from pydantic import AwareDatetime
 from gpu_tenant.boxtext import plain
 from gpu_tenant.errors import BadRequest
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.model import Record
 from gpu_tenant.ports import Clock
+from gpu_tenant.record import Record
 from gpu_tenant.worktree import files_of
 
 _TAIL_CHARS = 2000

@@ -35,6 +35,11 @@ class Home:
         return self.root / "ledger.sqlite3"
 
     @property
+    def configuration(self) -> Path:
+        """What the owner has said once for all, in TOML: where keys lie, own boxes, rates."""
+        return self.root / "config.toml"
+
+    @property
     def boxes(self) -> Path:
         """The local boxes, a directory each."""
         return self.root / "boxes"

@@ -19,13 +19,13 @@ from gpu_tenant.model import (
     LocalAddress,
     Manifest,
     Profile,
-    Record,
     SealedFile,
     Verdict,
 )
 from gpu_tenant.paths import below, to_bytes
 from gpu_tenant.permit import _SEAL, NeverUsed, TeardownPermit, Verified, Waived
 from gpu_tenant.ports import Clock
+from gpu_tenant.record import Record
 from gpu_tenant.store import link_target, reread
 
 _SHOWN = 5

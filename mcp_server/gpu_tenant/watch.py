@@ -9,10 +9,11 @@ from gpu_tenant.boxtext import fence, plain
 from gpu_tenant.caretaker import ENDED, Caretaker, JobState, JobStatus
 from gpu_tenant.errors import BadRequest
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.model import Job, Lease, Record
+from gpu_tenant.model import Job, Lease
 from gpu_tenant.ports import Clock
 from gpu_tenant.progress import Progress, read_progress
 from gpu_tenant.reconcile import overdue
+from gpu_tenant.record import Record
 
 _POLL_S = 1.0
 _ADVICE = {

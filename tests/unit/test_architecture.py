@@ -19,7 +19,7 @@ MOST_LINES = 400
 ONE_PLACE = {
     "asyncssh": {"transports/dialer.py", "transports/ssh.py"},
     "mcp": {"server.py"},
-    "httpx": set[str](),
+    "httpx": {"wire.py"},
     "sqlite3": {"ledger/database.py", "loads/sqlite.py"},
     "yaml": {"profiles.py"},
     "jsonschema": {"profiles.py"},

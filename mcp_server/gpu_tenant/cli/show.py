@@ -28,8 +28,9 @@ from gpu_tenant.collect import Collected
 from gpu_tenant.doctor import Checkup
 from gpu_tenant.errors import BoxUnreachable
 from gpu_tenant.launch import Launched
-from gpu_tenant.model import Profile, Record
+from gpu_tenant.model import Profile
 from gpu_tenant.push import Pushed
+from gpu_tenant.record import Record
 from gpu_tenant.service import Tenancy, progress_to
 from gpu_tenant.smoke import SmokeReceipt
 from gpu_tenant.watch import Watched

@@ -11,6 +11,7 @@ from pathlib import Path
 from gpu_tenant.errors import ProviderTrouble
 from gpu_tenant.model import Box, BoxId, BoxState, Lease, LocalAddress
 from gpu_tenant.permit import TeardownPermit, genuine
+from gpu_tenant.ports import Setting
 
 BOX_VARIABLE = "GPU_TENANT_BOX"
 """Every process of a local box carries its box's directory in this variable."""
@@ -115,6 +116,6 @@ def _kill(pid: int) -> None:
         return
 
 
-def connect(state: Path) -> LocalConnector:
+def connect(setting: Setting) -> LocalConnector:
     """The connector for boxes below the user's state directory."""
-    return LocalConnector(state / "boxes")
+    return LocalConnector(setting.state / "boxes")

@@ -8,6 +8,7 @@ from pathlib import Path
 from gpu_tenant.errors import BadRequest, BoxTaken, ProviderTrouble
 from gpu_tenant.model import Box, BoxId, BoxState, Lease, SshAddress
 from gpu_tenant.permit import TeardownPermit, genuine
+from gpu_tenant.ports import Setting
 
 
 class OwnConnector:
@@ -74,6 +75,6 @@ class OwnConnector:
             ) from error
 
 
-def connect(state: Path) -> OwnConnector:
+def connect(setting: Setting) -> OwnConnector:
     """The connector for machines that are noted below the user's state directory."""
-    return OwnConnector(state / "lent")
+    return OwnConnector(setting.state / "lent")

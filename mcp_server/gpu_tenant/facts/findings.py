@@ -6,7 +6,7 @@ from pydantic import AfterValidator, Field
 
 from gpu_tenant.boxtext import plain
 from gpu_tenant.facts.readings import GIB, Seen
-from gpu_tenant.model import Record
+from gpu_tenant.record import Record
 
 CARD_ROUNDING = 0.96
 """A card sold as 80 GB shows 79.6 GiB: that much of a need is enough."""

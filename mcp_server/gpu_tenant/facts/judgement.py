@@ -40,7 +40,7 @@ from gpu_tenant.facts.readings import (
     read_meminfo,
     read_smi,
 )
-from gpu_tenant.model import Record
+from gpu_tenant.record import Record
 
 __all__ = ["Audit", "Finding", "Needs", "audit", "judge", "no_python"]
 

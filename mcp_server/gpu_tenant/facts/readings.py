@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gpu_tenant.boxtext import plain
-from gpu_tenant.model import Record
+from gpu_tenant.record import Record
 
 GIB = 1024**3
 MIB = 1024**2

@@ -9,11 +9,29 @@ from typing import Literal
 from pydantic import TypeAdapter
 
 from gpu_tenant.errors import BoxTaken, UnknownLease
-from gpu_tenant.ledger.database import IntegrityError, Row, moment
+from gpu_tenant.ledger.database import Connection, IntegrityError, Row, moment
 from gpu_tenant.ledger.timeline import Event, Timeline
-from gpu_tenant.model import Address, Box, BoxId, Lease, LeaseId, LeaseState, Terms
+from gpu_tenant.market import Quote
+from gpu_tenant.model import (
+    MARK_PREFIX,
+    Address,
+    Box,
+    BoxId,
+    Lease,
+    LeaseId,
+    LeaseState,
+    Rate,
+    Terms,
+)
 
 _ADDRESS: TypeAdapter[Address] = TypeAdapter(Address)
+_RATES: TypeAdapter[list[tuple[datetime, Decimal | None]]] = TypeAdapter(
+    list[tuple[datetime, Decimal | None]]
+)
+_SELECT = (
+    "SELECT *, (SELECT json_group_array(json_array(at, usd_h)) FROM"
+    " (SELECT at, usd_h FROM rates WHERE lease_id=leases.id ORDER BY seq)) AS rates FROM leases"
+)
 
 
 class Leases(Timeline):
@@ -28,24 +46,29 @@ class Leases(Timeline):
         address: Address | None,
         price_usd_h: Decimal | None,
         at: datetime,
+        quote: Quote | None = None,
+        mark: str | None = None,
         touched_at: datetime | None = None,
     ) -> Lease:
         """The intent to have a box is written down; no box exists for it yet.
 
-        `touched_at` is for a box that exists already and may have been used, by whom it may be.
+        `mark` and `touched_at` are for a box that exists already: the mark that it carries, and that
+        it may have been used, by whom it may be.
         """
         with self._transaction() as db:
             db.execute(
-                "INSERT INTO leases(id, provider, state, terms, address, price_usd_h, created_at,"
-                " touched_at) VALUES (?,?,?,?,?,?,?,?)",
+                "INSERT INTO leases(id, mark, provider, state, terms, address, price_usd_h, created_at,"
+                " quote, touched_at) VALUES (?,?,?,?,?,?,?,?,?,?)",
                 (
                     lease_id,
+                    mark or f"{MARK_PREFIX}{self.deployment}:{lease_id}",
                     provider,
                     LeaseState.INTENDED,
                     terms.model_dump_json(),
                     address and _ADDRESS.dump_json(address).decode(),
                     None if price_usd_h is None else str(price_usd_h),
                     at.isoformat(),
+                    quote and quote.model_dump_json(),
                     touched_at and touched_at.isoformat(),
                 ),
             )
@@ -77,6 +100,11 @@ class Leases(Timeline):
                     "INSERT INTO sightings(lease_id, listed, at) VALUES (?,'listed',?)",
                     (lease_id, at.isoformat()),
                 )
+                db.execute(
+                    "INSERT INTO rates(lease_id, usd_h, at) SELECT id, price_usd_h, ? FROM leases"
+                    " WHERE id=?",
+                    (at.isoformat(), lease_id),
+                )
                 self._note(db, lease_id, Event.BOUND, {"box": box.id}, at)
         except IntegrityError as error:
             if "UNIQUE" not in str(error):
@@ -94,7 +122,7 @@ class Leases(Timeline):
         Raises:
             UnknownLease: there is none.
         """
-        for lease in self._read(_lease, "SELECT * FROM leases WHERE id=?", lease_id):
+        for lease in self._read(_lease, f"{_SELECT} WHERE id=?", lease_id):
             return lease
         raise UnknownLease(
             f"no lease {lease_id!r} is in the ledger", remedy="`gpu-tenant leases --all` lists them"
@@ -107,7 +135,69 @@ class Leases(Timeline):
 
     def leases(self) -> list[Lease]:
         """Every lease there ever was, oldest first."""
-        return self._read(_lease, "SELECT * FROM leases ORDER BY created_at, id")
+        return self._read(_lease, f"{_SELECT} ORDER BY created_at, id")
+
+    @property
+    def deployment(self) -> str:
+        """The name of this ledger in the marks of its boxes, so that two tenants are told apart."""
+        return self._read(lambda row: str(row["id"]), "SELECT id FROM deployment")[0]
+
+    def ready(self, lease_id: LeaseId, *, at: datetime) -> Lease:
+        """It is on record that the box has let us in."""
+        with self._transaction() as db:
+            db.execute(
+                "UPDATE leases SET ready_at=coalesce(ready_at, ?) WHERE id=?",
+                (at.isoformat(), lease_id),
+            )
+            self._note(db, lease_id, Event.READY, {}, at)
+        return self.lease(lease_id)
+
+    def moved(self, lease_id: LeaseId, address: Address) -> Lease:
+        """The box is reached at `address` from now on."""
+        with self._transaction() as db:
+            db.execute(
+                "UPDATE leases SET address=? WHERE id=?",
+                (_ADDRESS.dump_json(address).decode(), lease_id),
+            )
+        return self.lease(lease_id)
+
+    def rated(self, lease_id: LeaseId, usd_h: Decimal, *, at: datetime) -> Lease:
+        """The lease costs so much from `at` on."""
+        with self._transaction() as db:
+            self._rated(db, lease_id, usd_h, at)
+        return self.lease(lease_id)
+
+    @staticmethod
+    def _rated(db: Connection, lease_id: LeaseId, usd_h: Decimal | None, at: datetime) -> None:
+        price = None if usd_h is None else str(usd_h)
+        db.execute("UPDATE leases SET price_usd_h=? WHERE id=?", (price, lease_id))
+        db.execute(
+            "INSERT INTO rates(lease_id, usd_h, at) VALUES (?,?,?)",
+            (lease_id, price, at.isoformat()),
+        )
+
+    def parked(self, lease_id: LeaseId, usd_h: Decimal | None, *, at: datetime) -> Lease:
+        """The box is stopped, and costs `usd_h` while it is."""
+        with self._transaction() as db:
+            db.execute("UPDATE leases SET parked_at=? WHERE id=?", (at.isoformat(), lease_id))
+            self._rated(db, lease_id, usd_h, at)
+            self._note(db, lease_id, Event.PARKED, {}, at)
+        return self.lease(lease_id)
+
+    def resumed(self, lease_id: LeaseId, usd_h: Decimal | None, *, at: datetime) -> Lease:
+        """The box was started again, costs `usd_h`, and has yet to let us in."""
+        with self._transaction() as db:
+            db.execute("UPDATE leases SET parked_at=NULL, ready_at=NULL WHERE id=?", (lease_id,))
+            self._rated(db, lease_id, usd_h, at)
+            self._note(db, lease_id, Event.RESUMED, {}, at)
+        return self.lease(lease_id)
+
+    def change_terms(self, lease_id: LeaseId, terms: Terms, *, at: datetime) -> Lease:
+        """The lease has these terms from now on; the old ones stay in its timeline."""
+        with self._transaction() as db:
+            db.execute("UPDATE leases SET terms=? WHERE id=?", (terms.model_dump_json(), lease_id))
+            self._note(db, lease_id, Event.TERMS, terms.model_dump(mode="json"), at)
+        return self.lease(lease_id)
 
     def end(self, lease_id: LeaseId, state: Literal["void", "lost"], *, at: datetime) -> Lease:
         """The lease ended without a destroy of ours: its box never was, or is lost."""
@@ -136,9 +226,14 @@ class Leases(Timeline):
 def _lease(row: Row) -> Lease:
     return Lease(
         id=LeaseId(row["id"]),
+        mark=row["mark"],
         provider=row["provider"],
         state=LeaseState(row["state"]),
         terms=Terms.model_validate_json(row["terms"]),
+        quote=None if row["quote"] is None else Quote.model_validate_json(row["quote"]),
+        rates=tuple(Rate(at=at, usd_h=usd) for at, usd in _RATES.validate_json(row["rates"])),
+        ready_at=row["ready_at"] and moment(row["ready_at"]),
+        parked_at=row["parked_at"] and moment(row["parked_at"]),
         box_id=None if row["box_id"] is None else BoxId(row["box_id"]),
         address=None if row["address"] is None else _ADDRESS.validate_json(row["address"]),
         price_usd_h=None if row["price_usd_h"] is None else Decimal(row["price_usd_h"]),

@@ -112,4 +112,30 @@ MIGRATIONS: tuple[str, ...] = (
 
     """
     + _append_only("events", "permits", "receipts", "seals", "evidence", "sightings"),
+    """
+    CREATE TABLE deployment(id TEXT PRIMARY KEY) STRICT;
+    INSERT INTO deployment VALUES (lower(hex(randomblob(3))));
+    CREATE TABLE quotes(
+      id TEXT PRIMARY KEY, record TEXT NOT NULL, expires_at TEXT NOT NULL) STRICT;
+    CREATE TABLE rates(
+      seq INTEGER PRIMARY KEY, lease_id TEXT NOT NULL REFERENCES leases(id),
+      usd_h TEXT, at TEXT NOT NULL) STRICT;
+    CREATE INDEX rates_of ON rates(lease_id, seq);
+    INSERT INTO rates(lease_id, usd_h, at)
+      SELECT id, price_usd_h, active_at FROM leases WHERE active_at IS NOT NULL;
+
+    ALTER TABLE leases ADD COLUMN mark TEXT NOT NULL DEFAULT '';
+    UPDATE leases SET mark = 'gpu-tenant:' || id;
+    ALTER TABLE leases ADD COLUMN quote TEXT;
+    ALTER TABLE leases ADD COLUMN ready_at TEXT;
+    UPDATE leases SET ready_at = active_at;
+    ALTER TABLE leases ADD COLUMN parked_at TEXT;
+
+    CREATE TRIGGER a_lease_has_a_mark BEFORE INSERT ON leases WHEN NEW.mark = ''
+      BEGIN SELECT raise(ABORT, 'law: a lease has a mark'); END;
+    CREATE TRIGGER a_lease_keeps_its_mark BEFORE UPDATE OF mark ON leases
+      WHEN NEW.mark IS NOT OLD.mark
+      BEGIN SELECT raise(ABORT, 'law: a lease keeps its mark'); END;
+    """
+    + _append_only("rates"),
 )

@@ -13,6 +13,11 @@ class Event:
 
     INTENDED = "intended"
     BOUND = "bound"
+    READY = "ready"
+    PARKED = "parked"
+    RESUMED = "resumed"
+    TERMS = "terms"
+    PRICE = "price"
     NOTICE = "notice"
     ABSENT = "absent"
     PUSHED = "pushed"

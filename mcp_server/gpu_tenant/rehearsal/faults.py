@@ -1,0 +1,69 @@
+"""What can be made to go wrong in a rehearsal, and on which request."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+ON_THE_WIRE = {
+    "drop_before": "the connection breaks before the request is carried out",
+    "drop_after": "the request is carried out, and the connection breaks before the answer",
+    "late": "the connection breaks at once, and the request is carried out `seconds` later",
+    "twice": "the request is carried out twice, and answered once",
+    "delay": "the answer takes `seconds` of the rehearsal's clock",
+    "status": "`status` with `body` and `headers` is answered, and nothing is carried out",
+}
+
+
+class Match(BaseModel):
+    """Which requests; `nth` counts from 1 among those that match, from when the fault was set."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    method: str = ""
+    path_regex: str = ""
+    nth: int = Field(default=1, ge=1)
+
+
+class Fault(BaseModel):
+    """One thing that goes wrong: on `times` matching requests, or at once where nothing is matched."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    do: str = Field(description="one of ON_THE_WIRE, or of the emulator's own")
+    match: Match | None = None
+    times: int = Field(default=1, ge=1)
+    seconds: float = 0
+    status: int = 500
+    body: JsonValue = None
+    headers: dict[str, str] = {}
+    box: str | None = Field(
+        default=None, description="the box it strikes; the newest when left out"
+    )
+    amount: float | None = Field(default=None, description="a factor or a sum, as the fault has it")
+    seen: int = 0
+    spent: int = 0
+
+    def strikes(self, method: str, path: str) -> bool:
+        """Whether this request is the one; it is counted."""
+        if self.match is None or self.spent >= self.times:
+            return False
+        if self.match.method and self.match.method.upper() != method:
+            return False
+        if not re.search(self.match.path_regex, path):
+            return False
+        self.seen += 1
+        if self.seen < self.match.nth:
+            return False
+        self.spent += 1
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Tariff:
+    """How a provider turns time into money: up to the next `rounding_s`, at least `minimum_s`."""
+
+    rounding_s: float = 1
+    minimum_s: float = 0
+    model: Literal["prepaid", "postpaid"] = "postpaid"
