@@ -27,9 +27,6 @@ from gpu_tenant.rehearsal.sites import Sites, Way
 from gpu_tenant.rehearsal.world import BEGIN, Due, Logged, State, Thing, World
 from gpu_tenant.wire import redacted
 
-KEY = "rehearsal-key"
-"""The account key that every emulator takes."""
-
 _FAULTS: TypeAdapter[list[Fault]] = TypeAdapter(list[Fault])
 
 
@@ -44,7 +41,7 @@ class Emulator(Protocol):
         ...
 
     def environment(self, base_url: str) -> dict[str, str]:
-        """What a client must have in its environment to speak to us; the key is in `KEY`."""
+        """What a client must have in its environment to speak to us; the key is `world.KEY`."""
         ...
 
     def strike(self, fault: Fault) -> None:

@@ -15,6 +15,9 @@ from gpu_tenant.rehearsal.faults import Fault, Tariff
 BEGIN = 1_795_000_000.0
 """Where a rehearsal's clock starts, in seconds since the epoch; a round moment in November 2026."""
 
+KEY = "rehearsal-key"
+"""The account key that every emulator takes."""
+
 Kind = Literal["box", "volume", "filesystem", "disk", "address", "snapshot", "key"]
 
 
