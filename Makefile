@@ -7,8 +7,9 @@ UV := $(shell command -v uv 2>/dev/null)
 
 .PHONY: demo test check fix docs bench wheel clean
 
-demo: $(VENV)/.ready            ## a whole lease on this computer
-	$(BIN)/gpu-tenant demo
+PROVIDER ?= local
+demo: $(VENV)/.ready            ## a whole lease on this computer; PROVIDER=vastai: at a rehearsal of one
+	$(BIN)/gpu-tenant demo --on $(PROVIDER)
 
 test: $(VENV)/.ready-dev        ## the whole suite
 	$(BIN)/pytest $(ARGS)

@@ -128,15 +128,15 @@ def lease(
 def intended(ledger: Ledger, lease_id: LeaseId = LEASE, *, provider: str = "local") -> Lease:
     """An intent on record."""
     return ledger.intend(
-        lease_id=lease_id, provider=provider, terms=TERMS, address=None, price_usd_h=None, at=NOON,
-        mark=f"gpu-tenant:test:{lease_id}",
-    )  # fmt: skip
+        lease_id=lease_id, provider=provider, terms=TERMS, address=None, price_usd_h=None, at=NOON
+    )
 
 
 def active(ledger: Ledger, lease_id: LeaseId = LEASE, *, provider: str = "local") -> Lease:
     """A lease on record that stands on its box."""
-    intended(ledger, lease_id, provider=provider)
-    return ledger.bind(lease_id, box(lease_id, provider=provider), at=NOON)
+    intent = intended(ledger, lease_id, provider=provider)
+    standing = box(lease_id, provider=provider).model_copy(update={"mark": intent.mark})
+    return ledger.bind(lease_id, standing, at=NOON)
 
 
 def terminating(ledger: Ledger, lease_id: LeaseId = LEASE, *, provider: str = "local") -> Lease:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from decimal import Decimal
 
+from pydantic import Field
+
 from gpu_tenant.model import Job, Lease, LeaseState, LocalAddress, Profile, Receipt
 from gpu_tenant.record import Record
 
@@ -24,9 +26,19 @@ class Card(Record):
     cost_usd: Decimal | None
     on_deadline: str
     stops_the_meter: str
+    phase: str = Field(description="booting, ready or parked, while the lease is active")
     jobs: tuple[str, ...]
     alarm: str | None
     next: str
+
+
+class Foreign(Record):
+    """A box in the account that is not ours: shown, and never touched."""
+
+    provider: str
+    box: str
+    state: str
+    price_usd_h: Decimal | None
 
 
 class Leases(Record):
@@ -34,6 +46,10 @@ class Leases(Record):
 
     leases: tuple[Card, ...]
     alarms: tuple[str, ...]
+    foreign: tuple[Foreign, ...] = ()
+    also_billing: tuple[str, ...] = Field(
+        default=(), description="volumes, disks and the like that bill although no box uses them"
+    )
 
 
 class LossReport(Record):
@@ -71,6 +87,7 @@ def card(
         cost_usd=lease.cost_usd(now),
         on_deadline=f"{lease.terms.on_deadline}: the box stops its jobs and keeps its disk",
         stops_the_meter=profile.stops_the_meter,
+        phase=_phase(lease),
         jobs=tuple(job.id for job in jobs),
         alarm=alarm,
         next=_next(lease, jobs),
@@ -85,10 +102,22 @@ def _where(lease: Lease) -> str | None:
     )
 
 
+def _phase(lease: Lease) -> str:
+    if lease.state is not LeaseState.ACTIVE:
+        return lease.state
+    if lease.parked_at is not None:
+        return "parked"
+    return "booting" if lease.ready_at is None else "ready"
+
+
 def _next(lease: Lease, jobs: Sequence[Job]) -> str:
     match lease.state:
         case LeaseState.INTENDED:
             return "list_leases again: its provider has not shown the box yet"
+        case LeaseState.ACTIVE if lease.parked_at is not None:
+            return "change_lease resume; a parked box goes on billing its disk"
+        case LeaseState.ACTIVE if lease.ready_at is None:
+            return "audit: it waits until the box lets us in"
         case LeaseState.ACTIVE if jobs:
             return "monitor; when the job has ended: collect, then verify_and_teardown"
         case LeaseState.ACTIVE if lease.touched_at is not None:

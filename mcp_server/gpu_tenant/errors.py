@@ -11,6 +11,7 @@ TenantError
 ├── BoxTrouble            4   the box did not do what was asked
 │   ├── BoxUnreachable    4   unknown, which is not dead
 │   ├── HostKeyChanged    4
+│   ├── NotReady          4   it was rented, and did not let us in within its time
 │   └── CaretakerFailed   4
 ├── ProviderTrouble       5   the provider did not do what was asked
 │   ├── ProviderSilent    5   no answer, or none that can be believed: unknown
@@ -112,6 +113,12 @@ class HostKeyChanged(BoxTrouble):
     """Another host key answered than the one pinned for this lease. Nothing was sent."""
 
     code = "HOST_KEY_CHANGED"
+
+
+class NotReady(BoxTrouble):
+    """A rented box is broken, or did not let us in within its time. Nothing was put on it."""
+
+    code = "NOT_READY"
 
 
 class CaretakerFailed(BoxTrouble):

@@ -97,3 +97,13 @@ class Leftover(Record):
     mark: str | None = Field(description="our mark where it carries one")
     size_gb: float | None
     usd_month: Decimal | None
+
+    @property
+    def words(self) -> str:
+        """What it is and what it costs, in a sentence."""
+        size = "" if self.size_gb is None else f", {self.size_gb:g} GB"
+        cost = (
+            "at an unknown rate" if self.usd_month is None else f"at {self.usd_month} USD a month"
+        )
+        name = self.name if self.name == self.id or not self.name else f"{self.name} ({self.id})"
+        return f"the {self.kind} {name or self.id}{size} at {self.provider} bills on {cost}"

@@ -1,18 +1,33 @@
 """What every verb needs of the world: the parts, the connections, a hold, the lease as it stands."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import Literal
 
-from gpu_tenant.cards import Card, TornDown, card
+from gpu_tenant.cards import Card, Foreign, Leases, TornDown, card
 from gpu_tenant.caretaker import Caretaker
-from gpu_tenant.errors import BadRequest, BoxTrouble, LeaseHeld, LocalTrouble, Refused
+from gpu_tenant.errors import (
+    BadRequest,
+    BoxTrouble,
+    CredentialRefused,
+    LeaseHeld,
+    LocalTrouble,
+    NotReady,
+    Refused,
+)
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.model import Lease, LeaseId, LeaseState, Profile, Receipt
+from gpu_tenant.model import Box, Lease, LeaseId, LeaseState, Profile, Receipt
 from gpu_tenant.ports import Clock, Connector, Transport
-from gpu_tenant.settle import settle
+from gpu_tenant.provision import make_ready
+from gpu_tenant.reconcile import rate_words
+from gpu_tenant.settle import settle, survey
 from gpu_tenant.skill import script
 from gpu_tenant.store import Home
 from gpu_tenant.verify import Assessment, assess
+
+WAIT_S = 40
+"""So long a call waits for a box to boot: an agent's host gives up on a call after a minute."""
 
 
 class Office:
@@ -36,7 +51,7 @@ class Office:
         self._connectors = connectors
         self._open_transport = open_transport
         self._environ = environ
-        self._transports: dict[str, Transport] = {}
+        self._transports: dict[tuple[str, str], Transport] = {}
 
     async def aclose(self) -> None:
         """Every connection is closed; boxes, jobs and leases go on as they are."""
@@ -49,24 +64,49 @@ class Office:
         profile = self.profiles.get(provider)
         if profile is None or provider not in self._connectors:
             known = ", ".join(sorted(self._connectors))
+            place = profile.credential if profile else None
             raise BadRequest(
-                f"no provider {provider!r} (known: {known})",
-                remedy="rent the box in its console, then `gpu-tenant adopt user@host` with its price",
+                f"{profile.title} is not set up: no key was found"
+                if profile and place
+                else f"no provider {provider!r} (set up: {known})",
+                remedy=f"set {' or '.join(place.env)}, or name another place under [credentials] in "
+                f"{self.home.configuration}"
+                if place
+                else "rent the box in its console, then `gpu-tenant adopt user@host` with its price",
             )
         return profile
 
+    def _connector(self, lease: Lease) -> Connector:
+        """The connector of the lease's provider.
+
+        Raises:
+            CredentialRefused: its key, with which the box was rented, is not to be found now.
+        """
+        connector = self._connectors.get(lease.provider)
+        if connector is None:
+            profile = self.profiles.get(lease.provider)
+            place = profile.credential if profile else None
+            named = " or ".join(place.env) if place else "its key"
+            raise CredentialRefused(
+                f"{lease.id} is at {lease.provider}, and no key for it is to be found; "
+                f"its box may be billing {rate_words(lease)}",
+                remedy=f"set {named}, then the same command again",
+            )
+        return connector
+
     def _transport(self, lease: Lease) -> Transport:
-        if lease.id not in self._transports:
-            self._transports[lease.id] = self._open_transport(lease)
-        return self._transports[lease.id]
+        # A box that was stopped and started again may be elsewhere.
+        place = (lease.id, str(lease.address))
+        if place not in self._transports:
+            self._transports[place] = self._open_transport(lease)
+        return self._transports[place]
 
     def _caretaker(self, lease: Lease) -> Caretaker:
         return Caretaker(lease, self._transport(lease), script("caretaker.py"))
 
     async def _close(self, lease: Lease) -> None:
-        transport = self._transports.pop(lease.id, None)
-        if transport is not None:
-            await transport.aclose()
+        for place in [place for place in self._transports if place[0] == lease.id]:
+            await self._transports.pop(place).aclose()
 
     @contextmanager
     def _held(self, lease_id: LeaseId, purpose: str) -> Iterator[None]:
@@ -74,12 +114,26 @@ class Office:
             yield
 
     async def _active(self, lease: str) -> Lease:
-        """The lease, with a box that takes new work.
+        """The lease, with a box that takes new work: one that had yet to let us in has done so.
 
         Raises:
-            Refused: it has none (any more), or its teardown has begun.
+            Refused: it has none (any more), it is parked, or its teardown has begun.
+            NotReady: it has not let us in yet.
         """
         found = await self._with_box(lease)
+        if found.parked_at is not None:
+            raise Refused(
+                f"{found.id} is parked: its box does not run",
+                remedy=f"`gpu-tenant resume {found.id}`",
+            )
+        if found.state is LeaseState.ACTIVE and found.ready_at is None:
+            with self._held(found.id, "wait"):
+                found = await self._made_ready(found)
+            if found.ready_at is None:
+                raise NotReady(
+                    f"the box of {found.id} is still booting",
+                    remedy="the same call again in a minute; `gpu-tenant leases` shows what it costs",
+                )
         if found.state is not LeaseState.ACTIVE:
             raise Refused(
                 f"{found.id} is {found.state}: its box takes no new work",
@@ -103,19 +157,39 @@ class Office:
             )
         return found
 
-    async def _settled(self, lease: Lease) -> tuple[Lease, str | None]:
-        return await settle(
-            lease, self._profile(lease.provider), connector=self._connectors[lease.provider],
-            ledger=self.ledger, clock=self._clock,
+    async def _made_ready(self, lease: Lease, wait_s: float = WAIT_S) -> Lease:
+        return await make_ready(
+            lease, self._profile(lease.provider), connector=self._connector(lease),
+            reach=self._reach, wait_s=wait_s, ledger=self.ledger, clock=self._clock,
         )  # fmt: skip
 
-    async def _settled_if_free(self, lease: Lease) -> tuple[Lease, str | None]:
+    async def _reach(self, lease: Lease) -> None:
+        """The box has let us in and answered.
+
+        Raises:
+            BoxTrouble: it has not.
+        """
+        await self._transport(lease).run(["true"], timeout_s=30)
+
+    async def _settled(
+        self, lease: Lease, boxes: Sequence[Box] | None = None
+    ) -> tuple[Lease, str | None]:
+        return await settle(
+            lease, self._profile(lease.provider), connector=self._connector(lease),
+            ledger=self.ledger, clock=self._clock, boxes=boxes,
+        )  # fmt: skip
+
+    async def _settled_if_free(
+        self, lease: Lease, boxes: Sequence[Box] | None = None
+    ) -> tuple[Lease, str | None]:
         """The lease moved forward, unless another process is acting on it right now."""
         try:
             with self._held(lease.id, "look"):
-                return await self._settled(self.ledger.lease(lease.id))
+                return await self._settled(self.ledger.lease(lease.id), boxes)
         except LeaseHeld:
             return lease, None
+        except CredentialRefused as error:
+            return lease, error.message
 
     async def _assess(self, lease: Lease) -> Assessment:
         return await assess(
@@ -145,3 +219,40 @@ class Office:
             lease, self._profile(lease.provider), jobs=self.ledger.jobs(lease.id), alarm=alarm,
             now=self._clock.now(),
         )  # fmt: skip
+
+    async def _overview(self, which: Literal["live", "all"]) -> Leases:
+        found = await survey(self._connectors, self.profiles, ledger=self.ledger, clock=self._clock)
+        alarms = [f"{name}: {words}" for name, words in found.alarms]
+        cards: list[Card] = []
+        for lease in self.ledger.leases():
+            if not lease.state.live:
+                if which == "all":
+                    cards.append(self._card(lease, None))
+                continue
+            words: str | None
+            settled = lease
+            if lease.provider in found.blind:
+                words = f"{lease.provider} does not answer: the box may be running"
+            else:
+                settled, words = await self._settled_if_free(lease, found.boxes.get(lease.provider))
+            if words:
+                alarms.append(f"{settled.id}: {words}")
+            if settled.state.live or which == "all" or words:
+                cards.append(self._card(settled, words))
+        return Leases(
+            leases=tuple(cards),
+            alarms=tuple(alarms),
+            foreign=tuple(
+                Foreign(provider=b.provider, box=b.id, state=b.state, price_usd_h=b.price_usd_h)
+                for b in found.foreign
+            ),
+            also_billing=tuple(left.words for left in found.leftovers),
+        )
+
+    async def _extend(self, lease: Lease, hours: float) -> Lease:
+        now = self._clock.now()
+        terms = lease.terms.model_copy(update={"deadline_at": now + timedelta(hours=hours)})
+        if lease.touched_at is not None and lease.parked_at is None:
+            # The box first: a ledger that promises what the guard does not know would end jobs early.
+            await self._caretaker(lease).guard(deadline=terms.deadline_at)
+        return self.ledger.change_terms(lease.id, terms, at=now)

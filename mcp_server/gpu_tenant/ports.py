@@ -127,10 +127,11 @@ class Connector(Protocol):
         What to rent is in `lease.quote`. The box need not be ready yet.
 
         Raises:
-            NoCapacity, NoQuota, NoFunds, PriceMoved, CredentialRefused, RateLimited: no box was made.
-            ProviderTrouble: as said in its message.
+            ProviderSilent: a box may exist: list before you try again.
+            ProviderTrouble: any other kind of it (NoCapacity, NoQuota, NoFunds, RateLimited, ...): the
+                provider refused, and no box was made.
 
-        After ProviderSilent or any other exception a box may exist: list before you try again.
+        After any other exception a box may exist, too.
         """
         ...
 

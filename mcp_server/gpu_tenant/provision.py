@@ -1,17 +1,43 @@
 """Have a box under a lease: written down before it exists, and believed when its provider lists it."""
 
-import secrets
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from decimal import Decimal
 
-from gpu_tenant.errors import BadRequest, Refused
+from gpu_tenant.errors import (
+    BadRequest,
+    BoxTrouble,
+    NoCapacity,
+    NotReady,
+    PriceMoved,
+    ProviderSilent,
+    ProviderTrouble,
+    Refused,
+)
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.model import Address, Lease, LeaseId, Profile, Terms
-from gpu_tenant.ports import Clock, Connector
+from gpu_tenant.market import Quote
+from gpu_tenant.model import (
+    Address,
+    Box,
+    BoxState,
+    Lease,
+    LeaseId,
+    LeaseState,
+    Profile,
+    SshAddress,
+    Terms,
+)
+from gpu_tenant.names import new_id
+from gpu_tenant.ports import Clock, Connector, Market
+from gpu_tenant.reconcile import Blind, Omitted
+from gpu_tenant.settle import observe, settle
+from gpu_tenant.sightings import look
 from gpu_tenant.smoke import SmokeReceipt
 
-_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
-"""Without the ones that are read for others."""
+_POLL_S = 5
+_PATIENCE_S = 60
+_DEADLINE_FACTOR = 1.5
+"""A rented box's deadline unless the owner says otherwise: half as long again as the work."""
 
 _SMOKE_COUNTS_FOR = timedelta(days=7)
 
@@ -61,23 +87,209 @@ def intend(
     )
 
 
-def new_lease_id(profile: Profile, ledger: Ledger) -> LeaseId:
-    """An id that no lease has, easy to say: the provider and four letters."""
-    taken = {lease.id for lease in ledger.leases()}
-    while True:
-        lease_id = LeaseId(f"{profile.id}-{''.join(secrets.choice(_LETTERS) for _ in range(4))}")
-        if lease_id not in taken:
-            return lease_id
-
-
-async def fulfil(lease: Lease, *, connector: Connector, ledger: Ledger, clock: Clock) -> Lease:
-    """The lease stands on a box that its provider lists under its mark.
+def intend_quote(
+    quote: Quote,
+    profile: Profile,
+    *,
+    hours: float | None,
+    budget_usd: Decimal | None,
+    ledger: Ledger,
+    clock: Clock,
+) -> Lease:
+    """The intent to rent exactly what was quoted is in the ledger.
 
     Raises:
-        ProviderTrouble: no box could be had.
+        Refused: the quote has expired, or the hours would cost more than the budget.
+    """
+    now = clock.now()
+    if now >= quote.expires_at:
+        raise Refused(
+            f"the quote {quote.id} was good until {quote.expires_at:%H:%M} UTC",
+            remedy="`gpu-tenant offers` makes new ones",
+        )
+    price = quote.offer.price.running_usd_h
+    worked_h = quote.wish.hours
+    if budget_usd is not None and (price is None or price * Decimal(str(worked_h)) > budget_usd):
+        cost = "an unknown sum" if price is None else f"{price * Decimal(str(worked_h)):.2f} USD"
+        raise Refused(
+            f"{worked_h:g} hours would cost {cost}, and the budget is {budget_usd} USD",
+            remedy="raise the budget, ask for fewer hours, or take a cheaper offer",
+        )
+    deadline_h = hours or max(worked_h * _DEADLINE_FACTOR, worked_h + 1)
+    if quote.offer.max_hours is not None and quote.offer.max_hours < worked_h:
+        raise Refused(
+            f"it can be had for {quote.offer.max_hours:g} hours, and the work takes {worked_h:g}",
+            remedy="`gpu-tenant offers` shows others",
+        )
+    return ledger.intend(
+        lease_id=new_lease_id(profile, ledger),
+        provider=profile.id,
+        terms=Terms(
+            deadline_at=now + timedelta(hours=deadline_h),
+            max_price_usd_h=quote.cap_usd_h,
+            budget_usd=budget_usd,
+        ),
+        address=SshAddress(target=quote.offer.id) if profile.adopted else None,
+        price_usd_h=price,
+        quote=quote,
+        at=now,
+    )
+
+
+def new_lease_id(profile: Profile, ledger: Ledger) -> LeaseId:
+    """An id that no lease has, easy to say: the provider and four letters."""
+    return LeaseId(new_id(profile.id, {lease.id for lease in ledger.leases()}))
+
+
+async def fulfil(
+    lease: Lease, profile: Profile, *, connector: Connector, ledger: Ledger, clock: Clock
+) -> Lease:
+    """The lease stands on a box that its provider made under its mark, or the intent is void.
+
+    Raises:
+        NoCapacity, NoQuota, NoFunds, PriceMoved, ...: no box was made, and the lease is void.
+        ProviderSilent: whether a box was made is not known yet; the lease stays an intent, and the
+            next look at it tells.
         BoxTaken: another live lease stands on it.
     """
-    return ledger.bind(lease.id, await connector.create(lease), at=clock.now())
+    try:
+        await _ask_the_price_again(lease, connector)
+        box = await connector.create(lease)
+    except ProviderSilent as silence:
+        return await _find_out(
+            lease, profile, silence, connector=connector, ledger=ledger, clock=clock
+        )
+    except ProviderTrouble:
+        ledger.end(lease.id, "void", at=clock.now())
+        raise
+    return ledger.bind(lease.id, box, at=clock.now())
+
+
+async def _ask_the_price_again(lease: Lease, connector: Connector) -> None:
+    """What was quoted is still offered, at no more than the cap."""
+    quote = lease.quote
+    if quote is None or not isinstance(connector, Market):
+        return
+    offers = await connector.offers(quote.wish.model_copy(update={"offer": quote.offer.id}))
+    now = next((offer for offer in offers if offer.id == quote.offer.id), None)
+    if now is None:
+        raise NoCapacity(
+            f"the offer of {quote.id} is gone", remedy="`gpu-tenant offers` shows what there is now"
+        )
+    price = now.price.running_usd_h
+    if now.price.source != "owner" and (price is None or price > quote.cap_usd_h):
+        raise PriceMoved(
+            f"{quote.offer.gpu} at {quote.offer.provider} costs {price or 'an unknown sum'} USD/h now, "
+            f"and the cap is {quote.cap_usd_h}; nothing was rented",
+            remedy="`gpu-tenant offers` shows what there is now",
+        )
+
+
+async def _find_out(
+    lease: Lease,
+    profile: Profile,
+    silence: ProviderSilent,
+    *,
+    connector: Connector,
+    ledger: Ledger,
+    clock: Clock,
+) -> Lease:
+    """Whether a create that got no clear answer has made a box: the provider's list says so.
+
+    Raises:
+        ProviderSilent: it made none, or the list cannot be had.
+    """
+    give_up_at = clock.now() + timedelta(seconds=3 * profile.list_lag_s + _PATIENCE_S)
+    while clock.now() < give_up_at:
+        lease, _ = await settle(lease, profile, connector=connector, ledger=ledger, clock=clock)
+        if lease.state is LeaseState.ACTIVE:
+            return lease
+        if not lease.state.live:
+            raise silence
+        await clock.sleep(max(_POLL_S, profile.list_lag_s / 8))
+    silence.remedy = f"a box may exist under {lease.id}: `gpu-tenant leases` looks again"
+    raise silence
+
+
+async def make_ready(
+    lease: Lease,
+    profile: Profile,
+    *,
+    connector: Connector,
+    reach: Callable[[Lease], Awaitable[None]],
+    wait_s: float,
+    ledger: Ledger,
+    clock: Clock,
+) -> Lease:
+    """The box has let us in, with a host key that is pinned from now on; or `wait_s` has passed.
+
+    *Running*, as a provider says, is not *ready*: `reach` has to get an answer from the box itself.
+
+    Raises:
+        NotReady: it is broken, or was not ready in time.
+        PriceMoved: it costs more than the cap, or is not what was quoted.
+        ProviderTrouble: it is gone.
+    """
+    quoted_s = 3 * lease.quote.offer.setup_s if lease.quote else 0
+    # Since it was rented, or started again: whoever waits now may not be who waited then.
+    began = lease.rates[-1].at if lease.rates else clock.now()
+    give_up_at = began + timedelta(seconds=max(profile.boot_timeout_s, quoted_s))
+    until = clock.now() + timedelta(seconds=wait_s)
+    last = "its provider has not shown it yet"
+    while True:
+        seen = await look(lease, connector=connector, ledger=ledger, clock=clock)
+        if isinstance(seen, Blind):
+            last = f"{profile.title} does not answer: {seen.reason}"
+        elif isinstance(seen, Omitted):
+            lease, words = await settle(
+                lease, profile, connector=connector, ledger=ledger, clock=clock
+            )
+            if not lease.state.live:
+                raise ProviderTrouble(
+                    f"{lease.id}: {words}", remedy="`gpu-tenant offers`, and rent another"
+                )
+        else:
+            lease, _ = observe(lease, seen.box, ledger=ledger, clock=clock)
+            _must_be_as_quoted(lease, seen.box)
+            last = seen.box.words or f"it is {seen.box.state}"
+            if seen.box.state is BoxState.BROKEN:
+                raise _not_ready(lease, last)
+            if seen.box.state is BoxState.READY and seen.box.address is not None:
+                try:
+                    await reach(lease)
+                except BoxTrouble as trouble:
+                    last = trouble.message
+                else:
+                    return ledger.ready(lease.id, at=clock.now())
+        if clock.now() >= give_up_at:
+            raise _not_ready(
+                lease, f"not within {(clock.now() - began).total_seconds():.0f} s: {last}"
+            )
+        if clock.now() >= until:
+            return lease
+        await clock.sleep(_POLL_S)
+
+
+def _must_be_as_quoted(lease: Lease, box: Box) -> None:
+    cap = lease.terms.max_price_usd_h
+    if cap is not None and box.price_usd_h is not None and box.price_usd_h > cap:
+        raise PriceMoved(
+            f"{box.id} costs {box.price_usd_h} USD/h, above the cap of {cap} USD/h",
+            remedy="`gpu-tenant offers` shows what there is now",
+        )
+    if lease.quote is not None and box.interruptible != lease.quote.offer.interruptible:
+        kind = "interruptible" if box.interruptible else "on demand"
+        raise PriceMoved(
+            f"{box.id} was rented {kind}, which is not what was quoted",
+            remedy="`gpu-tenant offers` shows what there is now",
+        )
+
+
+def _not_ready(lease: Lease, why: str) -> NotReady:
+    return NotReady(
+        f"the box {lease.box_id} of {lease.id} is not ready: {why}",
+        remedy=f"`gpu-tenant teardown {lease.id}` gives it back unused; `gpu-tenant offers` has others",
+    )
 
 
 def require_smoke(receipt_id: str | None, *, ledger: Ledger, clock: Clock) -> SmokeReceipt | None:

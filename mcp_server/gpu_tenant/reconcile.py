@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import assert_never
 
-from gpu_tenant.model import Box, Lease, LeaseState
+from gpu_tenant.model import Address, Box, BoxState, Lease, LeaseState
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,21 +84,68 @@ class FileReceipt:
 Step = Rest | Alarm | LookAgain | BindBox | VoidIntent | DeclareLost | FinishTeardown | FileReceipt
 
 
-def plan(lease: Lease, seen: Seen, now: datetime, *, list_lag_s: float) -> Step:
-    """The one next step for `lease`.
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a provider's list may lag behind the truth; from its profile."""
 
-    `list_lag_s` is how long a box may exist before its provider lists it: within that time of the
-    lease's birth an absence proves nothing, and two absences must lie that far apart.
-    """
+    list_lag_s: float
+    """A box may exist so long before it is listed: an absence before that proves nothing."""
+    confirm_s: float
+    """Two looks that prove a box gone lie so far apart, where it has been listed before."""
+
+
+def plan(lease: Lease, seen: Seen, now: datetime, patience: Patience) -> Step:
+    """The one next step for `lease`."""
     if not lease.state.live:
         return Rest()
     match seen:
         case Blind(reason=reason):
-            return Alarm(f"{lease.provider} does not answer ({reason}); the box may be running")
+            return Alarm(
+                f"{lease.provider} does not answer ({reason}); the box may be running, "
+                f"{rate_words(lease)}"
+            )
         case Listed(box=box):
             return _present(lease, box, now)
         case Omitted(looks=looks):
-            return _absent(lease, looks, now, list_lag_s)
+            return _absent(lease, looks, now, patience)
+
+
+def rate_words(lease: Lease) -> str:
+    """What the lease costs now, for a sentence."""
+    return "at an unknown rate" if lease.price_usd_h is None else f"at {lease.price_usd_h} USD/h"
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What the provider shows of a lease's box that the ledger does not know yet."""
+
+    usd_h: Decimal | None = None
+    address: Address | None = None
+    words: str | None = None
+    """What a person must hear."""
+
+
+def news(lease: Lease, box: Box) -> News:
+    """How the box differs from what the lease has on record."""
+    price = box.price_usd_h
+    moved = price if price is not None and price != lease.price_usd_h else None
+    words = []
+    cap = lease.quote.cap_usd_h if lease.quote else lease.terms.max_price_usd_h
+    if price is not None and cap is not None and price > cap:
+        words.append(f"it costs {price} USD/h, above the cap of {cap} USD/h")
+    if box.state is BoxState.PARKED and lease.parked_at is None:
+        words.append("the provider has stopped it, and not at our word; what is parked still bills")
+    if box.state is BoxState.READY and lease.parked_at is not None:
+        words.append("it runs again although it was parked")
+    if box.state in (BoxState.BROKEN, BoxState.UNKNOWN):
+        words.append(f"its provider calls it {box.state}")
+    if words and box.words:
+        words.append(box.words)
+    return News(
+        usd_h=moved,
+        address=box.address if box.address not in (None, lease.address) else None,
+        words="; ".join(words) or None,
+    )
 
 
 def _present(lease: Lease, box: Box, now: datetime) -> Step:
@@ -120,13 +168,14 @@ def overdue(lease: Lease, now: datetime) -> str | None:
     return "; ".join(outrun) or None
 
 
-def _absent(lease: Lease, looks: Sequence[datetime], now: datetime, list_lag_s: float) -> Step:
-    lag = timedelta(seconds=list_lag_s)
-    settled = (
-        len(looks) >= 2 and looks[-1] - looks[0] >= lag and looks[-1] - lease.created_at >= lag
-    )
-    if not settled:
-        return LookAgain(now + lag)
+def _absent(lease: Lease, looks: Sequence[datetime], now: datetime, patience: Patience) -> Step:
+    lag = timedelta(seconds=patience.list_lag_s)
+    # What was never listed may still be on its way; what was has only to be missed for sure.
+    never_listed = lease.state is LeaseState.INTENDED
+    apart = lag if never_listed else timedelta(seconds=patience.confirm_s)
+    believed_at = max(looks[0] + apart, lease.created_at + lag)
+    if len(looks) < 2 or looks[-1] < believed_at:
+        return LookAgain(max(believed_at, now + min(apart, lag)) if len(looks) < 2 else believed_at)
     match lease.state:
         case LeaseState.INTENDED:
             return VoidIntent()

@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 INSTRUCTIONS = """\
 gpu-tenant rents, watches and ends GPU boxes without losing data or leaving a meter running.
-Order: smoke_test (free, here) -> provision -> audit -> push -> launch_detached -> monitor until the job
+Order: smoke_test (free, here) -> find_offers -> provision (a quote) -> audit -> push -> launch_detached -> monitor until the job
 has ended -> collect -> verify_and_teardown until it returns a receipt. Every answer names the `next` tool.
 Law: no box is destroyed before what it holds was re-read off it and matched. A refusal is not a failure:
 it names what would be lost and the next call. Only a person may waive; never ask them to hurry.
@@ -53,6 +53,7 @@ _ENDS = ToolAnnotations(
 
 TOOLS: dict[str, ToolAnnotations] = {
     "smoke_test": _MAKES,
+    "find_offers": _LOOKS,
     "provision": _MAKES,
     "audit": _LOOKS,
     "push": _REPEATABLE,
@@ -61,12 +62,15 @@ TOOLS: dict[str, ToolAnnotations] = {
     "stop_job": _ENDS,
     "collect": _REPEATABLE,
     "verify_and_teardown": _ENDS,
+    "change_lease": _REPEATABLE,
     "list_leases": _LOOKS,
     "doctor": _LOOKS,
 }
 """The verbs a model may call, and what a host may tell its user about each."""
 
-_SHIELDED = frozenset({"provision", "launch_detached", "stop_job", "verify_and_teardown"})
+_SHIELDED = frozenset(
+    {"provision", "change_lease", "launch_detached", "stop_job", "verify_and_teardown"}
+)
 """A host's timeout must not cut these between an effect and its line in the ledger."""
 
 

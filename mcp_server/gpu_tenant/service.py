@@ -17,16 +17,24 @@ from gpu_tenant.cards import Card, Leases, LossReport, TornDown
 from gpu_tenant.collect import Collected, collect
 from gpu_tenant.credentials import resolve_all
 from gpu_tenant.doctor import Checkup, examine
-from gpu_tenant.errors import BadRequest, BoxTaken, Refused, TenantError
+from gpu_tenant.errors import (
+    BadRequest,
+    Refused,
+)
 from gpu_tenant.facts import Needs
+from gpu_tenant.gpu_catalog import asked_for
 from gpu_tenant.launch import Launched, launch
 from gpu_tenant.ledger import Event
-from gpu_tenant.model import Lease, LeaseState, Profile, Receipt, SshAddress
-from gpu_tenant.office import Office
+from gpu_tenant.market import Trust, Wish
+from gpu_tenant.model import Lease, LeaseState, Receipt
+from gpu_tenant.offers import Found, find_offers
+from gpu_tenant.office import WAIT_S
+from gpu_tenant.park import park, resume
 from gpu_tenant.permit import TeardownPermit
-from gpu_tenant.provision import fulfil, intend, require_smoke
+from gpu_tenant.ports import Market
+from gpu_tenant.provision import intend, require_smoke
 from gpu_tenant.push import Pushed, push
-from gpu_tenant.settle import adopt_orphans, settle
+from gpu_tenant.renting import DEADLINE_H, Renting
 from gpu_tenant.smoke import SmokeReceipt, smoke
 from gpu_tenant.teardown import tear_down
 from gpu_tenant.verify import prove, sign
@@ -44,20 +52,64 @@ LeaseName = Annotated[str, Field(description="lease id, as list_leases shows it"
 JobName = Annotated[str | None, Field(description="job id; the newest when left out")]
 
 
-class Tenancy(Office):
+class Tenancy(Renting):
     """One user's leases, and what can be done about them."""
+
+    async def find_offers(
+        self,
+        gpu: Annotated[
+            str | None, Field(description="as in 'RTX 4090', 'H100 SXM:8'; any when left out")
+        ] = None,
+        hours: Annotated[float, Field(gt=0, description="how long the work takes")] = 1,
+        max_price_usd_h: Annotated[
+            Decimal | None, Field(description="for the whole box, disk included")
+        ] = None,
+        vram_gib: Annotated[float | None, Field(description="memory each GPU must have")] = None,
+        disk_gb: Annotated[int, Field(ge=8)] = 40,
+        region: Annotated[str | None, Field(description="part of a region's name")] = None,
+        trust: Annotated[
+            Trust, Field(description="whose machine is good enough for code and data")
+        ] = "any",
+        interruptible: Literal["no", "yes", "either"] = "no",
+        upload_gb: Annotated[float, Field(ge=0, description="to be moved to the box")] = 0,
+        download_gb: Annotated[float, Field(ge=0, description="to be moved off the box")] = 0,
+        provider: Annotated[str | None, Field(description="only this one")] = None,
+        explain: Annotated[Literal["", "explain"], Field(description="why each is ranked so")] = "",
+        limit: Annotated[int, Field(ge=1, le=50)] = 8,
+    ) -> Found:
+        """What could be rented now, at every provider whose key is found, and your own machines.
+
+        Ranked by the expected cost of the finished work; each offer has a quote for provision.
+        """
+        name, count = asked_for(gpu) if gpu else (None, 1)
+        if provider is not None:
+            self._profile(provider)
+        markets = {
+            slug: connector
+            for slug, connector in self._connectors.items()
+            if isinstance(connector, Market) and provider in (None, slug)
+        }
+        wish = Wish(
+            gpu=name, gpu_count=count, vram_gib=vram_gib, disk_gb=disk_gb, hours=hours,
+            max_price_usd_h=max_price_usd_h, region=region, trust=trust,
+            interruptible=interruptible, upload_gb=upload_gb, download_gb=download_gb,
+        )  # fmt: skip
+        return await find_offers(
+            wish, markets, ledger=self.ledger, clock=self._clock, limit=limit, explain=explain
+        )
 
     async def provision(
         self,
         provider: Annotated[
-            str, Field(description="local, or own for a machine over ssh")
+            str, Field(description="local, or own for a machine over ssh; not needed with a quote")
         ] = "local",
         target: Annotated[
-            str | None, Field(description="for own: user@host[:port] or an ssh alias")
+            str | None,
+            Field(description="own: user@host[:port] or an ssh alias; else a box id to take over"),
         ] = None,
         hours: Annotated[
-            float, Field(description="until the deadline, when the box stops its jobs")
-        ] = 24,
+            float | None, Field(description="until the deadline, when the box stops its jobs")
+        ] = None,
         price_usd_h: Annotated[
             Decimal | None, Field(description="what the box costs, if you know")
         ] = None,
@@ -68,72 +120,38 @@ class Tenancy(Office):
         smoke: Annotated[
             str | None, Field(description="id of a passed smoke_test, or 'none' to go without")
         ] = None,
+        quotes: Annotated[
+            list[str], Field(description="from find_offers, tried in this order until one is had")
+        ] = [],  # noqa: B006 - never changed; a schema default
+        wait_s: Annotated[float, Field(ge=0, le=3600, description="for a box to boot")] = WAIT_S,
     ) -> Card:
-        """Have a box under a lease; provider `own` adopts a machine that exists (no smoke asked).
+        """Have a box under a lease: rented by a quote, local, or one that exists (no smoke asked).
 
         The meter may run from here: always end with verify_and_teardown.
         """
+        if quotes:
+            require_smoke(smoke, ledger=self.ledger, clock=self._clock)
+            return await self._rented(quotes, hours=hours, budget_usd=budget_usd, wait_s=wait_s)
         profile = self._profile(provider)
-        if profile.adopted:
-            return await self._adopt(
-                profile, target, hours=hours, price_usd_h=price_usd_h,
+        if profile.adopted or target is not None:
+            return await self._adopted(
+                profile, target, hours=hours or DEADLINE_H, price_usd_h=price_usd_h,
                 max_price_usd_h=max_price_usd_h, budget_usd=budget_usd,
             )  # fmt: skip
-        if target is not None:
+        if isinstance(self._connectors[provider], Market):
             raise BadRequest(
-                f"{provider} makes its own boxes",
-                remedy="leave the target out, or adopt with provider own",
+                f"{profile.title} rents by a quote",
+                remedy="find_offers first, then provision with one of its quotes: "
+                f"`gpu-tenant offers --provider {provider}`",
             )
         require_smoke(smoke, ledger=self.ledger, clock=self._clock)
         lease = intend(
-            profile, hours=hours, price_usd_h=price_usd_h, max_price_usd_h=max_price_usd_h,
-            budget_usd=budget_usd, address=None, ledger=self.ledger, clock=self._clock,
-        )  # fmt: skip
-        with self._held(lease.id, "provision"):
-            lease = await fulfil(
-                lease, connector=self._connectors[provider], ledger=self.ledger, clock=self._clock
-            )
-        return self._card(lease, None)
-
-    async def _adopt(
-        self,
-        profile: Profile,
-        target: str | None,
-        *,
-        hours: float,
-        price_usd_h: Decimal | None,
-        max_price_usd_h: Decimal | None,
-        budget_usd: Decimal | None,
-    ) -> Card:
-        if not target or target.startswith("-") or any(c.isspace() for c in target):
-            raise BadRequest(
-                "no machine was named",
-                remedy="`gpu-tenant adopt user@host[:port]`, or an ssh alias",
-            )
-        other = self.ledger.lease_on(profile.id, target)
-        if other is not None:
-            raise BoxTaken(
-                f"the lease {other.id} already stands on {target}",
-                remedy=f"use that lease, or end it first: `gpu-tenant teardown {other.id}`",
-            )
-        lease = intend(
-            profile, hours=hours, price_usd_h=price_usd_h, max_price_usd_h=max_price_usd_h,
-            budget_usd=budget_usd, address=SshAddress(target=target),
+            profile, hours=hours or DEADLINE_H, price_usd_h=price_usd_h,
+            max_price_usd_h=max_price_usd_h, budget_usd=budget_usd, address=None,
             ledger=self.ledger, clock=self._clock,
         )  # fmt: skip
-        with self._held(lease.id, "adopt"):
-            try:
-                # Nothing is lent by an address that nobody answers at.
-                await self._transport(lease).run(["true"], timeout_s=30)
-            except TenantError:
-                await settle(
-                    lease, profile, connector=self._connectors[profile.id], ledger=self.ledger,
-                    clock=self._clock,
-                )  # fmt: skip
-                raise
-            lease = await fulfil(
-                lease, connector=self._connectors[profile.id], ledger=self.ledger, clock=self._clock
-            )
+        with self._held(lease.id, "provision"):
+            lease = await self._fulfilled(lease)
         return self._card(lease, None)
 
     async def audit(
@@ -147,7 +165,7 @@ class Tenancy(Office):
 
         Each finding is ok, warning or blocker, with the reason. Mend blockers before launching.
         """
-        found = await self._with_box(lease)
+        found = await self._active(lease)
         needs = Needs(gpu_count=gpus, vram_gib=vram_gib, disk_gib=disk_gib)
         return await audit(found, needs, transport=self._transport(found), clock=self._clock)
 
@@ -339,8 +357,47 @@ class Tenancy(Office):
         await self._leave(lease)
         return await tear_down(
             permit, lease, self._profile(lease.provider),
-            connector=self._connectors[lease.provider], ledger=self.ledger, clock=self._clock,
+            connector=self._connector(lease), ledger=self.ledger, clock=self._clock,
         )  # fmt: skip
+
+    async def change_lease(
+        self,
+        lease: LeaseName,
+        action: Annotated[
+            Literal["extend", "park", "resume"],
+            Field(
+                description="park stops the GPU meter and keeps the disk; resume starts it again"
+            ),
+        ],
+        hours: Annotated[
+            float | None, Field(gt=0, description="extend: the deadline is so long from now")
+        ] = None,
+    ) -> Card:
+        """Move a lease's deadline, park its box, or resume it. The answer says what it costs then."""
+        found = await self._with_box(lease)
+        profile, connector = self._profile(found.provider), self._connector(found)
+        with self._held(found.id, action):
+            match action:
+                case "extend":
+                    if hours is None:
+                        raise BadRequest(
+                            "until when?", remedy=f"`gpu-tenant extend {found.id} --hours 8`"
+                        )
+                    found = await self._extend(found, hours)
+                case "park":
+                    found = await park(
+                        found, profile, connector=connector, caretaker=self._caretaker(found),
+                        assess=lambda: self._assess(found), ledger=self.ledger, clock=self._clock,
+                    )  # fmt: skip
+                    await self._close(found)
+                case "resume":
+                    found = await resume(
+                        found, profile, connector=connector, ledger=self.ledger, clock=self._clock
+                    )
+                    # A container that was stopped comes back with another host key.
+                    self.home.known_hosts(found.id).unlink(missing_ok=True)
+                    found = await self._made_ready(found)
+        return self._card(found, None)
 
     async def list_leases(
         self,
@@ -348,25 +405,11 @@ class Tenancy(Office):
             Literal["live", "all"], Field(description="live, or ended ones too")
         ] = "live",
     ) -> Leases:
-        """Every lease with its state, cost, deadline, what stops its meter, and what needs attention."""
-        alarms = [
-            f"{name}: {words}"
-            for name, words in await adopt_orphans(
-                self._connectors, ledger=self.ledger, clock=self._clock
-            )
-        ]
-        cards: list[Card] = []
-        for lease in self.ledger.leases():
-            if not lease.state.live:
-                if which == "all":
-                    cards.append(self._card(lease, None))
-                continue
-            settled, words = await self._settled_if_free(lease)
-            if words:
-                alarms.append(f"{settled.id}: {words}")
-            if settled.state.live or which == "all" or words:
-                cards.append(self._card(settled, words))
-        return Leases(leases=tuple(cards), alarms=tuple(alarms))
+        """Every lease with its state, cost, deadline, what stops its meter, and what needs attention.
+
+        Every provider is asked: boxes with our mark that no lease knew are taken up, others only shown.
+        """
+        return await self._overview(which)
 
     async def doctor(self) -> Checkup:
         """Check this computer: state directory, ledger, key, profiles, tools, credentials, boxes."""

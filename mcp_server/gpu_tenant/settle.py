@@ -1,48 +1,69 @@
 """Move leases forward by what their providers show, so that no process is indispensable."""
 
+import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from gpu_tenant.errors import ProviderTrouble
 from gpu_tenant.ledger import Event, Ledger
-from gpu_tenant.model import MARK_PREFIX, Lease, LeaseId, LeaseState, Profile, Terms
-from gpu_tenant.ports import Clock, Connector
+from gpu_tenant.market import Leftover
+from gpu_tenant.model import MARK_PREFIX, Box, Lease, LeaseId, LeaseState, Profile, Receipt, Terms
+from gpu_tenant.names import new_id
+from gpu_tenant.ports import Clock, Connector, Residue
 from gpu_tenant.reconcile import (
     Alarm,
     BindBox,
     DeclareLost,
     FileReceipt,
     FinishTeardown,
+    Listed,
     LookAgain,
     Rest,
     VoidIntent,
+    news,
     plan,
 )
-from gpu_tenant.teardown import file_receipt, look
+from gpu_tenant.sightings import look, patience
+from gpu_tenant.teardown import file_receipt, tear_down
+from gpu_tenant.verify import unused
 
 _ORPHAN_TERMS_H = 24
-_MARK = re.compile(rf"{MARK_PREFIX}(?P<lease>[a-z][a-z0-9_]*-[a-z0-9]+)")
+_MARK = re.compile(
+    rf"{MARK_PREFIX}(?:(?P<deployment>[0-9a-f]{{6}}):)?(?P<lease>[a-z][a-z0-9_]*-[a-z0-9]+)"
+)
 """Anybody may write a label, and a lease's id becomes part of paths: only our own form counts."""
 
 
 async def settle(
-    lease: Lease, profile: Profile, *, connector: Connector, ledger: Ledger, clock: Clock
+    lease: Lease,
+    profile: Profile,
+    *,
+    connector: Connector,
+    ledger: Ledger,
+    clock: Clock,
+    boxes: Sequence[Box] | None = None,
 ) -> tuple[Lease, str | None]:
     """The lease as its provider's list says it stands now, and what a person must hear about it.
 
-    Nothing is destroyed here: a teardown that was cut short is told, and proved anew by the verb.
+    `boxes` is that list, when it was just made. Nothing is destroyed here: a teardown that was cut
+    short is told, and proved anew by the verb.
     """
     while True:
         if not lease.state.live:
             return lease, None
-        seen = await look(lease, connector=connector, ledger=ledger, clock=clock)
+        seen = await look(lease, connector=connector, ledger=ledger, clock=clock, boxes=boxes)
+        boxes = None
         now = clock.now()
-        match plan(lease, seen, now, list_lag_s=profile.list_lag_s):
+        told = None
+        if isinstance(seen, Listed) and lease.state is LeaseState.ACTIVE:
+            lease, told = observe(lease, seen.box, ledger=ledger, clock=clock)
+        match plan(lease, seen, now, patience(profile)):
             case Rest():
-                return lease, None
+                return lease, told
             case Alarm(words=words):
-                return lease, words
+                return lease, f"{words}; {told}" if told else words
             case LookAgain(at=at):
                 if at > now:
                     return lease, "its box is not in the provider's list; one look proves nothing"
@@ -55,57 +76,181 @@ async def settle(
             case FinishTeardown():
                 return lease, f"its teardown was cut short: `gpu-tenant teardown {lease.id}` again"
             case FileReceipt() as step:
-                file_receipt(lease, profile, step, ledger=ledger, clock=clock)
+                await file_receipt(
+                    lease, profile, step, connector=connector, ledger=ledger, clock=clock
+                )
                 lease = ledger.lease(lease.id)
 
 
-async def adopt_orphans(
-    connectors: Mapping[str, Connector], *, ledger: Ledger, clock: Clock
-) -> list[tuple[LeaseId, str]]:
-    """Every listed box with our mark is under a lease; the ones that were not are told.
+def observe(lease: Lease, box: Box, *, ledger: Ledger, clock: Clock) -> tuple[Lease, str | None]:
+    """What the provider shows of the box is on record; and what a person must hear of it."""
+    seen = news(lease, box)
+    if seen.usd_h is not None:
+        if lease.price_usd_h is not None:
+            change: dict[str, object] = {"from": str(lease.price_usd_h), "to": str(seen.usd_h)}
+            ledger.note(lease.id, Event.PRICE, change, at=clock.now())
+        lease = ledger.rated(lease.id, seen.usd_h, at=clock.now())
+    if seen.address is not None:
+        lease = ledger.moved(lease.id, seen.address)
+    return lease, seen.words
 
-    What such a box was used for is not known, so it counts as used from the start.
+
+# --- the whole account ---------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Survey:
+    """What every provider shows, and what of it is nobody's lease."""
+
+    boxes: dict[str, Sequence[Box]] = field(default_factory=dict)
+    """The complete list of each provider that answered."""
+    blind: dict[str, str] = field(default_factory=dict)
+    """The providers that did not, and why."""
+    leftovers: list[Leftover] = field(default_factory=list)
+    alarms: list[tuple[str, str]] = field(default_factory=list)
+    foreign: list[Box] = field(default_factory=list)
+    """Boxes that carry no mark of ours: somebody else's, and never touched."""
+
+
+async def survey(
+    connectors: Mapping[str, Connector],
+    profiles: Mapping[str, Profile],
+    *,
+    ledger: Ledger,
+    clock: Clock,
+) -> Survey:
+    """Every provider was asked once, and every box with our mark is under a lease.
+
+    A box that this ledger rented and never used, a twin or a late one, is given back at once; any
+    other that no lease knows counts as used from the start, because nobody knows what it is for.
     """
-    adopted: list[tuple[LeaseId, str]] = []
-    for provider, connector in connectors.items():
+    found = Survey()
+
+    async def ask(provider: str, connector: Connector) -> None:
         try:
-            boxes = await connector.list_boxes()
+            found.boxes[provider] = await connector.list_boxes()
+            if isinstance(connector, Residue):
+                found.leftovers += await connector.leftovers()
         except ProviderTrouble as error:
-            adopted.append((LeaseId(provider), f"{provider} does not answer: {error.message}"))
-            continue
-        # Asked after the list: whoever makes a box writes its lease down first.
-        known = {lease.id: lease.state for lease in ledger.leases()}
+            found.blind[provider] = error.message
+            found.alarms.append((provider, f"does not answer: {error.message}"))
+
+    async with asyncio.TaskGroup() as asking:
+        for provider, connector in connectors.items():
+            asking.create_task(ask(provider, connector))
+    for provider, boxes in found.boxes.items():
         for box in boxes:
             marked = _MARK.fullmatch(box.mark or "")
             if marked is None:
-                continue
-            lease_id = LeaseId(marked["lease"])
-            if lease_id in known:
-                if not known[lease_id].live:
-                    adopted.append((lease_id, _back(known[lease_id], provider)))
-                continue
-            now = clock.now()
-            ledger.intend(
-                lease_id=lease_id,
-                provider=provider,
-                terms=Terms(deadline_at=now + timedelta(hours=_ORPHAN_TERMS_H)),
-                address=box.address,
-                price_usd_h=box.price_usd_h,
-                at=now,
-                # In one step: a crash must not leave a used box that looks unused.
-                touched_at=now,
-            )
-            ledger.bind(lease_id, box, at=now)
-            words = (
-                "this box carries our mark and no ledger line knew it: it is under a lease again"
-            )
-            ledger.note(lease_id, Event.NOTICE, {"words": words}, at=now)
-            adopted.append((lease_id, words))
-    return adopted
+                found.foreign.append(box)
+            elif marked["deployment"] not in (None, ledger.deployment):
+                found.foreign.append(box)
+                found.alarms.append((box.id, _another_s(box, marked["deployment"])))
+            else:
+                words = await _take_up(
+                    box, LeaseId(marked["lease"]), profiles[provider],
+                    connector=connectors[provider], ledger=ledger, clock=clock,
+                )  # fmt: skip
+                if words is not None:
+                    found.alarms.append(words)
+    return found
 
 
-def _back(ended: LeaseState, provider: str) -> str:
+async def _take_up(
+    box: Box,
+    named: LeaseId,
+    profile: Profile,
+    *,
+    connector: Connector,
+    ledger: Ledger,
+    clock: Clock,
+) -> tuple[str, str] | None:
+    """The box is under a lease, or was given back unused; what a person must hear."""
+    # Asked after the list: whoever makes a box writes its lease down first.
+    leases = {lease.id: lease for lease in ledger.leases()}
+    known = leases.get(named)
+    standing = next((x for x in leases.values() if x.box_id == box.id and x.state.live), None)
+    if standing is not None:
+        if known is None or standing.id == named or standing.touched_at is not None:
+            return None
+        # A twin whose return was cut short.
+        receipt = await return_unused(
+            standing, profile, connector=connector, ledger=ledger, clock=clock
+        )
+        return receipt.lease_id, f"{box.id}, a twin of {known.id}'s, is given back"
+    if known is None or known.mark != box.mark:
+        return _adopt(box, named, ledger=ledger, clock=clock)
+    if known.state is LeaseState.INTENDED:
+        return None  # its own verb, or its own settling, binds it
+    if known.box_id == box.id:
+        return known.id, _back(known)
+    receipt = await return_twin(
+        box, known, profile, connector=connector, ledger=ledger, clock=clock
+    )
+    cost = "an unknown sum" if receipt.cost_usd is None else f"{receipt.cost_usd} USD"
     return (
-        f"its lease is {ended}, and {provider} lists its box again: its meter may be running, and only "
-        "you can end it, where you rented it"
+        receipt.lease_id,
+        f"{box.id} carried the mark of {known.id} and was never used: given back, for {cost}",
+    )
+
+
+async def return_twin(
+    box: Box, lease: Lease, profile: Profile, *, connector: Connector, ledger: Ledger, clock: Clock
+) -> Receipt:
+    """A second box under the mark of `lease` is gone; nothing was ever sent to it.
+
+    It comes from a request that was carried out twice, or long after it was given up. It gets a
+    lease of its own first, because the law and the meter know only leases.
+    """
+    twin = ledger.take_up(
+        box,
+        lease_id=LeaseId(new_id(lease.provider, {each.id for each in ledger.leases()})),
+        terms=lease.terms,
+        at=clock.now(),
+        touched_at=None,
+    )
+    return await return_unused(twin, profile, connector=connector, ledger=ledger, clock=clock)
+
+
+async def return_unused(
+    lease: Lease, profile: Profile, *, connector: Connector, ledger: Ledger, clock: Clock
+) -> Receipt:
+    """The box of a lease that was never used is gone.
+
+    Raises:
+        Unverified: it was used.
+        ProviderTrouble: it is not proved gone; the meter may run.
+    """
+    return await tear_down(
+        unused(lease), lease, profile, connector=connector, ledger=ledger, clock=clock
+    )
+
+
+def _adopt(box: Box, named: LeaseId, *, ledger: Ledger, clock: Clock) -> tuple[str, str]:
+    now = clock.now()
+    taken = {lease.id for lease in ledger.leases()}
+    lease = ledger.take_up(
+        box,
+        lease_id=named if named not in taken else LeaseId(new_id(box.provider, taken)),
+        terms=Terms(deadline_at=now + timedelta(hours=_ORPHAN_TERMS_H)),
+        at=now,
+        touched_at=now,
+    )
+    words = "this box carries our mark and no ledger line knew it: it is under a lease again"
+    ledger.note(lease.id, Event.NOTICE, {"words": words}, at=now)
+    return lease.id, words
+
+
+def _another_s(box: Box, deployment: str) -> str:
+    return (
+        f"a box at {box.provider} is another gpu-tenant's (deployment {deployment}), and was left alone; "
+        f"if that one is no more, `gpu-tenant adopt --on {box.provider} {box.id}`"
+    )
+
+
+def _back(ended: Lease) -> str:
+    return (
+        f"its lease is {ended.state}, and {ended.provider} lists its box again: its meter may be running,"
+        f" and only you can end it, where you rented it; `gpu-tenant adopt --on {ended.provider} {ended.box_id}`"
+        " puts it under a new lease"
     )

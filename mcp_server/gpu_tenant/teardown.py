@@ -1,18 +1,28 @@
 """The one place that destroys: over a filed permit, and believed only when the list says so twice."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from pydantic import TypeAdapter
 
-from gpu_tenant.errors import ProviderTrouble
+from gpu_tenant.errors import ProviderSilent, ProviderTrouble
 from gpu_tenant.ledger import Event, Ledger
-from gpu_tenant.model import MARK_PREFIX, Box, Evidence, Lease, Profile, Receipt
+from gpu_tenant.model import Evidence, Lease, Profile, Receipt
 from gpu_tenant.permit import TeardownPermit
-from gpu_tenant.ports import Clock, Connector
-from gpu_tenant.reconcile import Blind, FileReceipt, Listed, LookAgain, Omitted, Seen, plan
+from gpu_tenant.ports import Clock, Connector, Residue
+from gpu_tenant.reconcile import (
+    Blind,
+    FileReceipt,
+    LookAgain,
+    Omitted,
+    Seen,
+    plan,
+    rate_words,
+)
+from gpu_tenant.sightings import look, patience
 from gpu_tenant.verify import formats_of
 
 _WORDS: TypeAdapter[list[str]] = TypeAdapter(list[str])
+_ASK_AGAIN_S = 30
 _GONE_WITHIN_S = 300
 """A box that is still listed so long after the destroy is somebody's to look at."""
 
@@ -29,48 +39,54 @@ async def tear_down(
     """The permitted box is gone, seen twice, and the receipt is filed.
 
     Raises:
-        ProviderTrouble: the destroy was refused, or the box is still listed; the meter may run.
+        ProviderTrouble: the destroy was refused, or the box is still listed; the meter may run. The
+            lease stays as it is, `terminating`, and the same call goes on with it.
     """
     lease = ledger.file_permit(permit, at=clock.now())
-    await connector.destroy(permit)
-    give_up_at = clock.now() + timedelta(seconds=_GONE_WITHIN_S)
+    give_up_at = clock.now() + timedelta(seconds=max(_GONE_WITHIN_S, 3 * profile.list_lag_s))
+    asked_at: datetime | None = None
+    seen: Seen | None = None
     while True:
+        silent_s = (clock.now() - asked_at).total_seconds() if asked_at else _ASK_AGAIN_S
+        if silent_s >= _ASK_AGAIN_S and not isinstance(seen, Omitted):
+            asked_at = clock.now()
+            try:
+                await connector.destroy(permit)
+            except ProviderSilent:
+                # It may have been carried out: the list tells, and asking twice does no harm.
+                pass
+            except ProviderTrouble as refusal:
+                raise still_billing(refusal, lease) from refusal
         seen = await look(lease, connector=connector, ledger=ledger, clock=clock)
-        step = plan(lease, seen, clock.now(), list_lag_s=profile.list_lag_s)
+        step = plan(lease, seen, clock.now(), patience(profile))
         if isinstance(step, FileReceipt):
-            return file_receipt(lease, profile, step, ledger=ledger, clock=clock)
-        if clock.now() >= give_up_at:
-            raise ProviderTrouble(
-                f"{lease.box_id} is not proved gone; its meter may be running ({_rate(lease)})",
-                remedy=f"look at the provider's console, then `gpu-tenant teardown {lease.id}` again",
+            return await file_receipt(
+                lease, profile, step, connector=connector, ledger=ledger, clock=clock
             )
+        if clock.now() >= give_up_at:
+            why = seen.reason if isinstance(seen, Blind) else "the provider's list still shows it"
+            raise still_billing(ProviderSilent(why, remedy=""), lease)
         await clock.sleep(_pause_s(step, clock))
 
 
-async def look(lease: Lease, *, connector: Connector, ledger: Ledger, clock: Clock) -> Seen:
-    """What the provider's list says of the lease's box now; a look at a live lease is on record."""
-    try:
-        boxes = await connector.list_boxes()
-    except ProviderTrouble as error:
-        return Blind(error.message)
-    box = next((box for box in boxes if _is_of(box, lease)), None)
-    if box is not None:
-        if ledger.absences(lease.id):
-            ledger.saw(lease.id, listed="listed", at=clock.now())
-        return Listed(box)
-    ledger.saw(lease.id, listed="omitted", at=clock.now())
-    return Omitted(ledger.absences(lease.id))
+def still_billing(trouble: ProviderTrouble, lease: Lease) -> ProviderTrouble:
+    """The same trouble, which now says what it means for the meter."""
+    trouble.message = f"{lease.box_id} is not proved gone, and may be billing {rate_words(lease)}: {trouble.message}"
+    trouble.remedy = (
+        f"{trouble.remedy + ', then ' if trouble.remedy else ''}`gpu-tenant teardown {lease.id}` again;"
+        " if it stays, end it in the provider's console"
+    )
+    return trouble
 
 
-def _is_of(box: Box, lease: Lease) -> bool:
-    if box.mark == lease.mark:
-        return True
-    # A person may have renamed it. It is there, and bills, under any name but another lease's.
-    return box.id == lease.box_id and not (box.mark or "").startswith(MARK_PREFIX)
-
-
-def file_receipt(
-    lease: Lease, profile: Profile, step: FileReceipt, *, ledger: Ledger, clock: Clock
+async def file_receipt(
+    lease: Lease,
+    profile: Profile,
+    step: FileReceipt,
+    *,
+    connector: Connector,
+    ledger: Ledger,
+    clock: Clock,
 ) -> Receipt:
     """The proof of the end is in the ledger and the lease is gone."""
     ground, asked_at = ledger.permitted(lease.id)
@@ -98,7 +114,7 @@ def file_receipt(
             "not_proved": (*_not_proved(evidence), *_not_looked_at(lease, profile)),
             "given_up": _given_up(lease, ground, ledger),
             "warnings": tuple(f"{e.name}: {w}" for e in evidence for w in e.verdict.warnings),
-            "left_behind": _left_behind(lease, profile),
+            "left_behind": await _left_behind(lease, profile, connector),
         }
     )
     ledger.file_receipt(receipt, at=clock.now())
@@ -132,18 +148,21 @@ def _given_up(lease: Lease, ground: str, ledger: Ledger) -> tuple[str, ...]:
     return tuple(_WORDS.validate_python(signed[-1]["losses"])) if signed else ()
 
 
-def _left_behind(lease: Lease, profile: Profile) -> str | None:
+async def _left_behind(lease: Lease, profile: Profile, connector: Connector) -> str | None:
+    """What stays on the box or at the provider, with what it costs; None where nothing does."""
     if profile.destroy == "hands_back":
         rate = "its meter" if lease.price_usd_h is None else f"its {lease.price_usd_h} USD/h"
         return (
             f"~/{lease.directory} on {lease.box_id}: the machine was handed back as it is, and "
             f"{rate} goes on until its owner stops it"
         )
-    return None
-
-
-def _rate(lease: Lease) -> str:
-    return "at an unknown rate" if lease.price_usd_h is None else f"at {lease.price_usd_h} USD/h"
+    if not isinstance(connector, Residue):
+        return None
+    try:
+        left = [each for each in await connector.leftovers() if each.mark == lease.mark]
+    except ProviderTrouble as error:
+        return f"unknown: {profile.title} could not be asked what else bills ({error.message})"
+    return "; ".join(each.words for each in left) or None
 
 
 def _pause_s(step: object, clock: Clock) -> float:

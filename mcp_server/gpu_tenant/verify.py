@@ -66,6 +66,12 @@ async def assess(
     if lease.touched_at is None:
         return Assessment(untouched=True, seal=None, evidence=(), losses=())
     collected = ledger.seal(lease.id)
+    if lease.parked_at is not None:
+        loss = Loss(
+            what="whatever is on the disk of a parked box: it cannot be looked at",
+            remedy=f"`gpu-tenant resume {lease.id}`, then the same command again",
+        )
+        return Assessment(untouched=False, seal=None, evidence=(), losses=(loss,))
     try:
         now = await reseal(lease, profile, caretaker=caretaker, ledger=ledger)
     except JobRunning as error:
@@ -145,6 +151,19 @@ def prove(lease: Lease, assessment: Assessment) -> TeardownPermit:
     if assessment.seal is None:
         raise _refusal(lease, [Loss(what="nothing was proved", remedy="collect, then try again")])
     return _mint(lease, Verified(seal_digest=assessment.seal.digest))
+
+
+def unused(lease: Lease) -> TeardownPermit:
+    """Leave to destroy the lease's box, because by the ledger nothing was ever pushed or launched.
+
+    Raises:
+        Unverified: something was.
+    """
+    if lease.touched_at is not None:
+        raise _refusal(
+            lease, [Loss(what="whatever was done on it", remedy=f"`gpu-tenant collect {lease.id}`")]
+        )
+    return _mint(lease, NeverUsed())
 
 
 def sign(

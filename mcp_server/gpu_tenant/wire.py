@@ -49,7 +49,7 @@ _SECRET_FIELDS = re.compile(
 class Spacing:
     """Calls that a provider wants apart: `method` on paths that `path` matches, each `seconds`."""
 
-    method: Method
+    method: Method | Literal["*"]
     path: str
     seconds: float
 
@@ -177,9 +177,10 @@ class Wire:
                 )
             else:
                 self._note_allowance(reply)
-                if reply.status_code in expect:
-                    return Reply(reply.status_code, reply.headers, reply.text)
-                problem = self._trouble(method, path, reply)
+                answer = Reply(reply.status_code, reply.headers, reply.text)
+                if answer.status in expect:
+                    return answer
+                problem = self.trouble(method, path, answer)
                 # A 429 was turned away at the door, so any call may be sent again.
                 wait_s = _retry_after_s(reply, self._clock.now())
                 if isinstance(problem, RateLimited) and self._worth_waiting(wait_s, turned_away):
@@ -228,7 +229,7 @@ class Wire:
                 await self._clock.sleep(wait_s)
             pace.remaining = None
         for spacing in self._spacing:
-            if spacing.method == method and re.fullmatch(spacing.path, path):
+            if spacing.method in ("*", method) and re.fullmatch(spacing.path, path):
                 # The slot is taken before the wait, so that many callers queue up behind each other.
                 now = self._clock.now()
                 mine = max(now, pace.free_at.get(spacing, now))
@@ -242,8 +243,9 @@ class Wire:
         if windows:
             self._pace.remaining, self._pace.renewed_at = min(windows)
 
-    def _trouble(self, method: str, path: str, reply: httpx.Response) -> ProviderTrouble:
-        status = reply.status_code
+    def trouble(self, method: Method, path: str, reply: Reply) -> ProviderTrouble:
+        """What that answer means where nothing more is known of it, with the provider's words."""
+        status = reply.status
         # Some answer with the request they got, key and all.
         key = self._credential.read() if self._credential else ""
         said = words(reply.text.replace(key, "(redacted)") if key else reply.text)

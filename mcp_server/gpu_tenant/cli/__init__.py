@@ -12,8 +12,9 @@ from gpu_tenant import __version__
 SUMMARIES = {
     "demo": "A whole lease on this computer, shown as it happens.",
     "smoke": "Run the command here first: CPU only, in a copy of the work tree.",
+    "offers": "What could be rented now, ranked by the cost of the finished work.",
     "provision": "Have a box under a lease.",
-    "adopt": "Take a machine that exists, over ssh, under a lease.",
+    "adopt": "Take a machine that exists under a lease: over ssh, or one a provider lists.",
     "audit": "Look at the box before trusting it.",
     "push": "Bring the work tree to the box: only what changed.",
     "launch": "Start a job that survives us, with its outputs declared.",
@@ -22,9 +23,13 @@ SUMMARIES = {
     "collect": "Seal the box and fetch every declared artifact.",
     "teardown": "End the lease, if and only if nothing would be lost.",
     "waive": "Destroy a box over a person's signature for exactly the loss shown.",
+    "extend": "Move a lease's deadline.",
+    "park": "Stop a box's GPU meter and keep its disk, where the platform can.",
+    "resume": "Start a parked box again.",
     "leases": "Every lease: state, cost, deadline, what stops its meter.",
     "doctor": "Check this computer: state, ledger, key, profiles, tools.",
     "profiles": "What is known of each platform, as a runbook.",
+    "rehearse": "A provider's API on this computer, with real boxes and a money meter.",
     "serve": "The MCP server, over stdio.",
 }
 """Every command in the order of a lease; its module is imported when it runs."""

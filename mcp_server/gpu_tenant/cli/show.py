@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from decimal import Decimal
 from typing import TypeVar
@@ -44,9 +44,9 @@ _MARKS = {"ok": "[green]ok[/]", "warning": "[yellow]warning[/]", "blocker": "[re
 
 
 @asynccontextmanager
-async def tenancy() -> AsyncIterator[Tenancy]:
+async def tenancy(environ: Mapping[str, str] | None = None) -> AsyncIterator[Tenancy]:
     """This user's tenancy, closed at the end; what it has to tell goes to stderr."""
-    opened = open_tenancy(tell=lambda words: click.echo(f"note: {words}", err=True))
+    opened = open_tenancy(environ, tell=lambda words: click.echo(f"note: {words}", err=True))
     try:
         yield opened
     finally:
@@ -135,7 +135,7 @@ def card(shown: Card) -> None:
     ]
     if shown.budget_usd is not None:
         rows.insert(2, ("budget", usd(shown.budget_usd)))
-    _rows(f"{shown.lease}: {shown.state}", rows)
+    _rows(f"{shown.lease}: {shown.phase}", rows)
 
 
 def leases(shown: Leases) -> None:
@@ -146,7 +146,7 @@ def leases(shown: Leases) -> None:
     for row in shown.leases:
         table.add_row(
             row.lease,
-            str(row.state),
+            row.phase,
             row.box or "-",
             span(row.age_s),
             f"in {span(row.deadline_in_s)}" if row.state.live else "-",
@@ -158,6 +158,11 @@ def leases(shown: Leases) -> None:
         Console(highlight=False, soft_wrap=True).print(table)
     else:
         click.echo("no lease is live; nothing is billing that this ledger knows of")
+    for box in shown.foreign:
+        rate = "an unknown rate" if box.price_usd_h is None else f"{box.price_usd_h} USD/h"
+        click.echo(f"not ours, and left alone: {box.box} at {box.provider}, {box.state}, {rate}")
+    for words in shown.also_billing:
+        click.echo(f"without a box: {words}")
     for alarm in shown.alarms:
         errors.print(f"[red]alarm:[/] {alarm}", markup=True)
 

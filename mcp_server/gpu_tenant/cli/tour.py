@@ -11,9 +11,10 @@ import click
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from gpu_tenant.caretaker import ENDED
-from gpu_tenant.cli import show
+from gpu_tenant.cli import market, show
 from gpu_tenant.demo import JOB
 from gpu_tenant.errors import Unverified
+from gpu_tenant.rehearsal.stage import Stage
 from gpu_tenant.service import Tenancy
 from gpu_tenant.watch import Watched
 
@@ -21,27 +22,61 @@ EPOCHS = 10
 _KILL_AFTER = 0.45
 """How far the run has come when it is killed, so that there is something to resume from."""
 
+_MARK = f"demo-{os.getpid()}"
+"""The first run carries it in its environment, so that it alone is killed."""
+
+_JOB = (
+    "The job trains a small network to tell Python, Markdown\nand JSON apart by 64 characters of this "
+    "project's own files, in plain Python."
+)
+
 _PRETENDED_PRICE = Decimal("2.00")
 """So that the meter has something to show; a local box costs its electricity."""
 
 
-async def tour(keep: str | None) -> None:
+async def tour(keep: str | None, provider: str) -> None:
     """A box was leased, used, interrupted, verified and torn down, and its receipt was shown."""
     kept = Path(keep or tempfile.mkdtemp(prefix="gpu-tenant-demo-"))
-    click.echo(
-        "A whole lease on this computer. The box is a private directory with real processes; the price\n"
-        f"of {_PRETENDED_PRICE} USD/h is pretended, so that the meter shows. The job trains a small network to tell\n"
-        "Python, Markdown and JSON apart by 64 characters of this project's own files, in plain Python."
-    )
-    async with show.tenancy() as tenancy:
+    if provider == "local":
+        click.echo(
+            "A whole lease on this computer. The box is a private directory with real processes; the\n"
+            f"price of {_PRETENDED_PRICE} USD/h is pretended, so that the meter shows. {_JOB}"
+        )
+        await _lease(kept, None)
+        return
+    with Stage(provider, Path(tempfile.mkdtemp(prefix="gpu-tenant-stage-"))) as stage:
+        click.echo(
+            f"A whole lease at a rehearsal of {provider}, on this computer: its API with its billing\n"
+            f"rules, boxes that are real behind their own sshd, and a clock that skips the waiting.\n{_JOB}"
+        )
+        await _lease(kept, stage)
+        meter = stage.world.meter()
+        parts = ", ".join(
+            f"{name} {usd}" for name, usd in stage.world.billed_by_component().items()
+        )
+        click.echo(
+            f"\n{provider}'s own meter: {meter['billed_usd']} USD ({parts}); now {meter['usd_h']} USD/h"
+        )
+
+
+async def _lease(kept: Path, stage: Stage | None) -> None:
+    """One lease, from the smoke test to the receipt; on stage, if there is one."""
+    async with show.tenancy({**os.environ, **stage.environment} if stage else None) as tenancy:
         _phase(2, "smoke: the job's own command, here, before anything is rented")
         smoked = await tenancy.smoke_test(os.fspath(JOB), "python3 train.py --smoke", 60)
         show.smoke(smoked)
 
-        _phase(1, "provision: written down before the box exists")
-        card = await tenancy.provision(
-            "local", None, 1, _PRETENDED_PRICE, Decimal(3), Decimal(1), smoked.id
-        )
+        if stage is None:
+            _phase(1, "provision: written down before the box exists")
+            card = await tenancy.provision(
+                "local", None, 1, _PRETENDED_PRICE, Decimal(3), Decimal(1), smoked.id
+            )
+        else:
+            _phase(1, "offers, ranked by the cost of the finished work; then rent the first")
+            found = await tenancy.find_offers(hours=1, provider=stage.provider, limit=4)
+            market.found(found)
+            quotes = [offer.quote for offer in found.offers if offer.quote]
+            card = await tenancy.provision(smoke=smoked.id, quotes=quotes)
         show.card(card)
         lease = card.lease
 
@@ -51,7 +86,11 @@ async def tour(keep: str | None) -> None:
         _phase(3, "push, then a detached launch with its outputs declared")
         show.pushed(await tenancy.push(lease, os.fspath(JOB)))
         command = f"python3 train.py --epochs {EPOCHS}"
-        show.launched(await tenancy.launch_detached(lease, command, ["out/"], name="train"))
+        show.launched(
+            await tenancy.launch_detached(
+                lease, command, ["out/"], env=[f"GPU_TENANT_DEMO=text:{_MARK}"], name="train"
+            )
+        )
 
         _phase(4, "monitor; and in the middle, the job is killed")
         seen, _ = await _watch(tenancy, lease, "train", kill_after=_KILL_AFTER)
@@ -104,7 +143,7 @@ async def _watch(
                 bar.update(shown, completed=seen.progress.fraction, words=f"{words}{cost}")
                 if kill_after is not None and seen.progress.fraction >= kill_after:
                     kill_after = None
-                    _kill(tenancy, lease)
+                    _kill()
             if seen.state in ENDED:
                 if seen.state == "finished":
                     bar.update(shown, completed=1.0)
@@ -112,14 +151,13 @@ async def _watch(
             await asyncio.sleep(0)
 
 
-def _kill(tenancy: Tenancy, lease: str) -> None:
-    """The training process of this box is killed, as a host that dies would do it."""
-    home = tenancy.home.boxes / lease / "home"
+def _kill() -> None:
+    """The training process of this demo is killed, as a host that dies would do it."""
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             words = (entry / "cmdline").read_bytes().split(b"\0")
-            inside = (entry / "cwd").resolve().is_relative_to(home)
+            ours = _MARK.encode() in (entry / "environ").read_bytes()
         except OSError:
             continue
-        if inside and b"train.py" in words:
+        if ours and b"train.py" in words:
             os.kill(int(entry.name), signal.SIGKILL)

@@ -1,6 +1,8 @@
 """The leases: intended, bound to a box, and ended."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -47,33 +49,70 @@ class Leases(Timeline):
         price_usd_h: Decimal | None,
         at: datetime,
         quote: Quote | None = None,
-        mark: str | None = None,
-        touched_at: datetime | None = None,
     ) -> Lease:
-        """The intent to have a box is written down; no box exists for it yet.
-
-        `mark` and `touched_at` are for a box that exists already: the mark that it carries, and that
-        it may have been used, by whom it may be.
-        """
+        """The intent to have a box is written down; no box exists for it yet."""
         with self._transaction() as db:
-            db.execute(
-                "INSERT INTO leases(id, mark, provider, state, terms, address, price_usd_h, created_at,"
-                " quote, touched_at) VALUES (?,?,?,?,?,?,?,?,?,?)",
-                (
-                    lease_id,
-                    mark or f"{MARK_PREFIX}{self.deployment}:{lease_id}",
-                    provider,
-                    LeaseState.INTENDED,
-                    terms.model_dump_json(),
-                    address and _ADDRESS.dump_json(address).decode(),
-                    None if price_usd_h is None else str(price_usd_h),
-                    at.isoformat(),
-                    quote and quote.model_dump_json(),
-                    touched_at and touched_at.isoformat(),
-                ),
-            )
-            self._note(db, lease_id, Event.INTENDED, terms.model_dump(mode="json"), at)
+            self._intend(
+                db, lease_id, provider, terms, address, price_usd_h, at,
+                quote=quote, mark=None, touched_at=None,
+            )  # fmt: skip
         return self.lease(lease_id)
+
+    def take_up(
+        self,
+        box: Box,
+        *,
+        lease_id: LeaseId,
+        terms: Terms,
+        at: datetime,
+        touched_at: datetime | None,
+    ) -> Lease:
+        """A box that exists already is under a lease, in one step; its mark stays as it is.
+
+        `touched_at` is for one that may have been used, by whom it may be.
+
+        Raises:
+            BoxTaken: another live lease stands on it.
+        """
+        with self._bound_once(box), self._transaction() as db:
+            self._intend(
+                db, lease_id, box.provider, terms, box.address, box.price_usd_h, at,
+                quote=None, mark=box.mark, touched_at=touched_at,
+            )  # fmt: skip
+            self._bind(db, lease_id, box, at)
+        return self.lease(lease_id)
+
+    def _intend(
+        self,
+        db: Connection,
+        lease_id: LeaseId,
+        provider: str,
+        terms: Terms,
+        address: Address | None,
+        price_usd_h: Decimal | None,
+        at: datetime,
+        *,
+        quote: Quote | None,
+        mark: str | None,
+        touched_at: datetime | None,
+    ) -> None:
+        db.execute(
+            "INSERT INTO leases(id, mark, provider, state, terms, address, price_usd_h, created_at,"
+            " quote, touched_at) VALUES (?,?,?,?,?,?,?,?,?,?)",
+            (
+                lease_id,
+                mark or f"{MARK_PREFIX}{self.deployment}:{lease_id}",
+                provider,
+                LeaseState.INTENDED,
+                terms.model_dump_json(),
+                address and _ADDRESS.dump_json(address).decode(),
+                None if price_usd_h is None else str(price_usd_h),
+                at.isoformat(),
+                quote and quote.model_dump_json(),
+                touched_at and touched_at.isoformat(),
+            ),
+        )
+        self._note(db, lease_id, Event.INTENDED, terms.model_dump(mode="json"), at)
 
     def bind(self, lease_id: LeaseId, box: Box, *, at: datetime) -> Lease:
         """The lease stands on `box`, and its meter counts from its first binding.
@@ -81,31 +120,14 @@ class Leases(Timeline):
         Raises:
             BoxTaken: another live lease stands on that box.
         """
+        with self._bound_once(box), self._transaction() as db:
+            self._bind(db, lease_id, box, at)
+        return self.lease(lease_id)
+
+    @contextmanager
+    def _bound_once(self, box: Box) -> Iterator[None]:
         try:
-            with self._transaction() as db:
-                db.execute(
-                    "UPDATE leases SET state=?, box_id=?, active_at=coalesce(active_at, ?),"
-                    " address=coalesce(?, address), price_usd_h=coalesce(?, price_usd_h) WHERE id=?",
-                    (
-                        LeaseState.ACTIVE,
-                        box.id,
-                        at.isoformat(),
-                        box.address and _ADDRESS.dump_json(box.address).decode(),
-                        None if box.price_usd_h is None else str(box.price_usd_h),
-                        lease_id,
-                    ),
-                )
-                # Its provider has just shown it: what was not listed before counts no more.
-                db.execute(
-                    "INSERT INTO sightings(lease_id, listed, at) VALUES (?,'listed',?)",
-                    (lease_id, at.isoformat()),
-                )
-                db.execute(
-                    "INSERT INTO rates(lease_id, usd_h, at) SELECT id, price_usd_h, ? FROM leases"
-                    " WHERE id=?",
-                    (at.isoformat(), lease_id),
-                )
-                self._note(db, lease_id, Event.BOUND, {"box": box.id}, at)
+            yield
         except IntegrityError as error:
             if "UNIQUE" not in str(error):
                 raise
@@ -114,7 +136,30 @@ class Leases(Timeline):
                 f"the lease {other.id if other else '?'} already stands on {box.id}",
                 remedy=f"use that lease, or end it first: `gpu-tenant teardown {other.id if other else ''}`",
             ) from error
-        return self.lease(lease_id)
+
+    def _bind(self, db: Connection, lease_id: LeaseId, box: Box, at: datetime) -> None:
+        db.execute(
+            "UPDATE leases SET state=?, box_id=?, active_at=coalesce(active_at, ?),"
+            " address=coalesce(?, address), price_usd_h=coalesce(?, price_usd_h) WHERE id=?",
+            (
+                LeaseState.ACTIVE,
+                box.id,
+                at.isoformat(),
+                box.address and _ADDRESS.dump_json(box.address).decode(),
+                None if box.price_usd_h is None else str(box.price_usd_h),
+                lease_id,
+            ),
+        )
+        # Its provider has just shown it: what was not listed before counts no more.
+        db.execute(
+            "INSERT INTO sightings(lease_id, listed, at) VALUES (?,'listed',?)",
+            (lease_id, at.isoformat()),
+        )
+        db.execute(
+            "INSERT INTO rates(lease_id, usd_h, at) SELECT id, price_usd_h, ? FROM leases WHERE id=?",
+            (at.isoformat(), lease_id),
+        )
+        self._note(db, lease_id, Event.BOUND, {"box": box.id}, at)
 
     def lease(self, lease_id: str) -> Lease:
         """The lease of that id, as it stands.

@@ -201,15 +201,21 @@ class World:
         """What `thing` bills by the hour now."""
         return sum((span.usd_h for span in thing.spans if span.until is None), Decimal(0))
 
+    def billed_by_component(self) -> dict[str, Decimal]:
+        """What everything together has cost so far."""
+        total: dict[str, Decimal] = {}
+        for thing in self.state.things.values():
+            for component, usd in self.billed(thing).items():
+                total[component] = total.get(component, Decimal(0)) + usd
+        return total
+
     def meter(self) -> dict[str, JsonValue]:
         """Everything billed so far, what bills now, and what bills although no box uses it."""
-        by_component: dict[str, Decimal] = {}
-        by_thing: dict[str, JsonValue] = {}
-        for thing in self.state.things.values():
-            parts = self.billed(thing)
-            for component, usd in parts.items():
-                by_component[component] = by_component.get(component, Decimal(0)) + usd
-            by_thing[thing.id] = _usd(sum(parts.values(), Decimal(0)))
+        by_component = self.billed_by_component()
+        by_thing: dict[str, JsonValue] = {
+            thing.id: _usd(sum(self.billed(thing).values(), Decimal(0)))
+            for thing in self.state.things.values()
+        }
 
         def shown(thing: Thing) -> JsonValue:
             return {"id": thing.id, "kind": thing.kind, "name": thing.name, "status": thing.status,

@@ -1,0 +1,84 @@
+"""What every command is made of: the decorator, the shared options, the lease that was meant."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from decimal import Decimal, InvalidOperation
+from typing import ParamSpec, TypeVar
+
+import click
+
+from gpu_tenant.cli import SUMMARIES, show
+from gpu_tenant.errors import BadRequest
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+COMMANDS: dict[str, click.Command] = {}
+
+
+class _Usd(click.ParamType[Decimal]):
+    name = "usd"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Decimal:
+        try:
+            amount = Decimal(str(value))
+        except InvalidOperation:
+            self.fail(f"{value!r} is no amount of money", param, ctx)
+        if not amount.is_finite() or amount < 0:
+            self.fail(f"{value!r} is no amount of money", param, ctx)
+        return amount
+
+
+USD = _Usd()
+as_json = click.option("--json", "as_json", is_flag=True, help="the answer as JSON, on stdout")
+lease_argument = click.argument("lease", required=False)
+command_argument = click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+
+
+def verb(name: str) -> Callable[[Callable[P, Awaitable[None]]], click.Command]:
+    """The coroutine as the command `name`, on the list, with its summary."""
+
+    def wrap(function: Callable[P, Awaitable[None]]) -> click.Command:
+        def run(*args: P.args, **kwargs: P.kwargs) -> None:
+            async def once() -> None:
+                await function(*args, **kwargs)
+
+            asyncio.run(once())
+
+        run.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
+        help_text = SUMMARIES[name] + (f"\n\n{function.__doc__}" if function.__doc__ else "")
+        command = click.command(
+            name, help=help_text, context_settings={"ignore_unknown_options": False}
+        )(run)
+        COMMANDS[name] = command
+        return command
+
+    return wrap
+
+
+def joined(words: tuple[str, ...]) -> str:
+    """The command line that was meant: one quoted string as it is, several words quoted again."""
+    import shlex
+
+    return words[0] if len(words) == 1 else shlex.join(words)
+
+
+def the_lease(named: str | None, tenancy: show.Opened) -> str:
+    """The lease that was named, or the only live one.
+
+    Raises:
+        BadRequest: none was named, and not exactly one is live.
+    """
+    if named is not None:
+        return named
+    live = [lease.id for lease in tenancy.ledger.leases() if lease.state.live]
+    if len(live) == 1:
+        return live[0]
+    raise BadRequest(
+        f"which lease? {', '.join(live)} are live" if live else "no lease is live",
+        remedy="name one; `gpu-tenant leases` lists them"
+        if live
+        else "`gpu-tenant provision` or `gpu-tenant adopt` makes one; `leases --all` lists ended ones",
+    )

@@ -1,0 +1,30 @@
+"""A rehearsal on stage: the provider's emulator answers until Ctrl-C, and says how to get there."""
+
+import json
+import tempfile
+from pathlib import Path
+
+import click
+
+from gpu_tenant.rehearsal.stage import Stage
+
+
+def rehearse(provider: str, port: int, keep: str | None, *, as_json: bool) -> None:
+    """Somebody pressed Ctrl-C, and nothing of the rehearsal runs any more.
+
+    Raises:
+        BadRequest: that provider cannot be rehearsed.
+    """
+    directory = Path(keep or tempfile.mkdtemp(prefix=f"gpu-tenant-{provider}-"))
+    with Stage(provider, directory.absolute(), port=port) as stage:
+        if as_json:
+            click.echo(json.dumps({"url": stage.url, "environment": stage.environment}))
+        else:
+            click.echo(f"# {provider} answers at {stage.url}; no account, no money, real boxes.")
+            click.echo("# In another terminal:")
+            for name, value in stage.environment.items():
+                click.echo(f"export {name}={value}")
+            click.echo("gpu-tenant offers --gpu 'RTX 4090' --hours 2")
+            click.echo(f"# The meter: curl -s {stage.url}/_rehearsal/meter")
+            click.echo("# Ctrl-C ends it, and every box with it.", err=True)
+        stage.wait()

@@ -1,0 +1,211 @@
+"""The commands that look for a box, have one, and change its terms."""
+
+import sys
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Literal, get_args
+
+import click
+
+from gpu_tenant.cli import show
+from gpu_tenant.cli.command import (
+    USD,
+    P,
+    T,
+    as_json,
+    command_argument,
+    joined,
+    lease_argument,
+    the_lease,
+    verb,
+)
+from gpu_tenant.market import Trust
+
+
+@verb("smoke")
+@click.argument("directory", type=click.Path())
+@command_argument
+@click.option("--time-limit-s", type=float, default=120, show_default=True)
+@as_json
+async def smoke(
+    directory: str, command: tuple[str, ...], time_limit_s: float, as_json: bool
+) -> None:
+    """The command runs in a copy of DIRECTORY with CUDA hidden. Its receipt opens `provision`."""
+    async with show.tenancy() as tenancy:
+        receipt = await tenancy.smoke_test(directory, joined(command), time_limit_s)
+        show.answer(receipt, as_json, show.smoke)
+    if not receipt.passed:
+        sys.exit(1)
+
+
+@verb("offers")
+@click.option("--gpu", help="as in 'RTX 4090' or 'H100 SXM:8'; any when left out")
+@click.option(
+    "--hours",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1,
+    show_default=True,
+    help="how long the work takes",
+)
+@click.option("--max-price-usd-h", type=USD, help="for the whole box, disk included")
+@click.option("--vram-gib", type=float, help="memory each GPU must have")
+@click.option("--disk-gb", type=click.IntRange(min=8), default=40, show_default=True)
+@click.option("--region", help="part of a region's name")
+@click.option(
+    "--trust",
+    type=click.Choice(get_args(Trust)),
+    default="any",
+    show_default=True,
+    help="whose machine is good enough",
+)
+@click.option(
+    "--interruptible", type=click.Choice(["no", "yes", "either"]), default="no", show_default=True
+)
+@click.option(
+    "--upload-gb", type=click.FloatRange(min=0), default=0, help="what will be moved to the box"
+)
+@click.option(
+    "--download-gb", type=click.FloatRange(min=0), default=0, help="what will be moved off the box"
+)
+@click.option("--provider", help="only this one")
+@click.option("--limit", type=click.IntRange(1, 50), default=8, show_default=True)
+@click.option("--explain", is_flag=True, help="why each is ranked where it is")
+@as_json
+async def offers(
+    gpu: str | None,
+    hours: float,
+    max_price_usd_h: Decimal | None,
+    vram_gib: float | None,
+    disk_gb: int,
+    region: str | None,
+    trust: Trust,
+    interruptible: Literal["no", "yes", "either"],
+    upload_gb: float,
+    download_gb: float,
+    provider: str | None,
+    limit: int,
+    explain: bool,
+    as_json: bool,
+) -> None:
+    """Every provider whose key is found is asked at once, and your own machines; nothing is rented."""
+    from gpu_tenant.cli import market
+
+    async with show.tenancy() as tenancy:
+        found = await tenancy.find_offers(
+            gpu, hours, max_price_usd_h, vram_gib, disk_gb, region, trust, interruptible,
+            upload_gb, download_gb, provider, "explain" if explain else "", limit,
+        )  # fmt: skip
+        show.answer(found, as_json, market.explained if explain else market.found)
+
+
+def _terms(function: Callable[P, T]) -> Callable[P, T]:
+    for option in (
+        click.option(
+            "--hours",
+            type=float,
+            help="until the deadline, when the box stops its jobs; a day, or by the quote's hours",
+        ),
+        click.option("--price-usd-h", type=USD, help="what the box costs, if you know"),
+        click.option(
+            "--max-price-usd-h", type=USD, help="price cap; an unknown price does not pass it"
+        ),
+        click.option("--budget-usd", type=USD, help="total cap; passing it alarms"),
+    ):
+        function = option(function)
+    return function
+
+
+@verb("provision")
+@click.option("--quote", "quotes", multiple=True, help="from `offers`; repeated: tried in order")
+@click.option("--on", "provider", default="local", help="without a quote: local (the default)")
+@_terms
+@click.option("--smoke", help="id of a passed smoke test, or `none` to go without")
+@as_json
+async def provision(
+    quotes: tuple[str, ...],
+    provider: str,
+    hours: float | None,
+    price_usd_h: Decimal | None,
+    max_price_usd_h: Decimal | None,
+    budget_usd: Decimal | None,
+    smoke: str | None,
+    as_json: bool,
+) -> None:
+    """The meter may run from here: always end with `gpu-tenant teardown`."""
+    async with show.tenancy() as tenancy:
+        card = await tenancy.provision(
+            provider,
+            None,
+            hours,
+            price_usd_h,
+            max_price_usd_h,
+            budget_usd,
+            smoke,
+            list(quotes),
+            3600,
+        )
+        show.answer(card, as_json, show.card)
+
+
+@verb("adopt")
+@click.argument("target")
+@click.option("--on", "provider", default="own", help="for a box that a provider lists: its slug")
+@_terms
+@as_json
+async def adopt(
+    target: str,
+    provider: str,
+    hours: float | None,
+    price_usd_h: Decimal | None,
+    max_price_usd_h: Decimal | None,
+    budget_usd: Decimal | None,
+    as_json: bool,
+) -> None:
+    """TARGET is user@host[:port], or an alias of your ssh config; with --on, a box's id there."""
+    async with show.tenancy() as tenancy:
+        card = await tenancy.provision(
+            provider, target, hours, price_usd_h, max_price_usd_h, budget_usd
+        )
+        show.answer(card, as_json, show.card)
+
+
+@verb("extend")
+@lease_argument
+@click.option(
+    "--hours",
+    type=click.FloatRange(min=0, min_open=True),
+    required=True,
+    help="the deadline is so long from now",
+)
+@as_json
+async def extend(lease: str | None, hours: float, as_json: bool) -> None:
+    """The guard on the box is told first."""
+    await _change(lease, "extend", hours, as_json=as_json)
+
+
+@verb("park")
+@lease_argument
+@as_json
+async def park(lease: str | None, as_json: bool) -> None:
+    """Refused while a job runs, and where the platform would empty a disk that is not kept."""
+    await _change(lease, "park", None, as_json=as_json)
+
+
+@verb("resume")
+@lease_argument
+@as_json
+async def resume(lease: str | None, as_json: bool) -> None:
+    """The GPU may be somebody else's by now; the disk is kept either way."""
+    await _change(lease, "resume", None, as_json=as_json)
+
+
+async def _change(
+    lease: str | None,
+    action: Literal["extend", "park", "resume"],
+    hours: float | None,
+    *,
+    as_json: bool,
+) -> None:
+    async with show.tenancy() as tenancy:
+        card = await tenancy.change_lease(the_lease(lease, tenancy), action, hours)
+        show.answer(card, as_json, show.card)

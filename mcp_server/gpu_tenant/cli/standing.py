@@ -1,0 +1,78 @@
+"""The commands about everything: leases, this computer, platforms, the server, the rehearsals."""
+
+import asyncio
+import sys
+
+import click
+
+from gpu_tenant.cli import show
+from gpu_tenant.cli.command import (
+    as_json,
+    verb,
+)
+from gpu_tenant.errors import BadRequest
+
+
+@verb("leases")
+@click.option("--all", "every", is_flag=True, help="ended ones too")
+@as_json
+async def leases(every: bool, as_json: bool) -> None:
+    async with show.tenancy() as tenancy:
+        show.answer(await tenancy.list_leases("all" if every else "live"), as_json, show.leases)
+
+
+@verb("doctor")
+@as_json
+async def doctor(as_json: bool) -> None:
+    async with show.tenancy() as tenancy:
+        checkup = await tenancy.doctor()
+        show.answer(checkup, as_json, show.checkup)
+    if not checkup.healthy:
+        sys.exit(1)
+
+
+@verb("profiles")
+@click.argument("slug", required=False)
+@as_json
+async def profiles(slug: str | None, as_json: bool) -> None:
+    """With SLUG: that platform's runbook."""
+    async with show.tenancy() as tenancy:
+        if slug is not None and slug not in tenancy.profiles:
+            raise BadRequest(f"no profile {slug!r}", remedy="`gpu-tenant profiles` lists them")
+        chosen = [p for s, p in tenancy.profiles.items() if slug in (None, s)]
+        show.profiles(chosen, as_json, whole=slug is not None)
+
+
+@verb("rehearse")
+@click.argument("provider")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="a free one when left out")
+@click.option(
+    "--keep", type=click.Path(), help="a directory for its state and boxes, to go on later"
+)
+@as_json
+async def rehearse(provider: str, port: int, keep: str | None, as_json: bool) -> None:
+    """It answers until Ctrl-C. `eval "$(...)"` is not needed: copy the lines it prints."""
+    from gpu_tenant.cli.rehearse import rehearse as on_stage
+
+    await asyncio.to_thread(on_stage, provider, port, keep, as_json=as_json)
+
+
+@verb("serve")
+@click.option("--read-only", is_flag=True, help="only the tools that look")
+async def serve(read_only: bool) -> None:
+    """For MCP hosts: `claude mcp add gpu -- gpu-tenant serve`."""
+    from gpu_tenant.server import make_server
+
+    await make_server("read-only" if read_only else "full").run_stdio_async()
+
+
+@verb("demo")
+@click.option("--on", "provider", default="local", help="or a provider that can be rehearsed")
+@click.option(
+    "--keep", type=click.Path(), help="where the model goes; a temporary place when left out"
+)
+async def demo(provider: str, keep: str | None) -> None:
+    """No account and no network: the box is real, and so are its processes."""
+    from gpu_tenant.cli.tour import tour
+
+    await tour(keep, provider)

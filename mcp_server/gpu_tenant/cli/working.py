@@ -1,0 +1,193 @@
+"""The commands that use a box, and end it: read the arguments, call the verb, show the answer."""
+
+import getpass
+import signal
+import sys
+
+import click
+
+from gpu_tenant.cli import show
+from gpu_tenant.cli.command import (
+    as_json,
+    command_argument,
+    joined,
+    lease_argument,
+    the_lease,
+    verb,
+)
+from gpu_tenant.errors import BadRequest, Refused
+
+
+@verb("audit")
+@lease_argument
+@click.option("--gpus", type=int, help="how many GPUs the job needs")
+@click.option("--vram-gib", type=float, help="memory each GPU must have")
+@click.option("--disk-gib", type=float, help="free disk the job needs")
+@as_json
+async def audit(
+    lease: str | None,
+    gpus: int | None,
+    vram_gib: float | None,
+    disk_gib: float | None,
+    as_json: bool,
+) -> None:
+    """Each finding is ok, a warning or a blocker, with the reason."""
+    async with show.tenancy() as tenancy:
+        audited = await tenancy.audit(the_lease(lease, tenancy), gpus, vram_gib, disk_gib)
+        show.answer(audited, as_json, show.audit)
+    if audited.blockers:
+        sys.exit(1)
+
+
+@verb("push")
+@click.argument("directory", type=click.Path())
+@lease_argument
+@click.option(
+    "--include-secret", multiple=True, help="a file to send although it looks like a secret"
+)
+@as_json
+async def push(
+    directory: str, lease: str | None, include_secret: tuple[str, ...], as_json: bool
+) -> None:
+    """.gitignore is honoured, nothing on the box is removed, and secrets stay here unless named."""
+    async with show.tenancy() as tenancy:
+        with show.bytes_bar("push"):
+            pushed = await tenancy.push(the_lease(lease, tenancy), directory, list(include_secret))
+        show.answer(pushed, as_json, show.pushed)
+
+
+@verb("launch")
+@command_argument
+@click.option("--lease", help="the lease; may be left out while only one is live")
+@click.option(
+    "--artifact",
+    multiple=True,
+    help="what must be kept, as in .gitignore: out/ at any depth, ./out/ at the top",
+)
+@click.option("--discard", multiple=True, help="a pattern of what may be lost")
+@click.option("--env", multiple=True, help="NAME=env:VAR, file:PATH, keyring:S/U, cmd:C or text:T")
+@click.option("--max-runtime-h", type=click.FloatRange(min=0, min_open=True))
+@click.option("--name", help="the job's id; naming it makes a retry safe")
+@as_json
+async def launch(
+    command: tuple[str, ...],
+    lease: str | None,
+    artifact: tuple[str, ...],
+    discard: tuple[str, ...],
+    env: tuple[str, ...],
+    max_runtime_h: float | None,
+    name: str | None,
+    as_json: bool,
+) -> None:
+    """gpu-tenant launch --artifact out/ -- python3 train.py --epochs 12"""
+    async with show.tenancy() as tenancy:
+        if command[0] in {known.id for known in tenancy.ledger.leases()}:
+            raise BadRequest(
+                f"{command[0]} is a lease, not a command",
+                remedy=f"`gpu-tenant launch --lease {command[0]} --artifact out/ -- COMMAND`",
+            )
+        launched = await tenancy.launch_detached(
+            the_lease(lease, tenancy), joined(command), list(artifact), list(discard), list(env),
+            max_runtime_h, name,
+        )  # fmt: skip
+        show.answer(launched, as_json, show.launched)
+
+
+@verb("monitor")
+@lease_argument
+@click.option("--job", help="the newest when left out")
+@click.option("--cursor", type=click.IntRange(min=0), help="only log from this byte on")
+@click.option("--wait-s", type=click.FloatRange(0, 45), default=0, show_default=True)
+@click.option(
+    "--follow", "-f", is_flag=True, help="stay, with a progress bar, until the job has ended"
+)
+@as_json
+async def monitor(
+    lease: str | None,
+    job: str | None,
+    cursor: int | None,
+    wait_s: float,
+    follow: bool,
+    as_json: bool,
+) -> None:
+    """Leaving with Ctrl-C leaves the job alone."""
+    async with show.tenancy() as tenancy:
+        name = the_lease(lease, tenancy)
+        if follow:
+            seen = await show.follow(tenancy, name, job, cursor)
+            if as_json:
+                show.answer(seen, as_json, show.watched)
+            if seen.state != "finished":
+                sys.exit(1)
+        else:
+            seen = await tenancy.follow(name, job, cursor=cursor, wait_s=wait_s, limit_bytes=65_536)
+            show.answer(seen, as_json, show.watched)
+
+
+@verb("stop")
+@lease_argument
+@click.option("--job", help="the newest when left out")
+@click.option("--grace-s", type=click.FloatRange(0, 600), default=20, show_default=True)
+@as_json
+async def stop(lease: str | None, job: str | None, grace_s: float, as_json: bool) -> None:
+    async with show.tenancy() as tenancy:
+        seen = await tenancy.stop_job(the_lease(lease, tenancy), job, grace_s)
+        show.answer(seen, as_json, show.watched)
+
+
+@verb("collect")
+@lease_argument
+@click.option(
+    "--to",
+    type=click.Path(),
+    help="a directory here; when left out, the last one used, or ~/.gpu-tenant/kept/LEASE",
+)
+@click.option("--artifact", multiple=True, help="also keep this pattern")
+@click.option("--discard", multiple=True, help="give this pattern up")
+@as_json
+async def collect(
+    lease: str | None,
+    to: str | None,
+    artifact: tuple[str, ...],
+    discard: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Repeat it after any failure: it goes on from the last byte."""
+    async with show.tenancy() as tenancy:
+        with show.bytes_bar("collect"):
+            collected = await tenancy.collect(
+                the_lease(lease, tenancy), to, list(artifact), list(discard)
+            )
+        show.answer(collected, as_json, show.collected)
+
+
+@verb("teardown")
+@lease_argument
+@as_json
+async def teardown(lease: str | None, as_json: bool) -> None:
+    """Every kept file is re-read from this computer's disk and compared with the box first."""
+    async with show.tenancy() as tenancy:
+        ended = await tenancy.verify_and_teardown(the_lease(lease, tenancy))
+        show.answer(ended, as_json, show.receipt)
+
+
+@verb("waive")
+@click.argument("lease")
+@as_json
+async def waive(lease: str, as_json: bool) -> None:
+    """The loss is listed, and the lease's id must be typed at a terminal."""
+    async with show.tenancy() as tenancy:
+        report = await tenancy.assess_loss(lease)
+        show.losses(report)
+        if not sys.stdin.isatty():
+            raise Refused(
+                "a waiver is signed by a person at a terminal, and this is none; nothing was destroyed",
+                remedy=f"run `gpu-tenant waive {lease}` in a terminal",
+            )
+        # asyncio would only note the first Ctrl-C, and this prompt must heed it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        typed = click.prompt(f"Type {lease} to destroy the box and lose all of this", err=True)
+        ended = await tenancy.waive(
+            lease, shown_digest=report.digest, typed=typed, signed_by=getpass.getuser()
+        )
+        show.answer(ended, as_json, show.receipt)

@@ -1,0 +1,476 @@
+"""Boxes at Vast.ai: containers on other people's machines, rented by the second or by a bid."""
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Literal
+
+from gpu_tenant.boxtext import plain
+from gpu_tenant.errors import (
+    BadRequest,
+    CredentialRefused,
+    NoCapacity,
+    NoFunds,
+    PriceMoved,
+    ProviderSilent,
+    ProviderTrouble,
+)  # fmt: skip
+from gpu_tenant.gpu_catalog import known
+from gpu_tenant.market import Leftover, Offer, Price, Quote, Wish
+from gpu_tenant.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SshAddress
+from gpu_tenant.permit import TeardownPermit, genuine
+from gpu_tenant.ports import Setting
+from gpu_tenant.wire import Json, Method, Rejected, Reply, Spacing, Wire, words
+
+_IMAGE = "vastai/base-image:@vastai-automatic-tag"
+"""The provider's own default: it takes the CUDA version that the host's driver can run."""
+
+_SPACING = (
+    Spacing("PUT", r"/api/v0/asks/\d+/", 4.5),
+    Spacing("DELETE", r"/api/v0/instances/\d+/", 3.0),
+    Spacing("PUT", r"/api/v0/instances/\d+/", 1.0),
+    Spacing("POST", r"/api/v0/instances/\d+/ssh/", 1.0),
+    Spacing("GET", r"/api/v0/instances/\d+/", 2.0),
+    Spacing("GET", r"/api/v1/instances/", 1.0),
+    Spacing("GET", r"/api/v0/volumes", 5.5),
+)
+_MONTH_H = 720
+"""A month of storage is so many hours, by the provider's own arithmetic."""
+
+_SETUP_S = 240
+_OFFERS = 100
+_PAGE = 25
+_ANY = tuple(status for status in range(200, 600) if status != 429)
+"""A create's answer is read whatever its status is: an error may tell of a box. A 429 never does."""
+
+_GONE = ("not_found", "no_such_instance")
+_AUTH = ("auth_error", "Invalid user key")
+_BID = ":bid"
+
+_THEIR_NAMES: Mapping[str, tuple[str, ...]] = {
+    "RTX 4080 SUPER": ("RTX 4080S",), "RTX 4070 SUPER": ("RTX 4070S",),
+    "RTX 4070 Ti SUPER": ("RTX 4070S Ti",), "RTX PRO 6000 Server": ("RTX PRO 6000 S",),
+    "RTX PRO 6000 Workstation": ("RTX PRO 6000 WS",), "RTX 2000 Ada": ("RTX 2000Ada",),
+    "RTX 4000 Ada": ("RTX 4000Ada",), "RTX 4500 Ada": ("RTX 4500Ada",),
+    "RTX 5000 Ada": ("RTX 5000Ada",), "RTX 5880 Ada": ("RTX 5880Ada",),
+    "RTX 6000 Ada": ("RTX 6000Ada",), "A10G": ("A10g",), "H100 PCIe": ("H100 PCIE",),
+    "A100 PCIe 40GB": ("A100 PCIE",), "A100 PCIe 80GB": ("A100 PCIE",),
+    "A100 SXM 40GB": ("A100 SXM4", "A100 SXM"), "A100 SXM 80GB": ("A100 SXM4", "A100 SXM"),
+    "V100 SXM 16GB": ("Tesla V100",), "V100 SXM 32GB": ("Tesla V100",), "GH200": ("GH200 SXM",),
+    "T4": ("Tesla T4",), "P100": ("Tesla P100",), "P40": ("Tesla P40",),
+}  # fmt: skip
+"""Where a canonical name is not theirs; they sell two sizes of memory under one name."""
+
+
+class VastConnector:
+    """One account at Vast.ai."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self._wire = Wire(
+            title=setting.profile.title,
+            base_url=setting.environ.get("VAST_URL") or "https://console.vast.ai",
+            credential=setting.credential,
+            clock=setting.clock,
+            spacing=_SPACING,
+        )
+
+    # --- boxes
+
+    async def create(self, lease: Lease) -> Box:
+        """As `Connector.create`; a box that a refusal tells of is returned as it stands, for giving back.
+
+        Whether the box is interruptible is what the provider says of it, not what was asked for: a
+        request whose bid is lost on the way rents at the full price without a word.
+        """
+        quote = lease.quote
+        if quote is None or not lease.mark:
+            raise BadRequest(
+                "a lease without an offer or without a mark rents nothing",
+                remedy="`gpu-tenant offers` shows what can be rented",
+            )
+        for box in await self._boxes({"label": {"in": [lease.mark]}}):
+            return box
+        ask, _, _ = quote.offer.id.partition(":")
+        path = f"/api/v0/asks/{ask}/"
+        body = self._order(lease.mark, quote)
+        reply = await self._wire.call("PUT", path, body=body, expect=_ANY)
+        contract = _field(reply.text, "new_contract")
+        if not isinstance(contract, int):
+            raise self._refusal(path, reply)
+        shown = f"/api/v0/instances/{contract}/"
+        key: Json = {"ssh_key": self._setting.public_key()}
+        try:
+            await self._call("POST", f"{shown}ssh/", body=key, how="repeatable")
+            row = (await self._call("GET", shown, query={"owner": "me"})).fields.get("instances")
+        except ProviderTrouble as error:
+            # Anything but silence would say that no box was made.
+            raise _exists(contract, error.message) from error
+        if not isinstance(row, dict):
+            raise _exists(contract, "it is not shown yet")
+        return self._box(row)
+
+    async def list_boxes(self) -> Sequence[Box]:
+        """As `Connector.list_boxes`."""
+        return await self._boxes({})
+
+    async def destroy(self, permit: TeardownPermit) -> None:
+        """As `Connector.destroy`."""
+        permit = genuine(permit, provider="vastai")
+        path = f"/api/v0/instances/{permit.box_id}/"
+        reply = await self._call("DELETE", path, body={}, expect=(200, 404), how="teardown")
+        if _field(reply.text, "success") is not True and _field(reply.text, "error") not in _GONE:
+            raise self._wire.trouble("DELETE", path, reply)
+
+    async def park(self, lease: Lease) -> None:
+        """As `Parking.park`."""
+        path, reply = await self._set(lease, "stopped")
+        if _field(reply.text, "success") is not True:
+            raise self._wire.trouble("PUT", path, reply)
+
+    async def resume(self, lease: Lease) -> None:
+        """As `Parking.resume`; a start that the provider puts off is withdrawn, lest it bill unseen."""
+        path, reply = await self._set(lease, "running")
+        if _field(reply.text, "success") is True:
+            return
+        said = words(reply.text)
+        if "unavailable" not in said:
+            raise self._wire.trouble("PUT", path, reply)
+        await self.park(lease)
+        raise NoCapacity(
+            f"the GPU of {lease.id} is somebody else's now: {said}",
+            remedy=f"`gpu-tenant resume {lease.id}` tries again; its disk is kept, and bills",
+        )
+
+    async def _set(self, lease: Lease, state: str) -> tuple[str, Reply]:
+        path = f"/api/v0/instances/{lease.box_id}/"
+        return path, await self._call("PUT", path, body={"state": state}, how="repeatable")
+
+    async def _boxes(self, filters: dict[str, Json]) -> list[Box]:
+        rows: dict[str, dict[str, Json]] = {}
+        token: Json = None
+        query = {
+            "select_filters": json.dumps(filters),
+            "order_by": json.dumps([{"col": "id", "dir": "asc"}]),
+            "limit": str(_PAGE),
+        }
+        while True:
+            page = (await self._call("GET", "/api/v1/instances/", query=query)).fields
+            listed, token = page.get("instances"), page.get("next_token")
+            total = page.get("total_instances")
+            if not isinstance(listed, list):
+                raise _incomplete("it holds no instances")
+            for row in listed:
+                number = row.get("id") if isinstance(row, dict) else None
+                if not isinstance(row, dict) or not isinstance(number, int):
+                    raise _incomplete("an instance has no id")
+                if str(number) in rows:
+                    raise _incomplete(f"instance {number} is on two pages")
+                rows[str(number)] = row
+            if token is None:
+                break
+            if not isinstance(token, str) or token == query.get("after_token"):
+                raise _incomplete("its next page is the one before")
+            query["after_token"] = token
+        if isinstance(total, int) and len(rows) < total:
+            raise _incomplete(f"{len(rows)} of {total} instances are on its pages")
+        return [self._box(row) for row in rows.values()]
+
+    def _box(self, row: Mapping[str, Json]) -> Box:
+        label = row.get("label")
+        word = _word(row)
+        state = self._setting.profile.states.get(word, BoxState.UNKNOWN)
+        # Loading is not billed, but what comes after it is, and that is what a cap is held against.
+        price = row.get("dph_total")
+        costs = row.get("instance")
+        if state is not BoxState.BOOTING and isinstance(costs, dict):
+            price = costs.get("totalHour")
+        return Box(
+            provider="vastai", id=BoxId(str(row["id"])), state=state,
+            mark=label if isinstance(label, str) and label.startswith(MARK_PREFIX) else None,
+            address=_direct(row) if state is BoxState.READY else None, price_usd_h=_money(price),
+            interruptible=row.get("is_bid") is True, words=self._words(row, word, state),
+        )  # fmt: skip
+
+    def _words(self, row: Mapping[str, Json], word: str, state: BoxState) -> str | None:
+        told = []
+        ends = row.get("end_date")
+        if isinstance(ends, int | float) and ends <= self._setting.clock.now().timestamp():
+            told.append(
+                "its rental has ended: it cannot start again, its disk bills, and the host may "
+                "delete it 48 h after the end"
+            )
+        elif state is BoxState.PARKED and row.get("intended_status") == "running":
+            told.append("it waits for its GPU, and starts, and bills, as soon as that is free")
+        elif state is BoxState.PARKED and row.get("is_bid") is True:
+            told.append(
+                "an interruptible box that nobody parked was outbid; it may start again by itself, "
+                "and bill"
+            )
+        message = row.get("status_msg")
+        if state in (BoxState.BROKEN, BoxState.UNKNOWN):
+            told.append(f"Vast.ai calls it {plain(word)}")
+            if isinstance(message, str) and message.strip():
+                told.append(words(message))
+        return "; ".join(told) or None
+
+    # --- what can be rented
+
+    def _order(self, mark: str, quote: Quote) -> dict[str, Json]:
+        """The body of a create; a bid is what the quote says, and never above its cap."""
+        bid = None
+        if quote.offer.interruptible:
+            bid, disk = quote.offer.price.gpu_usd_h, quote.offer.price.disk_usd_h
+            if bid is None or disk is None or bid + disk > quote.cap_usd_h:
+                raise PriceMoved(
+                    f"a bid of {bid} USD/h and {disk} USD/h for the disk are not within the cap of "
+                    f"{quote.cap_usd_h} USD/h",
+                    remedy="`gpu-tenant offers` shows what is within it",
+                )
+        key = shlex.quote(self._setting.public_key())
+        return {
+            "client_id": "me", "image": _IMAGE, "env": {}, "label": mark,
+            "price": None if bid is None else float(bid), "disk": float(quote.wish.disk_gb),
+            # Without the first, a login lands in a tmux. The second lets us in even if the attaching
+            # of the key is lost.
+            "onstart": "touch ~/.no_auto_tmux; mkdir -p ~/.ssh; "
+            f"grep -qxF {key} ~/.ssh/authorized_keys || echo {key} >> ~/.ssh/authorized_keys",
+            # Otherwise an offer that is gone leaves a stopped box behind, whose disk bills.
+            "cancel_unavail": True, "runtype": "ssh_direc ssh_proxy", "force": False,
+            "python_utf8": False, "lang_utf8": False, "use_jupyter_lab": False, "jupyter_dir": None,
+            "extra": None, "image_login": None, "template_hash_id": None, "user": None,
+        }  # fmt: skip
+
+    async def offers(self, wish: Wish) -> Sequence[Offer]:
+        """As `Market.offers`; two requests where a bid is as good as a firm price."""
+        number, bid, rest = (wish.offer or "").partition(_BID)
+        if wish.offer is not None and (rest or not number.isdigit()):
+            return []
+        kinds = {"no": ["on-demand"], "yes": ["bid"], "either": ["on-demand", "bid"]}
+        found: list[Offer | None] = []
+        for kind in kinds["yes" if bid else "no" if number else wish.interruptible]:
+            asked = _search(wish, kind)
+            if number:
+                asked["id"] = {"eq": int(number)}
+            reply = await self._call("POST", "/api/v0/bundles/", body=asked, how="repeatable")
+            found += [_offer(row, wish, kind) for row in _rows(reply, "offers")]
+        return [offer for offer in found if offer is not None]
+
+    async def leftovers(self) -> Sequence[Leftover]:
+        """As `Residue.leftovers`: volumes, which outlive the boxes they were made for."""
+        owned = {"owner": "me", "type": "all_volume"}
+        reply = await self._call("GET", "/api/v0/volumes", query=owned)
+        return [_leftover(row) for row in _rows(reply, "volumes") if not row.get("instances")]
+
+    # --- the provider's answers
+
+    async def _call(
+        self,
+        method: Method,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Json = None,
+        expect: Sequence[int] = (200,),
+        how: Literal["", "repeatable", "teardown"] = "",
+    ) -> Reply:
+        """As `Wire.call`; but a 404 is not believed where it means the key."""
+        try:
+            reply = await self._wire.call(
+                method, path, query=query, body=body, expect=expect,
+                repeatable="repeatable" if how == "repeatable" else "",
+                urgent="teardown" if how == "teardown" else "",
+            )  # fmt: skip
+        except Rejected as no:
+            if _about_the_key(no.text):
+                raise _bad_key(no.message) from no
+            raise
+        if reply.status == 404 and _about_the_key(reply.text):
+            raise _bad_key(words(reply.text))
+        return reply
+
+    def _refusal(self, path: str, reply: Reply) -> ProviderTrouble:
+        """What a create's answer means that names no box."""
+        said = words(reply.text)
+        if reply.status == 200:
+            # Neither a box nor a refusal: only the list can tell.
+            return ProviderSilent(
+                f"Vast.ai answered the create with 200 and no instance: {said}",
+                remedy="`gpu-tenant leases` looks again; the meter of a box may be running",
+            )
+        if _about_the_key(reply.text):
+            return _bad_key(said)
+        error = str(_field(reply.text, "error"))
+        if error in ("missing_billing", "insufficient_credit"):
+            return NoFunds(
+                f"Vast.ai rented nothing: {said}",
+                remedy="add credit at https://cloud.vast.ai/billing/, or rent elsewhere",
+            )
+        remedy = "`gpu-tenant offers` shows what there is now"
+        if error == "invalid_price":
+            return PriceMoved(f"Vast.ai does not take the bid: {said}", remedy=remedy)
+        if reply.status in (404, 410):
+            return NoCapacity(f"the offer is gone: {said}", remedy=remedy)
+        return self._wire.trouble("PUT", path, reply)
+
+
+def _word(row: Mapping[str, Json]) -> str:
+    """The provider's word for the state of a box."""
+    status = row.get("actual_status", "missing")
+    # A container's state outlives its contract's: a stopped box reads "exited", as a dead one does.
+    if row.get("cur_state") == "stopped" and status not in ("offline", "unknown"):
+        return "stopped"
+    return "created" if status is None else str(status)
+
+
+def _direct(row: Mapping[str, Json]) -> SshAddress | None:
+    """Where the box's own sshd answers; `ssh_host` is the provider's proxy, and slow."""
+    ports, ip = row.get("ports"), row.get("public_ipaddr")
+    bound = ports.get("22/tcp") if isinstance(ports, dict) else None
+    first = bound[0] if isinstance(bound, list) and bound else None
+    port = first.get("HostPort") if isinstance(first, dict) else None
+    if not isinstance(ip, str) or not isinstance(port, str) or not port.isdigit():
+        return None
+    target = f"root@{ip.strip()}"
+    return SshAddress(target=target if port == "22" else f"{target}:{port}")
+
+
+def _search(wish: Wish, kind: str) -> dict[str, Json]:
+    asked: dict[str, Json] = {
+        "external": {"eq": False}, "rentable": {"eq": True}, "rented": {"eq": False},
+        "num_gpus": {"eq": wish.gpu_count}, "disk_space": {"gte": wish.disk_gb},
+        "duration": {"gte": _needed_s(wish)}, "direct_port_count": {"gte": 1},
+        "order": [["dph_total", "asc"]], "type": kind, "limit": _OFFERS,
+        "allocated_storage": float(wish.disk_gb),
+    }  # fmt: skip
+    if wish.trust != "any":
+        asked["verified"] = {"eq": True}
+    if wish.trust == "datacenter":
+        asked["datacenter"] = {"eq": True}
+    if wish.gpu is not None:
+        asked["gpu_name"] = {"in": list(_THEIR_NAMES.get(wish.gpu, (wish.gpu,)))}
+    return asked
+
+
+def _needed_s(wish: Wish) -> float:
+    return wish.hours * 3600 + _SETUP_S
+
+
+def _offer(row: Mapping[str, Json], wish: Wish, kind: str) -> Offer | None:
+    """What is offered, or None where it does not fit the wish."""
+    name, vram = _gpu(str(row.get("gpu_name")), _number(row.get("gpu_ram")))
+    place, seconds = row.get("geolocation"), _number(row.get("duration"))
+    region = place if isinstance(place, str) else None
+    ask, count = row.get("id"), row.get("num_gpus")
+    if (
+        not (isinstance(ask, int) and isinstance(count, int))
+        or (wish.gpu is not None and name != wish.gpu)
+        or (wish.vram_gib is not None and (vram is None or vram < wish.vram_gib))
+        or (wish.region is not None and wish.region.casefold() not in (region or "").casefold())
+        or (seconds is not None and seconds < _needed_s(wish))
+    ):
+        return None
+    storage = _money(row.get("storage_cost"))
+    disk = None if storage is None else storage * wish.disk_gb / _MONTH_H
+    vetted: Literal["verified", "unverified"] = (
+        "verified" if row.get("verification") == "verified" else "unverified"
+    )
+    notes = ["bytes are billed in both directions, in every state"]
+    if kind == "bid":
+        notes.append("whoever bids more stops it without notice; it may start again by itself")
+    return Offer(
+        provider="vastai", id=f"{ask}{_BID}" if kind == "bid" else str(ask),
+        gpu=name, gpu_count=count, vram_gib=vram, region=region,
+        price=Price(
+            gpu_usd_h=_money(row.get("min_bid" if kind == "bid" else "dph_base")),
+            disk_usd_h=disk, parked_usd_h=disk,
+            # Theirs is seen from the box: what goes up to it is what it downloads.
+            upload_usd_gb=_money(row.get("inet_down_cost")),
+            download_usd_gb=_money(row.get("inet_up_cost")), source="api",
+        ),
+        disk_gb=wish.disk_gb, interruptible=kind == "bid",
+        trust="datacenter" if wish.trust == "datacenter" else vetted,
+        reliability=_number(row.get("reliability2", row.get("reliability"))),
+        max_hours=None if seconds is None else seconds / 3600, setup_s=_SETUP_S,
+        download_mbps=_number(row.get("inet_down")), upload_mbps=_number(row.get("inet_up")),
+        notes=tuple(notes),
+    )  # fmt: skip
+
+
+def _gpu(theirs: str, ram_mb: float | None) -> tuple[str, float | None]:
+    """The canonical name, and the memory of each GPU in GiB; several sizes are sold under one name."""
+    gib = None if ram_mb is None else round(ram_mb / 1024)
+    called = [ours for ours, names in _THEIR_NAMES.items() if theirs in names]
+    models = [model for model in map(known, called or [theirs]) if model is not None]
+    if not models:
+        return theirs, gib
+    # The driver's figure is a little under what the maker prints on the box.
+    nearest = min(models, key=lambda model: abs(model.vram_gib - (gib or 0)))
+    fits = gib is not None and abs(nearest.vram_gib - gib) <= 0.07 * nearest.vram_gib
+    return nearest.name, nearest.vram_gib if fits else gib
+
+
+def _leftover(row: Mapping[str, Json]) -> Leftover:
+    label = row.get("label")
+    name = label if isinstance(label, str) else ""
+    hourly = _money(row.get("storage_total_cost"))
+    return Leftover(
+        provider="vastai", kind="volume", id=str(row.get("id")), name=plain(name) or f"V.{row.get('id')}",
+        mark=name if name.startswith(MARK_PREFIX) else None, size_gb=_number(row.get("disk_space")),
+        usd_month=None if hourly is None else (hourly * _MONTH_H).quantize(Decimal("0.01")),
+    )  # fmt: skip
+
+
+def _rows(reply: Reply, name: str) -> list[dict[str, Json]]:
+    listed = reply.fields.get(name)
+    if not isinstance(listed, list):
+        raise _incomplete(f"it holds no {name}")
+    return [row for row in listed if isinstance(row, dict)]
+
+
+def _field(text: str, name: str) -> Json:
+    """That field of an answer, or None where the answer is no object."""
+    try:
+        answer: Json = json.loads(text)
+    except ValueError:
+        return None
+    return answer.get(name) if isinstance(answer, dict) else None
+
+
+def _about_the_key(text: str) -> bool:
+    return any(_field(text, name) in _AUTH for name in ("error", "msg"))
+
+
+def _money(value: Json) -> Decimal | None:
+    number = _number(value)
+    return None if number is None else Decimal(str(value))
+
+
+def _number(value: Json) -> float | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _bad_key(said: str) -> CredentialRefused:
+    return CredentialRefused(
+        f"Vast.ai does not take the key, and says so with 404: {said}",
+        remedy="see that the key is right; `gpu-tenant doctor`",
+    )
+
+
+def _exists(contract: int, why: str) -> ProviderSilent:
+    return ProviderSilent(
+        f"Vast.ai made instance {contract}, and {why}",
+        remedy="`gpu-tenant leases` finds it by its label; its meter may be running",
+    )
+
+
+def _incomplete(why: str) -> ProviderSilent:
+    return ProviderSilent(
+        f"Vast.ai's list cannot be believed: {why}", remedy="the same command again in a minute"
+    )
+
+
+def connect(setting: Setting) -> VastConnector:
+    """The connector for the account whose key the setting names."""
+    return VastConnector(setting)
