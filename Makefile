@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 
-.PHONY: demo test check fix docs bench wheel clean
+.PHONY: demo test check fix docs bench torture wheel clean
 
 PROVIDER ?= local
 demo: $(VENV)/.ready            ## a whole lease on this computer; PROVIDER=vastai: at a rehearsal of one
@@ -25,6 +25,9 @@ docs: $(VENV)/.ready-dev        ## write the generated parts; `make test` compar
 
 bench: $(VENV)/.ready-dev       ## ratios against an empty MCP server, in one run
 	$(BIN)/python tests/bench/bench.py
+
+torture: $(VENV)/.ready-dev     ## a kill at every moment at every provider; half an hour
+	GPU_TENANT_TORTURE=all $(BIN)/pytest -s tests/crash/test_rented.py
 
 wheel: $(VENV)/.ready-dev
 	$(BIN)/python -m build --wheel --no-isolation

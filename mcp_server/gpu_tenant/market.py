@@ -21,15 +21,19 @@ class Wish(Record):
         default=None, description="canonical name, as in gpu_catalog; None: any"
     )
     gpu_count: int = Field(default=1, ge=1)
-    vram_gib: float | None = Field(default=None, description="memory that each GPU must have")
-    disk_gb: int = Field(default=40, ge=8)
-    hours: float = Field(default=1, gt=0, description="how long the work takes")
-    max_price_usd_h: Decimal | None = None
+    vram_gib: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="memory that each GPU must have"
+    )
+    disk_gb: int = Field(default=40, ge=8, le=100_000)
+    hours: float = Field(default=1, gt=0, le=8760, description="how long the work takes")
+    max_price_usd_h: Decimal | None = Field(default=None, ge=0)
     region: str | None = Field(default=None, description="part of the provider's own region name")
     trust: Trust = "any"
     interruptible: Literal["no", "yes", "either"] = "no"
-    upload_gb: float = Field(default=0, ge=0, description="what will be moved to the box")
-    download_gb: float = Field(default=0, ge=0, description="what will be moved off the box")
+    upload_gb: float = Field(default=0, ge=0, le=1e6, description="what will be moved to the box")
+    download_gb: float = Field(
+        default=0, ge=0, le=1e6, description="what will be moved off the box"
+    )
     offer: str | None = Field(
         default=None, description="only the offer of this id, asked for again"
     )

@@ -183,7 +183,7 @@ class CredentialPlace(Record):
     """Where a provider's key is looked for when the owner's configuration names no other place."""
 
     env: tuple[str, ...]
-    file: str | None
+    file: str | None = None
 
 
 class Profile(Record):

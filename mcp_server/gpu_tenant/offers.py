@@ -25,9 +25,11 @@ _QUOTED_FOR = timedelta(minutes=10)
 _OWN_QUOTED_FOR = timedelta(days=1)
 """Nobody else rents the owner's own machines."""
 
+_TRIED = 3
+"""Offers are soon stale: so many are named to be tried in turn."""
 _TRUST = ("any", "unverified", "verified", "datacenter")
-_RESERVED_BY_ECC = 0.07
-"""A driver shows up to a sixteenth less memory than a GPU is sold with: 22.5 GiB of an L4's 24."""
+_COUNTED_OTHERWISE = 0.08
+"""One GPU's memory by other counts: less what ECC takes (22.5 GiB of an L4's 24), or in GB, a B300's 288."""
 
 
 class Ranked(Record):
@@ -156,12 +158,12 @@ def _named(gpu: str) -> str:
 
 
 def _memory_gib(offer: Offer) -> float | None:
-    """What each GPU is sold with, where what was measured is that but for what ECC takes."""
+    """The catalog's word for each GPU's memory, where the offer says the same by another count."""
     model = known(offer.gpu)
     if model is None or offer.vram_gib is None:
         return offer.vram_gib
-    is_that = model.vram_gib * (1 - _RESERVED_BY_ECC) <= offer.vram_gib <= model.vram_gib
-    return model.vram_gib if is_that else offer.vram_gib
+    same = abs(offer.vram_gib - model.vram_gib) <= model.vram_gib * _COUNTED_OTHERWISE
+    return model.vram_gib if same else offer.vram_gib
 
 
 def rank(offers: Sequence[Offer], wish: Wish) -> list[tuple[Offer, Expected]]:
@@ -244,7 +246,7 @@ def _next(
     markets: Mapping[str, Market],
 ) -> str:
     if quotes:
-        return f"provision(quote={quotes[0]!r})"
+        return f"provision(quotes={list(quotes[:_TRIED])}): the first that is still to be had"
     if shown:
         return "no price is known: read the provider's profile, and rent by its runbook"
     if counts:

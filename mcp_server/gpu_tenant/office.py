@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import timedelta
 from typing import Literal
 
 from gpu_tenant.cards import Card, Foreign, Leases, TornDown, card
@@ -248,11 +247,3 @@ class Office:
             ),
             also_billing=tuple(left.words for left in found.leftovers),
         )
-
-    async def _extend(self, lease: Lease, hours: float) -> Lease:
-        now = self._clock.now()
-        terms = lease.terms.model_copy(update={"deadline_at": now + timedelta(hours=hours)})
-        if lease.touched_at is not None and lease.parked_at is None:
-            # The box first: a ledger that promises what the guard does not know would end jobs early.
-            await self._caretaker(lease).guard(deadline=terms.deadline_at)
-        return self.ledger.change_terms(lease.id, terms, at=now)

@@ -106,7 +106,7 @@ class Setting:
     """Its own platform's facts."""
     state: Path
     """The user's state directory."""
-    environ: Mapping[str, str]
+    environ: Mapping[str, str] = field(repr=False)
     """The environment of this process, for addresses of test servers; never for a key."""
     clock: Clock
     credential: Credential | None

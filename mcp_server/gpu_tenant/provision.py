@@ -126,7 +126,7 @@ def intend_quote(
         provider=profile.id,
         terms=Terms(
             deadline_at=now + timedelta(hours=deadline_h),
-            max_price_usd_h=quote.cap_usd_h,
+            max_price_usd_h=None if price is None else quote.cap_usd_h,
             budget_usd=budget_usd,
         ),
         address=SshAddress(target=quote.offer.id) if profile.adopted else None,

@@ -1,8 +1,9 @@
-"""How a box comes under a lease: rented by a quote, made here, lent, or taken over as it is."""
+"""How a box comes under a lease, and how a lease is extended, parked and resumed."""
 
 from collections.abc import Sequence
 from datetime import timedelta
 from decimal import Decimal
+from typing import Literal
 
 from gpu_tenant.cards import Card
 from gpu_tenant.errors import (
@@ -17,6 +18,7 @@ from gpu_tenant.errors import (
 from gpu_tenant.market import Quote
 from gpu_tenant.model import Lease, Profile, SshAddress, Terms
 from gpu_tenant.office import WAIT_S, Office
+from gpu_tenant.park import park, resume
 from gpu_tenant.provision import fulfil, intend, intend_quote, new_lease_id
 from gpu_tenant.settle import return_unused
 
@@ -25,7 +27,7 @@ DEADLINE_H = 24
 
 
 class Renting(Office):
-    """The part of a tenancy that begins leases."""
+    """The part of a tenancy that begins leases and changes their terms."""
 
     async def _fulfilled(self, lease: Lease, wait_s: float = WAIT_S) -> Lease:
         lease = await fulfil(
@@ -129,3 +131,37 @@ class Renting(Office):
             box, lease_id=new_lease_id(profile, self.ledger),
             terms=Terms(deadline_at=now + timedelta(hours=hours)), at=now, touched_at=now,
         )  # fmt: skip
+
+    async def _changed(
+        self, lease: Lease, action: Literal["extend", "park", "resume"], hours: float | None
+    ) -> Lease:
+        profile, connector = self._profile(lease.provider), self._connector(lease)
+        match action:
+            case "extend":
+                if hours is None:
+                    raise BadRequest(
+                        "until when?", remedy=f"`gpu-tenant extend {lease.id} --hours 8`"
+                    )
+                return await self._extended(lease, hours)
+            case "park":
+                lease = await park(
+                    lease, profile, connector=connector, caretaker=self._caretaker(lease),
+                    assess=lambda: self._assess(lease), ledger=self.ledger, clock=self._clock,
+                )  # fmt: skip
+                await self._close(lease)
+                return lease
+            case "resume":
+                lease = await resume(
+                    lease, profile, connector=connector, ledger=self.ledger, clock=self._clock
+                )
+                # A container that was stopped comes back with another host key.
+                self.home.known_hosts(lease.id).unlink(missing_ok=True)
+                return await self._made_ready(lease)
+
+    async def _extended(self, lease: Lease, hours: float) -> Lease:
+        now = self._clock.now()
+        terms = lease.terms.model_copy(update={"deadline_at": now + timedelta(hours=hours)})
+        if lease.touched_at is not None and lease.parked_at is None:
+            # The box first: a ledger that promises what the guard does not know would end jobs early.
+            await self._caretaker(lease).guard(deadline=terms.deadline_at)
+        return self.ledger.change_terms(lease.id, terms, at=now)

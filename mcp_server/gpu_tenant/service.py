@@ -29,7 +29,6 @@ from gpu_tenant.market import Trust, Wish
 from gpu_tenant.model import Lease, LeaseState, Receipt
 from gpu_tenant.offers import Found, find_offers
 from gpu_tenant.office import WAIT_S
-from gpu_tenant.park import park, resume
 from gpu_tenant.permit import TeardownPermit
 from gpu_tenant.ports import Market
 from gpu_tenant.provision import intend, require_smoke
@@ -60,7 +59,7 @@ class Tenancy(Renting):
         gpu: Annotated[
             str | None, Field(description="as in 'RTX 4090', 'H100 SXM:8'; any when left out")
         ] = None,
-        hours: Annotated[float, Field(gt=0, description="how long the work takes")] = 1,
+        hours: Annotated[float, Field(gt=0, le=8760, description="how long the work takes")] = 1,
         max_price_usd_h: Annotated[
             Decimal | None, Field(description="for the whole box, disk included")
         ] = None,
@@ -375,29 +374,8 @@ class Tenancy(Renting):
     ) -> Card:
         """Move a lease's deadline, park its box, or resume it. The answer says what it costs then."""
         found = await self._with_box(lease)
-        profile, connector = self._profile(found.provider), self._connector(found)
         with self._held(found.id, action):
-            match action:
-                case "extend":
-                    if hours is None:
-                        raise BadRequest(
-                            "until when?", remedy=f"`gpu-tenant extend {found.id} --hours 8`"
-                        )
-                    found = await self._extend(found, hours)
-                case "park":
-                    found = await park(
-                        found, profile, connector=connector, caretaker=self._caretaker(found),
-                        assess=lambda: self._assess(found), ledger=self.ledger, clock=self._clock,
-                    )  # fmt: skip
-                    await self._close(found)
-                case "resume":
-                    found = await resume(
-                        found, profile, connector=connector, ledger=self.ledger, clock=self._clock
-                    )
-                    # A container that was stopped comes back with another host key.
-                    self.home.known_hosts(found.id).unlink(missing_ok=True)
-                    found = await self._made_ready(found)
-        return self._card(found, None)
+            return self._card(await self._changed(found, action, hours), None)
 
     async def list_leases(
         self,

@@ -74,7 +74,17 @@ async def test_a_configuration_of_other_things_offers_nothing(
     assert await offered(connector) == {}
 
 
-async def test_a_machine_is_offered_at_its_owner_s_rate_to_the_cent(
+async def test_a_rate_is_money_and_never_a_binary_fraction(
+    connector: own.OwnConnector, tmp_path: Path
+) -> None:
+    configure(tmp_path, PAIR.replace("0.12", "0.12000000000000000001"))
+
+    offer = (await offered(connector))["me@attic:2222"]
+
+    assert offer.price.gpu_usd_h == Decimal("0.12000000000000000001")
+
+
+async def test_a_machine_is_offered_at_its_owner_s_rate(
     connector: own.OwnConnector, tmp_path: Path
 ) -> None:
     configure(tmp_path, PAIR)

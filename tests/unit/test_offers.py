@@ -203,6 +203,7 @@ async def test_when_nothing_is_found_the_next_step_is_named(
         (Wish(vram_gib=48), {"vram_gib": None}, "memory unknown"),
         (Wish(vram_gib=80), {"gpu": "A100 PCIe 80GB", "vram_gib": 40}, "less memory"),
         (Wish(vram_gib=96), {"gpu": "H100 NVL", "vram_gib": 93.6}, "less memory"),
+        (Wish(vram_gib=280), {"gpu": "B300", "vram_gib": 288}, "less memory"),
         (Wish(disk_gb=100), {}, "less disk"),
         (Wish(region="US"), {"region": None}, "another region"),
         (Wish(region="US"), {}, "another region"),
@@ -282,7 +283,7 @@ async def test_every_offer_shown_can_be_rented_by_its_quote_for_ten_minutes(
         assert quote is not None
         assert (quote.wish, quote.cap_usd_h) == (wish, shown.running_usd_h)
         assert quote.expires_at == NOON + timedelta(minutes=10)
-    assert answer.next == f"provision(quote={answer.offers[0].quote!r})"
+    assert answer.next.startswith(f"provision(quotes={[shown.quote for shown in answer.offers]})")
 
 
 async def test_the_cap_of_the_wish_is_the_cap_of_the_quote(ledger: Ledger) -> None:
@@ -391,6 +392,10 @@ def test_what_nobody_knows_is_assumed_aloud_and_never_nought() -> None:
     assert said["bytes"].count("an assumed 0.12 USD/GB") == 2
     assert "that of datacenter hosts is assumed: 0.999" in said["host failure"]
     assert all(usd > 0 for usd in terms(one, wish).values())
+
+
+def test_bytes_that_are_known_to_be_free_cost_nothing() -> None:
+    assert terms(offer(price=price(a_gb="0")), Wish(upload_gb=10, download_gb=10))["bytes"] == 0
 
 
 def test_a_host_without_a_score_is_taken_for_its_class() -> None:

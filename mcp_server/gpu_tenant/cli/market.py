@@ -77,7 +77,8 @@ def _rest(shown: Found) -> None:
         counted = "; ".join(f"{count} {reason}" for reason, count in shown.unfit.items())
         click.echo(f"left out: {counted}")
     best = next((row.quote for row in shown.offers if row.quote), None)
-    click.echo(f"next: {f'gpu-tenant provision --quote {best}' if best else shown.next}")
+    step = f"gpu-tenant provision --quote {best}; further --quote are tried in turn"
+    click.echo(f"next: {step if best else shown.next}")
     for provider, words in shown.troubles.items():
         errors.print(f"[red]{provider}:[/] ", end="")
         errors.print(words, markup=False, soft_wrap=True)

@@ -47,7 +47,8 @@ class RunpodConnector:
     """One account at RunPod."""
 
     def __init__(self, setting: Setting) -> None:
-        self._setting = setting
+        self._states = setting.profile.states
+        self._public_key = setting.public_key
         self._wire = Wire(
             title=setting.profile.title,
             base_url=setting.environ.get("RUNPOD_API_BASE_URL") or "https://api.runpod.io",
@@ -87,7 +88,7 @@ class RunpodConnector:
 
     async def list_boxes(self) -> Sequence[Box]:
         """As `Connector.list_boxes`, with the members of clusters; a terminated pod is none any more."""
-        return [self._box(pod) for pod in await self._pods() if pod.get("status") != "TERMINATED"]
+        return [self._box(p) for p in await self._pods() if p.get("status") != "TERMINATED"]
 
     async def destroy(self, permit: TeardownPermit) -> None:
         """As `Connector.destroy`."""
@@ -142,14 +143,14 @@ class RunpodConnector:
             "ports": ["22/tcp"],
             "startSsh": True,
             # The name can be changed in the console, and the account's own keys are not ours to touch.
-            "env": {"GPU_TENANT_MARK": mark, "PUBLIC_KEY": self._setting.public_key()},
+            "env": {"GPU_TENANT_MARK": mark, "PUBLIC_KEY": self._public_key()},
         }
 
     def _box(self, pod: Object) -> Box:
         identity, status = pod.get("id"), pod.get("status")
         if not isinstance(identity, str) or not identity or not isinstance(status, str):
             raise _unreadable("a pod without an id or a status")
-        state = self._setting.profile.states.get(status, BoxState.UNKNOWN)
+        state = self._states.get(status, BoxState.UNKNOWN)
         strange = state in (BoxState.BROKEN, BoxState.UNKNOWN)
         return Box(
             provider="runpod",
@@ -240,18 +241,13 @@ def _refusal(no: Rejected) -> ProviderTrouble:
 
 
 def _mark(pod: Object) -> str | None:
-    env = pod.get("env")
-    told = (pod.get("name"), env.get("GPU_TENANT_MARK") if isinstance(env, dict) else None)
+    told = (pod.get("name"), _at(pod, "env", "GPU_TENANT_MARK"))
     return next((m for m in told if isinstance(m, str) and m.startswith(MARK_PREFIX)), None)
 
 
 def _direct(pod: Object) -> SshAddress | None:
     """Where the pod's own sshd answers; the proxy takes neither files nor commands."""
-    ssh = pod.get("ssh")
-    direct = ssh.get("direct") if isinstance(ssh, dict) else None
-    if not isinstance(direct, dict):
-        return None
-    user, host, port = direct.get("username"), direct.get("host"), direct.get("port")
+    user, host, port = (_at(pod, "ssh", "direct", key) for key in ("username", "host", "port"))
     if not (isinstance(user, str) and isinstance(host, str) and isinstance(port, int)):
         return None
     return SshAddress(target=f"{user}@{host}" if port == 22 else f"{user}@{host}:{port}")
@@ -259,9 +255,7 @@ def _direct(pod: Object) -> SshAddress | None:
 
 def _price_usd_h(pod: Object, state: BoxState) -> Decimal | None:
     """What the pod costs now: RunPod's figure is for the compute alone, and 0.0 when it is stopped."""
-    mounts, disk_gb = pod.get("mounts"), pod.get("disk")
-    kept = mounts.get("persistent") if isinstance(mounts, dict) else None
-    kept_gb = kept.get("size") if isinstance(kept, dict) else 0
+    kept_gb, disk_gb = _at(pod, "mounts", "persistent", "size") or 0, pod.get("disk")
     if not isinstance(kept_gb, int) or not isinstance(disk_gb, int):
         return None
     if state is BoxState.PARKED:
@@ -272,37 +266,34 @@ def _price_usd_h(pod: Object, state: BoxState) -> Decimal | None:
 
 def _offer(gpu: Object, wish: Wish, cloud: str) -> Offer | None:
     """That GPU type in that cloud as an offer, or None where it does not fit or is not to be had."""
-    theirs, memory, places = gpu.get("id"), gpu.get("memory"), _places(gpu)
-    prices, most = gpu.get("price"), gpu.get("maxCount")
-    if not isinstance(theirs, str) or not isinstance(prices, dict) or not isinstance(most, dict):
+    theirs, memory = gpu.get("id"), gpu.get("memory")
+    if not isinstance(theirs, str):
         return None
     model = known(theirs)
     name = model.name if model else theirs
     vram_gib = float(memory) if isinstance(memory, int) else None
-    within: tuple[str, ...] = ()
-    if wish.offer is not None:
-        within = _parts(wish.offer)[3]
-        if wish.offer != _id(cloud, wish.gpu_count, theirs, within):
-            return None
-        places = {
-            place: called for place, called in places.items() if place in within or not within
-        }
-    elif wish.region is not None:
-        part = wish.region.lower()
-        places = {p: called for p, called in places.items() if part in f"{p} {called}".lower()}
+    within = _parts(wish.offer)[3] if wish.offer else ()
+    part = "" if wish.offer else (wish.region or "").lower()
+    places = [
+        place for place, called in _places(gpu).items()
+        if (place in within if within else part in f"{place} {called}".lower())
+    ]  # fmt: skip
+    if part:
         within = tuple(places)
-    most_here = most.get(cloud.lower())
+    identity = _id(cloud, wish.gpu_count, theirs, within)
+    most = _at(gpu, "maxCount", cloud.lower())
     if (
         gpu.get("availability") in (None, "NONE")
         or gpu.get(cloud.lower()) is not True
-        or (not places and (within or wish.region is not None))
+        or (not places and (within or part))
+        or wish.offer not in (None, identity)
         or gpu.get("manufacturer") != "NVIDIA"  # the image is for CUDA
-        or not isinstance(most_here, int) or most_here < wish.gpu_count
+        or not isinstance(most, int) or most < wish.gpu_count
         or (wish.gpu is not None and wish.gpu != name)
         or (wish.vram_gib is not None and (vram_gib is None or vram_gib < wish.vram_gib))
     ):  # fmt: skip
         return None
-    each = _usd(prices.get(cloud.lower()))
+    each = _usd(_at(gpu, "price", cloud.lower()))
     stop = f"a stop keeps /workspace ({_VOLUME_GB} GB) and wipes the home directory"
     price = Price(
         gpu_usd_h=None if each is None else each * wish.gpu_count,
@@ -311,7 +302,7 @@ def _offer(gpu: Object, wish: Wish, cloud: str) -> Offer | None:
         upload_usd_gb=Decimal(0), download_usd_gb=Decimal(0), source="api",
     )  # fmt: skip
     return Offer(
-        provider="runpod", id=_id(cloud, wish.gpu_count, theirs, within), gpu=name,
+        provider="runpod", id=identity, gpu=name,
         gpu_count=wish.gpu_count, vram_gib=vram_gib, region=", ".join(within) or None, price=price,
         disk_gb=wish.disk_gb, interruptible=False, reliability=None, max_hours=None,
         trust="datacenter" if cloud == "SECURE" else "unverified",
@@ -356,25 +347,23 @@ def _leftover(volume: Object) -> Leftover:
             CENT
         )
     return Leftover(
-        provider="runpod",
-        kind="volume",
-        id=str(volume.get("id")),
-        name=name,
+        provider="runpod", kind="volume", id=str(volume.get("id")), name=name,
         mark=name if name.startswith(MARK_PREFIX) else None,
-        size_gb=size_gb if isinstance(size_gb, int) else None,
-        usd_month=usd_month,
-    )
+        size_gb=size_gb if isinstance(size_gb, int) else None, usd_month=usd_month,
+    )  # fmt: skip
 
 
 def _mounted(pod: Object) -> list[Json]:
     """The network volumes that the pod uses."""
-    mounts = pod.get("mounts")
-    network = mounts.get("network") if isinstance(mounts, dict) else None
-    return (
-        [m.get("volumeId") for m in network or [] if isinstance(m, dict)]
-        if isinstance(network, list)
-        else []
-    )
+    network = _at(pod, "mounts", "network")
+    return [_at(mount, "volumeId") for mount in network] if isinstance(network, list) else []
+
+
+def _at(value: Json, *keys: str) -> Json:
+    """What lies at the end of `keys`, or None where nothing does."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
 
 
 def _objects(value: Json, what: str) -> list[Object]:

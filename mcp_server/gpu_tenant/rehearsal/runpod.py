@@ -47,9 +47,8 @@ class RunpodEmulator:
     """One account at RunPod."""
 
     faults: Mapping[str, str] = {
-        "no_capacity": "the create is refused: nothing like it is free",
+        "no_capacity": "the create, or the start, is refused: nothing is free there",
         "no_pool": "the create is refused: this account may not use that pool",
-        "host_full": "the start is refused: the pod's own host has no free GPU",
         "price_moved": "everything, or only `box`, costs `amount` times as much from now on",
         "stuck_termination": "deletes are accepted and change nothing, until struck with amount=0",
         "unknown_status": "the box shows a status that nobody knows",
@@ -208,13 +207,11 @@ class RunpodEmulator:
 
     async def _act(self, request: Request) -> Response:
         body: Json = await request.json()
-        struck, _ = self._struck(request, "host_full")
+        struck, _ = self._struck(request, "no_capacity")
         pod = self._existing(request, "box")
         if pod is None:
             return problem(404, "pod not found")
-        extra = [
-            f"$: additional properties '{name}' not allowed" for name in body if name != "action"
-        ]
+        extra = [f"$: additional properties '{n}' not allowed" for n in body if n != "action"]
         if extra or body.get("action") not in ("start", "stop", "restart", "terminate"):
             return problem(422, "Request validation failed.", extra or ["action: not allowed"])
         action = body["action"]
@@ -222,7 +219,7 @@ class RunpodEmulator:
             return problem(409, f"action {action} is not valid for a pod that is {pod.status}")
         if action == "terminate":
             return await self._delete_pod(request)
-        if action == "start" and struck == "host_full":
+        if action == "start" and struck:
             return problem(400, HOST_FULL)
         if action == "stop":
             self._stop(pod)

@@ -86,7 +86,7 @@ class Stage:
         self._server = uvicorn.Server(
             uvicorn.Config(
                 self._answer, http=_Breakable, loop="asyncio", lifespan="off", log_level="critical",
-                timeout_graceful_shutdown=1, ws="none",
+                timeout_graceful_shutdown=1, ws="none", interface="asgi3",
             )
         )  # fmt: skip
         self._api = Starlette(

@@ -1,0 +1,390 @@
+"""Boxes at Lambda Cloud: whole virtual machines by the minute, that nothing but a terminate stops billing."""
+
+import base64
+import hashlib
+import re
+from collections.abc import Sequence
+from datetime import timedelta
+from decimal import Decimal
+from typing import Literal, TypeVar
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from gpu_tenant.boxtext import plain
+from gpu_tenant.errors import (
+    BadRequest,
+    NoCapacity,
+    NoFunds,
+    NoQuota,
+    ProviderSilent,
+    ProviderTrouble,
+)  # fmt: skip
+from gpu_tenant.gpu_catalog import known
+from gpu_tenant.market import Leftover, Offer, Price, Wish
+from gpu_tenant.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SshAddress
+from gpu_tenant.permit import TeardownPermit, genuine
+from gpu_tenant.ports import Setting
+from gpu_tenant.wire import Json, Reply, Spacing, Wire, words
+
+_INSTANCES = "/api/v1/instances"
+_LAUNCH = "/api/v1/instance-operations/launch"
+_TERMINATE = "/api/v1/instance-operations/terminate"
+_KEYS = "/api/v1/ssh-keys"
+
+_SPACING = (Spacing("POST", _LAUNCH, 12.0), Spacing("*", ".*", 1.0))
+"""The longer one first: a slot of the shorter must be the moment of the call."""
+
+_MARK_TAG, _CREATED_TAG = "gpu-tenant", "gpu-tenant-created"
+_MOST_NAME_CHARS = 64
+_SETUP_S = 300
+_TERMINATE_WITHIN_S = 300
+_ASK_AGAIN_S = 15
+_NO_SUCH_OBJECT = "global/object-does-not-exist"
+
+_DESCRIPTION = re.compile(r"(?:\d+x )?(?:Tesla )?(?P<model>.+) \((?P<gb>\d+) GB ?(?P<form>\w*)\)")
+
+
+class _Specs(BaseModel):
+    gpus: int
+    storage_gib: int
+
+
+class _Type(BaseModel):
+    name: str
+    description: str
+    price_cents_per_hour: int
+    specs: _Specs
+
+
+class _Region(BaseModel):
+    name: str
+
+
+class _Offered(BaseModel):
+    instance_type: _Type
+    regions_with_capacity_available: list[_Region]
+
+
+class _Tag(BaseModel):
+    key: str
+    value: str
+
+
+class _Availability(BaseModel):
+    available: bool
+    reason_code: str | None = None
+
+
+class _Actions(BaseModel):
+    terminate: _Availability
+
+
+class _Instance(BaseModel):
+    id: str
+    status: str
+    name: str | None = None
+    ip: str | None = None
+    tags: list[_Tag] | None = None
+    instance_type: _Type
+    actions: _Actions
+
+
+class _Named(BaseModel):
+    id: str
+
+
+class _Terminated(BaseModel):
+    terminated_instances: list[_Named]
+
+
+class _Launched(BaseModel):
+    instance_ids: list[str]
+
+
+class _Key(BaseModel):
+    name: str
+    public_key: str
+
+
+class _Filesystem(BaseModel):
+    id: str
+    name: str
+    is_in_use: bool
+    bytes_used: int | None = None
+
+
+class _Error(BaseModel):
+    code: str
+
+
+class _Refusal(BaseModel):
+    error: _Error
+
+
+_OFFERED = TypeAdapter(dict[str, _Offered])
+_INSTANCE, _INSTANCE_LIST = TypeAdapter(_Instance), TypeAdapter(list[_Instance])
+_LAUNCHED, _TERMINATED = TypeAdapter(_Launched), TypeAdapter(_Terminated)
+_KEY, _KEY_LIST = TypeAdapter(_Key), TypeAdapter(list[_Key])
+_FILESYSTEM_LIST = TypeAdapter(list[_Filesystem])
+
+T = TypeVar("T")
+
+
+class LambdaCloudConnector:
+    """One account at Lambda Cloud."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self._wire = Wire(
+            title=setting.profile.title,
+            base_url=setting.environ.get("LAMBDA_CLOUD_BASE_URL") or "https://cloud.lambda.ai",
+            credential=setting.credential,
+            clock=setting.clock,
+            spacing=_SPACING,
+        )
+
+    # --- boxes
+
+    async def create(self, lease: Lease) -> Box:
+        """As `Connector.create`."""
+        quote = lease.quote
+        if quote is None or not lease.mark:
+            raise BadRequest(
+                "a lease without an offer or without a mark rents nothing",
+                remedy="`gpu-tenant offers` shows what can be rented",
+            )
+        for box in await self.list_boxes():
+            if box.mark == lease.mark:
+                return box
+        instance_type, _, region = quote.offer.id.partition("@")
+        order: Json = {
+            "region_name": region, "instance_type_name": instance_type,
+            "ssh_key_names": [await self._key_name()], "name": lease.mark[:_MOST_NAME_CHARS],
+            "tags": [
+                {"key": _MARK_TAG, "value": lease.mark},
+                # The API tells no instance's age; whoever finds this one in the console can read it.
+                {"key": _CREATED_TAG, "value": self._setting.clock.now().isoformat()},
+            ],
+        }  # fmt: skip
+        reply = await self._wire.call("POST", _LAUNCH, body=order, expect=(200, 400, 403, 404))
+        if reply.status != 200:
+            raise self._refusal(reply)
+        try:
+            (made,) = _payload(_LAUNCHED, reply).instance_ids
+            shown = await self._shown(made)
+        except (ValueError, ProviderTrouble) as error:
+            # Anything but silence would say that no box was made.
+            raise _made_unseen(reply) from error
+        if shown is None:
+            raise _made_unseen(reply)
+        return self._box(shown)
+
+    async def list_boxes(self) -> Sequence[Box]:
+        """As `Connector.list_boxes`; the provider's list is one page, of what is not terminated."""
+        shown = _payload(_INSTANCE_LIST, await self._wire.get(_INSTANCES))
+        return [self._box(instance) for instance in shown]
+
+    async def destroy(self, permit: TeardownPermit) -> None:
+        """As `Connector.destroy`; waits for a box that cannot be terminated yet, within bounds."""
+        permit = genuine(permit, provider="lambda_cloud")
+        clock = self._setting.clock
+        give_up_at = clock.now() + timedelta(seconds=_TERMINATE_WITHIN_S)
+        while (hindrance := await self._terminate(permit.box_id)) is not None:
+            if clock.now() >= give_up_at:
+                raise ProviderTrouble(
+                    f"Lambda Cloud has not terminated {permit.box_id} for {_TERMINATE_WITHIN_S} s: "
+                    f"{hindrance}",
+                    remedy="`gpu-tenant leases` shows how it stands",
+                )
+            await clock.sleep(_ASK_AGAIN_S)
+
+    async def _terminate(self, box_id: BoxId) -> str | None:
+        """The instance is on its way out or not there; otherwise what hinders it, in words."""
+        reply = await self._wire.call(
+            "POST", _TERMINATE, body={"instance_ids": [box_id]}, expect=(200, 400, 404, 409),
+            repeatable="repeatable", urgent="teardown",
+        )  # fmt: skip
+        if reply.status == 200:
+            if any(each.id == box_id for each in _payload(_TERMINATED, reply).terminated_instances):
+                return None
+        elif reply.status == 404 and _code(reply) != _NO_SUCH_OBJECT:
+            raise self._wire.trouble("POST", _TERMINATE, reply)
+        shown = await self._shown(box_id, urgent="teardown")
+        if shown is None or shown.status in ("terminating", "terminated"):
+            return None
+        if shown.actions.terminate.available and reply.status == 200:
+            raise ProviderTrouble(
+                f"Lambda Cloud answered the terminate of {box_id} with 200, and did not end it: "
+                f"{words(reply.text)}",
+                remedy="`gpu-tenant leases` shows how it stands",
+            )
+        # The code is text from outside, too: the provider may add others.
+        return plain(shown.actions.terminate.reason_code or "") or words(reply.text)
+
+    # --- what can be rented, and what is left
+
+    async def offers(self, wish: Wish) -> Sequence[Offer]:
+        """As `Market.offers`: an offer for each type in each region that has some."""
+        types = _payload(_OFFERED, await self._wire.get("/api/v1/instance-types"))
+        found = [
+            _offer(offered.instance_type, region.name)
+            for offered in types.values()
+            for region in offered.regions_with_capacity_available
+            if offered.instance_type.specs.gpus
+        ]
+        if wish.offer is not None:
+            return [offer for offer in found if offer.id == wish.offer]
+        return [offer for offer in found if _fits(offer, wish)]
+
+    async def leftovers(self) -> Sequence[Leftover]:
+        """As `Residue.leftovers`: filesystems, whose price the API does not tell."""
+        shown = _payload(_FILESYSTEM_LIST, await self._wire.get("/api/v1/file-systems"))
+        return [
+            Leftover(
+                provider="lambda_cloud", kind="filesystem", id=each.id, name=each.name, mark=None,
+                size_gb=None if each.bytes_used is None else each.bytes_used / 1e9, usd_month=None,
+            )
+            for each in shown
+            if not each.is_in_use
+        ]  # fmt: skip
+
+    # --- the provider's answers
+
+    async def _key_name(self) -> str:
+        """A name under which the account holds our public key; it was added if it was not there."""
+        ours = self._setting.public_key()
+        kind, text = ours.split()[:2]
+        for key in _payload(_KEY_LIST, await self._wire.get(_KEYS)):
+            if key.public_key.split()[:2] == [kind, text]:
+                return key.name
+        fingerprint = hashlib.sha256(base64.b64decode(text)).hexdigest()
+        added: Json = {"name": f"gpu-tenant-{fingerprint[:16]}", "public_key": ours}
+        return _payload(_KEY, await self._wire.call("POST", _KEYS, body=added)).name
+
+    async def _shown(
+        self, box_id: str, *, urgent: Literal["", "teardown"] = ""
+    ) -> _Instance | None:
+        """The instance as the provider shows it now; None where it says that there is none."""
+        path = f"{_INSTANCES}/{box_id}"
+        reply = await self._wire.get(path, expect=(200, 404), urgent=urgent)
+        if reply.status == 200:
+            return _payload(_INSTANCE, reply)
+        if _code(reply) == _NO_SUCH_OBJECT:
+            return None
+        raise self._wire.trouble("GET", path, reply)
+
+    def _box(self, shown: _Instance) -> Box:
+        state = self._setting.profile.states.get(shown.status, BoxState.UNKNOWN)
+        marks = [tag.value for tag in shown.tags or [] if tag.key == _MARK_TAG] + [shown.name or ""]
+        told = state in (BoxState.BROKEN, BoxState.UNKNOWN)
+        return Box(
+            provider="lambda_cloud", id=BoxId(shown.id), state=state,
+            mark=next((mark for mark in marks if mark.startswith(MARK_PREFIX)), None),
+            address=SshAddress(target=f"ubuntu@{shown.ip.strip()}") if shown.ip else None,
+            # Also while it boots, unbilled: it is what a cap is held against.
+            price_usd_h=_usd_h(shown.instance_type),
+            words=f"Lambda Cloud calls it {plain(shown.status)}" if told else None,
+        )  # fmt: skip
+
+    def _refusal(self, reply: Reply) -> ProviderTrouble:
+        """What a launch's answer means that made no box."""
+        said, code = words(reply.text), _code(reply)
+        if code == "instance-operations/launch/insufficient-capacity":
+            return NoCapacity(
+                f"Lambda Cloud has none left there: {said}",
+                remedy="`gpu-tenant offers` shows what there is now",
+            )
+        if code == "global/quota-exceeded":
+            return NoQuota(
+                f"Lambda Cloud allows this account no more: {said}",
+                remedy="ask its support for a higher quota, or rent elsewhere",
+            )
+        if code in ("global/account-inactive", "global/invalid-address"):
+            return NoFunds(
+                f"Lambda Cloud cannot bill this account: {said}",
+                remedy="mend payment or address at https://cloud.lambda.ai, or rent elsewhere",
+            )
+        return self._wire.trouble("POST", _LAUNCH, reply)
+
+
+def _payload(kind: TypeAdapter[T], reply: Reply) -> T:
+    """What the provider's envelope holds.
+
+    Raises:
+        ProviderSilent: it is not of that form, so nothing can be concluded.
+    """
+    try:
+        return kind.validate_python(reply.fields.get("data"))
+    except ValidationError as error:
+        # Only where: the value may be a token.
+        where = ".".join(str(part) for part in error.errors(include_input=False)[0]["loc"])
+        raise ProviderSilent(
+            f"an answer of Lambda Cloud cannot be read: its {where or 'data'} is not as documented",
+            remedy="try again in a minute; `gpu-tenant leases` looks again",
+        ) from None
+
+
+def _code(reply: Reply) -> str | None:
+    """The provider's code for an error; its messages may change."""
+    try:
+        return _Refusal.model_validate_json(reply.text).error.code
+    except ValidationError:
+        return None
+
+
+def _made_unseen(reply: Reply) -> ProviderSilent:
+    return ProviderSilent(
+        f"Lambda Cloud launched something and does not show it: {words(reply.text)}",
+        remedy="`gpu-tenant leases` looks again; its meter starts when it is active",
+    )
+
+
+def _usd_h(kind: _Type) -> Decimal:
+    return Decimal(kind.price_cents_per_hour) / 100
+
+
+def _offer(kind: _Type, region: str) -> Offer:
+    gpu, vram_gib = _gpu(kind)
+    notes = ["nothing but its termination ends the bill: there is no stop"]
+    if gpu == "GH200":
+        notes.append("its CPU is ARM (aarch64), and so must be every wheel and image")
+    return Offer(
+        provider="lambda_cloud", id=f"{kind.name}@{region}", gpu=gpu, gpu_count=kind.specs.gpus,
+        vram_gib=vram_gib, region=region, disk_gb=kind.specs.storage_gib,
+        price=Price(
+            gpu_usd_h=_usd_h(kind), disk_usd_h=Decimal(0), parked_usd_h=None,
+            upload_usd_gb=Decimal(0), download_usd_gb=Decimal(0), source="api",
+        ),
+        interruptible=False, trust="datacenter", reliability=None, max_hours=None,
+        download_mbps=None, upload_mbps=None, setup_s=_SETUP_S, notes=tuple(notes),
+    )  # fmt: skip
+
+
+def _gpu(kind: _Type) -> tuple[str, float | None]:
+    """The canonical name and the memory, read out of `8x A100 (40 GB SXM4)`."""
+    told = _DESCRIPTION.fullmatch(kind.description)
+    if told is None:
+        return plain(kind.description), None
+    model, gb, form = told["model"], told["gb"], told["form"]
+    for called in (f"{model} {form} {gb}GB", f"{model} {form}", f"{model} {gb}GB", model):
+        gpu = known(called)
+        # One model is sold with two sizes of memory: the name alone may mean the other.
+        if gpu is not None and gpu.vram_gib == int(gb):
+            return gpu.name, gpu.vram_gib
+    return plain(model), int(gb)
+
+
+def _fits(offer: Offer, wish: Wish) -> bool:
+    return (
+        wish.interruptible != "yes"
+        and (wish.gpu is None or wish.gpu.casefold() == offer.gpu.casefold())
+        and offer.gpu_count == wish.gpu_count
+        and (offer.vram_gib or 0) >= (wish.vram_gib or 0)
+        and (wish.region or "").casefold() in (offer.region or "").casefold()
+        and offer.disk_gb >= wish.disk_gb
+    )
+
+
+def connect(setting: Setting) -> LambdaCloudConnector:
+    """The connector for the account of the setting's credential."""
+    return LambdaCloudConnector(setting)

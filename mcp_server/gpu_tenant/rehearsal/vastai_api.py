@@ -1,0 +1,309 @@
+"""How Vast.ai's API speaks: its offers, rows, pages and refusals, and what it turns away at the door."""
+
+import json
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+
+from pydantic import JsonValue
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+
+from gpu_tenant.rehearsal.faults import Fault
+from gpu_tenant.rehearsal.world import KEY, Thing, World
+
+Row = dict[str, JsonValue]
+
+MONTH_H = 720
+VOLUME_USD_MONTH = Decimal("0.10")
+_PAGE = 25
+_PENALTY_S = 12
+FIELDS = (
+    "id", "gpu_name", "num_gpus", "of", "gpu_ram", "dph_base", "min_bid", "storage_cost", "inet_up_cost",
+    "inet_down_cost", "inet_up", "inet_down", "reliability2", "verification", "datacenter",
+    "geolocation", "days", "disk_space", "direct_port_count", "machine_id",
+)  # fmt: skip
+ASKS: tuple[dict[str, JsonValue], ...] = tuple(
+    dict(zip(FIELDS, row, strict=True))
+    for row in (
+        (9001, "RTX 4090", 1, 8, 24564, "0.40", "0.20", "0.15", "0.004", "0.003", 800.0, 900.0, 0.995,
+         "verified", False, "Oregon, US", 30, 900, 200, 41),
+        (9002, "RTX 4090", 1, 4, 24564, "0.28", "0.14", "0.20", "0.02", "0.02", 90.0, 250.0, 0.91,
+         "unverified", False, "Hanoi, VN", 12, 300, 60, 42),
+        (9003, "RTX 4090", 2, 8, 24564, "0.80", "0.40", "0.15", "0.004", "0.003", 800.0, 900.0, 0.995,
+         "verified", False, "Oregon, US", 30, 900, 200, 41),
+        (9004, "RTX 3090", 1, 4, 24576, "0.22", "0.10", "0.12", "0.005", "0.005", 500.0, 600.0, 0.98,
+         "verified", False, "Brno, CZ", 60, 500, 100, 43),
+        (9005, "H100 SXM", 1, 8, 81559, "2.20", "1.30", "0.18", "0.002", "0.002", 5000.0, 6000.0, 0.999,
+         "verified", True, "Virginia, US", 90, 4000, 500, 44),
+        (9006, "H100 SXM", 8, 8, 81559, "17.60", "10.40", "0.18", "0.002", "0.002", 5000.0, 6000.0, 0.999,
+         "verified", True, "Virginia, US", 90, 4000, 500, 45),
+        (9007, "A100 SXM4", 1, 8, 81920, "1.10", "0.60", "0.15", "0.003", "0.003", 2000.0, 3000.0, 0.997,
+         "verified", True, "Amsterdam, NL", 45, 2000, 300, 46),
+        (9008, "A100 PCIE", 1, 2, 40960, "0.70", "0.35", "0.15", "0.003", "0.003", 900.0, 900.0, 0.99,
+         "verified", False, "Lyon, FR", 20, 700, 50, 47),
+        # Cheap, and over before the hour is; and one that nobody can reach directly.
+        (9009, "RTX 4090", 1, 1, 24564, "0.19", "0.08", "0.15", "0.004", "0.003", 700.0, 700.0, 0.97,
+         "verified", False, "Texas, US", 0.03, 500, 100, 48),
+        (9010, "RTX 4090", 1, 1, 24564, "0.21", "0.09", "0.15", "0.004", "0.003", 700.0, 700.0, 0.97,
+         "verified", False, "Texas, US", 30, 500, 0, 49),
+    )
+)  # fmt: skip
+_OPEN = ("/api/v0/gpu_names/unique/", "/api/v0/gpu_types/", "/api/v0/bundles/")
+_BILLING = ("/api/v0/charges/", "/api/v1/invoices/")
+_COMPARE: Mapping[str, Callable[[object, object], bool]] = {
+    "eq": lambda a, b: a == b, "neq": lambda a, b: a != b,
+    "gt": lambda a, b: float(str(a)) > float(str(b)), "gte": lambda a, b: float(str(a)) >= float(str(b)),
+    "lt": lambda a, b: float(str(a)) < float(str(b)), "lte": lambda a, b: float(str(a)) <= float(str(b)),
+    "in": lambda a, b: isinstance(b, list) and a in b,
+    "notin": lambda a, b: isinstance(b, list) and a not in b,
+}  # fmt: skip
+
+
+class Door:
+    """What happens to a request before its handler sees it."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def turned_away(self, request: Request, endpoint: str, apart_s: float) -> Response | None:
+        """Why this request gets no further; None where it does."""
+        path = request.url.path
+        if self.struck(request, "two_factor"):
+            return no(401, "auth_error", "This action requires Two Factor Authentication.")
+        if self.struck(request, "auth_404"):
+            return no(404, "auth_error", "Invalid user key")
+        if path not in _OPEN:
+            said = request.headers.get("Authorization")
+            if said is None:
+                return no(403, "auth_error", "This action requires login.")
+            if said != f"Bearer {KEY}" and not self._may(said, request):
+                return no(404 if path in _BILLING else 401, "auth_error", "Invalid user key")
+        free_at, now = self.kept("free_at"), self._world.now
+        fault = request.state.fault
+        too_soon = now < float(str(free_at.get(endpoint, 0)))
+        if too_soon and not (fault and fault.do == "twice"):
+            if "asks" in path:
+                free_at[endpoint] = max(float(str(free_at[endpoint])), now + _PENALTY_S)
+            said = f"API requests too frequent endpoint threshold={apart_s}"
+            return PlainTextResponse(said, status_code=429)
+        if apart_s:
+            free_at[endpoint] = now + apart_s
+        return None
+
+    def struck(self, request: Request, name: str) -> Fault | None:
+        """The fault that strikes this request under that name."""
+        fault = request.state.fault
+        if isinstance(fault, Fault) and fault.do == name:
+            return fault
+        waiting = self.kept("waiting")
+        if waiting.pop(name, None) is None:
+            return None
+        return Fault(do=name)
+
+    def kept(self, name: str) -> Row:
+        """That part of the emulator's own state."""
+        kept = self._world.state.facts.setdefault(name, {})
+        assert isinstance(kept, dict)
+        return kept
+
+    def _may(self, said: str, request: Request) -> bool:
+        """Whether it is an instance's own key, which starts, stops and destroys that one alone."""
+        own = re.fullmatch(r"/api/v0/instances/(\d+)/", request.url.path)
+        thing = self._world.state.things.get(own[1]) if own else None
+        key = thing.facts.get("api_key") if thing else None
+        return key is not None and said == f"Bearer {key}" and request.method in ("PUT", "DELETE")
+
+
+# --- offers
+
+
+def offer(ask: Row, disk: Decimal, world: World, *, kind: str, free: int) -> Row:
+    """That ask as a search shows it, for so much disk."""
+    factor, bid = world.state.price_factor, kind in ("bid", "interruptible")
+    gpu = Decimal(str(ask["min_bid" if bid else "dph_base"])) * factor
+    hourly = disk * Decimal(str(ask["storage_cost"])) / MONTH_H
+    seconds = float(str(ask["days"])) * 86400
+    return {
+        **{name: float(value) if isinstance(value, str) and value[0].isdigit() else value
+           for name, value in ask.items() if name not in ("of", "days")},
+        "ask_contract_id": ask["id"], "bundle_id": ask["machine_id"], "host_id": ask["machine_id"],
+        "dph_base": float(gpu), "dph_total": float(gpu + hourly), "storage_total_cost": float(hourly),
+        "min_bid": float(Decimal(str(ask["min_bid"])) * factor), "is_bid": bid,
+        "search": _costs(gpu, hourly), "instance": _costs(Decimal(0), hourly),
+        "reliability": ask["reliability2"], "verified": ask["verification"] == "verified",
+        "rentable": free > 0, "rented": False, "external": False, "hosting_type": 0,
+        "duration": seconds, "start_date": world.now, "end_date": world.now + seconds,
+        "gpu_frac": int(str(ask["num_gpus"])) / int(str(ask["of"])), "gpu_arch": "nvidia",
+        "gpu_total_ram": int(str(ask["gpu_ram"])) * int(str(ask["num_gpus"])), "cpu_arch": "amd64",
+        "cuda_max_good": 12.8, "compute_cap": 890, "driver_version": "570.124.04", "cpu_ram": 128000,
+        "cpu_cores": 64, "cpu_cores_effective": 16.0, "dlperf": 90.0, "score": float(1000 / gpu),
+        "dlperf_per_dphtotal": float(90 / gpu), "flops_per_dphtotal": 80.0, "static_ip": True,
+        "vms_enabled": False, "public_ipaddr": ip(ask), "disk_bw": 2000.0,
+    }  # fmt: skip
+
+
+def searched(rows: list[Row], tests: Row, order: JsonValue) -> list[Row] | Response:
+    """The rows that pass every filter, in order."""
+    for name, wanted in tests.items():
+        if name not in rows[0] or not isinstance(wanted, dict) or not set(wanted) <= set(_COMPARE):
+            return no(400, "invalid_request", f"Error in query: {name} is not a valid search key")
+    for name, wanted in tests.items():
+        for op, value in wanted.items() if isinstance(wanted, dict) else ():
+            # A scope, not a field: without it community machines and data centres are shown alike.
+            if value or name not in ("datacenter", "external"):
+                rows = [row for row in rows if _COMPARE[op](row[name], _like(value, row[name]))]
+    for by in reversed(order if isinstance(order, list) else []):
+        if isinstance(by, list):
+            rows.sort(key=_sorter(str(by[0])), reverse=by[1:] == ["desc"])
+    return rows
+
+
+# --- instances
+
+
+def paged(rows: list[Row], asked: QueryParams, fault: Fault | None) -> Response:
+    """One page of those rows, as the list of version 1 has it."""
+    try:
+        filters = json.loads(asked.get("select_filters", "{}"))
+        token = asked.get("after_token")
+        after = json.loads(b64decode(token))["values"]["id"] if token else 0
+    except (ValueError, KeyError, TypeError):
+        return JSONResponse({"error": "invalid_token", "msg": "Invalid after_token"}, 400)
+    for name, tests in filters.items():
+        if name not in ("id", "label", "actual_status", "gpu_name", "verification"):
+            said = f"Error in query parameters: {name} is not a valid search key"
+            return JSONResponse({"error": "invalid_request", "msg": said}, 400)
+        for op, value in tests.items():
+            rows = [row for row in rows if _COMPARE[op](row[name], value)]
+    limit = min(int(asked.get("limit", _PAGE)), _PAGE)
+    rest = [row for row in rows if int(str(row["id"])) > after]
+    page = rest[: limit if limit > 0 else 5]
+    token = _token(page[-1]["id"]) if len(page) < len(rest) else None
+    if fault is not None:
+        page, token = (page[:-1], None) if fault.amount == 1 else (page, _token(0))
+    labels = [str(row["label"] or "") for row in rows]
+    return JSONResponse({
+        "success": True, "instances_found": len(page), "total_instances": len(rows),
+        "label_counts": {label: labels.count(label) for label in labels}, "next_token": token,
+        "instances": page,
+    })  # fmt: skip
+
+
+def instance(thing: Thing, now: float) -> Row:
+    """That instance as it is shown."""
+    facts = thing.facts
+    disk, gpu = disk_usd_h(facts), Decimal(str(facts["gpu_usd_h"]))
+    burns = gpu if thing.status == "running" else Decimal(0)
+    env = facts["env"] if isinstance(facts["env"], dict) else {}
+    ports: JsonValue = None
+    if thing.target is not None and "ssh_direc" in str(facts["runtype"]):
+        ports = {"22/tcp": [{"HostIp": "0.0.0.0", "HostPort": str(facts["port"])}]}  # noqa: S104
+    number = int(thing.id)
+    return {
+        **{name: facts[name] for name in ("gpu_name", "num_gpus", "gpu_ram", "inet_up", "inet_down",
+           "reliability2", "verification", "geolocation", "machine_id", "label")},
+        "id": number, "actual_status": facts.get("shown", None if thing.status == "created" else
+                                                 thing.status),
+        "intended_status": facts["intended"], "cur_state": facts["state"], "next_state": facts["next"],
+        "status_msg": facts.get("message"), "is_bid": facts["is_bid"], "host_id": facts["machine_id"],
+        "min_bid": float(str(facts["min_bid"])), "dph_base": float(gpu), "dph_total": float(gpu + disk),
+        "search": _costs(gpu, disk), "instance": _costs(burns, disk),
+        "storage_cost": float(str(facts["storage_cost"])), "storage_total_cost": float(disk),
+        "inet_up_cost": float(str(facts["inet_up_cost"])),
+        "inet_down_cost": float(str(facts["inet_down_cost"])), "start_date": thing.created_at,
+        "end_date": facts["end_date"], "duration": float(str(facts["end_date"])) - now,
+        "ssh_host": "ssh7.vast.ai", "ssh_idx": "7", "ssh_port": 10000 + number % 20000,
+        "public_ipaddr": ip(facts), "ports": ports, "direct_port_count": facts["direct_port_count"],
+        "disk_space": float(str(facts["disk"])), "image_uuid": facts["image"], "template_id": None,
+        "image_runtype": facts["runtype"], "onstart": facts["onstart"], "static_ip": True,
+        "extra_env": [[name, str(value)] for name, value in env.items()], "jupyter_token": "0" * 64,
+        "local_ipaddrs": "10.0.0.5 172.17.0.2 \n", "gpu_arch": "nvidia", "cuda_max_good": 12.8,
+        "rentable": True, "external": False, "uptime_mins": None, "time_remaining": "",
+        "time_remaining_isbid": "", "volume_info": [],
+    }  # fmt: skip
+
+
+def volume(thing: Thing, usd_h: Decimal) -> Row:
+    """That volume as it is shown."""
+    box = thing.facts["attached_to"]
+    return {
+        "id": int(thing.id), "label": thing.facts["label"], "disk_space": thing.facts["size"],
+        "storage_total_cost": float(usd_h), "status": thing.status, "start_date": thing.created_at,
+        "machine_id": 41, "host_id": 41, "public_ipaddr": "203.0.113.41", "reliability2": 0.995,
+        "verification": "verified", "disk_name": "NVME 4TB", "inet_up": 800.0, "inet_down": 900.0,
+        "geolocation": "Oregon, US", "driver_version": "570.124.04", "cluster_id": None,
+        "instances": [{"id": int(str(box))}] if box else [],
+    }  # fmt: skip
+
+
+VOLUME_OFFERS: list[Row] = [
+    {"id": 77, "ask_contract_id": 77, "machine_id": 41, "host_id": 41, "disk_space": 900,
+     "storage_cost": float(VOLUME_USD_MONTH), "verification": "verified", "inet_up": 800.0,
+     "inet_down": 900.0, "geolocation": "Oregon, US", "reliability2": 0.995, "static_ip": True}
+]  # fmt: skip
+
+
+def account_key(number: int, name: str, key: JsonValue) -> Row:
+    """A key of the account's; making one and listing them call its text differently."""
+    return {
+        "id": number,
+        "user_id": 7,
+        name: key,
+        "created_at": "2026-11-18T17:46:40Z",
+        "deleted_at": None,
+    }
+
+
+# --- refusals
+
+
+def unfit(body: Row) -> Response | None:
+    """Why that create is refused before anything is looked up."""
+    price, disk = body.get("price"), body.get("disk", 8)
+    if not body.get("image") and not body.get("template_hash_id"):
+        return no(400, "invalid_args", "error 400: Invalid args: 'image' is required")
+    if not isinstance(disk, int | float) or disk < 8:
+        return no(400, "invalid_args", "error 400: Invalid args: 'disk' must be at least 8 GB")
+    if len(str(body.get("label") or "")) > 256 or len(str(body.get("onstart") or "")) > 4048:
+        return no(400, "invalid_args", "error 400: Invalid args: 'label' or 'onstart' is too long")
+    if price is not None and (not isinstance(price, int | float) or not 0.001 <= price <= 128):
+        return no(400, "invalid_price", "Please set a bid price between 0.001 and 128.")
+    return None
+
+
+def no(status: int, error: str, said: str, **more: JsonValue) -> Response:
+    """A refusal, as the provider words them all."""
+    return JSONResponse({"success": False, "error": error, "msg": said, **more}, status)
+
+
+def _costs(gpu: Decimal, disk: Decimal) -> Row:
+    total = float(gpu + disk)
+    return {"gpuCostPerHour": float(gpu), "diskHour": float(disk), "totalHour": total,
+            "discountTotalHour": 0, "discountedTotalPerHour": total}  # fmt: skip
+
+
+def disk_usd_h(facts: Row) -> Decimal:
+    """What the disk of an instance costs by the hour."""
+    return Decimal(str(facts["disk"])) * Decimal(str(facts["storage_cost"])) / MONTH_H
+
+
+def ip(facts: Row) -> str:
+    """Where the machine of an ask or an instance is."""
+    return f"203.0.113.{facts['machine_id']}"
+
+
+def _sorter(name: str) -> Callable[[Row], float]:
+    return lambda row: float(str(row.get(name) or 0))
+
+
+def _token(number: JsonValue) -> str:
+    return b64encode(json.dumps({"values": {"id": number}}).encode()).decode()
+
+
+def _like(value: JsonValue, field: JsonValue) -> JsonValue:
+    """A filter's value as its field is: clients send numbers as text."""
+    number = isinstance(field, int | float) and not isinstance(field, bool)
+    return float(value) if number and isinstance(value, str) else value

@@ -1,0 +1,90 @@
+"""Offers on a terminal: a table on stdout, in the words of the answer; troubles on stderr."""
+
+from decimal import Decimal
+
+import pytest
+
+from gpu_tenant.cli import market
+from gpu_tenant.market import Price
+from gpu_tenant.offers import Found, Ranked
+from gpu_tenant.outlay import Term
+
+PRICE = Price(
+    gpu_usd_h=Decimal("0.30"),
+    disk_usd_h=Decimal("0.02"),
+    parked_usd_h=None,
+    upload_usd_gb=None,
+    download_usd_gb=None,
+    source="api",
+)
+RANKED = Ranked(
+    quote="q-7k2m",
+    provider="vastai",
+    gpu="RTX 4090",
+    gpu_count=2,
+    vram_gib=24,
+    region="[bold]Oz[/bold]",
+    running_usd_h=PRICE.running_usd_h,
+    price=PRICE,
+    interruptible=True,
+    trust="unverified",
+    reliability=0.987,
+    max_hours=80,
+    expected_usd=Decimal("2.6035"),
+    terms=(Term(name="compute", usd=Decimal("2.5600"), words="8 h at 0.3200 USD/h"),),
+    notes=("CUDA 12.4 at most, and a sentence that makes the line longer than any terminal",),
+)
+UNPRICED = RANKED.model_copy(
+    update={
+        "quote": None,
+        "running_usd_h": None,
+        "expected_usd": None,
+        "terms": (),
+        "price": PRICE.model_copy(update={"gpu_usd_h": None}),
+    }
+)
+FOUND = Found(
+    offers=(RANKED, UNPRICED),
+    cheapest="q-7k2m",
+    unfit={"above the cap of 1 USD/h": 12, "less disk": 3},
+    troubles={"gcp": "NO_QUOTA: the quota [GPUS] is 0; ask for more"},
+    next="provision(quotes=['q-7k2m'])",
+)
+
+
+def test_offers_are_a_table_with_one_whole_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+    market.found(FOUND)
+
+    printed = capsys.readouterr()
+    _, priced, unpriced, *rest = printed.out.splitlines()
+    for shown in ("q-7k2m", "2 x RTX 4090", "[bold]Oz[/bold]", "0.3200", "0.3000 + 0.0200"):
+        assert shown in priced
+    for shown in ("2.60", "98.7%", "interruptible; unverified host; for 80 h at most; CUDA"):
+        assert shown in priced
+    assert priced.rstrip().endswith("longer than any terminal")
+    assert unpriced.count("unknown") == 3, "the rate, its GPU part, and the whole"
+    assert rest == [
+        "cheapest by the hour: q-7k2m",
+        "left out: 12 above the cap of 1 USD/h; 3 less disk",
+        "next: gpu-tenant provision --quote q-7k2m; further --quote are tried in turn",
+    ]
+    assert printed.err == "gcp: NO_QUOTA: the quota [GPUS] is 0; ask for more\n"
+
+
+def test_an_explanation_is_the_terms_with_their_sentences(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    market.explained(FOUND)
+
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "q-7k2m: 2 x RTX 4090 at vastai, in all 2.6035 USD"
+    assert lines[1].split(maxsplit=2) == ["2.5600", "compute", "8 h at 0.3200 USD/h"]
+    assert "no quote: 2 x RTX 4090 at vastai, in all unknown" in lines
+
+
+def test_where_nothing_fits_the_next_step_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    market.found(
+        Found(offers=(), cheapest=None, unfit={}, troubles={}, next="doctor: it says which keys")
+    )
+
+    assert capsys.readouterr().out == "nothing fits\nnext: doctor: it says which keys\n"
