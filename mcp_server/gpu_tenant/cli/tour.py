@@ -76,7 +76,7 @@ async def _lease(kept: Path, stage: Stage | None) -> None:
             found = await tenancy.find_offers(hours=1, provider=stage.provider, limit=4)
             market.found(found)
             quotes = [offer.quote for offer in found.offers if offer.quote]
-            card = await tenancy.provision(smoke=smoked.id, quotes=quotes)
+            card = await tenancy.provision(smoke=smoked.id, quotes=quotes, wait_s=3600)
         show.card(card)
         lease = card.lease
 

@@ -1,6 +1,7 @@
 """Google Compute Engine: VMs with GPUs that a timer of Google's own stops, and disks that bill on."""
 
 import asyncio
+import re
 import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -53,6 +54,7 @@ _FAMILIES = (
 _CREATED_S, _STARTED_S, _DELETED_S = 300, 180, 60
 _FENCE_S, _LONGEST_S = 3600, 120 * 86400
 """Google's own timer comes an hour after the deadline, and can be set for 120 days at most."""
+_UNSEEN = "the quota of this GPU is kept in Cloud Quotas, and was not looked at"
 
 
 class GcpConnector:
@@ -61,42 +63,35 @@ class GcpConnector:
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
         self._clock = setting.clock
-        self._endpoint = setting.environ.get("GPU_TENANT_GCP_ENDPOINT", "")
+        self._zones = setting.environ.get("GPU_TENANT_GCP_ZONES", "").replace(",", " ").split()
+        self._calls = Calls(
+            endpoint=setting.environ.get("GPU_TENANT_GCP_ENDPOINT", ""),
+            credential=setting.credential,
+            clock=setting.clock,
+        )
 
     # --- boxes
 
     async def create(self, lease: Lease) -> Box:
-        """As `Connector.create`. A repeat of the insert is the same request, by its id."""
+        """As `Connector.create`. The insert carries an id of its own, so that a repeat is the same request."""
         label = _label(lease.mark)
-        for instance in await self._instances(f"labels.{_LABEL}={label}"):
+        for instance in await self._calls.pages(
+            "Instances", "instances", f"labels.{_LABEL}={label}"
+        ):
             return self._box(instance)
-        quote = lease.quote
-        asked = _OFFER.fullmatch(quote.offer.id) if quote else None
-        if quote is None or asked is None:
+        sold = sold_as(lease.quote.offer.id) if lease.quote else None
+        if lease.quote is None or sold is None:
             raise BadRequest(f"{lease.id} has no offer of Google's", remedy="`gpu-tenant offers`")
-        sold = _sold(asked)
-        image = await self._image()
-        body = self._body(lease, sold, image, max(quote.offer.disk_gb, image.disk_size_gb))
-        where = {"project": self._calls.project, "zone": sold.zone}
-        refused: ProviderTrouble | None = None
+        body = self._body(lease, sold, await self._image(), lease.quote.offer.disk_gb)
+        refused = await self._insert(sold.zone, body, str(uuid5(NAMESPACE_URL, lease.mark)))
         try:
-            operation = await self._calls.ask(
-                "Instances", "insert_unary", "once", **where, instance_resource=body,
-                request_id=str(uuid5(NAMESPACE_URL, lease.mark)),
-            )  # fmt: skip
-            refused = failure(await self._calls.finished(sold.zone, operation, _CREATED_S))
+            instance = await self._calls.ask(
+                "Instances", "get", zone=sold.zone, instance=body["name"]
+            )
         except Rejected as error:
-            if error.status != 409:
-                raise
-            refused = error
-        if isinstance(refused, NoCapacity | NoQuota):
-            raise refused
-        try:
-            instance = await self._calls.ask("Instances", "get", **where, instance=body["name"])
-        except Rejected as error:
-            if error.status != 404 or refused is None:
-                raise ProviderSilent(error.message, remedy=error.remedy) from error
-            raise refused from error
+            if error.status == 404 and refused is not None:
+                raise refused from error
+            raise ProviderSilent(error.message, remedy=error.remedy) from error
         if instance.labels.get(_LABEL) != label:
             raise ProviderTrouble(
                 f"a box called {body['name']} exists, and is not this lease's",
@@ -104,17 +99,39 @@ class GcpConnector:
             )
         return self._box(instance)
 
-    def _body(self, lease: Lease, sold: Sold, image: Any, disk_gb: int) -> dict[str, Any]:
+    async def _insert(
+        self, zone: str, body: dict[str, Any], request_id: str
+    ) -> ProviderTrouble | None:
+        """The box is asked for; what Google said against it, where it may stand all the same.
+
+        Raises:
+            NoCapacity, NoQuota, ...: no box was made.
+        """
+        try:
+            operation = await self._calls.ask(
+                "Instances", "insert_unary", "once", zone=zone, instance_resource=body,
+                request_id=request_id,
+            )  # fmt: skip
+        except Rejected as error:
+            if error.status == 409:
+                return error
+            raise
+        refused = failure(await self._calls.finished(zone, operation, within_s=_CREATED_S))
+        if isinstance(refused, NoCapacity | NoQuota):
+            raise refused
+        return refused
+
+    def _body(self, lease: Lease, sold: Sold, image: Message, disk_gb: int) -> dict[str, Any]:
         zone, labels = f"zones/{sold.zone}", {_LABEL: _label(lease.mark)}
-        left_s = (lease.terms.deadline_at - self._clock.now()).total_seconds()
         scheduling: dict[str, Any] = {
             "provisioning_model": sold.model.upper(), "automatic_restart": False,
             "on_host_maintenance": "TERMINATE",
         }  # fmt: skip
         if sold.model == "spot" or not sold.ssd:
+            # Never DELETE, which might take the only copy.
             scheduling["instance_termination_action"] = "STOP"
         if not sold.ssd:
-            # Never DELETE, which might take the only copy; a stop takes what is on a local SSD.
+            left_s = (lease.terms.deadline_at - self._clock.now()).total_seconds()
             seconds = min(max(30, int(left_s) + _FENCE_S), _LONGEST_S)
             scheduling["max_run_duration"] = {"seconds": seconds}
         metadata = {
@@ -127,82 +144,97 @@ class GcpConnector:
             "machine_type": f"{zone}/machineTypes/{sold.machine}",
             "disks": [{"boot": True, "auto_delete": True, "initialize_params": {
                 "source_image": f"projects/{_IMAGES}/global/images/{image.name}", "labels": labels,
-                "disk_size_gb": disk_gb, "disk_type": f"{zone}/diskTypes/{sold.disk_type}"}}],
+                "disk_size_gb": max(disk_gb, image.disk_size_gb),
+                "disk_type": f"{zone}/diskTypes/{sold.disk_type}"}}],
             "network_interfaces": [{"network": "global/networks/default", "access_configs": [
                 {"name": "External NAT", "type_": "ONE_TO_ONE_NAT"}]}],
             "metadata": {"items": [{"key": k, "value": v} for k, v in metadata.items()]},
         }  # fmt: skip
-        if sold.gpu in _ATTACHED_USD_H:
+        if sold.attached:
             kind = f"projects/{self._calls.project}/{zone}/acceleratorTypes/{sold.gpu}"
             body["guest_accelerators"] = [
                 {"accelerator_type": kind, "accelerator_count": sold.count}
             ]
         return body
 
+    async def _image(self) -> Message:
+        for family in _FAMILIES:
+            try:
+                return await self._calls.ask(
+                    "Images", "get_from_family", project=_IMAGES, family=family
+                )
+            except Rejected as error:
+                if error.status != 404:
+                    raise
+        raise ProviderTrouble(
+            f"none of the image families is left at {_IMAGES}: {', '.join(_FAMILIES)}",
+            remedy="this needs a newer gpu-tenant; rent elsewhere: `gpu-tenant offers`",
+        )
+
     async def list_boxes(self) -> Sequence[Box]:
         """As `Connector.list_boxes`: every zone of the project, or ProviderSilent."""
-        return [self._box(instance) for instance in await self._instances()]
+        return [self._box(found) for found in await self._calls.pages("Instances", "instances")]
 
     async def destroy(self, permit: TeardownPermit) -> None:
         """As `Connector.destroy`; by the box's number, which no later box of its name has."""
         permit = genuine(permit, provider="gcp")
         where = _where(permit.box_id)
         try:
-            operation = await self._calls.ask(
-                "Instances", "delete_unary", project=self._calls.project, **where
-            )
+            operation = await self._calls.ask("Instances", "delete_unary", **where)
         except Rejected as error:
             # A project that is not there is a 404, too, and says nothing about the box.
             if error.status == 404 and f"instances/{where['instance']}" in error.text:
                 return
             raise
-        failure = failure(await self._calls.finished(where["zone"], operation, _DELETED_S))
-        if failure is not None:
-            raise failure
+        done = await self._calls.finished(where["zone"], operation, within_s=_DELETED_S)
+        _unless_failed(done)
 
     async def park(self, lease: Lease) -> None:
         """As `Parking.park`. A box with a local SSD is not stopped: that would empty it."""
-        where = {"project": self._calls.project, **_where(lease.box_id or "")}
+        where = _where(lease.box_id)
         instance = await self._calls.ask("Instances", "get", **where)
         if any(disk.type_ == "SCRATCH" for disk in instance.disks):
             raise ProviderTrouble(
                 f"{instance.name} has a local SSD, and a stop loses what is on it",
                 remedy=f"`gpu-tenant collect {lease.id}`, then `gpu-tenant teardown {lease.id}`",
             )
-        failure = failure(await self._calls.ask("Instances", "stop_unary", **where))
-        if failure is not None:
-            raise failure
+        _unless_failed(await self._calls.ask("Instances", "stop_unary", **where))
 
     async def resume(self, lease: Lease) -> None:
         """As `Parking.resume`; whether the zone has such a GPU is told by the operation's end."""
-        where = _where(lease.box_id or "")
-        operation = await self._calls.ask("Instances", "start_unary", project=self._calls.project, **where)
-        failure = failure(await self._calls.finished(where["zone"], operation, _STARTED_S))
-        if failure is not None:
-            raise failure
+        where = _where(lease.box_id)
+        operation = await self._calls.ask("Instances", "start_unary", **where)
+        done = await self._calls.finished(where["zone"], operation, within_s=_STARTED_S)
+        _unless_failed(done)
 
-    async def _instances(self, filtered: str = "") -> list[Any]:
-        return await self._listed("Instances", "instances", **({"filter": filtered} if filtered else {}))
-
-    def _box(self, instance: Any) -> Box:
+    def _box(self, instance: Message) -> Box:
         zone, mark = last(instance.zone), _mark(instance.labels.get(_LABEL, ""))
         state = self._setting.profile.states.get(instance.status, BoxState.UNKNOWN)
         addresses = [c.nat_i_p for nic in instance.network_interfaces for c in nic.access_configs]
+        at = next((f"{_USER}@{address}" for address in addresses if address), None)
         spot = instance.scheduling.provisioning_model == "SPOT"
-        gpus = [(last(a.accelerator_type), a.accelerator_count) for a in instance.guest_accelerators]
-        gpu, count = gpus[0] if gpus else ("", 0)
-        disks = [disk.disk_size_gb for disk in instance.disks if disk.type_ != "SCRATCH"]
-        sold = Sold(zone, last(instance.machine_type), gpu, count, "spot" if spot else "standard")
-        price = self._price(sold, sum(disks))
-        usd_h = price.parked_usd_h if state is BoxState.PARKED else price.running_usd_h
-        at = f"{_USER}@{addresses[0]}" if addresses and addresses[0] else None
         return Box(
             provider="gcp", id=BoxId(f"{zone}.{instance.id}"), mark=mark, state=state,
             address=SshAddress(target=at) if at and state is BoxState.READY else None,
-            # Of another disk than ours the kind is not shown here, and with it the price.
-            price_usd_h=usd_h if mark and len(disks) == 1 else None, interruptible=spot,
+            price_usd_h=self._price_now(instance, state) if mark else None, interruptible=spot,
             words=f"Google says {words(instance.status)}" if state is BoxState.UNKNOWN else None,
         )  # fmt: skip
+
+    def _price_now(self, instance: Message, state: BoxState) -> Decimal | None:
+        """What a box of ours costs; its disk is of the kind that we gave it."""
+        gpus = [
+            (last(a.accelerator_type), a.accelerator_count) for a in instance.guest_accelerators
+        ]
+        gpu, count = gpus[0] if gpus else ("", 0)
+        sold = Sold(
+            last(instance.zone), last(instance.machine_type), gpu, count,
+            instance.scheduling.provisioning_model.lower(),
+        )  # fmt: skip
+        size_gb = sum(disk.disk_size_gb for disk in instance.disks if disk.type_ != "SCRATCH")
+        price = self._price(sold, size_gb)
+        if state is BoxState.PARKED:
+            return price.parked_usd_h.quantize(CENT) if price.parked_usd_h is not None else None
+        return price.running_usd_h
 
     # --- offers
 
@@ -210,44 +242,45 @@ class GcpConnector:
         """As `Market.offers`: what the zones sell and the project's quotas leave room for.
 
         Raises:
-            NoQuota: the quotas leave room for none of it; with the tightest of them.
+            NoQuota: they leave room for none of it; with the tightest of them.
         """
         machines, gpus, regions, project, image = await asyncio.gather(
-            self._listed("MachineTypes", "machine_types", filter=_WITH_GPUS),
-            self._listed("AcceleratorTypes", "accelerator_types"),
-            self._listed("Regions", ""),
-            self._calls.ask("Projects", "get", project=self._calls.project),
+            self._calls.pages("MachineTypes", "machine_types", WITH_GPUS),
+            self._calls.pages("AcceleratorTypes", "accelerator_types"),
+            self._calls.pages("Regions"),
+            self._calls.ask("Projects", "get"),
             self._image(),
         )
-        quotas = {region.name: _quotas(region) for region in regions}
+        by_region = {region.name: quotas_of(region) for region in regions}
         disk_gb = max(wish.disk_gb, image.disk_size_gb)
         found: list[Offer] = []
-        tight: Counter[str] = Counter()
-        for sold in _fitting(wish, self._zones, _sales(machines, gpus)):
-            room, told = _room(sold, disk_gb, wish, quotas.get(sold.region, {}) | _quotas(project))
-            if room >= 1:
-                found.append(self._offer(sold, disk_gb, told))
-            else:
-                tight[told] += 1
-        if tight and not found:
+        full: Counter[str] = Counter()
+        for sold in sales(machines, gpus):
+            if fits(sold, wish) and (not self._zones or sold.zone in self._zones):
+                quotas = {**by_region.get(sold.region, {}), **quotas_of(project)}
+                left = room(sold, quotas, disk_gb=disk_gb, hours=wish.hours)
+                if left.boxes == 0:
+                    full[left.tightest] += 1
+                    continue
+                unseen = () if seen(sold, quotas) else (_UNSEEN,)
+                found.append(self._offer(sold, disk_gb, (f"quota: {left.tightest}", *unseen)))
+        if full and not found:
             raise NoQuota(
-                f"no box of this kind may be made: {tight.most_common(1)[0][0]}",
+                f"the quotas leave room for no such box: {full.most_common(1)[0][0]}",
                 remedy="ask Google for more (IAM & Admin, Quotas), or rent elsewhere: `gpu-tenant offers`",
             )
         return found
 
-    def _offer(self, sold: Sold, disk_gb: int, quota: str) -> Offer:
-        price, model = self._price(sold, disk_gb), known(_GPUS.get(sold.gpu, sold.gpu))
-        notes = [quota]
+    def _offer(self, sold: Sold, disk_gb: int, quotas: tuple[str, ...]) -> Offer:
+        price, model = self._price(sold, disk_gb), known(sold.gpu_name)
+        notes = list(quotas)
         if price.running_usd_h is None:
             notes.append(
                 f'no rate in the table; give one in config.toml [rates.gcp]: "{sold.rate_key}" = USD per'
-                f' hour, "{sold.disk_type}" = USD per GB and month'
+                f' hour, and "{sold.disk_type}" = USD per GB and month where that is unknown, too'
             )
         if sold.ssd:
-            notes.append(
-                "a stop empties its local SSD: no park, and no timer of the provider's is set"
-            )
+            notes.append("a stop empties its local SSD: it cannot be parked, and Google's timer is not set")  # fmt: skip
         if sold.model == "spot":
             notes.append("Google may stop it at 30 seconds' notice; its boot disk is kept")
         return Offer(
@@ -258,44 +291,102 @@ class GcpConnector:
         )  # fmt: skip
 
     def _price(self, sold: Sold, disk_gb: int) -> Price:
-        """What the owner says it costs, or else the table."""
-        owner, iowa = self._owner_rates, sold.region in _IOWA
-        machine = owner.get(sold.rate_key)
-        if machine is None and iowa and sold.model == "standard":
-            machine = _MACHINE_USD_H.get(sold.machine)
-            if machine is not None and sold.gpu in _ATTACHED_USD_H:
-                machine += _ATTACHED_USD_H[sold.gpu] * sold.count
-        disk = owner.get(sold.disk_type, _DISK_USD_GB_MONTH.get(sold.disk_type) if iowa else None)
-        disk_usd_h = disk * disk_gb / _MONTH_H if disk is not None else None
+        """What the owner says that it costs, or else the list."""
+        owner = self._owner_rates()
+        machine = owner.get(sold.rate_key, list_usd_h(sold))
+        disk = owner.get(sold.disk_type, disk_usd_gb_month(sold.region, sold.disk_type))
+        disk_usd_h = disk * disk_gb / MONTH_H if disk is not None else None
         return Price(
-            gpu_usd_h=machine + _ADDRESS_USD_H if machine is not None else None, disk_usd_h=disk_usd_h,
+            gpu_usd_h=machine + ADDRESS_USD_H if machine is not None else None, disk_usd_h=disk_usd_h,
             parked_usd_h=None if sold.ssd else disk_usd_h, upload_usd_gb=Decimal(0), download_usd_gb=None,
-            source="owner" if sold.rate_key in owner else "table", as_of=_AS_OF,
+            source="owner" if sold.rate_key in owner else "table",
+            as_of=None if sold.rate_key in owner else AS_OF,
         )  # fmt: skip
 
-    @property
     def _owner_rates(self) -> Mapping[str, Decimal]:
         file = self._setting.state / "config.toml"
         try:
             said = tomllib.loads(file.read_text(encoding="utf-8"), parse_float=Decimal)
-            return {str(k): Decimal(v) for k, v in said.get("rates", {}).get("gcp", {}).items()}
+            return {key: Decimal(usd) for key, usd in said.get("rates", {}).get("gcp", {}).items()}
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, ArithmeticError, TypeError, AttributeError) as error:
-            raise LocalTrouble(f"{file} cannot be read: {error}", remedy="mend that file") from error
+            raise LocalTrouble(
+                f"{file} cannot be read: {error}", remedy="mend that file"
+            ) from error
 
     # --- leftovers
 
     async def leftovers(self) -> Sequence[Leftover]:
-        """As `Residue.leftovers`: disks, addresses and snapshots."""
+        """As `Residue.leftovers`: disks that no box uses, addresses that nothing uses, snapshots."""
         disks, addresses, snapshots = await asyncio.gather(
-            self._listed("Disks", "disks"),
-            self._listed("Addresses", "addresses"),
-            self._listed("Snapshots", ""),
+            self._calls.pages("Disks", "disks"),
+            self._calls.pages("Addresses", "addresses"),
+            self._calls.pages("Snapshots"),
         )
-        found = [_leftover("disk", d, d.size_gb, _disk_usd_month(d)) for d in disks if not d.users]
-        for a in addresses:
-            if a.status == "RESERVED" and a.address_type == "EXTERNAL":
-                found.append(_leftover("address", a, None, 2 * _ADDRESS_USD_H * _MONTH_H))
-        # The rate depends on where it is kept and how: unknown.
-        return found + [_leftover("snapshot", s, s.storage_bytes / 1e9, None) for s in snapshots]
+        return [
+            *(_disk(disk) for disk in disks if not disk.users),
+            *(
+                _left("address", address, None, unused_address_usd_month(last(address.region)))
+                for address in addresses
+                if address.status == "RESERVED" and address.address_type == "EXTERNAL"
+            ),
+            # What a snapshot costs depends on where and how it is kept.
+            *(_left("snapshot", shot, shot.storage_bytes / 1e9, None) for shot in snapshots),
+        ]
+
+
+def _disk(disk: Message) -> Leftover:
+    usd = disk_usd_gb_month(last(disk.zone).rpartition("-")[0], last(disk.type_))
+    return _left("disk", disk, disk.size_gb, usd * disk.size_gb if usd is not None else None)
+
+
+def _left(
+    kind: Literal["disk", "address", "snapshot"],
+    thing: Message,
+    size_gb: float | None,
+    usd_month: Decimal | None,
+) -> Leftover:
+    return Leftover(
+        provider="gcp", kind=kind, id=str(thing.id), name=thing.name,
+        mark=_mark(thing.labels.get(_LABEL, "")), size_gb=size_gb, usd_month=usd_month,
+    )  # fmt: skip
+
+
+def _label(mark: str) -> str:
+    """The mark in the alphabet of labels, from which `_mark` makes the same mark again.
+
+    Raises:
+        BadRequest: it cannot be written so.
+    """
+    label = mark.removeprefix(MARK_PREFIX).replace(":", "_", 1)
+    if not mark or _mark(label) != mark:
+        raise BadRequest(f"{mark!r} is no mark that fits a label", remedy="`gpu-tenant doctor`")
+    return label
+
+
+def _mark(label: str) -> str | None:
+    fits_alphabet = re.fullmatch(r"[a-z0-9][-_a-z0-9]{0,62}", label)
+    return MARK_PREFIX + label.replace("_", ":", 1) if fits_alphabet else None
+
+
+def _where(box_id: str | None) -> dict[str, str]:
+    """Which zone and which number of an instance our id of a box stands for."""
+    zone, _, number = (box_id or "").partition(".")
+    return {"zone": zone, "instance": number}
+
+
+def _unless_failed(operation: Message) -> None:
+    """Nothing went wrong in the operation so far.
+
+    Raises:
+        NoCapacity, NoQuota, ProviderTrouble: what did.
+    """
+    trouble = failure(operation)
+    if trouble is not None:
+        raise trouble
+
+
+def connect(setting: Setting) -> GcpConnector:
+    """The connector for the project that the credential's place names."""
+    return GcpConnector(setting)

@@ -24,7 +24,7 @@ from gpu_tenant.market import Leftover, Offer, Price, Wish
 from gpu_tenant.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SshAddress
 from gpu_tenant.permit import TeardownPermit, genuine
 from gpu_tenant.ports import Setting
-from gpu_tenant.wire import Json, Reply, Spacing, Wire, words
+from gpu_tenant.wire import Json, Reply, Spacing, Wire
 
 _INSTANCES = "/api/v1/instances"
 _LAUNCH = "/api/v1/instance-operations/launch"
@@ -134,7 +134,9 @@ class LambdaCloudConnector:
     """One account at Lambda Cloud."""
 
     def __init__(self, setting: Setting) -> None:
-        self._setting = setting
+        # Not the setting whole: its environment may hold the key.
+        self._states, self._clock = setting.profile.states, setting.clock
+        self._public_key = setting.public_key
         self._wire = Wire(
             title=setting.profile.title,
             base_url=setting.environ.get("LAMBDA_CLOUD_BASE_URL") or "https://cloud.lambda.ai",
@@ -163,7 +165,7 @@ class LambdaCloudConnector:
             "tags": [
                 {"key": _MARK_TAG, "value": lease.mark},
                 # The API tells no instance's age; whoever finds this one in the console can read it.
-                {"key": _CREATED_TAG, "value": self._setting.clock.now().isoformat()},
+                {"key": _CREATED_TAG, "value": self._clock.now().isoformat()},
             ],
         }  # fmt: skip
         reply = await self._wire.call("POST", _LAUNCH, body=order, expect=(200, 400, 403, 404))
@@ -174,9 +176,9 @@ class LambdaCloudConnector:
             shown = await self._shown(made)
         except (ValueError, ProviderTrouble) as error:
             # Anything but silence would say that no box was made.
-            raise _made_unseen(reply) from error
+            raise self._unseen(reply) from error
         if shown is None:
-            raise _made_unseen(reply)
+            raise self._unseen(reply)
         return self._box(shown)
 
     async def list_boxes(self) -> Sequence[Box]:
@@ -187,16 +189,15 @@ class LambdaCloudConnector:
     async def destroy(self, permit: TeardownPermit) -> None:
         """As `Connector.destroy`; waits for a box that cannot be terminated yet, within bounds."""
         permit = genuine(permit, provider="lambda_cloud")
-        clock = self._setting.clock
-        give_up_at = clock.now() + timedelta(seconds=_TERMINATE_WITHIN_S)
+        give_up_at = self._clock.now() + timedelta(seconds=_TERMINATE_WITHIN_S)
         while (hindrance := await self._terminate(permit.box_id)) is not None:
-            if clock.now() >= give_up_at:
+            if self._clock.now() >= give_up_at:
                 raise ProviderTrouble(
                     f"Lambda Cloud has not terminated {permit.box_id} for {_TERMINATE_WITHIN_S} s: "
                     f"{hindrance}",
                     remedy="`gpu-tenant leases` shows how it stands",
                 )
-            await clock.sleep(_ASK_AGAIN_S)
+            await self._clock.sleep(_ASK_AGAIN_S)
 
     async def _terminate(self, box_id: BoxId) -> str | None:
         """The instance is on its way out or not there; otherwise what hinders it, in words."""
@@ -204,22 +205,19 @@ class LambdaCloudConnector:
             "POST", _TERMINATE, body={"instance_ids": [box_id]}, expect=(200, 400, 404, 409),
             repeatable="repeatable", urgent="teardown",
         )  # fmt: skip
+        told = self._wire.trouble("POST", _TERMINATE, reply)
         if reply.status == 200:
             if any(each.id == box_id for each in _payload(_TERMINATED, reply).terminated_instances):
                 return None
         elif reply.status == 404 and _code(reply) != _NO_SUCH_OBJECT:
-            raise self._wire.trouble("POST", _TERMINATE, reply)
+            raise told
         shown = await self._shown(box_id, urgent="teardown")
         if shown is None or shown.status in ("terminating", "terminated"):
             return None
         if shown.actions.terminate.available and reply.status == 200:
-            raise ProviderTrouble(
-                f"Lambda Cloud answered the terminate of {box_id} with 200, and did not end it: "
-                f"{words(reply.text)}",
-                remedy="`gpu-tenant leases` shows how it stands",
-            )
-        # The code is text from outside, too: the provider may add others.
-        return plain(shown.actions.terminate.reason_code or "") or words(reply.text)
+            # It was carried out for nobody, and says so only by naming nobody.
+            raise told
+        return plain(shown.actions.terminate.reason_code or "") or told.message
 
     # --- what can be rented, and what is left
 
@@ -252,7 +250,7 @@ class LambdaCloudConnector:
 
     async def _key_name(self) -> str:
         """A name under which the account holds our public key; it was added if it was not there."""
-        ours = self._setting.public_key()
+        ours = self._public_key()
         kind, text = ours.split()[:2]
         for key in _payload(_KEY_LIST, await self._wire.get(_KEYS)):
             if key.public_key.split()[:2] == [kind, text]:
@@ -274,7 +272,7 @@ class LambdaCloudConnector:
         raise self._wire.trouble("GET", path, reply)
 
     def _box(self, shown: _Instance) -> Box:
-        state = self._setting.profile.states.get(shown.status, BoxState.UNKNOWN)
+        state = self._states.get(shown.status, BoxState.UNKNOWN)
         marks = [tag.value for tag in shown.tags or [] if tag.key == _MARK_TAG] + [shown.name or ""]
         told = state in (BoxState.BROKEN, BoxState.UNKNOWN)
         return Box(
@@ -288,23 +286,28 @@ class LambdaCloudConnector:
 
     def _refusal(self, reply: Reply) -> ProviderTrouble:
         """What a launch's answer means that made no box."""
-        said, code = words(reply.text), _code(reply)
-        if code == "instance-operations/launch/insufficient-capacity":
-            return NoCapacity(
-                f"Lambda Cloud has none left there: {said}",
-                remedy="`gpu-tenant offers` shows what there is now",
-            )
-        if code == "global/quota-exceeded":
-            return NoQuota(
-                f"Lambda Cloud allows this account no more: {said}",
-                remedy="ask its support for a higher quota, or rent elsewhere",
-            )
-        if code in ("global/account-inactive", "global/invalid-address"):
-            return NoFunds(
-                f"Lambda Cloud cannot bill this account: {said}",
-                remedy="mend payment or address at https://cloud.lambda.ai, or rent elsewhere",
-            )
-        return self._wire.trouble("POST", _LAUNCH, reply)
+        told = self._wire.trouble("POST", _LAUNCH, reply)
+        match _code(reply):
+            case "instance-operations/launch/insufficient-capacity":
+                return NoCapacity(
+                    told.message, remedy="`gpu-tenant offers` shows what there is now"
+                )
+            case "global/quota-exceeded":
+                return NoQuota(told.message, remedy="ask its support for more, or rent elsewhere")
+            case "global/account-inactive" | "global/invalid-address":
+                return NoFunds(
+                    told.message,
+                    remedy="mend payment or address at https://cloud.lambda.ai, or rent elsewhere",
+                )
+            case _:
+                return told
+
+    def _unseen(self, reply: Reply) -> ProviderSilent:
+        """A launch was carried out, and its box is not shown."""
+        return ProviderSilent(
+            f"{self._wire.trouble('POST', _LAUNCH, reply).message}; and then did not show the box",
+            remedy="`gpu-tenant leases` looks again; its meter starts when it is active",
+        )
 
 
 def _payload(kind: TypeAdapter[T], reply: Reply) -> T:
@@ -330,13 +333,6 @@ def _code(reply: Reply) -> str | None:
         return _Refusal.model_validate_json(reply.text).error.code
     except ValidationError:
         return None
-
-
-def _made_unseen(reply: Reply) -> ProviderSilent:
-    return ProviderSilent(
-        f"Lambda Cloud launched something and does not show it: {words(reply.text)}",
-        remedy="`gpu-tenant leases` looks again; its meter starts when it is active",
-    )
 
 
 def _usd_h(kind: _Type) -> Decimal:

@@ -17,11 +17,11 @@ from gpu_tenant.errors import (
     ProviderTrouble,
 )  # fmt: skip
 from gpu_tenant.gpu_catalog import known
-from gpu_tenant.market import Leftover, Offer, Price, Quote, Wish
+from gpu_tenant.market import CENT, Leftover, Offer, Price, Quote, Wish
 from gpu_tenant.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SshAddress
 from gpu_tenant.permit import TeardownPermit, genuine
 from gpu_tenant.ports import Setting
-from gpu_tenant.wire import Json, Method, Rejected, Reply, Spacing, Wire, words
+from gpu_tenant.wire import Json, Method, Reply, Spacing, Wire, words
 
 _IMAGE = "vastai/base-image:@vastai-automatic-tag"
 """The provider's own default: it takes the CUDA version that the host's driver can run."""
@@ -45,7 +45,6 @@ _ANY = tuple(status for status in range(200, 600) if status != 429)
 """A create's answer is read whatever its status is: an error may tell of a box. A 429 never does."""
 
 _GONE = ("not_found", "no_such_instance")
-_AUTH = ("auth_error", "Invalid user key")
 _BID = ":bid"
 
 _THEIR_NAMES: Mapping[str, tuple[str, ...]] = {
@@ -96,9 +95,11 @@ class VastConnector:
         path = f"/api/v0/asks/{ask}/"
         body = self._order(lease.mark, quote)
         reply = await self._wire.call("PUT", path, body=body, expect=_ANY)
-        contract = _field(reply.text, "new_contract")
+        contract = _field(reply, "new_contract")
         if not isinstance(contract, int):
-            raise self._refusal(path, reply)
+            refusal = self._refusal("PUT", path, reply)
+            # With neither a box nor a reason that is known, only the list can tell.
+            raise _unclear(refusal.message) if reply.status == 200 else refusal
         shown = f"/api/v0/instances/{contract}/"
         key: Json = {"ssh_key": self._setting.public_key()}
         try:
@@ -106,9 +107,9 @@ class VastConnector:
             row = (await self._call("GET", shown, query={"owner": "me"})).fields.get("instances")
         except ProviderTrouble as error:
             # Anything but silence would say that no box was made.
-            raise _exists(contract, error.message) from error
+            raise _unclear(f"Vast.ai made instance {contract}, but: {error.message}") from error
         if not isinstance(row, dict):
-            raise _exists(contract, "it is not shown yet")
+            raise _unclear(f"Vast.ai made instance {contract}, and does not show it yet")
         return self._box(row)
 
     async def list_boxes(self) -> Sequence[Box]:
@@ -120,26 +121,26 @@ class VastConnector:
         permit = genuine(permit, provider="vastai")
         path = f"/api/v0/instances/{permit.box_id}/"
         reply = await self._call("DELETE", path, body={}, expect=(200, 404), how="teardown")
-        if _field(reply.text, "success") is not True and _field(reply.text, "error") not in _GONE:
+        if _field(reply, "success") is not True and _field(reply, "error") not in _GONE:
             raise self._wire.trouble("DELETE", path, reply)
 
     async def park(self, lease: Lease) -> None:
         """As `Parking.park`."""
         path, reply = await self._set(lease, "stopped")
-        if _field(reply.text, "success") is not True:
+        if _field(reply, "success") is not True:
             raise self._wire.trouble("PUT", path, reply)
 
     async def resume(self, lease: Lease) -> None:
         """As `Parking.resume`; a start that the provider puts off is withdrawn, lest it bill unseen."""
         path, reply = await self._set(lease, "running")
-        if _field(reply.text, "success") is True:
+        if _field(reply, "success") is True:
             return
-        said = words(reply.text)
-        if "unavailable" not in said:
-            raise self._wire.trouble("PUT", path, reply)
+        trouble = self._wire.trouble("PUT", path, reply)
+        if "unavailable" not in reply.text:
+            raise trouble
         await self.park(lease)
         raise NoCapacity(
-            f"the GPU of {lease.id} is somebody else's now: {said}",
+            f"the GPU of {lease.id} is somebody else's now: {trouble.message}",
             remedy=f"`gpu-tenant resume {lease.id}` tries again; its disk is kept, and bills",
         )
 
@@ -182,14 +183,14 @@ class VastConnector:
         word = _word(row)
         state = self._setting.profile.states.get(word, BoxState.UNKNOWN)
         # Loading is not billed, but what comes after it is, and that is what a cap is held against.
-        price = row.get("dph_total")
-        costs = row.get("instance")
-        if state is not BoxState.BOOTING and isinstance(costs, dict):
-            price = costs.get("totalHour")
+        now = row.get("instance")
+        burns = now.get("totalHour") if isinstance(now, dict) else None
+        price = _money(row.get("dph_total") if state is BoxState.BOOTING else burns)
         return Box(
             provider="vastai", id=BoxId(str(row["id"])), state=state,
             mark=label if isinstance(label, str) and label.startswith(MARK_PREFIX) else None,
-            address=_direct(row) if state is BoxState.READY else None, price_usd_h=_money(price),
+            address=_direct(row) if state is BoxState.READY else None,
+            price_usd_h=None if price is None else price.quantize(CENT),
             interruptible=row.get("is_bid") is True, words=self._words(row, word, state),
         )  # fmt: skip
 
@@ -276,43 +277,29 @@ class VastConnector:
         how: Literal["", "repeatable", "teardown"] = "",
     ) -> Reply:
         """As `Wire.call`; but a 404 is not believed where it means the key."""
-        try:
-            reply = await self._wire.call(
-                method, path, query=query, body=body, expect=expect,
-                repeatable="repeatable" if how == "repeatable" else "",
-                urgent="teardown" if how == "teardown" else "",
-            )  # fmt: skip
-        except Rejected as no:
-            if _about_the_key(no.text):
-                raise _bad_key(no.message) from no
-            raise
-        if reply.status == 404 and _about_the_key(reply.text):
-            raise _bad_key(words(reply.text))
+        reply = await self._wire.call(
+            method, path, query=query, body=body, expect=(*expect, 404),
+            repeatable="repeatable" if how == "repeatable" else "",
+            urgent="teardown" if how == "teardown" else "",
+        )  # fmt: skip
+        if reply.status not in expect or _about_the_key(reply):
+            raise self._refusal(method, path, reply)
         return reply
 
-    def _refusal(self, path: str, reply: Reply) -> ProviderTrouble:
-        """What a create's answer means that names no box."""
-        said = words(reply.text)
-        if reply.status == 200:
-            # Neither a box nor a refusal: only the list can tell.
-            return ProviderSilent(
-                f"Vast.ai answered the create with 200 and no instance: {said}",
-                remedy="`gpu-tenant leases` looks again; the meter of a box may be running",
-            )
-        if _about_the_key(reply.text):
-            return _bad_key(said)
-        error = str(_field(reply.text, "error"))
+    def _refusal(self, method: Method, path: str, reply: Reply) -> ProviderTrouble:
+        """What an answer means that is not what was asked for."""
+        trouble = self._wire.trouble(method, path, reply)
+        error, said = _field(reply, "error"), trouble.message
+        if _about_the_key(reply):
+            return CredentialRefused(said, remedy="see that the key is right; `gpu-tenant doctor`")
         if error in ("missing_billing", "insufficient_credit"):
-            return NoFunds(
-                f"Vast.ai rented nothing: {said}",
-                remedy="add credit at https://cloud.vast.ai/billing/, or rent elsewhere",
-            )
+            return NoFunds(said, remedy="add credit in Vast.ai's console, or rent elsewhere")
         remedy = "`gpu-tenant offers` shows what there is now"
         if error == "invalid_price":
-            return PriceMoved(f"Vast.ai does not take the bid: {said}", remedy=remedy)
-        if reply.status in (404, 410):
-            return NoCapacity(f"the offer is gone: {said}", remedy=remedy)
-        return self._wire.trouble("PUT", path, reply)
+            return PriceMoved(said, remedy=remedy)
+        if error == "no_such_ask" or (reply.status == 410 and "/asks/" in path):
+            return NoCapacity(said, remedy=remedy)
+        return trouble
 
 
 def _word(row: Mapping[str, Json]) -> str:
@@ -384,7 +371,7 @@ def _offer(row: Mapping[str, Json], wish: Wish, kind: str) -> Offer | None:
         gpu=name, gpu_count=count, vram_gib=vram, region=region,
         price=Price(
             gpu_usd_h=_money(row.get("min_bid" if kind == "bid" else "dph_base")),
-            disk_usd_h=disk, parked_usd_h=disk,
+            disk_usd_h=disk, parked_usd_h=None if disk is None else disk.quantize(CENT),
             # Theirs is seen from the box: what goes up to it is what it downloads.
             upload_usd_gb=_money(row.get("inet_down_cost")),
             download_usd_gb=_money(row.get("inet_up_cost")), source="api",
@@ -429,17 +416,18 @@ def _rows(reply: Reply, name: str) -> list[dict[str, Json]]:
     return [row for row in listed if isinstance(row, dict)]
 
 
-def _field(text: str, name: str) -> Json:
+def _field(reply: Reply, name: str) -> Json:
     """That field of an answer, or None where the answer is no object."""
     try:
-        answer: Json = json.loads(text)
+        answer: Json = json.loads(reply.text)
     except ValueError:
         return None
     return answer.get(name) if isinstance(answer, dict) else None
 
 
-def _about_the_key(text: str) -> bool:
-    return any(_field(text, name) in _AUTH for name in ("error", "msg"))
+def _about_the_key(reply: Reply) -> bool:
+    """Whether it is about the key: billing endpoints say so with a 404."""
+    return _field(reply, "error") == "auth_error" or _field(reply, "msg") == "Invalid user key"
 
 
 def _money(value: Json) -> Decimal | None:
@@ -451,17 +439,9 @@ def _number(value: Json) -> float | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _bad_key(said: str) -> CredentialRefused:
-    return CredentialRefused(
-        f"Vast.ai does not take the key, and says so with 404: {said}",
-        remedy="see that the key is right; `gpu-tenant doctor`",
-    )
-
-
-def _exists(contract: int, why: str) -> ProviderSilent:
+def _unclear(message: str) -> ProviderSilent:
     return ProviderSilent(
-        f"Vast.ai made instance {contract}, and {why}",
-        remedy="`gpu-tenant leases` finds it by its label; its meter may be running",
+        message, remedy="`gpu-tenant leases` looks for it by its label; its meter may be running"
     )
 
 

@@ -109,9 +109,7 @@ class Calls:
         give_up_at = self._clock.now() + timedelta(seconds=within_s)
         while operation.status.name != "DONE" and self._clock.now() < give_up_at:
             await self._clock.sleep(2)
-            operation = await self.ask(
-                "ZoneOperations", "get", zone=zone, operation=operation.name
-            )
+            operation = await self.ask("ZoneOperations", "get", zone=zone, operation=operation.name)
         return operation
 
     def _send(self, service: str, method: str, fields: dict[str, object]) -> Message:

@@ -24,7 +24,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from gpu_tenant.errors import BadRequest
 from gpu_tenant.rehearsal.faults import ON_THE_WIRE, Fault, Tariff
 from gpu_tenant.rehearsal.sites import Sites, Way
-from gpu_tenant.rehearsal.world import BEGIN, Due, Logged, State, Thing, World
+from gpu_tenant.rehearsal.world import Due, Logged, Thing, World
 from gpu_tenant.wire import redacted
 
 _FAULTS: TypeAdapter[list[Fault]] = TypeAdapter(list[Fault])
@@ -301,7 +301,7 @@ class Stage:
     async def _reset(self, request: Request) -> Response:
         for box in self.world.things():
             self._sites.delete(box.id)
-        self.world.state = State(clock=BEGIN)
+        self.world.start_again()
         return JSONResponse({"reset": True})
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import ClassVar
 
-from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
@@ -15,13 +14,12 @@ from gpu_tenant.rehearsal.faults import Fault, Tariff
 from gpu_tenant.rehearsal.sites import Sites
 from gpu_tenant.rehearsal.vastai_api import (
     ASKS,
+    FAULTS,
     FIELDS,
-    MONTH_H,
     VOLUME_OFFERS,
-    VOLUME_USD_MONTH,
+    Account,
     Door,
     Row,
-    account_key,
     disk_usd_h,
     instance,
     ip,
@@ -30,7 +28,7 @@ from gpu_tenant.rehearsal.vastai_api import (
     paged,
     searched,
     unfit,
-    volume,
+    yes,
 )
 from gpu_tenant.rehearsal.world import KEY, Thing, World
 
@@ -46,35 +44,13 @@ _OF_A_REQUEST = (
 class VastEmulator:
     """One account, whose state is the world's and nothing else's."""
 
-    faults: ClassVar[Mapping[str, str]] = {
-        "no_capacity": "this create finds its offer gone; this start is put off",
-        "created_despite_error": "this create is answered with an error, and leaves a stopped instance",
-        "price_moved": "every offer costs `amount` times as much; with `box`, that box as well",
-        "stuck_termination": "deletes are accepted and nothing goes, until struck with amount 0",
-        "soft_failure": "this delete answers 200, and says that it failed",
-        "null_after_destroy": "a destroyed instance reads as null, as it always does here",
-        "two_factor": "this request wants a second factor",
-        "auth_404": "this request is answered 404, as a bad key is on billing endpoints",
-        "unknown_status": "a box shows a status that nobody knows",
-        "preempted": "a box loses its GPU to a dearer one, without notice",
-        "outbid": "a bid box is stopped; it starts again by itself after `seconds`, when given",
-        "host_lost": "a box's host goes offline, and never comes back",
-        "exited": "a box's container ends by itself, and stays so",
-        "end_date": "a box's rental ends: it is stopped, and 48 h later deleted",
-        "gpu_taken": "a parked box's starts are put off, until struck with amount 0",
-        "never_ready": "the next box never gets past loading",
-        "page_boundary": "this list's cursor leads back to its start; amount 1: its last row is lost",
-        "balance_zero": "the credit is gone: all is stopped, and after `seconds`, when given, destroyed",
-        "list_lag": "new boxes are listed `seconds` late",
-        "foreign_box": "somebody else's box is in the account",
-        "leftover": "a volume of 30 GB is in the account, attached to nothing",
-        "traffic": "`amount` GB go to a box, and as many come from it",
-    }
+    faults: ClassVar[Mapping[str, str]] = FAULTS
 
     def __init__(self, world: World, sites: Sites) -> None:
         self._world = world
         self._sites = sites
         self._door = Door(world)
+        self._account = Account(world, self._door)
 
     def environment(self, base_url: str) -> dict[str, str]:
         """As `Emulator.environment`."""
@@ -85,10 +61,10 @@ class VastEmulator:
         one = "/api/v0/instances/{id:int}/"
         names = sorted({str(ask["gpu_name"]) for ask in ASKS})
         return [
-            self._route("GET", "/api/v0/gpu_names/unique/", lambda r, b: _yes(gpu_names=[*names])),
+            self._route("GET", "/api/v0/gpu_names/unique/", lambda r, b: yes(gpu_names=[*names])),
             self._route("GET", "/api/v0/gpu_types/",
-                        lambda r, b: _yes(gpu_types=[{"name": name} for name in names])),
-            self._route("GET", "/api/v0/users/current", self._user),
+                        lambda r, b: yes(gpu_types=[{"name": name} for name in names])),
+            self._route("GET", "/api/v0/users/current", self._account.user),
             self._route("POST", "/api/v0/bundles/", self._search),
             self._route("PUT", "/api/v0/asks/{id:int}/", self._create, 4.5),
             self._route("GET", "/api/v1/instances/", self._list, 1.0),
@@ -101,13 +77,13 @@ class VastEmulator:
             self._route("PUT", "/api/v0/instances/request_logs/{id:int}/", self._logs),
             # What a request for logs leads to is read without a key.
             Route("/s3/log/{id:int}", lambda r: PlainTextResponse(f"C.{r.path_params['id']}: started\n")),
-            self._route("GET", "/api/v0/ssh/", self._keys, 1.0),
-            self._route("POST", "/api/v0/ssh/", self._add_key, 1.0),
-            self._route("GET", "/api/v0/volumes", self._volumes, 5.5),
-            self._route("PUT", "/api/v0/volumes/", self._make_volume, 5.5),
-            self._route("DELETE", "/api/v0/volumes/", self._drop_volume, 5.5),
+            self._route("GET", "/api/v0/ssh/", self._account.keys, 1.0),
+            self._route("POST", "/api/v0/ssh/", self._account.add_key, 1.0),
+            self._route("GET", "/api/v0/volumes", self._account.volumes, 5.5),
+            self._route("PUT", "/api/v0/volumes/", self._account.make_volume, 5.5),
+            self._route("DELETE", "/api/v0/volumes/", self._account.drop_volume, 5.5),
             self._route("POST", "/api/v0/volumes/search/", lambda r, b: JSONResponse({"offers": VOLUME_OFFERS})),
-            self._route("GET", "/api/v0/charges/", self._charges),
+            self._route("GET", "/api/v0/charges/", self._account.charges),
         ]  # fmt: skip
 
     def _route(
@@ -121,7 +97,7 @@ class VastEmulator:
             turned_away = self._door.turned_away(request, f"{method} {path}", apart_s)
             if turned_away is not None:
                 return turned_away
-            if self._credit() <= 0 and not self._world.state.facts.get("broke"):
+            if self._account.credit_usd <= 0 and not self._world.state.facts.get("broke"):
                 self._go_broke(0)
             try:
                 body = json.loads(await request.body() or b"{}")
@@ -161,7 +137,7 @@ class VastEmulator:
         wrong = unfit(body)
         if wrong is not None:
             return wrong
-        if self._credit() <= 0:
+        if self._account.credit_usd <= 0:
             return _no_credit()
         bid = None if body.get("price") is None else Decimal(str(body["price"]))
         low = (
@@ -178,11 +154,11 @@ class VastEmulator:
         thing = self._rent(ask, body, bid)
         if not failed and not gone:
             self._world.later(_LOAD_S, "load", thing.id)
-            return _yes(new_contract=int(thing.id), instance_api_key=thing.facts["api_key"])
+            return yes(new_contract=int(thing.id), instance_api_key=thing.facts["api_key"])
         # It exists, does not run, and its disk bills.
         self._stop(thing, "created")
         if not failed:
-            return _yes(new_contract=int(thing.id), instance_api_key=thing.facts["api_key"])
+            return yes(new_contract=int(thing.id), instance_api_key=thing.facts["api_key"])
         said = "The bid is below the minimum of this offer."
         return no(400, "invalid_price", said, ask_id=number, new_contract=int(thing.id))
 
@@ -208,7 +184,7 @@ class VastEmulator:
         self._world.later(seconds, "end_date", thing.id)
         asked = body.get("volume_info")
         if isinstance(asked, dict) and asked.get("create_new"):
-            self._volume(int(str(asked.get("size", 15))), asked.get("name"), thing.id)
+            self._account.add_volume(int(str(asked.get("size", 15))), asked.get("name"), thing.id)
         elif isinstance(asked, dict) and str(asked.get("volume_id")) in self._world.state.things:
             self._world.state.things[str(asked["volume_id"])].facts["attached_to"] = thing.id
         return thing
@@ -314,10 +290,10 @@ class VastEmulator:
             return no(400, "invalid_args", "Please provide a state or a label.")
         elif thing.phase == "parked":
             return self._started(thing, taken=bool(self._door.struck(request, "no_capacity")))
-        return _yes()
+        return yes()
 
     def _started(self, thing: Thing, *, taken: bool) -> Response:
-        if self._credit() <= 0:
+        if self._account.credit_usd <= 0:
             return _no_credit()
         if float(str(thing.facts["end_date"])) <= self._world.now:
             return no(400, "invalid_args", "The contract of this instance has expired.")
@@ -326,7 +302,7 @@ class VastEmulator:
             said = "Required resources are currently unavailable, state change queued."
             return no(200, "resources_unavailable", said)
         self._start(thing)
-        return _yes()
+        return yes()
 
     def _destroy(self, request: Request, body: Row) -> Response:
         thing = self._mine(request)
@@ -338,7 +314,7 @@ class VastEmulator:
             thing.facts["doomed"] = True
         else:
             self._delete(thing)
-        return _yes(msg="Instance destroyed successfully")
+        return yes(msg="Instance destroyed successfully")
 
     def _attach(self, request: Request, body: Row) -> Response:
         thing, key = self._mine(request), body.get("ssh_key")
@@ -351,7 +327,7 @@ class VastEmulator:
             *(keys if isinstance(keys := thing.facts["keys"], list) else []),
             key,
         ]
-        return _yes(msg="SSH key attached successfully")
+        return yes(msg="SSH key attached successfully")
 
     def _reboot(self, request: Request, body: Row) -> Response:
         thing = self._mine(request)
@@ -361,7 +337,7 @@ class VastEmulator:
         thing.phase = "booting"
         self._turn(thing, "rebooting", "running")
         self._world.later(_LOAD_S, "boot", thing.id)
-        return _yes()
+        return yes()
 
     def _bid(self, request: Request, body: Row) -> Response:
         thing, price = self._mine(request), body.get("price")
@@ -371,72 +347,14 @@ class VastEmulator:
             return no(400, "invalid_args", "Please set a bid price >= 0.001.")
         thing.facts["gpu_usd_h"] = str(price)
         self._meter(thing)
-        return _yes()
+        return yes()
 
     def _logs(self, request: Request, body: Row) -> Response:
         if self._mine(request) is None:
             return JSONResponse({"error": "invalid_id", "msg": "Invalid instance id."}, 404)
-        return _yes(result_url=f"{request.base_url}s3/log/{request.path_params['id']}")
+        return yes(result_url=f"{request.base_url}s3/log/{request.path_params['id']}")
 
-    # --- keys, volumes, money
-
-    def _keys(self, request: Request, body: Row) -> Response:
-        kept = self._door.kept("keys").items()
-        return JSONResponse([account_key(int(number), "key", key) for number, key in kept])
-
-    def _add_key(self, request: Request, body: Row) -> Response:
-        key = body.get("ssh_key")
-        if not isinstance(key, str) or not key:
-            return no(400, "no_ssh_key", "No ssh key provided")
-        number = self._world.number()
-        self._door.kept("keys")[str(number)] = key
-        return _yes(key=account_key(number, "public_key", key))
-
-    def _volume(self, gb: int, label: JsonValue, attached_to: str) -> Thing:
-        thing = self._world.rent(
-            str(31_000_000 + self._world.number()), "volume", str(label or ""), status="running",
-            size=gb, label=label, attached_to=attached_to,
-        )  # fmt: skip
-        self._world.bill(thing, volume=gb * VOLUME_USD_MONTH / MONTH_H)
-        return thing
-
-    def _volumes(self, request: Request, body: Row) -> Response:
-        listed = self._world.listed("volume")
-        return JSONResponse(
-            {"volumes": [volume(thing, self._world.rate(thing)) for thing in listed]}
-        )
-
-    def _make_volume(self, request: Request, body: Row) -> Response:
-        if body.get("id") not in [row["id"] for row in VOLUME_OFFERS]:
-            return no(400, "invalid_args", "Please provide a valid volume ID.")
-        thing = self._volume(int(str(body.get("size", 15))), body.get("name"), "")
-        return _yes(volume_name=f"V.{thing.id}")
-
-    def _drop_volume(self, request: Request, body: Row) -> Response:
-        thing = self._world.state.things.get(str(request.query_params.get("id", body.get("id"))))
-        if thing is None or thing.kind != "volume" or thing.phase == "ended":
-            return no(404, "no_such_volume", "Volume with that ID does not exist.")
-        self._world.end(thing, status="deleted")
-        return _yes()
-
-    def _user(self, request: Request, body: Row) -> Response:
-        return JSONResponse({
-            "id": 7, "key_id": 11, "email": "rehearsal@example.com", "balance": 0.0, "ssh_key": "",
-            "credit": float(self._credit()), "sid": "S7", "host_agreement_accepted": False,
-        })  # fmt: skip
-
-    def _charges(self, request: Request, body: Row) -> Response:
-        rows: list[JsonValue] = [
-            {"start": int(thing.created_at), "end": int(thing.ended_at or self._world.now),
-             "type": "volume" if thing.kind == "volume" else "instance", "source": f"instance-{thing.id}",
-             "description": thing.name, "items": [],
-             "amount": float(sum(self._world.billed(thing).values(), Decimal(0)))}
-            for thing in self._world.state.things.values()
-        ]  # fmt: skip
-        return _yes(count=len(rows), total=len(rows), next_token=None, results=rows)
-
-    def _credit(self) -> Decimal:
-        return self._world.state.balance_usd - Decimal(str(self._world.meter()["billed_usd"]))
+    # --- what goes wrong
 
     def _go_broke(self, seconds: float) -> None:
         """All is stopped; a saved card goes on paying for the disks, and without one they go, too."""
@@ -447,8 +365,6 @@ class VastEmulator:
             if seconds:
                 self._world.later(seconds, "unpaid", box.id)
 
-    # --- what goes wrong
-
     def strike(self, fault: Fault) -> None:
         """As `Emulator.strike`; what is of one request is for its handler, or the next one's."""
         state, box = self._world.state, self._world.newest(fault)
@@ -457,6 +373,8 @@ class VastEmulator:
             case name if name in _OF_A_REQUEST:
                 if fault.match is None:
                     self._door.kept("waiting")[name] = True
+            case "null_after_destroy":
+                pass
             case "price_moved":
                 state.price_factor *= factor
                 if fault.box is not None and box is not None:
@@ -468,14 +386,14 @@ class VastEmulator:
                     if doomed.facts.get("doomed"):
                         self._delete(doomed)
             case "balance_zero":
-                state.balance_usd -= self._credit()
+                state.balance_usd -= self._account.credit_usd
                 self._go_broke(fault.seconds)
             case "list_lag":
                 state.list_lag_s = fault.seconds
             case "never_ready":
                 state.facts["never_ready"] = True
             case "leftover":
-                self._volume(30, "old-checkpoints", "")
+                self._account.add_volume(30, "old-checkpoints", "")
             case "foreign_box":
                 other: Row = {"label": "somebody-elses-run", "disk": 40, "image": "pytorch/pytorch"}
                 thing = self._rent(ASKS[3], other, None)
@@ -512,9 +430,6 @@ class VastEmulator:
 
             case _:
                 raise AssertionError(fault.do)
-
-def _yes(**more: JsonValue) -> Response:
-    return JSONResponse({"success": True, **more})
 
 
 def _no_instance() -> Response:

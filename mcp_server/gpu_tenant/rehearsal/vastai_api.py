@@ -62,6 +62,32 @@ _COMPARE: Mapping[str, Callable[[object, object], bool]] = {
 }  # fmt: skip
 
 
+FAULTS: Mapping[str, str] = {
+    "no_capacity": "this create finds its offer gone; this start is put off",
+    "created_despite_error": "this create is answered with an error, and leaves a stopped instance",
+    "price_moved": "every offer costs `amount` times as much; with `box`, that box as well",
+    "stuck_termination": "deletes are accepted and nothing goes, until struck with amount 0",
+    "soft_failure": "this delete answers 200, and says that it failed",
+    "null_after_destroy": "a destroyed instance reads as null, as it always does here",
+    "two_factor": "this request wants a second factor",
+    "auth_404": "this request is answered 404, as a bad key is on billing endpoints",
+    "unknown_status": "a box shows a status that nobody knows",
+    "preempted": "a box loses its GPU to a dearer one, without notice",
+    "outbid": "a bid box is stopped; it starts again by itself after `seconds`, when given",
+    "host_lost": "a box's host goes offline, and never comes back",
+    "exited": "a box's container ends by itself, and stays so",
+    "end_date": "a box's rental ends: it is stopped, and 48 h later deleted",
+    "gpu_taken": "a parked box's starts are put off, until struck with amount 0",
+    "never_ready": "the next box never gets past loading",
+    "page_boundary": "this list's cursor leads back to its start; amount 1: its last row is lost",
+    "balance_zero": "the credit is gone: all is stopped, and after `seconds`, when given, destroyed",
+    "list_lag": "new boxes are listed `seconds` late",
+    "foreign_box": "somebody else's box is in the account",
+    "leftover": "a volume of 30 GB is in the account, attached to nothing",
+    "traffic": "`amount` GB go to a box, and as many come from it",
+}
+
+
 class Door:
     """What happens to a request before its handler sees it."""
 
@@ -115,6 +141,82 @@ class Door:
         thing = self._world.state.things.get(own[1]) if own else None
         key = thing.facts.get("api_key") if thing else None
         return key is not None and said == f"Bearer {key}" and request.method in ("PUT", "DELETE")
+
+
+class Account:
+    """The account's keys, volumes and money."""
+
+    def __init__(self, world: World, door: Door) -> None:
+        self._world = world
+        self._door = door
+
+    def keys(self, request: Request, body: Row) -> Response:
+        """The account's ssh keys."""
+        kept = self._door.kept("keys").items()
+        return JSONResponse([account_key(int(number), "key", key) for number, key in kept])
+
+    def add_key(self, request: Request, body: Row) -> Response:
+        """One more ssh key is in the account."""
+        key = body.get("ssh_key")
+        if not isinstance(key, str) or not key:
+            return no(400, "no_ssh_key", "No ssh key provided")
+        number = self._world.number()
+        self._door.kept("keys")[str(number)] = key
+        return yes(key=account_key(number, "public_key", key))
+
+    def add_volume(self, gb: int, label: JsonValue, attached_to: str) -> Thing:
+        """A volume exists, and bills from now on."""
+        thing = self._world.rent(
+            str(31_000_000 + self._world.number()), "volume", str(label or ""), status="running",
+            size=gb, label=label, attached_to=attached_to,
+        )  # fmt: skip
+        self._world.bill(thing, volume=gb * VOLUME_USD_MONTH / MONTH_H)
+        return thing
+
+    def volumes(self, request: Request, body: Row) -> Response:
+        """Every volume of the account."""
+        listed = self._world.listed("volume")
+        return JSONResponse(
+            {"volumes": [volume(thing, self._world.rate(thing)) for thing in listed]}
+        )
+
+    def make_volume(self, request: Request, body: Row) -> Response:
+        """A volume is rented, attached to nothing."""
+        if body.get("id") not in [row["id"] for row in VOLUME_OFFERS]:
+            return no(400, "invalid_args", "Please provide a valid volume ID.")
+        thing = self.add_volume(int(str(body.get("size", 15))), body.get("name"), "")
+        return yes(volume_name=f"V.{thing.id}")
+
+    def drop_volume(self, request: Request, body: Row) -> Response:
+        """The volume is gone."""
+        thing = self._world.state.things.get(str(request.query_params.get("id", body.get("id"))))
+        if thing is None or thing.kind != "volume" or thing.phase == "ended":
+            return no(404, "no_such_volume", "Volume with that ID does not exist.")
+        self._world.end(thing, status="deleted")
+        return yes()
+
+    def user(self, request: Request, body: Row) -> Response:
+        """Who asks, and what credit is left."""
+        return JSONResponse({
+            "id": 7, "key_id": 11, "email": "rehearsal@example.com", "balance": 0.0, "ssh_key": "",
+            "credit": float(self.credit_usd), "sid": "S7", "host_agreement_accepted": False,
+        })  # fmt: skip
+
+    def charges(self, request: Request, body: Row) -> Response:
+        """What everything has cost so far."""
+        rows: list[JsonValue] = [
+            {"start": int(thing.created_at), "end": int(thing.ended_at or self._world.now),
+             "type": "volume" if thing.kind == "volume" else "instance", "source": f"instance-{thing.id}",
+             "description": thing.name, "items": [],
+             "amount": float(sum(self._world.billed(thing).values(), Decimal(0)))}
+            for thing in self._world.state.things.values()
+        ]  # fmt: skip
+        return yes(count=len(rows), total=len(rows), next_token=None, results=rows)
+
+    @property
+    def credit_usd(self) -> Decimal:
+        """What is left of the balance, by the meter."""
+        return self._world.state.balance_usd - Decimal(str(self._world.meter()["billed_usd"]))
 
 
 # --- offers
@@ -283,6 +385,11 @@ def _costs(gpu: Decimal, disk: Decimal) -> Row:
     total = float(gpu + disk)
     return {"gpuCostPerHour": float(gpu), "diskHour": float(disk), "totalHour": total,
             "discountTotalHour": 0, "discountedTotalPerHour": total}  # fmt: skip
+
+
+def yes(**more: JsonValue) -> Response:
+    """An answer to what was carried out."""
+    return JSONResponse({"success": True, **more})
 
 
 def disk_usd_h(facts: Row) -> Decimal:

@@ -9,11 +9,12 @@ from typing import Literal
 
 from pydantic import BaseModel, Field, JsonValue
 
+from gpu_tenant.clock import WallClock
 from gpu_tenant.model import Address
 from gpu_tenant.rehearsal.faults import Fault, Tariff
 
 BEGIN = 1_795_000_000.0
-"""Where a rehearsal's clock starts, in seconds since the epoch; a round moment in November 2026."""
+"""Where a frozen rehearsal's clock starts, in seconds since the epoch: a round moment in November 2026."""
 
 KEY = "rehearsal-key"
 """The account key that every emulator takes."""
@@ -93,10 +94,16 @@ class World:
         self._file = file
         self._frozen = frozen
         self.on: Callable[[Due, Thing | None], None] = lambda due, thing: None
-        self.state = State()
+        # Real boxes keep real time; only a frozen world is always at the same moment.
+        self.state = State() if frozen else State(clock=WallClock().now().timestamp())
         if file is not None and file.exists():
             self.state = State.model_validate_json(file.read_bytes())
         self._base, self._since = self.state.clock, monotonic()
+
+    def start_again(self) -> None:
+        """Nothing was ever rented, and time goes on from where it is, or where a frozen one starts."""
+        self.state = State(clock=BEGIN if self._frozen else self.now)
+        self._set_clock(self.state.clock)
 
     def save(self) -> None:
         """The state is in its file, whole, for whoever starts again."""
