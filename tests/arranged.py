@@ -4,8 +4,10 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 
 from gpu_tenant.ledger import Ledger
+from gpu_tenant.market import Offer, Price, Quote, Wish
 from gpu_tenant.model import (
     Address,
     Box,
@@ -27,6 +29,7 @@ from gpu_tenant.model import (
     Unclaimed,
 )
 from gpu_tenant.permit import TeardownPermit
+from gpu_tenant.ports import Setting
 from gpu_tenant.verify import Assessment, prove
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -80,6 +83,63 @@ def profile(provider: str = "local", *, list_lag_s: float = 0) -> Profile:
         trap="none",
         runbook="",
     )
+
+
+def setting(state: Path, provider: str = "local") -> Setting:
+    """What a connector of that provider is given, with everything below `state`."""
+    return Setting(
+        profile=profile(provider),
+        state=state,
+        environ={},
+        clock=HandClock(),
+        credential=None,
+        public_key=lambda: "ssh-ed25519 AAAA test",
+    )
+
+
+def offer(**more: object) -> Offer:
+    """One GPU at half a dollar an hour, with nothing unknown about it."""
+    plain: dict[str, object] = {
+        "provider": "tiny",
+        "id": "o1",
+        "gpu": "RTX 4090",
+        "gpu_count": 1,
+        "vram_gib": 24,
+        "region": "Here",
+        "price": price(),
+        "disk_gb": 40,
+        "interruptible": False,
+        "trust": "verified",
+        "reliability": 0.99,
+        "max_hours": None,
+        "download_mbps": 1000,
+        "upload_mbps": 1000,
+        "setup_s": 60,
+    }
+    return Offer.model_validate({**plain, **more})
+
+
+def price(gpu_usd_h: str | None = "0.50", *, parked_usd_h: str | None = None) -> Price:
+    return Price(
+        gpu_usd_h=None if gpu_usd_h is None else Decimal(gpu_usd_h),
+        disk_usd_h=Decimal(0),
+        parked_usd_h=None if parked_usd_h is None else Decimal(parked_usd_h),
+        upload_usd_gb=Decimal(0),
+        download_usd_gb=Decimal(0),
+        source="api",
+    )
+
+
+def quote(**more: object) -> Quote:
+    """That offer for an hour's work, at no more than sixty cents, for ten minutes."""
+    plain: dict[str, object] = {
+        "id": "q-test",
+        "offer": offer(),
+        "wish": Wish(),
+        "cap_usd_h": Decimal("0.60"),
+        "expires_at": NOON + timedelta(minutes=10),
+    }
+    return Quote.model_validate({**plain, **more})
 
 
 def box(lease_id: LeaseId = LEASE, *, provider: str = "local", box_id: str | None = None) -> Box:

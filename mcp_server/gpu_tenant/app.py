@@ -73,10 +73,12 @@ def connect(
 
 
 def _public_key(home: Home) -> str:
-    from gpu_tenant.transports.ssh import ensure_key
+    public = home.client_key.with_suffix(".pub")
+    if not public.exists():
+        from gpu_tenant.transports.ssh import ensure_key
 
-    key = ensure_key(home.client_key)
-    return key.with_suffix(".pub").read_text(encoding="utf-8").strip()
+        ensure_key(home.client_key)
+    return public.read_text(encoding="utf-8").strip()
 
 
 def _stage(environ: Mapping[str, str]) -> str | None:

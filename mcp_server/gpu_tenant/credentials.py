@@ -68,6 +68,11 @@ def _configured(configuration: Path) -> Mapping[str, str]:
         raise LocalTrouble(
             f"{configuration} cannot be read: {error}", remedy="mend that file"
         ) from error
+    if not isinstance(said, dict):
+        raise LocalTrouble(
+            f"{configuration}: `credentials` is no table",
+            remedy='begin it with a line `[credentials]`, then `runpod = "env:RUNPOD_API_KEY"`',
+        )
     return {str(slug): str(reference) for slug, reference in said.items()}
 
 
@@ -75,9 +80,14 @@ def _credential(profile: Profile, reference: str, environ: Mapping[str, str]) ->
     @cache
     def read() -> str:
         try:
-            return _resolve(f"the key of {profile.title}", reference, environ)
+            key = _resolve(f"the key of {profile.title}", reference, environ).strip()
         except BadRequest as error:
             raise CredentialRefused(error.message, remedy=error.remedy) from None
+        if not key:
+            raise CredentialRefused(
+                f"the key of {profile.title} is empty at {shown}", remedy="put the key there"
+            )
+        return key
 
     # A reference that is no reference may be the key itself, and is not repeated.
     scheme, _, _ = reference.partition(":")

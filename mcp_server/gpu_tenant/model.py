@@ -155,7 +155,8 @@ class Lease(Record):
         """What the box has cost so far, or None where the price is unknown."""
         total = Decimal(0)
         ends = [rate.at for rate in self.rates[1:]] + [self.ended_at or now]
-        for rate, until in zip(self.rates, ends, strict=True):
+        # What never had a box has no rate, and has cost nothing.
+        for rate, until in zip(self.rates, ends, strict=False):
             if rate.usd_h is None:
                 return None
             total += rate.usd_h * Decimal(max(0.0, (min(until, now) - rate.at).total_seconds()))

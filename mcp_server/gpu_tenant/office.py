@@ -23,7 +23,7 @@ from gpu_tenant.reconcile import rate_words
 from gpu_tenant.settle import settle, survey
 from gpu_tenant.skill import script
 from gpu_tenant.store import Home
-from gpu_tenant.verify import Assessment, assess
+from gpu_tenant.verify import UNTOUCHED, Assessment, assess
 
 WAIT_S = 40
 """So long a call waits for a box to boot: an agent's host gives up on a call after a minute."""
@@ -191,6 +191,9 @@ class Office:
             return lease, error.message
 
     async def _assess(self, lease: Lease) -> Assessment:
+        if lease.touched_at is None:
+            # Before anything is asked of a box that may not even have an address yet.
+            return UNTOUCHED
         return await assess(
             lease, self._profile(lease.provider), caretaker=self._caretaker(lease),
             ledger=self.ledger, clock=self._clock,

@@ -14,7 +14,7 @@ from gpu_tenant.errors import (
     ProviderTrouble,
     Refused,
 )
-from gpu_tenant.ledger import Ledger
+from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.market import Quote
 from gpu_tenant.model import (
     Address,
@@ -232,7 +232,8 @@ async def make_ready(
     """
     quoted_s = 3 * lease.quote.offer.setup_s if lease.quote else 0
     # Since it was rented, or started again: whoever waits now may not be who waited then.
-    began = lease.rates[-1].at if lease.rates else clock.now()
+    begun = [at for at, kind, _ in ledger.events(lease.id) if kind in (Event.BOUND, Event.RESUMED)]
+    began = begun[-1] if begun else clock.now()
     give_up_at = began + timedelta(seconds=max(profile.boot_timeout_s, quoted_s))
     until = clock.now() + timedelta(seconds=wait_s)
     last = "its provider has not shown it yet"

@@ -173,9 +173,13 @@ def _absent(lease: Lease, looks: Sequence[datetime], now: datetime, patience: Pa
     # What was never listed may still be on its way; what was has only to be missed for sure.
     never_listed = lease.state is LeaseState.INTENDED
     apart = lag if never_listed else timedelta(seconds=patience.confirm_s)
-    believed_at = max(looks[0] + apart, lease.created_at + lag)
-    if len(looks) < 2 or looks[-1] < believed_at:
-        return LookAgain(max(believed_at, now + min(apart, lag)) if len(looks) < 2 else believed_at)
+    # A box may be made long after its intent, where its provider let us wait.
+    born_at = lease.active_at or lease.created_at
+    believed_at = max([born_at + lag, *(look + apart for look in looks[:1])])
+    if len(looks) < 2:
+        return LookAgain(max(believed_at, now + min(apart, lag)))
+    if looks[-1] < believed_at:
+        return LookAgain(max(believed_at, now))
     match lease.state:
         case LeaseState.INTENDED:
             return VoidIntent()

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from gpu_tenant.errors import ProviderTrouble
+from gpu_tenant.errors import BoxTaken, LeaseHeld, ProviderTrouble
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.market import Leftover
 from gpu_tenant.model import MARK_PREFIX, Box, Lease, LeaseId, LeaseState, Profile, Receipt, Terms
@@ -147,10 +147,15 @@ async def survey(
                 found.foreign.append(box)
                 found.alarms.append((box.id, _another_s(box, marked["deployment"])))
             else:
-                words = await _take_up(
-                    box, LeaseId(marked["lease"]), profiles[provider],
-                    connector=connectors[provider], ledger=ledger, clock=clock,
-                )  # fmt: skip
+                try:
+                    words = await _take_up(
+                        box, LeaseId(marked["lease"]), profiles[provider],
+                        connector=connectors[provider], ledger=ledger, clock=clock,
+                    )  # fmt: skip
+                except ProviderTrouble as error:
+                    words = (box.id, f"{error.message}; {error.remedy}")
+                except (BoxTaken, LeaseHeld):
+                    words = None  # another process is at it
                 if words is not None:
                     found.alarms.append(words)
     return found
@@ -169,16 +174,21 @@ async def _take_up(
     # Asked after the list: whoever makes a box writes its lease down first.
     leases = {lease.id: lease for lease in ledger.leases()}
     known = leases.get(named)
-    standing = next((x for x in leases.values() if x.box_id == box.id and x.state.live), None)
+    standing = ledger.lease_on(box.provider, box.id)
     if standing is not None:
-        if known is None or standing.id == named or standing.touched_at is not None:
+        is_twin = standing.id != named and standing.mark == box.mark
+        if known is None or not is_twin or standing.touched_at is not None:
             return None
         # A twin whose return was cut short.
-        receipt = await return_unused(
-            standing, profile, connector=connector, ledger=ledger, clock=clock
-        )
+        with ledger.hold(standing.id, "give back", at=clock.now()):
+            twin = ledger.lease(standing.id)
+            if not twin.state.live:
+                return None
+            receipt = await return_unused(
+                twin, profile, connector=connector, ledger=ledger, clock=clock
+            )
         return receipt.lease_id, f"{box.id}, a twin of {known.id}'s, is given back"
-    if known is None or known.mark != box.mark:
+    if known is None or known.mark != box.mark or known.provider != box.provider:
         return _adopt(box, named, ledger=ledger, clock=clock)
     if known.state is LeaseState.INTENDED:
         return None  # its own verb, or its own settling, binds it
@@ -209,7 +219,8 @@ async def return_twin(
         at=clock.now(),
         touched_at=None,
     )
-    return await return_unused(twin, profile, connector=connector, ledger=ledger, clock=clock)
+    with ledger.hold(twin.id, "give back", at=clock.now()):
+        return await return_unused(twin, profile, connector=connector, ledger=ledger, clock=clock)
 
 
 async def return_unused(

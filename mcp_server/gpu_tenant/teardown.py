@@ -63,7 +63,7 @@ async def tear_down(
             return await file_receipt(
                 lease, profile, step, connector=connector, ledger=ledger, clock=clock
             )
-        if clock.now() >= give_up_at:
+        if clock.now() >= give_up_at and not isinstance(seen, Omitted):
             why = seen.reason if isinstance(seen, Blind) else "the provider's list still shows it"
             raise still_billing(ProviderSilent(why, remedy=""), lease)
         await clock.sleep(_pause_s(step, clock))

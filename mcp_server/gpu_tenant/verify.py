@@ -56,6 +56,10 @@ class Assessment:
         ]
 
 
+UNTOUCHED = Assessment(untouched=True, seal=None, evidence=(), losses=())
+"""Nothing was ever pushed or launched, by the ledger, so there is nothing to lose."""
+
+
 async def assess(
     lease: Lease, profile: Profile, *, caretaker: Caretaker, ledger: Ledger, clock: Clock
 ) -> Assessment:
@@ -64,7 +68,7 @@ async def assess(
     An unreachable box is no error here: everything on it is then a loss.
     """
     if lease.touched_at is None:
-        return Assessment(untouched=True, seal=None, evidence=(), losses=())
+        return UNTOUCHED
     collected = ledger.seal(lease.id)
     if lease.parked_at is not None:
         loss = Loss(

@@ -177,7 +177,7 @@ class Wire:
                 )
             else:
                 self._note_allowance(reply)
-                answer = Reply(reply.status_code, reply.headers, reply.text)
+                answer = Reply(reply.status_code, reply.headers, self._without_key(reply.text))
                 if answer.status in expect:
                     return answer
                 problem = self.trouble(method, path, answer)
@@ -207,7 +207,7 @@ class Wire:
         # A connection each: these calls are rare, and a kept one would be of one event loop.
         async with httpx.AsyncClient(
             timeout=_TIMEOUT_S,
-            verify=True if on_this_computer else _certificates(),
+            verify=_certificates("none" if on_this_computer else "all"),
             trust_env=not on_this_computer,
         ) as client:
             return await client.request(
@@ -228,28 +228,39 @@ class Wire:
             if wait_s > 0:
                 await self._clock.sleep(wait_s)
             pace.remaining = None
-        for spacing in self._spacing:
-            if spacing.method in ("*", method) and re.fullmatch(spacing.path, path):
-                # The slot is taken before the wait, so that many callers queue up behind each other.
-                now = self._clock.now()
-                mine = max(now, pace.free_at.get(spacing, now))
-                pace.free_at[spacing] = mine + timedelta(seconds=spacing.seconds)
-                if mine > now:
-                    await self._clock.sleep((mine - now).total_seconds())
+        apart = [
+            spacing
+            for spacing in self._spacing
+            if spacing.method in ("*", method) and re.fullmatch(spacing.path, path)
+        ]
+        for spacing in apart:
+            # The slot is taken before the wait, so that many callers queue up behind each other.
+            now = self._clock.now()
+            mine = max(now, pace.free_at.get(spacing, now))
+            pace.free_at[spacing] = mine + timedelta(seconds=spacing.seconds)
+            if mine > now:
+                await self._clock.sleep((mine - now).total_seconds())
+        for spacing in apart[:-1]:
+            # The wait for a later slot has made this call later than its earlier slots say.
+            free_at = self._clock.now() + timedelta(seconds=spacing.seconds)
+            pace.free_at[spacing] = max(pace.free_at[spacing], free_at)
 
     def _note_allowance(self, reply: httpx.Response) -> None:
         """The tightest of the windows that the answer's headers tell of is on record."""
-        windows = _windows(reply.headers, self._clock.now())
-        if windows:
-            self._pace.remaining, self._pace.renewed_at = min(windows)
+        # What names no time tells nothing; the answer itself is worth more than its headers.
+        with contextlib.suppress(ValueError, OverflowError):
+            windows = _windows(reply.headers, self._clock.now())
+            if windows:
+                self._pace.remaining, self._pace.renewed_at = min(windows)
+
+    def _without_key(self, text: str) -> str:
+        """Some answer with the request they got, key and all."""
+        return text.replace(self._credential.read(), "(redacted)") if self._credential else text
 
     def trouble(self, method: Method, path: str, reply: Reply) -> ProviderTrouble:
         """What that answer means where nothing more is known of it, with the provider's words."""
         status = reply.status
-        # Some answer with the request they got, key and all.
-        key = self._credential.read() if self._credential else ""
-        said = words(reply.text.replace(key, "(redacted)") if key else reply.text)
-        what = f"{self._title} answered {method} {path} with {status}: {said}"
+        what = f"{self._title} answered {method} {path} with {status}: {words(reply.text)}"
         if status == 401 or status == 403:
             source = self._credential.source if self._credential else "none"
             return CredentialRefused(
@@ -297,11 +308,11 @@ def words(body: str) -> str:
 def _retry_after_s(reply: httpx.Response, now: datetime) -> float:
     """How long the provider asks us to wait; a few seconds where it does not say."""
     said = reply.headers.get("Retry-After", "")
-    if said.replace(".", "", 1).isdigit():
-        return float(said)
     try:
+        if said.replace(".", "", 1).isdigit():
+            return float(said)
         return max(0.0, (parsedate_to_datetime(said) - now).total_seconds())
-    except ValueError:
+    except (ValueError, TypeError):
         return 5.0
 
 
@@ -328,5 +339,8 @@ def _windows(headers: Mapping[str, str], now: datetime) -> list[tuple[int, datet
 
 
 @cache
-def _certificates() -> ssl.SSLContext:
+def _certificates(trusted: Literal["all", "none"]) -> ssl.SSLContext:
+    """What TLS is checked against; reading this computer's certificates takes 50 ms, so once."""
+    if trusted == "none":
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     return ssl.create_default_context()

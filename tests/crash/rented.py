@@ -16,6 +16,7 @@ from contract.staged import PROFILES
 from crash.mortal import Fate, MortalLedger
 
 from gpu_tenant.app import connect
+from gpu_tenant.errors import ProviderSilent
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.market import Leftover, Offer, Wish
 from gpu_tenant.model import Box, Lease, LeaseState, LocalAddress, SshAddress
@@ -146,8 +147,13 @@ async def story(tenancy: Tenancy) -> None:
         found = await tenancy.find_offers()
         quotes = [found.cheapest] if found.cheapest else []
         assert quotes, found
-        card = await tenancy.provision(smoke="none", quotes=quotes, wait_s=3600)
-        await tenancy.verify_and_teardown(card.lease)
+        try:
+            card = await tenancy.provision(smoke="none", quotes=quotes, wait_s=3600)
+        except ProviderSilent:
+            # As its remedy says: look again. Only when the list has shown that there is none, again.
+            await story(tenancy)
+        else:
+            await tenancy.verify_and_teardown(card.lease)
     else:
         # Its fate shows in the provider's list by and by, and no second box is rented meanwhile.
         while any(x.state is LeaseState.INTENDED for x in tenancy.ledger.leases()):

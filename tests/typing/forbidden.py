@@ -9,8 +9,10 @@ from gpu_tenant.ledger import Ledger
 from gpu_tenant.model import Box, BoxId, JobId, Lease, LeaseId, LeaseState, Receipt
 from gpu_tenant.permit import Ground, NeverUsed, Seal, TeardownPermit, Verified, Waived, genuine
 from gpu_tenant.ports import Clock, Connector
-from gpu_tenant.reconcile import Blind, Listed, Omitted, Seen, Step, plan
+from gpu_tenant.reconcile import Blind, Listed, Omitted, Patience, Seen, Step, plan
 from gpu_tenant.verify import Assessment, prove, sign
+
+_PATIENCE = Patience(list_lag_s=0, confirm_s=0)
 
 
 def mint_without_the_seal(lease: Lease, box_id: BoxId) -> None:
@@ -145,11 +147,13 @@ def forget_a_state(state: LeaseState) -> bool:
 
 
 def believe_without_looking(lease: Lease, clock: Clock) -> Step:
-    plan(lease, None, clock.now(), list_lag_s=0)  # E: arg-type
-    plan(lease, "gone", clock.now(), list_lag_s=0)  # E: arg-type
-    plan(lease, Omitted(), clock.now(), list_lag_s=0)  # E: call-arg
-    plan(lease, Blind(), clock.now(), list_lag_s=0)  # E: call-arg
-    return plan(lease, Blind("no answer"), clock.now(), list_lag_s=0)
+    plan(lease, None, clock.now(), _PATIENCE)  # E: arg-type
+    plan(lease, "gone", clock.now(), _PATIENCE)  # E: arg-type
+    plan(lease, Omitted(), clock.now(), _PATIENCE)  # E: call-arg
+    plan(lease, Blind(), clock.now(), _PATIENCE)  # E: call-arg
+    plan(lease, Blind("no answer"), clock.now())  # E: call-arg
+    plan(lease, Blind("no answer"), clock.now(), 120)  # E: arg-type
+    return plan(lease, Blind("no answer"), clock.now(), _PATIENCE)
 
 
 def a_state_from_text(ledger: Ledger, lease: Lease, clock: Clock) -> LeaseState:

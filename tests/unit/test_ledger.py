@@ -1,12 +1,26 @@
 """What is written in the ledger stays, and reads back as it was meant."""
 
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from arranged import LEASE, NOON, active, box, gone, intended, job, never_used, receipt, seal
+from arranged import (
+    LEASE,
+    NOON,
+    TERMS,
+    active,
+    box,
+    gone,
+    intended,
+    job,
+    never_used,
+    quote,
+    receipt,
+    seal,
+)
 
 from gpu_tenant.errors import BoxTaken, UnknownLease
 from gpu_tenant.ledger import Event, Ledger
@@ -161,20 +175,83 @@ def test_a_box_without_a_known_price_leaves_the_owner_s_price_alone(ledger: Ledg
     assert ledger.bind(LEASE, box(), at=NOON).price_usd_h == Decimal("1.50")
 
 
-def test_a_box_that_may_have_been_used_is_on_record_as_used_from_its_first_line(
+def test_a_box_that_exists_already_comes_under_a_lease_in_one_step_and_keeps_its_mark(
     ledger: Ledger,
 ) -> None:
-    lease = ledger.intend(
-        lease_id=LEASE,
-        provider="local",
-        terms=Terms(deadline_at=NOON),
-        address=None,
-        price_usd_h=None,
-        at=NOON,
-        touched_at=NOON,
-    )
+    theirs = box().model_copy(update={"mark": "gpu-tenant:0a1b2c:local-zzzz"})
 
-    assert lease.touched_at == NOON
+    lease = ledger.take_up(theirs, lease_id=LEASE, terms=TERMS, at=NOON, touched_at=NOON)
+
+    assert (lease.state, lease.box_id, lease.mark) == (LeaseState.ACTIVE, theirs.id, theirs.mark)
+    assert (lease.active_at, lease.touched_at, lease.quote) == (NOON, NOON, None)
+    assert [kind for _, kind, _ in ledger.events(LEASE)] == [Event.INTENDED, Event.BOUND]
+
+
+def test_a_box_that_carries_no_mark_gets_one_of_this_deployment_on_record(ledger: Ledger) -> None:
+    unmarked = box().model_copy(update={"mark": None})
+
+    lease = ledger.take_up(unmarked, lease_id=LEASE, terms=TERMS, at=NOON, touched_at=None)
+
+    assert lease.mark == f"gpu-tenant:{ledger.deployment}:{LEASE}"
+    assert lease.touched_at is None
+
+
+def test_a_box_under_a_live_lease_is_not_taken_up_and_leaves_no_line(ledger: Ledger) -> None:
+    active(ledger)
+
+    with pytest.raises(BoxTaken, match=f"{LEASE} already stands on"):
+        ledger.take_up(
+            box(OTHER, box_id=LEASE), lease_id=OTHER, terms=TERMS, at=NOON, touched_at=None
+        )
+
+    assert [lease.id for lease in ledger.leases()] == [LEASE]
+
+
+# Whose boxes
+
+
+def test_a_ledger_has_one_name_of_its_own_for_good(path: Path, tmp_path: Path) -> None:
+    first, other = Ledger(path), Ledger(tmp_path / "other.sqlite3")
+    name = first.deployment
+    first.close()
+    again = Ledger(path)
+
+    assert re.fullmatch("[0-9a-f]{6}", name)
+    assert again.deployment == name
+    assert other.deployment != name
+    assert intended(again).mark == f"gpu-tenant:{name}:{LEASE}"
+    again.close()
+    other.close()
+
+
+# Quotes
+
+
+def test_a_quote_reads_back_as_it_was_given_also_when_it_has_expired(path: Path) -> None:
+    first = Ledger(path)
+    given = [quote(id="q-aaaa"), quote(id="q-bbbb", cap_usd_h=Decimal("1.23456"))]
+    first.file_quotes(given)
+    first.close()
+
+    again = Ledger(path)
+
+    assert [again.quote(each.id) for each in given] == given
+    assert again.quote("q-none") is None
+    again.close()
+
+
+def test_a_lease_keeps_the_quote_it_was_rented_by(path: Path) -> None:
+    first = Ledger(path)
+    rented = first.intend(
+        lease_id=LEASE, provider="tiny", terms=TERMS, address=None,
+        price_usd_h=Decimal("0.50"), quote=quote(), at=NOON,
+    )  # fmt: skip
+    first.close()
+
+    again = Ledger(path)
+
+    assert again.lease(LEASE).quote == rented.quote == quote()
+    again.close()
 
 
 # Absence

@@ -57,7 +57,10 @@ def proved(ledger: Ledger) -> None:
 
 
 TO = "UPDATE leases SET state='{}', box_id=coalesce(box_id, 'b')".format
-BEGIN = "INSERT {} INTO leases(id, provider, state, box_id, terms, created_at) VALUES ('{}','local',{},'{{}}','t')"
+BEGIN = (
+    "INSERT {} INTO leases(id, mark, provider, state, box_id, terms, created_at)"
+    " VALUES ('{}','m','local',{},'{{}}','t')"
+)
 INTENT = "law: a lease begins as an intent"
 TWICE = "law: gone is believed when the list has omitted the box twice"
 NO_PERMIT, NO_RECEIPT = "law: no permit is filed for this box", "law: no receipt is filed"
@@ -76,6 +79,18 @@ BREACHES: dict[str, tuple[Callable[[Ledger], object], str, str]] = {
         BEGIN.format("OR REPLACE", LEASE, "'intended',NULL"),
         "law: leases are never replaced",
     ),
+    "begins without a mark": (
+        intended,
+        BEGIN.format("", OTHER, "'intended',NULL").replace("'m'", "''"),
+        "law: a lease has a mark",
+    ),
+    "begins with a mark of nothing": (
+        intended,
+        BEGIN.format("", OTHER, "'intended',NULL").replace("'m'", "NULL"),
+        "NOT NULL",
+    ),
+    "another mark": (active, "UPDATE leases SET mark='m'", "law: a lease keeps its mark"),
+    "no mark any more": (active, "UPDATE leases SET mark=''", "law: a lease keeps its mark"),
     "destroyed without a permit": (active, TO("terminating"), NO_PERMIT),
     "destroyed, used, without a permit": (used, TO("terminating"), NO_PERMIT),
     "destroyed on another's permit": (
@@ -124,7 +139,7 @@ BREACHES: dict[str, tuple[Callable[[Ledger], object], str, str]] = {
     ),
     **{
         f"{table} {done}": (proved, statement, f"law: {table} are never {done}")
-        for table in ("events", "permits", "receipts", "seals", "evidence", "sightings")
+        for table in ("events", "permits", "receipts", "seals", "evidence", "sightings", "rates")
         for done, statement in (
             ("changed", f"UPDATE {table} SET at='t'"),
             ("deleted", f"DELETE FROM {table}"),

@@ -65,7 +65,9 @@ def test_the_schema_describes_itself_and_closes_every_object() -> None:
         return [node, *below] if node.get("type") == "object" else below
 
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
-    assert all(node.get("additionalProperties") is False for node in objects(schema))
+    rest = [node.get("additionalProperties") for node in objects(schema)]
+    # A map of the provider's own words is closed by what each may mean.
+    assert all(more is False or (isinstance(more, dict) and "enum" in more) for more in rest)
 
 
 # YAML

@@ -21,6 +21,7 @@ from gpu_tenant.reconcile import (
     Listed,
     LookAgain,
     Omitted,
+    Patience,
     Rest,
     Seen,
     Step,
@@ -28,7 +29,7 @@ from gpu_tenant.reconcile import (
     plan,
 )
 
-LAG_S = 60.0
+PATIENCE = Patience(list_lag_s=60, confirm_s=10)
 ENDS = (VoidIntent, DeclareLost, FileReceipt)
 """The steps after which the lease stands on no box."""
 
@@ -46,29 +47,39 @@ EXAMPLES: dict[str, tuple[LeaseState, Seen, Step]] = {
     "all is well": (ACTIVE, LISTED, Rest()),
     "a destroyed box is still there": (TERMINATING, LISTED, FinishTeardown()),
     "an intent came to nothing": (INTENDED, Omitted(after(100, 160)), VoidIntent()),
-    "somebody else ended the box": (ACTIVE, Omitted(after(100, 160)), DeclareLost()),
+    "an intent, looks as far apart as would do for a listed box": (
+        INTENDED,
+        Omitted(after(100, 159)),
+        LookAgain(LATER),
+    ),
+    "somebody else ended the box": (ACTIVE, Omitted(after(100, 110)), DeclareLost()),
     "a destroyed box is gone": (
         TERMINATING,
-        Omitted(after(100, 160)),
-        FileReceipt(after(100, 160)),
+        Omitted(after(100, 110)),
+        FileReceipt(after(100, 110)),
     ),
     "three looks, the outer two far enough apart": (
         TERMINATING,
-        Omitted(after(100, 130, 160)),
-        FileReceipt(after(100, 130, 160)),
+        Omitted(after(100, 105, 110)),
+        FileReceipt(after(100, 105, 110)),
     ),
-    "one look": (ACTIVE, Omitted(after(160)), LookAgain(LATER + timedelta(seconds=60))),
-    "no look on record": (ACTIVE, Omitted([]), LookAgain(LATER + timedelta(seconds=60))),
+    "one look": (ACTIVE, Omitted(after(195)), LookAgain(LATER + timedelta(seconds=10))),
+    "one look at an intent": (
+        INTENDED,
+        Omitted(after(195)),
+        LookAgain(LATER + timedelta(seconds=60)),
+    ),
+    "one old look": (ACTIVE, Omitted(after(100)), LookAgain(LATER + timedelta(seconds=10))),
+    "no look on record": (ACTIVE, Omitted([]), LookAgain(LATER + timedelta(seconds=10))),
+    "no look at an intent": (INTENDED, Omitted([]), LookAgain(LATER + timedelta(seconds=60))),
     "two looks too close": (
         TERMINATING,
-        Omitted(after(100, 159)),
-        LookAgain(LATER + timedelta(seconds=60)),
+        Omitted(after(195, 200)),
+        LookAgain(NOON + timedelta(seconds=205)),
     ),
-    "two looks at a newborn": (
-        INTENDED,
-        Omitted(after(-10, 59)),
-        LookAgain(LATER + timedelta(seconds=60)),
-    ),
+    "two old looks too close": (ACTIVE, Omitted(after(100, 109)), LookAgain(LATER)),
+    "two looks at a newborn": (INTENDED, Omitted(after(-10, 59)), LookAgain(LATER)),
+    "two looks at a box that was just made": (ACTIVE, Omitted(after(30, 59)), LookAgain(LATER)),
     "an ended lease, a listed box": (LeaseState.GONE, LISTED, Rest()),
     "a lost lease, no box": (LeaseState.LOST, Omitted(after(100, 160)), Rest()),
 }
@@ -76,7 +87,7 @@ EXAMPLES: dict[str, tuple[LeaseState, Seen, Step]] = {
 
 @pytest.mark.parametrize(("state", "seen", "step"), EXAMPLES.values(), ids=EXAMPLES)
 def test_the_next_step(state: LeaseState, seen: Seen, step: Step) -> None:
-    assert plan(lease(state), seen, LATER, list_lag_s=LAG_S) == step
+    assert plan(lease(state), seen, LATER, PATIENCE) == step
 
 
 @pytest.mark.parametrize(
@@ -100,7 +111,7 @@ def test_the_next_step(state: LeaseState, seen: Seen, step: Step) -> None:
 def test_a_passed_limit_alarms_and_does_nothing_else(
     terms: Terms, price: Decimal | None, words: str
 ) -> None:
-    step = plan(lease(terms=terms, price_usd_h=price), LISTED, LATER, list_lag_s=LAG_S)
+    step = plan(lease(terms=terms, price_usd_h=price), LISTED, LATER, PATIENCE)
 
     assert isinstance(step, Alarm)
     assert words in step.words
@@ -109,13 +120,14 @@ def test_a_passed_limit_alarms_and_does_nothing_else(
 def test_an_unknown_price_passes_no_budget() -> None:
     terms = Terms(deadline_at=LATER + timedelta(hours=1), budget_usd=Decimal("0.01"))
 
-    assert plan(lease(terms=terms), LISTED, LATER, list_lag_s=LAG_S) == Rest()
+    assert plan(lease(terms=terms), LISTED, LATER, PATIENCE) == Rest()
 
 
 # Whatever the world shows
 
 moments = st.integers(-3600, 3600).map(lambda s: NOON + timedelta(seconds=s))
 lags = st.sampled_from([0.0, 1.0, 60.0, 600.0])
+patiences = st.builds(Patience, list_lag_s=lags, confirm_s=lags)
 looks = st.lists(moments, max_size=5).map(sorted)
 states = st.sampled_from(LeaseState)
 sights: st.SearchStrategy[Seen] = st.one_of(
@@ -123,51 +135,77 @@ sights: st.SearchStrategy[Seen] = st.one_of(
 )
 
 
-@given(state=states, seen=sights, now=moments, lag=lags)
+@given(state=states, seen=sights, now=moments, lag=patiences)
 def test_there_is_always_exactly_one_step_and_the_same_one(
-    state: LeaseState, seen: Seen, now: datetime, lag: float
+    state: LeaseState, seen: Seen, now: datetime, lag: Patience
 ) -> None:
-    step = plan(lease(state), seen, now, list_lag_s=lag)
+    step = plan(lease(state), seen, now, lag)
 
     assert type(step) in get_args(Step)
-    assert plan(lease(state), seen, now, list_lag_s=lag) == step
+    assert plan(lease(state), seen, now, lag) == step
 
 
-@given(state=states, now=moments, lag=lags, reason=st.text(max_size=20))
+@given(state=states, now=moments, lag=patiences, reason=st.text(max_size=20))
 def test_a_provider_that_does_not_answer_moves_nothing(
-    state: LeaseState, now: datetime, lag: float, reason: str
+    state: LeaseState, now: datetime, lag: Patience, reason: str
 ) -> None:
-    step = plan(lease(state), Blind(reason), now, list_lag_s=lag)
+    step = plan(lease(state), Blind(reason), now, lag)
 
     assert isinstance(step, Alarm if state.live else Rest)
 
 
-@given(state=states, look=moments, now=moments, lag=lags)
+@given(state=states, look=moments, now=moments, lag=patiences)
 def test_one_absence_ends_no_lease(
-    state: LeaseState, look: datetime, now: datetime, lag: float
+    state: LeaseState, look: datetime, now: datetime, lag: Patience
 ) -> None:
-    step = plan(lease(state), Omitted([look]), now, list_lag_s=lag)
+    step = plan(lease(state), Omitted([look]), now, lag)
 
     assert isinstance(step, LookAgain if state.live else Rest)
 
 
-@given(state=states, looks=looks, now=moments, lag=lags)
+@given(state=states, looks=looks, now=moments, lag=patiences)
 def test_an_end_rests_on_two_absences_that_lie_apart_and_past_the_birth(
-    state: LeaseState, looks: Sequence[datetime], now: datetime, lag: float
+    state: LeaseState, looks: Sequence[datetime], now: datetime, lag: Patience
 ) -> None:
-    step = plan(lease(state), Omitted(looks), now, list_lag_s=lag)
+    step = plan(lease(state), Omitted(looks), now, lag)
 
     if isinstance(step, ENDS):
+        apart = lag.list_lag_s if isinstance(step, VoidIntent) else lag.confirm_s
         assert len(looks) >= 2
-        assert (looks[-1] - looks[0]).total_seconds() >= lag
-        assert (looks[-1] - NOON).total_seconds() >= lag
+        assert (looks[-1] - looks[0]).total_seconds() >= apart
+        assert (looks[-1] - NOON).total_seconds() >= lag.list_lag_s
 
 
-@given(state=states, seen=sights, now=moments, lag=lags)
-def test_each_end_comes_from_its_own_state_only(
-    state: LeaseState, seen: Seen, now: datetime, lag: float
+@given(looks=looks, made=moments, now=moments, lag=patiences)
+def test_a_box_that_took_long_to_make_is_given_the_list_s_lag_from_when_it_was_made(
+    looks: Sequence[datetime], made: datetime, now: datetime, lag: Patience
 ) -> None:
-    match plan(lease(state), seen, now, list_lag_s=lag):
+    late = lease(ACTIVE).model_copy(update={"active_at": made})
+
+    if plan(late, Omitted(looks), now, lag) == DeclareLost():
+        assert (looks[-1] - made).total_seconds() >= lag.list_lag_s
+
+
+@given(state=states, looks=looks, now=moments, lag=patiences)
+def test_whoever_looks_when_told_to_comes_to_an_end(
+    state: LeaseState, looks: Sequence[datetime], now: datetime, lag: Patience
+) -> None:
+    seen = [look for look in looks if look <= now]
+    for _ in range(3):
+        step = plan(lease(state), Omitted(seen), now, lag)
+        if not isinstance(step, LookAgain):
+            break
+        now = step.at
+        seen.append(now)
+
+    assert isinstance(step, ENDS if state.live else Rest)
+
+
+@given(state=states, seen=sights, now=moments, lag=patiences)
+def test_each_end_comes_from_its_own_state_only(
+    state: LeaseState, seen: Seen, now: datetime, lag: Patience
+) -> None:
+    match plan(lease(state), seen, now, lag):
         case FileReceipt() | FinishTeardown():
             assert state is TERMINATING
         case DeclareLost():
@@ -180,13 +218,13 @@ def test_each_end_comes_from_its_own_state_only(
             pass
 
 
-@given(state=states, now=moments, lag=lags)
-def test_a_listed_box_ends_no_lease(state: LeaseState, now: datetime, lag: float) -> None:
-    assert not isinstance(plan(lease(state), LISTED, now, list_lag_s=lag), ENDS)
+@given(state=states, now=moments, lag=patiences)
+def test_a_listed_box_ends_no_lease(state: LeaseState, now: datetime, lag: Patience) -> None:
+    assert not isinstance(plan(lease(state), LISTED, now, lag), ENDS)
 
 
-@given(state=states.filter(lambda state: not state.live), seen=sights, now=moments, lag=lags)
+@given(state=states.filter(lambda state: not state.live), seen=sights, now=moments, lag=patiences)
 def test_an_ended_lease_is_left_in_peace(
-    state: LeaseState, seen: Seen, now: datetime, lag: float
+    state: LeaseState, seen: Seen, now: datetime, lag: Patience
 ) -> None:
-    assert plan(lease(state), seen, now, list_lag_s=lag) == Rest()
+    assert plan(lease(state), seen, now, lag) == Rest()

@@ -86,7 +86,7 @@ class GcpConnector:
         refused = await self._insert(sold.zone, body, str(uuid5(NAMESPACE_URL, lease.mark)))
         try:
             instance = await self._calls.ask(
-                "Instances", "get", zone=sold.zone, instance=body["name"]
+                "Instances", "get", {"zone": sold.zone, "instance": body["name"]}
             )
         except Rejected as error:
             if error.status == 404 and refused is not None:
@@ -109,8 +109,8 @@ class GcpConnector:
         """
         try:
             operation = await self._calls.ask(
-                "Instances", "insert_unary", "once", zone=zone, instance_resource=body,
-                request_id=request_id,
+                "Instances", "insert_unary",
+                {"zone": zone, "instance_resource": body, "request_id": request_id}, often="once",
             )  # fmt: skip
         except Rejected as error:
             if error.status == 409:
@@ -161,7 +161,7 @@ class GcpConnector:
         for family in _FAMILIES:
             try:
                 return await self._calls.ask(
-                    "Images", "get_from_family", project=_IMAGES, family=family
+                    "Images", "get_from_family", {"project": _IMAGES, "family": family}
                 )
             except Rejected as error:
                 if error.status != 404:
@@ -180,7 +180,7 @@ class GcpConnector:
         permit = genuine(permit, provider="gcp")
         where = _where(permit.box_id)
         try:
-            operation = await self._calls.ask("Instances", "delete_unary", **where)
+            operation = await self._calls.ask("Instances", "delete_unary", where)
         except Rejected as error:
             # A project that is not there is a 404, too, and says nothing about the box.
             if error.status == 404 and f"instances/{where['instance']}" in error.text:
@@ -192,18 +192,18 @@ class GcpConnector:
     async def park(self, lease: Lease) -> None:
         """As `Parking.park`. A box with a local SSD is not stopped: that would empty it."""
         where = _where(lease.box_id)
-        instance = await self._calls.ask("Instances", "get", **where)
+        instance = await self._calls.ask("Instances", "get", where)
         if any(disk.type_ == "SCRATCH" for disk in instance.disks):
             raise ProviderTrouble(
                 f"{instance.name} has a local SSD, and a stop loses what is on it",
                 remedy=f"`gpu-tenant collect {lease.id}`, then `gpu-tenant teardown {lease.id}`",
             )
-        _unless_failed(await self._calls.ask("Instances", "stop_unary", **where))
+        _unless_failed(await self._calls.ask("Instances", "stop_unary", where))
 
     async def resume(self, lease: Lease) -> None:
         """As `Parking.resume`; whether the zone has such a GPU is told by the operation's end."""
         where = _where(lease.box_id)
-        operation = await self._calls.ask("Instances", "start_unary", **where)
+        operation = await self._calls.ask("Instances", "start_unary", where)
         done = await self._calls.finished(where["zone"], operation, within_s=_STARTED_S)
         _unless_failed(done)
 
@@ -214,7 +214,7 @@ class GcpConnector:
         at = next((f"{_USER}@{address}" for address in addresses if address), None)
         spot = instance.scheduling.provisioning_model == "SPOT"
         return Box(
-            provider="gcp", id=BoxId(f"{zone}.{instance.id}"), mark=mark, state=state,
+            provider="gcp", id=BoxId(f"{zone}/instances/{instance.id}"), mark=mark, state=state,
             address=SshAddress(target=at) if at and state is BoxState.READY else None,
             price_usd_h=self._price_now(instance, state) if mark else None, interruptible=spot,
             words=f"Google says {words(instance.status)}" if state is BoxState.UNKNOWN else None,
@@ -232,9 +232,7 @@ class GcpConnector:
         )  # fmt: skip
         size_gb = sum(disk.disk_size_gb for disk in instance.disks if disk.type_ != "SCRATCH")
         price = self._price(sold, size_gb)
-        if state is BoxState.PARKED:
-            return price.parked_usd_h.quantize(CENT) if price.parked_usd_h is not None else None
-        return price.running_usd_h
+        return price.parked_usd_h if state is BoxState.PARKED else price.running_usd_h
 
     # --- offers
 
@@ -248,7 +246,7 @@ class GcpConnector:
             self._calls.pages("MachineTypes", "machine_types", WITH_GPUS),
             self._calls.pages("AcceleratorTypes", "accelerator_types"),
             self._calls.pages("Regions"),
-            self._calls.ask("Projects", "get"),
+            self._calls.ask("Projects", "get", {}),
             self._image(),
         )
         by_region = {region.name: quotas_of(region) for region in regions}
@@ -274,11 +272,13 @@ class GcpConnector:
     def _offer(self, sold: Sold, disk_gb: int, quotas: tuple[str, ...]) -> Offer:
         price, model = self._price(sold, disk_gb), known(sold.gpu_name)
         notes = list(quotas)
-        if price.running_usd_h is None:
-            notes.append(
-                f'no rate in the table; give one in config.toml [rates.gcp]: "{sold.rate_key}" = USD per'
-                f' hour, and "{sold.disk_type}" = USD per GB and month where that is unknown, too'
-            )
+        missing = {
+            f'"{sold.rate_key}" = USD per hour': price.gpu_usd_h,
+            f'"{sold.disk_type}" = USD per GB and month': price.disk_usd_h,
+        }
+        unknown = ", ".join(key for key, usd_h in missing.items() if usd_h is None)
+        if unknown:
+            notes.append(f"no rate in the table; give one in config.toml [rates.gcp]: {unknown}")
         if sold.ssd:
             notes.append("a stop empties its local SSD: it cannot be parked, and Google's timer is not set")  # fmt: skip
         if sold.model == "spot":
@@ -298,7 +298,7 @@ class GcpConnector:
         disk_usd_h = disk * disk_gb / MONTH_H if disk is not None else None
         return Price(
             gpu_usd_h=machine + ADDRESS_USD_H if machine is not None else None, disk_usd_h=disk_usd_h,
-            parked_usd_h=None if sold.ssd else disk_usd_h, upload_usd_gb=Decimal(0), download_usd_gb=None,
+            parked_usd_h=disk_usd_h.quantize(CENT) if disk_usd_h is not None and not sold.ssd else None, upload_usd_gb=Decimal(0), download_usd_gb=None,
             source="owner" if sold.rate_key in owner else "table",
             as_of=None if sold.rate_key in owner else AS_OF,
         )  # fmt: skip
@@ -372,7 +372,7 @@ def _mark(label: str) -> str | None:
 
 def _where(box_id: str | None) -> dict[str, str]:
     """Which zone and which number of an instance our id of a box stands for."""
-    zone, _, number = (box_id or "").partition(".")
+    zone, _, number = (box_id or "").partition("/instances/")
     return {"zone": zone, "instance": number}
 
 

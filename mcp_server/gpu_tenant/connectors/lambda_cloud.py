@@ -319,12 +319,12 @@ def _payload(kind: TypeAdapter[T], reply: Reply) -> T:
     try:
         return kind.validate_python(reply.fields.get("data"))
     except ValidationError as error:
-        # Only where: the value may be a token.
         where = ".".join(str(part) for part in error.errors(include_input=False)[0]["loc"])
-        raise ProviderSilent(
-            f"an answer of Lambda Cloud cannot be read: its {where or 'data'} is not as documented",
-            remedy="try again in a minute; `gpu-tenant leases` looks again",
-        ) from None
+    # Raised out here, and telling only where: the error itself holds the value, maybe a token.
+    raise ProviderSilent(
+        f"an answer of Lambda Cloud cannot be read: its {where or 'data'} is not as documented",
+        remedy="try again in a minute; `gpu-tenant leases` looks again",
+    )
 
 
 def _code(reply: Reply) -> str | None:

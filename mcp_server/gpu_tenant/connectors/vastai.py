@@ -278,7 +278,7 @@ class VastConnector:
     ) -> Reply:
         """As `Wire.call`; but a 404 is not believed where it means the key."""
         reply = await self._wire.call(
-            method, path, query=query, body=body, expect=(*expect, 404),
+            method, path, query=query, body=body, expect=(*expect, 400, 404),
             repeatable="repeatable" if how == "repeatable" else "",
             urgent="teardown" if how == "teardown" else "",
         )  # fmt: skip
@@ -297,7 +297,7 @@ class VastConnector:
         remedy = "`gpu-tenant offers` shows what there is now"
         if error == "invalid_price":
             return PriceMoved(said, remedy=remedy)
-        if error == "no_such_ask" or (reply.status == 410 and "/asks/" in path):
+        if reply.status in (404, 410) and "/asks/" in path:
             return NoCapacity(said, remedy=remedy)
         return trouble
 

@@ -1,6 +1,7 @@
 """Calls through Google's official client, which is imported when the first one is made."""
 
 import asyncio
+from collections.abc import Mapping
 from datetime import timedelta
 from functools import cached_property
 from importlib import import_module
@@ -11,6 +12,7 @@ from gpu_tenant.errors import (
     BadRequest,
     CredentialRefused,
     NoCapacity,
+    NoFunds,
     NoQuota,
     ProviderSilent,
     ProviderTrouble,
@@ -53,7 +55,12 @@ class Calls:
         return named
 
     async def ask(
-        self, service: str, method: str, often: Literal["", "once"] = "", **fields: object
+        self,
+        service: str,
+        method: str,
+        fields: Mapping[str, object],
+        *,
+        often: Literal["", "once"] = "",
     ) -> Message:
         """The answer of that method of that service of the client.
 
@@ -65,7 +72,7 @@ class Calls:
             ProviderSilent: no answer, or 5xx: the request may have been carried out.
             Rejected: any other refusal, with its status and Google's words.
         """
-        fields.setdefault("project", self.project)
+        fields = {"project": self.project, **fields}
         for left in reversed(range(_TRIES)):
             try:
                 return await asyncio.to_thread(self._send, service, method, fields)
@@ -88,7 +95,7 @@ class Calls:
         found: list[Message] = []
         seen: set[str] = set()
         while True:
-            page = await self.ask(service, "aggregated_list" if inside else "list", **fields)
+            page = await self.ask(service, "aggregated_list" if inside else "list", fields)
             _whole(service, page)
             if inside:
                 for scope in page.items.values():
@@ -109,14 +116,17 @@ class Calls:
         give_up_at = self._clock.now() + timedelta(seconds=within_s)
         while operation.status.name != "DONE" and self._clock.now() < give_up_at:
             await self._clock.sleep(2)
-            operation = await self.ask("ZoneOperations", "get", zone=zone, operation=operation.name)
+            operation = await self.ask(
+                "ZoneOperations", "get", {"zone": zone, "operation": operation.name}
+            )
         return operation
 
-    def _send(self, service: str, method: str, fields: dict[str, object]) -> Message:
+    def _send(self, service: str, method: str, fields: Mapping[str, object]) -> Message:
         try:
             compute = import_module("google.cloud.compute_v1")
             api = import_module("google.api_core.exceptions")
             auth = import_module("google.auth.exceptions")
+            json_format = import_module("google.protobuf.json_format")
         except ImportError as error:
             raise ProviderTrouble(
                 f"Google Cloud needs a package that is not installed: {error.name}",
@@ -135,7 +145,13 @@ class Calls:
                 f"Google's application-default credentials do not work: {words(str(error))}",
                 remedy="`gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS",
             ) from error
-        except (OSError, ValueError, api.GoogleAPIError, auth.GoogleAuthError) as error:
+        except (
+            OSError,
+            ValueError,
+            json_format.Error,
+            api.GoogleAPIError,
+            auth.GoogleAuthError,
+        ) as error:
             raise _silent(f"no answer to {service}.{method}: {type(error).__name__}") from error
 
     @cached_property
@@ -175,6 +191,8 @@ def _refusal(call: str, error: Message) -> ProviderTrouble:
         return RateLimited(what, remedy="wait a minute, then the same command again")
     if "quotaExceeded" in reasons:
         return NoQuota(what, remedy="ask Google for more: IAM & Admin, Quotas")
+    if status == 402:
+        return NoFunds(what, remedy="see the billing account of the project, or rent elsewhere")
     if status in (401, 403):
         return CredentialRefused(
             what, remedy="see that this account may use Compute Engine in this project"

@@ -48,7 +48,7 @@ _METRICS = {
     "nvidia-tesla-v100": "NVIDIA_V100_GPUS", "nvidia-l4": "NVIDIA_L4_GPUS",
     "nvidia-tesla-a100": "NVIDIA_A100_GPUS", "nvidia-a100-80gb": "NVIDIA_A100_80GB_GPUS",
 }  # fmt: skip
-"""Newer GPUs are counted in Cloud Quotas, which this API does not show."""
+"""Newer GPUs, and the CPUs of most families, are counted in Cloud Quotas, which this API does not show."""
 
 WITH_GPUS = "name eq '(a2|a3|a4|g2|g4)-.+|n1-standard-(8|16|32|64)'"
 _ATTACHED_TO = {1: "n1-standard-8", 2: "n1-standard-16", 4: "n1-standard-32", 8: "n1-standard-64"}
@@ -195,7 +195,8 @@ def room(
     sold: Sold, quotas: Mapping[str, tuple[float, float]], *, disk_gb: int, hours: float
 ) -> Room:
     """How many such boxes may be made, as the minimum over every quota that one takes of."""
-    own_cpus = f"{sold.machine.partition('-')[0].upper()}_CPUS"
+    family = sold.machine.partition("-")[0]
+    cpus = "CPUS" if family == "n1" else f"{family.upper()}_CPUS"
     # What may be taken back, or ends by itself within a week, may use the other quota, too.
     timed = not sold.ssd and hours + 1 <= _WEEK_H
     besides = ["PREEMPTIBLE_"] if sold.model == "spot" or timed else []
@@ -203,8 +204,7 @@ def room(
     takes: list[tuple[list[str], float]] = [
         ([gpu, *(f"{word}{gpu}" for word in besides)], sold.count),
         (["GPUS_ALL_REGIONS"], sold.count),
-        ([own_cpus if own_cpus in quotas else "CPUS"]
-         + (["PREEMPTIBLE_CPUS"] if sold.model == "spot" else []), sold.cpus),
+        ([cpus, *(["PREEMPTIBLE_CPUS"] if sold.model == "spot" and cpus in quotas else [])], sold.cpus),
         (["HDB_TOTAL_GB" if sold.disk_type.startswith("hyper") else "SSD_TOTAL_GB"], disk_gb),
         (["INSTANCES"], 1),
         (["IN_USE_ADDRESSES"], 1),

@@ -39,7 +39,9 @@ class GcpEmulator:
         "partial_list": "the next list leaves a zone out, and says so in a warning",
         "list_lag": "new boxes are listed `seconds` later",
         "foreign_box": "somebody else's box is in the project",
-        "leftover": "a disk, an address and a snapshot that no box uses",
+        "leftover": "a disk that no box uses",
+        "leftover_address": "an address that nothing uses",
+        "leftover_snapshot": "a snapshot",
     }
 
     def __init__(self, world: World, sites: Sites) -> None:
@@ -186,7 +188,7 @@ class GcpEmulator:
 
     def _rented(self, zone: str, body: Body) -> Thing:
         number = str(7_000_000_000_000_000_000 + self._world.number())
-        return self._world.rent(f"{zone}.{number}", "box", body["name"], status="PROVISIONING",
+        return self._world.rent(f"{zone}/instances/{number}", "box", body["name"], status="PROVISIONING",
                                 zone=zone, number=number, body=body, starts=0)  # fmt: skip
 
     def _within_quota(self, zone: str, body: Body, fault: str) -> None:
@@ -246,12 +248,12 @@ class GcpEmulator:
             case "boot" if thing.phase == "booting":
                 self._running(thing)
             case "stopped" if thing.facts.get("going") == "stop":
-                self._sites.close(thing.id)
+                self._sites.close(_site(thing))
                 self._unreachable(thing)
                 thing.status, thing.phase, thing.facts["going"] = "TERMINATED", "parked", None
                 self._world.bill(thing, disk=gce.disk_usd_h(gce.body_of(thing)))
             case "deleted":
-                self._sites.delete(thing.id)
+                self._sites.delete(_site(thing))
                 self._unreachable(thing)
                 self._world.end(thing, status="DELETED")
             # The operation of a run that has ended since is none of this run's.
@@ -269,7 +271,9 @@ class GcpEmulator:
         box.facts["ip"] = f"203.0.113.{1 + self._world.number() % 250}"
         keys = [line.partition(":") for line in gce.ssh_keys(box)]
         if keys:
-            at = self._sites.open(box.id, [key for _, _, key in keys])
+            if run == 1:
+                self._sites.delete(_site(box))  # of a box of that number, before a reset
+            at = self._sites.open(_site(box), [key for _, _, key in keys])
             box.target = f"{keys[0][0]}@{box.facts['ip']}"
             self._world.state.routes[box.target] = at
         body = gce.body_of(box)
@@ -332,8 +336,8 @@ class GcpEmulator:
                 box.status = "CONVALESCING"
             case "foreign_box":
                 self._running(self._rented("us-central1-a", gce.SOMEBODYS))
-            case "leftover":
-                self._leftovers()
+            case "leftover" | "leftover_address" | "leftover_snapshot":
+                self._leftover(fault.do)
             case do if fault.match is None or do == "never_ready":
                 facts[do] = True
             case _:
@@ -346,16 +350,15 @@ class GcpEmulator:
 
     def _once(self, do: str, request: Request | None = None) -> bool:
         """Whether that fault strikes here; if it was waiting for whoever came next, it is spent."""
-        return bool(self._world.state.facts.pop(do, None)) or _fault(request) == do
+        return bool(self._world.state.facts.pop(do, None)) or (
+            request is not None and _fault(request) == do
+        )
 
-    def _leftovers(self) -> None:
-        world = self._world
-        for kind, usd_h, facts in gce.REMAINS:
-            number = world.number()
-            world.bill(
-                world.rent(f"{kind}-{number}", kind, f"{kind}-{number}", status="READY", **facts),
-                **{kind: usd_h},
-            )
+    def _leftover(self, do: str) -> None:
+        kind, usd_h, facts = gce.REMAINS[do]
+        name = f"{kind}-{self._world.number()}"
+        thing = self._world.rent(name, kind, name, status="READY", **facts)
+        self._world.bill(thing, **{kind: usd_h})
 
 
 def _admit(request: Request) -> None:
@@ -367,6 +370,11 @@ def _admit(request: Request) -> None:
         raise Refusal(403, "forbidden", f"Required permission for 'projects/{named}'")
     if _fault(request) == "rate_limit":
         raise Refusal(403, "rateLimitExceeded", "Rate Limit Exceeded")
+
+
+def _site(box: Thing) -> str:
+    """Where its home is: its number, because its id is a path."""
+    return str(box.facts["number"])
 
 
 def _uses(box: Thing) -> Iterator[tuple[str, float]]:

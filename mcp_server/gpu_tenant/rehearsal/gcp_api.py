@@ -8,10 +8,10 @@ from decimal import Decimal
 from typing import Any, Literal, TypeAlias
 from zlib import crc32
 
-from gpu_tenant.rehearsal.world import KEY, Thing
+from gpu_tenant.rehearsal.world import Thing
 
-PROJECT = KEY
-"""The one project. A client without credentials is told apart by the project that it names."""
+PROJECT = "rehearsal"
+"""The one project: who calls without a credential is told apart by the project that is named."""
 
 IMAGES = "deeplearning-platform-release"
 """Whose images they are: public, and not the tenant's."""
@@ -59,13 +59,13 @@ LIMITS = {
     "NVIDIA_L4_GPUS": 4, "PREEMPTIBLE_NVIDIA_L4_GPUS": 0, "NVIDIA_A100_GPUS": 4,
     "PREEMPTIBLE_NVIDIA_A100_GPUS": 0, "NVIDIA_A100_80GB_GPUS": 1,
 }  # fmt: skip
-REMAINS: list[tuple[Literal["disk", "address", "snapshot"], Decimal, Body]] = [
-    ("disk", DISK_USD_GB_MONTH["pd-balanced"] * 100 / MONTH_H, {"zone": "us-central1-a", "body": {
+REMAINS: dict[str, tuple[Literal["disk", "address", "snapshot"], Decimal, Body]] = {
+    "leftover": ("disk", DISK_USD_GB_MONTH["pd-balanced"] * 100 / MONTH_H, {"zone": "us-central1-a", "body": {
         "sizeGb": "100", "type": "https://www.googleapis.com/compute/v1/zones/us-central1-a/diskTypes/pd-balanced"}}),
-    ("address", Decimal("0.01"), {"region": "us-central1", "body": {
+    "leftover_address": ("address", Decimal("0.01"), {"region": "us-central1", "body": {
         "address": "198.51.100.9", "addressType": "EXTERNAL", "status": "RESERVED"}}),
-    ("snapshot", Decimal("0.05") * 20 / MONTH_H, {"body": {"diskSizeGb": "100", "storageBytes": "21474836480"}}),
-]  # fmt: skip
+    "leftover_snapshot": ("snapshot", Decimal("0.05") * 20 / MONTH_H, {"body": {"diskSizeGb": "100", "storageBytes": "21474836480"}}),
+}  # fmt: skip
 SOMEBODYS: Body = {
     "name": "somebody-elses", "machineType": "zones/us-central1-a/machineTypes/n1-standard-8",
     "disks": [{"boot": True, "autoDelete": True, "initializeParams": {"diskSizeGb": "50"}}],
@@ -154,7 +154,8 @@ def needs(body: Body) -> Iterator[tuple[str, float]]:
     """How much of which quota the box takes while it runs."""
     name = last(body["machineType"])
     gpu, count = gpus_of(body)
-    yield "A2_CPUS" if name.startswith("a2-") else "CPUS", MACHINES[name].cpus
+    if name.startswith(("n1-", "a2-")):
+        yield "CPUS" if name.startswith("n1-") else "A2_CPUS", MACHINES[name].cpus
     if count:
         yield "GPUS_ALL_REGIONS", count
         if gpu in _METRICS:
@@ -254,7 +255,7 @@ def boot_disk(box: Thing) -> Body:
     made_of = body["disks"][0]["initializeParams"]
     return {**named(box), "kind": "compute#disk", "sizeGb": str(size_gb), "status": "READY",
             "type": link(f"zones/{zone}/diskTypes/{kind}"), "labels": made_of.get("labels", {}),
-            "users": [link(f"zones/{zone}/instances/{box.name}")]}  # fmt: skip
+            "zone": link(f"zones/{zone}"), "users": [link(f"zones/{zone}/instances/{box.name}")]}  # fmt: skip
 
 
 def machine_type(name: str, zone: str) -> Body:
@@ -321,7 +322,9 @@ def nothing(scope: str) -> Body:
 
 def shown(thing: Thing) -> Body:
     """A disk, an address or a snapshot as the API shows it."""
-    return {**named(thing), **body_of(thing)}
+    scopes = {f"{kind}s": thing.facts[kind] for kind in ("zone", "region") if kind in thing.facts}
+    at = {kind[:-1]: link(f"{kind}/{name}") for kind, name in scopes.items()}
+    return {**named(thing), **at, **body_of(thing)}
 
 
 def named(thing: Thing) -> Body:

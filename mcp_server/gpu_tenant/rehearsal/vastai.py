@@ -149,7 +149,8 @@ class VastEmulator:
         if ask is None or ((gone or low) and (bid is None or body.get("cancel_unavail") is True)):
             status = 410 if body.get("cancel_unavail") is True else 404
             said = f"no_such_ask Instance type by id {number} is not available."
-            return no(status, "no_such_ask", f"error {status}: {said}", ask_id=number)
+            error = "no_such_ask" if status == 410 else "invalid_args"
+            return no(status, error, f"error {status}: {said}", ask_id=number)
         failed = low or self._door.struck(request, "created_despite_error")
         thing = self._rent(ask, body, bid)
         if not failed and not gone:

@@ -320,7 +320,7 @@ def instance(thing: Thing, now: float) -> Row:
         "ssh_host": "ssh7.vast.ai", "ssh_idx": "7", "ssh_port": 10000 + number % 20000,
         "public_ipaddr": ip(facts), "ports": ports, "direct_port_count": facts["direct_port_count"],
         "disk_space": float(str(facts["disk"])), "image_uuid": facts["image"], "template_id": None,
-        "image_runtype": facts["runtype"], "onstart": facts["onstart"], "static_ip": True,
+        "image_runtype": facts["runtype"] or "ssh_proxy", "onstart": facts["onstart"] or "", "static_ip": True,
         "extra_env": [[name, str(value)] for name, value in env.items()], "jupyter_token": "0" * 64,
         "local_ipaddrs": "10.0.0.5 172.17.0.2 \n", "gpu_arch": "nvidia", "cuda_max_good": 12.8,
         "rentable": True, "external": False, "uptime_mins": None, "time_remaining": "",

@@ -1,0 +1,595 @@
+"""What is particular to Vast.ai, against its rehearsal: its traps, and what they cost in dollars."""
+
+from collections.abc import Iterator
+from decimal import Decimal
+from itertools import pairwise
+from pathlib import Path
+
+import httpx
+import pytest
+from arranged import never_used
+from contract.staged import Staged, on_stage
+
+from gpu_tenant.connectors.vastai import VastConnector
+from gpu_tenant.errors import (
+    CredentialRefused,
+    NoCapacity,
+    NoFunds,
+    PriceMoved,
+    ProviderSilent,
+    ProviderTrouble,
+)
+from gpu_tenant.market import Wish
+from gpu_tenant.model import Box, BoxState, Lease, LeaseState, SshAddress
+from gpu_tenant.rehearsal.world import KEY
+
+ONE = "/api/v0/instances/"
+ORDER = {
+    "client_id": "me", "image": "pytorch/pytorch:2.4.0", "disk": 40, "label": "by-hand", "price": None,
+    "runtype": "ssh_direc ssh_proxy", "cancel_unavail": False,
+}  # fmt: skip
+DISK_USD_H = Decimal("0.12") * 40 / 720
+"""40 GB on the host that the cheapest plain offer is on."""
+GPU_USD_H, BID_USD_H = Decimal("0.22"), Decimal("0.10")
+
+
+@pytest.fixture
+def staged(tmp_path: Path) -> Iterator[Staged]:
+    with on_stage("vastai", tmp_path) as stage:
+        yield stage
+
+
+@pytest.fixture
+def vast(staged: Staged) -> VastConnector:
+    assert isinstance(staged.connector, VastConnector)
+    return staged.connector
+
+
+def ask(
+    staged: Staged, method: str, path: str, body: object = None, *, key: str = KEY
+) -> httpx.Response:
+    """The answer to another client of the account, which never comes too soon."""
+    staged.wait(15)
+    with httpx.Client(base_url=staged.stage.url, trust_env=False) as client:
+        return client.request(method, path, json=body, headers={"Authorization": f"Bearer {key}"})
+
+
+def standing(intent: Lease, box: Box) -> Lease:
+    return intent.model_copy(update={"box_id": box.id, "state": LeaseState.ACTIVE})
+
+
+async def rented(staged: Staged, vast: VastConnector) -> tuple[Lease, Box]:
+    """A box that runs, and its lease."""
+    intent = await staged.intent(gpu="RTX 3090")
+    await vast.create(intent)
+    box = await staged.ready(intent)
+    return standing(intent, box), box
+
+
+async def bid_intent(staged: Staged, vast: VastConnector, name: str = "aaaa") -> Lease:
+    """A lease that wants an interruptible box."""
+    intent = await staged.intent(name, gpu="RTX 3090")
+    (offer,) = await vast.offers(Wish(gpu="RTX 3090", interruptible="yes"))
+    assert intent.quote is not None
+    quote = intent.quote.model_copy(update={"offer": offer})
+    return intent.model_copy(update={"quote": quote})
+
+
+async def seen(vast: VastConnector) -> Box:
+    (box,) = await vast.list_boxes()
+    return box
+
+
+def billed(staged: Staged) -> dict[str, Decimal]:
+    return {name: Decimal(usd) for name, usd in staged.meter["by_component"].items()}
+
+
+def near(usd: Decimal, expected: Decimal) -> bool:
+    return abs(usd - expected) < Decimal("0.000002")
+
+
+# What it costs
+
+
+async def test_loading_bills_the_disk_and_not_the_gpu(staged: Staged, vast: VastConnector) -> None:
+    box = await vast.create(await staged.intent(gpu="RTX 3090"))
+    staged.wait(80 - (staged.stage.world.now - staged.stage.world.things()[0].created_at))
+
+    assert (await seen(vast)).state is BoxState.BOOTING
+    assert box.price_usd_h == (GPU_USD_H + DISK_USD_H).quantize(Decimal("0.0001")), (
+        "what is to come"
+    )
+    assert set(billed(staged)) == {"disk"}
+
+
+async def test_an_hour_of_running_is_an_hour_of_gpu_and_of_disk(
+    staged: Staged, vast: VastConnector
+) -> None:
+    await rented(staged, vast)
+    before = billed(staged)
+
+    staged.wait(3600)
+
+    after = billed(staged)
+    assert near(after["gpu"] - before.get("gpu", Decimal(0)), GPU_USD_H)
+    assert near(after["disk"] - before["disk"], DISK_USD_H)
+
+
+async def test_a_parked_day_is_a_day_of_disk(staged: Staged, vast: VastConnector) -> None:
+    lease, _ = await rented(staged, vast)
+    await vast.park(lease)
+    before = Decimal(staged.meter["billed_usd"])
+
+    staged.wait(86400)
+
+    assert near(Decimal(staged.meter["billed_usd"]) - before, 24 * DISK_USD_H)
+
+
+async def test_bytes_are_billed_in_both_directions_as_offered(
+    staged: Staged, vast: VastConnector
+) -> None:
+    lease, _ = await rented(staged, vast)
+    assert lease.quote is not None
+    price = lease.quote.offer.price
+    assert price.upload_usd_gb is not None
+    assert price.download_usd_gb is not None
+
+    staged.fault("traffic", amount=100)
+
+    assert billed(staged)["bytes"] == 100 * (price.upload_usd_gb + price.download_usd_gb)
+
+
+async def test_a_host_that_is_offline_bills_nothing_and_is_unknown_and_not_gone(
+    staged: Staged, vast: VastConnector
+) -> None:
+    await rented(staged, vast)
+
+    staged.fault("host_lost")
+
+    box = await seen(vast)
+    assert (box.state, box.address) == (BoxState.UNKNOWN, None)
+    assert staged.billing_usd_h == 0
+
+
+async def test_a_container_that_ended_by_itself_is_broken_and_its_disk_bills(
+    staged: Staged, vast: VastConnector
+) -> None:
+    await rented(staged, vast)
+
+    staged.fault("exited")
+
+    box = await seen(vast)
+    assert box.state is BoxState.BROKEN
+    assert "the container is not running" in (box.words or "")
+    assert near(staged.billing_usd_h, DISK_USD_H)
+
+
+async def test_a_stopped_box_is_parked_although_its_container_reads_as_a_dead_one_s(
+    staged: Staged, vast: VastConnector
+) -> None:
+    lease, box = await rented(staged, vast)
+
+    await vast.park(lease)
+
+    row = ask(staged, "GET", f"{ONE}{box.id}/?owner=me").json()["instances"]
+    assert (row["actual_status"], row["cur_state"]) == ("exited", "stopped")
+    assert (await seen(vast)).state is BoxState.PARKED
+
+
+async def test_a_rental_that_ended_is_stopped_cannot_start_and_is_deleted_two_days_later(
+    staged: Staged, vast: VastConnector
+) -> None:
+    lease, _ = await rented(staged, vast)
+
+    staged.fault("end_date")
+
+    box = await seen(vast)
+    assert box.state is BoxState.PARKED
+    assert "its rental has ended" in (box.words or "")
+    with pytest.raises(ProviderTrouble, match="expired"):
+        await vast.resume(lease)
+    before = Decimal(staged.meter["billed_usd"])
+    staged.wait(48 * 3600)
+    assert near(Decimal(staged.meter["billed_usd"]) - before, 48 * DISK_USD_H)
+    assert await vast.list_boxes() == []
+
+
+async def test_without_credit_all_is_stopped_and_nothing_is_rented(
+    staged: Staged, vast: VastConnector
+) -> None:
+    lease, _ = await rented(staged, vast)
+    another = await staged.intent("bbbb")
+
+    staged.fault("balance_zero")
+
+    assert (await seen(vast)).state is BoxState.PARKED
+    assert near(staged.billing_usd_h, DISK_USD_H)
+    with pytest.raises(NoFunds, match="lacks credit"):
+        await vast.create(another)
+    with pytest.raises(NoFunds, match="lacks credit"):
+        await vast.resume(lease)
+
+
+async def test_money_that_runs_out_by_itself_stops_everything_too(
+    staged: Staged, vast: VastConnector
+) -> None:
+    await rented(staged, vast)
+    staged.stage.world.state.balance_usd = Decimal(1)
+
+    staged.wait(5 * 3600)
+
+    assert (await seen(vast)).state is BoxState.PARKED
+
+
+async def test_without_a_card_to_go_on_charging_all_is_destroyed(
+    staged: Staged, vast: VastConnector
+) -> None:
+    await rented(staged, vast)
+
+    staged.fault("balance_zero", seconds=3600)
+    staged.wait(3600)
+
+    assert await vast.list_boxes() == []
+
+
+# Bids
+
+
+async def test_a_bid_rents_an_interruptible_box_at_what_was_bid(
+    staged: Staged, vast: VastConnector
+) -> None:
+    intent = await bid_intent(staged, vast)
+
+    await vast.create(intent)
+    box = await staged.ready(intent)
+
+    assert box.interruptible
+    assert box.price_usd_h == (BID_USD_H + DISK_USD_H).quantize(Decimal("0.0001"))
+    assert near(staged.billing_usd_h, BID_USD_H + DISK_USD_H)
+
+
+async def test_a_bid_that_was_lost_on_the_way_is_seen_as_the_firm_price_it_became(
+    staged: Staged, vast: VastConnector
+) -> None:
+    intent = await bid_intent(staged, vast)
+    ask(staged, "PUT", "/api/v0/asks/9004/", {**ORDER, "label": intent.mark})
+
+    box = await vast.create(intent)
+
+    assert intent.quote is not None
+    assert intent.quote.offer.interruptible
+    assert not box.interruptible
+    assert box.price_usd_h is not None
+    assert box.price_usd_h > intent.quote.offer.price.running_usd_h  # type: ignore[operator]
+
+
+async def test_no_bid_goes_above_the_cap(staged: Staged, vast: VastConnector) -> None:
+    intent = await bid_intent(staged, vast)
+    assert intent.quote is not None
+    quote = intent.quote.model_copy(update={"cap_usd_h": BID_USD_H})
+
+    with pytest.raises(PriceMoved):
+        await vast.create(intent.model_copy(update={"quote": quote}))
+
+    assert staged.alive == []
+    assert not [line for line in staged.ask("requests") if line["method"] == "PUT"]
+
+
+async def test_a_bid_that_has_become_too_low_leaves_nothing_behind(
+    staged: Staged, vast: VastConnector
+) -> None:
+    intent = await bid_intent(staged, vast)
+    staged.fault("price_moved", amount=1.5)
+
+    with pytest.raises(NoCapacity):
+        await vast.create(intent)
+
+    assert staged.alive == []
+
+
+def test_a_low_bid_by_hand_is_refused_and_its_stopped_box_bills_its_disk(staged: Staged) -> None:
+    refused = ask(staged, "PUT", "/api/v0/asks/9004/", {**ORDER, "price": 0.05})
+
+    assert refused.status_code == 400
+    row = ask(staged, "GET", f"{ONE}{refused.json()['new_contract']}/").json()["instances"]
+    assert (row["cur_state"], row["actual_status"], row["is_bid"]) == ("stopped", None, True)
+    assert near(staged.billing_usd_h, DISK_USD_H)
+
+
+async def test_a_box_that_an_error_tells_of_is_returned_for_giving_back(
+    staged: Staged, vast: VastConnector
+) -> None:
+    intent = await bid_intent(staged, vast)
+    staged.fault("created_despite_error", "PUT", "/asks/")
+
+    box = await vast.create(intent)
+
+    assert (box.state, box.mark) == (BoxState.PARKED, intent.mark)
+    await vast.destroy(never_used(standing(intent, box)))
+    assert (staged.alive, staged.billing_usd_h) == ([], 0)
+
+
+async def test_an_outbid_box_says_so_and_bills_again_when_it_starts_by_itself(
+    staged: Staged, vast: VastConnector
+) -> None:
+    intent = await bid_intent(staged, vast)
+    await vast.create(intent)
+    first = await staged.ready(intent)
+
+    staged.fault("outbid", seconds=1800)
+
+    box = await seen(vast)
+    assert box.state is BoxState.PARKED
+    assert "it may start again by itself, and bill" in (box.words or "")
+    assert near(staged.billing_usd_h, DISK_USD_H)
+    staged.wait(1800)
+    back = await staged.ready(intent)
+    assert back.address != first.address, "the port is another one"
+    assert near(staged.billing_usd_h, BID_USD_H + DISK_USD_H)
+
+
+# Parking
+
+
+async def test_a_start_that_was_put_off_is_withdrawn_lest_it_happen_unseen(
+    staged: Staged, vast: VastConnector
+) -> None:
+    lease, _ = await rented(staged, vast)
+    await vast.park(lease)
+    staged.fault("gpu_taken")
+
+    with pytest.raises(NoCapacity, match="state change queued"):
+        await vast.resume(lease)
+
+    staged.fault("gpu_taken", amount=0)
+    staged.wait(3600)
+    assert (await seen(vast)).state is BoxState.PARKED
+    await vast.resume(lease)
+    assert (await staged.ready(lease)).price_usd_h is not None
+
+
+async def test_a_start_that_somebody_else_left_queued_is_told(
+    staged: Staged, vast: VastConnector
+) -> None:
+    lease, box = await rented(staged, vast)
+    await vast.park(lease)
+    staged.fault("gpu_taken")
+
+    ask(staged, "PUT", f"{ONE}{box.id}/", {"state": "running"})
+
+    told = await seen(vast)
+    assert (told.state, "waits for its GPU" in (told.words or "")) == (BoxState.PARKED, True)
+
+
+# Renting
+
+
+async def test_our_key_goes_with_the_order_and_to_the_box_and_not_to_the_account(
+    staged: Staged, vast: VastConnector
+) -> None:
+    await vast.create(await staged.intent())
+
+    sent = {(line["method"], line["path"].rstrip("0123456789/")): line["body"] for line in staged.ask("requests")}  # fmt: skip
+    key = next(body["ssh_key"] for body in sent.values() if body and "ssh_key" in body)
+    assert key.startswith("ssh-ed25519 ")
+    assert key in sent["PUT", "/api/v0/asks"]["onstart"]
+    assert sent["PUT", "/api/v0/asks"]["cancel_unavail"] is True
+    assert ask(staged, "GET", "/api/v0/ssh/").json() == []
+
+
+async def test_a_key_that_could_not_be_attached_says_that_the_box_exists(
+    staged: Staged, vast: VastConnector
+) -> None:
+    intent = await staged.intent()
+    staged.fault("status", "POST", "/ssh/", status=429, headers={"Retry-After": "3600"})
+
+    with pytest.raises(ProviderSilent, match=r"made instance \d+"):
+        await vast.create(intent)
+
+    assert [box.mark for box in await vast.list_boxes()] == [intent.mark]
+
+
+@pytest.mark.parametrize("status", [200, 400, 403, 409, 500])
+async def test_a_box_s_own_key_never_leaves_the_connector(
+    staged: Staged, vast: VastConnector, status: int
+) -> None:
+    intent = await staged.intent()
+    staged.fault(
+        "status",
+        "PUT",
+        "/asks/",
+        status=status,
+        body={"success": False, "instance_api_key": "ik-1"},
+    )
+
+    with pytest.raises(ProviderTrouble) as told:
+        await vast.create(intent)
+
+    assert "ik-1" not in f"{told.value!r} {told.value}"
+
+
+async def test_a_200_without_a_box_is_unclear(staged: Staged, vast: VastConnector) -> None:
+    intent = await staged.intent()
+    staged.fault("status", "PUT", "/asks/", status=200, body={"success": True})
+
+    with pytest.raises(ProviderSilent):
+        await vast.create(intent)
+
+
+async def test_a_box_without_a_port_of_its_own_has_no_address(
+    staged: Staged, vast: VastConnector
+) -> None:
+    ask(staged, "PUT", "/api/v0/asks/9004/", {**ORDER, "runtype": "ssh_proxy"})
+    staged.wait(600)
+
+    box = await seen(vast)
+
+    assert (box.state, box.address) == (BoxState.READY, None)
+
+
+async def test_the_address_is_the_host_s_and_never_the_proxy_s(
+    staged: Staged, vast: VastConnector
+) -> None:
+    _, box = await rented(staged, vast)
+
+    assert isinstance(box.address, SshAddress)
+    assert box.address.target.startswith("root@203.0.113.43:4")
+
+
+# What is offered
+
+
+async def test_what_ends_too_soon_or_cannot_be_reached_is_not_offered(
+    staged: Staged, vast: VastConnector
+) -> None:
+    ids = {offer.id for offer in await vast.offers(Wish(gpu="RTX 4090"))}
+
+    assert ids == {"9001", "9002"}
+    lasting = await vast.offers(Wish(gpu="RTX 4090", hours=13 * 24))
+    assert {offer.id for offer in lasting} == {"9001"}
+
+
+async def test_the_disk_of_the_wish_is_in_the_price(staged: Staged, vast: VastConnector) -> None:
+    for gb in (8, 40, 400):
+        (offer,) = await vast.offers(Wish(gpu="RTX 3090", disk_gb=gb))
+        assert offer.price.gpu_usd_h == GPU_USD_H
+        assert offer.price.disk_usd_h == Decimal("0.12") * gb / 720
+    assert await vast.offers(Wish(gpu="RTX 3090", disk_gb=501)) == []
+
+
+async def test_a_wish_for_either_kind_shows_firm_prices_and_bids(
+    staged: Staged, vast: VastConnector
+) -> None:
+    offers = await vast.offers(Wish(gpu="RTX 3090", interruptible="either"))
+
+    shown = {offer.id: (offer.interruptible, offer.price.gpu_usd_h) for offer in offers}
+    assert shown == {"9004": (False, GPU_USD_H), "9004:bid": (True, BID_USD_H)}
+    (again,) = await vast.offers(Wish(offer="9004:bid"))
+    assert again.interruptible
+    assert await vast.offers(Wish(offer="9004:bid; rm")) == []
+
+
+async def test_one_name_for_two_sizes_is_told_apart_by_memory(
+    staged: Staged, vast: VastConnector
+) -> None:
+    offers = await vast.offers(Wish())
+
+    sizes = {(offer.gpu, offer.vram_gib) for offer in offers}
+    assert ("A100 PCIe 40GB", 40) in sizes
+    assert ("A100 SXM 80GB", 80) in sizes
+    assert ("H100 SXM", 80) in sizes
+    assert await vast.offers(Wish(gpu="A100 PCIe 80GB")) == []
+    assert {o.gpu for o in await vast.offers(Wish(vram_gib=80))} == {"A100 SXM 80GB", "H100 SXM"}
+
+
+@pytest.mark.parametrize(
+    ("wish", "ids"),
+    [
+        (Wish(trust="verified", gpu="RTX 4090"), {"9001"}),
+        (Wish(trust="datacenter"), {"9005", "9007"}),
+        (Wish(region="hanoi"), {"9002"}),
+        (Wish(gpu="H100 SXM", gpu_count=8), {"9006"}),
+    ],
+)
+async def test_whose_machine_it_is_where_and_how_many_is_as_wished(
+    vast: VastConnector, wish: Wish, ids: set[str]
+) -> None:
+    offers = await vast.offers(wish)
+
+    assert {offer.id for offer in offers} == ids
+    assert wish.trust == "any" or {offer.trust for offer in offers} == {wish.trust}
+
+
+# Keys, and how often one may ask
+
+
+async def test_a_404_about_the_key_is_no_absence(staged: Staged, vast: VastConnector) -> None:
+    lease, _ = await rented(staged, vast)
+    staged.fault("auth_404", "", "/(instances|volumes|bundles)", times=20)
+
+    for call in (vast.leftovers(), vast.list_boxes(), vast.offers(Wish()), vast.park(lease)):
+        with pytest.raises(CredentialRefused):
+            await call
+
+
+def test_a_bad_key_is_401_and_on_billing_endpoints_404(staged: Staged) -> None:
+    answers = [
+        ask(staged, "GET", path, key="wrong").status_code
+        for path in ("/api/v1/instances/", "/api/v0/charges/")
+    ]
+
+    assert answers == [401, 404]
+
+
+async def test_a_box_s_own_key_ends_that_box_and_does_nothing_else(
+    staged: Staged, vast: VastConnector
+) -> None:
+    one, other = (ask(staged, "PUT", "/api/v0/asks/9004/", ORDER).json() for _ in range(2))
+    key = one["instance_api_key"]
+
+    assert ask(staged, "GET", "/api/v1/instances/", key=key).status_code == 401
+    assert ask(staged, "DELETE", f"{ONE}{other['new_contract']}/", {}, key=key).status_code == 401
+    assert ask(staged, "DELETE", f"{ONE}{one['new_contract']}/", {}, key=key).json()["success"]
+    assert staged.alive == [str(other["new_contract"])]
+
+
+async def test_calls_are_as_far_apart_as_the_provider_wants_them(
+    staged: Staged, vast: VastConnector
+) -> None:
+    intents = [await staged.intent(name) for name in ("aaaa", "bbbb", "cccc")]
+
+    boxes = [await vast.create(intent) for intent in intents]
+    for intent, box in zip(intents, boxes, strict=True):
+        await vast.destroy(never_used(standing(intent, box)))
+
+    lines = staged.ask("requests")
+    assert {line["status"] for line in lines} == {200}, "none came too soon"
+    for method, apart_s in (("PUT", 4.5), ("DELETE", 3.0)):
+        times = [line["at"] for line in lines if line["method"] == method]
+        assert all(b - a >= apart_s for a, b in pairwise(times))
+
+
+async def test_whoever_comes_too_soon_is_told_in_plain_text_and_waits(
+    staged: Staged, vast: VastConnector
+) -> None:
+    ask(staged, "GET", "/api/v1/instances/")
+
+    assert list(await vast.list_boxes()) == []
+
+    assert [line["status"] for line in staged.ask("requests")] == [200, 429, 200]
+
+
+async def test_a_row_that_is_lost_at_the_end_of_a_page_is_missed(
+    staged: Staged, vast: VastConnector
+) -> None:
+    await rented(staged, vast)
+    staged.fault("page_boundary", "GET", "/instances/$", amount=1)
+
+    with pytest.raises(ProviderSilent, match="0 of 1"):
+        await vast.list_boxes()
+
+
+async def test_a_volume_outlives_its_box_and_is_shown_when_nothing_uses_it(
+    staged: Staged, vast: VastConnector
+) -> None:
+    mounted = {"create_new": True, "volume_id": 77, "size": 30, "mount_path": "/data"}
+    made = ask(staged, "PUT", "/api/v0/asks/9004/", {**ORDER, "volume_info": mounted}).json()
+    assert list(await vast.leftovers()) == []
+
+    ask(staged, "DELETE", f"{ONE}{made['new_contract']}/", {})
+
+    (left,) = await vast.leftovers()
+    assert (left.size_gb, left.usd_month) == (30, Decimal("3.00"))
+
+
+async def test_a_delete_that_is_accepted_and_does_nothing_goes_on_billing(
+    staged: Staged, vast: VastConnector
+) -> None:
+    lease, box = await rented(staged, vast)
+    staged.fault("stuck_termination")
+
+    await vast.destroy(never_used(lease))
+
+    assert (await seen(vast)).id == box.id
+    staged.fault("stuck_termination", amount=0)
+    assert (await vast.list_boxes(), staged.billing_usd_h) == ([], 0)

@@ -1,0 +1,151 @@
+"""What a provider shows of a box is held against what was agreed and what is on record."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from arranged import LEASE, NOON, TERMS, HandClock, active, box, lease, quote
+
+from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.model import Box, BoxState, Lease, LocalAddress, SshAddress
+from gpu_tenant.reconcile import News, news
+from gpu_tenant.settle import observe
+
+HERE = LocalAddress(directory="/boxes/here")
+PARKED_AT = NOON + timedelta(hours=1)
+
+
+def shown(state: BoxState = BoxState.READY, usd_h: str | None = "0.50", **more: object) -> Box:
+    price = None if usd_h is None else Decimal(usd_h)
+    return box().model_copy(
+        update={"state": state, "price_usd_h": price, "address": HERE, **more}, deep=True
+    )
+
+
+def known(**more: object) -> Lease:
+    """A rented lease whose box costs what was quoted."""
+    standing = lease(price_usd_h=Decimal("0.50"), address=HERE)
+    return standing.model_copy(update={"quote": quote(cap_usd_h=Decimal("0.60")), **more})
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    opened = Ledger(tmp_path / "ledger.sqlite3")
+    yield opened
+    opened.close()
+
+
+def test_a_box_as_it_is_on_record_is_no_news() -> None:
+    assert news(known(), shown()) == News()
+
+
+@pytest.mark.parametrize("state", [BoxState.BOOTING, BoxState.READY])
+def test_a_box_that_boots_or_runs_needs_no_words(state: BoxState) -> None:
+    assert news(known(), shown(state)).words is None
+
+
+def test_a_price_within_the_cap_is_news_for_the_meter_and_for_nobody_else() -> None:
+    assert news(known(), shown(usd_h="0.60")) == News(usd_h=Decimal("0.60"))
+
+
+def test_a_price_that_is_not_told_is_no_news_because_unknown_is_not_zero() -> None:
+    assert news(known(), shown(usd_h=None)) == News()
+
+
+def test_a_price_of_nothing_is_a_price() -> None:
+    assert news(known(), shown(usd_h="0")).usd_h == Decimal(0)
+
+
+def test_a_price_above_the_cap_of_the_quote_is_told_each_time() -> None:
+    above = news(known(), shown(usd_h="0.61"))
+    again = news(known(price_usd_h=Decimal("0.61")), shown(usd_h="0.61"))
+
+    assert above == News(
+        usd_h=Decimal("0.61"), words="it costs 0.61 USD/h, above the cap of 0.60 USD/h"
+    )
+    assert again == News(words=above.words)
+
+
+def test_without_a_quote_the_cap_is_the_owner_s() -> None:
+    capped = TERMS.model_copy(update={"max_price_usd_h": Decimal("0.55")})
+
+    told = news(known(quote=None, terms=capped), shown(usd_h="0.56"))
+
+    assert told.words == "it costs 0.56 USD/h, above the cap of 0.55 USD/h"
+    assert news(known(quote=None), shown(usd_h="99")).words is None, "no cap was ever named"
+
+
+def test_another_address_is_news_and_none_at_all_is_not() -> None:
+    there = SshAddress(target="root@box:2222")
+
+    assert news(known(), shown(address=there)) == News(address=there)
+    assert news(known(), shown(address=None)) == News()
+
+
+@pytest.mark.parametrize(
+    ("state", "parked_at", "words"),
+    [
+        (BoxState.PARKED, None, "the provider has stopped it, and not at our word"),
+        (BoxState.READY, PARKED_AT, "it runs again although it was parked"),
+        (BoxState.BROKEN, None, "its provider calls it broken"),
+        (BoxState.UNKNOWN, None, "its provider calls it unknown"),
+    ],
+)
+def test_a_box_in_another_state_than_we_left_it_is_told(
+    state: BoxState, parked_at: object, words: str
+) -> None:
+    told = news(known(parked_at=parked_at), shown(state))
+
+    assert words in (told.words or "")
+
+
+def test_a_box_that_we_parked_is_no_news_while_it_is_parked() -> None:
+    assert news(known(parked_at=PARKED_AT), shown(BoxState.PARKED)).words is None
+
+
+def test_the_provider_s_own_words_come_with_what_needs_words_and_with_nothing_else() -> None:
+    broken = news(known(), shown(BoxState.BROKEN, words="image not found"))
+    booting = news(known(), shown(BoxState.BOOTING, words="pulling"))
+
+    assert broken.words == "its provider calls it broken; image not found"
+    assert booting.words is None
+
+
+def test_everything_that_is_wrong_is_told_at_once() -> None:
+    told = news(known(), shown(BoxState.PARKED, usd_h="2")).words or ""
+
+    assert "above the cap" in told
+    assert "stopped it" in told
+
+
+# What is observed is on record
+
+
+def test_what_is_observed_is_on_record_with_the_change_of_the_price(ledger: Ledger) -> None:
+    active(ledger)
+    clock = HandClock()
+    there = SshAddress(target="root@box:2222")
+    first, _ = observe(ledger.lease(LEASE), shown(usd_h="0.50"), ledger=ledger, clock=clock)
+    clock.advance(60)
+
+    second, told = observe(first, shown(usd_h="0.70", address=there), ledger=ledger, clock=clock)
+
+    assert ledger.lease(LEASE) == second
+    assert (second.price_usd_h, second.address, told) == (Decimal("0.70"), there, None)
+    assert [rate.usd_h for rate in second.rates] == [None, Decimal("0.50"), Decimal("0.70")]
+    changes = [detail for _, kind, detail in ledger.events(LEASE) if kind == Event.PRICE]
+    assert changes == [{"from": "0.50", "to": "0.70"}]
+
+
+def test_to_observe_the_same_again_writes_nothing(ledger: Ledger) -> None:
+    active(ledger)
+    clock = HandClock()
+    seen, _ = observe(ledger.lease(LEASE), shown(), ledger=ledger, clock=clock)
+    before = ledger.events(LEASE)
+
+    again, _ = observe(seen, shown(), ledger=ledger, clock=clock)
+
+    assert again == seen
+    assert ledger.events(LEASE) == before
