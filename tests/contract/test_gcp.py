@@ -24,6 +24,7 @@ from gpu_tenant.errors import (
     ProviderTrouble,
     RateLimited,
 )
+from gpu_tenant.gce.sold import Sold, room
 from gpu_tenant.market import Quote, Wish
 from gpu_tenant.model import Box, BoxState, Lease, LeaseId, LeaseState, SshAddress, Terms
 from gpu_tenant.profiles import load_profile
@@ -335,6 +336,23 @@ async def test_a_gpu_whose_quota_is_not_shown_says_so(google: GcpConnector) -> N
     assert "Cloud Quotas" in " ".join(offer.notes)
 
 
+@pytest.mark.parametrize(
+    ("model", "hours", "boxes"),
+    [("spot", 200, 2), ("standard", 24, 2), ("standard", 200, 0)],
+    ids=["taken back at any time", "ends by itself within a week", "neither"],
+)
+def test_the_quota_of_preemptible_gpus_serves_what_ends_by_itself(
+    model: str, hours: float, boxes: int
+) -> None:
+    quotas = {
+        "NVIDIA_L4_GPUS": (1.0, 1.0), "PREEMPTIBLE_NVIDIA_L4_GPUS": (2.0, 0.0),
+        "GPUS_ALL_REGIONS": (8.0, 1.0), "SSD_TOTAL_GB": (500.0, 0.0),
+    }  # fmt: skip
+    sold = Sold("us-central1-a", "g2-standard-4", "nvidia-l4", 1, model)
+
+    assert room(sold, quotas, disk_gb=50, hours=hours).boxes == boxes
+
+
 # Offers
 
 
@@ -597,6 +615,18 @@ async def test_nobody_at_the_address_is_silence(
 
     with pytest.raises(ProviderSilent):
         await google.list_boxes()
+
+
+async def test_credentials_that_are_not_there_are_told_with_the_way_to_get_some(
+    stage: Stage, clock: RehearsalClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "nowhere.json"))
+    google = made(stage, clock, tmp_path, GPU_TENANT_GCP_ENDPOINT="https://compute.example")
+
+    with pytest.raises(CredentialRefused) as told:
+        await google.list_boxes()
+
+    assert "gcloud auth application-default login" in told.value.remedy
 
 
 async def test_an_address_in_clear_that_is_not_of_this_computer_is_refused(

@@ -559,6 +559,18 @@ async def test_whoever_comes_too_soon_is_told_in_plain_text_and_waits(
     assert [line["status"] for line in staged.ask("requests")] == [200, 429, 200]
 
 
+async def test_a_create_that_came_too_soon_is_sent_again_and_rents_one_box(
+    staged: Staged, vast: VastConnector
+) -> None:
+    intent = await staged.intent()
+    ask(staged, "PUT", "/api/v0/asks/9001/", ORDER)
+
+    box = await vast.create(intent)
+
+    assert 429 in [line["status"] for line in staged.ask("requests")]
+    assert [b.id for b in await vast.list_boxes() if b.mark == intent.mark] == [box.id]
+
+
 async def test_a_row_that_is_lost_at_the_end_of_a_page_is_missed(
     staged: Staged, vast: VastConnector
 ) -> None:

@@ -213,7 +213,8 @@ def die_and_go_on(scene: Scene, trouble: Trouble, case: str, moment: int) -> lis
 
 def wrongs(scene: Scene, case: str) -> list[str]:
     """Every invariant that does not hold when everything late has happened, and one reconcile."""
-    scene.ask("clock", {"advance_s": 1200})
+    for _ in range(2):  # what comes late, and then its place in a list that lags
+        scene.ask("clock", {"advance_s": 1200})
     asyncio.run(_reconcile(scene, case))
     meter = scene.ask("meter")
     ledger = Ledger(scene.home(case).ledger)

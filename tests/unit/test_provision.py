@@ -6,7 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from arranged import NOON, HandClock, profile
+from arranged import NOON, HandClock, profile, setting
 
 from gpu_tenant.connectors.local import connect
 from gpu_tenant.errors import BadRequest, Refused
@@ -102,9 +102,9 @@ async def test_an_intent_that_is_fulfilled_stands_on_a_box_with_its_mark(
     ledger: Ledger, tmp_path: Path, clock: HandClock
 ) -> None:
     lease = intent(ledger)
-    connector = connect(tmp_path)
+    connector = connect(setting(tmp_path))
 
-    active = await fulfil(lease, connector=connector, ledger=ledger, clock=clock)
+    active = await fulfil(lease, profile(), connector=connector, ledger=ledger, clock=clock)
 
     boxes = await connector.list_boxes()
     assert (active.state, active.active_at) == (LeaseState.ACTIVE, NOON)

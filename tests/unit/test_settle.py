@@ -1,19 +1,16 @@
 """A lease moves on by what its provider shows, wherever the last process stopped."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from arranged import LEASE, NOON, HandClock, intended, never_used, profile
+from arranged import LEASE, NOON, HandClock, intended, never_used, profile, setting
 
 from gpu_tenant.connectors.local import LocalConnector, connect
-from gpu_tenant.errors import Unverified
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 from gpu_tenant.model import Lease, LeaseState
-from gpu_tenant.settle import adopt_orphans, settle
+from gpu_tenant.settle import settle
 from gpu_tenant.teardown import tear_down
-from gpu_tenant.verify import Assessment, prove
 
 LAG_S = 60.0
 LOCAL = profile(list_lag_s=LAG_S)
@@ -28,7 +25,7 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 
 @pytest.fixture
 def connector(tmp_path: Path) -> LocalConnector:
-    return connect(tmp_path)
+    return connect(setting(tmp_path))
 
 
 @pytest.fixture
@@ -215,63 +212,3 @@ async def test_a_teardown_waits_for_the_second_absence(
     assert (receipt.second_absent_at - receipt.first_absent_at).total_seconds() >= LAG_S
     assert ledger.lease(LEASE).state is LeaseState.GONE
     assert await connector.list_boxes() == []
-
-
-async def test_an_orphan_is_adopted_once_told_and_counts_as_used(
-    ledger: Ledger, connector: LocalConnector, clock: HandClock, tmp_path: Path
-) -> None:
-    before = Ledger(tmp_path / "lost.sqlite3")
-    box = await connector.create(intended(before))
-    before.close()
-
-    adopted = await adopt_orphans({"local": connector}, ledger=ledger, clock=clock)
-    again = await adopt_orphans({"local": connector}, ledger=ledger, clock=clock)
-
-    lease = ledger.lease(LEASE)
-    assert [lease_id for lease_id, _ in adopted] == [LEASE]
-    assert again == []
-    assert (lease.state, lease.box_id, lease.touched_at) == (LeaseState.ACTIVE, box.id, NOON)
-    assert lease.terms.deadline_at > NOON
-    assert Event.NOTICE in [kind for _, kind, _ in ledger.events(LEASE)]
-
-
-async def test_nothing_but_proof_or_a_signature_ends_an_adopted_orphan(
-    ledger: Ledger, connector: LocalConnector, clock: HandClock, tmp_path: Path
-) -> None:
-    before = Ledger(tmp_path / "lost.sqlite3")
-    await connector.create(intended(before))
-    before.close()
-    await adopt_orphans({"local": connector}, ledger=ledger, clock=clock)
-
-    unproved = Assessment(untouched=False, seal=None, evidence=(), losses=())
-    with pytest.raises(Unverified, match="nothing was proved"):
-        prove(ledger.lease(LEASE), unproved)
-
-
-@pytest.mark.parametrize("mark", [None, "somebody-else", "gpu-tenants:local-abcd", ""])
-async def test_a_box_without_our_mark_is_nobody_s_orphan(
-    ledger: Ledger, connector: LocalConnector, clock: HandClock, boxes: Path, mark: str | None
-) -> None:
-    (boxes / "theirs" / "home").mkdir(parents=True)
-    (boxes / "theirs" / "box.json").write_text(json.dumps({"mark": mark}), encoding="utf-8")
-
-    assert await adopt_orphans({"local": connector}, ledger=ledger, clock=clock) == []
-    assert ledger.leases() == []
-
-
-async def test_a_provider_that_does_not_answer_is_told_and_the_others_are_asked(
-    ledger: Ledger, connector: LocalConnector, clock: HandClock, tmp_path: Path
-) -> None:
-    broken = tmp_path / "elsewhere"
-    broken.mkdir()
-    (broken / "boxes").write_text("not a list of boxes", encoding="utf-8")
-    before = Ledger(tmp_path / "lost.sqlite3")
-    await connector.create(intended(before))
-    before.close()
-
-    told = await adopt_orphans(
-        {"broken": connect(broken), "local": connector}, ledger=ledger, clock=clock
-    )
-
-    assert [name for name, _ in told] == ["broken", LEASE]
-    assert "does not answer" in told[0][1]

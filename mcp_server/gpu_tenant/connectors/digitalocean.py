@@ -5,7 +5,7 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import Protocol, TypeVar
+from typing import TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -120,11 +120,6 @@ class _Refusal(BaseModel):
     message: str
 
 
-class _Listed(Protocol):
-    @property
-    def id(self) -> int | str: ...
-
-
 T = TypeVar("T")
 Row = TypeVar("Row", _Droplet, _Key, _Volume, _Snapshot)
 
@@ -166,7 +161,7 @@ class DigitalOceanConnector:
             "name": re.sub(r"[^a-z0-9.-]", "-", lease.id), "region": region, "size": size,
             "image": image, "ssh_keys": [await self._key_id()], "tags": [lease.mark],
         }  # fmt: skip
-        reply = await self._wire.call("POST", _DROPLETS, body=order, expect=(202, 403, 422))
+        reply = await self._wire.call("POST", _DROPLETS, body=order, expect=(202, 422))
         if reply.status != 202:
             raise self._refusal(reply)
         return self._box(_read(_MADE, reply).droplet)
@@ -247,7 +242,8 @@ class DigitalOceanConnector:
             asked = {**query, "per_page": str(_PAGE), "page": str(page)}
             reply = await self._wire.get(path, query=asked)
             shown = _read(_PAGE_OF, reply)
-            rows += _read(kind, reply, field)
+            held: list[T] = _read(kind, reply, field)
+            rows += held
             if shown.links.pages.next is None:
                 break
             following = parse_qs(urlsplit(shown.links.pages.next).query).get("page", [])
@@ -292,9 +288,9 @@ class DigitalOceanConnector:
         """What a create's answer means that made no box."""
         told = self._wire.trouble("POST", _DROPLETS, reply)
         said = _message(reply)
-        if reply.status == 422 and _TOO_MANY.search(said):
+        if _TOO_MANY.search(said):
             return NoQuota(told.message, remedy="ask its support for more, or rent elsewhere")
-        if reply.status == 422 and _FULL.search(said):
+        if _FULL.search(said):
             return NoCapacity(told.message, remedy="`gpu-tenant offers` shows what there is now")
         return told
 

@@ -68,12 +68,9 @@ class VastConnector:
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
         self._wire = Wire(
-            title=setting.profile.title,
-            base_url=setting.environ.get("VAST_URL") or "https://console.vast.ai",
-            credential=setting.credential,
-            clock=setting.clock,
-            spacing=_SPACING,
-        )
+            title=setting.profile.title, clock=setting.clock, credential=setting.credential,
+            base_url=setting.environ.get("VAST_URL") or "https://console.vast.ai", spacing=_SPACING,
+        )  # fmt: skip
 
     # --- boxes
 
@@ -150,25 +147,18 @@ class VastConnector:
 
     async def _boxes(self, filters: dict[str, Json]) -> list[Box]:
         rows: dict[str, dict[str, Json]] = {}
-        token: Json = None
         query = {
-            "select_filters": json.dumps(filters),
+            "select_filters": json.dumps(filters), "limit": str(_PAGE),
             "order_by": json.dumps([{"col": "id", "dir": "asc"}]),
-            "limit": str(_PAGE),
-        }
+        }  # fmt: skip
         while True:
             page = (await self._call("GET", "/api/v1/instances/", query=query)).fields
-            listed, token = page.get("instances"), page.get("next_token")
-            total = page.get("total_instances")
-            if not isinstance(listed, list):
-                raise _incomplete("it holds no instances")
-            for row in listed:
-                number = row.get("id") if isinstance(row, dict) else None
-                if not isinstance(row, dict) or not isinstance(number, int):
-                    raise _incomplete("an instance has no id")
-                if str(number) in rows:
-                    raise _incomplete(f"instance {number} is on two pages")
-                rows[str(number)] = row
+            for row in _rows(page, "instances"):
+                number = str(row.get("id"))
+                if not number.isdigit() or number in rows:
+                    raise _incomplete(f"instance {plain(number)} has no id, or is on two pages")
+                rows[number] = row
+            token, total = page.get("next_token"), page.get("total_instances")
             if token is None:
                 break
             if not isinstance(token, str) or token == query.get("after_token"):
@@ -222,11 +212,10 @@ class VastConnector:
         """The body of a create; a bid is what the quote says, and never above its cap."""
         bid = None
         if quote.offer.interruptible:
-            bid, disk = quote.offer.price.gpu_usd_h, quote.offer.price.disk_usd_h
-            if bid is None or disk is None or bid + disk > quote.cap_usd_h:
+            bid, price = quote.offer.price.gpu_usd_h, quote.offer.price.running_usd_h
+            if bid is None or price is None or price > quote.cap_usd_h:
                 raise PriceMoved(
-                    f"a bid of {bid} USD/h and {disk} USD/h for the disk are not within the cap of "
-                    f"{quote.cap_usd_h} USD/h",
+                    f"the bid would cost {price} USD/h, and the cap is {quote.cap_usd_h} USD/h",
                     remedy="`gpu-tenant offers` shows what is within it",
                 )
         key = shlex.quote(self._setting.public_key())
@@ -255,14 +244,16 @@ class VastConnector:
             if number:
                 asked["id"] = {"eq": int(number)}
             reply = await self._call("POST", "/api/v0/bundles/", body=asked, how="repeatable")
-            found += [_offer(row, wish, kind) for row in _rows(reply, "offers")]
+            found += [_offer(row, wish, kind) for row in _rows(reply.fields, "offers")]
         return [offer for offer in found if offer is not None]
 
     async def leftovers(self) -> Sequence[Leftover]:
         """As `Residue.leftovers`: volumes, which outlive the boxes they were made for."""
         owned = {"owner": "me", "type": "all_volume"}
         reply = await self._call("GET", "/api/v0/volumes", query=owned)
-        return [_leftover(row) for row in _rows(reply, "volumes") if not row.get("instances")]
+        return [
+            _leftover(row) for row in _rows(reply.fields, "volumes") if not row.get("instances")
+        ]
 
     # --- the provider's answers
 
@@ -409,11 +400,12 @@ def _leftover(row: Mapping[str, Json]) -> Leftover:
     )  # fmt: skip
 
 
-def _rows(reply: Reply, name: str) -> list[dict[str, Json]]:
-    listed = reply.fields.get(name)
-    if not isinstance(listed, list):
-        raise _incomplete(f"it holds no {name}")
-    return [row for row in listed if isinstance(row, dict)]
+def _rows(answer: Mapping[str, Json], name: str) -> list[dict[str, Json]]:
+    listed = answer.get(name)
+    rows = [row for row in listed if isinstance(row, dict)] if isinstance(listed, list) else []
+    if not isinstance(listed, list) or len(rows) < len(listed):
+        raise _incomplete(f"its {name} are not to be read")
+    return rows
 
 
 def _field(reply: Reply, name: str) -> Json:

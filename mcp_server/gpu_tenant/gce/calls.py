@@ -197,7 +197,7 @@ def _refusal(call: str, error: Message) -> ProviderTrouble:
         return CredentialRefused(
             what, remedy="see that this account may use Compute Engine in this project"
         )
-    if status >= 500 or not status:
+    if status >= 500 or status in (0, 408):
         return ProviderSilent(what, remedy=_LOOKS_AGAIN)
     return Rejected(status, error.message, what)
 

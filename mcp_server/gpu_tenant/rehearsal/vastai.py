@@ -1,8 +1,7 @@
 """Vast.ai in a rehearsal: asks and bids, hosts that come and go, disks that bill as long as they exist."""
 
-import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import ClassVar
 
@@ -13,10 +12,7 @@ from starlette.routing import BaseRoute, Route
 from gpu_tenant.rehearsal.faults import Fault, Tariff
 from gpu_tenant.rehearsal.sites import Sites
 from gpu_tenant.rehearsal.vastai_api import (
-    ASKS,
     FAULTS,
-    FIELDS,
-    VOLUME_OFFERS,
     Account,
     Door,
     Row,
@@ -24,12 +20,11 @@ from gpu_tenant.rehearsal.vastai_api import (
     instance,
     ip,
     no,
-    offer,
     paged,
-    searched,
     unfit,
     yes,
 )
+from gpu_tenant.rehearsal.vastai_market import ASKS, FIELDS, VOLUME_OFFERS, Market
 from gpu_tenant.rehearsal.world import KEY, Thing, World
 
 TARIFF = Tariff(rounding_s=1, model="prepaid")
@@ -49,8 +44,9 @@ class VastEmulator:
     def __init__(self, world: World, sites: Sites) -> None:
         self._world = world
         self._sites = sites
-        self._door = Door(world)
+        self._door = Door(world, self._settle)
         self._account = Account(world, self._door)
+        self._market = Market(world)
 
     def environment(self, base_url: str) -> dict[str, str]:
         """As `Emulator.environment`."""
@@ -61,75 +57,30 @@ class VastEmulator:
         one = "/api/v0/instances/{id:int}/"
         names = sorted({str(ask["gpu_name"]) for ask in ASKS})
         return [
-            self._route("GET", "/api/v0/gpu_names/unique/", lambda r, b: yes(gpu_names=[*names])),
-            self._route("GET", "/api/v0/gpu_types/",
+            self._door.route("GET", "/api/v0/gpu_names/unique/", lambda r, b: yes(gpu_names=[*names])),
+            self._door.route("GET", "/api/v0/gpu_types/",
                         lambda r, b: yes(gpu_types=[{"name": name} for name in names])),
-            self._route("GET", "/api/v0/users/current", self._account.user),
-            self._route("POST", "/api/v0/bundles/", self._search),
-            self._route("PUT", "/api/v0/asks/{id:int}/", self._create, 4.5),
-            self._route("GET", "/api/v1/instances/", self._list, 1.0),
-            self._route("GET", one, self._show, 2.0),
-            self._route("PUT", one, self._manage, 1.0),
-            self._route("DELETE", one, self._destroy, 3.0),
-            self._route("POST", f"{one}ssh/", self._attach, 1.0),
-            self._route("PUT", "/api/v0/instances/reboot/{id:int}/", self._reboot, 1.0),
-            self._route("PUT", "/api/v0/instances/bid_price/{id:int}/", self._bid, 5.5),
-            self._route("PUT", "/api/v0/instances/request_logs/{id:int}/", self._logs),
+            self._door.route("GET", "/api/v0/users/current", self._account.user),
+            self._door.route("POST", "/api/v0/bundles/", self._market.search),
+            self._door.route("PUT", "/api/v0/asks/{id:int}/", self._create, 4.5),
+            self._door.route("GET", "/api/v1/instances/", self._list, 1.0),
+            self._door.route("GET", one, self._show, 2.0),
+            self._door.route("PUT", one, self._manage, 1.0),
+            self._door.route("DELETE", one, self._destroy, 3.0),
+            self._door.route("POST", f"{one}ssh/", self._attach, 1.0),
+            self._door.route("PUT", "/api/v0/instances/reboot/{id:int}/", self._reboot, 1.0),
+            self._door.route("PUT", "/api/v0/instances/bid_price/{id:int}/", self._bid, 5.5),
+            self._door.route("PUT", "/api/v0/instances/request_logs/{id:int}/", self._logs),
             # What a request for logs leads to is read without a key.
             Route("/s3/log/{id:int}", lambda r: PlainTextResponse(f"C.{r.path_params['id']}: started\n")),
-            self._route("GET", "/api/v0/ssh/", self._account.keys, 1.0),
-            self._route("POST", "/api/v0/ssh/", self._account.add_key, 1.0),
-            self._route("GET", "/api/v0/volumes", self._account.volumes, 5.5),
-            self._route("PUT", "/api/v0/volumes/", self._account.make_volume, 5.5),
-            self._route("DELETE", "/api/v0/volumes/", self._account.drop_volume, 5.5),
-            self._route("POST", "/api/v0/volumes/search/", lambda r, b: JSONResponse({"offers": VOLUME_OFFERS})),
-            self._route("GET", "/api/v0/charges/", self._account.charges),
+            self._door.route("GET", "/api/v0/ssh/", self._account.keys, 1.0),
+            self._door.route("POST", "/api/v0/ssh/", self._account.add_key, 1.0),
+            self._door.route("GET", "/api/v0/volumes", self._account.volumes, 5.5),
+            self._door.route("PUT", "/api/v0/volumes/", self._account.make_volume, 5.5),
+            self._door.route("DELETE", "/api/v0/volumes/", self._account.drop_volume, 5.5),
+            self._door.route("POST", "/api/v0/volumes/search/", lambda r, b: JSONResponse({"offers": VOLUME_OFFERS})),
+            self._door.route("GET", "/api/v0/charges/", self._account.charges),
         ]  # fmt: skip
-
-    def _route(
-        self,
-        method: str,
-        path: str,
-        handler: Callable[[Request, Row], Response],
-        apart_s: float = 0,
-    ) -> Route:
-        async def answer(request: Request) -> Response:
-            turned_away = self._door.turned_away(request, f"{method} {path}", apart_s)
-            if turned_away is not None:
-                return turned_away
-            if self._account.credit_usd <= 0 and not self._world.state.facts.get("broke"):
-                self._go_broke(0)
-            try:
-                body = json.loads(await request.body() or b"{}")
-            except ValueError:
-                body = None
-            if not isinstance(body, dict):
-                return no(400, "invalid_request", "Invalid json body")
-            return handler(request, body)
-
-        return Route(path, answer, methods=[method])
-
-    # --- asks
-
-    def _search(self, request: Request, body: Row) -> Response:
-        tests = dict(body)
-        kind = str(tests.pop("type", "on-demand"))
-        disk = Decimal(str(tests.pop("allocated_storage", 8)))
-        order, limit = tests.pop("order", []), tests.pop("limit", None)
-        rows = [offer(ask, disk, self._world, kind=kind, free=self._free(ask)) for ask in ASKS]
-        found = searched(rows, tests, order)
-        if isinstance(found, Response):
-            return found
-        return JSONResponse({"offers": found[: limit if isinstance(limit, int) else len(found)]})
-
-    def _free(self, ask: Row) -> int:
-        """How many more like it the ask's machine has room for; a stopped box holds no GPU."""
-        taken = sum(
-            int(str(box.facts["num_gpus"]))
-            for box in self._world.things()
-            if box.facts["machine_id"] == ask["machine_id"] and box.phase != "parked"
-        )
-        return (int(str(ask["of"])) - taken) // int(str(ask["num_gpus"]))
 
     def _create(self, request: Request, body: Row) -> Response:
         number = request.path_params["id"]
@@ -140,12 +91,10 @@ class VastEmulator:
         if self._account.credit_usd <= 0:
             return _no_credit()
         bid = None if body.get("price") is None else Decimal(str(body["price"]))
-        low = (
-            ask is not None
-            and bid is not None
-            and bid < Decimal(str(ask["min_bid"])) * self._factor
-        )
-        gone = ask is None or self._free(ask) < 1 or self._door.struck(request, "no_capacity")
+        full = self._door.struck(request, "no_capacity")
+        gone = full or ask is None or self._market.free(ask) < 1
+        lowest = Decimal(str(ask["min_bid"])) * self._factor if ask else Decimal(0)
+        low = bid is not None and bid < lowest
         if ask is None or ((gone or low) and (bid is None or body.get("cancel_unavail") is True)):
             status = 410 if body.get("cancel_unavail") is True else 404
             said = f"no_such_ask Instance type by id {number} is not available."
@@ -153,11 +102,11 @@ class VastEmulator:
             return no(status, error, f"error {status}: {said}", ask_id=number)
         failed = low or self._door.struck(request, "created_despite_error")
         thing = self._rent(ask, body, bid)
-        if not failed and not gone:
+        if failed or gone:
+            # It exists, does not run, and its disk bills.
+            self._stop(thing, "created")
+        else:
             self._world.later(_LOAD_S, "load", thing.id)
-            return yes(new_contract=int(thing.id), instance_api_key=thing.facts["api_key"])
-        # It exists, does not run, and its disk bills.
-        self._stop(thing, "created")
         if not failed:
             return yes(new_contract=int(thing.id), instance_api_key=thing.facts["api_key"])
         said = "The bid is below the minimum of this offer."
@@ -357,9 +306,15 @@ class VastEmulator:
 
     # --- what goes wrong
 
+    def _settle(self) -> None:
+        """Whoever has no credit left runs nothing."""
+        broke = self._account.credit_usd <= 0
+        if broke and not self._world.state.facts.get("broke"):
+            self._go_broke(0)
+        self._world.state.facts["broke"] = broke
+
     def _go_broke(self, seconds: float) -> None:
         """All is stopped; a saved card goes on paying for the disks, and without one they go, too."""
-        self._world.state.facts["broke"] = True
         for box in self._world.things():
             if box.phase in ("booting", "running") and box.status != "offline":
                 self._stop(box)

@@ -10,50 +10,20 @@ from pydantic import JsonValue
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
 
 from gpu_tenant.rehearsal.faults import Fault
 from gpu_tenant.rehearsal.world import KEY, Thing, World
 
 Row = dict[str, JsonValue]
+Handler = Callable[[Request, Row], Response]
 
 MONTH_H = 720
 VOLUME_USD_MONTH = Decimal("0.10")
+VOLUME_ASK = 77
 _PAGE = 25
 _PENALTY_S = 12
-FIELDS = (
-    "id", "gpu_name", "num_gpus", "of", "gpu_ram", "dph_base", "min_bid", "storage_cost", "inet_up_cost",
-    "inet_down_cost", "inet_up", "inet_down", "reliability2", "verification", "datacenter",
-    "geolocation", "days", "disk_space", "direct_port_count", "machine_id",
-)  # fmt: skip
-ASKS: tuple[dict[str, JsonValue], ...] = tuple(
-    dict(zip(FIELDS, row, strict=True))
-    for row in (
-        (9001, "RTX 4090", 1, 8, 24564, "0.40", "0.20", "0.15", "0.004", "0.003", 800.0, 900.0, 0.995,
-         "verified", False, "Oregon, US", 30, 900, 200, 41),
-        (9002, "RTX 4090", 1, 4, 24564, "0.28", "0.14", "0.20", "0.02", "0.02", 90.0, 250.0, 0.91,
-         "unverified", False, "Hanoi, VN", 12, 300, 60, 42),
-        (9003, "RTX 4090", 2, 8, 24564, "0.80", "0.40", "0.15", "0.004", "0.003", 800.0, 900.0, 0.995,
-         "verified", False, "Oregon, US", 30, 900, 200, 41),
-        (9004, "RTX 3090", 1, 4, 24576, "0.22", "0.10", "0.12", "0.005", "0.005", 500.0, 600.0, 0.98,
-         "verified", False, "Brno, CZ", 60, 500, 100, 43),
-        (9005, "H100 SXM", 1, 8, 81559, "2.20", "1.30", "0.18", "0.002", "0.002", 5000.0, 6000.0, 0.999,
-         "verified", True, "Virginia, US", 90, 4000, 500, 44),
-        (9006, "H100 SXM", 8, 8, 81559, "17.60", "10.40", "0.18", "0.002", "0.002", 5000.0, 6000.0, 0.999,
-         "verified", True, "Virginia, US", 90, 4000, 500, 45),
-        (9007, "A100 SXM4", 1, 8, 81920, "1.10", "0.60", "0.15", "0.003", "0.003", 2000.0, 3000.0, 0.997,
-         "verified", True, "Amsterdam, NL", 45, 2000, 300, 46),
-        (9008, "A100 PCIE", 1, 2, 40960, "0.70", "0.35", "0.15", "0.003", "0.003", 900.0, 900.0, 0.99,
-         "verified", False, "Lyon, FR", 20, 700, 50, 47),
-        # Cheap, and over before the hour is; and one that nobody can reach directly.
-        (9009, "RTX 4090", 1, 1, 24564, "0.19", "0.08", "0.15", "0.004", "0.003", 700.0, 700.0, 0.97,
-         "verified", False, "Texas, US", 0.03, 500, 100, 48),
-        (9010, "RTX 4090", 1, 1, 24564, "0.21", "0.09", "0.15", "0.004", "0.003", 700.0, 700.0, 0.97,
-         "verified", False, "Texas, US", 30, 500, 0, 49),
-    )
-)  # fmt: skip
-_OPEN = ("/api/v0/gpu_names/unique/", "/api/v0/gpu_types/", "/api/v0/bundles/")
-_BILLING = ("/api/v0/charges/", "/api/v1/invoices/")
-_COMPARE: Mapping[str, Callable[[object, object], bool]] = {
+COMPARE: Mapping[str, Callable[[object, object], bool]] = {
     "eq": lambda a, b: a == b, "neq": lambda a, b: a != b,
     "gt": lambda a, b: float(str(a)) > float(str(b)), "gte": lambda a, b: float(str(a)) >= float(str(b)),
     "lt": lambda a, b: float(str(a)) < float(str(b)), "lte": lambda a, b: float(str(a)) <= float(str(b)),
@@ -62,6 +32,8 @@ _COMPARE: Mapping[str, Callable[[object, object], bool]] = {
 }  # fmt: skip
 
 
+_OPEN = ("/api/v0/gpu_names/unique/", "/api/v0/gpu_types/", "/api/v0/bundles/")
+_BILLING = ("/api/v0/charges/", "/api/v1/invoices/")
 FAULTS: Mapping[str, str] = {
     "no_capacity": "this create finds its offer gone; this start is put off",
     "created_despite_error": "this create is answered with an error, and leaves a stopped instance",
@@ -91,10 +63,29 @@ FAULTS: Mapping[str, str] = {
 class Door:
     """What happens to a request before its handler sees it."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, settle: Callable[[], None]) -> None:
         self._world = world
+        self._settle = settle
 
-    def turned_away(self, request: Request, endpoint: str, apart_s: float) -> Response | None:
+    def route(self, method: str, path: str, handler: Handler, apart_s: float = 0) -> Route:
+        """The route of a handler, which gets the parsed body of whatever is let in."""
+
+        async def answer(request: Request) -> Response:
+            turned_away = self._turned_away(request, f"{method} {path}", apart_s)
+            if turned_away is not None:
+                return turned_away
+            self._settle()
+            try:
+                body = json.loads(await request.body() or b"{}")
+            except ValueError:
+                body = None
+            if not isinstance(body, dict):
+                return no(400, "invalid_request", "Invalid json body")
+            return handler(request, body)
+
+        return Route(path, answer, methods=[method])
+
+    def _turned_away(self, request: Request, endpoint: str, apart_s: float) -> Response | None:
         """Why this request gets no further; None where it does."""
         path = request.url.path
         if self.struck(request, "two_factor"):
@@ -111,8 +102,9 @@ class Door:
         fault = request.state.fault
         too_soon = now < float(str(free_at.get(endpoint, 0)))
         if too_soon and not (fault and fault.do == "twice"):
-            if "asks" in path:
-                free_at[endpoint] = max(float(str(free_at[endpoint])), now + _PENALTY_S)
+            penalty = self.kept("penalty_until")
+            if "asks" in path and now >= float(str(penalty.get(endpoint, 0))):
+                free_at[endpoint] = penalty[endpoint] = now + _PENALTY_S
             said = f"API requests too frequent endpoint threshold={apart_s}"
             return PlainTextResponse(said, status_code=429)
         if apart_s:
@@ -182,7 +174,7 @@ class Account:
 
     def make_volume(self, request: Request, body: Row) -> Response:
         """A volume is rented, attached to nothing."""
-        if body.get("id") not in [row["id"] for row in VOLUME_OFFERS]:
+        if body.get("id") != VOLUME_ASK:
             return no(400, "invalid_args", "Please provide a valid volume ID.")
         thing = self.add_volume(int(str(body.get("size", 15))), body.get("name"), "")
         return yes(volume_name=f"V.{thing.id}")
@@ -219,50 +211,6 @@ class Account:
         return self._world.state.balance_usd - Decimal(str(self._world.meter()["billed_usd"]))
 
 
-# --- offers
-
-
-def offer(ask: Row, disk: Decimal, world: World, *, kind: str, free: int) -> Row:
-    """That ask as a search shows it, for so much disk."""
-    factor, bid = world.state.price_factor, kind in ("bid", "interruptible")
-    gpu = Decimal(str(ask["min_bid" if bid else "dph_base"])) * factor
-    hourly = disk * Decimal(str(ask["storage_cost"])) / MONTH_H
-    seconds = float(str(ask["days"])) * 86400
-    return {
-        **{name: float(value) if isinstance(value, str) and value[0].isdigit() else value
-           for name, value in ask.items() if name not in ("of", "days")},
-        "ask_contract_id": ask["id"], "bundle_id": ask["machine_id"], "host_id": ask["machine_id"],
-        "dph_base": float(gpu), "dph_total": float(gpu + hourly), "storage_total_cost": float(hourly),
-        "min_bid": float(Decimal(str(ask["min_bid"])) * factor), "is_bid": bid,
-        "search": _costs(gpu, hourly), "instance": _costs(Decimal(0), hourly),
-        "reliability": ask["reliability2"], "verified": ask["verification"] == "verified",
-        "rentable": free > 0, "rented": False, "external": False, "hosting_type": 0,
-        "duration": seconds, "start_date": world.now, "end_date": world.now + seconds,
-        "gpu_frac": int(str(ask["num_gpus"])) / int(str(ask["of"])), "gpu_arch": "nvidia",
-        "gpu_total_ram": int(str(ask["gpu_ram"])) * int(str(ask["num_gpus"])), "cpu_arch": "amd64",
-        "cuda_max_good": 12.8, "compute_cap": 890, "driver_version": "570.124.04", "cpu_ram": 128000,
-        "cpu_cores": 64, "cpu_cores_effective": 16.0, "dlperf": 90.0, "score": float(1000 / gpu),
-        "dlperf_per_dphtotal": float(90 / gpu), "flops_per_dphtotal": 80.0, "static_ip": True,
-        "vms_enabled": False, "public_ipaddr": ip(ask), "disk_bw": 2000.0,
-    }  # fmt: skip
-
-
-def searched(rows: list[Row], tests: Row, order: JsonValue) -> list[Row] | Response:
-    """The rows that pass every filter, in order."""
-    for name, wanted in tests.items():
-        if name not in rows[0] or not isinstance(wanted, dict) or not set(wanted) <= set(_COMPARE):
-            return no(400, "invalid_request", f"Error in query: {name} is not a valid search key")
-    for name, wanted in tests.items():
-        for op, value in wanted.items() if isinstance(wanted, dict) else ():
-            # A scope, not a field: without it community machines and data centres are shown alike.
-            if value or name not in ("datacenter", "external"):
-                rows = [row for row in rows if _COMPARE[op](row[name], _like(value, row[name]))]
-    for by in reversed(order if isinstance(order, list) else []):
-        if isinstance(by, list):
-            rows.sort(key=_sorter(str(by[0])), reverse=by[1:] == ["desc"])
-    return rows
-
-
 # --- instances
 
 
@@ -279,7 +227,7 @@ def paged(rows: list[Row], asked: QueryParams, fault: Fault | None) -> Response:
             said = f"Error in query parameters: {name} is not a valid search key"
             return JSONResponse({"error": "invalid_request", "msg": said}, 400)
         for op, value in tests.items():
-            rows = [row for row in rows if _COMPARE[op](row[name], value)]
+            rows = [row for row in rows if COMPARE[op](row[name], value)]
     limit = min(int(asked.get("limit", _PAGE)), _PAGE)
     rest = [row for row in rows if int(str(row["id"])) > after]
     page = rest[: limit if limit > 0 else 5]
@@ -312,7 +260,7 @@ def instance(thing: Thing, now: float) -> Row:
         "intended_status": facts["intended"], "cur_state": facts["state"], "next_state": facts["next"],
         "status_msg": facts.get("message"), "is_bid": facts["is_bid"], "host_id": facts["machine_id"],
         "min_bid": float(str(facts["min_bid"])), "dph_base": float(gpu), "dph_total": float(gpu + disk),
-        "search": _costs(gpu, disk), "instance": _costs(burns, disk),
+        "search": costs(gpu, disk), "instance": costs(burns, disk),
         "storage_cost": float(str(facts["storage_cost"])), "storage_total_cost": float(disk),
         "inet_up_cost": float(str(facts["inet_up_cost"])),
         "inet_down_cost": float(str(facts["inet_down_cost"])), "start_date": thing.created_at,
@@ -339,13 +287,6 @@ def volume(thing: Thing, usd_h: Decimal) -> Row:
         "geolocation": "Oregon, US", "driver_version": "570.124.04", "cluster_id": None,
         "instances": [{"id": int(str(box))}] if box else [],
     }  # fmt: skip
-
-
-VOLUME_OFFERS: list[Row] = [
-    {"id": 77, "ask_contract_id": 77, "machine_id": 41, "host_id": 41, "disk_space": 900,
-     "storage_cost": float(VOLUME_USD_MONTH), "verification": "verified", "inet_up": 800.0,
-     "inet_down": 900.0, "geolocation": "Oregon, US", "reliability2": 0.995, "static_ip": True}
-]  # fmt: skip
 
 
 def account_key(number: int, name: str, key: JsonValue) -> Row:
@@ -381,7 +322,8 @@ def no(status: int, error: str, said: str, **more: JsonValue) -> Response:
     return JSONResponse({"success": False, "error": error, "msg": said, **more}, status)
 
 
-def _costs(gpu: Decimal, disk: Decimal) -> Row:
+def costs(gpu: Decimal, disk: Decimal) -> Row:
+    """A price, split as the provider splits it."""
     total = float(gpu + disk)
     return {"gpuCostPerHour": float(gpu), "diskHour": float(disk), "totalHour": total,
             "discountTotalHour": 0, "discountedTotalPerHour": total}  # fmt: skip
@@ -402,15 +344,5 @@ def ip(facts: Row) -> str:
     return f"203.0.113.{facts['machine_id']}"
 
 
-def _sorter(name: str) -> Callable[[Row], float]:
-    return lambda row: float(str(row.get(name) or 0))
-
-
 def _token(number: JsonValue) -> str:
     return b64encode(json.dumps({"values": {"id": number}}).encode()).decode()
-
-
-def _like(value: JsonValue, field: JsonValue) -> JsonValue:
-    """A filter's value as its field is: clients send numbers as text."""
-    number = isinstance(field, int | float) and not isinstance(field, bool)
-    return float(value) if number and isinstance(value, str) else value

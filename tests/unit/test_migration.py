@@ -1,0 +1,136 @@
+"""A ledger of the first version is carried over as it was meant, once, and its boxes stay ours."""
+
+import sqlite3
+from collections.abc import Iterator
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from arranged import LEASE, NOON, TERMS, box
+
+from gpu_tenant.errors import LedgerBusy
+from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger.schema import MIGRATIONS
+from gpu_tenant.model import LeaseId, LeaseState, Rate
+from gpu_tenant.sightings import is_of
+
+BOUND_AT = NOON + timedelta(minutes=5)
+WAITING, ENDED, UNPRICED = LeaseId("local-wait"), LeaseId("local-gone"), LeaseId("own-free")
+INTEND = (
+    "INSERT INTO leases(id, provider, state, terms, price_usd_h, created_at)"
+    " VALUES (?, ?, 'intended', ?, ?, ?)"
+)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A file as the first version left it: a box at work, an intent, a free box, and an end."""
+    path = tmp_path / "ledger.sqlite3"
+    raw = sqlite3.connect(path, isolation_level=None)
+    raw.executescript(MIGRATIONS[0])
+    raw.execute("PRAGMA user_version=1")
+    for lease, price in ((LEASE, "0.50"), (WAITING, "0.50"), (UNPRICED, None), (ENDED, "2")):
+        provider = lease.partition("-")[0]
+        raw.execute(INTEND, (lease, provider, TERMS.model_dump_json(), price, NOON.isoformat()))
+        raw.execute(
+            "INSERT INTO events(lease_id, kind, detail, at) VALUES (?, 'intended', '{}', ?)",
+            (lease, NOON.isoformat()),
+        )
+        if lease != WAITING:
+            raw.execute(
+                "UPDATE leases SET state='active', box_id=?, active_at=?, touched_at=? WHERE id=?",
+                (lease, BOUND_AT.isoformat(), BOUND_AT.isoformat(), lease),
+            )
+    raw.execute(
+        "UPDATE leases SET state='lost', ended_at=? WHERE id=?",
+        ((BOUND_AT + timedelta(hours=1)).isoformat(), ENDED),
+    )
+    raw.close()
+    return path
+
+
+@pytest.fixture
+def ledger(path: Path) -> Iterator[Ledger]:
+    opened = Ledger(path)
+    yield opened
+    opened.close()
+
+
+def test_a_lease_at_work_goes_on_with_its_rate_its_mark_and_its_door_open(ledger: Ledger) -> None:
+    lease = ledger.lease(LEASE)
+
+    assert (lease.state, lease.box_id) == (LeaseState.ACTIVE, LEASE)
+    assert lease.mark == f"gpu-tenant:{LEASE}", "what its box carries at its provider"
+    assert lease.rates == (Rate(at=BOUND_AT, usd_h=Decimal("0.50")),)
+    assert lease.cost_usd(BOUND_AT + timedelta(hours=2)) == Decimal(1)
+    assert (lease.ready_at, lease.parked_at, lease.quote) == (BOUND_AT, None, None)
+    assert (lease.terms, lease.touched_at) == (TERMS, BOUND_AT)
+
+
+def test_an_intent_has_a_mark_and_no_rate_and_has_let_nobody_in(ledger: Ledger) -> None:
+    lease = ledger.lease(WAITING)
+
+    assert (lease.state, lease.mark) == (LeaseState.INTENDED, f"gpu-tenant:{WAITING}")
+    assert (lease.rates, lease.ready_at) == ((), None)
+    assert lease.cost_usd(BOUND_AT) == Decimal(0)
+
+
+def test_a_rate_that_was_never_known_stays_unknown(ledger: Ledger) -> None:
+    lease = ledger.lease(UNPRICED)
+
+    assert lease.rates == (Rate(at=BOUND_AT, usd_h=None),)
+    assert lease.cost_usd(BOUND_AT) is None
+
+
+def test_an_ended_lease_has_cost_what_it_had_cost(ledger: Ledger) -> None:
+    assert ledger.lease(ENDED).cost_usd(BOUND_AT + timedelta(days=9)) == Decimal(2)
+
+
+def test_a_box_that_was_marked_by_the_first_version_is_still_its_lease_s(ledger: Ledger) -> None:
+    found = box(WAITING).model_copy(update={"mark": f"gpu-tenant:{WAITING}"})
+
+    assert is_of(found, ledger.lease(WAITING))
+    assert not is_of(found, ledger.lease(LEASE))
+    assert ledger.bind(WAITING, found, at=BOUND_AT).mark == found.mark
+
+
+def test_what_was_done_is_still_on_record(ledger: Ledger) -> None:
+    assert [kind for _, kind, _ in ledger.events(LEASE)] == [Event.INTENDED]
+
+
+def test_the_law_of_marks_holds_for_old_leases_and_new_ones(ledger: Ledger, path: Path) -> None:
+    raw = sqlite3.connect(path, isolation_level=None)
+
+    with pytest.raises(sqlite3.IntegrityError, match="law: a lease keeps its mark"):
+        raw.execute("UPDATE leases SET mark='another'")
+    with pytest.raises(sqlite3.IntegrityError, match="law: a lease has a mark"):
+        raw.execute(INTEND, ("local-new", "local", "{}", None, NOON.isoformat()))
+
+    raw.close()
+
+
+def test_it_is_carried_over_once(path: Path) -> None:
+    first = Ledger(path)
+    leases, deployment = first.leases(), first.deployment
+    first.close()
+    again = Ledger(path)
+
+    assert (again.leases(), again.deployment) == (leases, deployment)
+    again.check()
+    again.close()
+
+
+def test_a_ledger_that_is_in_use_is_left_at_its_version_until_it_is_free(path: Path) -> None:
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+
+    with pytest.raises(LedgerBusy):
+        Ledger(path, busy_timeout_s=0.05)
+    other.execute("ROLLBACK")
+
+    assert other.execute("PRAGMA user_version").fetchone() == (1,)
+    other.close()
+    opened = Ledger(path)
+    assert len(opened.leases()) == 4
+    opened.close()

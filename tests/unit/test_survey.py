@@ -1,0 +1,268 @@
+"""Every box that carries our mark is under a lease or was given back unused, and no other is touched."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from arranged import NOON, TERMS, HandClock, intended, profile, quote
+from tiny import TinyProvider, TinyResidue, leftover, no_answer
+
+from gpu_tenant.errors import Unverified
+from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.model import Box, BoxId, Lease, LeaseId, LeaseState
+from gpu_tenant.settle import Survey, return_unused, survey
+from gpu_tenant.verify import Assessment, prove
+
+LEASE = LeaseId("tiny-abcd")
+TINY = profile("tiny", list_lag_s=60)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    opened = Ledger(tmp_path / "ledger.sqlite3")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def tiny(clock: HandClock) -> TinyProvider:
+    return TinyProvider(clock)
+
+
+async def asked(tiny: TinyProvider, ledger: Ledger, clock: HandClock) -> Survey:
+    return await survey({tiny.slug: tiny}, {tiny.slug: TINY}, ledger=ledger, clock=clock)
+
+
+async def standing(tiny: TinyProvider, ledger: Ledger, *, used: bool = True) -> Lease:
+    """A lease on a box that it rented."""
+    intent = ledger.intend(
+        lease_id=LEASE, provider="tiny", terms=TERMS, address=None,
+        price_usd_h=Decimal("0.50"), quote=quote(), at=NOON,
+    )  # fmt: skip
+    lease = ledger.bind(LEASE, await tiny.create(intent), at=NOON)
+    if used:
+        ledger.touch(LEASE, at=NOON)
+    return ledger.lease(lease.id)
+
+
+def only(tiny: TinyProvider) -> list[BoxId]:
+    return list(tiny.boxes)
+
+
+# What is known, and what is somebody else's
+
+
+async def test_a_box_under_its_lease_is_nothing_to_tell(
+    tiny: TinyProvider, ledger: Ledger, clock: HandClock
+) -> None:
+    lease = await standing(tiny, ledger)
+
+    found = await asked(tiny, ledger, clock)
+
+    assert (found.alarms, found.foreign, found.blind) == ([], [], {})
+    assert [box.id for box in found.boxes["tiny"]] == [lease.box_id]
+    assert ledger.leases() == [lease]
+
+
+async def test_the_box_of_an_intent_is_left_to_the_intent(
+    tiny: TinyProvider, ledger: Ledger, clock: HandClock
+) -> None:
+    intent = intended(ledger, LEASE, provider="tiny")
+    await tiny.create(intent)
+
+    found = await asked(tiny, ledger, clock)
+
+    assert found.alarms == []
+    assert ledger.leases() == [intent]
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [
+        *(None, "", "somebody-else", "gpu-tenant", "gpu-tenants:tiny-abcd", "gpu-tenant:"),
+        *("gpu-tenant:../../etc", "gpu-tenant:tiny-abcd ", "gpu-tenant:tiny-abcd/x"),
+        *("gpu-tenant:xyzxyz:tiny-abcd", "gpu-tenant:ABCDEF:tiny-abcd", "x gpu-tenant:tiny-abcd"),
+    ],
+)
+async def test_a_box_without_a_mark_of_our_form_is_somebody_else_s(
+    tiny: TinyProvider, ledger: Ledger, clock: HandClock, mark: str | None
+) -> None:
+    box = tiny.rent(mark)
+
+    found = await asked(tiny, ledger, clock)
+
+    assert (found.foreign, found.alarms) == ([box], [])
+    assert ledger.leases() == []
+    assert tiny.asked == ["list"]
+
+
+async def test_another_deployment_s_box_is_told_and_never_touched(
+    tiny: TinyProvider, ledger: Ledger, clock: HandClock, tmp_path: Path
+) -> None:
+    other = Ledger(tmp_path / "other.sqlite3")
+    box = await tiny.create(intended(other, LEASE, provider="tiny"))
+    other.close()
+
+    found = await asked(tiny, ledger, clock)
+
+    assert found.foreign == [box]
+    (name, words), *none = found.alarms
+    assert (name, none) == (box.id, [])
+    assert "another gpu-tenant's" in words
+    assert f"gpu-tenant adopt --on tiny {box.id}" in words
+    assert ledger.leases() == []
+    assert only(tiny) == [box.id]
+
+
+# Ours, and unknown
+
+
+@pytest.fixture(params=["first version's", "this deployment's"])
+def orphan(request: pytest.FixtureRequest, tiny: TinyProvider, ledger: Ledger) -> Box:
+    """A box of ours whose line the ledger has lost."""
+    ours = "" if request.param == "first version's" else f"{ledger.deployment}:"
+    return tiny.rent(f"gpu-tenant:{ours}{LEASE}")
+
+
+async def test_an_orphan_is_adopted_once_told_and_counts_as_used(
+    tiny: TinyProvider, ledger: Ledger, clock: HandClock, orphan: Box
+) -> None:
+    first = await asked(tiny, ledger, clock)
+    again = await asked(tiny, ledger, clock)
+
+    lease = ledger.lease(LEASE)
+    assert [name for name, _ in first.alarms] == [LEASE]
+    assert again.alarms == []
+    assert (lease.state, lease.box_id, lease.touched_at) == (LeaseState.ACTIVE, orphan.id, NOON)
+    assert (lease.mark, lease.price_usd_h) == (orphan.mark, Decimal("0.50"))
+    assert lease.terms.deadline_at == NOON + timedelta(hours=24)
+    assert Event.NOTICE in [kind for _, kind, _ in ledger.events(LEASE)]
+
+
+async def test_nothing_but_proof_or_a_signature_ends_an_adopted_orphan(
+    tiny: TinyProvider, ledger: Ledger, clock: HandClock, orphan: Box
+) -> None:
+    await asked(tiny, ledger, clock)
+    lease = ledger.lease(LEASE)
+
+    unproved = Assessment(untouched=False, seal=None, evidence=(), losses=())
+    with pytest.raises(Unverified, match="nothing was proved"):
+        prove(lease, unproved)
+    with pytest.raises(Unverified, match="whatever was done on it"):
+        await return_unused(lease, TINY, connector=tiny, ledger=ledger, clock=clock)
+
+    assert only(tiny) == [orphan.id]
+
+
+async def test_a_box_that_names_a_lease_of_another_mark_is_adopted_under_a_name_of_its_own(
+    tiny: TinyProvider, ledger: Ledger, clock: HandClock
+) -> None:
+    await standing(tiny, ledger)
+    odd = tiny.rent(f"gpu-tenant:{LEASE}")
+
+    await asked(tiny, ledger, clock)
+
+    adopted = ledger.lease_on("tiny", odd.id)
+    assert adopted is not None
+    assert adopted.id != LEASE
+    assert (adopted.touched_at, odd.id in tiny.boxes) == (NOON, True)
+
+
+async def test_a_box_elsewhere_that_carries_a_lease_s_mark_is_no_twin_of_it(
+    tiny: TinyProvider, ledger: Ledger, clock: HandClock
+) -> None:
+    lease = await standing(tiny, ledger)
+    other = TinyProvider(clock, "other")
+    odd = other.rent(lease.mark)
+
+    await survey(
+        {"tiny": tiny, "other": other},
+        {"tiny": TINY, "other": profile("other")},
+        ledger=ledger,
+        clock=clock,
+    )
+
+    adopted = ledger.lease_on("other", odd.id)
+    assert adopted is not None
+    assert adopted.touched_at is not None, "nobody knows what it is for"
+    assert list(other.boxes) == [odd.id]
+
+
+async def test_boxes_of_two_providers_may_have_one_id(
+    tiny: TinyProvider, ledger: Ledger, clock: HandClock
+) -> None:
+    lease = await standing(tiny, ledger, used=False)
+    other = TinyProvider(clock, "other")
+    ours = other.rent(f"gpu-tenant:{ledger.deployment}:other-zzzz")
+    assert ours.id == lease.box_id
+
+    await survey(
+        {"tiny": tiny, "other": other},
+        {"tiny": TINY, "other": profile("other")},
+        ledger=ledger,
+        clock=clock,
+    )
+
+    assert ledger.lease("other-zzzz").box_id == ours.id
+    assert (only(tiny), list(other.boxes)) == ([lease.box_id], [ours.id])
+
+
+# A provider that does not answer
+
+
+async def test_a_provider_that_does_not_answer_is_told_and_the_others_are_asked(
+    tiny: TinyProvider, ledger: Ledger, clock: HandClock, orphan: Box
+) -> None:
+    dark = TinyProvider(clock, "dark")
+    dark.refuses("list", no_answer())
+
+    found = await survey(
+        {"dark": dark, "tiny": tiny},
+        {"dark": profile("dark"), "tiny": TINY},
+        ledger=ledger,
+        clock=clock,
+    )
+
+    assert found.blind == {"dark": "no answer"}
+    assert [name for name, _ in found.alarms] == ["dark", LEASE]
+    assert found.alarms[0][1] == "does not answer: no answer"
+    assert set(found.boxes) == {"tiny"}
+    assert ledger.lease(LEASE).box_id == orphan.id
+
+
+async def test_what_else_bills_is_found_and_what_hides_it_is_told(
+    ledger: Ledger, clock: HandClock
+) -> None:
+    tiny = TinyResidue(clock)
+    tiny.disks = [leftover("disk-1")]
+    plain = await asked(tiny, ledger, clock)
+    tiny.refuses("leftovers", no_answer())
+
+    hidden = await asked(tiny, ledger, clock)
+
+    assert [left.words for left in plain.leftovers] == [
+        "the disk disk-1, 40 GB at tiny bills on at 4.00 USD a month"
+    ]
+    assert hidden.leftovers == []
+    assert hidden.alarms == [("tiny", "does not answer: no answer")]
+
+
+async def test_a_box_that_is_listed_after_its_end_is_told_and_left_to_its_owner(
+    tiny: TinyProvider, ledger: Ledger, clock: HandClock
+) -> None:
+    lease = await standing(tiny, ledger)
+    ledger.end(LEASE, "lost", at=clock.now())
+
+    found = await asked(tiny, ledger, clock)
+
+    ((name, words),) = found.alarms
+    assert name == LEASE
+    assert "its meter may be running" in words
+    assert only(tiny) == [lease.box_id]

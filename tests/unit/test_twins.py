@@ -1,0 +1,247 @@
+"""A box that was made twice, or too late, is given back unused; one that may have been used never is."""
+
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from arranged import NOON, TERMS, HandClock, intended, profile, quote
+from tiny import TinyProvider, no_answer
+
+from gpu_tenant.errors import CredentialRefused
+from gpu_tenant.ledger import Ledger
+from gpu_tenant.model import Box, Lease, LeaseId, LeaseState
+from gpu_tenant.settle import Survey, survey
+
+LEASE, TWIN = LeaseId("tiny-abcd"), LeaseId("tiny-twin")
+TINY = profile("tiny", list_lag_s=60)
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    opened = Ledger(tmp_path / "ledger.sqlite3")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def tiny(clock: HandClock) -> TinyProvider:
+    return TinyProvider(clock)
+
+
+@pytest.fixture
+async def lease(tiny: TinyProvider, ledger: Ledger) -> Lease:
+    """A lease that is at work on its box."""
+    intent = ledger.intend(
+        lease_id=LEASE, provider="tiny", terms=TERMS, address=None,
+        price_usd_h=Decimal("0.50"), quote=quote(), at=NOON,
+    )  # fmt: skip
+    ledger.bind(LEASE, await tiny.create(intent), at=NOON)
+    ledger.touch(LEASE, at=NOON)
+    return ledger.lease(LEASE)
+
+
+@pytest.fixture
+def twin(tiny: TinyProvider, lease: Lease) -> Box:
+    """A second box of the same request."""
+    return tiny.rent(lease.mark)
+
+
+async def asked(tiny: TinyProvider, ledger: Ledger, clock: HandClock) -> Survey:
+    return await survey({tiny.slug: tiny}, {tiny.slug: TINY}, ledger=ledger, clock=clock)
+
+
+def taken_up(ledger: Ledger, twin: Box, *, used: bool = False) -> Lease:
+    """The lease that a return of the twin begins with."""
+    return ledger.take_up(
+        twin, lease_id=TWIN, terms=TERMS, at=NOON, touched_at=NOON if used else None
+    )
+
+
+async def test_a_twin_is_given_back_unused_with_a_receipt_and_told_with_what_it_cost(
+    tiny: TinyProvider, ledger: Ledger, clock: HandClock, lease: Lease, twin: Box
+) -> None:
+    found = await asked(tiny, ledger, clock)
+
+    ((name, words),) = found.alarms
+    ended = ledger.lease(name)
+    proof = ledger.receipt(name)
+    assert list(tiny.boxes) == [lease.box_id]
+    assert (ended.state, ended.box_id, ended.mark) == (LeaseState.GONE, twin.id, lease.mark)
+    assert proof is not None
+    assert (proof.ground, proof.box_id) == ("never_used", twin.id)
+    assert words == (
+        f"{twin.id} carried the mark of {LEASE} and was never used: given back, for "
+        f"{proof.cost_usd} USD"
+    )
+    assert ledger.lease(LEASE) == lease, "the other box goes on with its work"
+
+
+async def test_what_a_twin_of_unknown_price_cost_is_not_told_as_nothing(
+    tiny: TinyProvider, ledger: Ledger, clock: HandClock, twin: Box
+) -> None:
+    tiny.change(twin.id, price_usd_h=None)
+
+    found = await asked(tiny, ledger, clock)
+
+    assert "given back, for an unknown sum" in found.alarms[0][1]
+
+
+async def test_two_twins_are_given_back_each(
+    tiny: TinyProvider, ledger: Ledger, clock: HandClock, lease: Lease, twin: Box
+) -> None:
+    tiny.rent(lease.mark)
+
+    found = await asked(tiny, ledger, clock)
+
+    assert len(found.alarms) == 2
+    assert list(tiny.boxes) == [lease.box_id]
+
+
+async def test_a_box_that_comes_long_after_its_intent_was_given_up_is_given_back(
+    tiny: TinyProvider, ledger: Ledger, clock: HandClock
+) -> None:
+    intent = intended(ledger, LEASE, provider="tiny")
+    ledger.end(LEASE, "void", at=NOON)
+    clock.advance(700)
+    late = await tiny.create(intent)
+
+    found = await asked(tiny, ledger, clock)
+
+    assert tiny.boxes == {}
+    assert [ledger.lease(name).box_id for name, _ in found.alarms] == [late.id]
+    assert ledger.lease(LEASE).state is LeaseState.VOID
+
+
+async def test_a_twin_of_a_lease_that_is_gone_is_given_back(
+    tiny: TinyProvider, ledger: Ledger, clock: HandClock, lease: Lease, twin: Box
+) -> None:
+    assert lease.box_id is not None
+    tiny.boxes.pop(lease.box_id)
+    ledger.end(LEASE, "lost", at=NOON)
+
+    await asked(tiny, ledger, clock)
+
+    assert tiny.boxes == {}
+    assert ledger.lease(LEASE).state is LeaseState.LOST
+
+
+# A return that was cut short
+
+
+async def test_a_twin_s_return_that_stopped_before_its_permit_goes_on(
+    tiny: TinyProvider, ledger: Ledger, clock: HandClock, lease: Lease, twin: Box
+) -> None:
+    taken_up(ledger, twin)
+
+    found = await asked(tiny, ledger, clock)
+
+    assert found.alarms == [(TWIN, f"{twin.id}, a twin of {LEASE}'s, is given back")]
+    assert ledger.lease(TWIN).state is LeaseState.GONE
+    assert list(tiny.boxes) == [lease.box_id]
+
+
+async def test_a_return_that_the_provider_refused_is_told_and_goes_on_the_next_time(
+    tiny: TinyProvider, ledger: Ledger, clock: HandClock, lease: Lease, twin: Box
+) -> None:
+    tiny.refuses("destroy", CredentialRefused("this key may only read", remedy="mend the key"))
+
+    refused = await asked(tiny, ledger, clock)
+    cut_short = ledger.lease_on("tiny", twin.id)
+    again = await asked(tiny, ledger, clock)
+
+    assert cut_short is not None
+    assert cut_short.state is LeaseState.TERMINATING
+    ((name, words),) = refused.alarms
+    assert name == twin.id
+    assert "may be billing at 0.50 USD/h: this key may only read; mend the key" in words
+    assert again.alarms == [(cut_short.id, f"{twin.id}, a twin of {LEASE}'s, is given back")]
+    assert list(tiny.boxes) == [lease.box_id]
+
+
+async def test_trouble_with_a_twin_keeps_no_other_provider_from_being_looked_at(
+    tiny: TinyProvider, ledger: Ledger, clock: HandClock, twin: Box
+) -> None:
+    tiny.refuses("destroy", CredentialRefused("this key may only read", remedy="mend the key"))
+    other = TinyProvider(clock, "other")
+    orphan = other.rent(f"gpu-tenant:{ledger.deployment}:other-zzzz")
+
+    found = await survey(
+        {"tiny": tiny, "other": other},
+        {"tiny": TINY, "other": profile("other")},
+        ledger=ledger,
+        clock=clock,
+    )
+
+    assert [name for name, _ in found.alarms] == [twin.id, "other-zzzz"]
+    assert ledger.lease("other-zzzz").box_id == orphan.id
+
+
+async def test_a_destroy_without_an_answer_is_asked_again_until_the_twin_is_gone(
+    tiny: TinyProvider, ledger: Ledger, clock: HandClock, lease: Lease, twin: Box
+) -> None:
+    tiny.refuses("destroy", no_answer())
+
+    await asked(tiny, ledger, clock)
+
+    assert tiny.asked.count("destroy") == 2
+    assert list(tiny.boxes) == [lease.box_id]
+
+
+# What is no twin
+
+
+async def test_a_box_that_looks_like_a_twin_and_was_used_is_not_given_back(
+    tiny: TinyProvider, ledger: Ledger, clock: HandClock, lease: Lease, twin: Box
+) -> None:
+    used = taken_up(ledger, twin, used=True)
+
+    found = await asked(tiny, ledger, clock)
+
+    assert found.alarms == []
+    assert ledger.lease(TWIN) == used
+    assert list(tiny.boxes) == [lease.box_id, twin.id]
+
+
+async def test_an_unused_box_that_somebody_gave_another_lease_s_name_is_not_given_back(
+    tiny: TinyProvider, ledger: Ledger, clock: HandClock, lease: Lease
+) -> None:
+    intent = intended(ledger, TWIN, provider="tiny")
+    renamed = ledger.bind(TWIN, await tiny.create(intent), at=NOON)
+    tiny.change(renamed.box_id, mark=lease.mark)
+
+    await asked(tiny, ledger, clock)
+
+    assert ledger.lease(TWIN).state is LeaseState.ACTIVE
+    assert list(tiny.boxes) == [lease.box_id, renamed.box_id]
+
+
+async def test_a_twin_that_another_process_is_giving_back_is_left_to_it(
+    tiny: TinyProvider, ledger: Ledger, clock: HandClock, twin: Box
+) -> None:
+    returning = taken_up(ledger, twin)
+
+    with ledger.hold(TWIN, "give back", at=NOON):
+        found = await asked(tiny, ledger, clock)
+
+    assert found.alarms == []
+    assert ledger.lease(TWIN) == returning
+    assert "destroy" not in tiny.asked
+
+
+async def test_a_twin_that_is_listed_again_after_its_return_is_given_back_again(
+    tiny: TinyProvider, ledger: Ledger, clock: HandClock, lease: Lease, twin: Box
+) -> None:
+    first = await asked(tiny, ledger, clock)
+    tiny.boxes[twin.id] = twin
+
+    again = await asked(tiny, ledger, clock)
+
+    returns = [ledger.lease(name) for name, _ in first.alarms + again.alarms]
+    assert [(x.state, x.box_id) for x in returns] == [(LeaseState.GONE, twin.id)] * 2
+    assert list(tiny.boxes) == [lease.box_id]
