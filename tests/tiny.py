@@ -113,6 +113,11 @@ class TinyMarket(TinyProvider):
 class TinyParking(TinyProvider):
     """One that can stop a box and keep its disk, for two cents an hour."""
 
+    def __init__(self, clock: HandClock, slug: str = "tiny") -> None:
+        super().__init__(clock, slug)
+        self.after_resume: dict[str, object] = {}
+        """What is different of a box that was started again."""
+
     async def park(self, lease: Lease) -> None:
         with self._carried_out("park"):
             self.change(lease.box_id, state=BoxState.PARKED, price_usd_h=Decimal("0.02"))
@@ -120,6 +125,7 @@ class TinyParking(TinyProvider):
     async def resume(self, lease: Lease) -> None:
         with self._carried_out("resume"):
             self.change(lease.box_id, state=BoxState.BOOTING, price_usd_h=Decimal("0.50"))
+            self.change(lease.box_id, **self.after_resume)
 
 
 class TinyResidue(TinyProvider):

@@ -222,8 +222,12 @@ class Office:
             now=self._clock.now(),
         )  # fmt: skip
 
-    async def _overview(self, which: Literal["live", "all"]) -> Leases:
-        found = await survey(self._connectors, self.profiles, ledger=self.ledger, clock=self._clock)
+    async def _overview(
+        self, which: Literal["live", "all"], *, twins: Literal["give_back", "tell"] = "tell"
+    ) -> Leases:
+        found = await survey(
+            self._connectors, self.profiles, ledger=self.ledger, clock=self._clock, twins=twins
+        )
         alarms = [f"{name}: {words}" for name, words in found.alarms]
         cards: list[Card] = []
         for lease in self.ledger.leases():

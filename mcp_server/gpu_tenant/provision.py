@@ -59,8 +59,7 @@ def intend(
         BadRequest: the hours are not a time to come.
         Refused: the price is above the cap, or unknown where there is a cap.
     """
-    if not 0 < hours <= 24 * 365:
-        raise BadRequest(f"{hours} hours is no lease", remedy="give --hours as a number above 0")
+    _must_be_hours(hours)
     if price_usd_h is None and (max_price_usd_h is not None or budget_usd is not None):
         raise Refused(
             "the price is unknown, which is not zero, and cannot pass a cap or fill a budget",
@@ -99,6 +98,7 @@ def intend_quote(
     """The intent to rent exactly what was quoted is in the ledger.
 
     Raises:
+        BadRequest: the hours are not a time to come.
         Refused: the quote has expired, or the hours would cost more than the budget.
     """
     now = clock.now()
@@ -115,7 +115,8 @@ def intend_quote(
             f"{worked_h:g} hours would cost {cost}, and the budget is {budget_usd} USD",
             remedy="raise the budget, ask for fewer hours, or take a cheaper offer",
         )
-    deadline_h = hours or max(worked_h * _DEADLINE_FACTOR, worked_h + 1)
+    deadline_h = max(worked_h * _DEADLINE_FACTOR, worked_h + 1) if hours is None else hours
+    _must_be_hours(deadline_h)
     if quote.offer.max_hours is not None and quote.offer.max_hours < worked_h:
         raise Refused(
             f"it can be had for {quote.offer.max_hours:g} hours, and the work takes {worked_h:g}",
@@ -134,6 +135,11 @@ def intend_quote(
         quote=quote,
         at=now,
     )
+
+
+def _must_be_hours(hours: float) -> None:
+    if not 0 < hours <= 24 * 365:
+        raise BadRequest(f"{hours:g} hours is no lease", remedy="give --hours as a number above 0")
 
 
 def new_lease_id(profile: Profile, ledger: Ledger) -> LeaseId:

@@ -5,7 +5,7 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Literal
 
-from gpu_tenant.cards import Card
+from gpu_tenant.cards import Card, Leases
 from gpu_tenant.errors import (
     BadRequest,
     BoxTaken,
@@ -165,3 +165,7 @@ class Renting(Office):
             # The box first: a ledger that promises what the guard does not know would end jobs early.
             await self._caretaker(lease).guard(deadline=terms.deadline_at)
         return self.ledger.change_terms(lease.id, terms, at=now)
+
+    async def reconcile(self) -> Leases:
+        """As list_leases, and boxes that were rented twice by one request, never used, are given back."""
+        return await self._overview("live", twins="give_back")

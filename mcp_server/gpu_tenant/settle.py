@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Literal
 
 from gpu_tenant.errors import BoxTaken, LeaseHeld, ProviderTrouble
 from gpu_tenant.ledger import Event, Ledger
@@ -118,10 +119,11 @@ async def survey(
     *,
     ledger: Ledger,
     clock: Clock,
+    twins: Literal["give_back", "tell"] = "give_back",
 ) -> Survey:
     """Every provider was asked once, and every box with our mark is under a lease.
 
-    A box that this ledger rented and never used, a twin or a late one, is given back at once; any
+    A box that this ledger rented and never used, a twin or a late one, is given back, or told; any
     other that no lease knows counts as used from the start, because nobody knows what it is for.
     """
     found = Survey()
@@ -150,7 +152,7 @@ async def survey(
                 try:
                     words = await _take_up(
                         box, LeaseId(marked["lease"]), profiles[provider],
-                        connector=connectors[provider], ledger=ledger, clock=clock,
+                        connector=connectors[provider], ledger=ledger, clock=clock, twins=twins,
                     )  # fmt: skip
                 except ProviderTrouble as error:
                     words = (box.id, f"{error.message}; {error.remedy}")
@@ -169,58 +171,40 @@ async def _take_up(
     connector: Connector,
     ledger: Ledger,
     clock: Clock,
+    twins: Literal["give_back", "tell"],
 ) -> tuple[str, str] | None:
-    """The box is under a lease, or was given back unused; what a person must hear."""
+    """The box is under a lease; what a person must hear."""
     # Asked after the list: whoever makes a box writes its lease down first.
     leases = {lease.id: lease for lease in ledger.leases()}
     known = leases.get(named)
-    standing = ledger.lease_on(box.provider, box.id)
-    if standing is not None:
-        is_twin = standing.id != named and standing.mark == box.mark
-        if known is None or not is_twin or standing.touched_at is not None:
-            return None
-        # A twin whose return was cut short.
-        with ledger.hold(standing.id, "give back", at=clock.now()):
-            twin = ledger.lease(standing.id)
-            if not twin.state.live:
-                return None
-            receipt = await return_unused(
-                twin, profile, connector=connector, ledger=ledger, clock=clock
-            )
-        return receipt.lease_id, f"{box.id}, a twin of {known.id}'s, is given back"
-    if known is None or known.mark != box.mark or known.provider != box.provider:
-        return _adopt(box, named, ledger=ledger, clock=clock)
-    if known.state is LeaseState.INTENDED:
-        return None  # its own verb, or its own settling, binds it
-    if known.box_id == box.id:
-        return known.id, _back(known)
-    receipt = await return_twin(
-        box, known, profile, connector=connector, ledger=ledger, clock=clock
-    )
+    standing = next((x for x in leases.values() if x.box_id == box.id and x.state.live), None)
+    if standing is None:
+        if known is None or known.mark != box.mark:
+            return _adopt(box, named, ledger=ledger, clock=clock)
+        if known.state is LeaseState.INTENDED:
+            return None  # its own verb, or its own settling, binds it
+        if known.box_id == box.id:
+            return known.id, _back(known)
+        # A request was carried out twice, or long after it was given up. The box gets a lease of its
+        # own, because the law and the meter know only leases.
+        standing = ledger.take_up(
+            box,
+            lease_id=LeaseId(new_id(known.provider, leases)),
+            terms=known.terms,
+            at=clock.now(),
+            touched_at=None,
+        )
+    if known is None or standing.id == named or standing.touched_at is not None:
+        return None
+    twin = f"{box.id} carries the mark of {named} and was never used"
+    if twins == "tell":
+        return standing.id, f"{twin}: `gpu-tenant teardown {standing.id}` gives it back"
+    with ledger.hold(standing.id, "give back", at=clock.now()):
+        receipt = await return_unused(
+            ledger.lease(standing.id), profile, connector=connector, ledger=ledger, clock=clock
+        )
     cost = "an unknown sum" if receipt.cost_usd is None else f"{receipt.cost_usd} USD"
-    return (
-        receipt.lease_id,
-        f"{box.id} carried the mark of {known.id} and was never used: given back, for {cost}",
-    )
-
-
-async def return_twin(
-    box: Box, lease: Lease, profile: Profile, *, connector: Connector, ledger: Ledger, clock: Clock
-) -> Receipt:
-    """A second box under the mark of `lease` is gone; nothing was ever sent to it.
-
-    It comes from a request that was carried out twice, or long after it was given up. It gets a
-    lease of its own first, because the law and the meter know only leases.
-    """
-    twin = ledger.take_up(
-        box,
-        lease_id=LeaseId(new_id(lease.provider, {each.id for each in ledger.leases()})),
-        terms=lease.terms,
-        at=clock.now(),
-        touched_at=None,
-    )
-    with ledger.hold(twin.id, "give back", at=clock.now()):
-        return await return_unused(twin, profile, connector=connector, ledger=ledger, clock=clock)
+    return standing.id, f"{twin}: given back, for {cost}"
 
 
 async def return_unused(

@@ -62,7 +62,19 @@ def _document(path: Path) -> Node:
         f"{path.name} is not in {path.parent}: the providers' documents belong beside the repository"
     )
     assert path.suffix == ".json", f"{path.name} is not JSON"
-    return cast("Node", json.loads(path.read_text(encoding="utf-8")))
+    return cast("Node", _of_today(json.loads(path.read_text(encoding="utf-8"))))
+
+
+def _of_today(node: Any) -> Any:
+    """`node` with OpenAPI 3.0's `nullable`, which JSON Schema does not know, said as a type."""
+    if isinstance(node, list):
+        return [_of_today(each) for each in node]
+    if not isinstance(node, dict):
+        return node
+    said = {key: _of_today(value) for key, value in node.items()}
+    if said.get("nullable") is True and isinstance(said.get("type"), str):
+        said["type"] = [said["type"], "null"]
+    return said
 
 
 def _operation(document: Node, method: str, path: str) -> Node:

@@ -239,6 +239,16 @@ async def test_our_public_key_is_added_once_and_nobody_s_is_touched(staged: Stag
     assert not [request for request in staged.ask("requests") if request["method"] == "DELETE"]
 
 
+async def test_a_key_that_was_added_meanwhile_is_found(staged: Staged) -> None:
+    await rented(staged)
+    staged.fault("status", "GET", "/ssh-keys$", status=200, body={"data": []})
+
+    await rented(staged, "bbbb")
+
+    assert [request["status"] for request in sent(staged, "/api/v1/ssh-keys")] == [200, 400]
+    assert len(staged.alive) == 2
+
+
 async def test_an_equal_key_under_another_name_is_used_as_it_is(staged: Staged) -> None:
     intent, _ = await rented(staged)
     (key,) = staged.stage.world.things("key")

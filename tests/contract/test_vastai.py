@@ -275,6 +275,19 @@ async def test_no_bid_goes_above_the_cap(staged: Staged, vast: VastConnector) ->
     assert not [line for line in staged.ask("requests") if line["method"] == "PUT"]
 
 
+async def test_a_bid_at_the_cap_is_made_however_the_cap_was_rounded(
+    staged: Staged, vast: VastConnector
+) -> None:
+    intent = await bid_intent(staged, vast)
+    (offer,) = await vast.offers(Wish(offer="9001:bid"))
+    assert intent.quote is not None
+    quote = intent.quote.model_copy(update={"offer": offer, "cap_usd_h": offer.price.running_usd_h})
+
+    box = await vast.create(intent.model_copy(update={"quote": quote}))
+
+    assert box.price_usd_h == quote.cap_usd_h == Decimal("0.2083")
+
+
 async def test_a_bid_that_has_become_too_low_leaves_nothing_behind(
     staged: Staged, vast: VastConnector
 ) -> None:

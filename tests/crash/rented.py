@@ -246,6 +246,6 @@ def wrongs(scene: Scene, case: str) -> list[str]:
 async def _reconcile(scene: Scene, case: str) -> None:
     tenancy = scene.tenancy(case, Fate(None, scene.directory / f"{case}-last"))
     try:
-        await tenancy.list_leases()
+        await tenancy.reconcile()
     finally:
         await tenancy.aclose()

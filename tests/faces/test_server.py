@@ -107,9 +107,10 @@ def test_both_faces_offer_the_same_verbs() -> None:
 
     on_the_command_line = {
         "smoke": "smoke_test", "adopt": "provision", "launch": "launch_detached", "stop": "stop_job",
-        "teardown": "verify_and_teardown", "leases": "list_leases",
+        "teardown": "verify_and_teardown", "leases": "list_leases", "offers": "find_offers",
+        "extend": "change_lease", "park": "change_lease", "resume": "change_lease",
     }  # fmt: skip
-    of_the_terminal_alone = {"demo", "waive", "profiles", "serve"}
+    of_the_terminal_alone = {"demo", "waive", "profiles", "serve", "rehearse", "reconcile"}
 
     spoken = {
         on_the_command_line.get(verb, verb) for verb in set(SUMMARIES) - of_the_terminal_alone
@@ -124,7 +125,7 @@ async def test_read_only_has_no_tool_that_changes_anything() -> None:
         names = {tool.name for tool in (await client.list_tools()).tools}
         answer = await client.call_tool("provision", {})
 
-    assert names == {"audit", "monitor", "list_leases", "doctor"}
+    assert names == {"find_offers", "audit", "monitor", "list_leases", "doctor"}
     assert answer.is_error
 
 

@@ -1,12 +1,22 @@
 """A secret is referred to, looked up when it is needed, and never repeated in an error."""
 
+import dataclasses
 import sys
 from pathlib import Path
 
 import pytest
+from arranged import profile, setting
 
-from gpu_tenant.credentials import resolve_all
-from gpu_tenant.errors import BadRequest, SecretRefused, TenantError
+from gpu_tenant.credentials import find_credential, resolve_all
+from gpu_tenant.errors import (
+    BadRequest,
+    CredentialRefused,
+    LocalTrouble,
+    SecretRefused,
+    TenantError,
+)
+from gpu_tenant.model import CredentialPlace
+from gpu_tenant.ports import Credential
 
 SECRET = "hf_" + "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zAbCd"
 
@@ -98,3 +108,119 @@ def test_a_file_that_is_no_text_leads_nowhere(tmp_path: Path) -> None:
 
     with pytest.raises(BadRequest, match="cannot be read"):
         resolved(f"A=file:{tmp_path / 'key'}")
+
+
+# Where a provider's key lies
+
+KEY = "k-3f9a-not-for-anybody-else"
+PLACE = CredentialPlace(env=("TINY_API_KEY", "TINY_TOKEN"), file="~/.tiny/key")
+TINY = profile("tiny").model_copy(update={"title": "Tiny", "credential": PLACE})
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home directory with nothing in it."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
+def found(home: Path, environ: dict[str, str] | None = None) -> Credential:
+    credential = find_credential(TINY, home / "config.toml", environ or {})
+    assert credential is not None
+    return credential
+
+
+def configure(home: Path, reference: str) -> None:
+    (home / "config.toml").write_text(f"[credentials]\ntiny = '{reference}'\n", encoding="utf-8")
+
+
+def test_the_owner_s_word_comes_first_then_the_variables_in_order_then_the_file(
+    home: Path,
+) -> None:
+    (home / ".tiny").mkdir()
+    (home / ".tiny" / "key").write_text("from the file\n", encoding="utf-8")
+    in_file = found(home)
+    second = found(home, {"TINY_TOKEN": "second"})
+    first = found(home, {"TINY_TOKEN": "second", "TINY_API_KEY": "first"})
+    configure(home, "env:MINE")
+    mine = found(home, {"TINY_API_KEY": "first", "MINE": "mine"})
+
+    assert [(x.source, x.read()) for x in (in_file, second, first, mine)] == [
+        ("file:~/.tiny/key", "from the file"),
+        ("env:TINY_TOKEN", "second"),
+        ("env:TINY_API_KEY", "first"),
+        ("env:MINE", "mine"),
+    ]
+
+
+def test_a_variable_that_is_set_to_nothing_is_not_set(home: Path) -> None:
+    assert find_credential(TINY, home / "config.toml", {"TINY_API_KEY": ""}) is None
+
+
+def test_a_key_that_is_nowhere_and_a_platform_that_needs_none_have_no_credential(
+    home: Path,
+) -> None:
+    configure(home, "env:MINE")
+
+    assert find_credential(TINY, home / "none.toml", {}) is None
+    assert find_credential(profile("local"), home / "config.toml", {"TINY_TOKEN": "x"}) is None
+
+
+def test_a_key_is_read_when_it_is_needed_and_then_only_once(home: Path) -> None:
+    environ = {"TINY_API_KEY": "old"}
+    credential = found(home, environ)
+
+    environ["TINY_API_KEY"] = "new"
+    first = credential.read()
+    environ["TINY_API_KEY"] = "newer"
+
+    assert (first, credential.read()) == ("new", "new")
+
+
+@pytest.mark.parametrize("padded", [f"{KEY}\n", f"  {KEY}\r\n", f"{KEY} "])
+def test_a_key_is_read_without_the_space_around_it(home: Path, padded: str) -> None:
+    assert found(home, {"TINY_API_KEY": padded}).read() == KEY
+
+
+@pytest.mark.parametrize(
+    "reference", ["env:NOT_SET", "file:/not/there", "cmd:/not/there", "env:EMPTY", "text:", "env:"]
+)
+def test_a_place_without_a_key_is_told_when_the_key_is_needed_and_not_before(
+    home: Path, reference: str
+) -> None:
+    configure(home, reference)
+    credential = found(home, {"EMPTY": " \n"})
+
+    with pytest.raises(CredentialRefused, match="the key of Tiny"):
+        credential.read()
+
+
+def test_the_key_is_in_no_representation_of_its_credential_or_of_who_holds_it(home: Path) -> None:
+    credential = found(home, {"TINY_API_KEY": KEY})
+    credential.read()
+    held = dataclasses.replace(setting(home, "tiny"), credential=credential)
+
+    assert KEY not in f"{credential!r} {credential} {held!r} {dataclasses.asdict(credential)}"
+    assert "env:TINY_API_KEY" in repr(credential)
+
+
+@pytest.mark.parametrize("written", [KEY, f"{KEY}:x", f"ENV:{KEY}"])
+def test_a_key_that_was_written_into_the_configuration_is_refused_and_not_repeated(
+    home: Path, written: str
+) -> None:
+    configure(home, written)
+    credential = found(home)
+
+    with pytest.raises(CredentialRefused, match="is not a reference") as told:
+        credential.read()
+
+    assert credential.source == "the configuration"
+    assert KEY not in f"{credential!r} {told.value} {told.value!r}"
+
+
+@pytest.mark.parametrize("text", ["[credentials", "credentials = 'x'", "credentials = [1]", "\xff"])
+def test_a_configuration_that_does_not_say_where_keys_lie_is_told(home: Path, text: str) -> None:
+    (home / "config.toml").write_bytes(text.encode("latin-1"))
+
+    with pytest.raises(LocalTrouble, match=r"config\.toml"):
+        find_credential(TINY, home / "config.toml", {"TINY_API_KEY": KEY})

@@ -10,6 +10,7 @@ from arranged import NOON, HandClock, offer, price, profile, quote
 from tiny import TinyMarket, no_answer, nothing_free
 
 from gpu_tenant.errors import (
+    BadRequest,
     BoxTaken,
     CredentialRefused,
     NoCapacity,
@@ -92,6 +93,14 @@ def test_a_short_work_s_deadline_is_an_hour_later_and_the_owner_s_word_holds(
     lease = intent(ledger, quote(wish={"hours": worked_h}), hours=hours)
 
     assert lease.terms.deadline_at == NOON + timedelta(hours=deadline_h)
+
+
+@pytest.mark.parametrize("hours", [0, -1, 24 * 365 + 1, float("inf"), float("nan")])
+def test_hours_that_are_no_time_to_come_are_refused(ledger: Ledger, hours: float) -> None:
+    with pytest.raises(BadRequest, match="is no lease"):
+        intent(ledger, hours=hours)
+
+    assert ledger.leases() == []
 
 
 def test_a_quote_is_good_until_it_expires_and_not_a_moment_longer(ledger: Ledger) -> None:

@@ -27,6 +27,7 @@ SUMMARIES = {
     "park": "Stop a box's GPU meter and keep its disk, where the platform can.",
     "resume": "Start a parked box again.",
     "leases": "Every lease: state, cost, deadline, what stops its meter.",
+    "reconcile": "As leases, for a schedule: status 1 when something needs a person.",
     "doctor": "Check this computer: state, ledger, key, profiles, tools.",
     "profiles": "What is known of each platform, as a runbook.",
     "rehearse": "A provider's API on this computer, with real boxes and a money meter.",

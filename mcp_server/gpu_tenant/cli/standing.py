@@ -21,6 +21,17 @@ async def leases(every: bool, as_json: bool) -> None:
         show.answer(await tenancy.list_leases("all" if every else "live"), as_json, show.leases)
 
 
+@verb("reconcile")
+@as_json
+async def reconcile(as_json: bool) -> None:
+    """Every provider is asked; what is ours is moved forward, twins are given back, the rest is told."""
+    async with show.tenancy() as tenancy:
+        found = await tenancy.reconcile()
+        show.answer(found, as_json, show.leases)
+    if found.alarms:
+        sys.exit(1)
+
+
 @verb("doctor")
 @as_json
 async def doctor(as_json: bool) -> None:

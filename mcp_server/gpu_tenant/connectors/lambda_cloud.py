@@ -251,13 +251,18 @@ class LambdaCloudConnector:
     async def _key_name(self) -> str:
         """A name under which the account holds our public key; it was added if it was not there."""
         ours = self._public_key()
-        kind, text = ours.split()[:2]
-        for key in _payload(_KEY_LIST, await self._wire.get(_KEYS)):
-            if key.public_key.split()[:2] == [kind, text]:
-                return key.name
+        text = ours.split()[1]
         fingerprint = hashlib.sha256(base64.b64decode(text)).hexdigest()
         added: Json = {"name": f"gpu-tenant-{fingerprint[:16]}", "public_key": ours}
-        return _payload(_KEY, await self._wire.call("POST", _KEYS, body=added)).name
+        for _ in range(2):
+            for key in _payload(_KEY_LIST, await self._wire.get(_KEYS)):
+                if key.public_key.split()[:2] == ours.split()[:2]:
+                    return key.name
+            reply = await self._wire.call("POST", _KEYS, body=added, expect=(200, 400, 409))
+            if reply.status == 200:
+                return _payload(_KEY, reply).name
+            # It may be there by now: another launch of ours needed it at the same moment.
+        raise self._wire.trouble("POST", _KEYS, reply)
 
     async def _shown(
         self, box_id: str, *, urgent: Literal["", "teardown"] = ""

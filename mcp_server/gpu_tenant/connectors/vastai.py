@@ -15,7 +15,7 @@ from gpu_tenant.errors import (
     PriceMoved,
     ProviderSilent,
     ProviderTrouble,
-)  # fmt: skip
+)
 from gpu_tenant.gpu_catalog import known
 from gpu_tenant.market import CENT, Leftover, Offer, Price, Quote, Wish
 from gpu_tenant.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SshAddress
@@ -23,43 +23,38 @@ from gpu_tenant.permit import TeardownPermit, genuine
 from gpu_tenant.ports import Setting
 from gpu_tenant.wire import Json, Method, Reply, Spacing, Wire, words
 
+# The provider's own default: it takes the CUDA version that the host's driver can run.
 _IMAGE = "vastai/base-image:@vastai-automatic-tag"
-"""The provider's own default: it takes the CUDA version that the host's driver can run."""
-
 _SPACING = (
-    Spacing("PUT", r"/api/v0/asks/\d+/", 4.5),
-    Spacing("DELETE", r"/api/v0/instances/\d+/", 3.0),
-    Spacing("PUT", r"/api/v0/instances/\d+/", 1.0),
-    Spacing("POST", r"/api/v0/instances/\d+/ssh/", 1.0),
-    Spacing("GET", r"/api/v0/instances/\d+/", 2.0),
-    Spacing("GET", r"/api/v1/instances/", 1.0),
+    Spacing("PUT", r"/api/v0/asks/\d+/", 4.5), Spacing("DELETE", r"/api/v0/instances/\d+/", 3.0),
+    Spacing("PUT", r"/api/v0/instances/\d+/", 1.0), Spacing("GET", r"/api/v0/instances/\d+/", 2.0),
+    Spacing("POST", r"/api/v0/instances/\d+/ssh/", 1.0), Spacing("GET", r"/api/v1/instances/", 1.0),
     Spacing("GET", r"/api/v0/volumes", 5.5),
-)
-_MONTH_H = 720
-"""A month of storage is so many hours, by the provider's own arithmetic."""
-
+)  # fmt: skip
+_MONTH_H = 720  # of storage, by the provider's own arithmetic
 _SETUP_S = 240
-_OFFERS = 100
-_PAGE = 25
+# A create's answer is read whatever its status is: an error may tell of a box. A 429 never does.
 _ANY = tuple(status for status in range(200, 600) if status != 429)
-"""A create's answer is read whatever its status is: an error may tell of a box. A 429 never does."""
-
 _GONE = ("not_found", "no_such_instance")
 _BID = ":bid"
+_ENDED = (
+    "its rental has ended: it cannot start again, its disk bills, and 48 h later it may be deleted"
+)
+_OUTBID = (
+    "what is interruptible and nobody parked was outbid; it may start again by itself, and bill"
+)
 
+# Where a canonical name is not theirs. They sell two sizes of memory under one name.
 _THEIR_NAMES: Mapping[str, tuple[str, ...]] = {
-    "RTX 4080 SUPER": ("RTX 4080S",), "RTX 4070 SUPER": ("RTX 4070S",),
+    "RTX 4080 SUPER": ("RTX 4080S",), "RTX 4070 SUPER": ("RTX 4070S",), "A10G": ("A10g",),
     "RTX 4070 Ti SUPER": ("RTX 4070S Ti",), "RTX PRO 6000 Server": ("RTX PRO 6000 S",),
-    "RTX PRO 6000 Workstation": ("RTX PRO 6000 WS",), "RTX 2000 Ada": ("RTX 2000Ada",),
-    "RTX 4000 Ada": ("RTX 4000Ada",), "RTX 4500 Ada": ("RTX 4500Ada",),
-    "RTX 5000 Ada": ("RTX 5000Ada",), "RTX 5880 Ada": ("RTX 5880Ada",),
-    "RTX 6000 Ada": ("RTX 6000Ada",), "A10G": ("A10g",), "H100 PCIe": ("H100 PCIE",),
+    "RTX PRO 6000 Workstation": ("RTX PRO 6000 WS",), "H100 PCIe": ("H100 PCIE",),
     "A100 PCIe 40GB": ("A100 PCIE",), "A100 PCIe 80GB": ("A100 PCIE",),
     "A100 SXM 40GB": ("A100 SXM4", "A100 SXM"), "A100 SXM 80GB": ("A100 SXM4", "A100 SXM"),
     "V100 SXM 16GB": ("Tesla V100",), "V100 SXM 32GB": ("Tesla V100",), "GH200": ("GH200 SXM",),
     "T4": ("Tesla T4",), "P100": ("Tesla P100",), "P40": ("Tesla P40",),
+    **{f"RTX {n} Ada": (f"RTX {n}Ada",) for n in (2000, 4000, 4500, 5000, 5880, 6000)},
 }  # fmt: skip
-"""Where a canonical name is not theirs; they sell two sizes of memory under one name."""
 
 
 class VastConnector:
@@ -72,8 +67,6 @@ class VastConnector:
             base_url=setting.environ.get("VAST_URL") or "https://console.vast.ai", spacing=_SPACING,
         )  # fmt: skip
 
-    # --- boxes
-
     async def create(self, lease: Lease) -> Box:
         """As `Connector.create`; a box that a refusal tells of is returned as it stands, for giving back.
 
@@ -82,10 +75,8 @@ class VastConnector:
         """
         quote = lease.quote
         if quote is None or not lease.mark:
-            raise BadRequest(
-                "a lease without an offer or without a mark rents nothing",
-                remedy="`gpu-tenant offers` shows what can be rented",
-            )
+            remedy = "`gpu-tenant offers` shows what can be rented"
+            raise BadRequest("a lease without an offer or a mark rents nothing", remedy=remedy)
         for box in await self._boxes({"label": {"in": [lease.mark]}}):
             return box
         ask, _, _ = quote.offer.id.partition(":")
@@ -123,32 +114,32 @@ class VastConnector:
 
     async def park(self, lease: Lease) -> None:
         """As `Parking.park`."""
-        path, reply = await self._set(lease, "stopped")
-        if _field(reply, "success") is not True:
-            raise self._wire.trouble("PUT", path, reply)
+        refusal = await self._set(lease, "stopped")
+        if refusal is not None:
+            raise refusal
 
     async def resume(self, lease: Lease) -> None:
         """As `Parking.resume`; a start that the provider puts off is withdrawn, lest it bill unseen."""
-        path, reply = await self._set(lease, "running")
-        if _field(reply, "success") is True:
+        refusal = await self._set(lease, "running")
+        if refusal is None:
             return
-        trouble = self._wire.trouble("PUT", path, reply)
-        if "unavailable" not in reply.text:
-            raise trouble
+        if "unavailable" not in refusal.message:
+            raise refusal
         await self.park(lease)
         raise NoCapacity(
-            f"the GPU of {lease.id} is somebody else's now: {trouble.message}",
+            f"the GPU of {lease.id} is somebody else's now: {refusal.message}",
             remedy=f"`gpu-tenant resume {lease.id}` tries again; its disk is kept, and bills",
         )
 
-    async def _set(self, lease: Lease, state: str) -> tuple[str, Reply]:
+    async def _set(self, lease: Lease, state: str) -> ProviderTrouble | None:
         path = f"/api/v0/instances/{lease.box_id}/"
-        return path, await self._call("PUT", path, body={"state": state}, how="repeatable")
+        reply = await self._call("PUT", path, body={"state": state}, how="repeatable")
+        return None if _field(reply, "success") is True else self._wire.trouble("PUT", path, reply)
 
     async def _boxes(self, filters: dict[str, Json]) -> list[Box]:
         rows: dict[str, dict[str, Json]] = {}
         query = {
-            "select_filters": json.dumps(filters), "limit": str(_PAGE),
+            "select_filters": json.dumps(filters), "limit": "25",
             "order_by": json.dumps([{"col": "id", "dir": "asc"}]),
         }  # fmt: skip
         while True:
@@ -156,21 +147,20 @@ class VastConnector:
             for row in _rows(page, "instances"):
                 number = str(row.get("id"))
                 if not number.isdigit() or number in rows:
-                    raise _incomplete(f"instance {plain(number)} has no id, or is on two pages")
+                    raise _unclear("Vast.ai's list: an instance has no id, or is on two pages")
                 rows[number] = row
             token, total = page.get("next_token"), page.get("total_instances")
             if token is None:
                 break
             if not isinstance(token, str) or token == query.get("after_token"):
-                raise _incomplete("its next page is the one before")
+                raise _unclear("Vast.ai's list: its next page is the one before")
             query["after_token"] = token
         if isinstance(total, int) and len(rows) < total:
-            raise _incomplete(f"{len(rows)} of {total} instances are on its pages")
+            raise _unclear(f"Vast.ai's list: {len(rows)} of {total} instances are on its pages")
         return [self._box(row) for row in rows.values()]
 
     def _box(self, row: Mapping[str, Json]) -> Box:
-        label = row.get("label")
-        word = _word(row)
+        label, word = row.get("label"), _word(row)
         state = self._setting.profile.states.get(word, BoxState.UNKNOWN)
         # Loading is not billed, but what comes after it is, and that is what a cap is held against.
         now = row.get("instance")
@@ -186,27 +176,16 @@ class VastConnector:
 
     def _words(self, row: Mapping[str, Json], word: str, state: BoxState) -> str | None:
         told = []
-        ends = row.get("end_date")
-        if isinstance(ends, int | float) and ends <= self._setting.clock.now().timestamp():
-            told.append(
-                "its rental has ended: it cannot start again, its disk bills, and the host may "
-                "delete it 48 h after the end"
-            )
+        ends = _number(row.get("end_date"))
+        if ends is not None and ends <= self._setting.clock.now().timestamp():
+            told.append(_ENDED)
         elif state is BoxState.PARKED and row.get("intended_status") == "running":
             told.append("it waits for its GPU, and starts, and bills, as soon as that is free")
         elif state is BoxState.PARKED and row.get("is_bid") is True:
-            told.append(
-                "an interruptible box that nobody parked was outbid; it may start again by itself, "
-                "and bill"
-            )
-        message = row.get("status_msg")
+            told.append(_OUTBID)
         if state in (BoxState.BROKEN, BoxState.UNKNOWN):
-            told.append(f"Vast.ai calls it {plain(word)}")
-            if isinstance(message, str) and message.strip():
-                told.append(words(message))
-        return "; ".join(told) or None
-
-    # --- what can be rented
+            told += [f"Vast.ai calls it {plain(word)}", words(str(row.get("status_msg") or ""))]
+        return "; ".join(filter(None, told)) or None
 
     def _order(self, mark: str, quote: Quote) -> dict[str, Json]:
         """The body of a create; a bid is what the quote says, and never above its cap."""
@@ -240,9 +219,7 @@ class VastConnector:
         kinds = {"no": ["on-demand"], "yes": ["bid"], "either": ["on-demand", "bid"]}
         found: list[Offer | None] = []
         for kind in kinds["yes" if bid else "no" if number else wish.interruptible]:
-            asked = _search(wish, kind)
-            if number:
-                asked["id"] = {"eq": int(number)}
+            asked = _search(wish, kind) | ({"id": {"eq": int(number)}} if number else {})
             reply = await self._call("POST", "/api/v0/bundles/", body=asked, how="repeatable")
             found += [_offer(row, wish, kind) for row in _rows(reply.fields, "offers")]
         return [offer for offer in found if offer is not None]
@@ -251,22 +228,13 @@ class VastConnector:
         """As `Residue.leftovers`: volumes, which outlive the boxes they were made for."""
         owned = {"owner": "me", "type": "all_volume"}
         reply = await self._call("GET", "/api/v0/volumes", query=owned)
-        return [
-            _leftover(row) for row in _rows(reply.fields, "volumes") if not row.get("instances")
-        ]
-
-    # --- the provider's answers
+        rows = _rows(reply.fields, "volumes")
+        return [_leftover(row) for row in rows if not row.get("instances")]
 
     async def _call(
-        self,
-        method: Method,
-        path: str,
-        *,
-        query: Mapping[str, str] | None = None,
-        body: Json = None,
-        expect: Sequence[int] = (200,),
-        how: Literal["", "repeatable", "teardown"] = "",
-    ) -> Reply:
+        self, method: Method, path: str, *, query: Mapping[str, str] | None = None, body: Json = None,
+        expect: Sequence[int] = (200,), how: Literal["", "repeatable", "teardown"] = "",
+    ) -> Reply:  # fmt: skip
         """As `Wire.call`; but a 404 is not believed where it means the key."""
         reply = await self._wire.call(
             method, path, query=query, body=body, expect=(*expect, 400, 404),
@@ -310,16 +278,15 @@ def _direct(row: Mapping[str, Json]) -> SshAddress | None:
     port = first.get("HostPort") if isinstance(first, dict) else None
     if not isinstance(ip, str) or not isinstance(port, str) or not port.isdigit():
         return None
-    target = f"root@{ip.strip()}"
-    return SshAddress(target=target if port == "22" else f"{target}:{port}")
+    return SshAddress(target=f"root@{ip.strip()}" + ("" if port == "22" else f":{port}"))
 
 
 def _search(wish: Wish, kind: str) -> dict[str, Json]:
     asked: dict[str, Json] = {
         "external": {"eq": False}, "rentable": {"eq": True}, "rented": {"eq": False},
         "num_gpus": {"eq": wish.gpu_count}, "disk_space": {"gte": wish.disk_gb},
-        "duration": {"gte": _needed_s(wish)}, "direct_port_count": {"gte": 1},
-        "order": [["dph_total", "asc"]], "type": kind, "limit": _OFFERS,
+        "duration": {"gte": wish.hours * 3600 + _SETUP_S}, "direct_port_count": {"gte": 1},
+        "order": [["dph_total", "asc"]], "type": kind, "limit": 100,
         "allocated_storage": float(wish.disk_gb),
     }  # fmt: skip
     if wish.trust != "any":
@@ -331,29 +298,21 @@ def _search(wish: Wish, kind: str) -> dict[str, Json]:
     return asked
 
 
-def _needed_s(wish: Wish) -> float:
-    return wish.hours * 3600 + _SETUP_S
-
-
 def _offer(row: Mapping[str, Json], wish: Wish, kind: str) -> Offer | None:
     """What is offered, or None where it does not fit the wish."""
     name, vram = _gpu(str(row.get("gpu_name")), _number(row.get("gpu_ram")))
     place, seconds = row.get("geolocation"), _number(row.get("duration"))
-    region = place if isinstance(place, str) else None
+    region = plain(place) if isinstance(place, str) else None
     ask, count = row.get("id"), row.get("num_gpus")
     if (
         not (isinstance(ask, int) and isinstance(count, int))
         or (wish.gpu is not None and name != wish.gpu)
         or (wish.vram_gib is not None and (vram is None or vram < wish.vram_gib))
         or (wish.region is not None and wish.region.casefold() not in (region or "").casefold())
-        or (seconds is not None and seconds < _needed_s(wish))
     ):
         return None
     storage = _money(row.get("storage_cost"))
     disk = None if storage is None else storage * wish.disk_gb / _MONTH_H
-    vetted: Literal["verified", "unverified"] = (
-        "verified" if row.get("verification") == "verified" else "unverified"
-    )
     notes = ["bytes are billed in both directions, in every state"]
     if kind == "bid":
         notes.append("whoever bids more stops it without notice; it may start again by itself")
@@ -368,7 +327,8 @@ def _offer(row: Mapping[str, Json], wish: Wish, kind: str) -> Offer | None:
             download_usd_gb=_money(row.get("inet_up_cost")), source="api",
         ),
         disk_gb=wish.disk_gb, interruptible=kind == "bid",
-        trust="datacenter" if wish.trust == "datacenter" else vetted,
+        trust="datacenter" if wish.trust == "datacenter" else
+        "verified" if row.get("verification") == "verified" else "unverified",
         reliability=_number(row.get("reliability2", row.get("reliability"))),
         max_hours=None if seconds is None else seconds / 3600, setup_s=_SETUP_S,
         download_mbps=_number(row.get("inet_down")), upload_mbps=_number(row.get("inet_up")),
@@ -382,7 +342,7 @@ def _gpu(theirs: str, ram_mb: float | None) -> tuple[str, float | None]:
     called = [ours for ours, names in _THEIR_NAMES.items() if theirs in names]
     models = [model for model in map(known, called or [theirs]) if model is not None]
     if not models:
-        return theirs, gib
+        return plain(theirs), gib
     # The driver's figure is a little under what the maker prints on the box.
     nearest = min(models, key=lambda model: abs(model.vram_gib - (gib or 0)))
     fits = gib is not None and abs(nearest.vram_gib - gib) <= 0.07 * nearest.vram_gib
@@ -390,12 +350,10 @@ def _gpu(theirs: str, ram_mb: float | None) -> tuple[str, float | None]:
 
 
 def _leftover(row: Mapping[str, Json]) -> Leftover:
-    label = row.get("label")
-    name = label if isinstance(label, str) else ""
-    hourly = _money(row.get("storage_total_cost"))
+    label, hourly = str(row.get("label") or ""), _money(row.get("storage_total_cost"))
     return Leftover(
-        provider="vastai", kind="volume", id=str(row.get("id")), name=plain(name) or f"V.{row.get('id')}",
-        mark=name if name.startswith(MARK_PREFIX) else None, size_gb=_number(row.get("disk_space")),
+        provider="vastai", kind="volume", id=str(row.get("id")), name=plain(label) or f"V.{row.get('id')}",
+        mark=label if label.startswith(MARK_PREFIX) else None, size_gb=_number(row.get("disk_space")),
         usd_month=None if hourly is None else (hourly * _MONTH_H).quantize(Decimal("0.01")),
     )  # fmt: skip
 
@@ -404,7 +362,7 @@ def _rows(answer: Mapping[str, Json], name: str) -> list[dict[str, Json]]:
     listed = answer.get(name)
     rows = [row for row in listed if isinstance(row, dict)] if isinstance(listed, list) else []
     if not isinstance(listed, list) or len(rows) < len(listed):
-        raise _incomplete(f"its {name} are not to be read")
+        raise _unclear(f"Vast.ai's list: its {name} are not to be read")
     return rows
 
 
@@ -432,15 +390,7 @@ def _number(value: Json) -> float | None:
 
 
 def _unclear(message: str) -> ProviderSilent:
-    return ProviderSilent(
-        message, remedy="`gpu-tenant leases` looks for it by its label; its meter may be running"
-    )
-
-
-def _incomplete(why: str) -> ProviderSilent:
-    return ProviderSilent(
-        f"Vast.ai's list cannot be believed: {why}", remedy="the same command again in a minute"
-    )
+    return ProviderSilent(message, remedy="`gpu-tenant leases` looks again; a meter may be running")
 
 
 def connect(setting: Setting) -> VastConnector:

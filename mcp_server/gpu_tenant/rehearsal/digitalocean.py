@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import math
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from decimal import Decimal
@@ -148,7 +149,7 @@ class DigitalOceanEmulator:
             if len(hour) > hourly or len(minute) > _MINUTELY:
                 wait_s = hour[0] + _HOUR_S if len(hour) > hourly else minute[0] + _MINUTE_S
                 reply = error(429, "too_many_requests", "API rate limit exceeded.")
-                reply.headers["retry-after"] = str(int(wait_s - self._world.now) + 1)
+                reply.headers["retry-after"] = str(math.ceil(wait_s - self._world.now))
             elif request.headers.get("authorization") != f"Bearer {KEY}":
                 reply = error(401, "unauthorized", "Unable to authenticate you.")
             else:

@@ -93,7 +93,9 @@ class VastEmulator:
         bid = None if body.get("price") is None else Decimal(str(body["price"]))
         full = self._door.struck(request, "no_capacity")
         gone = full or ask is None or self._market.free(ask) < 1
-        lowest = Decimal(str(ask["min_bid"])) * self._factor if ask else Decimal(0)
+        lowest = (
+            Decimal(str(ask["min_bid"])) * self._world.state.price_factor if ask else Decimal(0)
+        )
         low = bid is not None and bid < lowest
         if ask is None or ((gone or low) and (bid is None or body.get("cancel_unavail") is True)):
             status = 410 if body.get("cancel_unavail") is True else 404
@@ -112,15 +114,11 @@ class VastEmulator:
         said = "The bid is below the minimum of this offer."
         return no(400, "invalid_price", said, ask_id=number, new_contract=int(thing.id))
 
-    @property
-    def _factor(self) -> Decimal:
-        return self._world.state.price_factor
-
     def _rent(self, ask: Row, body: Row, bid: Decimal | None) -> Thing:
         number, now = self._world.number(), self._world.now
         seconds = float(str(ask["days"])) * 86400
         keys = re.findall(r"ssh-\S+ [A-Za-z0-9+/=]+", str(body.get("onstart") or ""))
-        gpu = Decimal(str(ask["dph_base"])) * self._factor if bid is None else bid
+        gpu = Decimal(str(ask["dph_base"])) * self._world.state.price_factor if bid is None else bid
         thing = self._world.rent(
             str(21_000_000 + number), "box", str(body.get("label") or ""), status="created",
             **{name: ask[name] for name in FIELDS}, label=body.get("label"), disk=str(body.get("disk", 8)),

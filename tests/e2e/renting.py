@@ -1,0 +1,173 @@
+"""A tenant at one provider's rehearsal, and what the provider's own meter says of it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from contract.staged import PROFILES, RENTED, Staged
+from contract.test_providers import CREATE, DESTROY, LIST
+
+from gpu_tenant.app import connect
+from gpu_tenant.cards import Card
+from gpu_tenant.ledger import Ledger
+from gpu_tenant.model import Lease, LocalAddress, Receipt, SshAddress
+from gpu_tenant.ports import Connector, Transport
+from gpu_tenant.rehearsal.stage import Stage
+from gpu_tenant.rehearsal.tenant import really_at
+from gpu_tenant.rehearsal.world import Thing
+from gpu_tenant.service import Tenancy
+from gpu_tenant.transports.local import LocalTransport
+
+KEY_LINE = (
+    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIO5PcPo3x7yyWPCPwGCQ7FjRjKZw1L3YNyZdWpEEf6pE gpu-tenant"
+)
+FOREVER = 10_000
+"""So many times that every try of every call fails."""
+EVERYTHING = r"^/(?!_rehearsal)"
+MOVING = [slug for slug in RENTED if slug != "gcp"]
+"""Where a price can move: Google's come from a table of ours."""
+CENT = Decimal("0.01")
+
+
+@dataclass
+class Tenant(Staged):
+    """Somebody who rents at that stage, with a state directory of their own."""
+
+    opened: list[Tenancy] = field(default_factory=list)
+
+    @property
+    def slug(self) -> str:
+        return self.stage.provider
+
+    @property
+    def tenancy(self) -> Tenancy:
+        """Always the same one."""
+        return self.opened[0] if self.opened else self.anew_tenancy()
+
+    def anew_tenancy(self) -> Tenancy:
+        """One as another process would open it; boxes are directories, and long waiting takes no time."""
+        self.home.root.mkdir(exist_ok=True, parents=True)
+        self.home.client_key.parent.mkdir(exist_ok=True)
+        self.home.client_key.write_text("never read: nobody logs in by ssh here", encoding="utf-8")
+        self.home.client_key.with_suffix(".pub").write_text(KEY_LINE, encoding="utf-8")
+        connectors: dict[str, Connector] = {}
+        for slug in (self.slug, "own"):
+            made = connect(PROFILES[slug], self.home, self.stage.environment, self.clock)
+            assert made is not None
+            connectors[slug] = made
+        tenancy = Tenancy(
+            home=self.home, ledger=Ledger(self.home.ledger), clock=self.clock,
+            profiles={slug: PROFILES[slug] for slug in connectors}, connectors=connectors,
+            open_transport=self._way_to, environ={},
+        )  # fmt: skip
+        self.opened.append(tenancy)
+        return tenancy
+
+    def _way_to(self, lease: Lease) -> Transport:
+        assert isinstance(lease.address, SshAddress), "no box of this provider is at hand"
+        at = really_at(self.stage.url, lease.address.target)
+        assert isinstance(at, LocalAddress), (lease.address, at)
+        return LocalTransport(Path(at.directory))
+
+    # --- what goes wrong
+
+    def create_fails(self, do: str, **more: object) -> None:
+        self.fault(do, *CREATE[self.slug], **more)
+
+    def destroy_fails(self, do: str, **more: object) -> None:
+        self.fault(do, *DESTROY[self.slug], **{"times": FOREVER, **more})
+
+    def list_fails(self, **more: object) -> None:
+        self.fault("status", *LIST[self.slug], **{"status": 503, "times": FOREVER, **more})
+
+    def all_is_well(self) -> None:
+        """Nothing goes wrong with any request any more."""
+        self.stage.world.state.faults.clear()
+
+    # --- what is rented
+
+    async def quotes(self, **wish: Any) -> list[str]:
+        """What can be rented, the cheapest first."""
+        found = await self.tenancy.find_offers(**{"provider": self.slug, **wish})
+        priced = sorted(
+            (o for o in found.offers if o.quote), key=lambda o: o.running_usd_h or Decimal(0)
+        )
+        assert priced, found
+        return [offer.quote for offer in priced if offer.quote]
+
+    async def rented(self, *, hours: float = 1, wait_s: float = 3600) -> Card:
+        """The card of the cheapest box, when it has let us in."""
+        quotes = await self.quotes(hours=hours)
+        card = await self.tenancy.provision(smoke="none", quotes=quotes[:1], wait_s=wait_s)
+        assert card.box is not None
+        return card
+
+    def lease(self, card: Card | str) -> Lease:
+        return self.tenancy.ledger.lease(card if isinstance(card, str) else card.lease)
+
+    def creates(self) -> int:
+        """How often a box was asked for."""
+        method, path = CREATE[self.slug]
+        import re
+
+        return sum(
+            line["method"] == method and re.search(path, line["path"]) is not None
+            for line in self.ask("requests")
+        )
+
+    # --- money
+
+    def thing(self, box: str | None) -> Thing:
+        """The box as the provider's books have it."""
+        assert box is not None
+        return self.stage.world.state.things[box]
+
+    def metered(self, box: str | None) -> Decimal:
+        """What the provider has billed for that box."""
+        return Decimal(self.meter["by_thing"][box])
+
+    def assert_nothing_bills(self) -> None:
+        assert self.alive == []
+        assert self.billing_usd_h == 0
+        assert self.meter["leaked"] == []
+
+    def assert_agrees(self, receipt: Receipt) -> None:
+        """The receipt's sum is the meter's, but for one rounding step of each rate and for the time
+        in which a box of ours was not billed in full: until it has booted, and while it goes.
+        """
+        assert receipt.cost_usd is not None
+        lease, thing = self.lease(receipt.lease_id), self.thing(receipt.box_id)
+        dearest = max(rate.usd_h or Decimal(0) for rate in lease.rates)
+        tariff = self.stage.world.tariff
+        steps_s = max(tariff.rounding_s, tariff.minimum_s) * len(thing.spans)
+        begun = [s.since for s in thing.spans if s.component == "gpu"]
+        ended = max((s.until or 0 for s in thing.spans), default=0)
+        free_s = max(0.0, min(begun, default=ended) - lease.rates[0].at.timestamp())
+        free_s += max(0.0, receipt.first_absent_at.timestamp() - ended)
+        if not begun:  # it never ran: all of its life may have been free
+            free_s = (receipt.first_absent_at - lease.rates[0].at).total_seconds()
+        apart = receipt.cost_usd - self.metered(receipt.box_id)
+        step = dearest * Decimal(steps_s) / 3600 + CENT / 100
+        assert -step <= apart <= step + dearest * Decimal(free_s) / 3600, (
+            receipt.cost_usd, self.metered(receipt.box_id), thing.spans, lease.rates,
+        )  # fmt: skip
+
+
+@asynccontextmanager
+async def tenant_at(provider: str, root: Path) -> AsyncIterator[Tenant]:
+    """Somebody at that provider's rehearsal; nothing of it runs when the block has been left."""
+    with Stage(provider, root / "stage", way="local", frozen=True) as stage:
+        tenant = Tenant(stage, root)
+        try:
+            yield tenant
+        finally:
+            for tenancy in tenant.opened:
+                await tenancy.aclose()
+
+
+def seconds_of(at: datetime) -> float:
+    return at.timestamp()

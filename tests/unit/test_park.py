@@ -1,0 +1,295 @@
+"""A box is stopped only where that saves money and loses nothing, and is parked when its provider shows it."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from arranged import NOON, TERMS, HandClock, job, profile
+from tiny import TinyParking, TinyProvider, no_answer, nothing_free
+
+from gpu_tenant.caretaker import Caretaker
+from gpu_tenant.errors import (
+    BoxUnreachable,
+    JobRunning,
+    NoCapacity,
+    ProviderSilent,
+    ProviderTrouble,
+    Refused,
+    Unverified,
+)
+from gpu_tenant.ledger import Ledger
+from gpu_tenant.model import BoxState, Lease, LeaseId, Profile, SshAddress
+from gpu_tenant.park import park, resume
+from gpu_tenant.settle import settle
+from gpu_tenant.skill import script
+from gpu_tenant.transports.local import LocalTransport
+from gpu_tenant.verify import Assessment, Loss
+
+LEASE = LeaseId("tiny-abcd")
+KEEPS = profile("tiny").model_copy(update={"park": "keeps", "accounted_paths": ()})
+WIPES = KEEPS.model_copy(update={"park": "wipes"})
+NOTHING_LOST = Assessment(untouched=False, seal=None, evidence=(), losses=())
+LOST = Assessment(
+    untouched=False,
+    seal=None,
+    evidence=(),
+    losses=(Loss(what="model.bin is not here", remedy="collect it"),),
+)
+
+
+@dataclass
+class Garage:
+    """A lease at a provider that can park, and the real caretaker of its box's directory."""
+
+    ledger: Ledger
+    home: Path
+    clock: HandClock = field(default_factory=HandClock)
+
+    def __post_init__(self) -> None:
+        self.tiny = TinyParking(self.clock)
+
+    async def lease(self, *, used: bool = False) -> Lease:
+        intent = self.ledger.intend(
+            lease_id=LEASE, provider="tiny", terms=TERMS, address=None, price_usd_h=None, at=NOON
+        )
+        self.ledger.bind(LEASE, await self.tiny.create(intent), at=NOON)
+        if used:
+            self.ledger.touch(LEASE, at=NOON)
+            (self.home / intent.work_directory).mkdir(parents=True)
+        self.clock.advance(3600)
+        return self.ledger.ready(LEASE, at=NOON)
+
+    def caretaker(self, lease: Lease) -> Caretaker:
+        return Caretaker(lease, LocalTransport(self.home), script("caretaker.py"))
+
+    async def park(
+        self,
+        lease: Lease,
+        of: Profile = KEEPS,
+        *,
+        found: Assessment = NOTHING_LOST,
+        at: TinyProvider | None = None,
+    ) -> Lease:
+        async def assess() -> Assessment:
+            return found
+
+        return await park(
+            lease, of, connector=at or self.tiny, caretaker=self.caretaker(lease), assess=assess,
+            ledger=self.ledger, clock=self.clock,
+        )  # fmt: skip
+
+    async def resume(self, lease: Lease) -> Lease:
+        return await resume(lease, KEEPS, connector=self.tiny, ledger=self.ledger, clock=self.clock)
+
+
+@pytest.fixture
+def garage(tmp_path: Path) -> Iterator[Garage]:
+    opened = Ledger(tmp_path / "ledger.sqlite3")
+    yield Garage(opened, tmp_path / "home")
+    opened.close()
+
+
+# To park
+
+
+async def test_a_parked_box_costs_what_its_provider_says_from_when_it_is_shown_as_stopped(
+    garage: Garage,
+) -> None:
+    lease = await garage.lease()
+
+    parked = await garage.park(lease)
+
+    assert garage.tiny.asked == ["create", "park", "list"]
+    assert (parked.parked_at, parked.price_usd_h) == (garage.clock.now(), Decimal("0.02"))
+    assert parked.cost_usd(garage.clock.now() + timedelta(hours=10)) == Decimal("0.7000")
+    assert garage.ledger.lease(LEASE) == parked
+
+
+async def test_a_stop_that_takes_its_time_is_waited_for_and_billed_until_then(
+    garage: Garage,
+) -> None:
+    lease = await garage.lease()
+    garage.tiny.refuses("list", no_answer(), no_answer())
+    asked_at = garage.clock.now()
+
+    parked = await garage.park(lease)
+
+    assert parked.parked_at == asked_at + timedelta(seconds=10)
+    assert parked.rates[-1].at == parked.parked_at
+
+
+async def test_what_a_parked_box_costs_may_be_unknown_and_is_not_nothing(garage: Garage) -> None:
+    lease = await garage.lease()
+    garage.tiny.refuses("list", no_answer())
+    garage.tiny.later(5, lambda: garage.tiny.change(lease.box_id, price_usd_h=None))
+
+    parked = await garage.park(lease)
+
+    assert parked.price_usd_h is None
+    assert parked.cost_usd(garage.clock.now() + timedelta(hours=1)) is None
+
+
+@pytest.mark.parametrize("why", ["its profile says so", "its connector cannot"])
+async def test_where_no_stop_saves_money_nothing_is_asked(garage: Garage, why: str) -> None:
+    lease = await garage.lease()
+    without = TinyProvider(garage.clock) if why == "its connector cannot" else garage.tiny
+    of = KEEPS if why == "its connector cannot" else profile("tiny")
+
+    with pytest.raises(Refused, match="bills until it is destroyed") as told:
+        await garage.park(lease, of, at=without)
+
+    assert f"gpu-tenant teardown {LEASE}" in told.value.remedy
+    assert "park" not in garage.tiny.asked
+    assert garage.ledger.lease(LEASE) == lease
+
+
+async def test_a_refused_stop_leaves_the_lease_as_it_was(garage: Garage) -> None:
+    lease = await garage.lease()
+    garage.tiny.refuses("park", ProviderTrouble("spot boxes cannot be stopped", remedy="end it"))
+
+    with pytest.raises(ProviderTrouble, match="spot boxes"):
+        await garage.park(lease)
+
+    assert garage.ledger.lease(LEASE) == lease
+
+
+async def test_a_stop_that_nobody_sees_is_told_as_billing(garage: Garage) -> None:
+    lease = await garage.lease()
+    began = garage.clock.now()
+    garage.tiny.refuses("list", *(no_answer() for _ in range(1000)))
+
+    with pytest.raises(ProviderSilent, match=r"it may be billing at 0\.50 USD/h"):
+        await garage.park(lease)
+
+    assert (garage.clock.now() - began).total_seconds() == 600
+    assert garage.ledger.lease(LEASE) == lease
+
+
+async def test_a_stop_without_an_answer_is_noticed_by_the_next_look_and_by_the_same_verb(
+    garage: Garage,
+) -> None:
+    lease = await garage.lease()
+    garage.tiny.loses("park", no_answer())
+    with pytest.raises(ProviderSilent):
+        await garage.park(lease)
+
+    seen, told = await settle(
+        lease, KEEPS, connector=garage.tiny, ledger=garage.ledger, clock=garage.clock
+    )
+    parked = await garage.park(seen)
+
+    assert "the provider has stopped it, and not at our word" in (told or "")
+    assert seen.price_usd_h == Decimal("0.02")
+    assert parked.parked_at is not None
+
+
+# What would be lost by it
+
+
+async def test_where_a_stop_wipes_the_disk_everything_must_be_kept_first(garage: Garage) -> None:
+    lease = await garage.lease(used=True)
+
+    with pytest.raises(Unverified, match=r"would be lost: model\.bin is not here") as told:
+        await garage.park(lease, WIPES, found=LOST)
+
+    assert told.value.remedy == "collect it"
+    assert "park" not in garage.tiny.asked
+    assert (await garage.park(lease, WIPES, found=NOTHING_LOST)).parked_at is not None
+
+
+async def test_a_box_that_was_never_used_has_nothing_to_lose(garage: Garage) -> None:
+    lease = await garage.lease()
+
+    assert (await garage.park(lease, WIPES, found=LOST)).parked_at is not None
+
+
+async def test_a_running_job_is_not_killed_by_a_stop_also_where_the_disk_is_kept(
+    garage: Garage,
+) -> None:
+    lease = await garage.lease(used=True)
+    caretaker = garage.caretaker(lease)
+    work = job().model_copy(update={"command": "exec sleep 600", "lease_id": LEASE})
+    await caretaker.start(work, env={})
+
+    try:
+        with pytest.raises(JobRunning):
+            await garage.park(lease)
+    finally:
+        await caretaker.stop(work.id, grace_s=0)
+
+    assert "park" not in garage.tiny.asked
+    assert (await garage.park(lease)).parked_at is not None
+
+
+async def test_a_used_box_that_cannot_be_asked_is_not_stopped(garage: Garage) -> None:
+    lease = await garage.lease(used=True)
+    garage.home.rename(garage.home.with_name("elsewhere"))
+
+    with pytest.raises(BoxUnreachable):
+        await garage.park(lease)
+
+    assert "park" not in garage.tiny.asked
+
+
+# To resume
+
+
+async def test_a_resumed_box_costs_what_it_cost_before_and_has_yet_to_let_us_in(
+    garage: Garage,
+) -> None:
+    parked = await garage.park(await garage.lease())
+    garage.clock.advance(7200)
+
+    resumed = await garage.resume(parked)
+
+    assert garage.tiny.asked[-2:] == ["resume", "list"]
+    assert (resumed.parked_at, resumed.ready_at) == (None, None)
+    assert resumed.price_usd_h == Decimal("0.50")
+    assert resumed.cost_usd(garage.clock.now() + timedelta(hours=1)) == Decimal("1.0400")
+
+
+async def test_a_resumed_box_may_cost_something_else_and_be_elsewhere(garage: Garage) -> None:
+    parked = await garage.park(await garage.lease())
+    elsewhere = SshAddress(target="root@198.51.100.9:40022")
+    garage.tiny.after_resume = {"address": elsewhere, "price_usd_h": Decimal("0.55")}
+
+    resumed = await garage.resume(parked)
+
+    assert (resumed.address, resumed.price_usd_h) == (elsewhere, Decimal("0.55"))
+
+
+async def test_a_gpu_that_is_somebody_else_s_now_leaves_the_box_parked(garage: Garage) -> None:
+    parked = await garage.park(await garage.lease())
+    garage.tiny.refuses("resume", nothing_free())
+
+    with pytest.raises(NoCapacity):
+        await garage.resume(parked)
+
+    assert garage.ledger.lease(LEASE) == parked
+
+
+async def test_a_start_without_an_answer_is_noticed_by_the_next_look(garage: Garage) -> None:
+    parked = await garage.park(await garage.lease())
+    garage.tiny.loses("resume", no_answer())
+    with pytest.raises(ProviderSilent):
+        await garage.resume(parked)
+    garage.tiny.change(parked.box_id, state=BoxState.READY)
+
+    seen, told = await settle(
+        parked, KEEPS, connector=garage.tiny, ledger=garage.ledger, clock=garage.clock
+    )
+
+    assert told == "it runs again although it was parked"
+    assert seen.price_usd_h == Decimal("0.50"), "the meter knows before anybody acts on it"
+
+
+async def test_what_is_not_parked_is_not_resumed(garage: Garage) -> None:
+    lease = await garage.lease()
+
+    with pytest.raises(Refused, match=f"{LEASE} is not parked"):
+        await garage.resume(lease)
+
+    assert "resume" not in garage.tiny.asked
