@@ -1312,7 +1312,8 @@ def manifest(home: str, request: dict) -> dict:
     skip = {os.path.realpath(os.fsencode(p)) for p in (home, __file__)} | set(
         request.get("exclude", [])
     )
-    survey = Survey(request["work"], skip, _since_ns(home, jobs), artifacts)
+    since_ns = 0 if request.get("ever") else _since_ns(home, jobs)
+    survey = Survey(request["work"], skip, since_ns, artifacts)
     for top in [request["work"], *sorted(request.get("roots", []))]:
         survey.walk(top, True)
     for top in [unescape_path(spec["cwd"]) for spec in specs] + sorted(survey.leads):
@@ -1605,7 +1606,7 @@ VERBS = {  # what each takes; `!` marks what it cannot do without
     "status": (status, "job offset limit sample"),
     "tail": (tail, "job! offset limit"),
     "stop": (stop, "job! grace_s signal"),
-    "manifest": (manifest, "work! roots artifacts discard default_discard exclude"),
+    "manifest": (manifest, "work! roots artifacts discard default_discard exclude ever"),
     "index": (index, "work! paths!"),
     "receive": (receive, "work!"),
     "guard": (guard, "deadline grace_s signal"),
@@ -1629,6 +1630,7 @@ FIELDS = {  # kind, and help for a person
     "roots": ("paths", "further directory to account for, such as ~ (repeatable)"),
     "default_discard": ("flag", "discard well-known caches (true)"),
     "exclude": ("paths", "directory not to account for (repeatable)"),
+    "ever": ("flag", "account for what was there before any launch, too"),
     "paths": ("texts", "path below the work directory (repeatable)"),
     "deadline": (
         "number",

@@ -171,9 +171,16 @@ class Caretaker:
         )
 
     async def manifest(
-        self, *, accounted: Sequence[str], artifacts: Sequence[str], discard: Sequence[str]
+        self,
+        *,
+        accounted: Sequence[str],
+        artifacts: Sequence[str],
+        discard: Sequence[str],
+        since: Literal["launch", "ever"] = "launch",
     ) -> Manifest:
         """Everything that matters on the box is listed and hashed, while no job runs.
+
+        `since="ever"` is for a box that was somebody's before: what lay there counts, too.
 
         Raises:
             JobRunning: a job, or a process it left behind, is still running.
@@ -185,6 +192,7 @@ class Caretaker:
                 "roots": list(accounted),
                 "artifacts": list(artifacts),
                 "discard": list(discard),
+                "ever": since == "ever",
             },
             timeout_s=6 * 3600,
         )

@@ -20,7 +20,8 @@ TenantError
 │   ├── NoCapacity        5   nothing like it is free there now; another offer may do
 │   ├── NoQuota           5   the account may not have so much
 │   ├── NoFunds           5   the account cannot pay
-│   └── PriceMoved        5   the box would cost more than was agreed
+│   ├── PriceMoved        5   the box would cost more than was agreed
+│   └── Rejected          5   it said no in its own words
 ├── LocalTrouble          6   this computer did not do what was asked
 │   ├── DiskFull          6
 │   ├── LedgerBusy        6
@@ -174,6 +175,17 @@ class PriceMoved(ProviderTrouble):
     """The box would cost more than was agreed. It was not rented, or given back unused at once."""
 
     code = "PRICE_MOVED"
+
+
+class Rejected(ProviderTrouble):
+    """The provider said no, in its own words. What was asked was not carried out."""
+
+    code = "REJECTED"
+
+    status = 0
+    """The HTTP status."""
+    body = ""
+    """The answer as it came, for the connector that knows what it means; never shown."""
 
 
 class LocalTrouble(TenantError):

@@ -61,6 +61,9 @@ class Box(Record):
     price_usd_h: Decimal | None = Field(
         description="what it costs now, by its provider's word; None is unknown, which is not zero"
     )
+    running_usd_h: Decimal | None = Field(
+        default=None, description="what it will cost once it runs, where that is another sum"
+    )
     interruptible: bool = False
     words: str | None = Field(
         default=None, description="what the provider says of it, where its state needs words"

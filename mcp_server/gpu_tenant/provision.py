@@ -1,7 +1,7 @@
 """Have a box under a lease: written down before it exists, and believed when its provider lists it."""
 
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 
 from gpu_tenant.errors import (
@@ -94,15 +94,18 @@ def intend_quote(
     budget_usd: Decimal | None,
     ledger: Ledger,
     clock: Clock,
+    asked_at: datetime | None = None,
 ) -> Lease:
     """The intent to rent exactly what was quoted is in the ledger.
+
+    `asked_at` is when the caller named it, where that was before: an earlier quote was tried first.
 
     Raises:
         BadRequest: the hours are not a time to come.
         Refused: the quote has expired, or the hours would cost more than the budget.
     """
     now = clock.now()
-    if now >= quote.expires_at:
+    if (asked_at or now) >= quote.expires_at:
         raise Refused(
             f"the quote {quote.id} was good until {quote.expires_at:%H:%M} UTC",
             remedy="`gpu-tenant offers` makes new ones",
@@ -113,7 +116,7 @@ def intend_quote(
         cost = "an unknown sum" if price is None else f"{price * Decimal(str(worked_h)):.2f} USD"
         raise Refused(
             f"{worked_h:g} hours would cost {cost}, and the budget is {budget_usd} USD",
-            remedy="raise the budget, ask for fewer hours, or take a cheaper offer",
+            remedy="raise --budget-usd, or see what `gpu-tenant offers` has for fewer hours or less money",
         )
     deadline_h = max(worked_h * _DEADLINE_FACTOR, worked_h + 1) if hours is None else hours
     _must_be_hours(deadline_h)
@@ -279,9 +282,11 @@ async def make_ready(
 
 def _must_be_as_quoted(lease: Lease, box: Box) -> None:
     cap = lease.terms.max_price_usd_h
-    if cap is not None and box.price_usd_h is not None and box.price_usd_h > cap:
+    # Some platforms bill less while a box boots: what comes after is what the cap is for.
+    price = box.price_usd_h if box.running_usd_h is None else box.running_usd_h
+    if cap is not None and price is not None and price > cap:
         raise PriceMoved(
-            f"{box.id} costs {box.price_usd_h} USD/h, above the cap of {cap} USD/h",
+            f"{box.id} costs {price} USD/h, above the cap of {cap} USD/h",
             remedy="`gpu-tenant offers` shows what there is now",
         )
     if lease.quote is not None and box.interruptible != lease.quote.offer.interruptible:

@@ -45,13 +45,15 @@ class Renting(Office):
         wait_s: float,
     ) -> Card:
         """A box of the first quote that can be had; never a second while the first may bill."""
-        wanted = [self._quote(name) for name in quotes]
+        # A box that never gets ready is given back after its quotes' time, and the next is had all
+        # the same: its price is asked again before it is rented.
+        wanted, asked_at = [self._quote(name) for name in quotes], self._clock.now()
         refused: list[str] = []
         for quote in wanted:
             profile = self._profile(quote.offer.provider)
             lease = intend_quote(
                 quote, profile, hours=hours, budget_usd=budget_usd, ledger=self.ledger,
-                clock=self._clock,
+                clock=self._clock, asked_at=asked_at,
             )  # fmt: skip
             with self._held(lease.id, "provision"):
                 try:
@@ -66,6 +68,7 @@ class Renting(Office):
                         ledger=self.ledger, clock=self._clock,
                     )  # fmt: skip
                     refused[-1] += f"; it was given back unused, for {receipt.cost_usd} USD"
+                    last.remedy = "`gpu-tenant offers` shows what there is now"
                     await self._close(standing)
         last.message = "; ".join(refused)
         raise last

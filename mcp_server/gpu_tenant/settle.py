@@ -177,9 +177,10 @@ async def _take_up(
     # Asked after the list: whoever makes a box writes its lease down first.
     leases = {lease.id: lease for lease in ledger.leases()}
     known = leases.get(named)
-    standing = next((x for x in leases.values() if x.box_id == box.id and x.state.live), None)
+    # By provider too: two of them may give out one id.
+    standing = ledger.lease_on(box.provider, box.id)
     if standing is None:
-        if known is None or known.mark != box.mark:
+        if known is None or known.mark != box.mark or known.provider != box.provider:
             return _adopt(box, named, ledger=ledger, clock=clock)
         if known.state is LeaseState.INTENDED:
             return None  # its own verb, or its own settling, binds it
@@ -194,14 +195,19 @@ async def _take_up(
             at=clock.now(),
             touched_at=None,
         )
-    if known is None or standing.id == named or standing.touched_at is not None:
+    # A box of another lease's that a person gave this mark is no twin, however unused.
+    is_twin = known is not None and standing.id != named and standing.mark == box.mark
+    if not is_twin or standing.touched_at is not None:
         return None
     twin = f"{box.id} carries the mark of {named} and was never used"
     if twins == "tell":
         return standing.id, f"{twin}: `gpu-tenant teardown {standing.id}` gives it back"
     with ledger.hold(standing.id, "give back", at=clock.now()):
+        standing = ledger.lease(standing.id)
+        if not standing.state.live or standing.touched_at is not None:
+            return None  # another process was quicker
         receipt = await return_unused(
-            ledger.lease(standing.id), profile, connector=connector, ledger=ledger, clock=clock
+            standing, profile, connector=connector, ledger=ledger, clock=clock
         )
     cost = "an unknown sum" if receipt.cost_usd is None else f"{receipt.cost_usd} USD"
     return standing.id, f"{twin}: given back, for {cost}"

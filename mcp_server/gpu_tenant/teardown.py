@@ -111,7 +111,11 @@ async def file_receipt(
             "kept_bytes": sum(e.size_bytes for e in evidence),
             "kept_in": lease.kept_in if evidence else None,
             "formats": formats_of(evidence),
-            "not_proved": (*_not_proved(evidence), *_not_looked_at(lease, profile)),
+            "not_proved": (
+                *_not_proved(evidence),
+                *_not_looked_at(lease, profile),
+                *_not_counted(lease),
+            ),
             "given_up": _given_up(lease, ground, ledger),
             "warnings": tuple(f"{e.name}: {w}" for e in evidence for w in e.verdict.warnings),
             "left_behind": await _left_behind(lease, profile, connector),
@@ -138,6 +142,17 @@ def _not_looked_at(lease: Lease, profile: Profile) -> tuple[str, ...]:
         return ()
     places = " and ".join(("the work directory", *profile.accounted_paths))
     return (f"bytes written outside {places}: nobody looked there",)
+
+
+def _not_counted(lease: Lease) -> tuple[str, ...]:
+    price = lease.quote.offer.price if lease.quote else None
+    if price is None or (price.upload_usd_gb == 0 and price.download_usd_gb == 0):
+        return ()
+    up, down = (
+        "an unknown sum" if usd is None else f"{usd} USD/GB"
+        for usd in (price.upload_usd_gb, price.download_usd_gb)
+    )
+    return (f"the cost of bytes, {up} to the box and {down} off it: only its provider counts them",)
 
 
 def _given_up(lease: Lease, ground: str, ledger: Ledger) -> tuple[str, ...]:

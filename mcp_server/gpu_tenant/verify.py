@@ -135,10 +135,13 @@ async def reseal(
         JobRunning: something is still being written.
     """
     kept, given_up = ledger.declared(lease.id)
+    # Used from its first moment on: it was taken over, and what lies there is older than any record.
+    taken_over = lease.touched_at is not None and lease.touched_at == lease.created_at
     return await caretaker.manifest(
         accounted=profile.accounted_paths,
         artifacts=[*kept, *artifacts],
         discard=[*given_up, *discard],
+        since="ever" if taken_over else "launch",
     )
 
 

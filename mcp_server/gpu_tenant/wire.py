@@ -23,6 +23,7 @@ from gpu_tenant.errors import (
     ProviderSilent,
     ProviderTrouble,
     RateLimited,
+    Rejected,
 )
 from gpu_tenant.ports import Clock, Credential
 
@@ -275,16 +276,14 @@ class Wire:
             return ProviderSilent(
                 what, remedy="`gpu-tenant leases` looks again; the meter of a box may be running"
             )
-        return Rejected(status, reply.text, what)
+        return rejected(status, reply.text, what)
 
 
-class Rejected(ProviderTrouble):
-    """The provider said no, in its own words: a status that its connector may know the meaning of."""
-
-    def __init__(self, status: int, text: str, what: str) -> None:
-        super().__init__(what, remedy="`gpu-tenant leases` shows what runs")
-        self.status = status
-        self.text = text
+def rejected(status: int, body: str, what: str) -> Rejected:
+    """A refusal whose `status` and `body` its connector may know the meaning of."""
+    refusal = Rejected(what, remedy="`gpu-tenant leases` shows what runs")
+    refusal.status, refusal.body = status, body
+    return refusal
 
 
 def redacted(value: Json) -> Json:

@@ -122,5 +122,5 @@ class Staged:
 @contextmanager
 def on_stage(provider: str, root: Path) -> Iterator[Staged]:
     """That provider's rehearsal, until the block is left."""
-    with Stage(provider, root / "stage", way="local", frozen=True) as stage:
+    with Stage(provider, root / "stage", way="local", time="frozen") as stage:
         yield Staged(stage, root)

@@ -56,7 +56,7 @@ def _nothing_leaves_this_computer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
-    with Stage("gcp", tmp_path / "stage", way="local", frozen=True) as stage:
+    with Stage("gcp", tmp_path / "stage", way="local", time="frozen") as stage:
         yield stage
 
 

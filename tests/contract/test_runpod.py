@@ -23,13 +23,13 @@ from gpu_tenant.errors import (
     NoFunds,
     ProviderSilent,
     ProviderTrouble,
+    Rejected,
 )
 from gpu_tenant.gpu_catalog import known
 from gpu_tenant.market import Wish
 from gpu_tenant.model import Box, BoxState, Lease, LeaseState, SshAddress
 from gpu_tenant.rehearsal.runpod_api import pod_key
 from gpu_tenant.rehearsal.world import KEY
-from gpu_tenant.wire import Rejected
 
 SPEC = "runpod-rest-v2.openapi.json"
 CLIENT = "@runpod/mcp-server@4.0.0"

@@ -85,7 +85,7 @@ class Scene:
         self._child = os.fork()
         if not self._child:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
-            with Stage(provider, directory / "stage", way="local", frozen=True) as stage:
+            with Stage(provider, directory / "stage", way="local", time="frozen") as stage:
                 os.write(says, json.dumps([stage.url, stage.environment]).encode())
                 os.close(says)
                 stage.wait()

@@ -1,9 +1,10 @@
 """A tenant at one provider's rehearsal, and what the provider's own meter says of it."""
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from gpu_tenant.ledger import Ledger
 from gpu_tenant.model import Lease, LocalAddress, Receipt, SshAddress
 from gpu_tenant.ports import Connector, Transport
 from gpu_tenant.rehearsal.stage import Stage
-from gpu_tenant.rehearsal.tenant import really_at
+from gpu_tenant.rehearsal.tenant import RehearsalClock, really_at
 from gpu_tenant.rehearsal.world import Thing
 from gpu_tenant.service import Tenancy
 from gpu_tenant.transports.local import LocalTransport
@@ -33,11 +34,26 @@ MOVING = [slug for slug in RENTED if slug != "gcp"]
 CENT = Decimal("0.01")
 
 
+class NearClock(RehearsalClock):
+    """The rehearsal's clock, read where it is: most of a test's requests would ask for the time."""
+
+    def __init__(self, stage: Stage) -> None:
+        super().__init__(stage.url, really_s=0)
+        self._stage = stage
+
+    def now(self) -> datetime:
+        return datetime.fromtimestamp(self._stage.world.now, UTC)
+
+
 @dataclass
 class Tenant(Staged):
     """Somebody who rents at that stage, with a state directory of their own."""
 
     opened: list[Tenancy] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.clock = NearClock(self.stage)
 
     @property
     def slug(self) -> str:
@@ -112,12 +128,16 @@ class Tenant(Staged):
     def creates(self) -> int:
         """How often a box was asked for."""
         method, path = CREATE[self.slug]
-        import re
-
         return sum(
             line["method"] == method and re.search(path, line["path"]) is not None
             for line in self.ask("requests")
         )
+
+    def home_of(self, box: str) -> Path:
+        """The box's home directory."""
+        at = really_at(self.stage.url, self.thing(box).target or "")
+        assert isinstance(at, LocalAddress)
+        return Path(at.directory)
 
     # --- money
 
@@ -160,14 +180,10 @@ class Tenant(Staged):
 @asynccontextmanager
 async def tenant_at(provider: str, root: Path) -> AsyncIterator[Tenant]:
     """Somebody at that provider's rehearsal; nothing of it runs when the block has been left."""
-    with Stage(provider, root / "stage", way="local", frozen=True) as stage:
+    with Stage(provider, root / "stage", way="local", time="frozen") as stage:
         tenant = Tenant(stage, root)
         try:
             yield tenant
         finally:
             for tenancy in tenant.opened:
                 await tenancy.aclose()
-
-
-def seconds_of(at: datetime) -> float:
-    return at.timestamp()

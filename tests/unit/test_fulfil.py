@@ -113,6 +113,20 @@ def test_a_quote_is_good_until_it_expires_and_not_a_moment_longer(ledger: Ledger
     assert len(ledger.leases()) == 1
 
 
+def test_a_quote_that_was_named_in_time_is_good_although_an_earlier_one_was_tried_first(
+    ledger: Ledger,
+) -> None:
+    clock = HandClock()
+    clock.advance(900)
+
+    lease = intend_quote(
+        quote(), TINY, hours=None, budget_usd=None, ledger=ledger, clock=clock, asked_at=NOON
+    )
+
+    assert lease.created_at == clock.now()
+    assert lease.terms.deadline_at == clock.now() + timedelta(hours=2), "it begins now"
+
+
 def test_work_that_would_cost_more_than_the_budget_is_refused(ledger: Ledger) -> None:
     intent(ledger, quote(wish={"hours": 2}), budget="1.00")
 

@@ -243,6 +243,18 @@ async def test_a_box_above_the_cap_is_told_with_its_price_on_record(
     assert wait.ledger.lease(LEASE).price_usd_h == Decimal("0.61")
 
 
+async def test_a_box_that_costs_less_while_it_boots_is_held_to_what_it_will_cost(
+    wait: Waiting, lease: Lease
+) -> None:
+    cheap, dear = Decimal("0.05"), Decimal("0.61")
+    wait.tiny.change(lease.box_id, price_usd_h=cheap, running_usd_h=dear)
+
+    with pytest.raises(PriceMoved, match=r"costs 0\.61 USD/h, above the cap"):
+        await wait(lease)
+
+    assert wait.ledger.lease(LEASE).price_usd_h == cheap, "what is billed now"
+
+
 async def test_a_box_at_the_cap_or_of_unknown_price_is_kept(wait: Waiting, lease: Lease) -> None:
     wait.tiny.change(lease.box_id, state=BoxState.READY, price_usd_h=Decimal("0.60"))
     assert (await wait(lease)).ready_at is not None

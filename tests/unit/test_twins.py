@@ -76,7 +76,7 @@ async def test_a_twin_is_given_back_unused_with_a_receipt_and_told_with_what_it_
     assert proof is not None
     assert (proof.ground, proof.box_id) == ("never_used", twin.id)
     assert words == (
-        f"{twin.id} carried the mark of {LEASE} and was never used: given back, for "
+        f"{twin.id} carries the mark of {LEASE} and was never used: given back, for "
         f"{proof.cost_usd} USD"
     )
     assert ledger.lease(LEASE) == lease, "the other box goes on with its work"
@@ -131,6 +131,25 @@ async def test_a_twin_of_a_lease_that_is_gone_is_given_back(
     assert ledger.lease(LEASE).state is LeaseState.LOST
 
 
+async def test_where_a_list_is_only_to_be_shown_a_twin_is_told_and_left_to_the_verb(
+    tiny: TinyProvider, ledger: Ledger, clock: HandClock, lease: Lease, twin: Box
+) -> None:
+    told = [
+        (await survey({"tiny": tiny}, {"tiny": TINY}, ledger=ledger, clock=clock, twins="tell"))
+        for _ in range(2)
+    ]
+
+    known = ledger.lease_on("tiny", twin.id)
+    assert known is not None
+    words = (
+        f"{twin.id} carries the mark of {LEASE} and was never used: "
+        f"`gpu-tenant teardown {known.id}` gives it back"
+    )
+    assert [found.alarms for found in told] == [[(known.id, words)]] * 2
+    assert "destroy" not in tiny.asked
+    assert (known.state, known.touched_at) == (LeaseState.ACTIVE, None)
+
+
 # A return that was cut short
 
 
@@ -141,7 +160,7 @@ async def test_a_twin_s_return_that_stopped_before_its_permit_goes_on(
 
     found = await asked(tiny, ledger, clock)
 
-    assert found.alarms == [(TWIN, f"{twin.id}, a twin of {LEASE}'s, is given back")]
+    assert [name for name, _ in found.alarms] == [TWIN]
     assert ledger.lease(TWIN).state is LeaseState.GONE
     assert list(tiny.boxes) == [lease.box_id]
 
@@ -160,7 +179,7 @@ async def test_a_return_that_the_provider_refused_is_told_and_goes_on_the_next_t
     ((name, words),) = refused.alarms
     assert name == twin.id
     assert "may be billing at 0.50 USD/h: this key may only read; mend the key" in words
-    assert again.alarms == [(cut_short.id, f"{twin.id}, a twin of {LEASE}'s, is given back")]
+    assert [name for name, _ in again.alarms] == [cut_short.id]
     assert list(tiny.boxes) == [lease.box_id]
 
 

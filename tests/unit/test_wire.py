@@ -17,9 +17,10 @@ from gpu_tenant.errors import (
     ProviderSilent,
     ProviderTrouble,
     RateLimited,
+    Rejected,
 )
 from gpu_tenant.ports import Credential
-from gpu_tenant.wire import USER_AGENT, Method, Rejected, Reply, Spacing, Wire, redacted, words
+from gpu_tenant.wire import USER_AGENT, Method, Reply, Spacing, Wire, redacted, words
 
 KEY = "k-3f9a-not-for-anybody-else"
 
@@ -316,7 +317,7 @@ async def test_a_status_that_is_expected_is_an_answer_and_what_is_rejected_keeps
         await wire.get("/boxes/1")
 
     assert (reply.status, reply.text) == (404, "no such box")
-    assert (told.value.status, told.value.text) == (409, "busy")
+    assert (told.value.status, told.value.body) == (409, "busy")
 
 
 @pytest.mark.parametrize("body", ["<html>maintenance</html>", "OK", "{", "[1", "nul"])

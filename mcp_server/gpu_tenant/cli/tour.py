@@ -52,7 +52,7 @@ async def tour(keep: str | None, provider: str) -> None:
         await _lease(kept, stage)
         meter = stage.world.meter()
         parts = ", ".join(
-            f"{name} {usd}" for name, usd in stage.world.billed_by_component().items()
+            f"{name} {usd:.6f}" for name, usd in stage.world.billed_by_component().items()
         )
         click.echo(
             f"\n{provider}'s own meter: {meter['billed_usd']} USD ({parts}); now {meter['usd_h']} USD/h"

@@ -16,6 +16,7 @@ from gpu_tenant.errors import (
     NoQuota,
     ProviderSilent,
     ProviderTrouble,
+    Rejected,
 )
 from gpu_tenant.gce.calls import Calls, Message, failure
 from gpu_tenant.gce.sold import (
@@ -40,7 +41,7 @@ from gpu_tenant.market import CENT, Leftover, Offer, Price, Wish
 from gpu_tenant.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SshAddress
 from gpu_tenant.permit import TeardownPermit, genuine
 from gpu_tenant.ports import Setting
-from gpu_tenant.wire import Rejected, words
+from gpu_tenant.wire import words
 
 _LABEL = "gpu-tenant"
 _USER = "tenant"
@@ -183,7 +184,7 @@ class GcpConnector:
             operation = await self._calls.ask("Instances", "delete_unary", where)
         except Rejected as error:
             # A project that is not there is a 404, too, and says nothing about the box.
-            if error.status == 404 and f"instances/{where['instance']}" in error.text:
+            if error.status == 404 and f"instances/{where['instance']}" in error.body:
                 return
             raise
         done = await self._calls.finished(where["zone"], operation, within_s=_DELETED_S)

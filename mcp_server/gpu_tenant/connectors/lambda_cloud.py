@@ -284,8 +284,9 @@ class LambdaCloudConnector:
             provider="lambda_cloud", id=BoxId(shown.id), state=state,
             mark=next((mark for mark in marks if mark.startswith(MARK_PREFIX)), None),
             address=SshAddress(target=f"ubuntu@{shown.ip.strip()}") if shown.ip else None,
-            # Also while it boots, unbilled: it is what a cap is held against.
-            price_usd_h=_usd_h(shown.instance_type),
+            # It bills from its first passed health check on.
+            price_usd_h=Decimal(0) if state is BoxState.BOOTING else _usd_h(shown.instance_type),
+            running_usd_h=_usd_h(shown.instance_type),
             words=f"Lambda Cloud calls it {plain(shown.status)}" if told else None,
         )  # fmt: skip
 

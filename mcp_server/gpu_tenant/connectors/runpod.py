@@ -6,13 +6,13 @@ from decimal import Decimal
 from typing import Literal
 
 from gpu_tenant.boxtext import plain
-from gpu_tenant.errors import BadRequest, NoCapacity, ProviderSilent, ProviderTrouble
+from gpu_tenant.errors import BadRequest, NoCapacity, ProviderSilent, ProviderTrouble, Rejected
 from gpu_tenant.gpu_catalog import known
 from gpu_tenant.market import CENT, Leftover, Offer, Price, Wish
 from gpu_tenant.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SshAddress
 from gpu_tenant.permit import TeardownPermit, genuine
 from gpu_tenant.ports import Setting
-from gpu_tenant.wire import Json, Rejected, Wire, words
+from gpu_tenant.wire import Json, Wire, words
 
 Object = dict[str, Json]
 Urgency = Literal["", "teardown"]
@@ -120,10 +120,10 @@ class RunpodConnector:
                 urgent="teardown" if action == "stop" else "",
             )  # fmt: skip
         except Rejected as no:
-            if no.status in (400, 409) and _FULL.search(no.text):
+            if no.status in (400, 409) and _FULL.search(no.body):
                 raise NoCapacity(
                     f"the GPU of {lease.id} is somebody else's now, and its host has no other:"
-                    f" {words(no.text)}",
+                    f" {words(no.body)}",
                     remedy=f"`gpu-tenant resume {lease.id}` tries again; its volume is kept, and bills",
                 ) from no
             if no.status != 409 or (await self._wire.get(pod)).fields.get("status") not in done:
@@ -227,9 +227,9 @@ class RunpodConnector:
 
 def _refusal(no: Rejected) -> ProviderTrouble:
     """What a refused create means."""
-    if no.status == 400 and _FULL.search(no.text):
+    if no.status == 400 and _FULL.search(no.body):
         return NoCapacity(
-            f"nothing like it is free at RunPod: {words(no.text)}",
+            f"nothing like it is free at RunPod: {words(no.body)}",
             remedy="`gpu-tenant offers` shows what there is now",
         )
     if no.status in _SURE:

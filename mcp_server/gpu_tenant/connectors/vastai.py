@@ -162,15 +162,16 @@ class VastConnector:
     def _box(self, row: Mapping[str, Json]) -> Box:
         label, word = row.get("label"), _word(row)
         state = self._setting.profile.states.get(word, BoxState.UNKNOWN)
-        # Loading is not billed, but what comes after it is, and that is what a cap is held against.
         now = row.get("instance")
-        burns = now.get("totalHour") if isinstance(now, dict) else None
-        price = _money(row.get("dph_total") if state is BoxState.BOOTING else burns)
+        # While it loads it bills its disk alone.
+        price = _money(now.get("totalHour") if isinstance(now, dict) else None)
+        running = _money(row.get("dph_total")) if state is BoxState.BOOTING else None
         return Box(
             provider="vastai", id=BoxId(str(row["id"])), state=state,
             mark=label if isinstance(label, str) and label.startswith(MARK_PREFIX) else None,
             address=_direct(row) if state is BoxState.READY else None,
             price_usd_h=None if price is None else price.quantize(CENT),
+            running_usd_h=None if running is None else running.quantize(CENT),
             interruptible=row.get("is_bid") is True, words=self._words(row, word, state),
         )  # fmt: skip
 

@@ -19,7 +19,7 @@ from gpu_tenant.errors import (
     RateLimited,
 )
 from gpu_tenant.ports import Clock, Credential
-from gpu_tenant.wire import Rejected, words
+from gpu_tenant.wire import rejected, words
 
 Message: TypeAlias = Any
 """One of Google's messages; their types come with a package that is not everybody's."""
@@ -199,7 +199,7 @@ def _refusal(call: str, error: Message) -> ProviderTrouble:
         )
     if status >= 500 or status in (0, 408):
         return ProviderSilent(what, remedy=_LOOKS_AGAIN)
-    return Rejected(status, error.message, what)
+    return rejected(status, error.message, what)
 
 
 def _whole(service: str, page: Message) -> None:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar, Literal, Protocol, Self
 
 import uvicorn
 from pydantic import JsonValue, TypeAdapter, ValidationError
@@ -63,7 +63,7 @@ class Stage:
         *,
         port: int = 0,
         way: Way = "ssh",
-        frozen: bool = False,
+        time: Literal["runs", "frozen"] = "runs",
     ) -> None:
         try:
             module = import_module(f"gpu_tenant.rehearsal.{provider}")
@@ -77,7 +77,7 @@ class Stage:
         self.directory = directory
         self._sites = Sites(directory / "boxes", way)
         tariff: Tariff = module.TARIFF
-        self.world = World(tariff=tariff, file=directory / "state.json", frozen=frozen)
+        self.world = World(tariff=tariff, file=directory / "state.json", time=time)
         self._emulator: Emulator = module.emulate(self.world, self._sites)
         self.world.on = self._happen
         self._late: list[Due] = []

@@ -87,15 +87,17 @@ class State(BaseModel):
 
 
 class World:
-    """State with rules. Time moves with the real clock unless `frozen`, and by `advance`."""
+    """State with rules. Time moves with the real clock unless it is frozen, and by `advance`."""
 
-    def __init__(self, *, tariff: Tariff, file: Path | None = None, frozen: bool = False) -> None:
+    def __init__(
+        self, *, tariff: Tariff, file: Path | None = None, time: Literal["runs", "frozen"] = "runs"
+    ) -> None:
         self.tariff = tariff
         self._file = file
-        self._frozen = frozen
+        self._frozen = time == "frozen"
         self.on: Callable[[Due, Thing | None], None] = lambda due, thing: None
         # Real boxes keep real time; only a frozen world is always at the same moment.
-        self.state = State() if frozen else State(clock=WallClock().now().timestamp())
+        self.state = State() if self._frozen else State(clock=WallClock().now().timestamp())
         if file is not None and file.exists():
             self.state = State.model_validate_json(file.read_bytes())
         self._base, self._since = self.state.clock, monotonic()

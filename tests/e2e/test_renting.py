@@ -1,0 +1,445 @@
+"""Renting at every provider, while prices move, offers go, requests are lost and others rent, too."""
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e.people import NewBox, Person
+from e2e.renting import FOREVER, MOVING, PROFILES, RENTED, Tenant, tenant_at
+from mcp import Client
+
+from gpu_tenant.app import open_tenancy
+from gpu_tenant.errors import (
+    BadRequest,
+    NoCapacity,
+    NoFunds,
+    NoQuota,
+    PriceMoved,
+    ProviderSilent,
+    RateLimited,
+    Refused,
+    TenantError,
+    UnknownLease,
+    Unverified,
+)
+from gpu_tenant.model import LeaseState
+from gpu_tenant.rehearsal.tenant import RehearsalClock
+from gpu_tenant.server import make_server
+
+AT_EVERY = pytest.mark.parametrize("tenant", RENTED, indirect=True)
+WHERE_PRICES_MOVE = pytest.mark.parametrize("tenant", MOVING, indirect=True)
+PARKING = [slug for slug in RENTED if PROFILES[slug].park != "none"]
+
+
+@pytest.fixture
+async def tenant(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Tenant]:
+    async with tenant_at(request.param, tmp_path) as made:
+        yield made
+
+
+# Prices that move
+
+
+@WHERE_PRICES_MOVE
+async def test_a_price_raised_after_the_search_rents_nothing(tenant: Tenant) -> None:
+    quotes = await tenant.quotes()
+    tenant.fault("price_moved", amount=1.5)
+
+    with pytest.raises(PriceMoved, match="nothing was rented"):
+        await tenant.tenancy.provision(smoke="none", quotes=quotes[:1])
+
+    tenant.assert_nothing_bills()
+    assert tenant.meter["billed_usd"] == "0.000000"
+    assert tenant.creates() == 0
+
+
+@WHERE_PRICES_MOVE
+async def test_a_box_that_costs_more_than_its_cap_is_given_back_at_once(tenant: Tenant) -> None:
+    quotes = await tenant.quotes()
+    tenant.create_fails("price_moved", amount=1.5)
+
+    with pytest.raises(PriceMoved, match="above the cap") as told:
+        await tenant.tenancy.provision(smoke="none", quotes=quotes[:1], wait_s=3600)
+
+    tenant.assert_nothing_bills()
+    (lease,) = tenant.tenancy.ledger.leases()
+    receipt = tenant.tenancy.ledger.receipt(lease.id)
+    assert receipt is not None
+    assert (lease.state, receipt.ground) == (LeaseState.GONE, "never_used")
+    assert f"given back unused, for {receipt.cost_usd} USD" in told.value.message
+    tenant.assert_agrees(receipt)
+
+
+@WHERE_PRICES_MOVE
+async def test_a_price_raised_during_the_rental_is_shown_alarmed_and_counted(
+    tenant: Tenant,
+) -> None:
+    card = await tenant.rented(hours=12)
+    before = card.price_usd_h
+    assert before is not None
+    tenant.wait(4 * 3600)
+
+    tenant.fault("price_moved", box=card.box, amount=1.5)
+    told = await tenant.tenancy.list_leases()
+    tenant.wait(4 * 3600)
+    ended = await tenant.tenancy.verify_and_teardown(card.lease)
+
+    after = told.leases[0].price_usd_h
+    assert after is not None
+    assert after > before
+    assert any(f"costs {after} USD/h, above the cap" in alarm for alarm in told.alarms)
+    cost, metered = ended.receipt.cost_usd, tenant.metered(card.box)
+    assert cost is not None
+    print(f"{tenant.slug}: {before} then {after} USD/h; {cost} USD, by the meter {metered}")
+    assert abs(cost - metered) / metered < Decimal("0.02")
+    assert cost > before * 8, "both rates are counted"
+
+
+# One after the other, and never two
+
+
+@AT_EVERY
+async def test_the_next_quote_is_taken_where_the_first_is_gone(tenant: Tenant) -> None:
+    quotes = await tenant.quotes()
+    tenant.create_fails("no_capacity")
+
+    card = await tenant.tenancy.provision(smoke="none", quotes=quotes[:2], wait_s=3600)
+
+    assert tenant.alive == [card.box]
+    assert card.phase == "ready"
+    lease = tenant.lease(card)
+    assert lease.quote is not None
+    assert lease.quote.id == quotes[1]
+    assert [x.state for x in tenant.tenancy.ledger.leases()].count(LeaseState.VOID) == 1
+
+
+@AT_EVERY
+async def test_a_box_that_never_gets_ready_is_given_back_before_the_next_is_rented(
+    tenant: Tenant,
+) -> None:
+    quotes = await tenant.quotes()
+    tenant.fault("never_ready")
+
+    card = await tenant.tenancy.provision(smoke="none", quotes=quotes[:2], wait_s=3600)
+
+    assert tenant.alive == [card.box]
+    first = next(x for x in tenant.tenancy.ledger.leases() if x.id != card.lease)
+    receipt = tenant.tenancy.ledger.receipt(first.id)
+    assert receipt is not None
+    tenant.assert_agrees(receipt)
+    second = tenant.lease(card)
+    assert second.created_at >= receipt.second_absent_at, "never two at a time"
+
+
+@AT_EVERY
+async def test_nothing_else_is_rented_while_the_first_may_exist(tenant: Tenant) -> None:
+    quotes = await tenant.quotes()
+    tenant.create_fails("drop_after")
+    tenant.list_fails(match={"method": "GET", "path_regex": _list_of(tenant), "nth": 2})
+
+    with pytest.raises(ProviderSilent) as told:
+        await tenant.tenancy.provision(smoke="none", quotes=quotes[:2], wait_s=3600)
+
+    assert "a box may exist under" in told.value.remedy
+    assert len(tenant.alive) == 1, "it was made, and nobody saw it"
+    tenant.all_is_well()
+    (card,) = (await tenant.tenancy.list_leases()).leases
+    assert (card.state, card.box) == (LeaseState.ACTIVE, tenant.alive[0])
+    assert tenant.creates() == 1
+
+
+def _list_of(tenant: Tenant) -> str:
+    from contract.test_providers import LIST
+
+    return LIST[tenant.slug][1]
+
+
+# What is refused
+
+
+async def _expired(tenant: Tenant, quote: str) -> dict[str, Any]:
+    tenant.wait(601)
+    return {"quotes": [quote]}
+
+
+async def _too_long(tenant: Tenant, quote: str) -> dict[str, Any]:
+    filed = tenant.tenancy.ledger.quote(quote)
+    assert filed is not None
+    short = filed.offer.model_copy(update={"max_hours": 0.5})
+    tenant.tenancy.ledger.file_quotes(
+        [filed.model_copy(update={"id": "q-short", "offer": short})]
+    )
+    return {"quotes": ["q-short"]}
+
+
+async def _too_poor(tenant: Tenant, quote: str) -> dict[str, Any]:
+    return {"quotes": [quote], "budget_usd": Decimal("0.01")}
+
+
+async def _unknown(tenant: Tenant, quote: str) -> dict[str, Any]:
+    return {"quotes": ["q-none", quote]}
+
+
+async def _untested(tenant: Tenant, quote: str) -> dict[str, Any]:
+    return {"quotes": [quote], "smoke": None}
+
+
+REFUSED: dict[str, tuple[Callable[..., Any], type[TenantError], str, str]] = {
+    "an expired quote": (_expired, Refused, "was good until", "`gpu-tenant offers`"),
+    "more hours than it is offered for": (_too_long, Refused, "0.5 hours", "`gpu-tenant offers`"),
+    "a budget too small": (_too_poor, Refused, "budget is 0.01 USD", "`gpu-tenant offers`"),
+    "an unknown quote": (_unknown, BadRequest, "q-none", "`gpu-tenant offers`"),
+    "no smoke test": (_untested, Refused, "no smoke test", "`gpu-tenant smoke"),
+}
+
+
+@AT_EVERY
+async def test_what_cannot_be_is_refused_with_the_next_command(tenant: Tenant) -> None:
+    for arrange, error, words, next_command in REFUSED.values():
+        quotes = await tenant.quotes()
+        wanted = await arrange(tenant, quotes[0])
+
+        with pytest.raises(error) as told:
+            await tenant.tenancy.provision(**{"smoke": "none", **wanted})
+
+        assert words in told.value.message
+        assert next_command in told.value.remedy
+    assert tenant.creates() == 0
+    assert tenant.meter["billed_usd"] == "0.000000"
+
+
+# Many at once
+
+
+@AT_EVERY
+async def test_twenty_at_once_through_a_narrow_door_are_had_or_told(tenant: Tenant) -> None:
+    quotes = await tenant.quotes(limit=50)
+    tenant.create_fails("status", status=429, times=6, headers={"Retry-After": "2"}, body="slow")
+
+    told = await asyncio.gather(
+        *(
+            tenant.tenancy.provision(smoke="none", quotes=[quotes[n % len(quotes)]], wait_s=0)
+            for n in range(20)
+        ),
+        return_exceptions=True,
+    )
+
+    had = [card for card in told if not isinstance(card, BaseException)]
+    why = Counter(type(error).__name__ for error in told if isinstance(error, BaseException))
+    active = [x for x in tenant.tenancy.ledger.leases() if x.state is LeaseState.ACTIVE]
+    print(f"{tenant.slug}: {len(had)} of 20 had, {dict(why)}")
+    assert {type(e) for e in told if isinstance(e, BaseException)} <= {
+        NoCapacity, NoFunds, NoQuota, RateLimited,
+    }  # fmt: skip
+    assert sorted(tenant.alive) == sorted(str(x.box_id) for x in active)
+    assert {card.lease for card in had} == {x.id for x in active}
+    assert not [x for x in tenant.tenancy.ledger.leases() if x.state is LeaseState.INTENDED]
+    for lease in active:
+        assert lease.quote is not None
+        assert lease.price_usd_h is not None
+        assert lease.price_usd_h <= lease.quote.cap_usd_h
+
+
+# Over MCP
+
+
+@AT_EVERY
+async def test_over_mcp_a_box_may_boot_on_and_audit_waits_for_it(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {**tenant.stage.environment, "HOME": str(tenant.root)}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("gpu_tenant.app._clock", lambda url: RehearsalClock(url, really_s=0))
+
+    async with Client(make_server()) as client:
+        found = await _call(client, "find_offers", provider=tenant.slug)
+        quotes = [offer["quote"] for offer in found["offers"]]
+        card = await _call(client, "provision", quotes=quotes[:3], smoke="none", wait_s=10)
+        assert card["phase"] == "booting"
+        answers = []
+        while not answers or answers[-1].is_error:
+            assert len(answers) < 8
+            answers.append(await client.call_tool("audit", {"lease": card["lease"]}))
+        ended = await _call(client, "verify_and_teardown", lease=card["lease"])
+
+    for waited in answers[:-1]:
+        assert "NOT_READY" in str(waited.content)
+    assert answers[-1].structured_content is not None
+    assert ended["receipt"]["ground"] == "never_used"
+    tenant.assert_nothing_bills()
+
+
+async def _call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
+    result = await client.call_tool(tool, arguments)
+    assert not result.is_error, result.content
+    assert result.structured_content is not None
+    return result.structured_content
+
+
+# What is not ours
+
+
+@AT_EVERY
+async def test_somebody_else_s_box_is_shown_and_left_alone(tenant: Tenant) -> None:
+    tenant.fault("foreign_box")
+    (theirs,) = tenant.alive
+
+    told = await tenant.tenancy.list_leases()
+    with pytest.raises(UnknownLease):
+        await tenant.tenancy.verify_and_teardown(theirs)
+
+    assert told.leases == ()
+    assert [foreign.box for foreign in told.foreign] == [theirs]
+    assert tenant.alive == [theirs]
+
+
+@AT_EVERY
+async def test_another_deployment_s_box_is_named_left_alone_and_adopted_as_used(
+    tenant: Tenant,
+) -> None:
+    intent = (await tenant.intent("zzzz")).model_copy(
+        update={"mark": f"gpu-tenant:ffffff:{tenant.slug}-zzzz"}
+    )
+    theirs = (await tenant.connector.create(intent)).id
+    await tenant.ready(intent)
+    tenant.home_of(theirs).joinpath("results.csv").write_text("1,2\n", encoding="utf-8")
+
+    told = await tenant.tenancy.list_leases()
+    assert told.leases == ()
+    assert [foreign.box for foreign in told.foreign] == [theirs]
+    assert any(f"`gpu-tenant adopt --on {tenant.slug} {theirs}`" in a for a in told.alarms)
+    assert tenant.alive == [theirs]
+
+    card = await tenant.tenancy.provision(tenant.slug, target=theirs)
+    assert (card.box, card.state) == (theirs, LeaseState.ACTIVE)
+    assert tenant.lease(card).touched_at is not None
+    with pytest.raises(Unverified):
+        await tenant.tenancy.verify_and_teardown(card.lease)
+    assert tenant.alive == [theirs]
+
+
+@AT_EVERY
+async def test_of_two_boxes_under_one_mark_one_reconcile_leaves_one(tenant: Tenant) -> None:
+    quotes = await tenant.quotes()
+    tenant.create_fails("twice")
+    card = await tenant.tenancy.provision(smoke="none", quotes=quotes[:1], wait_s=3600)
+    made = tenant.alive
+
+    told = await tenant.tenancy.list_leases()
+    print(told.alarms)
+
+    assert tenant.alive == [card.box]
+    assert [c.lease for c in told.leases] == [card.lease]
+    # Google's insert carries an id of its own, so that it has no twin to begin with.
+    assert len(made) == (1 if tenant.slug == "gcp" else 2)
+    assert sum("given back" in alarm for alarm in told.alarms) == len(made) - 1
+    for lease in tenant.tenancy.ledger.leases():
+        receipt = tenant.tenancy.ledger.receipt(lease.id)
+        if receipt is not None:
+            tenant.assert_agrees(receipt)
+
+
+# Parking
+
+
+@pytest.mark.parametrize("tenant", PARKING, indirect=True)
+async def test_a_parked_box_costs_what_its_meter_bills_and_runs_again(tenant: Tenant) -> None:
+    card = await tenant.rented(hours=24)
+    tenant.wait(3600)
+
+    parked = await tenant.tenancy.change_lease(card.lease, "park")
+    rate = tenant.billing_usd_h
+    tenant.wait(10 * 3600)
+    resumed = await tenant.tenancy.change_lease(card.lease, "resume")
+    while resumed.phase != "ready":
+        tenant.wait(60)
+        await tenant.tenancy.audit(card.lease)
+        (resumed,) = (await tenant.tenancy.list_leases()).leases
+    tenant.wait(3600)
+    ended = await tenant.tenancy.verify_and_teardown(card.lease)
+
+    assert parked.phase == "parked"
+    assert parked.price_usd_h is not None
+    assert parked.price_usd_h > 0
+    assert abs(parked.price_usd_h - rate) < Decimal("0.0001")
+    assert resumed.price_usd_h == card.price_usd_h
+    cost, metered = ended.receipt.cost_usd, tenant.metered(card.box)
+    assert cost is not None
+    print(f"{tenant.slug}: parked at {rate} USD/h; {cost} USD, by the meter {metered}")
+    assert abs(cost - metered) / metered < Decimal("0.05")
+
+
+@pytest.mark.parametrize("tenant", sorted(set(RENTED) - set(PARKING)), indirect=True)
+async def test_where_a_stop_saves_nothing_parking_is_refused(tenant: Tenant) -> None:
+    card = await tenant.rented()
+
+    with pytest.raises(Refused, match="has no stop that saves money") as told:
+        await tenant.tenancy.change_lease(card.lease, "park")
+
+    assert f"`gpu-tenant teardown {card.lease}`" in told.value.remedy
+    assert tenant.lease(card).parked_at is None
+    assert tenant.meter["parked"] == []
+
+
+@pytest.mark.parametrize("tenant", ["runpod"], indirect=True)
+async def test_a_stop_that_wipes_is_refused_until_everything_is_kept(tenant: Tenant) -> None:
+    card = await tenant.rented()
+    tree = tenant.root / "tree"
+    tree.mkdir()
+    (tree / "README").write_text("work", encoding="utf-8")
+    await tenant.tenancy.push(card.lease, str(tree))
+    await tenant.tenancy.launch_detached(card.lease, "mkdir out; echo '[1]' > out/a.json", ["out/"])
+    assert (await tenant.tenancy.monitor(card.lease, wait_s=30)).state == "finished"
+
+    with pytest.raises(Unverified, match="empties the box's own disk") as told:
+        await tenant.tenancy.change_lease(card.lease, "park")
+    assert f"`gpu-tenant collect {card.lease}`" in told.value.remedy
+    assert tenant.meter["parked"] == []
+
+    await tenant.tenancy.collect(card.lease)
+    assert (await tenant.tenancy.change_lease(card.lease, "park")).phase == "parked"
+    assert [box["id"] for box in tenant.meter["parked"]] == [card.box]
+
+
+# The owner's own
+
+
+@pytest.mark.parametrize("tenant", ["runpod"], indirect=True)
+async def test_an_own_machine_is_offered_beside_the_rented_ones_and_had_by_its_quote(
+    tenant: Tenant, person: Person, new_box: NewBox
+) -> None:
+    box = new_box("attic")
+    person.state.mkdir(exist_ok=True)
+    (person.state / "config.toml").write_text(
+        f'[[own]]\naddress = "{box.target}"\ngpus = "RTX 4090"\nrate_usd_h = 0.02\n',
+        encoding="utf-8",
+    )
+    environment = {**tenant.stage.environment, "GPU_TENANT_HOME": str(person.state)}
+    tenancy = open_tenancy(environment)
+    try:
+        found = await tenancy.find_offers("RTX 4090")
+        own = next(offer for offer in found.offers if offer.provider == "own")
+        assert {offer.provider for offer in found.offers} == {"own", "runpod"}
+        assert own.quote == found.cheapest
+        assert own.quote is not None
+
+        card = await tenancy.provision(smoke="none", quotes=[own.quote])
+        assert (card.provider, card.address, card.phase) == ("own", box.target, "ready")
+        assert card.price_usd_h == Decimal("0.02")
+        assert box.logins > 0
+        assert "own" not in {o.provider for o in (await tenancy.find_offers("RTX 4090")).offers}
+        ended = await tenancy.verify_and_teardown(card.lease)
+    finally:
+        await tenancy.aclose()
+
+    assert ended.receipt.left_behind is not None
+    assert re.search("handed back", ended.receipt.left_behind)
+    assert tenant.creates() == 0
+
+
+assert FOREVER
