@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from contract.staged import PROFILES, RENTED, Staged
 from contract.test_providers import CREATE, DESTROY, LIST
@@ -178,9 +178,14 @@ class Tenant(Staged):
 
 
 @asynccontextmanager
-async def tenant_at(provider: str, root: Path) -> AsyncIterator[Tenant]:
-    """Somebody at that provider's rehearsal; nothing of it runs when the block has been left."""
-    with Stage(provider, root / "stage", way="local", time="frozen") as stage:
+async def tenant_at(
+    provider: str, root: Path, *, time: Literal["runs", "frozen"] = "frozen"
+) -> AsyncIterator[Tenant]:
+    """Somebody at that provider's rehearsal; nothing of it runs when the block has been left.
+
+    Where a job runs, time does too: the guard on its box knows only real clocks.
+    """
+    with Stage(provider, root / "stage", way="local", time=time) as stage:
         tenant = Tenant(stage, root)
         try:
             yield tenant

@@ -1,7 +1,6 @@
 """Renting at every provider, while prices move, offers go, requests are lost and others rent, too."""
 
 import asyncio
-import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from decimal import Decimal
@@ -10,7 +9,7 @@ from typing import Any
 
 import pytest
 from e2e.people import NewBox, Person
-from e2e.renting import FOREVER, MOVING, PROFILES, RENTED, Tenant, tenant_at
+from e2e.renting import LIST, MOVING, PROFILES, RENTED, Tenant, tenant_at
 from mcp import Client
 
 from gpu_tenant.app import open_tenancy
@@ -118,7 +117,7 @@ async def test_the_next_quote_is_taken_where_the_first_is_gone(tenant: Tenant) -
     assert [x.state for x in tenant.tenancy.ledger.leases()].count(LeaseState.VOID) == 1
 
 
-@AT_EVERY
+@pytest.mark.parametrize("tenant", ["lambda_cloud", "vastai"], indirect=True)
 async def test_a_box_that_never_gets_ready_is_given_back_before_the_next_is_rented(
     tenant: Tenant,
 ) -> None:
@@ -140,7 +139,9 @@ async def test_a_box_that_never_gets_ready_is_given_back_before_the_next_is_rent
 async def test_nothing_else_is_rented_while_the_first_may_exist(tenant: Tenant) -> None:
     quotes = await tenant.quotes()
     tenant.create_fails("drop_after")
-    tenant.list_fails(match={"method": "GET", "path_regex": _list_of(tenant), "nth": 2})
+    tenant.list_fails(
+        match={"method": LIST[tenant.slug][0], "path_regex": LIST[tenant.slug][1], "nth": 2}
+    )
 
     with pytest.raises(ProviderSilent) as told:
         await tenant.tenancy.provision(smoke="none", quotes=quotes[:2], wait_s=3600)
@@ -151,12 +152,6 @@ async def test_nothing_else_is_rented_while_the_first_may_exist(tenant: Tenant) 
     (card,) = (await tenant.tenancy.list_leases()).leases
     assert (card.state, card.box) == (LeaseState.ACTIVE, tenant.alive[0])
     assert tenant.creates() == 1
-
-
-def _list_of(tenant: Tenant) -> str:
-    from contract.test_providers import LIST
-
-    return LIST[tenant.slug][1]
 
 
 # What is refused
@@ -171,9 +166,7 @@ async def _too_long(tenant: Tenant, quote: str) -> dict[str, Any]:
     filed = tenant.tenancy.ledger.quote(quote)
     assert filed is not None
     short = filed.offer.model_copy(update={"max_hours": 0.5})
-    tenant.tenancy.ledger.file_quotes(
-        [filed.model_copy(update={"id": "q-short", "offer": short})]
-    )
+    tenant.tenancy.ledger.file_quotes([filed.model_copy(update={"id": "q-short", "offer": short})])
     return {"quotes": ["q-short"]}
 
 
@@ -248,7 +241,7 @@ async def test_twenty_at_once_through_a_narrow_door_are_had_or_told(tenant: Tena
 # Over MCP
 
 
-@AT_EVERY
+@pytest.mark.parametrize("tenant", ["gcp", "vastai"], indirect=True)
 async def test_over_mcp_a_box_may_boot_on_and_audit_waits_for_it(
     tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -260,7 +253,8 @@ async def test_over_mcp_a_box_may_boot_on_and_audit_waits_for_it(
         found = await _call(client, "find_offers", provider=tenant.slug)
         quotes = [offer["quote"] for offer in found["offers"]]
         card = await _call(client, "provision", quotes=quotes[:3], smoke="none", wait_s=10)
-        assert card["phase"] == "booting"
+        # Google's boxes boot while the answer to their insert is waited for.
+        assert card["phase"] == ("ready" if tenant.slug == "gcp" else "booting")
         answers = []
         while not answers or answers[-1].is_error:
             assert len(answers) < 8
@@ -318,9 +312,13 @@ async def test_another_deployment_s_box_is_named_left_alone_and_adopted_as_used(
     card = await tenant.tenancy.provision(tenant.slug, target=theirs)
     assert (card.box, card.state) == (theirs, LeaseState.ACTIVE)
     assert tenant.lease(card).touched_at is not None
-    with pytest.raises(Unverified):
+    with pytest.raises(Unverified, match=r"nobody has claimed: .*results\.csv"):
         await tenant.tenancy.verify_and_teardown(card.lease)
     assert tenant.alive == [theirs]
+
+    await tenant.tenancy.collect(card.lease, artifacts=["~/results.csv"])
+    assert (await tenant.tenancy.verify_and_teardown(card.lease)).receipt.kept_files == 1
+    tenant.assert_nothing_bills()
 
 
 @AT_EVERY
@@ -330,18 +328,21 @@ async def test_of_two_boxes_under_one_mark_one_reconcile_leaves_one(tenant: Tena
     card = await tenant.tenancy.provision(smoke="none", quotes=quotes[:1], wait_s=3600)
     made = tenant.alive
 
-    told = await tenant.tenancy.list_leases()
-    print(told.alarms)
+    shown = await tenant.tenancy.list_leases()
+    assert tenant.alive == made, "whoever only looks destroys nothing"
+    told = await tenant.tenancy.reconcile()
 
     assert tenant.alive == [card.box]
-    assert [c.lease for c in told.leases] == [card.lease]
+    assert [c.lease for c in told.leases if c.state.live] == [card.lease]
+    assert len(shown.alarms) == len(made) - 1
     # Google's insert carries an id of its own, so that it has no twin to begin with.
     assert len(made) == (1 if tenant.slug == "gcp" else 2)
     assert sum("given back" in alarm for alarm in told.alarms) == len(made) - 1
     for lease in tenant.tenancy.ledger.leases():
         receipt = tenant.tenancy.ledger.receipt(lease.id)
         if receipt is not None:
-            tenant.assert_agrees(receipt)
+            # Counted since it was seen, not since it was made: nobody knew of it until then.
+            assert (receipt.box_id, receipt.ground) == (made[0], "never_used")
 
 
 # Parking
@@ -386,24 +387,25 @@ async def test_where_a_stop_saves_nothing_parking_is_refused(tenant: Tenant) -> 
     assert tenant.meter["parked"] == []
 
 
-@pytest.mark.parametrize("tenant", ["runpod"], indirect=True)
-async def test_a_stop_that_wipes_is_refused_until_everything_is_kept(tenant: Tenant) -> None:
-    card = await tenant.rented()
-    tree = tenant.root / "tree"
-    tree.mkdir()
-    (tree / "README").write_text("work", encoding="utf-8")
-    await tenant.tenancy.push(card.lease, str(tree))
-    await tenant.tenancy.launch_detached(card.lease, "mkdir out; echo '[1]' > out/a.json", ["out/"])
-    assert (await tenant.tenancy.monitor(card.lease, wait_s=30)).state == "finished"
+async def test_a_stop_that_wipes_is_refused_until_everything_is_kept(tmp_path: Path) -> None:
+    async with tenant_at("runpod", tmp_path, time="runs") as tenant:
+        card = await tenant.rented()
+        tree = tenant.root / "tree"
+        tree.mkdir()
+        (tree / "README").write_text("work", encoding="utf-8")
+        await tenant.tenancy.push(card.lease, str(tree))
+        work = "mkdir out; echo '[1]' > out/a.json"
+        await tenant.tenancy.launch_detached(card.lease, work, ["out/"])
+        assert (await tenant.tenancy.monitor(card.lease, wait_s=30)).state == "finished"
 
-    with pytest.raises(Unverified, match="empties the box's own disk") as told:
-        await tenant.tenancy.change_lease(card.lease, "park")
-    assert f"`gpu-tenant collect {card.lease}`" in told.value.remedy
-    assert tenant.meter["parked"] == []
+        with pytest.raises(Unverified, match="empties the box's own disk") as told:
+            await tenant.tenancy.change_lease(card.lease, "park")
+        assert f"`gpu-tenant collect {card.lease}`" in told.value.remedy
+        assert tenant.meter["parked"] == []
 
-    await tenant.tenancy.collect(card.lease)
-    assert (await tenant.tenancy.change_lease(card.lease, "park")).phase == "parked"
-    assert [box["id"] for box in tenant.meter["parked"]] == [card.box]
+        await tenant.tenancy.collect(card.lease)
+        assert (await tenant.tenancy.change_lease(card.lease, "park")).phase == "parked"
+        assert [box["id"] for box in tenant.meter["parked"]] == [card.box]
 
 
 # The owner's own
@@ -438,8 +440,5 @@ async def test_an_own_machine_is_offered_beside_the_rented_ones_and_had_by_its_q
         await tenancy.aclose()
 
     assert ended.receipt.left_behind is not None
-    assert re.search("handed back", ended.receipt.left_behind)
+    assert "handed back" in ended.receipt.left_behind
     assert tenant.creates() == 0
-
-
-assert FOREVER

@@ -23,6 +23,7 @@ ONE_PLACE = {
     "sqlite3": {"ledger/database.py", "loads/sqlite.py"},
     "yaml": {"profiles.py"},
     "jsonschema": {"profiles.py"},
+    "google": {"gce/calls.py"},
 }
 NOT_NAMES = {
     *("util", "utils", "helper", "helpers", "common", "misc", "base", "manager", "managers"),
@@ -50,6 +51,9 @@ def imports(tree: ast.Module) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
             yield node.module
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            # What is imported by its name is imported all the same.
+            yield from (str(a.value) for a in node.args if isinstance(a, ast.Constant))
 
 
 def users_of(name: str) -> Counter[str]:
