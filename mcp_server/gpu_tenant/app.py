@@ -35,6 +35,9 @@ def open_tenancy(
     clock = _clock(stage)
     connectors: dict[str, Connector] = {}
     for slug, profile in profiles.items():
+        # In a rehearsal nobody real is asked, whose clock is another and whose money is real.
+        if stage and profile.credential and slug != environ.get("GPU_TENANT_REHEARSED"):
+            continue
         connector = connect(profile, home, environ, clock)
         if connector is not None:
             connectors[slug] = connector

@@ -56,7 +56,8 @@ async def tear_down(
                 # It may have been carried out: the list tells, and asking twice does no harm.
                 pass
             except ProviderTrouble as refusal:
-                raise still_billing(refusal, lease) from refusal
+                still_billing(refusal, lease)
+                raise
         seen = await look(lease, connector=connector, ledger=ledger, clock=clock)
         step = plan(lease, seen, clock.now(), patience(profile))
         if isinstance(step, FileReceipt):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
+import google.cloud.compute_v1  # noqa: F401 - once, and not in every process that is forked to die
 from contract.staged import PROFILES
 from crash.mortal import Fate, MortalLedger
 

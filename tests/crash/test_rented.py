@@ -18,7 +18,7 @@ from contract.test_providers import CREATE, DESTROY
 from crash.rented import Scene, Trouble, die_and_go_on, moments
 
 AT_ONCE = max(2, os.cpu_count() or 2)
-CASES_EACH = 11
+CASES_EACH = 7
 """So many moments of each story, spread over it; with all of them the run takes half an hour."""
 
 FAULTS: dict[str, tuple[str, dict[str, object]] | None] = {

@@ -1,5 +1,7 @@
 """A tenant at one provider's rehearsal, and what the provider's own meter says of it."""
 
+import asyncio
+import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,6 +10,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
+from urllib.request import Request, urlopen
 
 from contract.staged import PROFILES, RENTED, Staged
 from contract.test_providers import CREATE, DESTROY, LIST
@@ -18,9 +21,10 @@ from gpu_tenant.ledger import Ledger
 from gpu_tenant.model import Lease, LocalAddress, Receipt, SshAddress
 from gpu_tenant.ports import Connector, Transport
 from gpu_tenant.rehearsal.stage import Stage
-from gpu_tenant.rehearsal.tenant import RehearsalClock, really_at
+from gpu_tenant.rehearsal.tenant import really_at
 from gpu_tenant.rehearsal.world import Thing
 from gpu_tenant.service import Tenancy
+from gpu_tenant.store import Home
 from gpu_tenant.transports.local import LocalTransport
 
 KEY_LINE = (
@@ -34,15 +38,24 @@ MOVING = [slug for slug in RENTED if slug != "gcp"]
 CENT = Decimal("0.01")
 
 
-class NearClock(RehearsalClock):
+class NearClock:
     """The rehearsal's clock, read where it is: most of a test's requests would ask for the time."""
 
     def __init__(self, stage: Stage) -> None:
-        super().__init__(stage.url, really_s=0)
         self._stage = stage
 
     def now(self) -> datetime:
         return datetime.fromtimestamp(self._stage.world.now, UTC)
+
+    async def sleep(self, seconds: float) -> None:
+        """All of it passes there, and nothing here."""
+        body = json.dumps({"advance_s": seconds}).encode()
+        await asyncio.to_thread(self._tell, Request(f"{self._stage.url}/_rehearsal/clock", body))
+
+    @staticmethod
+    def _tell(request: Request) -> None:
+        with urlopen(request, timeout=30) as answer:
+            answer.read()
 
 
 @dataclass
@@ -52,8 +65,9 @@ class Tenant(Staged):
     opened: list[Tenancy] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        self.clock = NearClock(self.stage)
+        self.profile = PROFILES[self.slug]
+        self.clock = NearClock(self.stage)  # type: ignore[assignment]
+        self.home = Home(self.root / "tenant")
 
     @property
     def slug(self) -> str:
@@ -91,13 +105,13 @@ class Tenant(Staged):
 
     # --- what goes wrong
 
-    def create_fails(self, do: str, **more: object) -> None:
+    def create_fails(self, do: str, **more: Any) -> None:
         self.fault(do, *CREATE[self.slug], **more)
 
-    def destroy_fails(self, do: str, **more: object) -> None:
+    def destroy_fails(self, do: str, **more: Any) -> None:
         self.fault(do, *DESTROY[self.slug], **{"times": FOREVER, **more})
 
-    def list_fails(self, **more: object) -> None:
+    def list_fails(self, **more: Any) -> None:
         self.fault("status", *LIST[self.slug], **{"status": 503, "times": FOREVER, **more})
 
     def all_is_well(self) -> None:

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from contract.staged import PROFILES, RENTED
+from contract.test_providers import LIST
 from e2e.people import NewBox, Person
-from e2e.renting import LIST, MOVING, PROFILES, RENTED, Tenant, tenant_at
+from e2e.renting import MOVING, NearClock, Tenant, tenant_at
 from mcp import Client
+from mcp.types import CallToolResult
 
 from gpu_tenant.app import open_tenancy
 from gpu_tenant.errors import (
@@ -27,7 +30,6 @@ from gpu_tenant.errors import (
     Unverified,
 )
 from gpu_tenant.model import LeaseState
-from gpu_tenant.rehearsal.tenant import RehearsalClock
 from gpu_tenant.server import make_server
 
 AT_EVERY = pytest.mark.parametrize("tenant", RENTED, indirect=True)
@@ -247,7 +249,7 @@ async def test_over_mcp_a_box_may_boot_on_and_audit_waits_for_it(
 ) -> None:
     for name, value in {**tenant.stage.environment, "HOME": str(tenant.root)}.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("gpu_tenant.app._clock", lambda url: RehearsalClock(url, really_s=0))
+    monkeypatch.setattr("gpu_tenant.app._clock", lambda url: NearClock(tenant.stage))
 
     async with Client(make_server()) as client:
         found = await _call(client, "find_offers", provider=tenant.slug)
@@ -255,7 +257,7 @@ async def test_over_mcp_a_box_may_boot_on_and_audit_waits_for_it(
         card = await _call(client, "provision", quotes=quotes[:3], smoke="none", wait_s=10)
         # Google's boxes boot while the answer to their insert is waited for.
         assert card["phase"] == ("ready" if tenant.slug == "gcp" else "booting")
-        answers = []
+        answers: list[CallToolResult] = []
         while not answers or answers[-1].is_error:
             assert len(answers) < 8
             answers.append(await client.call_tool("audit", {"lease": card["lease"]}))
@@ -271,8 +273,9 @@ async def test_over_mcp_a_box_may_boot_on_and_audit_waits_for_it(
 async def _call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
     result = await client.call_tool(tool, arguments)
     assert not result.is_error, result.content
-    assert result.structured_content is not None
-    return result.structured_content
+    answer: dict[str, Any] | None = result.structured_content
+    assert answer is not None
+    return answer
 
 
 # What is not ours

@@ -6,13 +6,13 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
+from contract.staged import RENTED
 from e2e.leased import command
-from e2e.renting import EVERYTHING, FOREVER, RENTED, Tenant, tenant_at
+from e2e.renting import EVERYTHING, FOREVER, NearClock, Tenant, tenant_at
 
 from gpu_tenant.errors import CredentialRefused, ProviderSilent, ProviderTrouble, RateLimited
 from gpu_tenant.model import LeaseState
 from gpu_tenant.rehearsal.stage import Stage
-from gpu_tenant.rehearsal.tenant import RehearsalClock
 from gpu_tenant.rehearsal.world import Thing
 
 AT_EVERY = pytest.mark.parametrize("tenant", RENTED, indirect=True)
@@ -149,7 +149,7 @@ def test_on_the_command_line_it_is_status_5_with_the_box_and_its_rate(
         here = Tenant(stage, tmp_path)
         for name, value in {**stage.environment, "HOME": str(tmp_path)}.items():
             monkeypatch.setenv(name, value)
-        monkeypatch.setattr("gpu_tenant.app._clock", lambda url: RehearsalClock(url, really_s=0))
+        monkeypatch.setattr("gpu_tenant.app._clock", lambda url: NearClock(stage))
         _, out, _ = command("offers", "--json")
         quote = out.partition('"cheapest": "')[2].partition('"')[0]
         assert command("provision", "--quote", quote, "--smoke", "none")[0] == 0

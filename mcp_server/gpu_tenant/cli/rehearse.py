@@ -1,5 +1,7 @@
 """A rehearsal on stage: the provider's emulator answers until Ctrl-C, and says how to get there."""
 
+import asyncio
+import contextlib
 import json
 import tempfile
 from pathlib import Path
@@ -9,7 +11,7 @@ import click
 from gpu_tenant.rehearsal.stage import Stage
 
 
-def rehearse(provider: str, port: int, keep: str | None, *, as_json: bool) -> None:
+async def rehearse(provider: str, port: int, keep: str | None, *, as_json: bool) -> None:
     """Somebody pressed Ctrl-C, and nothing of the rehearsal runs any more.
 
     Raises:
@@ -27,4 +29,6 @@ def rehearse(provider: str, port: int, keep: str | None, *, as_json: bool) -> No
             click.echo("gpu-tenant offers --gpu 'RTX 4090' --hours 2")
             click.echo(f"# The meter: curl -s {stage.url}/_rehearsal/meter")
             click.echo("# Ctrl-C ends it, and every box with it.", err=True)
-        stage.wait()
+        # Ctrl-C cancels this, and only this: the stage is left as any block is, and its boxes end.
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.to_thread(stage.wait)

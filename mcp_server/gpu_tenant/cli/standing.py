@@ -1,6 +1,5 @@
 """The commands about everything: leases, this computer, platforms, the server, the rehearsals."""
 
-import asyncio
 import sys
 
 import click
@@ -65,7 +64,7 @@ async def rehearse(provider: str, port: int, keep: str | None, as_json: bool) ->
     """It answers until Ctrl-C. `eval "$(...)"` is not needed: copy the lines it prints."""
     from gpu_tenant.cli.rehearse import rehearse as on_stage
 
-    await asyncio.to_thread(on_stage, provider, port, keep, as_json=as_json)
+    await on_stage(provider, port, keep, as_json=as_json)
 
 
 @verb("serve")

@@ -27,6 +27,9 @@ from gpu_tenant.rehearsal.sites import Sites, Way
 from gpu_tenant.rehearsal.world import Due, Logged, Thing, World
 from gpu_tenant.wire import redacted
 
+_REMEMBERED = 2_000
+"""So many requests are kept to be looked at."""
+
 _FAULTS: TypeAdapter[list[Fault]] = TypeAdapter(list[Fault])
 
 
@@ -100,6 +103,7 @@ class Stage:
         return {
             "GPU_TENANT_HOME": str(self.directory / "tenant"),
             "GPU_TENANT_REHEARSAL": self.url,
+            "GPU_TENANT_REHEARSED": self.provider,
             **self._emulator.environment(self.url),
         }
 
@@ -243,7 +247,10 @@ class Stage:
             at=self.world.now, method=request.method, path=request.url.path,
             query=request.url.query, body=shown, status=None,
         )  # fmt: skip
-        self.world.state.requests.append(line)
+        requests = self.world.state.requests
+        requests.append(line)
+        # The state is written after every request: it must not grow for ever.
+        del requests[:-_REMEMBERED]
         return line
 
     # --- the control surface
@@ -312,6 +319,8 @@ class _Breakable(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.open[transport.get_extra_info("peername")[:2]] = transport
+        # asyncio does not for a socket that was made elsewhere, and answers would take 40 ms.
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         super().connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
