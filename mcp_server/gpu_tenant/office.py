@@ -1,6 +1,6 @@
 """What every verb needs of the world: the parts, the connections, a hold, the lease as it stands."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Literal
 
@@ -16,11 +16,12 @@ from gpu_tenant.errors import (
     Refused,
 )
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.model import Box, Lease, LeaseId, LeaseState, Profile, Receipt
+from gpu_tenant.model import Lease, LeaseId, LeaseState, Profile, Receipt
 from gpu_tenant.ports import Clock, Connector, Transport
 from gpu_tenant.provision import make_ready
 from gpu_tenant.reconcile import rate_words
 from gpu_tenant.settle import settle, survey
+from gpu_tenant.sightings import Listing
 from gpu_tenant.skill import script
 from gpu_tenant.store import Home
 from gpu_tenant.verify import UNTOUCHED, Assessment, assess
@@ -171,20 +172,20 @@ class Office:
         await self._transport(lease).run(["true"], timeout_s=30)
 
     async def _settled(
-        self, lease: Lease, boxes: Sequence[Box] | None = None
+        self, lease: Lease, listing: Listing | None = None
     ) -> tuple[Lease, str | None]:
         return await settle(
             lease, self._profile(lease.provider), connector=self._connector(lease),
-            ledger=self.ledger, clock=self._clock, boxes=boxes,
+            ledger=self.ledger, clock=self._clock, listing=listing,
         )  # fmt: skip
 
     async def _settled_if_free(
-        self, lease: Lease, boxes: Sequence[Box] | None = None
+        self, lease: Lease, listing: Listing | None = None
     ) -> tuple[Lease, str | None]:
         """The lease moved forward, unless another process is acting on it right now."""
         try:
             with self._held(lease.id, "look"):
-                return await self._settled(self.ledger.lease(lease.id), boxes)
+                return await self._settled(self.ledger.lease(lease.id), listing)
         except LeaseHeld:
             return lease, None
         except CredentialRefused as error:
@@ -240,7 +241,9 @@ class Office:
             if lease.provider in found.blind:
                 words = f"{lease.provider} does not answer: the box may be running"
             else:
-                settled, words = await self._settled_if_free(lease, found.boxes.get(lease.provider))
+                settled, words = await self._settled_if_free(
+                    lease, found.listings.get(lease.provider)
+                )
             if words:
                 alarms.append(f"{settled.id}: {words}")
             if settled.state.live or which == "all" or words:

@@ -56,7 +56,9 @@ async def park(
     while clock.now() < give_up_at:
         seen = await look(lease, connector=connector, ledger=ledger, clock=clock)
         if isinstance(seen, Listed) and seen.box.state is BoxState.PARKED:
-            return ledger.parked(lease.id, seen.box.price_usd_h, at=clock.now())
+            quoted = lease.quote.offer.price.parked_usd_h if lease.quote else None
+            rate = quoted if seen.box.price_usd_h is None else seen.box.price_usd_h
+            return ledger.parked(lease.id, rate, at=clock.now())
         await clock.sleep(_POLL_S)
     raise ProviderSilent(
         f"{profile.title} does not show {lease.box_id} as stopped; it may be billing {rate_words(lease)}",

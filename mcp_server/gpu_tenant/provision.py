@@ -59,7 +59,7 @@ def intend(
         BadRequest: the hours are not a time to come.
         Refused: the price is above the cap, or unknown where there is a cap.
     """
-    _must_be_hours(hours)
+    must_be_hours(hours)
     if price_usd_h is None and (max_price_usd_h is not None or budget_usd is not None):
         raise Refused(
             "the price is unknown, which is not zero, and cannot pass a cap or fill a budget",
@@ -119,7 +119,7 @@ def intend_quote(
             remedy="raise --budget-usd, or see what `gpu-tenant offers` has for fewer hours or less money",
         )
     deadline_h = max(worked_h * _DEADLINE_FACTOR, worked_h + 1) if hours is None else hours
-    _must_be_hours(deadline_h)
+    must_be_hours(deadline_h)
     if quote.offer.max_hours is not None and quote.offer.max_hours < worked_h:
         raise Refused(
             f"it can be had for {quote.offer.max_hours:g} hours, and the work takes {worked_h:g}",
@@ -140,7 +140,12 @@ def intend_quote(
     )
 
 
-def _must_be_hours(hours: float) -> None:
+def must_be_hours(hours: float) -> None:
+    """The deadline that many hours away is a time to come.
+
+    Raises:
+        BadRequest: it is none.
+    """
     if not 0 < hours <= 24 * 365:
         raise BadRequest(f"{hours:g} hours is no lease", remedy="give --hours as a number above 0")
 

@@ -19,7 +19,7 @@ from gpu_tenant.market import Quote
 from gpu_tenant.model import Lease, Profile, SshAddress, Terms
 from gpu_tenant.office import WAIT_S, Office
 from gpu_tenant.park import park, resume
-from gpu_tenant.provision import fulfil, intend, intend_quote, new_lease_id
+from gpu_tenant.provision import fulfil, intend, intend_quote, must_be_hours, new_lease_id
 from gpu_tenant.settle import return_unused
 
 DEADLINE_H = 24
@@ -121,6 +121,7 @@ class Renting(Office):
 
     async def _take_over(self, profile: Profile, box_id: str, *, hours: float) -> Lease:
         """A box that its provider lists, and that no lease stands on, is under one; as used."""
+        must_be_hours(hours)
         boxes = await self._connectors[profile.id].list_boxes()
         box = next((box for box in boxes if box.id == box_id), None)
         if box is None:
@@ -162,6 +163,7 @@ class Renting(Office):
                 return await self._made_ready(lease)
 
     async def _extended(self, lease: Lease, hours: float) -> Lease:
+        must_be_hours(hours)
         now = self._clock.now()
         terms = lease.terms.model_copy(update={"deadline_at": now + timedelta(hours=hours)})
         if lease.touched_at is not None and lease.parked_at is None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal
@@ -26,7 +26,7 @@ from gpu_tenant.reconcile import (
     news,
     plan,
 )
-from gpu_tenant.sightings import look, patience
+from gpu_tenant.sightings import Listing, look, patience
 from gpu_tenant.teardown import file_receipt, tear_down
 from gpu_tenant.verify import unused
 
@@ -44,18 +44,18 @@ async def settle(
     connector: Connector,
     ledger: Ledger,
     clock: Clock,
-    boxes: Sequence[Box] | None = None,
+    listing: Listing | None = None,
 ) -> tuple[Lease, str | None]:
     """The lease as its provider's list says it stands now, and what a person must hear about it.
 
-    `boxes` is that list, when it was just made. Nothing is destroyed here: a teardown that was cut
+    `listing` is that list, when it was just made. Nothing is destroyed here: a teardown that was cut
     short is told, and proved anew by the verb.
     """
     while True:
         if not lease.state.live:
             return lease, None
-        seen = await look(lease, connector=connector, ledger=ledger, clock=clock, boxes=boxes)
-        boxes = None
+        seen = await look(lease, connector=connector, ledger=ledger, clock=clock, listing=listing)
+        listing = None
         now = clock.now()
         told = None
         if isinstance(seen, Listed) and lease.state is LeaseState.ACTIVE:
@@ -103,7 +103,7 @@ def observe(lease: Lease, box: Box, *, ledger: Ledger, clock: Clock) -> tuple[Le
 class Survey:
     """What every provider shows, and what of it is nobody's lease."""
 
-    boxes: dict[str, Sequence[Box]] = field(default_factory=dict)
+    listings: dict[str, Listing] = field(default_factory=dict)
     """The complete list of each provider that answered."""
     blind: dict[str, str] = field(default_factory=dict)
     """The providers that did not, and why."""
@@ -130,7 +130,8 @@ async def survey(
 
     async def ask(provider: str, connector: Connector) -> None:
         try:
-            found.boxes[provider] = await connector.list_boxes()
+            asked_at = clock.now()
+            found.listings[provider] = Listing(await connector.list_boxes(), asked_at)
             if isinstance(connector, Residue):
                 found.leftovers += await connector.leftovers()
         except ProviderTrouble as error:
@@ -140,8 +141,8 @@ async def survey(
     async with asyncio.TaskGroup() as asking:
         for provider, connector in connectors.items():
             asking.create_task(ask(provider, connector))
-    for provider, boxes in found.boxes.items():
-        for box in boxes:
+    for provider, listing in found.listings.items():
+        for box in listing.boxes:
             marked = _MARK.fullmatch(box.mark or "")
             if marked is None:
                 found.foreign.append(box)

@@ -1,6 +1,8 @@
 """Looks at a provider's list, each on record: what gone, lost and never made rest upon."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
 
 from gpu_tenant.errors import ProviderTrouble
 from gpu_tenant.ledger import Ledger
@@ -14,29 +16,39 @@ def patience(profile: Profile) -> Patience:
     return Patience(list_lag_s=profile.list_lag_s, confirm_s=profile.confirm_s)
 
 
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A provider's complete list."""
+
+    boxes: Sequence[Box]
+    asked_at: datetime
+    """What came after that may not be in it."""
+
+
 async def look(
     lease: Lease,
     *,
     connector: Connector,
     ledger: Ledger,
     clock: Clock,
-    boxes: Sequence[Box] | None = None,
+    listing: Listing | None = None,
 ) -> Seen:
-    """What the provider's list says of the lease's box now; a look at a live lease is on record.
+    """What the provider's list says of the lease's box; a look at a live lease is on record.
 
-    `boxes` is such a list, when one was just made.
+    `listing` spares asking, where it was asked for since the lease was written down.
     """
-    if boxes is None:
+    if listing is None or listing.asked_at < lease.created_at:
+        asked_at = clock.now()
         try:
-            boxes = await connector.list_boxes()
+            listing = Listing(await connector.list_boxes(), asked_at)
         except ProviderTrouble as error:
             return Blind(error.message)
-    box = next((box for box in boxes if is_of(box, lease)), None)
+    box = next((box for box in listing.boxes if is_of(box, lease)), None)
     if box is not None:
         if ledger.absences(lease.id):
-            ledger.saw(lease.id, listed="listed", at=clock.now())
+            ledger.saw(lease.id, listed="listed", at=listing.asked_at)
         return Listed(box)
-    ledger.saw(lease.id, listed="omitted", at=clock.now())
+    ledger.saw(lease.id, listed="omitted", at=listing.asked_at)
     return Omitted(ledger.absences(lease.id))
 
 

@@ -96,7 +96,8 @@ async def test_loading_bills_the_disk_and_not_the_gpu(staged: Staged, vast: Vast
     staged.wait(80 - (staged.stage.world.now - staged.stage.world.things()[0].created_at))
 
     assert (await seen(vast)).state is BoxState.BOOTING
-    assert box.price_usd_h == (GPU_USD_H + DISK_USD_H).quantize(Decimal("0.0001")), (
+    assert box.price_usd_h == DISK_USD_H.quantize(Decimal("0.0001"))
+    assert box.running_usd_h == (GPU_USD_H + DISK_USD_H).quantize(Decimal("0.0001")), (
         "what is to come"
     )
     assert set(billed(staged)) == {"disk"}
@@ -259,8 +260,8 @@ async def test_a_bid_that_was_lost_on_the_way_is_seen_as_the_firm_price_it_becam
     assert intent.quote is not None
     assert intent.quote.offer.interruptible
     assert not box.interruptible
-    assert box.price_usd_h is not None
-    assert box.price_usd_h > intent.quote.offer.price.running_usd_h  # type: ignore[operator]
+    assert box.running_usd_h is not None
+    assert box.running_usd_h > intent.quote.offer.price.running_usd_h  # type: ignore[operator]
 
 
 async def test_no_bid_goes_above_the_cap(staged: Staged, vast: VastConnector) -> None:
@@ -285,7 +286,7 @@ async def test_a_bid_at_the_cap_is_made_however_the_cap_was_rounded(
 
     box = await vast.create(intent.model_copy(update={"quote": quote}))
 
-    assert box.price_usd_h == quote.cap_usd_h == Decimal("0.2083")
+    assert box.running_usd_h == quote.cap_usd_h == Decimal("0.2083")
 
 
 async def test_a_bid_that_has_become_too_low_leaves_nothing_behind(

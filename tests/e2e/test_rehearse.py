@@ -19,6 +19,7 @@ import pytest
 from arranged import eventually
 from e2e.owner import command_lines
 from e2e.people import living_in
+from e2e.renting import QuickClock
 
 from gpu_tenant.app import open_tenancy
 from gpu_tenant.cards import Card
@@ -27,7 +28,6 @@ from gpu_tenant.market import CENT
 from gpu_tenant.rehearsal.faults import ON_THE_WIRE
 from gpu_tenant.rehearsal.sites import SSHD
 from gpu_tenant.rehearsal.stage import Stage
-from gpu_tenant.rehearsal.tenant import RehearsalClock
 
 TRAIN = "mkdir -p out && echo '{\"loss\": 0.1}' > out/model.json && echo done"
 
@@ -72,7 +72,7 @@ class Rehearsal:
 
     def rented_at_once(self, patch: pytest.MonkeyPatch) -> tuple[str, str]:
         """The same, in this process, whose waiting takes no time."""
-        patch.setattr("gpu_tenant.app._clock", lambda url: RehearsalClock(url, really_s=0))
+        patch.setattr("gpu_tenant.app._clock", QuickClock)
 
         async def rent() -> Card:
             tenancy = open_tenancy(self.environment)
@@ -230,10 +230,11 @@ def test_ctrl_c_ends_it_and_its_boxes(
 
 
 async def test_in_a_rehearsal_no_other_provider_is_asked_whatever_keys_there_are(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keys = {"RUNPOD_API_KEY": "a real one", "LAMBDA_API_KEY": "a real one"}
     with Stage("vastai", tmp_path / "stage", way="local", time="frozen") as stage:
+        monkeypatch.setattr("gpu_tenant.app._clock", QuickClock)
         tenancy = open_tenancy({**keys, **stage.environment})
         try:
             found = await tenancy.find_offers()

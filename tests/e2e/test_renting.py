@@ -416,8 +416,9 @@ async def test_a_stop_that_wipes_is_refused_until_everything_is_kept(tmp_path: P
 
 @pytest.mark.parametrize("tenant", ["runpod"], indirect=True)
 async def test_an_own_machine_is_offered_beside_the_rented_ones_and_had_by_its_quote(
-    tenant: Tenant, person: Person, new_box: NewBox
+    tenant: Tenant, person: Person, new_box: NewBox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("gpu_tenant.app._clock", lambda url: NearClock(tenant.stage))
     box = new_box("attic")
     person.state.mkdir(exist_ok=True)
     (person.state / "config.toml").write_text(

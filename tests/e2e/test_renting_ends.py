@@ -56,6 +56,8 @@ FAILING = [
     pytest.param(slug, failure, id=f"{slug}-{failure}")
     for failure, how in FAILURES.items()
     for slug in OWN.get(how.do, RENTED)
+    # One that a client of the provider's own reads, and one that ours does.
+    if failure != "502 in HTML" or slug in ("gcp", "vastai")
 ]
 
 

@@ -143,6 +143,7 @@ BREACHES: dict[str, tuple[Callable[[Ledger], object], str, str]] = {
         for done, statement in (
             ("changed", f"UPDATE {table} SET at='t'"),
             ("deleted", f"DELETE FROM {table}"),
+            ("replaced", f"INSERT OR REPLACE INTO {table} SELECT * FROM {table}"),
         )
     },
 }

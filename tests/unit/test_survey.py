@@ -67,7 +67,7 @@ async def test_a_box_under_its_lease_is_nothing_to_tell(
     found = await asked(tiny, ledger, clock)
 
     assert (found.alarms, found.foreign, found.blind) == ([], [], {})
-    assert [box.id for box in found.boxes["tiny"]] == [lease.box_id]
+    assert [box.id for box in found.listings["tiny"].boxes] == [lease.box_id]
     assert ledger.leases() == [lease]
 
 
@@ -233,7 +233,7 @@ async def test_a_provider_that_does_not_answer_is_told_and_the_others_are_asked(
     assert found.blind == {"dark": "no answer"}
     assert [name for name, _ in found.alarms] == ["dark", LEASE]
     assert found.alarms[0][1] == "does not answer: no answer"
-    assert set(found.boxes) == {"tiny"}
+    assert set(found.listings) == {"tiny"}
     assert ledger.lease(LEASE).box_id == orphan.id
 
 

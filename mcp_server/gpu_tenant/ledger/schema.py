@@ -13,6 +13,16 @@ def _append_only(*tables: str) -> str:
     )
 
 
+def _never_replaced(key: str, *tables: str) -> str:
+    """Triggers against `INSERT OR REPLACE`, which asks no trigger on deletion."""
+    return "".join(
+        f"CREATE TRIGGER {table}_are_never_replaced BEFORE INSERT ON {table}"
+        f" WHEN EXISTS (SELECT 1 FROM {table} WHERE {key} = NEW.{key})"
+        f" BEGIN SELECT raise(ABORT, 'law: {table} are never replaced'); END;\n"
+        for table in tables
+    )
+
+
 MIGRATIONS: tuple[str, ...] = (
     """
     CREATE TABLE leases(
@@ -137,5 +147,7 @@ MIGRATIONS: tuple[str, ...] = (
       WHEN NEW.mark IS NOT OLD.mark
       BEGIN SELECT raise(ABORT, 'law: a lease keeps its mark'); END;
     """
-    + _append_only("rates"),
+    + _append_only("rates")
+    + _never_replaced("seq", "events", "permits", "seals", "evidence", "sightings", "rates")
+    + _never_replaced("lease_id", "receipts"),
 )
