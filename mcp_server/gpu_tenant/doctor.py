@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import Literal
 
+from gpu_tenant.credentials import find_credential
 from gpu_tenant.errors import ProviderTrouble, TenantError
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.model import MARK_PREFIX, Profile
@@ -43,9 +44,24 @@ async def examine(
     """What was looked at and found; nothing is changed."""
     findings = [_python(), _state(home), _ledger(ledger), _key(home), _agent(environ)]
     findings += [_tool(name, why) for name, why in _TOOLS.items()]
+    if environ.get("GPU_TENANT_REHEARSAL"):
+        findings.append(
+            _ok("rehearsal", f"{environ['GPU_TENANT_REHEARSAL']}: nothing here is rented")
+        )
     for slug, profile in profiles.items():
+        try:
+            key = find_credential(profile, home.configuration, environ)
+        except TenantError as error:
+            findings.append(Examined(subject=slug, level="blocker", words=str(error)))
+            continue
         if slug in connectors:
-            findings.append(await _provider(profile, connectors[slug], ledger))
+            source = key.source if key else "needs none"
+            findings.append(await _provider(profile, connectors[slug], ledger, source))
+        elif profile.credential is not None:
+            places = " or ".join(profile.credential.env)
+            findings.append(
+                _ok(slug, f"not set up: no key in {places}; it is not asked for offers")
+            )
         else:
             findings.append(_ok(slug, "a runbook only: lease its boxes by `gpu-tenant adopt`"))
     live = [lease for lease in ledger.leases() if lease.state.live]
@@ -105,21 +121,22 @@ def _tool(name: str, why: str) -> Examined:
     return _ok(name, found) if found else _warning(name, f"not on PATH; it serves {why}")
 
 
-async def _provider(profile: Profile, connector: Connector, ledger: Ledger) -> Examined:
+async def _provider(
+    profile: Profile, connector: Connector, ledger: Ledger, source: str
+) -> Examined:
     try:
         boxes = await connector.list_boxes()
     except ProviderTrouble as error:
         return Examined(subject=profile.id, level="blocker", words=str(error))
-    ours = {lease.mark for lease in ledger.leases()}
-    orphans = [
-        b.id for b in boxes if b.mark and b.mark.startswith(MARK_PREFIX) and b.mark not in ours
-    ]
+    known = {lease.mark for lease in ledger.leases()}
+    ours = f"{MARK_PREFIX}{ledger.deployment}:"
+    orphans = [b.id for b in boxes if (b.mark or "").startswith(ours) and b.mark not in known]
     if orphans:
         return _warning(
             profile.id,
             f"boxes without a lease: {', '.join(orphans)}; `gpu-tenant leases` takes them up",
         )
-    return _ok(profile.id, f"needs no credential; {len(boxes)} boxes")
+    return _ok(profile.id, f"key: {source}; {len(boxes)} boxes listed")
 
 
 def _ok(subject: str, words: str) -> Examined:
