@@ -80,6 +80,17 @@ class Offer(Record):
     setup_s: float = Field(description="usual time from renting until it answers")
     notes: tuple[str, ...] = Field(default=(), description="what a tenant should know, in words")
 
+    def suits(self, wish: Wish) -> bool:
+        """Whether it is a box of the kind that is wished for; its price is another question."""
+        return (
+            wish.interruptible != ("no" if self.interruptible else "yes")
+            and (wish.gpu is None or wish.gpu.casefold() == self.gpu.casefold())
+            and self.gpu_count == wish.gpu_count
+            and (self.vram_gib or 0) >= (wish.vram_gib or 0)
+            and (wish.region or "").casefold() in (self.region or "").casefold()
+            and self.disk_gb >= wish.disk_gb
+        )
+
 
 class Quote(Record):
     """An offer that may be rented until `expires_at`, for so long, at no more than the cap."""

@@ -6,7 +6,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from gpu_tenant.market import Leftover, Offer, Wish
+from gpu_tenant.errors import BadRequest
+from gpu_tenant.market import Leftover, Offer, Quote, Wish
 from gpu_tenant.model import Box, Lease, Profile
 from gpu_tenant.permit import TeardownPermit
 
@@ -156,6 +157,20 @@ class Connector(Protocol):
         After ProviderSilent or any other exception the box may or may not exist.
         """
         ...
+
+
+def wanted(lease: Lease) -> Quote:
+    """What is to be rented under the lease's mark.
+
+    Raises:
+        BadRequest: nothing was quoted, or the box would carry no mark and could not be found again.
+    """
+    if lease.quote is None or not lease.mark:
+        raise BadRequest(
+            "a lease without an offer or without a mark rents nothing",
+            remedy="`gpu-tenant offers` shows what can be rented",
+        )
+    return lease.quote
 
 
 @runtime_checkable

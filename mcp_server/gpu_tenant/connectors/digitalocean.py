@@ -11,12 +11,12 @@ from urllib.parse import parse_qs, urlsplit
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from gpu_tenant.boxtext import plain
-from gpu_tenant.errors import BadRequest, NoCapacity, NoQuota, ProviderSilent, ProviderTrouble
+from gpu_tenant.errors import NoCapacity, NoQuota, ProviderSilent, ProviderTrouble
 from gpu_tenant.gpu_catalog import known
 from gpu_tenant.market import CENT, Leftover, Offer, Price, Wish
 from gpu_tenant.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SshAddress
 from gpu_tenant.permit import TeardownPermit, genuine
-from gpu_tenant.ports import Setting
+from gpu_tenant.ports import Setting, wanted
 from gpu_tenant.wire import Json, Reply, Wire
 
 _DROPLETS, _KEYS, _SIZES = "/v2/droplets", "/v2/account/keys", "/v2/sizes"
@@ -147,12 +147,7 @@ class DigitalOceanConnector:
 
     async def create(self, lease: Lease) -> Box:
         """As `Connector.create`."""
-        quote = lease.quote
-        if quote is None or not lease.mark:
-            raise BadRequest(
-                "a lease without an offer or without a mark rents nothing",
-                remedy="`gpu-tenant offers` shows what can be rented",
-            )
+        quote = wanted(lease)
         for box in await self.list_boxes():
             if box.mark == lease.mark:
                 return box
@@ -197,7 +192,7 @@ class DigitalOceanConnector:
         ]
         if wish.offer is not None:
             return [offer for offer in found if offer.id == wish.offer]
-        return [offer for offer in found if _fits(offer, wish)]
+        return [offer for offer in found if offer.suits(wish)]
 
     async def leftovers(self) -> Sequence[Leftover]:
         """As `Residue.leftovers`: volumes of no Droplet, and snapshots, which never have one."""
@@ -373,17 +368,6 @@ def _image(gpu: _Gpu) -> str:
     if gpu.model.startswith("amd_"):
         return "gpu-amd-base"
     return "gpu-h100x8-base" if gpu.count == 8 else "gpu-h100x1-base"
-
-
-def _fits(offer: Offer, wish: Wish) -> bool:
-    return (
-        wish.interruptible != "yes"
-        and (wish.gpu is None or wish.gpu.casefold() == offer.gpu.casefold())
-        and offer.gpu_count == wish.gpu_count
-        and (offer.vram_gib or 0) >= (wish.vram_gib or 0)
-        and (wish.region or "").casefold() in (offer.region or "").casefold()
-        and offer.disk_gb >= wish.disk_gb
-    )
 
 
 def connect(setting: Setting) -> DigitalOceanConnector:

@@ -12,7 +12,6 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from gpu_tenant.boxtext import plain
 from gpu_tenant.errors import (
-    BadRequest,
     NoCapacity,
     NoFunds,
     NoQuota,
@@ -23,7 +22,7 @@ from gpu_tenant.gpu_catalog import known
 from gpu_tenant.market import Leftover, Offer, Price, Wish
 from gpu_tenant.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SshAddress
 from gpu_tenant.permit import TeardownPermit, genuine
-from gpu_tenant.ports import Setting
+from gpu_tenant.ports import Setting, wanted
 from gpu_tenant.wire import Json, Reply, Spacing, Wire
 
 _INSTANCES = "/api/v1/instances"
@@ -149,12 +148,7 @@ class LambdaCloudConnector:
 
     async def create(self, lease: Lease) -> Box:
         """As `Connector.create`."""
-        quote = lease.quote
-        if quote is None or not lease.mark:
-            raise BadRequest(
-                "a lease without an offer or without a mark rents nothing",
-                remedy="`gpu-tenant offers` shows what can be rented",
-            )
+        quote = wanted(lease)
         for box in await self.list_boxes():
             if box.mark == lease.mark:
                 return box
@@ -232,7 +226,7 @@ class LambdaCloudConnector:
         ]
         if wish.offer is not None:
             return [offer for offer in found if offer.id == wish.offer]
-        return [offer for offer in found if _fits(offer, wish)]
+        return [offer for offer in found if offer.suits(wish)]
 
     async def leftovers(self) -> Sequence[Leftover]:
         """As `Residue.leftovers`: filesystems, whose price the API does not tell."""
@@ -374,17 +368,6 @@ def _gpu(kind: _Type) -> tuple[str, float | None]:
         if gpu is not None and gpu.vram_gib == int(gb):
             return gpu.name, gpu.vram_gib
     return plain(model), int(gb)
-
-
-def _fits(offer: Offer, wish: Wish) -> bool:
-    return (
-        wish.interruptible != "yes"
-        and (wish.gpu is None or wish.gpu.casefold() == offer.gpu.casefold())
-        and offer.gpu_count == wish.gpu_count
-        and (offer.vram_gib or 0) >= (wish.vram_gib or 0)
-        and (wish.region or "").casefold() in (offer.region or "").casefold()
-        and offer.disk_gb >= wish.disk_gb
-    )
 
 
 def connect(setting: Setting) -> LambdaCloudConnector:

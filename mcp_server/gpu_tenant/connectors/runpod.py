@@ -11,7 +11,7 @@ from gpu_tenant.gpu_catalog import known
 from gpu_tenant.market import CENT, Leftover, Offer, Price, Wish
 from gpu_tenant.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SshAddress
 from gpu_tenant.permit import TeardownPermit, genuine
-from gpu_tenant.ports import Setting
+from gpu_tenant.ports import Setting, wanted
 from gpu_tenant.wire import Json, Wire, words
 
 Object = dict[str, Json]
@@ -60,12 +60,7 @@ class RunpodConnector:
 
     async def create(self, lease: Lease) -> Box:
         """As `Connector.create`; NoCapacity also where this account may not use the pool."""
-        quote = lease.quote
-        if quote is None or not lease.mark:
-            raise BadRequest(
-                "a lease without an offer or without a mark rents nothing",
-                remedy="`gpu-tenant offers` shows what can be rented",
-            )
+        quote = wanted(lease)
         for box in await self.list_boxes():
             if box.mark == lease.mark:
                 return box

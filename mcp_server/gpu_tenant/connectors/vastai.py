@@ -8,7 +8,6 @@ from typing import Literal
 
 from gpu_tenant.boxtext import plain
 from gpu_tenant.errors import (
-    BadRequest,
     CredentialRefused,
     NoCapacity,
     NoFunds,
@@ -20,7 +19,7 @@ from gpu_tenant.gpu_catalog import known
 from gpu_tenant.market import CENT, Leftover, Offer, Price, Quote, Wish
 from gpu_tenant.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SshAddress
 from gpu_tenant.permit import TeardownPermit, genuine
-from gpu_tenant.ports import Setting
+from gpu_tenant.ports import Setting, wanted
 from gpu_tenant.wire import Json, Method, Reply, Spacing, Wire, words
 
 # The provider's own default: it takes the CUDA version that the host's driver can run.
@@ -73,10 +72,7 @@ class VastConnector:
         Whether the box is interruptible is what the provider says of it, not what was asked for: a
         request whose bid is lost on the way rents at the full price without a word.
         """
-        quote = lease.quote
-        if quote is None or not lease.mark:
-            remedy = "`gpu-tenant offers` shows what can be rented"
-            raise BadRequest("a lease without an offer or a mark rents nothing", remedy=remedy)
+        quote = wanted(lease)
         for box in await self._boxes({"label": {"in": [lease.mark]}}):
             return box
         ask, _, _ = quote.offer.id.partition(":")
