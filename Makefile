@@ -26,8 +26,9 @@ docs: $(VENV)/.ready-dev        ## write the generated parts; `make test` compar
 bench: $(VENV)/.ready-dev       ## ratios against an empty MCP server, in one run
 	$(BIN)/python tests/bench/bench.py
 
-torture: $(VENV)/.ready-dev     ## a kill at every moment at every provider; half an hour
-	GPU_TENANT_TORTURE=all $(BIN)/pytest -s tests/crash/test_rented.py
+TORTURE ?= more
+torture: $(VENV)/.ready-dev     ## more than 500 deaths over all providers; TORTURE=all: at every moment
+	GPU_TENANT_TORTURE=$(TORTURE) $(BIN)/pytest -s tests/crash/test_rented.py
 
 wheel: $(VENV)/.ready-dev
 	$(BIN)/python -m build --wheel --no-isolation

@@ -26,6 +26,7 @@ def open_tenancy(
     Raises:
         LedgerBusy, LedgerTooNew, LedgerCorrupt: the ledger cannot be believed.
         BadRequest: GPU_TENANT_REHEARSAL is no address of a rehearsal.
+        LocalTrouble: that rehearsal is over.
     """
     environ = os.environ if environ is None else environ
     home = Home.of(environ)
@@ -100,7 +101,9 @@ def _clock(stage: str | None) -> Clock:
         return WallClock()
     from gpu_tenant.rehearsal.tenant import RehearsalClock
 
-    return RehearsalClock(stage)
+    clock = RehearsalClock(stage)
+    clock.now()  # so that a rehearsal that is over is told at once, and by its name
+    return clock
 
 
 def _transport(

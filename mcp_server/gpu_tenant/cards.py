@@ -21,6 +21,9 @@ class Card(Record):
     age_s: float
     deadline_in_s: float
     price_usd_h: Decimal | None
+    running_usd_h: Decimal | None = Field(
+        default=None, description="while it boots or is parked: what it costs once it runs"
+    )
     max_price_usd_h: Decimal | None
     budget_usd: Decimal | None
     cost_usd: Decimal | None
@@ -30,6 +33,14 @@ class Card(Record):
     jobs: tuple[str, ...]
     alarm: str | None
     next: str
+
+    @property
+    def price_words(self) -> str:
+        """What it costs by the hour, for a person."""
+        if self.price_usd_h is None:
+            return "unknown"
+        later = "" if self.running_usd_h is None else f" now, {self.running_usd_h} once it runs"
+        return f"{self.price_usd_h} USD/h{later}"
 
 
 class Foreign(Record):
@@ -82,6 +93,9 @@ def card(
         age_s=round(((lease.ended_at or now) - born).total_seconds()),
         deadline_in_s=round((lease.terms.deadline_at - now).total_seconds()),
         price_usd_h=lease.price_usd_h,
+        running_usd_h=lease.quote.offer.price.running_usd_h
+        if lease.quote and _phase(lease) in ("booting", "parked")
+        else None,
         max_price_usd_h=lease.terms.max_price_usd_h,
         budget_usd=lease.terms.budget_usd,
         cost_usd=lease.cost_usd(now),

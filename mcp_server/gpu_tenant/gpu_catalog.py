@@ -113,7 +113,7 @@ def asked_for(words: str) -> tuple[str, int]:
     meant = _AMBIGUOUS.get(_folded(name))
     if meant:
         raise BadRequest(f"{name!r} is sold in several forms", remedy=f"say which: {meant}")
-    model = known(name)
+    model = known(name) or known(f"RTX {name}")
     if model is not None:
         return model.name, int(count) if colon else 1
     near = difflib.get_close_matches(_folded(name), _BY_NAME, n=8, cutoff=0.4)

@@ -254,6 +254,9 @@ def _next(
         return f"find_offers with a wider wish: {count} left out as {reason!r}"
     if troubles:
         return "see what each trouble says, then find_offers again"
-    if not markets:
-        return "doctor: it says which keys are looked for, and where"
+    if set(markets) <= {"own"}:
+        return (
+            "no provider was asked, because no key was found: `gpu-tenant doctor` names the variables; "
+            "`gpu-tenant rehearse vastai` shows it all without an account"
+        )
     return "find_offers with a wider wish, or later: nobody offers such a box now"

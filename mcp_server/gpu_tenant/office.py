@@ -1,5 +1,6 @@
 """What every verb needs of the world: the parts, the connections, a hold, the lease as it stands."""
 
+import difflib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Literal
@@ -24,7 +25,7 @@ from gpu_tenant.settle import settle, survey
 from gpu_tenant.sightings import Listing
 from gpu_tenant.skill import script
 from gpu_tenant.store import Home
-from gpu_tenant.verify import UNTOUCHED, Assessment, assess
+from gpu_tenant.verify import UNTOUCHED, Assessment, assess, parked
 
 WAIT_S = 40
 """So long a call waits for a box to boot: an agent's host gives up on a call after a minute."""
@@ -61,14 +62,33 @@ class Office:
         self.ledger.close()
 
     def _profile(self, provider: str) -> Profile:
+        """The platform's facts, whether or not a key for it is found.
+
+        Raises:
+            BadRequest: there is no such platform.
+        """
         profile = self.profiles.get(provider)
-        if profile is None or provider not in self._connectors:
-            known = ", ".join(sorted(self._connectors))
-            place = profile.credential if profile else None
+        if profile is None:
+            near = difflib.get_close_matches(provider, self.profiles, n=1, cutoff=0.4)
+            raise BadRequest(
+                f"no provider {provider!r} (known: {', '.join(sorted(self.profiles))})",
+                remedy=f"did you mean {near[0]}?" if near else "`gpu-tenant profiles` lists them",
+            )
+        return profile
+
+    def _set_up(self, provider: str) -> Profile:
+        """As `_profile`, of a platform that can be asked now.
+
+        Raises:
+            BadRequest: no key for it was found, or it has no API.
+        """
+        profile = self._profile(provider)
+        if provider not in self._connectors:
+            place = profile.credential
             raise BadRequest(
                 f"{profile.title} is not set up: no key was found"
-                if profile and place
-                else f"no provider {provider!r} (set up: {known})",
+                if place
+                else f"{profile.title} has no API that this program speaks",
                 remedy=f"set {' or '.join(place.env)}, or name another place under [credentials] in "
                 f"{self.home.configuration}"
                 if place
@@ -120,26 +140,45 @@ class Office:
             Refused: it has none (any more), it is parked, or its teardown has begun.
             NotReady: it has not let us in yet.
         """
-        found = await self._with_box(lease)
-        if found.parked_at is not None:
-            raise Refused(
-                f"{found.id} is parked: its box does not run",
-                remedy=f"`gpu-tenant resume {found.id}`",
-            )
-        if found.state is LeaseState.ACTIVE and found.ready_at is None:
-            with self._held(found.id, "wait"):
-                found = await self._made_ready(found)
-            if found.ready_at is None:
-                raise NotReady(
-                    f"the box of {found.id} is still booting",
-                    remedy="the same call again in a minute; `gpu-tenant leases` shows what it costs",
-                )
+        found = await self._running(lease)
         if found.state is not LeaseState.ACTIVE:
             raise Refused(
                 f"{found.id} is {found.state}: its box takes no new work",
                 remedy=f"`gpu-tenant teardown {found.id}` goes on with it",
             )
         return found
+
+    async def _running(self, lease: str) -> Lease:
+        """The lease, whose box runs: one that had yet to let us in has done so.
+
+        Raises:
+            Refused: it has none (any more), or it is parked.
+            NotReady: it has not let us in yet.
+        """
+        found = await self._with_box(lease)
+        if found.parked_at is not None:
+            raise Refused(
+                f"{found.id} is parked: its box does not run",
+                remedy=f"`gpu-tenant resume {found.id}`, then the same command again",
+            )
+        if found.state is LeaseState.ACTIVE and found.ready_at is None:
+            with self._held(found.id, "wait"):
+                found = await self._let_in(found)
+        return found
+
+    async def _let_in(self, lease: Lease) -> Lease:
+        """The box has let us in.
+
+        Raises:
+            NotReady: it has not yet, or never will.
+        """
+        lease = await self._made_ready(lease)
+        if lease.ready_at is None:
+            raise NotReady(
+                f"the box of {lease.id} is still booting",
+                remedy="the same call again in a minute; `gpu-tenant leases` shows what it costs",
+            )
+        return lease
 
     async def _with_box(self, lease: str) -> Lease:
         """The lease, whose box may still exist: also a teardown that was cut short may need a collect.
@@ -195,6 +234,10 @@ class Office:
         if lease.touched_at is None:
             # Before anything is asked of a box that may not even have an address yet.
             return UNTOUCHED
+        if lease.parked_at is not None:
+            return parked(lease)
+        if lease.state is LeaseState.ACTIVE and lease.ready_at is None:
+            lease = await self._let_in(lease)
         return await assess(
             lease, self._profile(lease.provider), caretaker=self._caretaker(lease),
             ledger=self.ledger, clock=self._clock,

@@ -1,17 +1,16 @@
 """Stop a box's GPU meter and keep its disk, where the platform can; and start it again."""
 
-from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from gpu_tenant.caretaker import Caretaker
-from gpu_tenant.errors import ProviderSilent, Refused, Unverified
+from gpu_tenant.errors import ProviderSilent, Refused
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.model import BoxState, Lease, Profile
 from gpu_tenant.ports import Clock, Connector, Parking
 from gpu_tenant.reconcile import Listed, rate_words
 from gpu_tenant.settle import settle
 from gpu_tenant.sightings import look
-from gpu_tenant.verify import Assessment, reseal
+from gpu_tenant.verify import reseal
 
 _WITHIN_S = 600
 _POLL_S = 5
@@ -23,16 +22,14 @@ async def park(
     *,
     connector: Connector,
     caretaker: Caretaker,
-    assess: Callable[[], Awaitable[Assessment]],
     ledger: Ledger,
     clock: Clock,
 ) -> Lease:
     """The box is stopped, its disk is kept, and the lease costs what a parked box costs.
 
     Raises:
-        Refused: the platform has no stop that saves anything.
+        Refused: the platform has no stop that saves anything, or it would empty a disk that was used.
         JobRunning: a job would be killed by it.
-        Unverified: the platform empties a disk when it stops a box, and something there is not kept.
         BoxTrouble: the box could not be asked.
         ProviderTrouble: the provider refused, or does not show it as stopped; the meter may run.
     """
@@ -42,14 +39,12 @@ async def park(
             remedy=f"`gpu-tenant collect {lease.id}`, then `gpu-tenant teardown {lease.id}`",
         )
     if lease.touched_at is not None and profile.park == "wipes":
-        found = await assess()
-        if found.losses:
-            raise Unverified(
-                f"{profile.title} empties the box's own disk when it stops, and this would be lost: "
-                f"{found.losses[0].what}",
-                remedy=found.losses[0].remedy,
-            )
-    elif lease.touched_at is not None:
+        # Also the box's own record of what was written there would be gone, and with it every proof.
+        raise Refused(
+            f"{profile.title} empties the box's own disk when it stops, with all that was pushed or written",
+            remedy=f"`gpu-tenant collect {lease.id}`, then `gpu-tenant teardown {lease.id}`, and rent anew",
+        )
+    if lease.touched_at is not None:
         await reseal(lease, profile, caretaker=caretaker, ledger=ledger)
     await connector.park(lease)
     give_up_at = clock.now() + timedelta(seconds=_WITHIN_S)

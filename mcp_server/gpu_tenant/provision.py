@@ -29,7 +29,7 @@ from gpu_tenant.model import (
 )
 from gpu_tenant.names import new_id
 from gpu_tenant.ports import Clock, Connector, Market
-from gpu_tenant.reconcile import Blind, Omitted
+from gpu_tenant.reconcile import Blind, Listed, Omitted
 from gpu_tenant.settle import observe, settle
 from gpu_tenant.sightings import look
 from gpu_tenant.smoke import SmokeReceipt
@@ -280,6 +280,8 @@ async def make_ready(
             raise _not_ready(
                 lease, f"not within {(clock.now() - began).total_seconds():.0f} s: {last}"
             )
+        if isinstance(seen, Listed) and lease.ready_at is None:
+            ledger.saw(lease.id, listed="listed", at=clock.now())
         if clock.now() >= until:
             return lease
         await clock.sleep(_POLL_S)

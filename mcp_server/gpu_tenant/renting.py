@@ -13,6 +13,7 @@ from gpu_tenant.errors import (
     NoQuota,
     NotReady,
     PriceMoved,
+    Refused,
     TenantError,
 )
 from gpu_tenant.market import Quote
@@ -20,6 +21,7 @@ from gpu_tenant.model import Lease, Profile, SshAddress, Terms
 from gpu_tenant.office import WAIT_S, Office
 from gpu_tenant.park import park, resume
 from gpu_tenant.provision import fulfil, intend, intend_quote, must_be_hours, new_lease_id
+from gpu_tenant.reconcile import rate_words
 from gpu_tenant.settle import return_unused
 
 DEADLINE_H = 24
@@ -50,14 +52,15 @@ class Renting(Office):
         wanted, asked_at = [self._quote(name) for name in quotes], self._clock.now()
         refused: list[str] = []
         for quote in wanted:
-            profile = self._profile(quote.offer.provider)
+            profile = self._set_up(quote.offer.provider)
             lease = intend_quote(
                 quote, profile, hours=hours, budget_usd=budget_usd, ledger=self.ledger,
                 clock=self._clock, asked_at=asked_at,
             )  # fmt: skip
             with self._held(lease.id, "provision"):
                 try:
-                    return self._card(await self._fulfilled(lease, wait_s), None)
+                    rented = await self._fulfilled(lease, wait_s)
+                    return self._card(rented, "; ".join(refused) or None)
                 except (NoCapacity, NoQuota, PriceMoved, NotReady) as trouble:
                     refused.append(f"{quote.id}: {trouble.message}")
                     last: TenantError = trouble
@@ -148,9 +151,13 @@ class Renting(Office):
                     )
                 return await self._extended(lease, hours)
             case "park":
+                if lease.parked_at is not None:
+                    raise Refused(
+                        f"{lease.id} is parked already, {rate_words(lease)}",
+                        remedy=f"`gpu-tenant resume {lease.id}`",
+                    )
                 lease = await park(
-                    lease, profile, connector=connector, caretaker=self._caretaker(lease),
-                    assess=lambda: self._assess(lease), ledger=self.ledger, clock=self._clock,
+                    lease, profile, connector=connector, caretaker=self._caretaker(lease),  ledger=self.ledger, clock=self._clock,
                 )  # fmt: skip
                 await self._close(lease)
                 return lease

@@ -83,7 +83,7 @@ class Tenancy(Renting):
         """
         name, count = asked_for(gpu) if gpu else (None, 1)
         if provider is not None:
-            self._profile(provider)
+            self._set_up(provider)
         markets = {
             slug: connector
             for slug, connector in self._connectors.items()
@@ -132,10 +132,10 @@ class Tenancy(Renting):
         if quotes:
             require_smoke(smoke, ledger=self.ledger, clock=self._clock)
             return await self._rented(quotes, hours=hours, budget_usd=budget_usd, wait_s=wait_s)
-        profile = self._profile(provider)
+        profile = self._set_up(provider)
         if profile.adopted or target is not None:
             return await self._adopted(
-                profile, target, hours=hours or DEADLINE_H, price_usd_h=price_usd_h,
+                profile, target, hours=DEADLINE_H if hours is None else hours, price_usd_h=price_usd_h,
                 max_price_usd_h=max_price_usd_h, budget_usd=budget_usd,
             )  # fmt: skip
         if isinstance(self._connectors[provider], Market):
@@ -146,7 +146,7 @@ class Tenancy(Renting):
             )
         require_smoke(smoke, ledger=self.ledger, clock=self._clock)
         lease = intend(
-            profile, hours=hours or DEADLINE_H, price_usd_h=price_usd_h,
+            profile, hours=DEADLINE_H if hours is None else hours, price_usd_h=price_usd_h,
             max_price_usd_h=max_price_usd_h, budget_usd=budget_usd, address=None,
             ledger=self.ledger, clock=self._clock,
         )  # fmt: skip
@@ -257,7 +257,7 @@ class Tenancy(Renting):
         self, lease: str, job: str | None, *, cursor: int | None, wait_s: float, limit_bytes: int
     ) -> Watched:
         """As `monitor`, with as much log as a terminal wants, and no fence around it."""
-        found = await self._with_box(lease)
+        found = await self._running(lease)
         return await watch(
             found, job_of(found, job, ledger=self.ledger), cursor=cursor, wait_s=wait_s,
             limit_bytes=limit_bytes, caretaker=self._caretaker(found), clock=self._clock,
@@ -272,7 +272,7 @@ class Tenancy(Renting):
         ] = 20,
     ) -> Watched:
         """End a job: it is asked first, so that it can checkpoint, and killed after the grace."""
-        found = await self._with_box(lease)
+        found = await self._running(lease)
         chosen = job_of(found, job, ledger=self.ledger)
         with self._held(found.id, "stop"):
             await self._caretaker(found).stop(chosen.id, grace_s=grace_s)
@@ -292,7 +292,7 @@ class Tenancy(Renting):
 
         Repeat after any failure: it goes on from the last byte. Unclaimed files are named.
         """
-        found = await self._with_box(lease)
+        found = await self._running(lease)
         directory = Path(to or found.kept_in or self.home.kept(found.id))
         with self._held(found.id, "collect"):
             return await collect(

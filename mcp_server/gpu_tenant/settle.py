@@ -90,7 +90,12 @@ def observe(lease: Lease, box: Box, *, ledger: Ledger, clock: Clock) -> tuple[Le
         if lease.price_usd_h is not None:
             change: dict[str, object] = {"from": str(lease.price_usd_h), "to": str(seen.usd_h)}
             ledger.note(lease.id, Event.PRICE, change, at=clock.now())
-        lease = ledger.rated(lease.id, seen.usd_h, at=clock.now())
+        since = clock.now()
+        if lease.ready_at is None and seen.usd_h > (lease.price_usd_h or 0) and lease.rates:
+            # It went from booting to running while nobody looked: the dearer reading is the safe one.
+            looked_at = ledger.last_listed(lease.id) or since
+            since = max(looked_at, lease.rates[-1].at)
+        lease = ledger.rated(lease.id, seen.usd_h, at=since)
     if seen.address is not None:
         lease = ledger.moved(lease.id, seen.address)
     return lease, seen.words

@@ -46,15 +46,16 @@ async def tear_down(
     give_up_at = clock.now() + timedelta(seconds=max(_GONE_WITHIN_S, 3 * profile.list_lag_s))
     asked_at: datetime | None = None
     seen: Seen | None = None
+    silence = ""
     while True:
         silent_s = (clock.now() - asked_at).total_seconds() if asked_at else _ASK_AGAIN_S
         if silent_s >= _ASK_AGAIN_S and not isinstance(seen, Omitted):
             asked_at = clock.now()
             try:
                 await connector.destroy(permit)
-            except ProviderSilent:
+            except ProviderSilent as error:
+                silence = f"; the destroy: {error.message}"
                 # It may have been carried out: the list tells, and asking twice does no harm.
-                pass
             except ProviderTrouble as refusal:
                 still_billing(refusal, lease)
                 raise
@@ -66,7 +67,7 @@ async def tear_down(
             )
         if clock.now() >= give_up_at and not isinstance(seen, Omitted):
             why = seen.reason if isinstance(seen, Blind) else "the provider's list still shows it"
-            raise still_billing(ProviderSilent(why, remedy=""), lease)
+            raise still_billing(ProviderSilent(f"{why}{silence}", remedy=""), lease)
         await clock.sleep(_pause_s(step, clock))
 
 

@@ -60,6 +60,15 @@ UNTOUCHED = Assessment(untouched=True, seal=None, evidence=(), losses=())
 """Nothing was ever pushed or launched, by the ledger, so there is nothing to lose."""
 
 
+def parked(lease: Lease) -> Assessment:
+    """What is known of a box that does not run: that it was used, and nothing else."""
+    loss = Loss(
+        what="whatever is on the disk of a parked box: it cannot be looked at",
+        remedy=f"`gpu-tenant resume {lease.id}`, then the same command again",
+    )
+    return Assessment(untouched=False, seal=None, evidence=(), losses=(loss,))
+
+
 async def assess(
     lease: Lease, profile: Profile, *, caretaker: Caretaker, ledger: Ledger, clock: Clock
 ) -> Assessment:
@@ -70,12 +79,6 @@ async def assess(
     if lease.touched_at is None:
         return UNTOUCHED
     collected = ledger.seal(lease.id)
-    if lease.parked_at is not None:
-        loss = Loss(
-            what="whatever is on the disk of a parked box: it cannot be looked at",
-            remedy=f"`gpu-tenant resume {lease.id}`, then the same command again",
-        )
-        return Assessment(untouched=False, seal=None, evidence=(), losses=(loss,))
     try:
         now = await reseal(lease, profile, caretaker=caretaker, ledger=ledger)
     except JobRunning as error:

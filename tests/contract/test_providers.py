@@ -376,8 +376,9 @@ async def test_twenty_at_once_through_a_narrow_door_are_twenty(staged: Staged) -
     errors = await asyncio.gather(*(caught(staged.connector.create(i)) for i in intents))
 
     made = [error for error in errors if error is None]
-    assert len(staged.alive) == len(made)
-    assert {type(e) for e in errors if e} <= {NoCapacity, RateLimited, NoQuota}
+    unclear = [error for error in errors if isinstance(error, ProviderSilent)]
+    assert len(made) <= len(staged.alive) <= len(made) + len(unclear)
+    assert {type(e) for e in errors if e} <= {NoCapacity, RateLimited, NoQuota, ProviderSilent}
 
 
 # The end of a box

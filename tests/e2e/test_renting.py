@@ -390,7 +390,7 @@ async def test_where_a_stop_saves_nothing_parking_is_refused(tenant: Tenant) -> 
     assert tenant.meter["parked"] == []
 
 
-async def test_a_stop_that_wipes_is_refused_until_everything_is_kept(tmp_path: Path) -> None:
+async def test_a_stop_that_wipes_is_refused_for_a_box_that_was_used(tmp_path: Path) -> None:
     async with tenant_at("runpod", tmp_path, time="runs") as tenant:
         card = await tenant.rented()
         tree = tenant.root / "tree"
@@ -401,14 +401,46 @@ async def test_a_stop_that_wipes_is_refused_until_everything_is_kept(tmp_path: P
         await tenant.tenancy.launch_detached(card.lease, work, ["out/"])
         assert (await tenant.tenancy.monitor(card.lease, wait_s=30)).state == "finished"
 
-        with pytest.raises(Unverified, match="empties the box's own disk") as told:
+        with pytest.raises(Refused, match="empties the box's own disk") as told:
             await tenant.tenancy.change_lease(card.lease, "park")
         assert f"`gpu-tenant collect {card.lease}`" in told.value.remedy
         assert tenant.meter["parked"] == []
 
         await tenant.tenancy.collect(card.lease)
-        assert (await tenant.tenancy.change_lease(card.lease, "park")).phase == "parked"
-        assert [box["id"] for box in tenant.meter["parked"]] == [card.box]
+        ended = await tenant.tenancy.verify_and_teardown(card.lease)
+        assert ended.receipt.ground == "verified"
+
+
+async def test_a_parked_box_is_named_as_parked_by_every_verb_and_ends_after_a_resume(
+    tmp_path: Path,
+) -> None:
+    async with tenant_at("vastai", tmp_path, time="runs") as tenant:
+        card = await tenant.rented()
+        tree = tenant.root / "tree"
+        tree.mkdir()
+        (tree / "README").write_text("work", encoding="utf-8")
+        await tenant.tenancy.push(card.lease, str(tree))
+        await tenant.tenancy.launch_detached(
+            card.lease, "mkdir out; echo '[1]' > out/a.json", ["out/"]
+        )
+        assert (await tenant.tenancy.monitor(card.lease, wait_s=30)).state == "finished"
+        await tenant.tenancy.change_lease(card.lease, "park")
+
+        for verb in (
+            tenant.tenancy.collect,
+            tenant.tenancy.monitor,
+            tenant.tenancy.verify_and_teardown,
+        ):
+            with pytest.raises(Refused) as told:
+                await verb(card.lease)
+            assert f"`gpu-tenant resume {card.lease}`" in told.value.remedy
+        with pytest.raises(Refused, match="parked already"):
+            await tenant.tenancy.change_lease(card.lease, "park")
+
+        await tenant.tenancy.change_lease(card.lease, "resume")
+        await tenant.tenancy.collect(card.lease)
+        ended = await tenant.tenancy.verify_and_teardown(card.lease)
+        assert ended.receipt.ground == "verified"
 
 
 # The owner's own

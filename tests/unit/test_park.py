@@ -18,7 +18,6 @@ from gpu_tenant.errors import (
     ProviderSilent,
     ProviderTrouble,
     Refused,
-    Unverified,
 )
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.model import BoxState, Lease, LeaseId, Profile, SshAddress
@@ -26,18 +25,10 @@ from gpu_tenant.park import park, resume
 from gpu_tenant.settle import settle
 from gpu_tenant.skill import script
 from gpu_tenant.transports.local import LocalTransport
-from gpu_tenant.verify import Assessment, Loss
 
 LEASE = LeaseId("tiny-abcd")
 KEEPS = profile("tiny").model_copy(update={"park": "keeps", "accounted_paths": ()})
 WIPES = KEEPS.model_copy(update={"park": "wipes"})
-NOTHING_LOST = Assessment(untouched=False, seal=None, evidence=(), losses=())
-LOST = Assessment(
-    untouched=False,
-    seal=None,
-    evidence=(),
-    losses=(Loss(what="model.bin is not here", remedy="collect it"),),
-)
 
 
 @dataclass
@@ -70,14 +61,10 @@ class Garage:
         lease: Lease,
         of: Profile = KEEPS,
         *,
-        found: Assessment = NOTHING_LOST,
         at: TinyProvider | None = None,
     ) -> Lease:
-        async def assess() -> Assessment:
-            return found
-
         return await park(
-            lease, of, connector=at or self.tiny, caretaker=self.caretaker(lease), assess=assess,
+            lease, of, connector=at or self.tiny, caretaker=self.caretaker(lease),
             ledger=self.ledger, clock=self.clock,
         )  # fmt: skip
 
@@ -189,21 +176,21 @@ async def test_a_stop_without_an_answer_is_noticed_by_the_next_look_and_by_the_s
 # What would be lost by it
 
 
-async def test_where_a_stop_wipes_the_disk_everything_must_be_kept_first(garage: Garage) -> None:
+async def test_where_a_stop_wipes_the_disk_a_used_box_is_not_stopped(garage: Garage) -> None:
+    """With the disk would go the box's own record, and with it every proof of what was kept."""
     lease = await garage.lease(used=True)
 
-    with pytest.raises(Unverified, match=r"would be lost: model\.bin is not here") as told:
-        await garage.park(lease, WIPES, found=LOST)
+    with pytest.raises(Refused, match="empties the box's own disk") as told:
+        await garage.park(lease, WIPES)
 
-    assert told.value.remedy == "collect it"
+    assert f"`gpu-tenant collect {lease.id}`" in told.value.remedy
     assert "park" not in garage.tiny.asked
-    assert (await garage.park(lease, WIPES, found=NOTHING_LOST)).parked_at is not None
 
 
 async def test_a_box_that_was_never_used_has_nothing_to_lose(garage: Garage) -> None:
     lease = await garage.lease()
 
-    assert (await garage.park(lease, WIPES, found=LOST)).parked_at is not None
+    assert (await garage.park(lease, WIPES)).parked_at is not None
 
 
 async def test_a_running_job_is_not_killed_by_a_stop_also_where_the_disk_is_kept(

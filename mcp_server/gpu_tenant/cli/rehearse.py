@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import signal
 import tempfile
 from pathlib import Path
 
@@ -27,8 +28,13 @@ async def rehearse(provider: str, port: int, keep: str | None, *, as_json: bool)
             for name, value in stage.environment.items():
                 click.echo(f"export {name}={value}")
             click.echo("gpu-tenant offers --gpu 'RTX 4090' --hours 2")
+            click.echo("# Its clock runs ahead of yours: where a tenant would wait, it jumps.")
+            click.echo(f"# Afterwards: unset {' '.join(stage.environment)}")
             click.echo(f"# The meter: curl -s {stage.url}/_rehearsal/meter")
             click.echo("# Ctrl-C ends it, and every box with it.", err=True)
+        here = asyncio.current_task()
+        assert here is not None
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, here.cancel)
         # Ctrl-C cancels this, and only this: the stage is left as any block is, and its boxes end.
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.to_thread(stage.wait)

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -61,9 +62,6 @@ def answer(record: R, as_json: bool, words: Callable[[R], None]) -> None:
         words(record)
 
 
-# Numbers
-
-
 def size(count: int | float | None) -> str:
     """Bytes for a person."""
     if count is None:
@@ -98,9 +96,6 @@ def _rows(title: str, rows: Sequence[tuple[str, object]]) -> None:
         click.echo(f"  {name:<{width}}  {value}")
 
 
-# Answers
-
-
 def smoke(receipt: SmokeReceipt) -> None:
     """A smoke test's outcome."""
     how = "passed" if receipt.passed else "failed"
@@ -128,13 +123,15 @@ def card(shown: Card) -> None:
     """One lease."""
     rows: list[tuple[str, object]] = [
         ("box", f"{shown.box} at {shown.address}"),
-        ("price", f"{shown.price_usd_h} USD/h" if shown.price_usd_h is not None else "unknown"),
+        ("price", shown.price_words),
         ("deadline", f"in {span(shown.deadline_in_s)}; {shown.on_deadline}"),
         ("if this computer dies", shown.stops_the_meter),
         ("next", shown.next),
     ]
     if shown.budget_usd is not None:
         rows.insert(2, ("budget", usd(shown.budget_usd)))
+    if shown.alarm:
+        rows.append(("note", shown.alarm))
     _rows(f"{shown.lease}: {shown.phase}", rows)
 
 
@@ -157,14 +154,14 @@ def leases(shown: Leases) -> None:
     if shown.leases:
         Console(highlight=False, soft_wrap=True).print(table)
     else:
-        click.echo("no lease is live; nothing is billing that this ledger knows of")
+        click.echo("no lease is live: no box of ours is billing that this ledger knows of")
     for box in shown.foreign:
         rate = "an unknown rate" if box.price_usd_h is None else f"{box.price_usd_h} USD/h"
-        click.echo(f"not ours, and left alone: {box.box} at {box.provider}, {box.state}, {rate}")
+        click.echo(f"not ours, left alone: {box.box} at {box.provider}, {box.state}, {rate}")
     for words in shown.also_billing:
         click.echo(f"without a box: {words}")
     for alarm in shown.alarms:
-        errors.print(f"[red]alarm:[/] {alarm}", markup=True)
+        errors.print(f"[red]alarm:[/] {escape(alarm)}", markup=True, soft_wrap=True)
 
 
 def audit(shown: Audited) -> None:

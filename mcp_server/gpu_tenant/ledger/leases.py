@@ -234,6 +234,10 @@ class Leases(Timeline):
         with self._transaction() as db:
             db.execute("UPDATE leases SET parked_at=NULL, ready_at=NULL WHERE id=?", (lease_id,))
             self._rated(db, lease_id, usd_h, at)
+            db.execute(
+                "INSERT INTO sightings(lease_id, listed, at) VALUES (?,'listed',?)",
+                (lease_id, at.isoformat()),
+            )
             self._note(db, lease_id, Event.RESUMED, {}, at)
         return self.lease(lease_id)
 

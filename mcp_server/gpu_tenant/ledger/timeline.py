@@ -78,3 +78,12 @@ class Timeline(Database):
             " ORDER BY seq",
             lease_id,
         )
+
+    def last_listed(self, lease_id: str) -> datetime | None:
+        """When the box was last on record as listed."""
+        looks = self._read(
+            lambda row: moment(row["at"]),
+            "SELECT at FROM sightings WHERE lease_id=? AND listed='listed' ORDER BY seq DESC LIMIT 1",
+            lease_id,
+        )
+        return looks[0] if looks else None

@@ -260,7 +260,7 @@ class Stage:
             Route("/meter", self._meter),
             Route("/requests", self._requests),
             Route("/clock", self._clock, methods=["GET", "POST"]),
-            Route("/faults", self._set_faults, methods=["GET", "POST"]),
+            Route("/faults", self._set_faults, methods=["GET", "POST", "DELETE"]),
             Route("/routes", self._routes),
             Route("/reset", self._reset, methods=["POST"]),
         ]
@@ -284,6 +284,9 @@ class Stage:
         known = {**ON_THE_WIRE, **self._emulator.faults}
         if request.method == "GET":
             return JSONResponse(known)
+        if request.method == "DELETE":
+            self.world.state.faults.clear()
+            return JSONResponse({"faults": 0})
         try:
             faults = _FAULTS.validate_python(await request.json())
         except ValidationError as error:

@@ -3,11 +3,12 @@
 import asyncio
 import json
 from datetime import datetime
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPException
 from urllib.parse import urlsplit
 
 from pydantic import TypeAdapter
 
+from gpu_tenant.errors import LocalTrouble
 from gpu_tenant.model import Address
 
 _ROUTES: TypeAdapter[dict[str, Address]] = TypeAdapter(dict[str, Address])
@@ -46,5 +47,10 @@ def _ask(url: str, method: str, path: str, body: str | None = None) -> bytes:
     try:
         connection.request(method, f"/_rehearsal/{path}", body)
         return connection.getresponse().read()
+    except (OSError, HTTPException) as error:
+        raise LocalTrouble(
+            f"the rehearsal at {url} does not answer ({type(error).__name__}): it is over",
+            remedy="open a new shell, or unset every variable that `gpu-tenant rehearse` printed",
+        ) from None
     finally:
         connection.close()
