@@ -59,8 +59,12 @@ async def examine(
             findings.append(await _provider(profile, connectors[slug], ledger, source))
         elif profile.credential is not None:
             places = " or ".join(profile.credential.env)
+            billing = [x.id for x in ledger.leases() if x.provider == slug and x.state.live]
+            words = f"no key in {places}, and {', '.join(billing)} may be billing there"
             findings.append(
-                _ok(slug, f"not set up: no key in {places}; it is not asked for offers")
+                Examined(subject=slug, level="blocker", words=words)
+                if billing
+                else _ok(slug, f"not set up: no key in {places}; it is not asked for offers")
             )
         else:
             findings.append(_ok(slug, "a runbook only: lease its boxes by `gpu-tenant adopt`"))

@@ -204,7 +204,7 @@ class Profile(Record):
     list_lag_s: float = Field(description="how long a box may exist before the provider lists it")
     confirm_s: float = Field(description="how far apart two looks are that prove a box gone")
     park: Literal["keeps", "wipes", "none"] = Field(
-        description="keeps: everything on disk; wipes: some paths, which are proved kept first"
+        description="keeps: everything on disk; wipes: not so, and only an unused box is parked"
     )
     interruption: str | None = Field(description="how the platform takes a box back, in a sentence")
     destroy: Literal["deletes", "hands_back"]

@@ -187,7 +187,7 @@ async def extend(lease: str | None, hours: float, as_json: bool) -> None:
 @lease_argument
 @as_json
 async def park(lease: str | None, as_json: bool) -> None:
-    """Refused while a job runs, and where the platform would empty a disk that is not kept."""
+    """Refused while a job runs, and where the platform would empty a disk that was used."""
     await _change(lease, "park", None, as_json=as_json)
 
 

@@ -139,7 +139,9 @@ def leases(shown: Leases) -> None:
     """A table of leases, and the alarms."""
     table = Table(box=None, pad_edge=False)
     for column in ("LEASE", "STATE", "BOX", "AGE", "DEADLINE", "USD/H", "COST", "JOBS"):
-        table.add_column(column)
+        # A lease's name is what the next command needs: it is never cut short.
+        widest = max((len(row.lease) for row in shown.leases), default=0)
+        table.add_column(column, min_width=widest if column == "LEASE" else None)
     for row in shown.leases:
         table.add_row(
             row.lease,
