@@ -25,7 +25,7 @@ from gpu_tenant.settle import settle, survey
 from gpu_tenant.sightings import Listing
 from gpu_tenant.skill import script
 from gpu_tenant.store import Home
-from gpu_tenant.verify import UNTOUCHED, Assessment, assess, parked
+from gpu_tenant.verify import UNTOUCHED, Assessment, assess, unseen
 
 WAIT_S = 40
 """So long a call waits for a box to boot: an agent's host gives up on a call after a minute."""
@@ -235,9 +235,15 @@ class Office:
             # Before anything is asked of a box that may not even have an address yet.
             return UNTOUCHED
         if lease.parked_at is not None:
-            return parked(lease)
+            return unseen(
+                "it is parked", f"`gpu-tenant resume {lease.id}`, then the same command again"
+            )
         if lease.state is LeaseState.ACTIVE and lease.ready_at is None:
-            lease = await self._let_in(lease)
+            try:
+                lease = await self._let_in(lease)
+            except BoxTrouble as error:
+                # No ground, and no dead end: a person may still sign for what nobody can look at.
+                return unseen(f"the box has not let us in: {error.message}", error.remedy)
         return await assess(
             lease, self._profile(lease.provider), caretaker=self._caretaker(lease),
             ledger=self.ledger, clock=self._clock,

@@ -157,7 +157,8 @@ class Renting(Office):
                         remedy=f"`gpu-tenant resume {lease.id}`",
                     )
                 lease = await park(
-                    lease, profile, connector=connector, caretaker=self._caretaker(lease),  ledger=self.ledger, clock=self._clock,
+                    lease, profile, connector=connector, caretaker=self._caretaker(lease),
+                    ledger=self.ledger, clock=self._clock,
                 )  # fmt: skip
                 await self._close(lease)
                 return lease

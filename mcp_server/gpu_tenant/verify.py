@@ -60,12 +60,9 @@ UNTOUCHED = Assessment(untouched=True, seal=None, evidence=(), losses=())
 """Nothing was ever pushed or launched, by the ledger, so there is nothing to lose."""
 
 
-def parked(lease: Lease) -> Assessment:
-    """What is known of a box that does not run: that it was used, and nothing else."""
-    loss = Loss(
-        what="whatever is on the disk of a parked box: it cannot be looked at",
-        remedy=f"`gpu-tenant resume {lease.id}`, then the same command again",
-    )
+def unseen(why: str, remedy: str) -> Assessment:
+    """What is known of a used box that cannot be looked at: that anything may be lost with it."""
+    loss = Loss(what=f"whatever is on the box, which cannot be looked at: {why}", remedy=remedy)
     return Assessment(untouched=False, seal=None, evidence=(), losses=(loss,))
 
 
