@@ -198,8 +198,10 @@ class Relay:
 
     def cut(self) -> None:
         """Every connection was reset. New ones are welcome."""
-        while self._pairs:
-            for end in self._pairs.pop():
+        # Taken all at once: who was cut may be back before the last of them is reset.
+        cut, self._pairs = self._pairs, []
+        for pair in cut:
+            for end in pair:
                 _reset(end)
 
     def cut_after(self, *, server_bytes: int) -> None:

@@ -443,6 +443,29 @@ async def test_a_parked_box_is_named_as_parked_by_every_verb_and_ends_after_a_re
         assert ended.receipt.ground == "verified"
 
 
+async def test_a_used_box_that_never_lets_us_in_again_keeps_until_a_person_signs(
+    tmp_path: Path,
+) -> None:
+    async with tenant_at("vastai", tmp_path, time="runs") as tenant:
+        card = await tenant.rented()
+        tree = tenant.root / "tree"
+        tree.mkdir()
+        (tree / "README").write_text("work", encoding="utf-8")
+        await tenant.tenancy.push(card.lease, str(tree))
+        await tenant.tenancy.change_lease(card.lease, "park")
+
+        with pytest.raises(Unverified, match="it is parked"):
+            await tenant.tenancy.verify_and_teardown(card.lease)
+        assert tenant.meter["parked"], "refused, so it is still there"
+        report = await tenant.tenancy.assess_loss(card.lease)
+        ended = await tenant.tenancy.waive(
+            card.lease, shown_digest=report.digest, typed=card.lease, signed_by="the owner"
+        )
+
+        assert ended.receipt.ground == "waived"
+        assert tenant.meter["parked"] == []
+
+
 # The owner's own
 
 
