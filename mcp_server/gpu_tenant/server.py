@@ -20,7 +20,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from gpu_tenant import __version__
 from gpu_tenant.cards import TornDown
 from gpu_tenant.errors import Refused, TenantError
-from gpu_tenant.service import LeaseName, Tenancy, progress_to
+from gpu_tenant.renting import LeaseName
+from gpu_tenant.service import Tenancy, progress_to
 from gpu_tenant.skill import skill_directory
 
 _log = logging.getLogger(__name__)

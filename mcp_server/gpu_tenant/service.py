@@ -6,35 +6,27 @@ its return model the structured output and the `--json` output.
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from gpu_tenant.audit import Audited, audit
-from gpu_tenant.cards import Card, Leases, LossReport, TornDown
+from gpu_tenant.cards import Leases, LossReport, TornDown
 from gpu_tenant.clock import WallClock
 from gpu_tenant.collect import Collected, collect
 from gpu_tenant.credentials import resolve_all
 from gpu_tenant.doctor import Checkup, examine
 from gpu_tenant.errors import (
-    BadRequest,
     Refused,
 )
 from gpu_tenant.facts import Needs
-from gpu_tenant.gpu_catalog import asked_for
 from gpu_tenant.launch import Launched, launch
 from gpu_tenant.ledger import Event
-from gpu_tenant.market import Trust, Wish
 from gpu_tenant.model import Lease, LeaseState, Receipt
-from gpu_tenant.offers import Found, find_offers
-from gpu_tenant.office import WAIT_S
 from gpu_tenant.permit import TeardownPermit
-from gpu_tenant.ports import Market
-from gpu_tenant.provision import intend, require_smoke
 from gpu_tenant.push import Pushed, push
-from gpu_tenant.renting import DEADLINE_H, Renting
+from gpu_tenant.renting import LeaseName, Renting
 from gpu_tenant.smoke import SmokeReceipt, smoke
 from gpu_tenant.teardown import tear_down
 from gpu_tenant.verify import prove, sign
@@ -48,111 +40,11 @@ progress_to: ContextVar[Callable[[int, int], None]] = ContextVar(
 _AGENT_LOG_BYTES = 6_000
 """So much log in one answer: a host cuts a tool's output in the middle at some 8 to 12 thousand."""
 
-LeaseName = Annotated[str, Field(description="lease id, as list_leases shows it")]
 JobName = Annotated[str | None, Field(description="job id; the newest when left out")]
 
 
 class Tenancy(Renting):
     """One user's leases, and what can be done about them."""
-
-    async def find_offers(
-        self,
-        gpu: Annotated[
-            str | None, Field(description="as in 'RTX 4090', 'H100 SXM:8'; any when left out")
-        ] = None,
-        hours: Annotated[float, Field(gt=0, le=8760, description="how long the work takes")] = 1,
-        max_price_usd_h: Annotated[
-            Decimal | None, Field(description="for the whole box, disk included")
-        ] = None,
-        vram_gib: Annotated[float | None, Field(description="memory each GPU must have")] = None,
-        disk_gb: Annotated[int, Field(ge=8)] = 40,
-        region: Annotated[str | None, Field(description="part of a region's name")] = None,
-        trust: Annotated[
-            Trust, Field(description="whose machine is good enough for code and data")
-        ] = "any",
-        interruptible: Literal["no", "yes", "either"] = "no",
-        upload_gb: Annotated[float, Field(ge=0, description="to be moved to the box")] = 0,
-        download_gb: Annotated[float, Field(ge=0, description="to be moved off the box")] = 0,
-        provider: Annotated[str | None, Field(description="only this one")] = None,
-        explain: Annotated[Literal["", "explain"], Field(description="why each is ranked so")] = "",
-        limit: Annotated[int, Field(ge=1, le=50)] = 8,
-    ) -> Found:
-        """What could be rented now, at every provider whose key is found, and your own machines.
-
-        Ranked by the expected cost of the finished work; each offer has a quote for provision.
-        """
-        name, count = asked_for(gpu) if gpu else (None, 1)
-        if provider is not None:
-            self._set_up(provider)
-        markets = {
-            slug: connector
-            for slug, connector in self._connectors.items()
-            if isinstance(connector, Market) and provider in (None, slug)
-        }
-        wish = Wish(
-            gpu=name, gpu_count=count, vram_gib=vram_gib, disk_gb=disk_gb, hours=hours,
-            max_price_usd_h=max_price_usd_h, region=region, trust=trust,
-            interruptible=interruptible, upload_gb=upload_gb, download_gb=download_gb,
-        )  # fmt: skip
-        return await find_offers(
-            wish, markets, ledger=self.ledger, clock=self._clock, limit=limit, explain=explain
-        )
-
-    async def provision(
-        self,
-        provider: Annotated[
-            str, Field(description="local, or own for a machine over ssh; not needed with a quote")
-        ] = "local",
-        target: Annotated[
-            str | None,
-            Field(description="own: user@host[:port] or an ssh alias; else a box id to take over"),
-        ] = None,
-        hours: Annotated[
-            float | None, Field(description="until the deadline, when the box stops its jobs")
-        ] = None,
-        price_usd_h: Annotated[
-            Decimal | None, Field(description="what the box costs, if you know")
-        ] = None,
-        max_price_usd_h: Annotated[Decimal | None, Field(description="price cap")] = None,
-        budget_usd: Annotated[
-            Decimal | None, Field(description="total cap; passing it alarms")
-        ] = None,
-        smoke: Annotated[
-            str | None, Field(description="id of a passed smoke_test, or 'none' to go without")
-        ] = None,
-        quotes: Annotated[
-            list[str], Field(description="from find_offers, tried in this order until one is had")
-        ] = [],  # noqa: B006 - never changed; a schema default
-        wait_s: Annotated[float, Field(ge=0, le=3600, description="for a box to boot")] = WAIT_S,
-    ) -> Card:
-        """Have a box under a lease: rented by a quote, local, or one that exists (no smoke asked).
-
-        The meter may run from here: always end with verify_and_teardown.
-        """
-        if quotes:
-            require_smoke(smoke, ledger=self.ledger, clock=self._clock)
-            return await self._rented(quotes, hours=hours, budget_usd=budget_usd, wait_s=wait_s)
-        profile = self._set_up(provider)
-        if profile.adopted or target is not None:
-            return await self._adopted(
-                profile, target, hours=DEADLINE_H if hours is None else hours, price_usd_h=price_usd_h,
-                max_price_usd_h=max_price_usd_h, budget_usd=budget_usd,
-            )  # fmt: skip
-        if isinstance(self._connectors[provider], Market):
-            raise BadRequest(
-                f"{profile.title} rents by a quote",
-                remedy="find_offers first, then provision with one of its quotes: "
-                f"`gpu-tenant offers --provider {provider}`",
-            )
-        require_smoke(smoke, ledger=self.ledger, clock=self._clock)
-        lease = intend(
-            profile, hours=DEADLINE_H if hours is None else hours, price_usd_h=price_usd_h,
-            max_price_usd_h=max_price_usd_h, budget_usd=budget_usd, address=None,
-            ledger=self.ledger, clock=self._clock,
-        )  # fmt: skip
-        with self._held(lease.id, "provision"):
-            lease = await self._fulfilled(lease)
-        return self._card(lease, None)
 
     async def audit(
         self,
@@ -360,24 +252,6 @@ class Tenancy(Renting):
             permit, lease, self._profile(lease.provider),
             connector=self._connector(lease), ledger=self.ledger, clock=self._clock,
         )  # fmt: skip
-
-    async def change_lease(
-        self,
-        lease: LeaseName,
-        action: Annotated[
-            Literal["extend", "park", "resume"],
-            Field(
-                description="park stops the GPU meter and keeps the disk; resume starts it again"
-            ),
-        ],
-        hours: Annotated[
-            float | None, Field(gt=0, description="extend: the deadline is so long from now")
-        ] = None,
-    ) -> Card:
-        """Move a lease's deadline, park its box, or resume it. The answer says what it costs then."""
-        found = await self._with_box(lease)
-        with self._held(found.id, action):
-            return self._card(await self._changed(found, action, hours), None)
 
     async def list_leases(
         self,
