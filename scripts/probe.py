@@ -1,6 +1,6 @@
 """Look at a GPU box, and print what was seen as one JSON object; judge nothing, change nothing.
 
-    python3 probe.py [--work DIR] [--reach HOST[:PORT] ...]
+    python3 probe.py [--work DIR] [--place PATH ...] [--reach HOST[:PORT] ...]
     ssh BOX 'python3 - --reach package-index huggingface.co' < probe.py
 
 Python 3.7 or newer, standard library only, no root, at most 20 seconds. A part that fails or hangs
@@ -26,6 +26,7 @@ import time
 WHOLE_S = 18
 REACH_S = 3
 TORCH_S = 8
+COUNT_S = 3
 MAX_TEXT = 600000
 # fmt: off
 REAL_FILESYSTEMS = (
@@ -55,6 +56,8 @@ def main():
     parser = argparse.ArgumentParser(description="Look at this box; print JSON.")
     parser.add_argument("--work", default="", help="the directory the jobs will run in")
     parser.add_argument("--reach", nargs="*", default=[], metavar="HOST[:PORT]")
+    parser.add_argument("--place", nargs="*", default=[], help="paths that the platform speaks of")
+    parser.add_argument("--count", nargs="*", default=[], help="of these, the files are counted")
     asked = parser.parse_args()
     started_s = time.time()
     home, shm = os.path.expanduser("~"), "/dev/shm"  # noqa: S108
@@ -70,7 +73,7 @@ def main():
         "smi": nvidia_smi,
         "devices": gpu_devices,
         "kernel_log": kernel_log,
-        "disks": lambda: disks(places),
+        "disks": lambda: disks(places, asked.place, asked.count),
         "writes": lambda: {
             role: write_test(places[role]) for role in ("home", "work") if role in places
         },
@@ -263,9 +266,10 @@ def kernel_log():
     return {"lines": lines[-100:]}
 
 
-def disks(places):
+def disks(places, promised, counted):
     """Each place that matters and each real mount above 1 GB; a dead one takes no other with it."""
     asked = list(places.items())
+    asked += [("platform", path) for path in promised if path != "~"]
     mounts = {}
     for line in (text("/proc/mounts") or "").splitlines():
         device, path, kind, options = line.split(" ")[:4]
@@ -275,7 +279,10 @@ def disks(places):
             asked.append(("mount", path))
     measured = at_once(
         [
-            ("{} {}".format(role, path), functools.partial(measure, role, path, mounts))
+            (
+                "{} {}".format(role, path),
+                functools.partial(measure, role, path, mounts, path in counted),
+            )
             for role, path in asked[:100]
         ],
         5,
@@ -289,7 +296,7 @@ def disks(places):
     return {"places": found}
 
 
-def measure(role, path, mounts):
+def measure(role, path, mounts, counting):
     size = os.statvfs(path)
     point = os.path.realpath(path)
     while point not in mounts and point != "/":
@@ -305,7 +312,18 @@ def measure(role, path, mounts):
         "free_bytes": size.f_bavail * size.f_frsize,
         "total_inodes": size.f_files,
         "free_inodes": size.f_favail,
+        "files": files_below(path) if counting else None,
     }
+
+
+def files_below(path):
+    """How many files and directories lie below, or so many as could be counted in COUNT_S."""
+    found, until = 0, time.monotonic() + COUNT_S
+    for _, directories, files in os.walk(path):
+        found += len(directories) + len(files)
+        if time.monotonic() > until:
+            break
+    return found
 
 
 def write_test(directory):

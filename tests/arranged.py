@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -68,7 +68,17 @@ def profile(provider: str = "local", *, list_lag_s: float = 0) -> Profile:
         id=provider,
         title=provider,
         kind="own",
-        adopted=provider == "own",
+        lease="adopted" if provider == "own" else "created",
+        console=None,
+        python=None,
+        park_how="api",
+        park_command=None,
+        places=(),
+        doubts=(),
+        checked_on=date(2026, 11, 20),
+        mirror_needed=False,
+        speed_up=None,
+        stops="nothing needs to",
         price_source="owner",
         credential=None,
         states={},

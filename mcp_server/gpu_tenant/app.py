@@ -6,6 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from gpu_tenant.by_hand import Both, ByHand
 from gpu_tenant.clock import WallClock
 from gpu_tenant.credentials import find_credential
 from gpu_tenant.errors import BadRequest, BoxUnreachable
@@ -49,6 +50,8 @@ def open_tenancy(
         profiles=profiles,
         connectors=connectors,
         open_transport=lambda lease: _transport(lease, home, stage, tell),
+        public_key=lambda: _public_key(home),
+        introduce=lambda lease, password: _introduce(lease, password, home, tell),
         environ=environ,
     )
 
@@ -58,22 +61,27 @@ def connect(
 ) -> Connector | None:
     """The connector of `connectors/<slug>.py`.
 
-    None for a platform without an API, and for one whose key is nowhere to be found: what nobody
-    has configured is not even imported.
+    Where a person rents in a console, the list is ours. None for a platform without boxes, and for
+    one whose key is nowhere to be found: what nobody has configured is not even imported.
     """
+    by_hand = (
+        ByHand(profile, home.root / "by_hand" / profile.id)
+        if profile.lease in ("adopted", "either") and profile.destroy == "deletes"
+        else None
+    )
     if not (Path(__file__).parent / "connectors" / f"{profile.id}.py").is_file():
-        return None
+        return by_hand
     credential = None
     if profile.credential is not None:
         credential = find_credential(profile, home.configuration, environ)
         if credential is None:
-            return None
+            return by_hand
     setting = Setting(
         profile=profile, state=home.root, environ=environ, clock=clock, credential=credential,
         public_key=lambda: _public_key(home),
     )  # fmt: skip
     connector: Connector = import_module(f"gpu_tenant.connectors.{profile.id}").connect(setting)
-    return connector
+    return Both(connector, by_hand) if by_hand else connector
 
 
 def _public_key(home: Home) -> str:
@@ -126,12 +134,22 @@ def _transport(
             )
 
 
+async def _introduce(lease: Lease, password: str, home: Home, tell: Callable[[str], None]) -> None:
+    from gpu_tenant.transports.ssh import ensure_key, introduce
+
+    assert isinstance(lease.address, SshAddress)
+    await introduce(
+        lease.address, password, known_hosts=home.known_hosts(lease.id),
+        client_key=ensure_key(home.client_key), tell=tell,
+    )  # fmt: skip
+
+
 def _address(lease: Lease, stage: str | None) -> Address:
     if lease.address is None:
         raise BoxUnreachable(
             f"the box of {lease.id} has no address yet", remedy="`gpu-tenant leases` looks again"
         )
-    if stage is None or isinstance(lease.address, LocalAddress) or lease.provider == "own":
+    if stage is None or isinstance(lease.address, LocalAddress) or _is_real(lease):
         return lease.address
     from gpu_tenant.rehearsal.tenant import really_at
 
@@ -142,3 +160,8 @@ def _address(lease: Lease, stage: str | None) -> Address:
             remedy=f"`gpu-tenant leases` shows how {lease.id} stands",
         )
     return really
+
+
+def _is_real(lease: Lease) -> bool:
+    """Whether a person named the machine: an address is its box's name, or it has none yet."""
+    return lease.provider == "own" or lease.box_id is None or lease.goes_by_address

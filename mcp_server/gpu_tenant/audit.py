@@ -5,7 +5,7 @@ import json
 from gpu_tenant.errors import BoxTrouble
 from gpu_tenant.facts import Audit, Needs, no_python
 from gpu_tenant.facts import audit as judged
-from gpu_tenant.model import Lease
+from gpu_tenant.model import Lease, Profile
 from gpu_tenant.ports import Clock, Transport
 from gpu_tenant.skill import script
 
@@ -22,7 +22,9 @@ class Audited(Audit):
     next: str
 
 
-async def audit(lease: Lease, needs: Needs, *, transport: Transport, clock: Clock) -> Audited:
+async def audit(
+    lease: Lease, profile: Profile, needs: Needs, *, transport: Transport, clock: Clock
+) -> Audited:
     """Every finding about the box, for a job with those needs; nothing on the box is changed.
 
     Raises:
@@ -32,6 +34,9 @@ async def audit(lease: Lease, needs: Needs, *, transport: Transport, clock: Cloc
     asked_at = clock.now()
     argv = ["python3", "-E", "-"]
     argv += ["--reach", *REACHED_FOR]
+    caps = {place.path: place.inode_cap for place in profile.places if place.path != "/"}
+    argv += ["--place", *caps] if caps else []
+    argv += ["--count", *(path for path, cap in caps.items() if cap)]
     finished = await transport.run(
         argv, stdin=script("probe.py").read_bytes(), timeout_s=_PROBE_WITHIN_S
     )
@@ -58,7 +63,10 @@ async def audit(lease: Lease, needs: Needs, *, transport: Transport, clock: Cloc
             f"the probe ended with status {finished.exit_status} and no observation",
             remedy=f"look at the box yourself, then `gpu-tenant audit {lease.id}` again",
         ) from None
-    return _answer(lease, judged(observed, needs=needs, asked_at=asked_at, answered_at=answered_at))
+    return _answer(
+        lease,
+        judged(observed, needs=needs, caps=caps, asked_at=asked_at, answered_at=answered_at),
+    )
 
 
 def _answer(lease: Lease, audit: Audit) -> Audited:

@@ -21,6 +21,7 @@ TenantError
 │   ├── NoQuota           5   the account may not have so much
 │   ├── NoFunds           5   the account cannot pay
 │   ├── PriceMoved        5   the box would cost more than was agreed
+│   ├── OwnerMustAct      5   no API does it: a person must, in the console
 │   └── Rejected          5   it said no in its own words
 ├── LocalTrouble          6   this computer did not do what was asked
 │   ├── DiskFull          6
@@ -175,6 +176,12 @@ class PriceMoved(ProviderTrouble):
     """The box would cost more than was agreed. It was not rented, or given back unused at once."""
 
     code = "PRICE_MOVED"
+
+
+class OwnerMustAct(ProviderTrouble):
+    """No API does this: a person must, in the platform's console, by the words that are given."""
+
+    code = "OWNER_MUST_ACT"
 
 
 class Rejected(ProviderTrouble):

@@ -1,6 +1,6 @@
 """The nouns of a tenancy, as frozen records: lease, box, job, manifest, verdict, evidence, receipt."""
 
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal
 from enum import StrEnum
 from typing import Literal, NewType
@@ -150,6 +150,11 @@ class Lease(Record):
         return rest if inside else at
 
     @property
+    def goes_by_address(self) -> bool:
+        """Whether a person named its box by where it is; no provider's own ids hold an `@`."""
+        return self.box_id is not None and "@" in self.box_id
+
+    @property
     def caretaker_home(self) -> str:
         """Where the caretaker keeps its records and the job logs."""
         return f"{self.directory}/caretaker"
@@ -190,13 +195,37 @@ class CredentialPlace(Record):
     file: str | None = None
 
 
+class Console(Record):
+    """What a person does by hand, word for word, where no API does it."""
+
+    where: str
+    rent: str | None = None
+    address: str | None = None
+    park: str | None = None
+    resume: str | None = None
+    destroy: str
+    bootstrap: str | None = None
+
+
+class Place(Record):
+    """A path that the platform speaks of, and what it may hold."""
+
+    path: str
+    inode_cap: int | None = None
+    survives_park: str
+
+
 class Profile(Record):
     """The facts of `profiles/<slug>.md` that decide what the program does."""
 
     id: str
     title: str
     kind: Literal["container", "vm", "marketplace", "scheduler", "kubernetes", "notebook", "own"]
-    adopted: bool = Field(description="leases here take over a box that the owner names")
+    lease: Literal["created", "adopted", "either", "none"] = Field(
+        description="who makes its boxes: this program, or a person who names one; none: no box"
+    )
+    console: Console | None = Field(description="what a person does by hand, word for word")
+    python: str | None = Field(description="the interpreter that the image's frameworks are in")
     price_source: Literal["api", "table", "owner"]
     credential: CredentialPlace | None = Field(description="where its key is looked for")
     states: dict[str, BoxState] = Field(description="the provider's words for a box, in ours")
@@ -206,16 +235,32 @@ class Profile(Record):
     park: Literal["keeps", "wipes", "none"] = Field(
         description="keeps: everything on disk; wipes: not so, and only an unused box is parked"
     )
+    park_how: Literal["api", "in_box", "owner"]
+    park_command: str | None = Field(description="in_box: what stops the GPU meter on the box")
     interruption: str | None = Field(description="how the platform takes a box back, in a sentence")
     destroy: Literal["deletes", "hands_back"]
     accounted_paths: tuple[str, ...] = Field(
         description="where bytes written since launch are lost by destroy, besides the work directory"
     )
+    places: tuple[Place, ...] = Field(description="the paths that the platform speaks of")
+    doubts: tuple[str, ...] = Field(
+        description="facts about billing and survival that nobody has confirmed, in words"
+    )
+    checked_on: date
+    mirror_needed: bool
+    speed_up: str | None = Field(description="what a shell on the box sources for foreign sites")
+    stops: str = Field(description="the verb that ends the bill, in the platform's words")
     stops_the_meter: str = Field(
         description="what ends the bill if this computer dies, in a sentence"
     )
     trap: str = Field(description="the one thing that surprises people here")
     runbook: str = Field(description="the body, for a person")
+
+    def console_words(self, verb: Literal["rent", "address", "park", "resume", "destroy"]) -> str:
+        """Where a person goes, and what they do there, in a sentence."""
+        if self.console is None:
+            return f"see `gpu-tenant profiles {self.id}`"
+        return f"in {self.console.where}: {getattr(self.console, verb) or 'see its runbook'}"
 
 
 # --- the seal -----------------------------------------------------------------------------------

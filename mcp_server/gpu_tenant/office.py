@@ -1,7 +1,7 @@
 """What every verb needs of the world: the parts, the connections, a hold, the lease as it stands."""
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Literal
 
@@ -43,6 +43,8 @@ class Office:
         profiles: Mapping[str, Profile],
         connectors: Mapping[str, Connector],
         open_transport: Callable[[Lease], Transport],
+        introduce: Callable[[Lease, str], Awaitable[None]],
+        public_key: Callable[[], str],
         environ: Mapping[str, str],
     ) -> None:
         self.home = home
@@ -51,6 +53,8 @@ class Office:
         self._clock = clock
         self._connectors = connectors
         self._open_transport = open_transport
+        self._introduce = introduce
+        self._public_key = public_key
         self._environ = environ
         self._transports: dict[tuple[str, str], Transport] = {}
 
@@ -88,11 +92,11 @@ class Office:
             raise BadRequest(
                 f"{profile.title} is not set up: no key was found"
                 if place
-                else f"{profile.title} has no API that this program speaks",
+                else f"{profile.title} has no box that one could log in to",
                 remedy=f"set {' or '.join(place.env)}, or name another place under [credentials] in "
                 f"{self.home.configuration}"
                 if place
-                else "rent the box in its console, then `gpu-tenant adopt user@host` with its price",
+                else f"`gpu-tenant profiles {provider}` says how its runs are kept and ended",
             )
         return profile
 

@@ -1,18 +1,20 @@
 """Stop a box's GPU meter and keep its disk, where the platform can; and start it again."""
 
+from contextlib import suppress
 from datetime import timedelta
 
 from gpu_tenant.caretaker import Caretaker
-from gpu_tenant.errors import ProviderSilent, Refused
-from gpu_tenant.ledger import Ledger
+from gpu_tenant.errors import BoxTrouble, BoxUnreachable, OwnerMustAct, ProviderSilent, Refused
+from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.model import BoxState, Lease, Profile
-from gpu_tenant.ports import Clock, Connector, Parking
+from gpu_tenant.ports import Clock, Connector, Parking, Tended, Transport
 from gpu_tenant.reconcile import Listed, rate_words
 from gpu_tenant.settle import settle
 from gpu_tenant.sightings import look
 from gpu_tenant.verify import reseal
 
 _WITHIN_S = 600
+_QUIET_WITHIN_S = 120
 _POLL_S = 5
 
 
@@ -22,6 +24,7 @@ async def park(
     *,
     connector: Connector,
     caretaker: Caretaker,
+    transport: Transport,
     ledger: Ledger,
     clock: Clock,
 ) -> Lease:
@@ -30,7 +33,8 @@ async def park(
     Raises:
         Refused: the platform has no stop that saves anything, or it would empty a disk that was used.
         JobRunning: a job would be killed by it.
-        BoxTrouble: the box could not be asked.
+        BoxTrouble: the box could not be asked, or goes on answering.
+        OwnerMustAct: only a person can stop it, and has not.
         ProviderTrouble: the provider refused, or does not show it as stopped; the meter may run.
     """
     if profile.park == "none" or not isinstance(connector, Parking):
@@ -44,8 +48,26 @@ async def park(
             f"{profile.title} empties the box's own disk when it stops, with all that was pushed or written",
             remedy=f"`gpu-tenant collect {lease.id}`, then `gpu-tenant teardown {lease.id}`, and rent anew",
         )
-    if lease.touched_at is not None:
-        await reseal(lease, profile, caretaker=caretaker, ledger=ledger)
+    unsure = [
+        place.path
+        for place in profile.places
+        if place.path in profile.accounted_paths and place.survives_park == "unknown"
+    ]
+    if lease.touched_at is not None and unsure:
+        raise Refused(
+            f"nobody knows whether {' and '.join(unsure)} outlive a stop at {profile.title}",
+            remedy=f"`gpu-tenant collect {lease.id}`, then `gpu-tenant teardown {lease.id}`",
+        )
+    by_hand = isinstance(connector, Tended) and connector.tends(lease.box_id)
+    asked = bool(ledger.events(lease.id)) and ledger.events(lease.id)[-1][1] == Event.PARKING
+    if by_hand and asked:
+        await _stopped_by_now(lease, profile, transport=transport, ledger=ledger, clock=clock)
+    else:
+        if lease.touched_at is not None:
+            await reseal(lease, profile, caretaker=caretaker, ledger=ledger)
+        if by_hand:
+            ledger.note(lease.id, Event.PARKING, {"how": profile.park_how}, at=clock.now())
+            await _stop(lease, profile, transport=transport, clock=clock)
     await connector.park(lease)
     give_up_at = clock.now() + timedelta(seconds=_WITHIN_S)
     while clock.now() < give_up_at:
@@ -58,6 +80,59 @@ async def park(
     raise ProviderSilent(
         f"{profile.title} does not show {lease.box_id} as stopped; it may be billing {rate_words(lease)}",
         remedy="`gpu-tenant leases` looks again",
+    )
+
+
+async def _stop(lease: Lease, profile: Profile, *, transport: Transport, clock: Clock) -> None:
+    """The box does not answer any more, because the platform's own command on it stopped it.
+
+    Raises:
+        OwnerMustAct: there is no such command.
+        BoxTrouble: the box would not, or goes on answering.
+    """
+    if profile.park_how != "in_box" or profile.park_command is None:
+        raise _owner_must_park(lease, profile)
+    with suppress(BoxUnreachable):  # the link may break before it can answer
+        ended = await transport.run(["sh", "-c", profile.park_command], timeout_s=30)
+        if ended.exit_status not in (0, 128 + 15, 128 + 9):
+            raise BoxTrouble(
+                f"`{profile.park_command}` ended with status {ended.exit_status} on {lease.box_id}",
+                remedy=profile.console_words("park"),
+            )
+    give_up_at = clock.now() + timedelta(seconds=_QUIET_WITHIN_S)
+    while await _answers(transport):
+        if clock.now() >= give_up_at:
+            raise BoxTrouble(
+                f"{lease.box_id} goes on answering after `{profile.park_command}`; it is billing "
+                f"{rate_words(lease)}",
+                remedy=f"{profile.console_words('park')}; then `gpu-tenant park {lease.id}` again",
+            )
+        await clock.sleep(_POLL_S)
+
+
+async def _stopped_by_now(
+    lease: Lease, profile: Profile, *, transport: Transport, ledger: Ledger, clock: Clock
+) -> None:
+    """The box was asked to stop, or its owner was, and it does not answer any more."""
+    if await _answers(transport):
+        # Work may have been done since: whoever asks again begins anew.
+        ledger.note(lease.id, Event.RUNS_ON, {}, at=clock.now())
+        raise _owner_must_park(lease, profile)
+
+
+async def _answers(transport: Transport) -> bool:
+    try:
+        await transport.run(["true"], timeout_s=10)
+    except BoxUnreachable:
+        return False
+    return True
+
+
+def _owner_must_park(lease: Lease, profile: Profile) -> OwnerMustAct:
+    return OwnerMustAct(
+        f"{lease.box_id} still runs, {rate_words(lease)}, and only a person can stop it: "
+        f"{profile.console_words('park')}",
+        remedy=f"then `gpu-tenant park {lease.id}` again, which looks",
     )
 
 

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from gpu_tenant.errors import BadRequest
 from gpu_tenant.market import Leftover, Offer, Quote, Wish
-from gpu_tenant.model import Box, Lease, Profile
+from gpu_tenant.model import Box, BoxId, Lease, Profile, SshAddress
 from gpu_tenant.permit import TeardownPermit
 
 
@@ -221,4 +221,21 @@ class Residue(Protocol):
         Raises:
             ProviderTrouble: the provider did not answer, or not to the end.
         """
+        ...
+
+
+@runtime_checkable
+class Tended(Protocol):
+    """A connector some of whose boxes a person tends in a console, because no API does."""
+
+    def tends(self, box_id: BoxId | None) -> bool:
+        """Whether that is such a box."""
+        ...
+
+    def moved(self, lease: Lease, address: SshAddress) -> None:
+        """The list shows the lease's box at the address where its owner found it."""
+        ...
+
+    def ended(self, lease: Lease) -> None:
+        """The list omits the lease's box from now on, at its owner's word that it is gone."""
         ...

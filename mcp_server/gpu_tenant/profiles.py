@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import cast
 
@@ -82,7 +82,9 @@ def load_profile(path: Path) -> Profile:
             "id": facts["id"],
             "title": facts["title"],
             "kind": facts["kind"],
-            "adopted": facts["lease"] == "adopted",
+            "lease": facts["lease"],
+            "console": facts.get("console"),
+            "python": _at(facts, "image", "python") if "image" in facts else None,
             "price_source": _at(facts, "billing", "price_source"),
             "credential": facts.get("credential"),
             "states": facts.get("states", {}),
@@ -90,6 +92,8 @@ def load_profile(path: Path) -> Profile:
             "list_lag_s": _at(facts, "gone", "list_lag_s"),
             "confirm_s": _at(facts, "gone", "confirm_s"),
             "park": _at(facts, "verbs", "park", "effect"),
+            "park_how": cast("Facts", _at(facts, "verbs", "park")).get("how", "api"),
+            "park_command": cast("Facts", _at(facts, "verbs", "park")).get("command"),
             "interruption": _at(facts, "interrupt", "how") if "interrupt" in facts else None,
             "destroy": _at(facts, "verbs", "destroy", "effect"),
             "accounted_paths": tuple(
@@ -98,6 +102,12 @@ def load_profile(path: Path) -> Profile:
                 # Unknown survival is treated as loss: its bytes must be accounted for.
                 if _at(entry, "survives", "destroy") not in ("yes", "n/a")
             ),
+            "places": tuple(_place(entry) for entry in cast("list[Facts]", facts["paths"])),
+            "doubts": tuple(_doubts(facts)),
+            "checked_on": _at(facts, "checked", "on"),
+            "mirror_needed": _at(facts, "net", "mirror_needed") == "yes",
+            "speed_up": cast("Facts", facts["net"]).get("speed_up"),
+            "stops": facts["stops"],
             "stops_the_meter": _at(facts, "deadman", "stops_the_meter"),
             "trap": _at(facts, "trap"),
             "runbook": body,
@@ -133,6 +143,42 @@ def _at(facts: Leaf, *keys: str) -> Leaf:
     for key in keys:
         facts = cast("Facts", facts)[key]
     return facts["v"] if isinstance(facts, dict) and "v" in facts else facts
+
+
+def _place(entry: Facts) -> dict[str, Leaf | None]:
+    cap = _at(entry, "inode_cap") if "inode_cap" in entry else None
+    return {
+        "path": _at(entry, "path"),
+        "inode_cap": None if cap == "unknown" else cap,
+        "survives_park": _at(entry, "survives", "park"),
+    }
+
+
+_ON_THE_WAY_OUT = ("paths", "verbs", "billing", "gone", "clocks", "interrupt", "deadman")
+"""What decides whether data survives and whether a meter stops."""
+
+
+def _doubts(facts: Facts) -> Iterator[str]:
+    """Facts on the billing and destroy paths that rest on too little, as `where: what`."""
+    for section in _ON_THE_WAY_OUT:
+        for where, leaf in _leaves(facts.get(section, {}), section):
+            value = leaf["v"] if isinstance(leaf, dict) else leaf
+            weak = isinstance(leaf, dict) and leaf["conf"] in ("folklore", "unknown")
+            if weak or value == "unknown":
+                yield f"{where}: {value}"
+
+
+def _leaves(facts: Leaf, where: str) -> Iterator[tuple[str, Leaf]]:
+    """Every fact below, by its dotted place; an entry of a list goes by its path or id."""
+    if isinstance(facts, dict) and "v" not in facts:
+        for key, value in facts.items():
+            yield from _leaves(value, f"{where}.{key}")
+    elif isinstance(facts, list) and facts and isinstance(facts[0], dict):
+        for entry in cast("list[Facts]", facts):
+            name = entry.get("path", entry.get("id"))
+            yield from _leaves(entry, f"{where}[{name}]")
+    else:
+        yield where, facts
 
 
 def _wrong(path: Path, what: str) -> LocalTrouble:

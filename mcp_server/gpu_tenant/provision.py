@@ -133,7 +133,7 @@ def intend_quote(
             max_price_usd_h=None if price is None else quote.cap_usd_h,
             budget_usd=budget_usd,
         ),
-        address=SshAddress(target=quote.offer.id) if profile.adopted else None,
+        address=SshAddress(target=quote.offer.id) if profile.lease == "adopted" else None,
         price_usd_h=price,
         quote=quote,
         at=now,

@@ -11,20 +11,23 @@ from gpu_tenant.cards import Card, Leases
 from gpu_tenant.errors import (
     BadRequest,
     BoxTaken,
+    BoxUnreachable,
     NoCapacity,
     NoQuota,
     NotReady,
+    OwnerMustAct,
     PriceMoved,
     Refused,
     TenantError,
 )
 from gpu_tenant.gpu_catalog import asked_for
 from gpu_tenant.market import Quote, Trust, Wish
-from gpu_tenant.model import Lease, Profile, SshAddress, Terms
+from gpu_tenant.model import Lease, Profile, Terms
 from gpu_tenant.offers import Found, find_offers
 from gpu_tenant.office import WAIT_S, Office
 from gpu_tenant.park import park, resume
-from gpu_tenant.ports import Market
+from gpu_tenant.pasted import address_of
+from gpu_tenant.ports import Market, Tended
 from gpu_tenant.provision import (
     fulfil,
     intend,
@@ -124,10 +127,10 @@ class Renting(Office):
             require_smoke(smoke, ledger=self.ledger, clock=self._clock)
             return await self._rented(quotes, hours=hours, budget_usd=budget_usd, wait_s=wait_s)
         profile = self._set_up(provider)
-        if profile.adopted or target is not None:
-            return await self._adopted(
-                profile, target, hours=DEADLINE_H if hours is None else hours, price_usd_h=price_usd_h,
-                max_price_usd_h=max_price_usd_h, budget_usd=budget_usd,
+        if profile.lease == "adopted" or target is not None:
+            return await self.adopt(
+                provider, target, hours=DEADLINE_H if hours is None else hours,
+                price_usd_h=price_usd_h, max_price_usd_h=max_price_usd_h, budget_usd=budget_usd,
             )  # fmt: skip
         if isinstance(self._connectors[provider], Market):
             raise BadRequest(
@@ -157,11 +160,16 @@ class Renting(Office):
         hours: Annotated[
             float | None, Field(gt=0, description="extend: the deadline is so long from now")
         ] = None,
+        address: Annotated[
+            str | None, Field(description="resume: where the console shows the box now")
+        ] = None,
     ) -> Card:
         """Move a lease's deadline, park its box, or resume it. The answer says what it costs then."""
         found = await self._with_box(lease)
         with self._held(found.id, action):
-            return self._card(await self._changed(found, action, hours), None)
+            return self._card(
+                await self._changed(found, action, hours=hours, address=address), None
+            )
 
     async def _fulfilled(self, lease: Lease, wait_s: float = WAIT_S) -> Lease:
         lease = await fulfil(
@@ -216,36 +224,41 @@ class Renting(Office):
             )
         return quote
 
-    async def _adopted(
+    async def adopt(
         self,
-        profile: Profile,
+        provider: str,
         target: str | None,
         *,
-        hours: float,
-        price_usd_h: Decimal | None,
-        max_price_usd_h: Decimal | None,
-        budget_usd: Decimal | None,
+        hours: float = DEADLINE_H,
+        price_usd_h: Decimal | None = None,
+        max_price_usd_h: Decimal | None = None,
+        budget_usd: Decimal | None = None,
+        password: str | None = None,
     ) -> Card:
-        if not target or target.startswith("-") or any(c.isspace() for c in target):
+        """A box that exists is under a lease; `password` lets our key in, once, and is forgotten."""
+        profile = self._set_up(provider)
+        if not target and profile.console and profile.console.bootstrap:
             raise BadRequest(
-                "no machine was named",
-                remedy="`gpu-tenant adopt user@host[:port]`, or an ssh alias",
+                f"{profile.title} lets nobody in before its owner does",
+                remedy=f"`gpu-tenant adopt --on {provider}` prints what to paste there",
             )
-        other = self.ledger.lease_on(profile.id, target)
+        if profile.lease == "created" or (profile.lease == "either" and "@" not in (target or "@")):
+            return self._card(await self._take_over(profile, target or "", hours=hours), None)
+        address = address_of(target or "")
+        other = self.ledger.lease_on(profile.id, address.target)
         if other is not None:
             raise BoxTaken(
-                f"the lease {other.id} already stands on {target}",
+                f"the lease {other.id} already stands on {address.target}",
                 remedy=f"use that lease, or end it first: `gpu-tenant teardown {other.id}`",
             )
-        if not profile.adopted:
-            return self._card(await self._take_over(profile, target, hours=hours), None)
         lease = intend(
             profile, hours=hours, price_usd_h=price_usd_h, max_price_usd_h=max_price_usd_h,
-            budget_usd=budget_usd, address=SshAddress(target=target),
-            ledger=self.ledger, clock=self._clock,
+            budget_usd=budget_usd, address=address, ledger=self.ledger, clock=self._clock,
         )  # fmt: skip
         with self._held(lease.id, "adopt"):
             try:
+                if password is not None:
+                    await self._introduce(lease, password)
                 # Nothing is lent by an address that nobody answers at.
                 await self._reach(lease)
             except TenantError:
@@ -253,6 +266,13 @@ class Renting(Office):
                 raise
             lease = await self._fulfilled(lease)
         return self._card(lease, None)
+
+    def bootstrap(self, provider: str) -> str | None:
+        """What a person pastes into a box there so that it lets us in; None where nothing is needed."""
+        console = self._profile(provider).console
+        if console is None or console.bootstrap is None:
+            return None
+        return console.bootstrap.replace("PUBLIC_KEY", self._public_key())
 
     async def _take_over(self, profile: Profile, box_id: str, *, hours: float) -> Lease:
         """A box that its provider lists, and that no lease stands on, is under one; as used."""
@@ -272,7 +292,12 @@ class Renting(Office):
         )  # fmt: skip
 
     async def _changed(
-        self, lease: Lease, action: Literal["extend", "park", "resume"], hours: float | None
+        self,
+        lease: Lease,
+        action: Literal["extend", "park", "resume"],
+        *,
+        hours: float | None,
+        address: str | None,
     ) -> Lease:
         profile, connector = self._profile(lease.provider), self._connector(lease)
         match action:
@@ -290,17 +315,47 @@ class Renting(Office):
                     )
                 lease = await park(
                     lease, profile, connector=connector, caretaker=self._caretaker(lease),
-                    ledger=self.ledger, clock=self._clock,
+                    transport=self._transport(lease), ledger=self.ledger, clock=self._clock,
                 )  # fmt: skip
                 await self._close(lease)
                 return lease
             case "resume":
+                if isinstance(connector, Tended) and connector.tends(lease.box_id):
+                    lease = await self._back_at(lease, profile, connector, address)
                 lease = await resume(
                     lease, profile, connector=connector, ledger=self.ledger, clock=self._clock
                 )
-                # A container that was stopped comes back with another host key.
-                self.home.known_hosts(lease.id).unlink(missing_ok=True)
+                if lease.quote is not None:
+                    # A container that was stopped comes back with another host key.
+                    self.home.known_hosts(lease.id).unlink(missing_ok=True)
                 return await self._made_ready(lease)
+
+    async def _back_at(
+        self, lease: Lease, profile: Profile, connector: Tended, address: str | None
+    ) -> Lease:
+        """A person has started the box again, and it answers where they found it.
+
+        Raises:
+            OwnerMustAct: nobody has, or it is elsewhere now.
+        """
+        if address is not None:
+            place = address_of(address)
+            connector.moved(lease, place)
+            lease = self.ledger.moved(lease.id, place)
+        pinned = self.home.known_hosts(lease.id)
+        was = pinned.read_bytes() if pinned.exists() else b""
+        pinned.unlink(missing_ok=True)
+        try:
+            await self._reach(lease)
+        except BoxUnreachable as silence:
+            pinned.write_bytes(was)
+            raise OwnerMustAct(
+                f"{lease.id} does not answer at {address or lease.box_id}; a person starts it: "
+                f"{profile.console_words('resume')}",
+                remedy=f"then `gpu-tenant resume {lease.id} --at 'ssh -p PORT root@HOST'` as the "
+                "console shows it now",
+            ) from silence
+        return lease
 
     async def _extended(self, lease: Lease, hours: float) -> Lease:
         must_be_hours(hours)

@@ -240,6 +240,13 @@ def _teardown_with_waiver(rooms: _Rooms) -> Callable[..., Any]:
         can_ask = ctx.client_capabilities and ctx.client_capabilities.elicitation is not None
         if on_refusal != "ask_owner" or not can_ask:
             return Signature(lease_id="")
+        words = rooms.tenancy().awaits_owner(lease)
+        if words is not None:
+            return Elicit(
+                f"Nothing on {lease} would be lost, and only you can end it, {words}.\n"
+                "Answer when the console shows that it is gone.",
+                Signature,
+            )
         report = await rooms.tenancy().assess_loss(lease)
         if not report.losses:
             return Signature(lease_id="")
@@ -258,12 +265,15 @@ def _teardown_with_waiver(rooms: _Rooms) -> Callable[..., Any]:
     ) -> TornDown:
         tenancy = rooms.tenancy()
         typed = answer.data.lease_id if isinstance(answer, AcceptedElicitation) else ""
+        signed_by = f"the person at {getpass.getuser()}'s agent, asked by its host"
+        if typed and tenancy.awaits_owner(lease) is not None:
+            return await tenancy.attest(lease, typed=typed, signed_by=signed_by)
         if typed:
             return await tenancy.waive(
                 lease,
                 shown_digest=rooms.shown[lease],
                 typed=typed,
-                signed_by=f"the person at {getpass.getuser()}'s agent, asked by its host",
+                signed_by=signed_by,
             )
         try:
             return await tenancy.verify_and_teardown(lease)

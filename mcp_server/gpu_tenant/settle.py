@@ -12,7 +12,7 @@ from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.market import Leftover
 from gpu_tenant.model import MARK_PREFIX, Box, Lease, LeaseId, LeaseState, Profile, Receipt, Terms
 from gpu_tenant.names import new_id
-from gpu_tenant.ports import Clock, Connector, Residue
+from gpu_tenant.ports import Clock, Connector, Residue, Tended
 from gpu_tenant.reconcile import (
     Alarm,
     BindBox,
@@ -25,6 +25,7 @@ from gpu_tenant.reconcile import (
     VoidIntent,
     news,
     plan,
+    rate_words,
 )
 from gpu_tenant.sightings import Listing, look, patience
 from gpu_tenant.teardown import file_receipt, tear_down
@@ -60,7 +61,7 @@ async def settle(
         told = None
         if isinstance(seen, Listed) and lease.state is LeaseState.ACTIVE:
             lease, told = observe(lease, seen.box, ledger=ledger, clock=clock)
-        match plan(lease, seen, now, patience(profile)):
+        match plan(lease, seen, now, patience(profile, lease)):
             case Rest():
                 return lease, told
             case Alarm(words=words):
@@ -75,6 +76,12 @@ async def settle(
             case DeclareLost():
                 return ledger.end(lease.id, "lost", at=now), "the box is gone, and not by us"
             case FinishTeardown():
+                if isinstance(connector, Tended) and connector.tends(lease.box_id):
+                    return lease, (
+                        f"it may be billing {rate_words(lease)} until a person ends it, "
+                        f"{profile.console_words('destroy')}; then "
+                        f"`gpu-tenant teardown {lease.id} --ended`"
+                    )
                 return lease, f"its teardown was cut short: `gpu-tenant teardown {lease.id}` again"
             case FileReceipt() as step:
                 await file_receipt(

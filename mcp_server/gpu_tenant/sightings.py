@@ -11,8 +11,10 @@ from gpu_tenant.ports import Clock, Connector
 from gpu_tenant.reconcile import Blind, Listed, Omitted, Patience, Seen
 
 
-def patience(profile: Profile) -> Patience:
-    """How long that platform's list is given."""
+def patience(profile: Profile, lease: Lease) -> Patience:
+    """How long the list that shows the lease's box is given; our own lags behind nothing."""
+    if lease.goes_by_address:
+        return Patience(list_lag_s=0, confirm_s=0)
     return Patience(list_lag_s=profile.list_lag_s, confirm_s=profile.confirm_s)
 
 

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 from pydantic import TypeAdapter
 
-from gpu_tenant.errors import ProviderSilent, ProviderTrouble
+from gpu_tenant.errors import OwnerMustAct, ProviderSilent, ProviderTrouble
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.model import Evidence, Lease, Profile, Receipt
 from gpu_tenant.permit import TeardownPermit
@@ -60,7 +60,7 @@ async def tear_down(
                 still_billing(refusal, lease)
                 raise
         seen = await look(lease, connector=connector, ledger=ledger, clock=clock)
-        step = plan(lease, seen, clock.now(), patience(profile))
+        step = plan(lease, seen, clock.now(), patience(profile, lease))
         if isinstance(step, FileReceipt):
             return await file_receipt(
                 lease, profile, step, connector=connector, ledger=ledger, clock=clock
@@ -73,6 +73,9 @@ async def tear_down(
 
 def still_billing(trouble: ProviderTrouble, lease: Lease) -> ProviderTrouble:
     """The same trouble, which now says what it means for the meter."""
+    if isinstance(trouble, OwnerMustAct):
+        trouble.message = f"{lease.box_id} goes on billing {rate_words(lease)}: {trouble.message}"
+        return trouble
     trouble.message = f"{lease.box_id} is not proved gone, and may be billing {rate_words(lease)}: {trouble.message}"
     trouble.remedy = (
         f"{trouble.remedy + ', then ' if trouble.remedy else ''}`gpu-tenant teardown {lease.id}` again;"
@@ -117,6 +120,7 @@ async def file_receipt(
                 *_not_proved(evidence),
                 *_not_looked_at(lease, profile),
                 *_not_counted(lease),
+                *_attested(lease, profile, ledger),
             ),
             "given_up": _given_up(lease, ground, ledger),
             "warnings": tuple(f"{e.name}: {w}" for e in evidence for w in e.verdict.warnings),
@@ -155,6 +159,16 @@ def _not_counted(lease: Lease) -> tuple[str, ...]:
         for usd in (price.upload_usd_gb, price.download_usd_gb)
     )
     return (f"the cost of bytes, {up} to the box and {down} off it: only its provider counts them",)
+
+
+def _attested(lease: Lease, profile: Profile, ledger: Ledger) -> tuple[str, ...]:
+    """What the end rests upon where no list of the provider's can be asked."""
+    said = [(at, detail) for at, kind, detail in ledger.events(lease.id) if kind == Event.ATTESTED]
+    return tuple(
+        f"that {profile.title} charges nothing any more: {detail['by']} said at {at:%Y-%m-%d %H:%M} "
+        "UTC that the box is gone, and it answered no more; the platform's own bill proves it"
+        for at, detail in said[-1:]
+    )
 
 
 def _given_up(lease: Lease, ground: str, ledger: Ledger) -> tuple[str, ...]:

@@ -115,7 +115,22 @@ def test_the_package_is_there_to_be_looked_at() -> None:
 
 
 def test_a_box_is_destroyed_in_one_place() -> None:
-    assert calls_of("destroy") == ["teardown.py"]
+    """A connector of two parts hands the very permit it was given to one of them, and no other may."""
+    passed_on = [
+        file
+        for file, tree in TREES.items()
+        for function in ast.walk(tree)
+        if isinstance(function, Function) and function.name == "destroy"
+        for node in ast.walk(function)
+        if isinstance(node, ast.Call)
+        and getattr(node.func, "attr", None) == "destroy"
+        and [ast.unparse(arg) for arg in node.args]
+        == ["permit"]
+        == [a.arg for a in parameters(function)[1:]]
+    ]
+
+    assert passed_on == ["by_hand.py"]
+    assert sorted(calls_of("destroy")) == sorted(["teardown.py", *passed_on])
 
 
 def test_the_destroy_of_a_connector_is_never_passed_around() -> None:

@@ -65,7 +65,7 @@ class Garage:
     ) -> Lease:
         return await park(
             lease, of, connector=at or self.tiny, caretaker=self.caretaker(lease),
-            ledger=self.ledger, clock=self.clock,
+            transport=LocalTransport(self.home), ledger=self.ledger, clock=self.clock,
         )  # fmt: skip
 
     async def resume(self, lease: Lease) -> Lease:

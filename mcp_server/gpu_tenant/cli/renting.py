@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 import click
 
-from gpu_tenant.cli import show
+from gpu_tenant.cli import asking, show
 from gpu_tenant.cli.command import (
     USD,
     P,
@@ -20,6 +20,7 @@ from gpu_tenant.cli.command import (
     verb,
 )
 from gpu_tenant.market import Trust
+from gpu_tenant.renting import DEADLINE_H
 
 
 @verb("smoke")
@@ -148,24 +149,40 @@ async def provision(
 
 
 @verb("adopt")
-@click.argument("target")
-@click.option("--on", "provider", default="own", help="for a box that a provider lists: its slug")
+@click.argument("target", required=False)
+@click.option(
+    "--on", "provider", default="own", help="the platform it is rented at; your own if left out"
+)
 @_terms
+@click.option(
+    "--password-stdin",
+    "by_password",
+    is_flag=True,
+    help="read the console's password from stdin, once, to let our key in",
+)
 @as_json
 async def adopt(
-    target: str,
+    target: str | None,
     provider: str,
     hours: float | None,
     price_usd_h: Decimal | None,
     max_price_usd_h: Decimal | None,
     budget_usd: Decimal | None,
+    by_password: bool,
     as_json: bool,
 ) -> None:
-    """TARGET is user@host[:port], or an alias of your ssh config; with --on, a box's id there."""
+    """TARGET is user@host[:port], an ssh alias, or the console's own ssh command in quotes; for a
+    platform with an API, a box's id there. A notebook that lets nobody in: what to paste into it."""
     async with show.tenancy() as tenancy:
-        card = await tenancy.provision(
-            provider, target, hours, price_usd_h, max_price_usd_h, budget_usd
-        )
+        cell = tenancy.bootstrap(provider) if target is None else None
+        if cell is not None:
+            click.echo(cell)
+            return
+        card = await tenancy.adopt(
+            provider, target, hours=DEADLINE_H if hours is None else hours, price_usd_h=price_usd_h,
+            max_price_usd_h=max_price_usd_h, budget_usd=budget_usd,
+            password=asking.password() if by_password else None,
+        )  # fmt: skip
         show.answer(card, as_json, show.card)
 
 
@@ -180,7 +197,7 @@ async def adopt(
 @as_json
 async def extend(lease: str | None, hours: float, as_json: bool) -> None:
     """The guard on the box is told first."""
-    await _change(lease, "extend", hours, as_json=as_json)
+    await _change(lease, "extend", hours=hours, as_json=as_json)
 
 
 @verb("park")
@@ -188,24 +205,26 @@ async def extend(lease: str | None, hours: float, as_json: bool) -> None:
 @as_json
 async def park(lease: str | None, as_json: bool) -> None:
     """Refused while a job runs, and where the platform would empty a disk that was used."""
-    await _change(lease, "park", None, as_json=as_json)
+    await _change(lease, "park", as_json=as_json)
 
 
 @verb("resume")
 @lease_argument
+@click.option("--at", "address", help="where the console shows it now: user@host:port")
 @as_json
-async def resume(lease: str | None, as_json: bool) -> None:
+async def resume(lease: str | None, address: str | None, as_json: bool) -> None:
     """The GPU may be somebody else's by now; the disk is kept either way."""
-    await _change(lease, "resume", None, as_json=as_json)
+    await _change(lease, "resume", address=address, as_json=as_json)
 
 
 async def _change(
     lease: str | None,
     action: Literal["extend", "park", "resume"],
-    hours: float | None,
     *,
+    hours: float | None = None,
+    address: str | None = None,
     as_json: bool,
 ) -> None:
     async with show.tenancy() as tenancy:
-        card = await tenancy.change_lease(the_lease(lease, tenancy), action, hours)
+        card = await tenancy.change_lease(the_lease(lease, tenancy), action, hours, address)
         show.answer(card, as_json, show.card)

@@ -1,12 +1,11 @@
 """The commands that use a box, and end it: read the arguments, call the verb, show the answer."""
 
 import getpass
-import signal
 import sys
 
 import click
 
-from gpu_tenant.cli import show
+from gpu_tenant.cli import asking, show
 from gpu_tenant.cli.command import (
     as_json,
     command_argument,
@@ -15,7 +14,7 @@ from gpu_tenant.cli.command import (
     the_lease,
     verb,
 )
-from gpu_tenant.errors import BadRequest, Refused
+from gpu_tenant.errors import BadRequest, OwnerMustAct
 
 
 @verb("audit")
@@ -163,12 +162,30 @@ async def collect(
 
 @verb("teardown")
 @lease_argument
+@click.option(
+    "--ended", is_flag=True, help="you have ended the box in its console: say so, at a terminal"
+)
 @as_json
-async def teardown(lease: str | None, as_json: bool) -> None:
+async def teardown(lease: str | None, ended: bool, as_json: bool) -> None:
     """Every kept file is re-read from this computer's disk and compared with the box first."""
     async with show.tenancy() as tenancy:
-        ended = await tenancy.verify_and_teardown(the_lease(lease, tenancy))
-        show.answer(ended, as_json, show.receipt)
+        name = the_lease(lease, tenancy)
+        if not ended:
+            try:
+                torn_down = await tenancy.verify_and_teardown(name)
+            except OwnerMustAct as asked:
+                if not sys.stdin.isatty() or as_json:
+                    raise
+                click.echo(asked.message, err=True)
+            else:
+                show.answer(torn_down, as_json, show.receipt)
+                return
+        typed = asking.signature(
+            f"Type {name} when its console shows that it is gone (Ctrl-C to do it later)",
+            instead=f"run `gpu-tenant teardown {name} --ended` in a terminal",
+        )
+        done = await tenancy.attest(name, typed=typed, signed_by=getpass.getuser())
+        show.answer(done, as_json, show.receipt)
 
 
 @verb("waive")
@@ -179,14 +196,10 @@ async def waive(lease: str, as_json: bool) -> None:
     async with show.tenancy() as tenancy:
         report = await tenancy.assess_loss(lease)
         show.losses(report)
-        if not sys.stdin.isatty():
-            raise Refused(
-                "a waiver is signed by a person at a terminal, and this is none; nothing was destroyed",
-                remedy=f"run `gpu-tenant waive {lease}` in a terminal",
-            )
-        # asyncio would only note the first Ctrl-C, and this prompt must heed it.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        typed = click.prompt(f"Type {lease} to destroy the box and lose all of this", err=True)
+        typed = asking.signature(
+            f"Type {lease} to destroy the box and lose all of this",
+            instead=f"nothing was destroyed; run `gpu-tenant waive {lease}` in a terminal",
+        )
         ended = await tenancy.waive(
             lease, shown_digest=report.digest, typed=typed, signed_by=getpass.getuser()
         )

@@ -47,6 +47,7 @@ __all__ = ["Audit", "Finding", "Needs", "audit", "judge", "no_python"]
 SKEW_WARNING_S = 5
 SKEW_BLOCKER_S = 120
 OLDEST_PYTHON = "3.7"
+NO_CAPS: Mapping[str, int | None] = {}
 
 
 class Audit(Record):
@@ -64,10 +65,15 @@ class Audit(Record):
 
 
 def audit(
-    observed: Mapping[str, object], *, needs: Needs, asked_at: datetime, answered_at: datetime
+    observed: Mapping[str, object],
+    *,
+    needs: Needs,
+    asked_at: datetime,
+    answered_at: datetime,
+    caps: Mapping[str, int | None] = NO_CAPS,
 ) -> Audit:
     """The judgement of `judge`, and the sizes it rests on."""
-    findings = judge(observed, needs=needs, asked_at=asked_at, answered_at=answered_at)
+    findings = judge(observed, needs=needs, caps=caps, asked_at=asked_at, answered_at=answered_at)
     driver = read_smi(part(observed, "smi", SeenSmi).out)
     ram_bytes = _ram_bytes(observed)
     place = _work_place(part(observed, "disks", SeenDisks).places)
@@ -85,12 +91,18 @@ def audit(
 
 
 def judge(
-    observed: Mapping[str, object], *, needs: Needs, asked_at: datetime, answered_at: datetime
+    observed: Mapping[str, object],
+    *,
+    needs: Needs,
+    asked_at: datetime,
+    answered_at: datetime,
+    caps: Mapping[str, int | None] = NO_CAPS,
 ) -> tuple[Finding, ...]:
     """Every finding, blockers first. A part that could not be seen is a warning, never well;
     the kernel log alone may be closed to us, as it is in most containers.
 
-    `asked_at` and `answered_at` are this computer's times just before and just after the probe ran.
+    `asked_at` and `answered_at` are this computer's times just before and just after the probe ran;
+    `caps` are the paths that the platform speaks of, with the files each may hold where it counts.
     """
     findings = (
         *judge_gpus(observed, needs),
@@ -98,6 +110,7 @@ def judge(
         *_cpu(observed),
         *_memory(observed, needs),
         *_disks(observed, needs),
+        *_platform_paths(observed, caps),
         *_python(part(observed, "python", SeenPython), needs),
         *_clock(part(observed, "clock", SeenClock), asked_at, answered_at),
         *_neighbours(observed),
@@ -192,6 +205,25 @@ def _disks(observed: Mapping[str, object], needs: Needs) -> Iterator[Finding]:
             yield _disk(place, (needs.disk_gib or 0.0) if place == work else 0.0)
             yield from _inodes(place)
     yield from _writes(part(observed, "writes", SeenWrites))
+
+
+def _platform_paths(
+    observed: Mapping[str, object], caps: Mapping[str, int | None]
+) -> Iterator[Finding]:
+    """Whether what the platform promises is there, and how near its own count of files is."""
+    disks = part(observed, "disks", SeenDisks)
+    seen = {place.path: place for place in disks.places if place.role == "platform"}
+    for path, cap in caps.items():
+        place, subject = seen.get(path), f"platform's {path}"
+        if place is None or disks.error:
+            continue
+        if place.error:
+            reason = "this platform's runbook speaks of it: another image, or not attached here"
+            yield warning(subject, "not there", reason)
+        elif cap and place.files is not None and place.files >= cap * 0.8:
+            level = blocker if place.files >= cap * 0.98 else warning
+            reason = "no file can be made beyond that, however many bytes are free"
+            yield level(subject, f"{place.files} of {cap} files", reason)
 
 
 def _disk(place: SeenPlace, wanted_gib: float) -> Finding:

@@ -109,6 +109,7 @@ class SeenPlace(Seen):
     free_bytes: Count = 0
     total_inodes: Count = 0
     free_inodes: Count = 0
+    files: Count | None = None
 
 
 class SeenDisks(Seen):

@@ -14,6 +14,8 @@ class Event:
     INTENDED = "intended"
     BOUND = "bound"
     READY = "ready"
+    PARKING = "parking"
+    RUNS_ON = "runs on"
     PARKED = "parked"
     RESUMED = "resumed"
     TERMS = "terms"
@@ -30,6 +32,7 @@ class Event:
     REFUSED = "refused"
     WAIVED = "waived"
     PERMITTED = "permitted"
+    ATTESTED = "attested"
     RECEIPT = "receipt"
     ENDED = "ended"
 

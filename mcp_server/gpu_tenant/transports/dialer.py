@@ -67,7 +67,8 @@ class Dialer:
 
     `known_hosts` is this lease's own file of pinned host keys, written on first contact.
     `owner_ssh` is the owner's `~/.ssh`, whose config, known hosts and keys are used as well.
-    `tell` is told, in a sentence, whenever a host key is pinned.
+    `tell` is told, in a sentence, whenever a host key is pinned. `password` is for the box alone,
+    never for a host on the way.
     """
 
     def __init__(
@@ -77,7 +78,9 @@ class Dialer:
         client_key: Path,
         tell: Callable[[str], None],
         owner_ssh: Path,
+        password: str | None = None,
     ) -> None:
+        self._password = password
         self._known_hosts = known_hosts
         self._client_key = client_key
         self._tell = tell
@@ -114,7 +117,9 @@ class Dialer:
             name = options.host_key_alias or _host_name(options.host, options.port)
             pinned = _keys_of(name, self._known_hosts)
             known = pinned or _keys_of(name, self._owner_ssh / "known_hosts")
-            guard = _Guard(known, options, self._owner_ssh)
+            guard = _Guard(
+                known, options, self._owner_ssh, password=None if jumps else self._password
+            )
             try:
                 connection = await asyncssh.connect(
                     options.orig_host,
@@ -173,9 +178,15 @@ class Dialer:
         # sshd counts the keys shown, and hangs up before all of an owner's many were tried.
         if isinstance(exc, asyncssh.PermissionDenied) or "authentication failures" in str(exc):
             line = key.export_public_key().decode().strip()
+            if self._password is not None:
+                return BoxTrouble(
+                    f"{name} does not take that password",
+                    remedy="copy it anew from the console; it may change at every start",
+                )
             return BoxTrouble(
                 f"{name} let none of our keys in",
-                remedy=f"add this line to ~/.ssh/authorized_keys there, and try again: {line}",
+                remedy="where there is a password, `gpu-tenant adopt ... --password-stdin` turns it "
+                f"into a key; else add this line to ~/.ssh/authorized_keys there: {line}",
             )
         if isinstance(exc, asyncssh.Error | OSError):
             return silent(target, exc)
@@ -190,7 +201,10 @@ class _Guard(asyncssh.SSHClient):
         known: Sequence[asyncssh.SSHKey],
         options: asyncssh.SSHClientConnectionOptions,
         owner_ssh: Path,
+        *,
+        password: str | None = None,
     ) -> None:
+        self._password = password
         self.known = known
         self.offered: asyncssh.SSHKey | None = None
         self._options = options
@@ -221,6 +235,24 @@ class _Guard(asyncssh.SSHClient):
         with contextlib.suppress(OSError, ValueError):
             keys += await self._agents_keys(files)
         return keys
+
+    def password_auth_requested(self) -> str | None:
+        """Called when no key was let in: the password, once."""
+        once, self._password = self._password, None
+        return once
+
+    def kbdint_auth_requested(self) -> str | None:
+        """Called where passwords go by questions; the empty string takes part."""
+        return None if self._password is None else ""
+
+    def kbdint_challenge_received(
+        self, name: str, instructions: str, lang: str, prompts: Sequence[tuple[str, bool]]
+    ) -> Sequence[str] | None:
+        """Called with the box's questions: one hidden one is for the password, others are not ours."""
+        if len(prompts) == 1 and not prompts[0][1]:
+            once = self.password_auth_requested()
+            return None if once is None else [once]
+        return [] if not prompts else None
 
     async def _agents_keys(self, files: Sequence[object]) -> Sequence[asyncssh.SSHKeyPair]:
         wanted: list[bytes] | None = None

@@ -28,13 +28,22 @@ from gpu_tenant.transports import (
 from gpu_tenant.transports.dialer import AUDIT, DOCTOR, Dialer, ensure_key, silent
 from gpu_tenant.transports.shell import command_line, giving, refused, taking
 
-__all__ = ["SshTransport", "ensure_key"]
+__all__ = ["SshTransport", "ensure_key", "introduce"]
 
 logging.getLogger("asyncssh").setLevel(logging.WARNING)
 # Said once for every packet that was on its way when a link broke; we raise instead.
 logging.getLogger("asyncio").addFilter(lambda line: line.msg != "socket.send() raised exception.")
 
 _CHANNEL_S = 5
+_INTRODUCED_WITHIN_S = 30
+_KEEP = """
+umask 077
+mkdir -p ~/.ssh && touch ~/.ssh/authorized_keys || exit 1
+grep -qxF "$1" ~/.ssh/authorized_keys && exit 0
+[ -z "$(tail -c 1 ~/.ssh/authorized_keys)" ] || echo >>~/.ssh/authorized_keys
+printf '%s\\n' "$1" >>~/.ssh/authorized_keys
+"""
+"""A file whose last line has no end must not swallow ours."""
 _STALL_S = 300
 _MAX_CHANNELS = 8
 """sshd serves ten sessions on a connection unless told otherwise."""
@@ -329,3 +338,37 @@ def _cut(exc: Exception) -> BoxUnreachable:
     return BoxUnreachable(
         f"the link broke under a command, which may still be running: {why}", remedy=AUDIT
     )
+
+
+async def introduce(
+    address: SshAddress,
+    password: str,
+    *,
+    known_hosts: Path,
+    client_key: Path,
+    tell: Callable[[str], None],
+    owner_ssh: Path | None = None,
+) -> None:
+    """The box lets our key in from now on; the password was shown to it once, and is forgotten.
+
+    Raises:
+        BoxUnreachable: it did not answer.
+        HostKeyChanged: another host key answered than the one known; the password was not sent.
+        BoxTrouble: it does not take the password, or would not keep the key.
+    """
+    dialer = Dialer(
+        known_hosts=known_hosts, client_key=client_key, tell=tell,
+        owner_ssh=owner_ssh or Path.home() / ".ssh", password=password,
+    )  # fmt: skip
+    line = client_key.with_name(f"{client_key.name}.pub").read_text(encoding="utf-8").strip()
+    connection = await dialer.dial(address.target)
+    try:
+        async with _within(_INTRODUCED_WITHIN_S, "the box did not keep our key in time"):
+            ended = await connection.run(command_line(["sh", "-c", _KEEP, "keep", line]))
+    finally:
+        connection.close()
+    if ended.exit_status:
+        raise BoxTrouble(
+            f"the box would not keep our key: {as_told(str(ended.stderr).encode())}",
+            remedy=f"add this line to ~/.ssh/authorized_keys there: {line}",
+        )

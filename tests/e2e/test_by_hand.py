@@ -1,0 +1,301 @@
+"""Boxes that a person rents and ends in a console: proved first, then asked for, then believed."""
+
+import asyncio
+import os
+import pty
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+
+import asyncssh
+import pytest
+from e2e.people import NewBox, Person, Told, World, ended
+from sshd import LOOPBACK, Relay, Sshd
+
+from gpu_tenant.by_hand import Both, ByHand
+from gpu_tenant.cards import Card, TornDown
+from gpu_tenant.errors import (
+    BadRequest,
+    BoxTrouble,
+    OwnerMustAct,
+    Refused,
+    Unverified,
+)
+from gpu_tenant.model import BoxState, LeaseState
+from gpu_tenant.service import Tenancy
+
+
+def at_a_terminal(person: Person, typed: str, *words: str) -> Told:
+    """`gpu-tenant` with these words, where a person types that."""
+    keyboard, terminal = pty.openpty()
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "gpu_tenant", *words],
+            env=person.environment, start_new_session=True, encoding="utf-8",
+            stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        os.write(keyboard, f"{typed}\n".encode())
+        return ended(process)
+    finally:
+        os.close(keyboard)
+        os.close(terminal)
+
+
+async def ran_at(tenancy: Tenancy, provider: str, pasted: str, world: World) -> str:
+    """A lease there, whose job has ended."""
+    card = await tenancy.provision(provider, pasted, price_usd_h=Decimal("0.40"))
+    await tenancy.push(card.lease, str(world.tree))
+    await tenancy.launch_detached(card.lease, world.command, ["out/"], name="train")
+    world.let_it_end()
+    assert (await tenancy.monitor(card.lease, wait_s=45)).state == "finished"
+    return card.lease
+
+
+async def test_a_box_of_a_console_is_verified_then_ended_by_its_owner_who_says_so(
+    person: Person, box: Sshd, world: World
+) -> None:
+    user = box.target.partition("@")[0]
+    async with person.tenancy() as tenancy:
+        pasted = f"ssh -p {box.port} {user}@{LOOPBACK}"
+        lease = await ran_at(tenancy, "featurize", pasted, world)
+    assert lease.startswith("featurize-")
+
+    early = person.gpu_tenant("teardown")
+    assert (early.status, "UNVERIFIED" in early.err) == (3, True), early
+    hasty = at_a_terminal(person, lease, "teardown", "--ended")
+    assert (hasty.status, "verifies first" in hasty.err) == (3, True), hasty
+    assert person.gpu_tenant("collect").status == 0
+
+    asked = person.gpu_tenant("teardown")
+    assert asked.status == 5, asked
+    assert "OWNER_MUST_ACT" in asked.err
+    assert "归还" in asked.err, "the console's own words"
+    assert f"gpu-tenant teardown {lease} --ended" in asked.err
+    shown = person.gpu_tenant("leases")
+    assert "until a person ends it" in shown.out + shown.err
+
+    unsigned = person.gpu_tenant("teardown", "--ended")
+    assert (unsigned.status, "at a terminal" in unsigned.err) == (3, True), unsigned
+    untrue = at_a_terminal(person, lease, "teardown", "--ended")
+    assert (untrue.status, "still answers" in untrue.err) == (3, True), untrue
+    box.kill_sessions()
+    box.stop()
+    mistyped = at_a_terminal(person, "featurize", "teardown", "--ended")
+    assert (mistyped.status, "nothing was attested" in mistyped.err) == (3, True), mistyped
+
+    over = at_a_terminal(person, lease, "teardown", "--ended", "--json")
+    assert over.status == 0, over
+    receipt = TornDown.model_validate_json(over.out).receipt
+    assert (receipt.ground, receipt.kept_files) == ("verified", 8)
+    assert any("the platform's own bill proves it" in words for words in receipt.not_proved)
+
+
+def test_at_a_terminal_the_teardown_waits_for_the_word_of_its_owner(
+    person: Person, box: Sshd
+) -> None:
+    adopted = person.gpu_tenant("adopt", box.target, "--on", "matpool", "--json")
+    lease = Card.model_validate_json(adopted.out).lease
+    box.kill_sessions()
+    box.stop()
+
+    over = at_a_terminal(person, lease, "teardown")
+
+    assert over.status == 0, over
+    assert "only a person can end it" in over.err
+    assert "never_used" in over.out
+
+
+async def test_a_stop_by_the_box_itself_parks_it_and_its_owner_finds_it_again_elsewhere(
+    person: Person, box: Sshd, world: World
+) -> None:
+    async with person.tenancy() as tenancy:
+        # The platform's own command would stop this computer: this one stops the box's way in.
+        stop = f"pkill -KILL -P {box.pid}; kill -KILL {box.pid}"
+        known = tenancy.profiles["autodl"]
+        tenancy.profiles = {
+            **tenancy.profiles, "autodl": known.model_copy(update={"park_command": stop}),
+        }  # fmt: skip
+        lease = await ran_at(tenancy, "autodl", box.target, world)
+
+        parked = await tenancy.change_lease(lease, "park")
+        assert (parked.phase, parked.price_usd_h) == ("parked", None), "what it costs is unknown"
+        with pytest.raises(Unverified, match="it is parked"):
+            await tenancy.verify_and_teardown(lease)
+        with pytest.raises(OwnerMustAct, match="开机") as asked:
+            await tenancy.change_lease(lease, "resume")
+        assert "--at" in asked.value.remedy
+        assert (await tenancy.list_leases()).leases[0].phase == "parked"
+
+        box.restart()
+        with Relay(box.port) as elsewhere:
+            back = await tenancy.change_lease(lease, "resume", None, elsewhere.target)
+            assert (back.phase, back.address) == ("ready", elsewhere.target)
+            await tenancy.collect(lease)
+            with pytest.raises(OwnerMustAct, match=r"goes on billing at 0\.40 USD/h.*释放"):
+                await tenancy.verify_and_teardown(lease)
+        box.kill_sessions()
+        box.stop()
+        over = await tenancy.attest(lease, typed=lease, signed_by="the owner")
+
+    assert (over.state, over.receipt.ground) == (LeaseState.GONE, "verified")
+
+
+async def test_a_box_that_goes_on_answering_is_not_called_parked(
+    person: Person, box: Sshd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpu_tenant.park._QUIET_WITHIN_S", 0)
+    async with person.tenancy() as tenancy:
+        known = tenancy.profiles["autodl"]
+        tenancy.profiles = {
+            **tenancy.profiles, "autodl": known.model_copy(update={"park_command": "true"}),
+        }  # fmt: skip
+        lease = (await tenancy.provision("autodl", box.target)).lease
+
+        with pytest.raises(BoxTrouble, match="goes on answering"):
+            await tenancy.change_lease(lease, "park")
+        assert (await tenancy.list_leases()).leases[0].phase == "ready"
+        with pytest.raises(OwnerMustAct, match="关机"):
+            await tenancy.change_lease(lease, "park")
+        box.kill_sessions()
+        box.stop()
+        with pytest.raises(BoxTrouble):
+            await tenancy.audit(lease)
+
+
+async def test_a_disk_whose_fate_nobody_knows_is_not_parked(
+    person: Person, box: Sshd, world: World
+) -> None:
+    async with person.tenancy() as tenancy:
+        known = tenancy.profiles["autodl"]
+        unsure = tuple(p.model_copy(update={"survives_park": "unknown"}) for p in known.places)
+        tenancy.profiles = {
+            **tenancy.profiles,
+            "autodl": known.model_copy(update={"places": unsure}),
+        }
+        lease = (await tenancy.provision("autodl", box.target)).lease
+        await tenancy.push(lease, str(world.tree))
+
+        with pytest.raises(Refused, match="nobody knows whether ~"):
+            await tenancy.change_lease(lease, "park")
+
+
+async def test_a_platform_with_an_api_keeps_the_boxes_of_its_console_apart(
+    person: Person, tmp_path: Path, box: Sshd
+) -> None:
+    async with person.tenancy() as tenancy:
+        profile = tenancy.profiles["autodl"]
+        by_hand, api = (ByHand(profile, tmp_path / name) for name in ("console", "api"))
+        both = Both(api, by_hand)
+        tenancy._connectors = {**tenancy._connectors, "autodl": both}
+        lease = (await tenancy.provision("autodl", box.target)).lease
+        held = tenancy.ledger.lease(lease)
+
+        assert [b.id for b in await by_hand.list_boxes()] == [box.target]
+        assert both.tends(held.box_id)
+        await both.park(held)
+        assert [b.state for b in await both.list_boxes()] == [BoxState.PARKED]
+        both.ended(held)
+        assert not both.tends(held.box_id)
+
+
+def test_a_notebook_that_lets_nobody_in_is_told_what_to_paste(person: Person) -> None:
+    cell = person.gpu_tenant("adopt", "--on", "colab")
+
+    assert cell.status == 0, cell
+    assert person.public_key.read_text(encoding="utf-8").split()[1] in cell.out
+    assert "PUBLIC_KEY" not in cell.out
+    compile(cell.out, "cell", "exec")
+
+
+def test_a_platform_without_boxes_says_how_its_runs_are_kept(person: Person) -> None:
+    refused = person.gpu_tenant("adopt", "root@host", "--on", "kaggle")
+
+    assert refused.status == 2, refused
+    assert "gpu-tenant profiles kaggle" in refused.err
+
+
+# A password, once
+
+
+class Doorkeeper(asyncssh.SSHServer):
+    """Lets in one password, and the keys of a file that a session may have written."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+
+    def begin_auth(self, username: str) -> bool:
+        return True
+
+    def password_auth_supported(self) -> bool:
+        return True
+
+    def validate_password(self, username: str, password: str) -> bool:
+        return password == "Tr0ub4dor &3"
+
+    def public_key_auth_supported(self) -> bool:
+        return True
+
+    def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:
+        authorized = self.home / ".ssh" / "authorized_keys"
+        known = authorized.read_text(encoding="utf-8") if authorized.exists() else ""
+        return key.export_public_key().decode().split()[1] in known
+
+
+async def _shell(process: "asyncssh.SSHServerProcess[bytes]", home: Path) -> None:
+    ran = await asyncio.create_subprocess_exec(
+        "sh", "-c", process.command or "true", env={**os.environ, "HOME": str(home)}, cwd=home,
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    out, err = await ran.communicate()
+    process.stdout.write(out)
+    process.stderr.write(err)
+    process.exit(ran.returncode or 0)
+
+
+async def test_a_password_lets_our_key_in_once_and_is_written_nowhere(
+    person: Person, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    (home / ".ssh").mkdir(parents=True)
+    theirs = "ssh-ed25519 AAAA somebody"
+    (home / ".ssh" / "authorized_keys").write_text(theirs, encoding="utf-8")  # no line end
+
+    async def shell(process: "asyncssh.SSHServerProcess[bytes]") -> None:
+        await _shell(process, home)
+
+    server = await asyncssh.listen(
+        LOOPBACK, 0, server_factory=lambda: Doorkeeper(home), encoding=None,
+        server_host_keys=[asyncssh.generate_private_key("ssh-ed25519")], process_factory=shell,
+    )  # fmt: skip
+    target = f"root@{LOOPBACK}:{server.get_port()}"
+    try:
+        async with person.tenancy() as tenancy:
+            with pytest.raises(BoxTrouble, match="none of our keys") as closed:
+                await tenancy.adopt("gpushare", target)
+            assert "--password-stdin" in closed.value.remedy
+            with pytest.raises(BoxTrouble, match="does not take that password"):
+                await tenancy.adopt("gpushare", target, password="wrong")
+            card = await tenancy.adopt("gpushare", target, password="Tr0ub4dor &3")
+            again = await tenancy.adopt("matpool", target, password="Tr0ub4dor &3")
+    finally:
+        server.close()
+
+    assert (card.phase, again.phase) == ("ready", "ready")
+    lines = (home / ".ssh" / "authorized_keys").read_text(encoding="utf-8").splitlines()
+    assert lines == [theirs, person.public_key.read_text(encoding="utf-8").strip()], "once"
+    written = [path for path in person.home.rglob("*") if path.is_file()]
+    assert written
+    assert not [path for path in written if b"Tr0ub4dor" in path.read_bytes()]
+
+
+async def test_a_password_is_never_shown_to_a_box_whose_host_key_changed(
+    person: Person, new_box: NewBox
+) -> None:
+    box = new_box(authorized=Path(os.devnull))
+    async with person.tenancy() as tenancy:
+        with pytest.raises(BadRequest, match="names no machine"):
+            await tenancy.adopt("gpushare", "root@host two words", password="secret")
+        with pytest.raises(BoxTrouble):
+            await tenancy.adopt("gpushare", box.target, password="secret")
+    assert "secret" not in box.log
