@@ -26,14 +26,19 @@ def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 
 
 def platforms() -> str:
-    ways = {"created": "made for the lease", "adopted": "adopted: `gpu-tenant adopt`"}
+    ways = {
+        "created": "rented by `provision`",
+        "adopted": "adopted: a person rents and ends them in its console",
+        "either": "rented by `provision`, or adopted from its console",
+        "none": "runs without a box; its runbook alone",
+    }
     return table(
         ("platform", "what", "its boxes are", "teardown"),
         [
             (
                 f"`{p.id}`",
                 p.title,
-                ways["adopted" if p.adopted else "created"],
+                "made for the lease" if p.id == "local" else ways[p.lease],
                 p.destroy.replace("_", " "),
             )
             for p in PROFILES.values()
@@ -43,11 +48,8 @@ def platforms() -> str:
 
 def selector() -> str:
     return table(
-        ("platform", "its meter is stopped by", "the trap"),
-        [
-            (f"{p.title} (`profiles/{p.id}.md`)", p.stops_the_meter, p.trap)
-            for p in PROFILES.values()
-        ],
+        ("platform", "ends the bill", "the trap"),
+        [(f"[{p.title}](profiles/{p.id}.md)", p.stops, p.trap) for p in PROFILES.values()],
     )
 
 

@@ -50,7 +50,7 @@ def test_what_a_box_may_lose_when_it_ends_is_accounted_for() -> None:
     assert loaded["local"].accounted_paths == ("~",)
     assert loaded["own"].accounted_paths == ("~",)
     assert (loaded["local"].destroy, loaded["own"].destroy) == ("deletes", "hands_back")
-    assert (loaded["local"].adopted, loaded["own"].adopted) == (False, True)
+    assert (loaded["local"].lease, loaded["own"].lease) == ("created", "adopted")
 
 
 def test_the_schema_describes_itself_and_closes_every_object() -> None:
