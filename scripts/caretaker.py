@@ -38,7 +38,7 @@ from collections import namedtuple
 TYPE_CHECKING = False  # importing `typing` costs more than a status reply
 if TYPE_CHECKING:
     import tarfile
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
     from typing import IO, NoReturn
 
 DEFAULT_DISCARD = [
@@ -1231,7 +1231,8 @@ class Survey:
             try:
                 seen = os.lstat(path)
                 if stat.S_ISDIR(seen.st_mode):
-                    pending.extend(os.path.join(path, name) for name in os.listdir(path))
+                    below = (os.path.join(path, name) for name in os.listdir(path))
+                    pending.extend(_ours_of(below) if _is_shared(seen) else below)
                 else:
                     self._place(path, seen, is_accounted)
             except (FileNotFoundError, NotADirectoryError):
@@ -1275,6 +1276,21 @@ class Survey:
                 text = inner if pattern.relative else at
                 if text is not None and (pattern.matches(text) or pattern.matches(text + "/%00")):
                     self.matched.add(pattern.text)
+
+
+def _is_shared(directory: os.stat_result) -> bool:
+    """Whether everybody may write there and nobody may touch what is another's, as in /tmp."""
+    return bool(directory.st_mode & stat.S_ISVTX and directory.st_mode & stat.S_IWOTH)
+
+
+def _ours_of(paths: Iterable[bytes]) -> Iterator[bytes]:
+    """Those that jobs of this user can have made; root's may have made any."""
+    for path in paths:
+        try:
+            if os.geteuid() in (0, os.lstat(path).st_uid):
+                yield path
+        except FileNotFoundError:
+            continue
 
 
 def _refuse_running(home: str) -> list[Job]:

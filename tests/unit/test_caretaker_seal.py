@@ -383,6 +383,24 @@ def test_an_unreadable_place_that_is_discarded_is_no_problem(box: Box) -> None:
     assert whys(box.seal(discard=["~/odd"])) == {}
 
 
+def test_in_a_directory_for_all_what_others_made_is_not_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    (shared / "file").write_bytes(b"")
+    paths = [os.fsencode(shared / "file"), os.fsencode(shared / "gone")]
+
+    assert caretaker._is_shared(shared.stat())
+    assert not caretaker._is_shared(tmp_path.stat())
+    assert list(caretaker._ours_of(paths)) == paths[:1]
+    monkeypatch.setattr(os, "geteuid", lambda: (shared / "file").stat().st_uid + 1)
+    assert list(caretaker._ours_of(paths)) == []
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert list(caretaker._ours_of(paths)) == paths[:1], "root's jobs may give a file to anybody"
+
+
 def test_a_file_somebody_has_open_for_writing_is_a_problem(box: Box) -> None:
     (box.work / "a.pt").write_bytes(b"a")
     box.ran()
