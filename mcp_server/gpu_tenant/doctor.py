@@ -3,7 +3,8 @@
 import shutil
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Literal
 
 from gpu_tenant.credentials import find_credential
@@ -15,6 +16,9 @@ from gpu_tenant.record import Record
 from gpu_tenant.store import Home
 
 _TOOLS = {"ssh": "the owner's own way to a box", "git": "nothing here; your work tree's history"}
+
+
+_FACTS_AGE = timedelta(days=90)
 
 
 class Examined(Record):
@@ -48,26 +52,38 @@ async def examine(
         findings.append(
             _ok("rehearsal", f"{environ['GPU_TENANT_REHEARSAL']}: nothing here is rented")
         )
+    by_hand: list[str] = []
     for slug, profile in profiles.items():
         try:
             key = find_credential(profile, home.configuration, environ)
         except TenantError as error:
             findings.append(Examined(subject=slug, level="blocker", words=str(error)))
             continue
-        if slug in connectors:
+        age = clock.now().date() - profile.checked_on
+        if age > _FACTS_AGE and key is not None:
+            words = f"its facts were checked {age.days} days ago: look at its prices and verbs anew"
+            findings.append(_warning(slug, words))
+        here = [x for x in ledger.leases() if x.provider == slug and x.state.live]
+        rented = [lease.id for lease in here if not lease.goes_by_address]
+        if (
+            profile.credential is not None
+            and key is None
+            and (rented or profile.lease == "created")
+        ):
+            findings.append(_keyless(profile, rented))
+        elif profile.lease == "none":
+            findings.append(_ok(slug, "a runbook only: it has no box to log in to"))
+        elif profile.console is not None and key is None:
+            by_hand.append(slug)
+        else:
             source = key.source if key else "needs none"
             findings.append(await _provider(profile, connectors[slug], ledger, source))
-        elif profile.credential is not None:
-            places = " or ".join(profile.credential.env)
-            billing = [x.id for x in ledger.leases() if x.provider == slug and x.state.live]
-            words = f"no key in {places}, and {', '.join(billing)} may be billing there"
-            findings.append(
-                Examined(subject=slug, level="blocker", words=words)
-                if billing
-                else _ok(slug, f"not set up: no key in {places}; it is not asked for offers")
-            )
-        else:
-            findings.append(_ok(slug, "a runbook only: lease its boxes by `gpu-tenant adopt`"))
+    findings.append(
+        _ok(
+            "consoles",
+            f"{', '.join(by_hand)}: a person rents there, and `gpu-tenant adopt` takes up",
+        )
+    )
     live = [lease for lease in ledger.leases() if lease.state.live]
     late = [lease.id for lease in live if lease.terms.deadline_at <= clock.now()]
     findings.append(
@@ -123,6 +139,15 @@ def _agent(environ: Mapping[str, str]) -> Examined:
 def _tool(name: str, why: str) -> Examined:
     found = shutil.which(name)
     return _ok(name, found) if found else _warning(name, f"not on PATH; it serves {why}")
+
+
+def _keyless(profile: Profile, rented: Sequence[str]) -> Examined:
+    assert profile.credential is not None
+    places = " or ".join(profile.credential.env)
+    if rented:
+        words = f"no key in {places}, and {', '.join(rented)} may be billing there"
+        return Examined(subject=profile.id, level="blocker", words=words)
+    return _ok(profile.id, f"not set up: no key in {places}; it is not asked for offers")
 
 
 async def _provider(

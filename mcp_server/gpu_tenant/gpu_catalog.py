@@ -36,6 +36,10 @@ CATALOG: tuple[GpuModel, ...] = (
     GpuModel("RTX 4090", 24), GpuModel("RTX 4090D", 24, also=("RTX 4090 D",)),
     GpuModel("RTX 5070", 12), GpuModel("RTX 5070 Ti", 16), GpuModel("RTX 5080", 16),
     GpuModel("RTX 5090", 32),
+    # Cards that NVIDIA sells with less memory, as one Chinese platform lists them.
+    GpuModel("RTX 3090 48GB", 48, also=("3090-48G", "vGPU-48GB-350W")),
+    GpuModel("RTX 4080 SUPER 32GB", 32, also=("4080(S)-32G", "vGPU-32GB")),
+    GpuModel("RTX 4090 48GB", 48, also=("4090-48G", "vGPU-48GB")),
     GpuModel("RTX A2000", 6), GpuModel("RTX A4000", 16), GpuModel("RTX A4500", 20),
     GpuModel("RTX A5000", 24), GpuModel("RTX A6000", 48, also=("A6000",)),
     GpuModel("RTX 2000 Ada", 16), GpuModel("RTX 4000 Ada", 20), GpuModel("RTX 4000 SFF Ada", 20),

@@ -212,7 +212,7 @@ class Place(Record):
 
     path: str
     inode_cap: int | None = None
-    survives_park: str
+    survives: dict[str, str] = Field(description="by event: yes, no, unknown, n/a")
 
 
 class Profile(Record):

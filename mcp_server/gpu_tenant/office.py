@@ -18,7 +18,7 @@ from gpu_tenant.errors import (
 )
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.model import Lease, LeaseId, LeaseState, Profile, Receipt
-from gpu_tenant.ports import Clock, Connector, Transport
+from gpu_tenant.ports import Clock, Connector, Market, Transport
 from gpu_tenant.provision import make_ready
 from gpu_tenant.reconcile import rate_words
 from gpu_tenant.settle import settle, survey
@@ -87,7 +87,7 @@ class Office:
             BadRequest: no key for it was found, or it has no API.
         """
         profile = self._profile(provider)
-        if provider not in self._connectors:
+        if provider not in self._connectors or self._lacks_key(profile):
             place = profile.credential
             raise BadRequest(
                 f"{profile.title} is not set up: no key was found"
@@ -100,6 +100,12 @@ class Office:
             )
         return profile
 
+    def _lacks_key(self, profile: Profile) -> bool:
+        """Whether only the boxes of its console can be seen, because no key for its API was found."""
+        return profile.credential is not None and not isinstance(
+            self._connectors.get(profile.id), Market
+        )
+
     def _connector(self, lease: Lease) -> Connector:
         """The connector of the lease's provider.
 
@@ -107,8 +113,10 @@ class Office:
             CredentialRefused: its key, with which the box was rented, is not to be found now.
         """
         connector = self._connectors.get(lease.provider)
-        if connector is None:
-            profile = self.profiles.get(lease.provider)
+        profile = self.profiles.get(lease.provider)
+        # Not on our own list of a console's boxes is not the same as gone.
+        rented = lease.quote is not None or (lease.box_id and not lease.goes_by_address)
+        if connector is None or (rented and profile is not None and self._lacks_key(profile)):
             place = profile.credential if profile else None
             named = " or ".join(place.env) if place else "its key"
             raise CredentialRefused(

@@ -51,7 +51,7 @@ async def park(
     unsure = [
         place.path
         for place in profile.places
-        if place.path in profile.accounted_paths and place.survives_park == "unknown"
+        if place.path in profile.accounted_paths and place.survives.get("park") == "unknown"
     ]
     if lease.touched_at is not None and unsure:
         raise Refused(

@@ -150,7 +150,9 @@ def _place(entry: Facts) -> dict[str, Leaf | None]:
     return {
         "path": _at(entry, "path"),
         "inode_cap": None if cap == "unknown" else cap,
-        "survives_park": _at(entry, "survives", "park"),
+        "survives": {
+            event: _at(entry, "survives", event) for event in cast("Facts", entry["survives"])
+        },
     }
 
 

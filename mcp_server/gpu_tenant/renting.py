@@ -126,12 +126,13 @@ class Renting(Office):
         if quotes:
             require_smoke(smoke, ledger=self.ledger, clock=self._clock)
             return await self._rented(quotes, hours=hours, budget_usd=budget_usd, wait_s=wait_s)
-        profile = self._set_up(provider)
+        profile = self._profile(provider)
         if profile.lease == "adopted" or target is not None:
             return await self.adopt(
                 provider, target, hours=DEADLINE_H if hours is None else hours,
                 price_usd_h=price_usd_h, max_price_usd_h=max_price_usd_h, budget_usd=budget_usd,
             )  # fmt: skip
+        self._set_up(provider)
         if isinstance(self._connectors[provider], Market):
             raise BadRequest(
                 f"{profile.title} rents by a quote",
@@ -236,7 +237,10 @@ class Renting(Office):
         password: str | None = None,
     ) -> Card:
         """A box that exists is under a lease; `password` lets our key in, once, and is forgotten."""
-        profile = self._set_up(provider)
+        profile = self._profile(provider)
+        if provider not in self._connectors or "@" not in (target or ""):
+            # A box that a person names by its address needs no key for the platform's API.
+            self._set_up(provider)
         if not target and profile.console and profile.console.bootstrap:
             raise BadRequest(
                 f"{profile.title} lets nobody in before its owner does",

@@ -119,6 +119,7 @@ class Wire:
         credential: Credential | None,
         clock: Clock,
         spacing: Sequence[Spacing] = (),
+        scheme: Literal["Bearer ", ""] = "Bearer ",
     ) -> None:
         parts = urlsplit(base_url)
         if parts.scheme != "https" and parts.hostname not in ("127.0.0.1", "localhost", "::1"):
@@ -131,6 +132,7 @@ class Wire:
         self._credential = credential
         self._clock = clock
         self._spacing = spacing
+        self._scheme = scheme
         self._pace = _Pace()
 
     async def get(
@@ -203,7 +205,7 @@ class Wire:
     ) -> httpx.Response:
         headers = {"User-Agent": USER_AGENT, "Accept": "application/json"}
         if self._credential is not None:
-            headers["Authorization"] = f"Bearer {self._credential.read()}"
+            headers["Authorization"] = f"{self._scheme}{self._credential.read()}"
         on_this_computer = self._base.startswith("http:")
         # A connection each: these calls are rare, and a kept one would be of one event loop.
         async with httpx.AsyncClient(

@@ -131,8 +131,14 @@ class Scene:
             profiles={self.provider: profile},
             connectors={self.provider: MortalConnector(real, fate)},
             open_transport=open_transport,
+            introduce=_nobody_asks,
+            public_key=lambda: KEY_LINE,
             environ={},
         )
+
+
+async def _nobody_asks(lease: Lease, password: str) -> None:
+    raise AssertionError("no box of a story takes a password")
 
 
 async def story(tenancy: Tenancy) -> None:

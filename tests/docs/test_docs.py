@@ -28,18 +28,21 @@ def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
 def platforms() -> str:
     ways = {
         "created": "rented by `provision`",
-        "adopted": "adopted: a person rents and ends them in its console",
+        "adopted": "adopted from its console",
         "either": "rented by `provision`, or adopted from its console",
-        "none": "runs without a box; its runbook alone",
+        "none": "none; a runbook alone",
     }
+    special = {"local": "made for the lease", "own": "adopted: you name it"}
     return table(
         ("platform", "what", "its boxes are", "teardown"),
         [
             (
                 f"`{p.id}`",
                 p.title,
-                "made for the lease" if p.id == "local" else ways[p.lease],
-                p.destroy.replace("_", " "),
+                special.get(p.id, ways[p.lease]),
+                {"adopted": "asks you", "none": ""}.get(p.lease, "deletes")
+                if p.destroy == "deletes"
+                else "hands back",
             )
             for p in PROFILES.values()
         ],

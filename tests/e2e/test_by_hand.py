@@ -18,11 +18,12 @@ from gpu_tenant.cards import Card, TornDown
 from gpu_tenant.errors import (
     BadRequest,
     BoxTrouble,
+    CredentialRefused,
     OwnerMustAct,
     Refused,
     Unverified,
 )
-from gpu_tenant.model import BoxState, LeaseState
+from gpu_tenant.model import Box, BoxId, BoxState, LeaseId, LeaseState
 from gpu_tenant.service import Tenancy
 
 
@@ -168,7 +169,7 @@ async def test_a_disk_whose_fate_nobody_knows_is_not_parked(
 ) -> None:
     async with person.tenancy() as tenancy:
         known = tenancy.profiles["autodl"]
-        unsure = tuple(p.model_copy(update={"survives_park": "unknown"}) for p in known.places)
+        unsure = tuple(p.model_copy(update={"survives": {"park": "unknown"}}) for p in known.places)
         tenancy.profiles = {
             **tenancy.profiles,
             "autodl": known.model_copy(update={"places": unsure}),
@@ -197,6 +198,36 @@ async def test_a_platform_with_an_api_keeps_the_boxes_of_its_console_apart(
         assert [b.state for b in await both.list_boxes()] == [BoxState.PARKED]
         both.ended(held)
         assert not both.tends(held.box_id)
+
+
+async def test_a_box_rented_by_the_api_is_unseen_without_its_key_and_not_gone(
+    person: Person, box: Sshd
+) -> None:
+    async with person.tenancy() as tenancy:
+        named = (await tenancy.provision("autodl", box.target)).lease
+        now = tenancy.ledger.lease(named).created_at
+        rented = tenancy.ledger.intend(
+            lease_id=LeaseId("autodl-api0"), provider="autodl", terms=tenancy.ledger.lease(named).terms,
+            address=None, price_usd_h=Decimal("0.22"), at=now,
+        )  # fmt: skip
+        made = Box(
+            provider="autodl", id=BoxId("pro-1"), mark=rented.mark, state=BoxState.READY,
+            address=None, price_usd_h=None,
+        )  # fmt: skip
+        tenancy.ledger.bind(rented.id, made, at=now)
+        for _ in range(3):
+            told = await tenancy.list_leases()
+
+        assert [card.state for card in told.leases] == [LeaseState.ACTIVE, LeaseState.ACTIVE]
+        assert any("AUTODL_TOKEN" in alarm or "no key" in alarm for alarm in told.alarms)
+        with pytest.raises(CredentialRefused, match="may be billing"):
+            await tenancy.verify_and_teardown(rented.id)
+        with pytest.raises(BadRequest, match="no key was found"):
+            await tenancy.find_offers(provider="autodl")
+        blocked = {
+            f.subject: f.words for f in (await tenancy.doctor()).findings if f.level == "blocker"
+        }
+        assert rented.id in blocked["autodl"]
 
 
 def test_a_notebook_that_lets_nobody_in_is_told_what_to_paste(person: Person) -> None:

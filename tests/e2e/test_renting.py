@@ -369,7 +369,7 @@ async def test_a_parked_box_costs_what_its_meter_bills_and_runs_again(tenant: Te
 
     assert parked.phase == "parked"
     assert parked.price_usd_h is not None
-    assert parked.price_usd_h > 0
+    assert parked.price_usd_h > 0 or tenant.slug == "autodl", "a kept disk is not free, but there"
     assert abs(parked.price_usd_h - rate) < Decimal("0.0001")
     assert resumed.price_usd_h == card.price_usd_h
     cost, metered = ended.receipt.cost_usd, tenant.metered(card.box)

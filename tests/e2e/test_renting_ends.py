@@ -226,7 +226,7 @@ async def test_what_bills_without_a_box_is_named_with_its_price(tenant: Tenant) 
     assert receipt.left_behind is None
 
 
-UNPRICED = ("digitalocean", "lambda_cloud")
+UNPRICED = ("autodl", "digitalocean", "lambda_cloud")
 """Their APIs do not say what such a thing costs, and unknown is not zero."""
 
 

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from gpu_tenant.cli.show import errors
 from gpu_tenant.offers import Found, Ranked
+from gpu_tenant.speech import in_commands
 
 
 def found(shown: Found) -> None:
@@ -78,7 +79,7 @@ def _rest(shown: Found) -> None:
         click.echo(f"left out: {counted}")
     best = next((row.quote for row in shown.offers if row.quote), None)
     step = f"gpu-tenant provision --quote {best}; further --quote are tried in turn"
-    click.echo(f"next: {step if best else shown.next}")
+    click.echo(f"next: {step if best else in_commands(shown.next)}")
     for provider, words in shown.troubles.items():
         errors.print(f"[red]{provider}:[/] ", end="")
         errors.print(words, markup=False, soft_wrap=True)

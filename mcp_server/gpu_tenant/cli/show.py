@@ -29,11 +29,11 @@ from gpu_tenant.collect import Collected
 from gpu_tenant.doctor import Checkup
 from gpu_tenant.errors import BoxUnreachable
 from gpu_tenant.launch import Launched
-from gpu_tenant.model import Profile
 from gpu_tenant.push import Pushed
 from gpu_tenant.record import Record
 from gpu_tenant.service import Tenancy, progress_to
 from gpu_tenant.smoke import SmokeReceipt
+from gpu_tenant.speech import in_commands
 from gpu_tenant.watch import Watched
 
 Opened = Tenancy
@@ -89,11 +89,13 @@ def usd(amount: Decimal | None) -> str:
     return "unknown" if amount is None else f"{amount:.4f} USD"
 
 
-def _rows(title: str, rows: Sequence[tuple[str, object]]) -> None:
+def listed(title: str, lines: Sequence[tuple[str, object]]) -> None:
+    """A title, and a line for each thing worth knowing."""
     click.echo(click.style(title, bold=True))
-    width = max(len(name) for name, _ in rows)
-    for name, value in rows:
-        click.echo(f"  {name:<{width}}  {value}")
+    width = max(len(name) for name, _ in lines)
+    for name, value in lines:
+        said = in_commands(str(value)) if name == "next" else value
+        click.echo(f"  {name:<{width}}  {said}")
 
 
 def smoke(receipt: SmokeReceipt) -> None:
@@ -104,14 +106,16 @@ def smoke(receipt: SmokeReceipt) -> None:
         if receipt.exit_status is None
         else f"status {receipt.exit_status}"
     )
-    _rows(
+    listed(
         f"{receipt.id}: {how}",
         [
             ("ended", f"{ended} after {receipt.seconds:.1f} s"),
             ("wrote", ", ".join(receipt.wrote) or "nothing"),
             (
                 "next",
-                f"gpu-tenant provision --smoke {receipt.id}" if receipt.passed else receipt.next,
+                f"gpu-tenant offers, then gpu-tenant provision --quote Q --smoke {receipt.id}"
+                if receipt.passed
+                else receipt.next,
             ),
         ],
     )
@@ -132,7 +136,7 @@ def card(shown: Card) -> None:
         rows.insert(2, ("budget", usd(shown.budget_usd)))
     if shown.alarm:
         rows.append(("note", shown.alarm))
-    _rows(f"{shown.lease}: {shown.phase}", rows)
+    listed(f"{shown.lease}: {shown.phase}", rows)
 
 
 def leases(shown: Leases) -> None:
@@ -174,7 +178,9 @@ def audit(shown: Audited) -> None:
         out.print(_MARKS[finding.level] + " " * (9 - len(finding.level)), end="")
         out.print(f"{finding.subject}: {finding.seen}", markup=False, end="")
         out.print(f" ({finding.reason})" if finding.level != "ok" else "", markup=False)
-    click.echo(f"{shown.blockers} blockers, {shown.warnings} warnings; next: {shown.next}")
+    click.echo(
+        f"{shown.blockers} blockers, {shown.warnings} warnings; next: {in_commands(shown.next)}"
+    )
 
 
 def pushed(shown: Pushed) -> None:
@@ -187,11 +193,12 @@ def pushed(shown: Pushed) -> None:
 
 def launched(shown: Launched) -> None:
     """What was started."""
-    _rows(
+    listed(
         f"{shown.job} on {shown.lease}: {'was already started' if shown.already else 'started'}",
         [
             ("keeps", ", ".join(shown.artifacts)),
             ("may lose", ", ".join(shown.discard) or "only well-known caches"),
+            *([("runs in", shown.environment)] if shown.environment else []),
             ("guard", shown.guard),
             ("next", f"gpu-tenant monitor {shown.lease} --follow"),
         ],
@@ -224,7 +231,7 @@ def watched(shown: Watched) -> None:
         *([("alarm", shown.alarm)] if shown.alarm else []),
         ("next", shown.next),
     ]
-    _rows(f"{shown.job} on {shown.lease}", rows)
+    listed(f"{shown.job} on {shown.lease}", rows)
 
 
 def _state(shown: Watched) -> str:
@@ -265,7 +272,7 @@ def collected(shown: Collected) -> None:
     ready = shown.next == "verify_and_teardown"
     again = f"gpu-tenant collect {shown.lease} with --artifact or --discard for what is named above"
     rows.append(("next", f"gpu-tenant teardown {shown.lease}" if ready else again))
-    _rows(f"{shown.lease}: sealed {shown.seal[:12]}", rows)
+    listed(f"{shown.lease}: sealed {shown.seal[:12]}", rows)
 
 
 def receipt(shown: TornDown) -> None:
@@ -295,7 +302,7 @@ def receipt(shown: TornDown) -> None:
     rows += [("warning", words) for words in r.warnings[:5]]
     if r.left_behind:
         rows.append(("left behind", r.left_behind))
-    _rows(f"receipt for {shown.lease}: {shown.state}", rows)
+    listed(f"receipt for {shown.lease}: {shown.state}", rows)
 
 
 def losses(report: LossReport) -> None:
@@ -312,21 +319,6 @@ def checkup(shown: Checkup) -> None:
     for finding in shown.findings:
         out.print(_MARKS[finding.level] + " " * (9 - len(finding.level)), end="")
         out.print(f"{finding.subject}: {finding.words}", markup=False)
-
-
-def profiles(chosen: Sequence[Profile], as_json: bool, *, whole: bool) -> None:
-    """The runbook of one platform, or a line for each."""
-    if as_json:
-        import json
-
-        click.echo(json.dumps([profile.model_dump(mode="json") for profile in chosen], indent=2))
-    elif whole:
-        click.echo(chosen[0].runbook)
-    else:
-        for profile in chosen:
-            click.echo(
-                f"{profile.id:<14} {profile.title} (teardown {profile.destroy.replace('_', ' ')})"
-            )
 
 
 # Bars

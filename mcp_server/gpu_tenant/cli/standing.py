@@ -46,11 +46,13 @@ async def doctor(as_json: bool) -> None:
 @as_json
 async def profiles(slug: str | None, as_json: bool) -> None:
     """With SLUG: that platform's runbook."""
+    from gpu_tenant.cli.runbook import platforms
+
     async with show.tenancy() as tenancy:
         if slug is not None and slug not in tenancy.profiles:
             raise BadRequest(f"no profile {slug!r}", remedy="`gpu-tenant profiles` lists them")
         chosen = [p for s, p in tenancy.profiles.items() if slug in (None, s)]
-        show.profiles(chosen, as_json, whole=slug is not None)
+        platforms(chosen, shown_as="json" if as_json else "lines" if slug is None else "runbook")
 
 
 @verb("rehearse")
