@@ -145,10 +145,17 @@ async def resume(
         NoCapacity: its GPU is somebody else's now; the disk is kept, and bills.
         ProviderTrouble: the provider refused; the box is parked as it was.
     """
+    if lease.parked_at is None:
+        # Its platform may have stopped it: an outbid box, a timer, an empty balance.
+        seen = await look(lease, connector=connector, ledger=ledger, clock=clock)
+        if isinstance(seen, Listed) and seen.box.state is BoxState.PARKED:
+            lease = ledger.parked(lease.id, seen.box.price_usd_h, at=clock.now())
     if lease.parked_at is None or not isinstance(connector, Parking):
         raise Refused(f"{lease.id} is not parked", remedy="`gpu-tenant leases`")
     await connector.resume(lease)
     running = next((r.usd_h for r in reversed(lease.rates) if r.at < lease.parked_at), None)
+    if lease.quote is not None:
+        running = lease.quote.offer.price.running_usd_h
     lease = ledger.resumed(lease.id, running, at=clock.now())
     lease, _ = await settle(lease, profile, connector=connector, ledger=ledger, clock=clock)
     return lease

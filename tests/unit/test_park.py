@@ -173,6 +173,18 @@ async def test_a_stop_without_an_answer_is_noticed_by_the_next_look_and_by_the_s
     assert parked.parked_at is not None
 
 
+async def test_a_box_that_its_platform_stopped_is_started_again_by_the_same_verb(
+    garage: Garage,
+) -> None:
+    lease = await garage.lease()
+    garage.tiny.change(lease.box_id, state=BoxState.PARKED, price_usd_h=Decimal("0.02"))
+
+    resumed = await garage.resume(lease)
+
+    assert resumed.parked_at is None
+    assert [rate.usd_h for rate in resumed.rates][-2:] == [Decimal("0.02"), Decimal("0.50")]
+
+
 # What would be lost by it
 
 

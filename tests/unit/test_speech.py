@@ -1,0 +1,44 @@
+"""One next step, in the words of whoever reads it."""
+
+import pytest
+
+from gpu_tenant.speech import TOOL_OF, in_commands, in_tools
+
+
+@pytest.mark.parametrize(
+    ("command", "tool"),
+    [
+        ("`gpu-tenant leases` looks again", "`list_leases` looks again"),
+        ("`gpu-tenant teardown vastai-ab12` again", "`verify_and_teardown vastai-ab12` again"),
+        ("`gpu-tenant resume own-ab12`", "`change_lease resume own-ab12`"),
+        ("`gpu-tenant collect own-ab12`", "`collect own-ab12`"),
+        ("`gpu-tenant waive own-ab12` at a terminal", "`gpu-tenant waive own-ab12` at a terminal"),
+        ("`gpu-tenant teardown x --ended`", "`gpu-tenant teardown x --ended`"),
+        ("`gpu-tenant adopt ... --password-stdin`", "`gpu-tenant adopt ... --password-stdin`"),
+    ],
+)
+def test_an_agent_is_told_the_tool_unless_only_a_person_can_do_it(command: str, tool: str) -> None:
+    assert in_tools(command) == tool
+
+
+@pytest.mark.parametrize(
+    ("tools", "commands"),
+    [
+        ("launch_detached", "gpu-tenant launch"),
+        ("monitor; then verify_and_teardown", "monitor; then gpu-tenant teardown"),
+        ("change_lease resume; it bills", "gpu-tenant resume; it bills"),
+        ("change_lease", "change_lease"),
+    ],
+)
+def test_a_person_is_told_the_command(tools: str, commands: str) -> None:
+    assert in_commands(tools) == commands
+
+
+def test_every_name_goes_there_and_back() -> None:
+    alone = {
+        verb: tool for verb, tool in TOOL_OF.items() if tool not in ("provision", "change_lease")
+    }
+
+    assert {in_commands(tool) for tool in alone.values()} == {
+        f"gpu-tenant {verb}" for verb in alone
+    }
