@@ -92,6 +92,26 @@ class JobStatus(_Reply):
     sample: Sample | None = None
 
 
+class Brief(_Reply):
+    """One job of several, in brief."""
+
+    job: str
+    state: JobState
+
+
+class Standing(_Reply):
+    """Every job that the box knows."""
+
+    jobs: tuple[Brief, ...]
+
+    @property
+    def live(self) -> tuple[str, ...]:
+        """Those that have not ended."""
+        return tuple(
+            job.job for job in self.jobs if job.state not in ENDED and job.state != "absent"
+        )
+
+
 class Started(_Reply):
     """A job that the box has started, now or before."""
 
@@ -123,6 +143,12 @@ class Guard(_Reply):
 
 R = TypeVar("R", bound=BaseModel)
 
+_ACTIVATED = """\
+[ -x "$VIRTUAL_ENV/bin/python" ] || { echo "gpu-tenant: there is no environment in $VIRTUAL_ENV" >&2; exit 127; }
+PATH="$VIRTUAL_ENV/bin:$PATH"; export PATH; exec sh -c "$0"
+"""
+"""Runs its argument as a shell's `activate` would have it run."""
+
 
 class Caretaker:
     """The caretaker of one lease: pushed once under its own hash, then asked."""
@@ -132,17 +158,21 @@ class Caretaker:
         self._transport = transport
         self._script = script
         digest = sha256(script.read_bytes()).hexdigest()[:16]
-        self._path = f"gpu-tenant/caretaker-{digest}.py"
+        self.path = f"gpu-tenant/caretaker-{digest}.py"
+        """Where it lies on the box, from the login home."""
 
     async def start(self, job: Job, *, env: Mapping[str, str]) -> Started:
         """The job runs, or ran, on the box: started at most once, whoever asks how often.
+
+        With VIRTUAL_ENV in `env` it runs in that environment.
 
         Raises:
             CaretakerFailed: the box could not start it (no such command, no work directory).
         """
         request: dict[str, JsonValue] = {
             "job": job.id,
-            "argv": ["sh", "-c", job.command],
+            # What PATH is on the box is known there alone.
+            "argv": ["sh", "-c", *([_ACTIVATED] if env.get("VIRTUAL_ENV") else []), job.command],
             "cwd": self._lease.work_directory,
             "env": dict(env),
             "artifacts": list(job.artifacts),
@@ -163,6 +193,10 @@ class Caretaker:
             "job": job, "offset": offset, "limit": limit, "sample": sample == "sample", "tenant": True,
         }  # fmt: skip
         return await self._ask("status", request, JobStatus, timeout_s=_LOOK_WITHIN_S)
+
+    async def standing(self) -> Standing:
+        """How every job stands that was ever started here."""
+        return await self._ask("status", {"tenant": True}, Standing, timeout_s=_LOOK_WITHIN_S)
 
     async def stop(self, job: JobId, *, grace_s: float) -> JobStatus:
         """Every process of the job has ended; it was asked first, and killed after `grace_s`."""
@@ -256,34 +290,26 @@ class Caretaker:
         return self._understand(verb, finished)
 
     async def _present(self) -> None:
-        finished = await self._transport.run(["test", "-f", self._path], timeout_s=60)
+        finished = await self._transport.run(["test", "-f", self.path], timeout_s=60)
         if finished.exit_status:
             await self._put()
 
     async def _put(self) -> None:
         made = await self._transport.run(
-            [
-                "mkdir",
-                "-p",
-                "-m",
-                "700",
-                "gpu-tenant",
-                self._lease.directory,
-                self._lease.work_directory,
-            ],
+            ["mkdir", "-p", "-m", "700", "gpu-tenant", self._lease.directory, self._lease.work_directory],
             timeout_s=60,
-        )
+        )  # fmt: skip
         if made.exit_status:
             raise BoxTrouble(
                 f"the box will not take a directory: {_words(made.stderr)}",
                 remedy=f"`gpu-tenant audit {self._lease.id}` looks at its disks",
             )
-        await self._transport.put(self._script, self._path, mode=0o700)
+        await self._transport.put(self._script, self.path, mode=0o700)
 
     def _argv(self, verb: str) -> list[str]:
         # -I -S: neither PYTHON* settings, nor site-packages, nor a stray json.py beside it count.
         return [
-            "python3", "-I", "-S", self._path, "--home", self._lease.caretaker_home, verb, "--request", "-",
+            "python3", "-I", "-S", self.path, "--home", self._lease.caretaker_home, verb, "--request", "-",
         ]  # fmt: skip
 
     def _understand(self, verb: str, finished: Finished) -> dict[str, JsonValue]:

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Mapping, Sequence
 
+from pydantic import Field
+
 from gpu_tenant.caretaker import ENDED, Caretaker
 from gpu_tenant.errors import BadRequest, JobRunning, Refused
 from gpu_tenant.ledger import Ledger
@@ -23,6 +25,9 @@ class Launched(Record):
     artifacts: tuple[str, ...]
     discard: tuple[str, ...]
     already: bool
+    environment: str | None = Field(
+        description="the prepared one it runs in; None: the image's own"
+    )
     guard: str
     next: str
 
@@ -70,6 +75,7 @@ async def launch(
         artifacts=job.artifacts,
         discard=job.discard,
         already=started.already,
+        environment=env.get("VIRTUAL_ENV") or None,
         guard=f"{guard.state}: at {lease.terms.deadline_at:%Y-%m-%d %H:%M} UTC the box stops its jobs",
         next="monitor",
     )

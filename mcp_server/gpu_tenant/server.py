@@ -23,12 +23,13 @@ from gpu_tenant.errors import Refused, TenantError
 from gpu_tenant.renting import LeaseName
 from gpu_tenant.service import Tenancy, progress_to
 from gpu_tenant.skill import skill_directory
+from gpu_tenant.speech import in_tools
 
 _log = logging.getLogger(__name__)
 
 INSTRUCTIONS = """\
 gpu-tenant rents, watches and ends GPU boxes without losing data or leaving a meter running.
-Order: smoke_test (free, here) -> find_offers -> provision (a quote) -> audit -> push -> launch_detached -> monitor until the job
+Order: smoke_test (free, here) -> find_offers -> provision (a quote) -> audit -> push -> prepare (packages, if needed) -> launch_detached -> monitor until the job
 has ended -> collect -> verify_and_teardown until it returns a receipt. Every answer names the `next` tool.
 Law: no box is destroyed before what it holds was re-read off it and matched. A refusal is not a failure:
 it names what would be lost and the next call. Only a person may waive; never ask them to hurry.
@@ -58,6 +59,7 @@ TOOLS: dict[str, ToolAnnotations] = {
     "provision": _MAKES,
     "audit": _LOOKS,
     "push": _REPEATABLE,
+    "prepare": _REPEATABLE,
     "launch_detached": _MAKES,
     "monitor": _LOOKS,
     "stop_job": _ENDS,
@@ -70,7 +72,7 @@ TOOLS: dict[str, ToolAnnotations] = {
 """The verbs a model may call, and what a host may tell its user about each."""
 
 _SHIELDED = frozenset(
-    {"provision", "change_lease", "launch_detached", "stop_job", "verify_and_teardown"}
+    {"provision", "change_lease", "prepare", "launch_detached", "stop_job", "verify_and_teardown"}
 )
 """A host's timeout must not cut these between an effect and its line in the ledger."""
 
@@ -109,7 +111,7 @@ class StrictTool(Tool):
         except UnexpectedToolError as error:
             cause = error.__cause__
             if isinstance(cause, TenantError):
-                raise ToolError(str(cause)) from None
+                raise ToolError(in_tools(str(cause))) from None
             _log.exception("%s failed", self.name, exc_info=cause)
             raise ToolError(
                 f"INTERNAL: {self.name} failed in a way nobody foresaw ({type(cause).__name__}); "

@@ -17,16 +17,20 @@ from gpu_tenant.clock import WallClock
 from gpu_tenant.collect import Collected, collect
 from gpu_tenant.credentials import resolve_all
 from gpu_tenant.doctor import Checkup, examine
-from gpu_tenant.errors import (
-    Refused,
-)
+from gpu_tenant.entering import Entering
+from gpu_tenant.environment import activated
+from gpu_tenant.errors import BoxTrouble, BoxUnreachable, Refused
 from gpu_tenant.facts import Needs
 from gpu_tenant.launch import Launched, launch
 from gpu_tenant.ledger import Event
-from gpu_tenant.model import Lease, LeaseState, Receipt
+from gpu_tenant.mirrors import mirrors
+from gpu_tenant.model import Lease, LeaseState, Profile, Receipt
 from gpu_tenant.permit import TeardownPermit
+from gpu_tenant.ports import Tended
+from gpu_tenant.prepare import Asked, Prepared, Setup
 from gpu_tenant.push import Pushed, push
-from gpu_tenant.renting import LeaseName, Renting
+from gpu_tenant.renting import LeaseName
+from gpu_tenant.skill import script
 from gpu_tenant.smoke import SmokeReceipt, smoke
 from gpu_tenant.teardown import tear_down
 from gpu_tenant.verify import prove, sign
@@ -37,13 +41,15 @@ progress_to: ContextVar[Callable[[int, int], None]] = ContextVar(
 )
 """Who hears of bytes done and bytes in all while a call moves files; a face sets it."""
 
+_LOOKS = 300
+
 _AGENT_LOG_BYTES = 6_000
 """So much log in one answer: a host cuts a tool's output in the middle at some 8 to 12 thousand."""
 
 JobName = Annotated[str | None, Field(description="job id; the newest when left out")]
 
 
-class Tenancy(Renting):
+class Tenancy(Entering):
     """One user's leases, and what can be done about them."""
 
     async def audit(
@@ -60,7 +66,10 @@ class Tenancy(Renting):
         found = await self._active(lease)
         needs = Needs(gpu_count=gpus, vram_gib=vram_gib, disk_gib=disk_gib)
         # The box keeps this computer's time, also in a rehearsal, where our own clock jumps.
-        return await audit(found, needs, transport=self._transport(found), clock=WallClock())
+        return await audit(
+            found, self._profile(found.provider), needs, transport=self._transport(found),
+            clock=WallClock(),
+        )  # fmt: skip
 
     async def smoke_test(
         self,
@@ -91,6 +100,42 @@ class Tenancy(Renting):
                 progress=progress_to.get(),
             )  # fmt: skip
 
+    async def prepare(
+        self,
+        lease: LeaseName,
+        source: Annotated[
+            str | None, Field(description="file in the tree; the usual ones when left out")
+        ] = None,
+        clone: Annotated[
+            str | None, Field(description="URL[@REF], where nothing is pushed")
+        ] = None,
+        replay: Annotated[
+            str | None, Field(description="lease whose packages are installed again")
+        ] = None,
+        env: Annotated[list[str], Field(description="as for launch_detached")] = [],  # noqa: B006 - never changed; a schema default
+        wait_s: Annotated[float, Field(ge=0, le=45)] = 20,
+    ) -> Prepared:
+        """Install what the tree asks for (uv.lock, requirements, pyproject) in an environment on the box.
+
+        The image's own torch and the like stay: pins of them are held back. Repeat while running.
+        """
+        values = resolve_all(env, self._environ)
+        found = await self._active(lease)
+        profile = self._profile(found.provider)
+        setup = Setup(
+            found, profile, script("prepare.py"), caretaker=self._caretaker(found),
+            transport=self._transport(found), ledger=self.ledger, clock=self._clock,
+        )  # fmt: skip
+        return await setup.prepare(
+            Asked(source=source, clone=clone, replay=replay, env_names=tuple(values)),
+            env={**self._mirrors(profile), **values},
+            wait_s=wait_s,
+            hold=lambda: self._held(found.id, "prepare"),
+        )
+
+    def _mirrors(self, profile: Profile) -> dict[str, str]:
+        return mirrors(profile, self.home.configuration, self._environ)
+
     async def launch_detached(
         self,
         lease: LeaseName,
@@ -111,6 +156,9 @@ class Tenancy(Renting):
         name: Annotated[
             str | None, Field(description="job id; naming it makes a retry safe")
         ] = None,
+        python: Annotated[
+            Literal["prepared", "image"], Field(description="prepared: where prepare was called")
+        ] = "prepared",
     ) -> Launched:
         """Start a job that survives us: detached, logged to a file, with its outputs declared.
 
@@ -119,8 +167,10 @@ class Tenancy(Renting):
         values = resolve_all(env, self._environ)
         found = await self._active(lease)
         with self._held(found.id, "launch"):
+            own = activated(self.ledger, found.id) if python == "prepared" else {}
             return await launch(
-                found, command, artifacts=artifacts, discard=discard, env=values,
+                found, command, artifacts=artifacts, discard=discard,
+                env={**self._mirrors(self._profile(found.provider)), **own, **values},
                 max_runtime_s=None if max_runtime_h is None else max_runtime_h * 3600, name=name,
                 caretaker=self._caretaker(found), ledger=self.ledger, clock=self._clock,
             )  # fmt: skip
@@ -222,6 +272,61 @@ class Tenancy(Renting):
             receipt = await self._end(permit, found)
         await self._close(found)
         return self._torn_down(self.ledger.lease(found.id), receipt)
+
+    def awaits_owner(self, lease: str) -> str | None:
+        """What a person must do in a console before this teardown can end; None where nothing."""
+        found = self.ledger.lease(lease)
+        if found.state is not LeaseState.TERMINATING:
+            return None
+        connector = self._connector(found)
+        if isinstance(connector, Tended) and connector.tends(found.box_id):
+            return self._profile(found.provider).console_words("destroy")
+        return None
+
+    async def attest(self, lease: str, *, typed: str, signed_by: str) -> TornDown:
+        """End a lease whose box a person has ended in its console, at that person's word.
+
+        Raises:
+            Refused: its teardown was not permitted yet, nobody signed, or the box still answers.
+        """
+        found = self.ledger.lease(lease)
+        if self.ledger.receipt(found.id) is None and self.awaits_owner(lease) is None:
+            raise Refused(
+                f"{found.id} is {found.state}: nobody is asked to end its box by hand",
+                remedy=f"`gpu-tenant teardown {found.id}` verifies first, and says what to do",
+            )
+        if typed.strip() != found.id:
+            raise Refused(
+                f"what was typed is not {found.id}: nothing was attested",
+                remedy=f"`gpu-tenant teardown {found.id} --ended`",
+            )
+        with self._held(found.id, "attest"):
+            try:
+                await self._reach(found)
+            except BoxUnreachable:
+                pass
+            except BoxTrouble as trouble:
+                # Its address is somebody else's by now, which is as gone as a look can tell.
+                self.ledger.note(
+                    found.id, Event.NOTICE, {"words": trouble.message}, at=self._clock.now()
+                )
+            else:
+                raise Refused(
+                    f"{found.id} still answers at {found.box_id}: it is not gone, and bills",
+                    remedy=f"end it {self.awaits_owner(lease)}; then the same command again",
+                )
+            connector = self._connectors[found.provider]
+            assert isinstance(connector, Tended)
+            self.ledger.note(found.id, Event.ATTESTED, {"by": signed_by}, at=self._clock.now())
+            connector.ended(found)
+            # Two looks at our own list, as far apart as the profile asks.
+            for _ in range(_LOOKS):
+                found, _words = await self._settled(found)
+                if not found.state.live:
+                    break
+                await self._clock.sleep(1)
+        await self._close(found)
+        return self._torn_down(found, self._receipt(found))
 
     async def assess_loss(self, lease: str) -> LossReport:
         """What would be gone for good if the box were destroyed now; nothing is changed."""

@@ -6,7 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 
 from gpu_tenant import errors
 from gpu_tenant.errors import TenantError
@@ -52,7 +51,7 @@ def platforms() -> str:
 def selector() -> str:
     return table(
         ("platform", "ends the bill", "the trap"),
-        [(f"[{p.title}](profiles/{p.id}.md)", p.stops, p.trap) for p in PROFILES.values()],
+        [(f"`profiles/{p.id}.md`", p.stops, p.trap) for p in PROFILES.values()],
     )
 
 
@@ -86,6 +85,7 @@ def tool_page() -> str:
     ]
     return (
         "# Tools\n\nRead this to choose a tool of the `gpu` server; the command line has the same verbs.\n\n"
+        "From a clone, `scripts/serve.sh` starts the server; `gpu-tenant install HOST` writes it into a host.\n\n"
         + table(("tool", "it", "what it does"), rows)
     )
 
@@ -113,23 +113,6 @@ def test_the_generated_parts_are_fresh(name: str) -> None:
         page.write_text(fresh, encoding="utf-8")
 
     assert page.read_text(encoding="utf-8") == fresh
-
-
-def test_the_skill_has_the_form_that_every_host_accepts() -> None:
-    text = (ROOT / "SKILL.md").read_text(encoding="utf-8")
-    _, front, body = text.split("---\n", 2)
-    facts = yaml.load(front, Loader=yaml.SafeLoader)  # noqa: TID251 - not a profile
-
-    assert set(facts) == {"name", "description", "license", "metadata"}
-    assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", facts["name"])
-    assert facts["name"] == "gpu-tenant"
-    assert len(facts["description"]) <= 1024
-    assert re.search(r"[\u4e00-\u9fff]", facts["description"]), "it triggers in Chinese too"
-    assert not re.search(r"<[a-z]|claude|anthropic", facts["description"], re.IGNORECASE)
-    assert all(isinstance(value, str) for value in facts["metadata"].values())
-    assert len(text.encode()) <= 8 * KILOBYTE
-    assert "THE LAW" in "\n".join(body.splitlines()[:12]), "the law is in the first screen"
-    assert not re.search(r"\$(\d|ARGUMENTS|\w+\b)|!`", body), "a host would substitute it"
 
 
 def test_a_profile_fits_a_page() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "mcp_server/gpu_tenant"
-SKILL = ("SKILL.md", "profiles", "references", "scripts")
+SKILL = ("SKILL.md", "agents", "profiles", "references", "scripts")
 """What the program reads at run time besides its own modules; `references` may not exist."""
 
 

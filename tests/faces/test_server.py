@@ -14,6 +14,7 @@ from mcp.types import CallToolResult, ElicitRequestParams, ElicitResult
 
 from gpu_tenant.server import INSTRUCTIONS, TOOLS, make_server
 from gpu_tenant.service import Tenancy
+from gpu_tenant.speech import TOOL_OF
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 ERAS = ["auto", "legacy"]
@@ -105,16 +106,18 @@ async def test_every_tool_is_annotated_and_strict() -> None:
 def test_both_faces_offer_the_same_verbs() -> None:
     from gpu_tenant.cli import SUMMARIES
 
-    on_the_command_line = {
-        "smoke": "smoke_test", "adopt": "provision", "launch": "launch_detached", "stop": "stop_job",
-        "teardown": "verify_and_teardown", "leases": "list_leases", "offers": "find_offers",
-        "extend": "change_lease", "park": "change_lease", "resume": "change_lease",
-    }  # fmt: skip
-    of_the_terminal_alone = {"demo", "waive", "profiles", "serve", "rehearse", "reconcile"}
-
-    spoken = {
-        on_the_command_line.get(verb, verb) for verb in set(SUMMARIES) - of_the_terminal_alone
+    of_the_terminal_alone = {
+        "demo",
+        "ssh",
+        "install",
+        "waive",
+        "profiles",
+        "serve",
+        "rehearse",
+        "reconcile",
     }
+
+    spoken = {TOOL_OF.get(verb, verb) for verb in set(SUMMARIES) - of_the_terminal_alone}
 
     assert spoken == set(TOOLS)
     assert all(callable(getattr(Tenancy, verb)) for verb in TOOLS)
@@ -148,8 +151,7 @@ async def test_an_error_is_text_with_a_code_and_the_next_call(era: str, home: Pa
         words = await refused(client, "monitor", lease="nobody")
 
     assert (
-        words
-        == "UNKNOWN_LEASE: no lease 'nobody' is in the ledger; `gpu-tenant leases --all` lists them"
+        words == "UNKNOWN_LEASE: no lease 'nobody' is in the ledger; `list_leases all` lists them"
     )
 
 
@@ -196,7 +198,7 @@ async def test_a_whole_lease_over_the_wire(era: str, home: Path) -> None:
         ended = await call(client, "verify_and_teardown", lease=lease)
 
     assert early.startswith("UNVERIFIED:")
-    assert f"gpu-tenant collect {lease}" in early
+    assert f"`collect {lease}`" in early
     assert collected["next"] == "verify_and_teardown"
     assert ended["state"] == "gone"
     assert ended["receipt"]["formats"] == {"json": 1}

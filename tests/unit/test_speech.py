@@ -11,6 +11,8 @@ from gpu_tenant.speech import TOOL_OF, in_commands, in_tools
         ("`gpu-tenant leases` looks again", "`list_leases` looks again"),
         ("`gpu-tenant teardown vastai-ab12` again", "`verify_and_teardown vastai-ab12` again"),
         ("`gpu-tenant resume own-ab12`", "`change_lease resume own-ab12`"),
+        ("`gpu-tenant leases --all`", "`list_leases all`"),
+        ("`gpu-tenant extend x --hours 8`", "`change_lease extend x hours 8`"),
         ("`gpu-tenant collect own-ab12`", "`collect own-ab12`"),
         ("`gpu-tenant waive own-ab12` at a terminal", "`gpu-tenant waive own-ab12` at a terminal"),
         ("`gpu-tenant teardown x --ended`", "`gpu-tenant teardown x --ended`"),

@@ -17,8 +17,10 @@ SUMMARIES = {
     "adopt": "Take a machine that exists under a lease: over ssh, or one a provider lists.",
     "audit": "Look at the box before trusting it.",
     "push": "Bring the work tree to the box: only what changed.",
+    "prepare": "Install what the work tree asks for, on top of the image's own torch.",
     "launch": "Start a job that survives us, with its outputs declared.",
     "monitor": "Look at a job: state, progress, new log, GPU, cost.",
+    "ssh": "Log in to a box, forward ports from it, or have plain `ssh LEASE` work.",
     "stop": "End a job: asked first, killed after the grace.",
     "collect": "Seal the box and fetch every declared artifact.",
     "teardown": "End the lease, if and only if nothing would be lost.",
@@ -32,6 +34,7 @@ SUMMARIES = {
     "profiles": "What is known of each platform, as a runbook.",
     "rehearse": "A provider's API on this computer, with real boxes and a money meter.",
     "serve": "The MCP server, over stdio.",
+    "install": "Bring the skill and the server to an agent's host; the changes are shown first.",
 }
 """Every command in the order of a lease; its module is imported when it runs."""
 
@@ -81,7 +84,7 @@ def main() -> None:
         sys.exit(130)
     except click.ClickException as error:
         error.show()
-        if isinstance(error, click.NoSuchOption) and {"smoke", "launch"} & set(sys.argv):
+        if isinstance(error, click.NoSuchOption) and {"smoke", "launch", "ssh"} & set(sys.argv):
             click.echo("hint: put `--` before the job's own command", err=True)
         sys.exit(error.exit_code)
     except Exception as error:

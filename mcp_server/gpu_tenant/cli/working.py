@@ -2,6 +2,7 @@
 
 import getpass
 import sys
+from typing import Literal
 
 import click
 
@@ -67,6 +68,10 @@ async def push(
 @click.option("--env", multiple=True, help="NAME=env:VAR, file:PATH, keyring:S/U, cmd:C or text:T")
 @click.option("--max-runtime-h", type=click.FloatRange(min=0, min_open=True))
 @click.option("--name", help="the job's id; naming it makes a retry safe")
+@click.option(
+    "--python", type=click.Choice(["prepared", "image"]), default="prepared", show_default=True,
+    help="prepared: the environment of `prepare`, where there is one",
+)  # fmt: skip
 @as_json
 async def launch(
     command: tuple[str, ...],
@@ -76,6 +81,7 @@ async def launch(
     env: tuple[str, ...],
     max_runtime_h: float | None,
     name: str | None,
+    python: Literal["prepared", "image"],
     as_json: bool,
 ) -> None:
     """gpu-tenant launch --artifact out/ -- python3 train.py --epochs 12"""
@@ -87,7 +93,7 @@ async def launch(
             )
         launched = await tenancy.launch_detached(
             the_lease(lease, tenancy), joined(command), list(artifact), list(discard), list(env),
-            max_runtime_h, name,
+            max_runtime_h, name, python,
         )  # fmt: skip
         show.answer(launched, as_json, show.launched)
 

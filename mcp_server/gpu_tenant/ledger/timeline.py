@@ -23,6 +23,8 @@ class Event:
     NOTICE = "notice"
     ABSENT = "absent"
     PUSHED = "pushed"
+    PREPARING = "preparing"
+    PREPARED = "prepared"
     LAUNCHED = "launched"
     STOPPED = "stopped"
     CLAIMED = "claimed"

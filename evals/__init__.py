@@ -1,0 +1,1 @@
+"""How well the skill is found, how much it answers, and whether a wrong fact would be noticed."""

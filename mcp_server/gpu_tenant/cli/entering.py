@@ -1,0 +1,96 @@
+"""The command by which a person logs in to a box, with the ssh client of this computer."""
+
+import difflib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from typing import NoReturn
+
+import click
+
+from gpu_tenant.cli import show
+from gpu_tenant.cli.command import joined, lease_argument, the_lease, verb
+from gpu_tenant.errors import BadRequest, LocalTrouble
+
+_FORWARD = re.compile(r"(\d{1,5})(?::(?:([\w.-]+):)?(\d{1,5}))?")
+
+
+@verb("ssh")
+@lease_argument
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.option(
+    "--forward", "-L", "forwards", multiple=True, metavar="PORT",
+    help="reach the box's PORT at 127.0.0.1:PORT here; 6006:6007 and 6006:HOST:6007 too",
+)  # fmt: skip
+@click.option("--print-config", is_flag=True, help="the entry for ~/.ssh/config, on stdout")
+@click.option("--setup", is_flag=True, help="have plain `ssh LEASE`, and editors, know the leases")
+async def ssh(
+    lease: str | None,
+    command: tuple[str, ...],
+    forwards: tuple[str, ...],
+    print_config: bool,
+    setup: bool,
+) -> None:
+    """gpu-tenant ssh LEASE --forward 6006 -- nvidia-smi
+
+    With our key, and only to the host that was pinned for the lease. Without a command: a shell.
+    """
+    wanted = [part for forward in forwards for part in ("-L", forwarded(forward))]
+    async with show.tenancy() as tenancy:
+        if setup:
+            _include(tenancy)
+            return
+        login = await tenancy.login(the_lease(lease, tenancy))
+    if print_config:
+        click.echo(login.entry, nl=False)
+        return
+    if shutil.which("ssh") is None:
+        raise LocalTrouble(
+            "there is no ssh client on this computer",
+            remedy="install OpenSSH's (`apt-get install openssh-client`), then the same command",
+        )
+    if not command:
+        click.echo(f"the work directory is ~/{login.directory}", err=True)
+    options = ["-o", "ExitOnForwardFailure=yes", *wanted] if wanted else []
+    words = [joined(command)] if command else []
+    _become(["ssh", "-F", login.config, *options, "--", login.lease, *words])
+
+
+def forwarded(forward: str) -> str:
+    """What ssh's -L wants: this end on loopback, so that nobody else here reaches the box by it."""
+    told = _FORWARD.fullmatch(forward)
+    ports = [int(port) for port in (told[1], told[3] or told[1])] if told else []
+    if told is None or not all(0 < port < 65536 for port in ports):
+        raise BadRequest(
+            f"{forward!r} forwards nothing",
+            remedy="write PORT, PORT:PORT or PORT:HOST:PORT, as in --forward 6006:localhost:6007",
+        )
+    return f"127.0.0.1:{ports[0]}:{told[2] or '127.0.0.1'}:{ports[1]}"
+
+
+def _include(tenancy: show.Opened) -> None:
+    change = tenancy.inclusion()
+    if change.done:
+        click.echo(f"{change.file} has the line `{change.line}` already")
+        return
+    for line in difflib.unified_diff(
+        change.before.splitlines(), change.after.splitlines(), str(change.file), str(change.file),
+        lineterm="", n=1,
+    ):  # fmt: skip
+        click.echo(line)
+    click.confirm("Write this?", abort=True, err=True)
+    change.carry_out()
+    click.echo(
+        f"done: `ssh LEASE` works, also in editors; to undo, take that line out of {change.file}"
+    )
+
+
+def _become(argv: list[str]) -> NoReturn:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if os.name == "posix":
+        # This very process: the terminal, its signals and the exit status are ssh's own.
+        os.execvp(argv[0], argv)  # noqa: S606
+    sys.exit(subprocess.call(argv))

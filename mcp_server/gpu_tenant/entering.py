@@ -1,0 +1,106 @@
+"""How a person's own ssh reaches the boxes of leases, and what it must know for that."""
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+from gpu_tenant.cards import Leases
+from gpu_tenant.errors import BadRequest, TenantError
+from gpu_tenant.model import Lease, LeaseState, LocalAddress, SshAddress
+from gpu_tenant.office import WAIT_S
+from gpu_tenant.record import Record
+from gpu_tenant.rehearsal.tenant import really_at
+from gpu_tenant.renting import Renting
+from gpu_tenant.ssh_hosts import Inclusion, Reachable, entry, inclusion, refresh, ssh_config
+
+
+class Login(Record):
+    """How to log in to a box with the ssh client of this computer."""
+
+    lease: str
+    config: str
+    entry: str
+    directory: str
+
+
+class Entering(Renting):
+    """The part of a tenancy that lets a person in; `ssh_config` follows every change of a lease."""
+
+    async def login(self, lease: str) -> Login:
+        """The configuration with which `ssh LEASE` reaches the box is in place, its host key pinned.
+
+        Raises:
+            BadRequest: the box is this computer.
+            Refused: it has none (any more), or it is parked.
+            HostKeyChanged, BoxUnreachable: as for every verb.
+        """
+        found = await self._running(lease)
+        if isinstance(found.address, LocalAddress):
+            home = Path(found.address.directory)
+            raise BadRequest(
+                f"the box of {found.id} is this computer: there is nothing to log in to",
+                remedy=f"`cd {home / found.work_directory}`",
+            )
+        if not self.home.known_hosts(found.id).exists():
+            await self._reach(found)
+        box = self._reachable(found)
+        if box is None:
+            raise BadRequest(
+                f"the box of {found.id} has no address", remedy="`gpu-tenant leases` looks again"
+            )
+        self._refresh_hosts()
+        return Login(
+            lease=found.id,
+            config=str(ssh_config(self.home)),
+            entry=entry(box, self.home, _owner_ssh()),
+            directory=found.work_directory,
+        )
+
+    def inclusion(self) -> Inclusion:
+        """What plain `ssh LEASE` needs in the owner's own configuration; nothing is changed by asking."""
+        self._refresh_hosts()
+        return inclusion(self.home, _owner_ssh())
+
+    async def _made_ready(self, lease: Lease, wait_s: float = WAIT_S) -> Lease:
+        made = await super()._made_ready(lease, wait_s)
+        self._refresh_hosts()
+        return made
+
+    async def _close(self, lease: Lease) -> None:
+        await super()._close(lease)
+        self._refresh_hosts()
+
+    async def _overview(
+        self, which: Literal["live", "all"], *, twins: Literal["give_back", "tell"] = "tell"
+    ) -> Leases:
+        shown = await super()._overview(which, twins=twins)
+        self._refresh_hosts()
+        return shown
+
+    def _refresh_hosts(self) -> None:
+        # A convenience: a verb that did its work has not failed for it, and `ssh` writes it again.
+        with suppress(OSError, TenantError):
+            boxes = [
+                box
+                for lease in self.ledger.leases()
+                if lease.state in (LeaseState.ACTIVE, LeaseState.TERMINATING)
+                if lease.ready_at and lease.parked_at is None
+                if (box := self._reachable(lease)) is not None
+            ]
+            refresh(boxes, self.home, _owner_ssh())
+
+    def _reachable(self, lease: Lease) -> Reachable | None:
+        if not isinstance(lease.address, SshAddress):
+            return None
+        stage = self._environ.get("GPU_TENANT_REHEARSAL")
+        address = lease.address
+        if stage and lease.quote is not None:
+            really = really_at(stage, address.target)
+            if not isinstance(really, SshAddress):
+                return None
+            address = really
+        return Reachable(lease.id, address)
+
+
+def _owner_ssh() -> Path:
+    return Path.home() / ".ssh"

@@ -1,0 +1,124 @@
+"""Where each host reads skills and MCP servers from, and how it wants a server written down."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+HostName = Literal["claude", "codex", "cursor", "gemini", "vscode"]
+Format = Literal["json", "toml"]
+
+ALIAS = "gpu"
+"""The server's name in every host: short, and without `_`, which one host does not allow."""
+SKILL = "gpu-tenant"
+"""The skill's directory; a host wants it to be the skill's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """What one host reads, for a user or in a project."""
+
+    host: HostName
+    title: str
+    skills: Path
+    """The directory of skill directories."""
+    settings: Path
+    """The file with the MCP servers."""
+    format: Format
+    key: str
+    """Under which the servers stand in `settings`."""
+    notes: tuple[str, ...]
+    """What a person should know that no file shows."""
+
+
+_TITLES: dict[HostName, str] = {
+    "claude": "Claude Code",
+    "codex": "Codex",
+    "cursor": "Cursor",
+    "gemini": "Gemini CLI",
+    "vscode": "VS Code",
+}
+_KEYS: dict[HostName, str] = {"codex": "mcp_servers", "vscode": "servers"}
+_FROM_DOCUMENTATION = "where {title} reads from is taken from its documentation; it was not tried"
+_NOTES: dict[HostName, tuple[str, ...]] = {
+    "claude": (),
+    "codex": (
+        "Codex hands a server no keys from the environment: name them in ~/.gpu-tenant/config.toml",
+    ),
+    "cursor": (_FROM_DOCUMENTATION,),
+    "gemini": (
+        "Gemini CLI keeps keys and tokens from a server: name them in ~/.gpu-tenant/config.toml",
+    ),
+    "vscode": (
+        _FROM_DOCUMENTATION,
+        "this is the file of VS Code's default profile; other profiles, Insiders and VSCodium have their own",
+    ),
+}
+_OF_A_PROJECT = (
+    "the command is a path on this computer: leave the server's entry out of what others check out"
+)
+
+
+def places(
+    host: HostName, *, user: Path, project: Path | None, environ: Mapping[str, str]
+) -> Places:
+    """Where `host` reads from, for `project` or for the whole user whose home is `user`."""
+    if project is None:
+        skills, settings = _of_user(host, user, environ)
+    else:
+        skills, settings = _of_project(host, project)
+    notes = tuple(note.format(title=_TITLES[host]) for note in _NOTES[host])
+    return Places(
+        host=host, title=_TITLES[host], skills=skills, settings=settings,
+        format="toml" if host == "codex" else "json", key=_KEYS.get(host, "mcpServers"),
+        notes=notes if project is None else (*notes, _OF_A_PROJECT),
+    )  # fmt: skip
+
+
+def _of_user(host: HostName, user: Path, environ: Mapping[str, str]) -> tuple[Path, Path]:
+    match host:
+        case "claude":
+            moved = environ.get("CLAUDE_CONFIG_DIR")
+            own = Path(moved) if moved else user / ".claude"
+            return own / "skills", (own if moved else user) / ".claude.json"
+        case "codex":
+            own = Path(environ.get("CODEX_HOME") or user / ".codex")
+            return user / ".agents/skills", own / "config.toml"
+        case "cursor":
+            return user / ".cursor/skills", user / ".cursor/mcp.json"
+        case "gemini":
+            return user / ".gemini/skills", user / ".gemini/settings.json"
+        case "vscode":
+            return user / ".copilot/skills", _vscode(user, environ) / "User/mcp.json"
+
+
+def _vscode(user: Path, environ: Mapping[str, str]) -> Path:
+    if sys.platform == "darwin":
+        return user / "Library/Application Support/Code"
+    if sys.platform == "win32":
+        return Path(environ.get("APPDATA") or user / "AppData/Roaming") / "Code"
+    return Path(environ.get("XDG_CONFIG_HOME") or user / ".config") / "Code"
+
+
+def _of_project(host: HostName, project: Path) -> tuple[Path, Path]:
+    match host:
+        case "claude":
+            return project / ".claude/skills", project / ".mcp.json"
+        case "codex":
+            return project / ".agents/skills", project / ".codex/config.toml"
+        case "cursor":
+            return project / ".cursor/skills", project / ".cursor/mcp.json"
+        case "gemini":
+            return project / ".gemini/skills", project / ".gemini/settings.json"
+        case "vscode":
+            return project / ".github/skills", project / ".vscode/mcp.json"
+
+
+def this_command(argv0: str) -> list[str]:
+    """What starts this very program's server, from anywhere."""
+    started = Path(argv0).absolute()
+    for program in (started, Path(sys.executable).with_name(SKILL + started.suffix)):
+        if program.stem == SKILL and program.is_file():
+            return [str(program), "serve"]
+    return [sys.executable, "-m", "gpu_tenant", "serve"]
