@@ -19,6 +19,15 @@ def pytest_runtest_makereport(
     return report
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """First what forks at every step, while the process is small; then what takes longest, so that
+    no worker is left alone with it at the end."""
+    order = ("crash", "e2e", "contract", "evals", "scripts", "faces")
+    items.sort(
+        key=lambda item: next((n for n, part in enumerate(order) if part in item.path.parts), 9)
+    )
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Nothing that a test started outlives the run: guards hold a deadline a day away."""
     factory = getattr(session.config, "_tmp_path_factory", None)

@@ -219,6 +219,8 @@ class Caretaker:
         Raises:
             JobRunning: a job, or a process it left behind, is still running.
         """
+        # A job may have written over it, and what is believed here must be ours.
+        await self._put()
         reply = await self._ask_raw(
             "manifest",
             {

@@ -11,7 +11,7 @@ from gpu_tenant.errors import BadRequest, BoxTrouble, LocalTrouble, TenantError
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.model import Lease, Manifest, Profile, SealedFile
 from gpu_tenant.paths import below, to_bytes, to_remote
-from gpu_tenant.patterns import require_patterns
+from gpu_tenant.patterns import require_narrow, require_patterns
 from gpu_tenant.ports import Clock, Transport
 from gpu_tenant.record import Record
 from gpu_tenant.store import link_target, place, require_space, reread, sync_directory
@@ -70,6 +70,7 @@ async def collect(
     directory = _outside_the_box(directory, lease)
     _make_place(directory, lease)
     require_patterns((*artifacts, *discard))
+    require_narrow(discard)
     seal = await reseal(
         lease, profile, caretaker=caretaker, ledger=ledger, artifacts=artifacts, discard=discard
     )

@@ -3,7 +3,8 @@
 import shlex
 import subprocess
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -15,12 +16,60 @@ from gpu_tenant.secrecy import find_secrets
 _FORMS = "NAME=env:VARIABLE, NAME=file:PATH, NAME=keyring:SERVICE/USER, NAME=cmd:COMMAND, or NAME=text:WORDS"
 
 
-def resolve_all(assignments: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
+UNATTENDED = "GPU_TENANT_UNATTENDED"
+"""Set where a command runs that an agent may have chosen: nobody signs there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The keys of the owner's accounts: they stay here, whoever asks."""
+
+    variables: frozenset[str]
+    places: tuple[Path, ...]
+    """Files and directories that hold keys, or say where they lie."""
+
+    @classmethod
+    def of(cls, profiles: Iterable[Profile], state: Path) -> "Account":
+        """Every key that the profiles know a place for, and the state directory itself."""
+        known = [profile.credential for profile in profiles if profile.credential]
+        files = [Path(place.file).expanduser() for place in known if place.file]
+        return cls(frozenset(name for place in known for name in place.env), (state, *files))
+
+    def without(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """That environment for a command that somebody else may have chosen: no key, and no signature."""
+        kept = {
+            name: value
+            for name, value in environ.items()
+            if name not in self.variables and not name.startswith("GPU_TENANT_")
+        }
+        return {**kept, UNATTENDED: "1"}
+
+    def must_not_hold(self, name: str, reference: str) -> None:
+        """The reference does not lead to a key of an account.
+
+        Raises:
+            SecretRefused: it does; a job's key is made for the job, and can be taken back alone.
+        """
+        scheme, _, rest = reference.partition(":")
+        path = Path(rest).expanduser().resolve() if scheme == "file" else None
+        if (scheme == "env" and rest in self.variables) or (
+            path is not None and any(path.is_relative_to(place.resolve()) for place in self.places)
+        ):
+            raise SecretRefused(
+                f"{name} would take the key of your account to a box that is not yours",
+                remedy="make a key for this job alone, with few rights and an end, and refer to that",
+            )
+
+
+def resolve_all(
+    assignments: Sequence[str], environ: Mapping[str, str], *, account: Account
+) -> dict[str, str]:
     """Each `NAME=reference` with the value that its reference leads to now.
 
     Raises:
         BadRequest: one is no reference, or leads nowhere.
-        SecretRefused: a value that looks like a secret was written out instead of referred to.
+        SecretRefused: a value that looks like a secret was written out instead of referred to, or it
+            is the key of an account.
     """
     values: dict[str, str] = {}
     for assignment in assignments:
@@ -30,7 +79,8 @@ def resolve_all(assignments: Sequence[str], environ: Mapping[str, str]) -> dict[
                 f"an environment entry for {name[:40]!r} is not NAME=reference",
                 remedy=f"write {_FORMS}",
             )
-        values[name] = _resolve(name, reference, environ)
+        account.must_not_hold(name, reference)
+        values[name] = _resolve(name, reference, account.without(environ))
     return values
 
 
@@ -110,7 +160,7 @@ def _resolve(name: str, reference: str, environ: Mapping[str, str]) -> str:
         case "keyring":
             return _from_keyring(name, rest)
         case "cmd":
-            return _from_command(name, rest)
+            return _from_command(name, rest, environ)
         case "text":
             if find_secrets(name, f"{name}={rest}".encode()):
                 raise SecretRefused(
@@ -123,12 +173,13 @@ def _resolve(name: str, reference: str, environ: Mapping[str, str]) -> str:
             raise BadRequest(f"the value of {name} is not a reference", remedy=f"write {_FORMS}")
 
 
-def _from_command(name: str, rest: str) -> str:
+def _from_command(name: str, rest: str, environ: Mapping[str, str]) -> str:
     try:
         argv = shlex.split(rest)
         ran = subprocess.run(
-            argv or [""], capture_output=True, encoding="utf-8", timeout=60, check=False
-        )
+            argv or [""], env=dict(environ), capture_output=True, encoding="utf-8", timeout=60,
+            check=False,
+        )  # fmt: skip
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise _nowhere(name, f"`{rest}` does not run ({type(error).__name__})") from None
     if ran.returncode:

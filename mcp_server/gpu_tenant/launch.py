@@ -9,7 +9,7 @@ from gpu_tenant.caretaker import ENDED, Caretaker
 from gpu_tenant.errors import BadRequest, JobRunning, Refused
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.model import Job, JobId, Lease
-from gpu_tenant.patterns import require_patterns
+from gpu_tenant.patterns import require_narrow, require_patterns
 from gpu_tenant.ports import Clock
 from gpu_tenant.record import Record
 
@@ -66,7 +66,7 @@ async def launch(
     )  # fmt: skip
     started = await caretaker.start(job, env=env)
     if job.launched_at is None:
-        ledger.launched(job, at=clock.now())
+        ledger.launched(job, at=clock.now(), box_time_s=started.started_at)
     guard = await caretaker.guard(deadline=lease.terms.deadline_at)
     return Launched(
         lease=lease.id,
@@ -114,6 +114,7 @@ def _declared(
             remedy="name its outputs, for example artifacts=['out/'] (`--artifact out/`)",
         )
     require_patterns((*artifacts, *discard))
+    require_narrow(discard)
     if name is not None and not _JOB_NAME.fullmatch(name):
         raise BadRequest(
             f"{name!r} cannot name a job", remedy="use up to 64 letters, digits, `.`, `_` and `-`"

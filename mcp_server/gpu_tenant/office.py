@@ -7,6 +7,7 @@ from typing import Literal
 
 from gpu_tenant.cards import Card, Foreign, Leases, TornDown, card
 from gpu_tenant.caretaker import Caretaker
+from gpu_tenant.credentials import Account
 from gpu_tenant.errors import (
     BadRequest,
     BoxTrouble,
@@ -56,6 +57,7 @@ class Office:
         self._introduce = introduce
         self._public_key = public_key
         self._environ = environ
+        self._account = Account.of(profiles.values(), home.root)
         self._transports: dict[tuple[str, str], Transport] = {}
 
     async def aclose(self) -> None:

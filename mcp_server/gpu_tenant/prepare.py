@@ -205,9 +205,9 @@ class Setup:
         )
         job = self._declared(command, tuple(env))
         self._ledger.note(lease.id, Event.PREPARING, {"job": job.id}, at=self._clock.now())
-        await self._caretaker.start(job, env=env)
+        started = await self._caretaker.start(job, env=env)
         if job.launched_at is None:
-            self._ledger.launched(job, at=self._clock.now())
+            self._ledger.launched(job, at=self._clock.now(), box_time_s=started.started_at)
         await self._caretaker.guard(deadline=lease.terms.deadline_at)
         return job
 

@@ -79,8 +79,8 @@ class Tenancy(Entering):
     ) -> SmokeReceipt:
         """Run the command here first: CPU only, in a copy of the work tree, before money is spent."""
         return await smoke(
-            Path(directory).expanduser(), command, time_limit_s=time_limit_s, ledger=self.ledger,
-            clock=self._clock,
+            Path(directory).expanduser(), command, time_limit_s=time_limit_s,
+            environ=self._account.without(self._environ), ledger=self.ledger, clock=self._clock,
         )  # fmt: skip
 
     async def push(
@@ -119,7 +119,7 @@ class Tenancy(Entering):
 
         The image's own torch and the like stay: pins of them are held back. Repeat while running.
         """
-        values = resolve_all(env, self._environ)
+        values = resolve_all(env, self._environ, account=self._account)
         found = await self._active(lease)
         profile = self._profile(found.provider)
         setup = Setup(
@@ -164,7 +164,7 @@ class Tenancy(Entering):
 
         Everything it writes must be an artifact or discarded, or the box cannot be torn down.
         """
-        values = resolve_all(env, self._environ)
+        values = resolve_all(env, self._environ, account=self._account)
         found = await self._active(lease)
         with self._held(found.id, "launch"):
             own = activated(self.ledger, found.id) if python == "prepared" else {}

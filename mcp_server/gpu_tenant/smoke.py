@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import AwareDatetime
@@ -34,9 +35,17 @@ class SmokeReceipt(Record):
 
 
 async def smoke(
-    directory: Path, command: str, *, time_limit_s: float, ledger: Ledger, clock: Clock
+    directory: Path,
+    command: str,
+    *,
+    time_limit_s: float,
+    environ: Mapping[str, str],
+    ledger: Ledger,
+    clock: Clock,
 ) -> SmokeReceipt:
     """The command has run in a copy of `directory`, with CUDA hidden, and the outcome is on record.
+
+    It runs in `environ`, which holds no key of an account: an agent may have chosen the command.
 
     A command that is still running well at the time limit is stopped and has failed: give the smoke
     a short command of its own (`--epochs 1`, `--smoke`), so that its end is seen too.
@@ -51,7 +60,7 @@ async def smoke(
         await asyncio.to_thread(_copy, directory, copy)
         before = {path: path.stat().st_mtime_ns for path in _files(copy)}
         started = clock.now()
-        exit_status, output = await _run(command, copy, time_limit_s)
+        exit_status, output = await _run(command, copy, time_limit_s, environ)
         seconds = (clock.now() - started).total_seconds()
         wrote = [p for p in _files(copy) if before.get(p) != p.stat().st_mtime_ns]
     finally:
@@ -85,9 +94,11 @@ def _files(directory: Path) -> list[Path]:
     return [path for path in directory.rglob("*") if path.is_file() and not path.is_symlink()]
 
 
-async def _run(command: str, directory: Path, time_limit_s: float) -> tuple[int | None, bytes]:
+async def _run(
+    command: str, directory: Path, time_limit_s: float, environ: Mapping[str, str]
+) -> tuple[int | None, bytes]:
     environ = {
-        **os.environ,
+        **environ,
         "CUDA_VISIBLE_DEVICES": "",
         "PYTHONUNBUFFERED": "1",
         "WANDB_MODE": "disabled",

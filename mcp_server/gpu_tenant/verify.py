@@ -28,6 +28,8 @@ from gpu_tenant.ports import Clock
 from gpu_tenant.record import Record
 from gpu_tenant.store import link_target, reread
 
+_CLOCKS_APART_S = 60
+"""A disk that is another machine's keeps another clock."""
 _SHOWN = 5
 """So many losses are named in a refusal; the rest are counted."""
 
@@ -89,10 +91,14 @@ async def assess(
         )
         return Assessment(untouched=False, seal=None, evidence=(), losses=(loss,))
     losses = list(_on_the_box(now, lease, ledger.declared(lease.id)[1]))
-    if now.since_ns is None and any(job.launched_at for job in ledger.jobs(lease.id)):
+    began_s = ledger.began_s(lease.id)
+    gone = now.since_ns is None and any(job.launched_at for job in ledger.jobs(lease.id))
+    late = now.since_ns and began_s and now.since_ns > (began_s + _CLOCKS_APART_S) * 1e9
+    if gone or late:
         losses.append(
             Loss(
-                what="whatever the jobs wrote: the box's own record of when they began is gone",
+                what="whatever the jobs wrote: the box's own record of when they began "
+                + ("is gone" if gone else "is later than they did"),
                 remedy=f"look at the box yourself; to end the lease all the same, its owner runs "
                 f"`gpu-tenant waive {lease.id}`",
             )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from arranged import profile, setting
 
-from gpu_tenant.credentials import find_credential, resolve_all
+from gpu_tenant.credentials import UNATTENDED, Account, find_credential, resolve_all
 from gpu_tenant.errors import (
     BadRequest,
     CredentialRefused,
@@ -21,9 +21,12 @@ from gpu_tenant.ports import Credential
 SECRET = "hf_" + "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zAbCd"
 
 
+ACCOUNT = Account(frozenset({"VAST_API_KEY"}), (Path("/nowhere/keys"),))
+
+
 def resolved(assignment: str, environ: dict[str, str] | None = None) -> str:
     name = assignment.partition("=")[0]
-    return resolve_all([assignment], environ or {})[name]
+    return resolve_all([assignment], environ or {}, account=ACCOUNT)[name]
 
 
 def test_a_reference_to_a_variable_leads_to_its_value() -> None:
@@ -56,7 +59,10 @@ def test_plain_words_are_plain_words() -> None:
 
 
 def test_every_entry_is_resolved_and_the_last_of_one_name_holds() -> None:
-    assert resolve_all(["A=text:1", "B=env:X", "A=text:2"], {"X": "3"}) == {"A": "2", "B": "3"}
+    assert resolve_all(["A=text:1", "B=env:X", "A=text:2"], {"X": "3"}, account=ACCOUNT) == {
+        "A": "2",
+        "B": "3",
+    }
 
 
 def test_a_secret_that_is_written_out_is_refused_and_not_repeated() -> None:
@@ -90,7 +96,7 @@ NOWHERE = {
 @pytest.mark.parametrize("assignment", NOWHERE.values(), ids=NOWHERE)
 def test_a_reference_that_leads_nowhere_says_so_and_how_to_write_one(assignment: str) -> None:
     with pytest.raises(BadRequest) as told:
-        resolve_all([assignment], {"X": "set"})
+        resolve_all([assignment], {"X": "set"}, account=ACCOUNT)
 
     assert "NAME=env:VARIABLE" in told.value.remedy
 
@@ -98,7 +104,7 @@ def test_a_reference_that_leads_nowhere_says_so_and_how_to_write_one(assignment:
 @pytest.mark.parametrize("written", [f"TOKEN={SECRET}", f"TOKEN=tok:{SECRET}", f"TOKEN={SECRET}:x"])
 def test_an_error_never_repeats_what_may_be_the_secret(written: str) -> None:
     with pytest.raises(TenantError) as told:
-        resolve_all([written], {})
+        resolve_all([written], {}, account=ACCOUNT)
 
     assert SECRET not in str(told.value)
 
@@ -224,3 +230,33 @@ def test_a_configuration_that_does_not_say_where_keys_lie_is_told(home: Path, te
 
     with pytest.raises(LocalTrouble, match=r"config\.toml"):
         find_credential(TINY, home / "config.toml", {"TINY_API_KEY": KEY})
+
+
+# The keys of the account
+
+
+@pytest.mark.parametrize(
+    "assignment",
+    [
+        "X=env:VAST_API_KEY", "X=file:/nowhere/keys", "X=file:/nowhere/keys/vast",
+        "X=file:/nowhere/there/../keys/vast",
+    ],
+)  # fmt: skip
+def test_the_key_of_an_account_goes_to_no_box(assignment: str) -> None:
+    with pytest.raises(SecretRefused, match="the key of your account") as told:
+        resolved(assignment, {"VAST_API_KEY": SECRET})
+
+    assert SECRET not in str(told.value)
+
+
+def test_a_command_that_gives_a_value_runs_without_the_keys_and_cannot_sign() -> None:
+    program = "sh -c 'echo $VAST_API_KEY:$GPU_TENANT_HOME:$MINE:$GPU_TENANT_UNATTENDED'"
+    environ = {
+        "VAST_API_KEY": SECRET,
+        "GPU_TENANT_HOME": "/h",
+        "MINE": "ours",
+        "PATH": "/bin:/usr/bin",
+    }
+
+    assert resolved(f"X=cmd:{program}", environ) == "::ours:1"
+    assert ACCOUNT.without(environ) == {"MINE": "ours", "PATH": "/bin:/usr/bin", UNATTENDED: "1"}

@@ -1,5 +1,6 @@
 """A lease begins within its owner's terms, over a smoke test or a plain word against one."""
 
+import os
 from collections.abc import Iterator
 from datetime import timedelta
 from decimal import Decimal
@@ -117,7 +118,9 @@ async def test_an_intent_that_is_fulfilled_stands_on_a_box_with_its_mark(
 async def smoked(ledger: Ledger, clock: HandClock, tmp_path: Path, command: str) -> SmokeReceipt:
     tree = tmp_path / "tree"
     tree.mkdir()
-    return await smoke(tree, command, time_limit_s=30, ledger=ledger, clock=clock)
+    return await smoke(
+        tree, command, time_limit_s=30, environ=os.environ, ledger=ledger, clock=clock
+    )
 
 
 async def test_a_passed_smoke_test_counts_for_a_week(

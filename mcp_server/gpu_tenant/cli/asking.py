@@ -1,10 +1,12 @@
 """What only a person types: a password that becomes a key, a signature at a terminal."""
 
+import os
 import signal
 import sys
 
 import click
 
+from gpu_tenant.credentials import UNATTENDED
 from gpu_tenant.errors import BadRequest, Refused
 
 
@@ -31,7 +33,7 @@ def signature(question: str, *, instead: str) -> str:
     Raises:
         Refused: nobody is there to type; `instead` is what to do.
     """
-    if not sys.stdin.isatty():
+    if os.environ.get(UNATTENDED) or not sys.stdin.isatty():
         raise Refused("a person signs at a terminal, and this is none", remedy=instead)
     # asyncio would only note the first Ctrl-C, and this prompt must heed it.
     signal.signal(signal.SIGINT, signal.default_int_handler)

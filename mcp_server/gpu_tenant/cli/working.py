@@ -204,7 +204,7 @@ async def waive(lease: str, as_json: bool) -> None:
         show.losses(report)
         typed = asking.signature(
             f"Type {lease} to destroy the box and lose all of this",
-            instead=f"nothing was destroyed; run `gpu-tenant waive {lease}` in a terminal",
+            instead=f"run `gpu-tenant waive {lease}` in a terminal; nothing was destroyed",
         )
         ended = await tenancy.waive(
             lease, shown_digest=report.digest, typed=typed, signed_by=getpass.getuser()

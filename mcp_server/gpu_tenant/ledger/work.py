@@ -25,18 +25,28 @@ class Work(Timeline):
             )
         return next(known for known in self.jobs(job.lease_id) if known.id == job.id)
 
-    def launched(self, job: Job, *, at: datetime) -> Job:
-        """It is on record that the box has started the job."""
+    def launched(self, job: Job, *, at: datetime, box_time_s: float | None = None) -> Job:
+        """It is on record that the box has started the job, at `box_time_s` by its own clock."""
         known = job.model_copy(update={"launched_at": at})
         with self._transaction() as db:
             db.execute(
                 "UPDATE jobs SET record=? WHERE lease_id=? AND id=?",
                 (known.model_dump_json(), job.lease_id, job.id),
             )
-            self._note(
-                db, job.lease_id, Event.LAUNCHED, {"job": job.id, "command": job.command}, at
-            )
+            detail: dict[str, object] = {
+                "job": job.id,
+                "command": job.command,
+                "box_time_s": box_time_s,
+            }
+            self._note(db, job.lease_id, Event.LAUNCHED, detail, at)
         return known
+
+    def began_s(self, lease_id: LeaseId) -> float | None:
+        """When the first job began, by the box's own clock; None where nobody was told."""
+        told = [
+            d.get("box_time_s") for _, kind, d in self.events(lease_id) if kind == Event.LAUNCHED
+        ]
+        return min((at for at in told if isinstance(at, float)), default=None)
 
     def jobs(self, lease_id: LeaseId) -> list[Job]:
         """The jobs declared on that lease, oldest first."""
