@@ -12,7 +12,7 @@ demo: $(VENV)/.ready            ## a whole lease on this computer; PROVIDER=vast
 	$(BIN)/gpu-tenant demo --on $(PROVIDER)
 
 test: $(VENV)/.ready-dev        ## the whole suite
-	$(BIN)/pytest -n auto --dist loadfile $(ARGS)
+	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(VENV)/.ready-dev       ## lint and types alone, in seconds
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports

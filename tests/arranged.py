@@ -67,7 +67,7 @@ def profile(provider: str = "local", *, list_lag_s: float = 0) -> Profile:
     return Profile(
         id=provider,
         title=provider,
-        kind="own",
+        kind="own" if provider in ("local", "own") else "container",
         lease="adopted" if provider == "own" else "created",
         console=None,
         python=None,

@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 
 import httpx
 
-from gpu_tenant.credentials import resolve_all
+from gpu_tenant.credentials import Account, resolve_all
 
 Json = dict[str, Any]
 _TOKENS: Final = 4096
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--url", help="a reference to another address than the maker's own")
     chosen = parser.parse_args(arguments)
     named = [f"KEY={chosen.key}", *([f"URL={chosen.url}"] if chosen.url else [])]
-    found = resolve_all(named, os.environ)
+    found = resolve_all(named, os.environ, account=Account(frozenset(), ()))
     ask, read = (
         (to_anthropic, from_anthropic) if chosen.api == "anthropic" else (to_openai, from_openai)
     )

@@ -99,7 +99,8 @@ def card(
         max_price_usd_h=lease.terms.max_price_usd_h,
         budget_usd=lease.terms.budget_usd,
         cost_usd=lease.cost_usd(now),
-        on_deadline=f"{lease.terms.on_deadline}: the box stops its jobs and keeps its disk",
+        on_deadline=f"{lease.terms.on_deadline}: the box stops its jobs and keeps its disk"
+        + ("" if profile.kind == "own" else ", and bills on until its teardown"),
         stops_the_meter=profile.stops_the_meter,
         phase=_phase(lease),
         jobs=tuple(job.id for job in jobs),

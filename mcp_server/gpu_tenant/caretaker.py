@@ -150,6 +150,15 @@ PATH="$VIRTUAL_ENV/bin:$PATH"; export PATH; exec sh -c "$0"
 """Runs its argument as a shell's `activate` would have it run."""
 
 
+_FROM_STDIN = """\
+import sys
+script = sys.stdin.buffer.read(int(sys.argv[1]))
+del sys.argv[:2]
+exec(compile(script, sys.argv[0], "exec"), {"__name__": "__main__", "__file__": sys.argv[0]})
+"""
+"""Runs so many bytes of its input as the script that its arguments are for; the rest is the request."""
+
+
 class Caretaker:
     """The caretaker of one lease: pushed once under its own hash, then asked."""
 
@@ -219,19 +228,21 @@ class Caretaker:
         Raises:
             JobRunning: a job, or a process it left behind, is still running.
         """
-        # A job may have written over it, and what is believed here must be ours.
-        await self._put()
-        reply = await self._ask_raw(
-            "manifest",
-            {
-                "work": self._lease.work_directory,
-                "roots": list(accounted),
-                "artifacts": list(artifacts),
-                "discard": list(discard),
-                "ever": since == "ever",
-            },
+        request = {
+            "work": self._lease.work_directory,
+            "roots": list(accounted),
+            "artifacts": list(artifacts),
+            "discard": list(discard),
+            "ever": since == "ever",
+        }
+        # A job may have written over the file on the box, and what is believed here must be ours.
+        script = self._script.read_bytes()
+        words = ["python3", "-I", "-S", "-c", _FROM_STDIN, str(len(script))]
+        finished = await self._transport.run(
+            [*words, *self._argv("manifest")[3:]], stdin=script + json.dumps(request).encode(),
             timeout_s=6 * 3600,
-        )
+        )  # fmt: skip
+        reply = self._understand("manifest", finished)
         known = {k: v for k, v in reply.items() if k in Manifest.model_fields}
         manifest = _read(Manifest, known)
         if digest_of(manifest) != manifest.digest:

@@ -74,7 +74,8 @@ async def examine(
         elif profile.lease == "none":
             findings.append(_ok(slug, "a runbook only: it has no box to log in to"))
         elif profile.console is not None and key is None:
-            by_hand.append(slug)
+            place = f" (its API wants {profile.credential.env[0]})" if profile.credential else ""
+            by_hand.append(f"{slug}{place}")
         else:
             source = key.source if key else "needs none"
             findings.append(await _provider(profile, connectors[slug], ledger, source))

@@ -281,10 +281,13 @@ class Office:
         return TornDown(lease=lease.id, state=lease.state, receipt=receipt)
 
     def _card(self, lease: Lease, alarm: str | None) -> Card:
-        return card(
+        shown = card(
             lease, self._profile(lease.provider), jobs=self.ledger.jobs(lease.id), alarm=alarm,
             now=self._clock.now(),
         )  # fmt: skip
+        receipt = None if lease.state.live else self.ledger.receipt(lease.id)
+        # It was billed until it was seen gone, and not until that was written down.
+        return shown.model_copy(update={"cost_usd": receipt.cost_usd}) if receipt else shown
 
     async def _overview(
         self, which: Literal["live", "all"], *, twins: Literal["give_back", "tell"] = "tell"

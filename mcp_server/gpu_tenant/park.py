@@ -37,6 +37,11 @@ async def park(
         OwnerMustAct: only a person can stop it, and has not.
         ProviderTrouble: the provider refused, or does not show it as stopped; the meter may run.
     """
+    if profile.kind == "own":
+        raise Refused(
+            f"nobody bills {lease.id} by the hour: there is nothing to stop",
+            remedy=f"`gpu-tenant stop {lease.id}` ends a job, `gpu-tenant teardown {lease.id}` the lease",
+        )
     if profile.park == "none" or not isinstance(connector, Parking):
         raise Refused(
             f"{profile.title} has no stop that saves money: a box there bills until it is destroyed",

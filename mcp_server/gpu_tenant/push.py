@@ -14,6 +14,8 @@ from gpu_tenant.secrecy import find_secrets
 from gpu_tenant.store import Reread, reread
 from gpu_tenant.worktree import files_of
 
+_ASKS = {"uv.lock", "requirements.txt", "requirements.lock", "pyproject.toml"}
+"""Any of these at the top of a tree asks for packages."""
 _HEAD_BYTES = 65_536
 """So much of each file is scanned for secrets."""
 
@@ -51,7 +53,11 @@ async def push(
         BoxTrouble: the box did not take it, or what arrived is not what was sent.
     """
     if not directory.is_dir():
-        raise BadRequest(f"{directory} is no directory", remedy="name the work tree to push")
+        named = str(directory) in {known.id for known in ledger.leases()}
+        raise BadRequest(
+            f"{directory} is {'a lease, and ' if named else ''}no directory",
+            remedy=f"the work tree comes first: `gpu-tenant push DIR {directory if named else 'LEASE'}`",
+        )
     files = files_of(directory)
     if not files:
         raise BadRequest(
@@ -92,7 +98,7 @@ async def push(
         sent_files=len(changed),
         sent_bytes=total,
         unchanged_files=len(here) - len(changed),
-        next="launch_detached",
+        next="prepare, then launch_detached" if _ASKS & set(here) else "launch_detached",
     )
 
 

@@ -134,7 +134,10 @@ def news(lease: Lease, box: Box) -> News:
     if price is not None and cap is not None and price > cap:
         words.append(f"it costs {price} USD/h, above the cap of {cap} USD/h")
     if box.state is BoxState.PARKED and lease.parked_at is None:
-        words.append("the provider has stopped it, and not at our word; what is parked still bills")
+        words.append(
+            "the provider has stopped it, and not at our word; what is parked still bills: "
+            f"`gpu-tenant resume {lease.id}` starts it where its GPU is free, with what its disk kept"
+        )
     if box.state is BoxState.READY and lease.parked_at is not None:
         words.append("it runs again although it was parked")
     if box.state in (BoxState.BROKEN, BoxState.UNKNOWN):

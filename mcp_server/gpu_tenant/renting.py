@@ -95,11 +95,14 @@ class Renting(Office):
     async def provision(
         self,
         provider: Annotated[
-            str, Field(description="local, or own for a machine over ssh; not needed with a quote")
+            str,
+            Field(
+                description="local, own (over ssh), or whose console rented it; not with a quote"
+            ),
         ] = "local",
         target: Annotated[
             str | None,
-            Field(description="own: user@host[:port] or an ssh alias; else a box id to take over"),
+            Field(description="user@host[:port], an alias, or a pasted ssh command; or a box id"),
         ] = None,
         hours: Annotated[
             float | None, Field(description="until the deadline, when the box stops its jobs")
@@ -168,9 +171,20 @@ class Renting(Office):
         """Move a lease's deadline, park its box, or resume it. The answer says what it costs then."""
         found = await self._with_box(lease)
         with self._held(found.id, action):
-            return self._card(
-                await self._changed(found, action, hours=hours, address=address), None
-            )
+            changed = await self._changed(found, action, hours=hours, address=address)
+            return self._card(changed, self._only_there(changed))
+
+    def _only_there(self, lease: Lease) -> str | None:
+        """What the owner of a parked box must know of what is on it; None where it was not used."""
+        if lease.parked_at is None or lease.touched_at is None:
+            return None
+        collected = self.ledger.seal(lease.id)
+        what = (
+            "nothing on it was collected"
+            if collected is None
+            else "what came after its last collect"
+        )
+        return f"{what}: it is on that disk alone, and a start may find no GPU free"
 
     async def _fulfilled(self, lease: Lease, wait_s: float = WAIT_S) -> Lease:
         lease = await fulfil(

@@ -1,6 +1,7 @@
 """The same next step in the words of each face: tools for an agent, commands for a terminal."""
 
 import re
+import shlex
 
 TOOL_OF = {
     "smoke": "smoke_test", "offers": "find_offers", "adopt": "provision", "launch": "launch_detached",
@@ -14,24 +15,67 @@ _COMMAND_OF = {
     tool: verb for verb, tool in TOOL_OF.items() if tool not in ("provision", "change_lease")
 }
 _COMMAND = re.compile(rf"`gpu-tenant ({'|'.join([*TOOL_OF, *_SAME])})\b([^`]*)`")
+_BARE_OPTION = re.compile(r"(?<![\w`-])--(smoke|name|hours|discard|artifact) (\S+)")
 _FOR_A_PERSON = re.compile(r"--(ended|password-stdin|setup)\b")
 """What only somebody at a terminal can do keeps its command."""
 _TOOL = re.compile(rf"\b(?:({'|'.join(_COMMAND_OF)})|change_lease (extend|park|resume))\b")
 
+_LISTS = {"artifact": "artifacts", "discard": "discard", "quote": "quotes"}
+_NUMBERS = ("hours", "price-usd-h", "max-price-usd-h", "budget-usd")
+_PLACES = {"push": ("directory", "lease"), "adopt": ("target",), "smoke": ("directory",)}
+"""What the words of a command without an option are; of the others' it is the lease."""
+
 
 def in_tools(words: str) -> str:
-    """The words, for an agent that has tools and perhaps no terminal."""
+    """The words, for an agent that has tools and perhaps no terminal: each command is a call."""
 
-    def tool(named: re.Match[str]) -> str:
-        verb, rest = named[1], named[2].strip().replace("--", "")
+    def call(named: re.Match[str]) -> str:
         if _FOR_A_PERSON.search(named[2]):
             return named[0]
-        name = TOOL_OF.get(verb, verb)
-        return f"`{' '.join(filter(None, (name, verb if name == 'change_lease' else '', rest)))}`"
+        try:
+            rest = shlex.split(named[2])
+        except ValueError:
+            rest = []
+        return f"`{_call(named[1], rest)}`"
 
-    return _COMMAND.sub(tool, words)
+    return _BARE_OPTION.sub(lambda said: f"{said[1]}={said[2]!r}", _COMMAND.sub(call, words))
 
 
 def in_commands(words: str) -> str:
     """The words, for a person at a terminal."""
     return _TOOL.sub(lambda named: f"gpu-tenant {named[2] or _COMMAND_OF[named[1]]}", words)
+
+
+def _call(verb: str, rest: list[str]) -> str:
+    arguments: dict[str, object] = {}
+    places = iter(_PLACES.get(verb, ("lease",)))
+    words = iter(rest)
+    for word in words:
+        name = word.removeprefix("--")
+        if word == "--":
+            arguments["command"] = " ".join(words)
+        elif word == "--all":
+            arguments["which"] = "all"
+        elif not word.startswith("--"):
+            arguments[next(places, "target")] = word
+        elif name in _LISTS:
+            arguments[_LISTS[name]] = [next(words, "...")]
+        elif name in _NUMBERS:
+            arguments[name.replace("-", "_")] = _Plain(next(words, "..."))
+        elif name in ("at", "on"):
+            arguments[{"at": "address", "on": "provider"}[name]] = next(words, "...")
+        else:
+            arguments[name.replace("-", "_")] = next(words, "...")
+    tool = TOOL_OF.get(verb, verb)
+    if tool == "change_lease":
+        arguments["action"] = verb
+    return f"{tool}({', '.join(f'{name}={value!r}' for name, value in arguments.items())})"
+
+
+class _Plain(str):
+    """A number, shown without quotes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)

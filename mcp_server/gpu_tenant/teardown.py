@@ -172,9 +172,18 @@ def _attested(lease: Lease, profile: Profile, ledger: Ledger) -> tuple[str, ...]
 
 
 def _given_up(lease: Lease, ground: str, ledger: Ledger) -> tuple[str, ...]:
-    """What the owner let go: patterns by name, or the losses a person signed for."""
-    if ground != "waived":
-        return tuple(ledger.declared(lease.id)[1])
+    """What was let go: by which pattern and how much of it, or the losses a person signed for."""
+    seal = ledger.seal(lease.id)
+    if ground != "waived" and seal is not None:
+        missing = set(ledger.declared(lease.id)[1]) & set(seal.unmatched)
+        return (
+            *(
+                f"{p.pattern} ({p.count} files, {p.size_bytes:,} bytes)"
+                for p in seal.discarded.patterns
+                if p.count
+            ),
+            *(f"{pattern}, which never appeared" for pattern in sorted(missing)),
+        )
     signed = [detail for _, kind, detail in ledger.events(lease.id) if kind == Event.WAIVED]
     return tuple(_WORDS.validate_python(signed[-1]["losses"])) if signed else ()
 

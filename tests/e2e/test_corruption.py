@@ -262,7 +262,7 @@ def test_what_is_not_verified_is_not_destroyed(
         told = case.entry(lease)
 
         assert told.code == case.code, told
-        assert re.search(r"`(gpu-tenant )?[a-z_]+ ", told.remedy), "the next command, or tool"
+        assert re.search(r"`(gpu-tenant |[a-z_]+\()", told.remedy), "the next command, or tool"
         assert lease.stands()[0] is state
         box_now = lease.on_the_box()
         assert {path: box_now.get(path) for path in box} == box

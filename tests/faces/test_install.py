@@ -93,7 +93,7 @@ def test_without_a_terminal_and_without_yes_it_only_shows(
 
     told = capsys.readouterr()
     assert everything(home) == before
-    assert f"writes   {home}/{SKILLS[host]}/gpu-tenant/SKILL.md\n" in told.out
+    assert f"files of the skill, in {home}/{SKILLS[host]}/gpu-tenant (--json" in told.out
     assert f"+++ {home}/{SETTINGS[host][0]}\n" in told.out
     assert '+command = "' in told.out or '"command": "' in told.out
     assert "sekret" not in told.out

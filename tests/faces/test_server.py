@@ -151,7 +151,8 @@ async def test_an_error_is_text_with_a_code_and_the_next_call(era: str, home: Pa
         words = await refused(client, "monitor", lease="nobody")
 
     assert (
-        words == "UNKNOWN_LEASE: no lease 'nobody' is in the ledger; `list_leases all` lists them"
+        words
+        == "UNKNOWN_LEASE: no lease 'nobody' is in the ledger; `list_leases(which='all')` lists them"
     )
 
 
@@ -198,7 +199,7 @@ async def test_a_whole_lease_over_the_wire(era: str, home: Path) -> None:
         ended = await call(client, "verify_and_teardown", lease=lease)
 
     assert early.startswith("UNVERIFIED:")
-    assert f"`collect {lease}`" in early
+    assert f"`collect(lease='{lease}')`" in early
     assert collected["next"] == "verify_and_teardown"
     assert ended["state"] == "gone"
     assert ended["receipt"]["formats"] == {"json": 1}

@@ -6,21 +6,36 @@ from gpu_tenant.speech import TOOL_OF, in_commands, in_tools
 
 
 @pytest.mark.parametrize(
-    ("command", "tool"),
+    ("command", "call"),
     [
-        ("`gpu-tenant leases` looks again", "`list_leases` looks again"),
-        ("`gpu-tenant teardown vastai-ab12` again", "`verify_and_teardown vastai-ab12` again"),
-        ("`gpu-tenant resume own-ab12`", "`change_lease resume own-ab12`"),
-        ("`gpu-tenant leases --all`", "`list_leases all`"),
-        ("`gpu-tenant extend x --hours 8`", "`change_lease extend x hours 8`"),
-        ("`gpu-tenant collect own-ab12`", "`collect own-ab12`"),
+        ("`gpu-tenant leases` looks again", "`list_leases()` looks again"),
+        (
+            "`gpu-tenant teardown vastai-ab12` again",
+            "`verify_and_teardown(lease='vastai-ab12')` again",
+        ),
+        ("`gpu-tenant resume own-ab12`", "`change_lease(lease='own-ab12', action='resume')`"),
+        (
+            "`gpu-tenant extend x --hours 8`, then",
+            "`change_lease(lease='x', hours=8, action='extend')`, then",
+        ),
+        (
+            "`gpu-tenant collect x --artifact 'PATTERN'`",
+            "`collect(lease='x', artifacts=['PATTERN'])`",
+        ),
+        ("`gpu-tenant smoke DIR -- COMMAND`", "`smoke_test(directory='DIR', command='COMMAND')`"),
+        ("go without by name: --smoke none", "go without by name: smoke='none'"),
+        ("`gpu-tenant leases --all`", "`list_leases(which='all')`"),
+        ("`gpu-tenant push DIR x`", "`push(directory='DIR', lease='x')`"),
+        ("`gpu-tenant adopt user@host[:port]`", "`provision(target='user@host[:port]')`"),
+        ("`gpu-tenant offers --provider vastai`", "`find_offers(provider='vastai')`"),
+        ("`gpu-tenant audit it's`", "`audit()`"),
         ("`gpu-tenant waive own-ab12` at a terminal", "`gpu-tenant waive own-ab12` at a terminal"),
         ("`gpu-tenant teardown x --ended`", "`gpu-tenant teardown x --ended`"),
         ("`gpu-tenant adopt ... --password-stdin`", "`gpu-tenant adopt ... --password-stdin`"),
     ],
 )
-def test_an_agent_is_told_the_tool_unless_only_a_person_can_do_it(command: str, tool: str) -> None:
-    assert in_tools(command) == tool
+def test_an_agent_is_told_the_call_unless_only_a_person_can_do_it(command: str, call: str) -> None:
+    assert in_tools(command) == call
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import get_args
 
@@ -78,8 +79,16 @@ async def install(
 
 
 def _tell(planned: Plan) -> None:
+    skill = planned.places.skills / "gpu-tenant"
+    parts: Counter[str] = Counter()
     for change in planned.changes:
-        click.echo(f"{change.does:<8} {change.path}")
+        path = Path(change.path)
+        if path.is_relative_to(skill):
+            parts[change.does] += 1
+        else:
+            click.echo(f"{change.does:<8} {path}")
+    for does, count in parts.items():
+        click.echo(f"{does:<8} {count} files of the skill, in {skill} (--json names each)")
     for change in planned.changes:
         click.echo(change.diff(), nl=False)
     for note in planned.notes:

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import json
+import os
+import shlex
 import signal
 import tempfile
 from pathlib import Path
@@ -26,12 +28,17 @@ async def rehearse(provider: str, port: int, keep: str | None, *, as_json: bool)
             click.echo(f"# {provider} answers at {stage.url}; no account, no money, real boxes.")
             click.echo("# In another terminal:")
             for name, value in stage.environment.items():
-                click.echo(f"export {name}={value}")
-            click.echo("gpu-tenant offers --gpu 'RTX 4090' --hours 2")
+                click.echo(f"export {name}={shlex.quote(value)}")
+            click.echo("gpu-tenant offers --hours 2")
             click.echo("# Its clock runs ahead of yours: where a tenant would wait, it jumps.")
             click.echo(f"# Afterwards: unset {' '.join(stage.environment)}")
             click.echo(f"# The meter: curl -s {stage.url}/_rehearsal/meter")
-            click.echo("# Ctrl-C ends it, and every box with it.", err=True)
+            click.echo(
+                f"# Faults: curl -s {stage.url}/_rehearsal/faults lists them; one is sent as "
+                """-d '[{"do": "outbid", "box": "ID"}]'"""
+            )
+            words = f"# Ctrl-C, or `kill {os.getpid()}`, ends it, and every box with it."
+            click.echo(f"{words} What stays: {directory}", err=True)
         here = asyncio.current_task()
         assert here is not None
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, here.cancel)

@@ -187,7 +187,7 @@ def pushed(shown: Pushed) -> None:
     """What a push did."""
     click.echo(
         f"{shown.lease}: {shown.sent_files} files sent ({size(shown.sent_bytes)}), "
-        f"{shown.unchanged_files} unchanged; next: gpu-tenant launch"
+        f"{shown.unchanged_files} unchanged; next: {in_commands(shown.next)}"
     )
 
 
