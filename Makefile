@@ -30,8 +30,8 @@ evals: $(VENV)/.ready-evals      ## triggers, answers, mutations and episodes; P
 	$(BIN)/python -m evals $(PART)
 
 TORTURE ?= more
-torture: $(VENV)/.ready-dev     ## more than 500 deaths over all providers; TORTURE=all: at every moment
-	GPU_TENANT_TORTURE=$(TORTURE) $(BIN)/pytest -s tests/crash/test_rented.py
+torture: $(VENV)/.ready-dev     ## every case of what the suite samples, and 500 deaths; TORTURE=all: all of those
+	GPU_TENANT_TORTURE=$(TORTURE) $(BIN)/pytest -s tests/crash tests/e2e/test_corruption.py
 
 wheel: $(VENV)/.ready-dev
 	$(BIN)/python -m build --wheel --no-isolation

@@ -23,6 +23,8 @@ from gpu_tenant.service import Tenancy
 from gpu_tenant.store import Home
 
 AT_ONCE = max(2, os.cpu_count() or 2)
+EVERY = 1 if os.environ.get("GPU_TENANT_TORTURE") else 2
+"""Every so many moments; `make torture` visits them all."""
 MODEL = '{"weights": [1, 2, 3]}'
 
 
@@ -138,12 +140,13 @@ def test_a_kill_at_any_moment_loses_nothing_and_repeats_nothing(
 
     # Forked before any thread is started, because the workers fork again.
     with get_context("fork").Pool(AT_ONCE) as pool:
-        found = pool.map(partial(die_and_go_on, tmp_path), range(len(moments)), chunksize=1)
-    results = list(zip(moments, found, strict=True))
+        visited = range(0, len(moments), EVERY)
+        found = pool.map(partial(die_and_go_on, tmp_path), visited, chunksize=1)
+    results = [(moments[at], wrong) for at, wrong in zip(visited, found, strict=True)]
 
     record_property("crash_cases", len(results))
     print(f"{len(results)} crash cases")
-    assert len(results) > 80
+    assert len(results) > 80 // EVERY
     assert [(at, name, wrong) for at, (name, wrong) in enumerate(results) if wrong] == []
 
 
