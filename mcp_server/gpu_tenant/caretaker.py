@@ -2,7 +2,6 @@
 
 import base64
 import json
-import tarfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -10,9 +9,9 @@ from typing import Literal, TypeVar
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
+from gpu_tenant.archive import archived
 from gpu_tenant.errors import BoxTrouble, CaretakerFailed, JobRunning
 from gpu_tenant.model import Job, JobId, Lease, Manifest
-from gpu_tenant.paths import to_remote
 from gpu_tenant.ports import Finished, Transport
 
 _LOOK_WITHIN_S = 15
@@ -267,7 +266,7 @@ class Caretaker:
 
         async def stream() -> AsyncIterator[bytes]:
             yield line
-            async for chunk in _tar(files):
+            async for chunk in archived(files):
                 yield chunk
 
         await self._present()
@@ -384,27 +383,3 @@ def _words(raw: bytes) -> str:
     """The end of what a box printed, safe to show in a sentence."""
     text = raw.decode(errors="replace").strip()[-300:]
     return "".join(c if c.isprintable() else " " for c in text) or "it said nothing"
-
-
-async def _tar(files: Mapping[str, Path]) -> AsyncIterator[bytes]:
-    """The files as a pax archive, a chunk at a time; a tar holds names as they are, unescaped."""
-    for name, path in files.items():
-        with path.open("rb") as source:
-            member = tarfile.TarInfo(to_remote(name))
-            status = path.stat()
-            member.size, member.mtime, member.mode = (
-                status.st_size,
-                int(status.st_mtime),
-                status.st_mode & 0o755,
-            )
-            yield member.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
-            sent = 0
-            while chunk := source.read(min(1 << 20, member.size - sent)):
-                sent += len(chunk)
-                yield chunk
-            if sent != member.size:
-                raise CaretakerFailed(
-                    f"{path} changed while it was sent", remedy="push again when it is quiet"
-                )
-            yield b"\0" * (-member.size % tarfile.BLOCKSIZE)
-    yield b"\0" * tarfile.BLOCKSIZE * 2
