@@ -23,10 +23,10 @@ _QUOTED = re.compile(r"`(?:\./)?((?:references|profiles|scripts)/[\w./-]+?\.\w+)
 _FENCE = re.compile(r"^\s*(```|~~~)")
 _FIRST_PERSON = re.compile(r"\b(I|I'm|we|we're|my|our|us|you|your|you're)\b", re.IGNORECASE)
 _SUBSTITUTED = re.compile(r"\$(?:\d|ARGUMENTS|\{)|\$[A-Za-z_]|!`")
+_KEEPERS = "pypi|pythonhosted|npmjs|anaconda|conda|crates|rubygems|golang|ubuntu|debian"
 _REGISTRY = re.compile(
-    r"\b(?:pypi\.org|pythonhosted\.org|npmjs\.(?:org|com)|anaconda\.(?:org|com)|conda\.io|crates\.io|rubygems\.org"
-    r"|proxy\.golang\.org|archive\.ubuntu\.com|(?:deb|security)\.debian\.org|mirrors?\.[\w.-]+\.(?:cn|com|org|net)"
-    r"|pypi\.[\w.-]+\.\w+)\b"
+    rf"\b(?:[\w-]+\.)*(?:{_KEEPERS})\.(?:org|com|io)\b"
+    r"|\b(?:mirrors?|pypi)\.[\w.-]+\.(?:cn|com|org|net)\b"
 )
 """Package registries and their mirrors; `scripts/mirrors.sh` finds the one that a platform documents."""
 
