@@ -30,9 +30,9 @@ class Lent:
             )
         box = Box(
             provider=self._provider,
-            id=BoxId(lease.address.target),
+            id=lease.box_id or BoxId(lease.address.target),
             mark=lease.mark,
-            state=BoxState.READY,
+            state=BoxState.PARKED if lease.parked_at else BoxState.READY,
             address=lease.address,
             price_usd_h=None,
         )

@@ -16,6 +16,9 @@ from gpu_tenant.verify import reseal
 _WITHIN_S = 600
 _QUIET_WITHIN_S = 120
 _POLL_S = 5
+_SOON_S = 2
+_SOON = f'(sleep {_SOON_S}; exec sh -c "$1") >/dev/null 2>&1 </dev/null &'
+"""Runs its argument when the answer has got through: a box that stops at once could not give one."""
 
 
 async def park(
@@ -71,8 +74,7 @@ async def park(
         if lease.touched_at is not None:
             await reseal(lease, profile, caretaker=caretaker, ledger=ledger)
         if by_hand:
-            ledger.note(lease.id, Event.PARKING, {"how": profile.park_how}, at=clock.now())
-            await _stop(lease, profile, transport=transport, clock=clock)
+            await _stop(lease, profile, transport=transport, ledger=ledger, clock=clock)
     await connector.park(lease)
     give_up_at = clock.now() + timedelta(seconds=_WITHIN_S)
     while clock.now() < give_up_at:
@@ -88,24 +90,33 @@ async def park(
     )
 
 
-async def _stop(lease: Lease, profile: Profile, *, transport: Transport, clock: Clock) -> None:
-    """The box does not answer any more, because the platform's own command on it stopped it.
+async def _stop(
+    lease: Lease, profile: Profile, *, transport: Transport, ledger: Ledger, clock: Clock
+) -> None:
+    """The box took the platform's own command that stops it, and does not answer any more.
+
+    Silence alone is unknown: a link that breaks before the box has said that it took the command
+    leaves the lease as it was.
 
     Raises:
         OwnerMustAct: there is no such command.
+        BoxUnreachable: nobody knows whether the box took it.
         BoxTrouble: the box would not, or goes on answering.
     """
+    asked: dict[str, object] = {"how": profile.park_how}
     if profile.park_how != "in_box" or profile.park_command is None:
+        ledger.note(lease.id, Event.PARKING, asked, at=clock.now())
         raise _owner_must_park(lease, profile)
-    with suppress(BoxUnreachable):  # the link may break before it can answer
-        ended = await transport.run(["sh", "-c", profile.park_command], timeout_s=30)
-        if ended.exit_status not in (0, 128 + 15, 128 + 9):
-            raise BoxTrouble(
-                f"`{profile.park_command}` ended with status {ended.exit_status} on {lease.box_id}",
-                remedy=profile.console_words("park"),
-            )
+    taken = await transport.run(["sh", "-c", _SOON, "stop", profile.park_command], timeout_s=30)
+    if taken.exit_status:
+        raise BoxTrouble(
+            f"{lease.box_id} did not take `{profile.park_command}`: status {taken.exit_status}",
+            remedy=f"{profile.console_words('park')}; then `gpu-tenant park {lease.id}` again",
+        )
+    ledger.note(lease.id, Event.PARKING, asked, at=clock.now())
+    await clock.sleep(_SOON_S)
     give_up_at = clock.now() + timedelta(seconds=_QUIET_WITHIN_S)
-    while await _answers(transport):
+    while await _answers(transport, clock):
         if clock.now() >= give_up_at:
             raise BoxTrouble(
                 f"{lease.box_id} goes on answering after `{profile.park_command}`; it is billing "
@@ -119,18 +130,20 @@ async def _stopped_by_now(
     lease: Lease, profile: Profile, *, transport: Transport, ledger: Ledger, clock: Clock
 ) -> None:
     """The box was asked to stop, or its owner was, and it does not answer any more."""
-    if await _answers(transport):
+    if await _answers(transport, clock):
         # Work may have been done since: whoever asks again begins anew.
         ledger.note(lease.id, Event.RUNS_ON, {}, at=clock.now())
         raise _owner_must_park(lease, profile)
 
 
-async def _answers(transport: Transport) -> bool:
-    try:
-        await transport.run(["true"], timeout_s=10)
-    except BoxUnreachable:
-        return False
-    return True
+async def _answers(transport: Transport, clock: Clock) -> bool:
+    """Whether the box answers at one of two looks: a link may break for a moment."""
+    for _ in range(2):
+        with suppress(BoxUnreachable):
+            await transport.run(["true"], timeout_s=10)
+            return True
+        await clock.sleep(_POLL_S)
+    return False
 
 
 def _owner_must_park(lease: Lease, profile: Profile) -> OwnerMustAct:

@@ -1,4 +1,4 @@
-"""How a box comes under a lease, and how a lease is extended, parked and resumed."""
+"""How a box is rented for a lease, and how a lease is extended, parked and resumed."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -7,46 +7,37 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from gpu_tenant.adopting import DEADLINE_H, Adopting
 from gpu_tenant.cards import Card, Leases
 from gpu_tenant.errors import (
     BadRequest,
-    BoxTaken,
-    BoxUnreachable,
     NoCapacity,
     NoQuota,
     NotReady,
-    OwnerMustAct,
     PriceMoved,
     Refused,
     TenantError,
 )
 from gpu_tenant.gpu_catalog import asked_for
 from gpu_tenant.market import Quote, Trust, Wish
-from gpu_tenant.model import Lease, Profile, Terms
+from gpu_tenant.model import Lease
 from gpu_tenant.offers import Found, find_offers
-from gpu_tenant.office import WAIT_S, Office
+from gpu_tenant.office import WAIT_S
 from gpu_tenant.park import park, resume
-from gpu_tenant.pasted import address_of
 from gpu_tenant.ports import Market, Tended
 from gpu_tenant.provision import (
-    fulfil,
     intend,
     intend_quote,
     must_be_hours,
-    new_lease_id,
     require_smoke,
 )
 from gpu_tenant.reconcile import rate_words
 from gpu_tenant.settle import return_unused
 
-DEADLINE_H = 24
-"""Eight hours would end most runs over night."""
-
-
 LeaseName = Annotated[str, Field(description="lease id, as list_leases shows it")]
 
 
-class Renting(Office):
+class Renting(Adopting):
     """The part of a tenancy that begins leases and changes their terms."""
 
     async def find_offers(
@@ -174,25 +165,6 @@ class Renting(Office):
             changed = await self._changed(found, action, hours=hours, address=address)
             return self._card(changed, self._only_there(changed))
 
-    def _only_there(self, lease: Lease) -> str | None:
-        """What the owner of a parked box must know of what is on it; None where it was not used."""
-        if lease.parked_at is None or lease.touched_at is None:
-            return None
-        collected = self.ledger.seal(lease.id)
-        what = (
-            "nothing on it was collected"
-            if collected is None
-            else "what came after its last collect"
-        )
-        return f"{what}: it is on that disk alone, and a start may find no GPU free"
-
-    async def _fulfilled(self, lease: Lease, wait_s: float = WAIT_S) -> Lease:
-        lease = await fulfil(
-            lease, self._profile(lease.provider), connector=self._connector(lease),
-            ledger=self.ledger, clock=self._clock,
-        )  # fmt: skip
-        return await self._made_ready(lease, wait_s)
-
     async def _rented(
         self,
         quotes: Sequence[str],
@@ -239,76 +211,6 @@ class Renting(Office):
             )
         return quote
 
-    async def adopt(
-        self,
-        provider: str,
-        target: str | None,
-        *,
-        hours: float = DEADLINE_H,
-        price_usd_h: Decimal | None = None,
-        max_price_usd_h: Decimal | None = None,
-        budget_usd: Decimal | None = None,
-        password: str | None = None,
-    ) -> Card:
-        """A box that exists is under a lease; `password` lets our key in, once, and is forgotten."""
-        profile = self._profile(provider)
-        if provider not in self._connectors or "@" not in (target or ""):
-            # A box that a person names by its address needs no key for the platform's API.
-            self._set_up(provider)
-        if not target and profile.console and profile.console.bootstrap:
-            raise BadRequest(
-                f"{profile.title} lets nobody in before its owner does",
-                remedy=f"`gpu-tenant adopt --on {provider}` prints what to paste there",
-            )
-        if profile.lease == "created" or (profile.lease == "either" and "@" not in (target or "@")):
-            return self._card(await self._take_over(profile, target or "", hours=hours), None)
-        address = address_of(target or "")
-        other = self.ledger.lease_on(profile.id, address.target)
-        if other is not None:
-            raise BoxTaken(
-                f"the lease {other.id} already stands on {address.target}",
-                remedy=f"use that lease, or end it first: `gpu-tenant teardown {other.id}`",
-            )
-        lease = intend(
-            profile, hours=hours, price_usd_h=price_usd_h, max_price_usd_h=max_price_usd_h,
-            budget_usd=budget_usd, address=address, ledger=self.ledger, clock=self._clock,
-        )  # fmt: skip
-        with self._held(lease.id, "adopt"):
-            try:
-                if password is not None:
-                    await self._introduce(lease, password)
-                # Nothing is lent by an address that nobody answers at.
-                await self._reach(lease)
-            except TenantError:
-                await self._settled(lease)
-                raise
-            lease = await self._fulfilled(lease)
-        return self._card(lease, None)
-
-    def bootstrap(self, provider: str) -> str | None:
-        """What a person pastes into a box there so that it lets us in; None where nothing is needed."""
-        console = self._profile(provider).console
-        if console is None or console.bootstrap is None:
-            return None
-        return console.bootstrap.replace("PUBLIC_KEY", self._public_key())
-
-    async def _take_over(self, profile: Profile, box_id: str, *, hours: float) -> Lease:
-        """A box that its provider lists, and that no lease stands on, is under one; as used."""
-        must_be_hours(hours)
-        boxes = await self._connectors[profile.id].list_boxes()
-        box = next((box for box in boxes if box.id == box_id), None)
-        if box is None:
-            listed = ", ".join(box.id for box in boxes) or "none"
-            raise BadRequest(
-                f"{profile.title} lists no box {box_id} (it lists: {listed})",
-                remedy="`gpu-tenant leases` shows what runs",
-            )
-        now = self._clock.now()
-        return self.ledger.take_up(
-            box, lease_id=new_lease_id(profile, self.ledger),
-            terms=Terms(deadline_at=now + timedelta(hours=hours)), at=now, touched_at=now,
-        )  # fmt: skip
-
     async def _changed(
         self,
         lease: Lease,
@@ -338,7 +240,8 @@ class Renting(Office):
                 await self._close(lease)
                 return lease
             case "resume":
-                if isinstance(connector, Tended) and connector.tends(lease.box_id):
+                by_hand = isinstance(connector, Tended) and connector.tends(lease.box_id)
+                if lease.parked_at is not None and isinstance(connector, Tended) and by_hand:
                     lease = await self._back_at(lease, profile, connector, address)
                 lease = await resume(
                     lease, profile, connector=connector, ledger=self.ledger, clock=self._clock
@@ -347,33 +250,6 @@ class Renting(Office):
                     # A container that was stopped comes back with another host key.
                     self.home.known_hosts(lease.id).unlink(missing_ok=True)
                 return await self._made_ready(lease)
-
-    async def _back_at(
-        self, lease: Lease, profile: Profile, connector: Tended, address: str | None
-    ) -> Lease:
-        """A person has started the box again, and it answers where they found it.
-
-        Raises:
-            OwnerMustAct: nobody has, or it is elsewhere now.
-        """
-        if address is not None:
-            place = address_of(address)
-            connector.moved(lease, place)
-            lease = self.ledger.moved(lease.id, place)
-        pinned = self.home.known_hosts(lease.id)
-        was = pinned.read_bytes() if pinned.exists() else b""
-        pinned.unlink(missing_ok=True)
-        try:
-            await self._reach(lease)
-        except BoxUnreachable as silence:
-            pinned.write_bytes(was)
-            raise OwnerMustAct(
-                f"{lease.id} does not answer at {address or lease.box_id}; a person starts it: "
-                f"{profile.console_words('resume')}",
-                remedy=f"then `gpu-tenant resume {lease.id} --at 'ssh -p PORT root@HOST'` as the "
-                "console shows it now",
-            ) from silence
-        return lease
 
     async def _extended(self, lease: Lease, hours: float) -> Lease:
         must_be_hours(hours)

@@ -245,8 +245,8 @@ def _teardown_with_waiver(rooms: _Rooms) -> Callable[..., Any]:
         words = rooms.tenancy().awaits_owner(lease)
         if words is not None:
             return Elicit(
-                f"Nothing on {lease} would be lost, and only you can end it, {words}.\n"
-                "Answer when the console shows that it is gone.",
+                f"{lease} waits for its owner to end it, {words}.\n"
+                "Sign only when the console shows that it is gone; if you have worked on it since, decline.",
                 Signature,
             )
         report = await rooms.tenancy().assess_loss(lease)

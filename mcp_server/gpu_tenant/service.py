@@ -19,7 +19,7 @@ from gpu_tenant.credentials import resolve_all
 from gpu_tenant.doctor import Checkup, examine
 from gpu_tenant.entering import Entering
 from gpu_tenant.environment import activated
-from gpu_tenant.errors import BoxTrouble, BoxUnreachable, Refused
+from gpu_tenant.errors import BoxTrouble, BoxUnreachable, HostKeyChanged, Refused
 from gpu_tenant.facts import Needs
 from gpu_tenant.launch import Launched, launch
 from gpu_tenant.ledger import Event
@@ -303,18 +303,12 @@ class Tenancy(Entering):
         with self._held(found.id, "attest"):
             try:
                 await self._reach(found)
-            except BoxUnreachable:
-                pass
+            except (BoxUnreachable, HostKeyChanged):
+                pass  # silent, or its address is somebody else's by now
             except BoxTrouble as trouble:
-                # Its address is somebody else's by now, which is as gone as a look can tell.
-                self.ledger.note(
-                    found.id, Event.NOTICE, {"words": trouble.message}, at=self._clock.now()
-                )
+                raise self._still_there(found) from trouble
             else:
-                raise Refused(
-                    f"{found.id} still answers at {found.box_id}: it is not gone, and bills",
-                    remedy=f"end it {self.awaits_owner(lease)}; then the same command again",
-                )
+                raise self._still_there(found)
             connector = self._connectors[found.provider]
             assert isinstance(connector, Tended)
             self.ledger.note(found.id, Event.ATTESTED, {"by": signed_by}, at=self._clock.now())
@@ -327,6 +321,13 @@ class Tenancy(Entering):
                 await self._clock.sleep(1)
         await self._close(found)
         return self._torn_down(found, self._receipt(found))
+
+    def _still_there(self, lease: Lease) -> Refused:
+        return Refused(
+            f"{lease.id} still answers at {lease.box_id}: it is not gone, and bills",
+            remedy=f"`gpu-tenant teardown {lease.id}` looks once more and says how it is ended; "
+            "then the same command again",
+        )
 
     async def assess_loss(self, lease: str) -> LossReport:
         """What would be gone for good if the box were destroyed now; nothing is changed."""

@@ -78,8 +78,8 @@ async def settle(
             case FinishTeardown():
                 if isinstance(connector, Tended) and connector.tends(lease.box_id):
                     return lease, (
-                        f"it may be billing {rate_words(lease)} until a person ends it, "
-                        f"{profile.console_words('destroy')}; then "
+                        f"it may be billing {rate_words(lease)} until a person ends it: "
+                        f"`gpu-tenant teardown {lease.id}` looks once more and says how; then "
                         f"`gpu-tenant teardown {lease.id} --ended`"
                     )
                 return lease, f"its teardown was cut short: `gpu-tenant teardown {lease.id}` again"

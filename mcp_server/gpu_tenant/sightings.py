@@ -7,7 +7,7 @@ from datetime import datetime
 from gpu_tenant.errors import ProviderTrouble
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.model import MARK_PREFIX, Box, Lease, Profile
-from gpu_tenant.ports import Clock, Connector
+from gpu_tenant.ports import Clock, Connector, Tended
 from gpu_tenant.reconcile import Blind, Listed, Omitted, Patience, Seen
 
 
@@ -50,6 +50,9 @@ async def look(
         if ledger.absences(lease.id):
             ledger.saw(lease.id, listed="listed", at=listing.asked_at)
         return Listed(box)
+    if isinstance(connector, Tended) and lease.goes_by_address and not ledger.attested(lease.id):
+        # Our own list has lost it, and nobody has said that it is gone.
+        return Listed(await connector.create(lease))
     ledger.saw(lease.id, listed="omitted", at=listing.asked_at)
     return Omitted(ledger.absences(lease.id))
 

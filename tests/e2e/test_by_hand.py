@@ -92,19 +92,25 @@ async def test_a_box_of_a_console_is_verified_then_ended_by_its_owner_who_says_s
     assert any("the platform's own bill proves it" in words for words in receipt.not_proved)
 
 
-def test_at_a_terminal_the_teardown_waits_for_the_word_of_its_owner(
+def test_what_lay_on_a_box_before_it_was_adopted_counts_and_then_its_owner_ends_it(
     person: Person, box: Sshd
 ) -> None:
+    before = box.home / "a-week-of-work.bin"
+    before.write_bytes(b"only copy")
     adopted = person.gpu_tenant("adopt", box.target, "--on", "matpool", "--json")
     lease = Card.model_validate_json(adopted.out).lease
+
+    kept = person.gpu_tenant("teardown")
+    assert (kept.status, "a-week-of-work.bin" in kept.err) == (3, True), kept
+    assert person.gpu_tenant("collect", "--artifact", "~/a-week-of-work.bin").status == 0
+    asked = person.gpu_tenant("teardown")
+    assert (asked.status, "OWNER_MUST_ACT" in asked.err) == (5, True), asked
     box.kill_sessions()
     box.stop()
-
-    over = at_a_terminal(person, lease, "teardown")
+    over = at_a_terminal(person, lease, "teardown", "--ended")
 
     assert over.status == 0, over
-    assert "only a person can end it" in over.err
-    assert "never_used" in over.out
+    assert "verified" in over.out
 
 
 async def test_a_stop_by_the_box_itself_parks_it_and_its_owner_finds_it_again_elsewhere(
@@ -123,6 +129,10 @@ async def test_a_stop_by_the_box_itself_parks_it_and_its_owner_finds_it_again_el
         assert (parked.phase, parked.price_usd_h) == ("parked", None), "what it costs is unknown"
         with pytest.raises(Unverified, match="it is parked"):
             await tenancy.verify_and_teardown(lease)
+        # Our own list may be lost; that is no proof that the box is gone.
+        for file in (person.state / "by_hand" / "autodl").iterdir():
+            file.unlink()
+        assert (await tenancy.list_leases()).leases[0].phase == "parked"
         with pytest.raises(OwnerMustAct, match="开机") as asked:
             await tenancy.change_lease(lease, "resume")
         assert "--at" in asked.value.remedy
@@ -140,6 +150,63 @@ async def test_a_stop_by_the_box_itself_parks_it_and_its_owner_finds_it_again_el
         over = await tenancy.attest(lease, typed=lease, signed_by="the owner")
 
     assert (over.state, over.receipt.ground) == (LeaseState.GONE, "verified")
+
+
+async def test_another_box_is_not_taken_for_the_one_that_was_parked(
+    person: Person, new_box: NewBox, world: World
+) -> None:
+    box, other = new_box("box"), new_box("other")
+    async with person.tenancy() as tenancy:
+        known = tenancy.profiles["autodl"]
+        stop = f"pkill -KILL -P {box.pid}; kill -KILL {box.pid}"
+        tenancy.profiles = {
+            **tenancy.profiles, "autodl": known.model_copy(update={"park_command": stop}),
+        }  # fmt: skip
+        lease = await ran_at(tenancy, "autodl", box.target, world)
+
+        with pytest.raises(Refused, match="is not parked"):
+            await tenancy.change_lease(lease, "resume", None, other.target)
+        assert (await tenancy.list_leases()).leases[0].address == box.target
+        await tenancy.change_lease(lease, "park")
+        with pytest.raises(BoxTrouble, match="it is not the one of"):
+            await tenancy.change_lease(lease, "resume", None, other.target)
+
+        shown = (await tenancy.list_leases()).leases[0]
+        assert (shown.phase, shown.address) == ("parked", box.target)
+
+
+async def test_a_box_that_never_said_it_took_the_stop_is_not_parked(
+    person: Person, box: Sshd
+) -> None:
+    async with person.tenancy() as tenancy:
+        known = tenancy.profiles["autodl"]
+        tenancy.profiles = {
+            **tenancy.profiles, "autodl": known.model_copy(update={"park_command": "true"}),
+        }  # fmt: skip
+        lease = (await tenancy.provision("autodl", box.target)).lease
+        box.kill_sessions()
+        box.stop()
+
+        for _ in range(2):
+            with pytest.raises(BoxTrouble):
+                await tenancy.change_lease(lease, "park")
+        assert (await tenancy.list_leases()).leases[0].phase == "ready"
+
+
+async def test_a_box_that_shuts_us_out_under_its_own_name_is_not_gone(
+    person: Person, new_box: NewBox, tmp_path: Path
+) -> None:
+    authorized = tmp_path / "authorized"
+    authorized.write_bytes(person.public_key.read_bytes())
+    box = new_box(authorized=authorized)
+    async with person.tenancy() as tenancy:
+        lease = (await tenancy.provision("matpool", box.target)).lease
+        with pytest.raises(OwnerMustAct):
+            await tenancy.verify_and_teardown(lease)
+    authorized.write_text("", encoding="utf-8")
+    async with person.tenancy() as tenancy:
+        with pytest.raises(Refused, match="still answers"):
+            await tenancy.attest(lease, typed=lease, signed_by="the owner")
 
 
 async def test_a_box_that_goes_on_answering_is_not_called_parked(

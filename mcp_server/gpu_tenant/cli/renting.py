@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 import click
 
+from gpu_tenant.adopting import DEADLINE_H
 from gpu_tenant.cli import asking, show
 from gpu_tenant.cli.command import (
     USD,
@@ -20,7 +21,6 @@ from gpu_tenant.cli.command import (
     verb,
 )
 from gpu_tenant.market import Trust
-from gpu_tenant.renting import DEADLINE_H
 
 
 @verb("smoke")

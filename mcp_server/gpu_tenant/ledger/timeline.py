@@ -66,6 +66,10 @@ class Timeline(Database):
             lease_id,
         )
 
+    def attested(self, lease_id: str) -> bool:
+        """Whether a person has said that the box is gone."""
+        return any(kind == Event.ATTESTED for _, kind, _ in self.events(lease_id))
+
     def saw(self, lease_id: LeaseId, *, listed: Literal["listed", "omitted"], at: datetime) -> None:
         """One look at the provider's list is on record."""
         with self._transaction() as db:

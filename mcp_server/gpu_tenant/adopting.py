@@ -1,0 +1,173 @@
+"""How a box that exists comes under a lease, and comes back under it after a person stopped it."""
+
+from datetime import timedelta
+from decimal import Decimal
+
+from gpu_tenant.cards import Card
+from gpu_tenant.errors import (
+    BadRequest,
+    BoxTaken,
+    BoxTrouble,
+    BoxUnreachable,
+    OwnerMustAct,
+    TenantError,
+)
+from gpu_tenant.ledger import Event
+from gpu_tenant.model import Lease, Profile, SshAddress, Terms
+from gpu_tenant.office import WAIT_S, Office
+from gpu_tenant.pasted import address_of
+from gpu_tenant.ports import Tended
+from gpu_tenant.provision import fulfil, intend, must_be_hours, new_lease_id
+
+DEADLINE_H = 24
+"""Eight hours would end most runs over night."""
+
+
+class Adopting(Office):
+    """The part of a tenancy that takes boxes which somebody else made."""
+
+    async def adopt(
+        self,
+        provider: str,
+        target: str | None,
+        *,
+        hours: float = DEADLINE_H,
+        price_usd_h: Decimal | None = None,
+        max_price_usd_h: Decimal | None = None,
+        budget_usd: Decimal | None = None,
+        password: str | None = None,
+    ) -> Card:
+        """A box that exists is under a lease; `password` lets our key in, once, and is forgotten."""
+        profile = self._profile(provider)
+        if provider not in self._connectors or "@" not in (target or ""):
+            # A box that a person names by its address needs no key for the platform's API.
+            self._set_up(provider)
+        if not target and profile.console and profile.console.bootstrap:
+            raise BadRequest(
+                f"{profile.title} lets nobody in before its owner does",
+                remedy=f"`gpu-tenant adopt --on {provider}` prints what to paste there",
+            )
+        if profile.lease == "created" or (profile.lease == "either" and "@" not in (target or "@")):
+            return self._card(await self._take_over(profile, target or "", hours=hours), None)
+        address = address_of(target or "")
+        other = self.ledger.lease_on(profile.id, address.target)
+        if other is not None:
+            raise BoxTaken(
+                f"the lease {other.id} already stands on {address.target}",
+                remedy=f"use that lease, or end it first: `gpu-tenant teardown {other.id}`",
+            )
+        lease = intend(
+            profile, hours=hours, price_usd_h=price_usd_h, max_price_usd_h=max_price_usd_h,
+            budget_usd=budget_usd, address=address, ledger=self.ledger, clock=self._clock,
+        )  # fmt: skip
+        if profile.destroy == "deletes":
+            # Its owner may have worked on it for a week: used from the start, all of it accounted for.
+            self.ledger.touch(lease.id, at=lease.created_at)
+            lease = self.ledger.lease(lease.id)
+        with self._held(lease.id, "adopt"):
+            try:
+                if password is not None:
+                    await self._introduce(lease, password)
+                # Nothing is lent by an address that nobody answers at.
+                await self._reach(lease)
+            except TenantError:
+                await self._settled(lease)
+                raise
+            lease = await self._fulfilled(lease)
+        return self._card(lease, None)
+
+    def bootstrap(self, provider: str) -> str | None:
+        """What a person pastes into a box there so that it lets us in; None where nothing is needed."""
+        console = self._profile(provider).console
+        if console is None or console.bootstrap is None:
+            return None
+        return console.bootstrap.replace("PUBLIC_KEY", self._public_key())
+
+    async def _fulfilled(self, lease: Lease, wait_s: float = WAIT_S) -> Lease:
+        lease = await fulfil(
+            lease, self._profile(lease.provider), connector=self._connector(lease),
+            ledger=self.ledger, clock=self._clock,
+        )  # fmt: skip
+        return await self._made_ready(lease, wait_s)
+
+    async def _take_over(self, profile: Profile, box_id: str, *, hours: float) -> Lease:
+        """A box that its provider lists, and that no lease stands on, is under one; as used."""
+        must_be_hours(hours)
+        boxes = await self._connectors[profile.id].list_boxes()
+        box = next((box for box in boxes if box.id == box_id), None)
+        if box is None:
+            listed = ", ".join(box.id for box in boxes) or "none"
+            raise BadRequest(
+                f"{profile.title} lists no box {box_id} (it lists: {listed})",
+                remedy="`gpu-tenant leases` shows what runs",
+            )
+        now = self._clock.now()
+        return self.ledger.take_up(
+            box, lease_id=new_lease_id(profile, self.ledger),
+            terms=Terms(deadline_at=now + timedelta(hours=hours)), at=now, touched_at=now,
+        )  # fmt: skip
+
+    async def _back_at(
+        self, lease: Lease, profile: Profile, connector: Tended, address: str | None
+    ) -> Lease:
+        """A person has started the box again, and it answers where they found it.
+
+        Raises:
+            OwnerMustAct: nobody has, or it is elsewhere now.
+        """
+        before, there = lease.address, lease.address
+        pinned = self.home.known_hosts(lease.id)
+        was = pinned.read_bytes() if pinned.exists() else None
+        if address is not None:
+            there = address_of(address)
+            lease = self.ledger.moved(lease.id, there)
+        pinned.unlink(missing_ok=True)
+        try:
+            await self._knows(lease)
+        except TenantError as trouble:
+            if was is not None:
+                pinned.write_bytes(was)
+            if before is not None:
+                self.ledger.moved(lease.id, before)
+            if not isinstance(trouble, BoxUnreachable):
+                raise
+            raise OwnerMustAct(
+                f"{lease.id} does not answer at {address or lease.box_id}; a person starts it: "
+                f"{profile.console_words('resume')}",
+                remedy=f"then `gpu-tenant resume {lease.id} --at 'ssh -p PORT root@HOST'` as the "
+                "console shows it now",
+            ) from trouble
+        if isinstance(there, SshAddress):
+            connector.moved(lease, there)
+        return lease
+
+    async def _knows(self, lease: Lease) -> None:
+        """The box at the lease's address is the lease's: it holds what was put there.
+
+        Raises:
+            BoxUnreachable: nobody answers.
+            BoxTrouble: it is another box. To verify that one would be to destroy the other unseen.
+        """
+        used = {Event.PUSHED, Event.LAUNCHED, Event.PREPARING}
+        probe = ["test", "-d", lease.caretaker_home]
+        held = await self._transport(lease).run(probe, timeout_s=30)
+        if held.exit_status and any(kind in used for _, kind, _ in self.ledger.events(lease.id)):
+            raise BoxTrouble(
+                f"the box that answers has no {lease.caretaker_home}: it is not the one of {lease.id}",
+                remedy=f"take the address from its own row in the console: `gpu-tenant resume {lease.id} --at ...`",
+            )
+
+    def _only_there(self, lease: Lease) -> str | None:
+        """What the owner of a parked box must know of what is on it; None where it was not used."""
+        if lease.parked_at is None or lease.touched_at is None:
+            return None
+        collected = self.ledger.seal(lease.id)
+        what = (
+            "nothing on it was collected"
+            if collected is None
+            else "what came after its last collect"
+        )
+        words = f"{what}: it is on that disk alone, and a start may find no GPU free"
+        if lease.goes_by_address:
+            words += "; that it is stopped is its silence: the console shows whether it bills"
+        return words
