@@ -23,13 +23,12 @@ from gpu_tenant.model import (
     LocalAddress,
     Manifest,
     Profile,
-    Rate,
     Receipt,
-    Terms,
     Unclaimed,
 )
 from gpu_tenant.permit import TeardownPermit
 from gpu_tenant.ports import Setting
+from gpu_tenant.terms import Rate, Terms
 from gpu_tenant.verify import Assessment, prove
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)

@@ -13,11 +13,12 @@ from gpu_tenant.errors import (
     TenantError,
 )
 from gpu_tenant.ledger import Event
-from gpu_tenant.model import Lease, Profile, SshAddress, Terms
+from gpu_tenant.model import Lease, Profile, SshAddress
 from gpu_tenant.office import WAIT_S, Office
 from gpu_tenant.pasted import address_of
 from gpu_tenant.ports import Tended
 from gpu_tenant.provision import fulfil, intend, must_be_hours, new_lease_id
+from gpu_tenant.terms import Terms
 
 DEADLINE_H = 24
 """Eight hours would end most runs over night."""

@@ -9,6 +9,7 @@ from pydantic import AwareDatetime, ConfigDict, Field
 
 from gpu_tenant.market import CENT, Quote
 from gpu_tenant.record import Record
+from gpu_tenant.terms import Rate, Terms, cost_usd
 
 LeaseId = NewType("LeaseId", str)
 BoxId = NewType("BoxId", str)
@@ -95,22 +96,6 @@ class LeaseState(StrEnum):
         return self in (LeaseState.INTENDED, LeaseState.ACTIVE, LeaseState.TERMINATING)
 
 
-class Terms(Record):
-    """What the owner agreed to when the lease was made."""
-
-    deadline_at: AwareDatetime
-    max_price_usd_h: Decimal | None = Field(default=None, ge=0)
-    budget_usd: Decimal | None = Field(default=None, ge=0)
-    on_deadline: Literal["keep"] = "keep"
-
-
-class Rate(Record):
-    """What a lease costs from `at` on; None is unknown, which is not zero."""
-
-    at: AwareDatetime
-    usd_h: Decimal | None
-
-
 class Lease(Record):
     """Our record of one tenancy, from intent to proof of end."""
 
@@ -161,14 +146,8 @@ class Lease(Record):
 
     def cost_usd(self, now: datetime) -> Decimal | None:
         """What the box has cost so far, or None where the price is unknown."""
-        total = Decimal(0)
-        ends = [rate.at for rate in self.rates[1:]] + [self.ended_at or now]
-        # What never had a box has no rate, and has cost nothing.
-        for rate, until in zip(self.rates, ends, strict=False):
-            if rate.usd_h is None:
-                return None
-            total += rate.usd_h * Decimal(max(0.0, (min(until, now) - rate.at).total_seconds()))
-        return (total / 3600).quantize(CENT)
+        spent = cost_usd(self.rates, since=None, until=min(self.ended_at or now, now))
+        return None if spent is None else spent.quantize(CENT)
 
 
 class Job(Record):
@@ -252,6 +231,12 @@ class Profile(Record):
     stops: str = Field(description="the verb that ends the bill, in the platform's words")
     stops_the_meter: str = Field(
         description="what ends the bill if this computer dies, in a sentence"
+    )
+    provider_timer: Literal["none", "stop", "delete"] = Field(
+        description="a timer of the platform's own that can be trusted, and what it does"
+    )
+    in_box: Literal["none", "api_key", "poweroff"] = Field(
+        description="with what a guard on the box can end the bill"
     )
     trap: str = Field(description="the one thing that surprises people here")
     runbook: str = Field(description="the body, for a person")

@@ -109,6 +109,8 @@ def load_profile(path: Path) -> Profile:
             "speed_up": cast("Facts", facts["net"]).get("speed_up"),
             "stops": facts["stops"],
             "stops_the_meter": _at(facts, "deadman", "stops_the_meter"),
+            "provider_timer": cast("Facts", facts["deadman"]).get("provider_timer", "none"),
+            "in_box": cast("Facts", facts["deadman"]).get("in_box", "none"),
             "trap": _at(facts, "trap"),
             "runbook": body,
         }

@@ -16,23 +16,14 @@ from gpu_tenant.errors import (
 )
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.market import Quote
-from gpu_tenant.model import (
-    Address,
-    Box,
-    BoxState,
-    Lease,
-    LeaseId,
-    LeaseState,
-    Profile,
-    SshAddress,
-    Terms,
-)
+from gpu_tenant.model import Address, Box, BoxState, Lease, LeaseId, LeaseState, Profile, SshAddress
 from gpu_tenant.names import new_id
 from gpu_tenant.ports import Clock, Connector, Market
 from gpu_tenant.reconcile import Blind, Listed, Omitted
 from gpu_tenant.settle import observe, settle
 from gpu_tenant.sightings import look
 from gpu_tenant.smoke import SmokeReceipt
+from gpu_tenant.terms import Terms
 
 _POLL_S = 5
 _PATIENCE_S = 60

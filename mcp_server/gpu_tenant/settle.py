@@ -10,7 +10,7 @@ from typing import Literal
 from gpu_tenant.errors import BoxTaken, LeaseHeld, ProviderTrouble
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.market import Leftover
-from gpu_tenant.model import MARK_PREFIX, Box, Lease, LeaseId, LeaseState, Profile, Receipt, Terms
+from gpu_tenant.model import MARK_PREFIX, Box, Lease, LeaseId, LeaseState, Profile, Receipt
 from gpu_tenant.names import new_id
 from gpu_tenant.ports import Clock, Connector, Residue, Tended
 from gpu_tenant.reconcile import (
@@ -29,6 +29,7 @@ from gpu_tenant.reconcile import (
 )
 from gpu_tenant.sightings import Listing, look, patience
 from gpu_tenant.teardown import file_receipt, tear_down
+from gpu_tenant.terms import Terms
 from gpu_tenant.verify import unused
 
 _ORPHAN_TERMS_H = 24

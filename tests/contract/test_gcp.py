@@ -26,11 +26,12 @@ from gpu_tenant.errors import (
 )
 from gpu_tenant.gce.sold import Sold, room
 from gpu_tenant.market import Quote, Wish
-from gpu_tenant.model import Box, BoxState, Lease, LeaseId, LeaseState, SshAddress, Terms
+from gpu_tenant.model import Box, BoxState, Lease, LeaseId, LeaseState, SshAddress
 from gpu_tenant.profiles import load_profile
 from gpu_tenant.rehearsal.stage import Stage
 from gpu_tenant.rehearsal.tenant import RehearsalClock
 from gpu_tenant.store import Home
+from gpu_tenant.terms import Terms
 
 PROFILE = load_profile(Path(__file__).parents[2] / "profiles" / "gcp.md")
 MARK = "gpu-tenant:0a1b2c:gcp-abcd"

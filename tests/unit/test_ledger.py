@@ -24,14 +24,8 @@ from arranged import (
 
 from gpu_tenant.errors import BoxTaken, UnknownLease
 from gpu_tenant.ledger import Event, Ledger
-from gpu_tenant.model import (
-    Evidence,
-    LeaseId,
-    LeaseState,
-    SshAddress,
-    Terms,
-    Verdict,
-)
+from gpu_tenant.model import Evidence, LeaseId, LeaseState, SshAddress, Verdict
+from gpu_tenant.terms import Terms
 
 OTHER = LeaseId("local-efgh")
 

@@ -12,8 +12,9 @@ from arranged import LEASE, NOON, TERMS, box
 from gpu_tenant.errors import LedgerBusy
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.ledger.schema import MIGRATIONS
-from gpu_tenant.model import LeaseId, LeaseState, Rate
+from gpu_tenant.model import LeaseId, LeaseState
 from gpu_tenant.sightings import is_of
+from gpu_tenant.terms import Rate
 
 BOUND_AT = NOON + timedelta(minutes=5)
 WAITING, ENDED, UNPRICED = LeaseId("local-wait"), LeaseId("local-gone"), LeaseId("own-free")

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.model import Lease, LeaseId, LeaseState, Rate
+from gpu_tenant.model import Lease, LeaseId, LeaseState
+from gpu_tenant.terms import Rate
 
 OTHER = LeaseId("local-efgh")
 

@@ -10,7 +10,7 @@ from arranged import NOON, box, lease
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_tenant.model import LeaseState, Terms
+from gpu_tenant.model import LeaseState
 from gpu_tenant.reconcile import (
     Alarm,
     BindBox,
@@ -28,6 +28,7 @@ from gpu_tenant.reconcile import (
     VoidIntent,
     plan,
 )
+from gpu_tenant.terms import Terms
 
 PATIENCE = Patience(list_lag_s=60, confirm_s=10)
 ENDS = (VoidIntent, DeclareLost, FileReceipt)

@@ -14,17 +14,8 @@ from gpu_tenant.errors import BoxTaken, UnknownLease
 from gpu_tenant.ledger.database import Connection, IntegrityError, Row, moment
 from gpu_tenant.ledger.timeline import Event, Timeline
 from gpu_tenant.market import Quote
-from gpu_tenant.model import (
-    MARK_PREFIX,
-    Address,
-    Box,
-    BoxId,
-    Lease,
-    LeaseId,
-    LeaseState,
-    Rate,
-    Terms,
-)
+from gpu_tenant.model import MARK_PREFIX, Address, Box, BoxId, Lease, LeaseId, LeaseState
+from gpu_tenant.terms import Rate, Terms
 
 _ADDRESS: TypeAdapter[Address] = TypeAdapter(Address)
 _RATES: TypeAdapter[list[tuple[datetime, Decimal | None]]] = TypeAdapter(

@@ -1,0 +1,67 @@
+"""What was agreed when a lease was made: until when, for how much, and what happens then."""
+
+from datetime import datetime
+from decimal import Decimal
+from typing import Literal
+
+from pydantic import AwareDatetime, Field
+
+from gpu_tenant.record import Record
+
+RESCUE_H = 24
+"""Unverified data is worth a day of its box, unless its owner says another sum."""
+
+WhenIdle = Literal["end", "alarm"]
+
+
+class Terms(Record):
+    """What the owner agreed to; whoever looks at the lease holds it to them."""
+
+    deadline_at: AwareDatetime = Field(description="when its jobs are stopped and the lease ends")
+    max_price_usd_h: Decimal | None = Field(default=None, ge=0)
+    budget_usd: Decimal | None = Field(default=None, ge=0)
+    on_deadline: Literal["keep", "waive"] = Field(
+        default="keep", description="waive: the owner has signed for what cannot be saved by then"
+    )
+    rescue_usd: Decimal | None = Field(
+        default=None,
+        ge=0,
+        description="what may be spent beyond the end to save what is unverified; None: RESCUE_H at its rate",
+    )
+    idle_h: float | None = Field(default=None, gt=0, description="None: idleness is not looked at")
+    when_idle: WhenIdle = "end"
+    store: str | None = Field(
+        default=None, description="where artifacts are copied besides this computer, in words"
+    )
+    recover: tuple[str, ...] = Field(
+        default=(), description="where lost work is gone on with: providers, in this order"
+    )
+
+    def rescue(self, usd_h: Decimal | None) -> Decimal | None:
+        """What may be spent beyond the end, at that rate; None where the rate is unknown."""
+        if self.rescue_usd is not None:
+            return self.rescue_usd
+        return None if usd_h is None else usd_h * RESCUE_H
+
+
+class Rate(Record):
+    """What a lease costs from `at` on; None is unknown, which is not zero."""
+
+    at: AwareDatetime
+    usd_h: Decimal | None
+
+
+def cost_usd(rates: tuple[Rate, ...], *, since: datetime | None, until: datetime) -> Decimal | None:
+    """What those rates come to between two moments; None where one of them is unknown."""
+    total = Decimal(0)
+    ends = [rate.at for rate in rates[1:]] + [until]
+    # What never had a box has no rate, and has cost nothing.
+    for rate, end in zip(rates, ends, strict=False):
+        begin = rate.at if since is None else max(rate.at, since)
+        seconds = (min(end, until) - begin).total_seconds()
+        if seconds <= 0:
+            continue
+        if rate.usd_h is None:
+            return None
+        total += rate.usd_h * Decimal(seconds)
+    return total / 3600
