@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from arranged import LEASE, NOON, active, gone, intended, never_used, seal, terminating
+from arranged import LEASE, NOON, TERMS, active, gone, intended, never_used, seal, terminating
 
+from gpu_tenant.alarms import Level
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.model import Evidence, LeaseId, LeaseState, Verdict
 
@@ -54,6 +55,23 @@ def proved(ledger: Ledger) -> None:
     verdict = Verdict(format="json", outcome="loads")
     evidence = Evidence(name="work/a.json", size_bytes=1, sha256="0", verdict=verdict)
     ledger.file_evidence(LEASE, "a", [evidence], at=NOON)
+
+
+def going_on(ledger: Ledger) -> None:
+    """A lease that goes on with the work of another."""
+    active(ledger, OTHER)
+    ledger.intend(
+        lease_id=LEASE, provider="local", terms=TERMS, address=None, price_usd_h=None, at=NOON,
+        recovers=OTHER,
+    )  # fmt: skip
+
+
+def alarmed(ledger: Ledger) -> None:
+    """A lease with an urgent alarm that is open, and one that has ended."""
+    active(ledger)
+    for key in ("open", "ended"):
+        ledger.raise_alarm(key, "words", level=Level.URGENT, lease_id=LEASE, at=NOON)
+    ledger.end_alarm("ended", lease_id=LEASE, at=NOON)
 
 
 TO = "UPDATE leases SET state='{}', box_id=coalesce(box_id, 'b')".format
@@ -131,7 +149,50 @@ BREACHES: dict[str, tuple[Callable[[Ledger], object], str, str]] = {
     "no box any more": (active, "UPDATE leases SET box_id=NULL", "law: a lease keeps its box"),
     "unused again": (used, "UPDATE leases SET touched_at=NULL", "law: used stays used"),
     "used at another time": (used, "UPDATE leases SET touched_at='t'", "law: used stays used"),
+    "waived by nobody": (
+        active,
+        """UPDATE leases SET terms='{"on_deadline": "waive"}'""",
+        "law: nobody has signed for that",
+    ),
+    "begins waived": (
+        intended,
+        BEGIN.format("", OTHER, "'intended',NULL").replace(
+            "'{}'", """'{"on_deadline": "waive"}'"""
+        ),
+        "law: nobody has signed for that",
+    ),
     "a lease deleted": (active, "DELETE FROM leases", "law: leases are never deleted"),
+    "recovers another": (
+        going_on,
+        f"UPDATE leases SET recovers='{LEASE}' WHERE recovers IS NOT NULL",
+        "law: a lease keeps what it recovers",
+    ),
+    "recovers none any more": (
+        going_on,
+        "UPDATE leases SET recovers=NULL",
+        "law: a lease keeps what it recovers",
+    ),
+    "an alarm deleted": (alarmed, "DELETE FROM alarms", "law: alarms are never deleted"),
+    "an alarm replaced": (
+        alarmed,
+        "INSERT OR REPLACE INTO alarms SELECT * FROM alarms",
+        "law: alarms are never replaced",
+    ),
+    "an alarm quieter": (
+        alarmed,
+        "UPDATE alarms SET level=1 WHERE key='open'",
+        "law: an open alarm only grows louder",
+    ),
+    "an alarm open again": (
+        alarmed,
+        "UPDATE alarms SET ended_at=NULL WHERE key='ended'",
+        "law: an ended alarm stays ended",
+    ),
+    "two alarms open about one thing": (
+        alarmed,
+        f"INSERT INTO alarms VALUES (9, '{LEASE}', 'open', 'w', 1, 't', 't', 0, NULL, NULL)",
+        "UNIQUE",
+    ),
     "another provider": (
         active,
         "UPDATE leases SET provider='another'",

@@ -1,4 +1,4 @@
-"""A ledger of the first version is carried over as it was meant, once, and its boxes stay ours."""
+"""A ledger of an earlier version is carried over as it was meant, once, and its boxes stay ours."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from arranged import LEASE, NOON, TERMS, box
 
+from gpu_tenant.alarms import Level
 from gpu_tenant.errors import LedgerBusy
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.ledger.schema import MIGRATIONS
@@ -24,11 +25,18 @@ INTEND = (
 )
 
 
+@pytest.fixture(params=range(1, len(MIGRATIONS)))
+def version(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """A file as the first version left it: a box at work, an intent, a free box, and an end."""
+def path(tmp_path: Path, version: int) -> Path:
+    """A file begun by the first version and left so by `version`: a box at work, an intent, a free
+    box, and an end."""
     path = tmp_path / "ledger.sqlite3"
     raw = sqlite3.connect(path, isolation_level=None)
+    raw.execute("PRAGMA synchronous=OFF")  # each statement commits; this file need not outlast us
     raw.executescript(MIGRATIONS[0])
     raw.execute("PRAGMA user_version=1")
     for lease, price in ((LEASE, "0.50"), (WAITING, "0.50"), (UNPRICED, None), (ENDED, "2")):
@@ -47,6 +55,9 @@ def path(tmp_path: Path) -> Path:
         "UPDATE leases SET state='lost', ended_at=? WHERE id=?",
         ((BOUND_AT + timedelta(hours=1)).isoformat(), ENDED),
     )
+    for script in MIGRATIONS[1:version]:
+        raw.executescript(script)
+    raw.execute(f"PRAGMA user_version={version}")
     raw.close()
     return path
 
@@ -122,7 +133,26 @@ def test_it_is_carried_over_once(path: Path) -> None:
     again.close()
 
 
-def test_a_ledger_that_is_in_use_is_left_at_its_version_until_it_is_free(path: Path) -> None:
+def test_an_old_lease_recovers_none_and_has_no_alarm_and_may_have_both(ledger: Ledger) -> None:
+    assert [lease.recovers for lease in ledger.leases()] == [None] * 4
+    assert ledger.open_alarms() == []
+
+    going_on = ledger.intend(
+        lease_id=LeaseId("local-next"), provider="local", terms=TERMS, address=None,
+        price_usd_h=None, at=BOUND_AT, recovers=ENDED,
+    )  # fmt: skip
+    raised = ledger.raise_alarm(
+        "deadline", "it is late", level=Level.URGENT, lease_id=LEASE, at=BOUND_AT
+    )
+
+    assert going_on.recovers == ENDED
+    assert ledger.lease("local-next") == going_on
+    assert ledger.open_alarms() == [raised]
+
+
+def test_a_ledger_that_is_in_use_is_left_at_its_version_until_it_is_free(
+    path: Path, version: int
+) -> None:
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
 
@@ -130,7 +160,7 @@ def test_a_ledger_that_is_in_use_is_left_at_its_version_until_it_is_free(path: P
         Ledger(path, busy_timeout_s=0.05)
     other.execute("ROLLBACK")
 
-    assert other.execute("PRAGMA user_version").fetchone() == (1,)
+    assert other.execute("PRAGMA user_version").fetchone() == (version,)
     other.close()
     opened = Ledger(path)
     assert len(opened.leases()) == 4

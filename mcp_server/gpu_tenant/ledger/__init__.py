@@ -4,6 +4,7 @@ Every method is one transaction, durable when it returns. Triggers hold the law 
 that forgets it: a lease with a box moves to `terminating` or `gone` only over a filed permit.
 """
 
+from gpu_tenant.ledger.alarms import Alarms
 from gpu_tenant.ledger.holds import Holds
 from gpu_tenant.ledger.proof import Proof
 from gpu_tenant.ledger.quotes import Quotes
@@ -13,5 +14,5 @@ from gpu_tenant.ledger.work import Work
 __all__ = ["Event", "Ledger"]
 
 
-class Ledger(Proof, Work, Holds, Quotes):
+class Ledger(Proof, Work, Holds, Quotes, Alarms):
     """The leases of one user, and everything that was done about them."""

@@ -150,4 +150,35 @@ MIGRATIONS: tuple[str, ...] = (
     + _append_only("rates")
     + _never_replaced("seq", "events", "permits", "seals", "evidence", "sightings", "rates")
     + _never_replaced("lease_id", "receipts"),
+    """
+    CREATE TABLE alarms(
+      seq INTEGER PRIMARY KEY, lease_id TEXT REFERENCES leases(id),
+      key TEXT NOT NULL, words TEXT NOT NULL, level INTEGER NOT NULL CHECK (level IN (1, 2, 3)),
+      since TEXT NOT NULL, last_seen_at TEXT NOT NULL,
+      told INTEGER NOT NULL DEFAULT 0, told_at TEXT, ended_at TEXT) STRICT;
+    CREATE UNIQUE INDEX one_open_alarm_a_thing ON alarms(coalesce(lease_id, ''), key)
+      WHERE ended_at IS NULL;
+
+    CREATE TRIGGER no_waiver_without_a_signature BEFORE UPDATE OF terms ON leases
+      WHEN json_extract(NEW.terms, '$.on_deadline') = 'waive' AND NOT EXISTS (
+        SELECT 1 FROM events WHERE lease_id = NEW.id AND kind = 'waived ahead')
+      BEGIN SELECT raise(ABORT, 'law: nobody has signed for that'); END;
+    CREATE TRIGGER a_lease_begins_without_a_waiver BEFORE INSERT ON leases
+      WHEN json_extract(NEW.terms, '$.on_deadline') = 'waive'
+      BEGIN SELECT raise(ABORT, 'law: nobody has signed for that'); END;
+    ALTER TABLE leases ADD COLUMN recovers TEXT REFERENCES leases(id);
+
+    CREATE TRIGGER a_lease_keeps_what_it_recovers BEFORE UPDATE OF recovers ON leases
+      WHEN OLD.recovers IS NOT NULL AND NEW.recovers IS NOT OLD.recovers
+      BEGIN SELECT raise(ABORT, 'law: a lease keeps what it recovers'); END;
+    CREATE TRIGGER alarms_are_never_deleted BEFORE DELETE ON alarms
+      BEGIN SELECT raise(ABORT, 'law: alarms are never deleted'); END;
+    CREATE TRIGGER an_open_alarm_only_grows_louder BEFORE UPDATE OF level ON alarms
+      WHEN NEW.level < OLD.level
+      BEGIN SELECT raise(ABORT, 'law: an open alarm only grows louder'); END;
+    CREATE TRIGGER an_ended_alarm_stays_ended BEFORE UPDATE ON alarms
+      WHEN OLD.ended_at IS NOT NULL
+      BEGIN SELECT raise(ABORT, 'law: an ended alarm stays ended'); END;
+    """
+    + _never_replaced("seq", "alarms"),
 )

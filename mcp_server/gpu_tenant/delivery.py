@@ -1,0 +1,129 @@
+"""One message to one address through Apprise, which speaks to desktops, hooks, ntfy and mail servers."""
+
+import logging
+import threading
+from collections.abc import Mapping
+from contextvars import ContextVar
+from functools import cache
+from types import ModuleType
+from typing import Any, Literal
+
+INSTALL = "pip install 'gpu-tenant[notify]'"
+DESKTOP = "desktop"
+"""The address of this computer's own screen."""
+
+_LOADING = threading.Lock()
+_SCREENS = ("macosx://", "windows://", "glib://", "dbus://", "gnome://")
+_NO_SCREEN = (
+    "this desktop cannot be reached: on macOS install terminal-notifier, on Linux python3-gi or "
+    "python3-dbus for this Python, on Windows pywin32"
+)
+_NO_ADDRESS = (
+    "what it leads to is no address that Apprise knows: see https://appriseit.com/services (a hook "
+    "of your own begins with jsons://)"
+)
+_AS_SHOWN = {
+    "https://open.feishu.cn/open-apis/bot/v2/hook/": "feishu://",
+    "https://oapi.dingtalk.com/robot/send?access_token=": "dingtalk://",
+}
+"""Hooks as their consoles show them; Apprise takes Slack's and WeCom's so, and not these."""
+_NO_WITHIN_A_YES = {
+    "dingtalk": "errcode", "feishu": "code", "lark": "code", "wecombot": "errcode",
+}  # fmt: skip
+"""Where these say in a 200 that they did not take it; Apprise looks at the status alone."""
+_ANSWERS: ContextVar[list[object] | None] = ContextVar("_ANSWERS", default=None)
+"""What the services answered to this delivery: an HTTP answer, or the error instead of one."""
+
+
+def deliver(
+    address: str, title: str, body: str, *, kind: Literal["info", "warning", "failure"]
+) -> str | None:
+    """None where the message was taken; else why not, in words that do not hold the address.
+
+    It waits for the network, and Apprise bounds each step of it by some seconds.
+    """
+    try:
+        with _LOADING:
+            apprise = _apprise()
+    except ImportError:
+        return f"the package apprise is not installed here: `{INSTALL}`"
+    answers: list[object] = []
+    token = _ANSWERS.set(answers)
+    try:
+        service = _service(apprise, address)
+        if service is None:
+            return _NO_SCREEN if address == DESKTOP else _NO_ADDRESS
+        sender = apprise.Apprise(asset=service.asset)
+        sender.add(service)
+        taken = sender.notify(
+            body, title=title, notify_type=apprise.NotifyType(kind),
+            body_format=apprise.NotifyFormat.TEXT,
+        )  # fmt: skip
+        return _why(answers, service) if not taken or _refused(answers, service) else None
+    except Exception as error:  # noqa: BLE001 - a plug-in's error may hold the address: its kind is told
+        return f"it was not sent ({type(error).__name__})"
+    finally:
+        _ANSWERS.reset(token)
+
+
+def _service(apprise: ModuleType, address: str) -> Any:
+    # No redirects: a message that was sent on elsewhere would count as taken. No deadline of
+    # Apprise's own, whose threads would outlive ours; nothing is written to disk.
+    asset = apprise.AppriseAsset(
+        app_id="gpu-tenant", app_desc="gpu-tenant", async_mode=False, service_timeout=0,
+        http_redirects=False, interpret_emojis=False, pgp_autogen=False, pem_autogen=False,
+    )  # fmt: skip
+    for shown, scheme in _AS_SHOWN.items():
+        if address.startswith(shown):
+            address = address.replace(shown, scheme, 1)
+    tried = _SCREENS if address == DESKTOP else (address,)
+    made = (apprise.Apprise.instantiate(url, asset=asset) for url in tried)
+    return next((service for service in made if service is not None), None)
+
+
+def _refused(answers: list[object], service: Any) -> int | None:
+    """The number that a service says no with inside a yes; None where it does not."""
+    said_in = _NO_WITHIN_A_YES.get(service.secure_protocol)
+    body: object = getattr(answers[-1], "json", dict)() if said_in and answers else {}
+    number = body.get(said_in) if isinstance(body, Mapping) else None
+    return number if isinstance(number, int) and number else None
+
+
+def _why(answers: list[object], service: Any) -> str:
+    last = answers[-1] if answers else None
+    status = getattr(last, "status_code", None)
+    if isinstance(last, Exception):
+        return f"it could not be reached ({type(last).__name__})"
+    if status is None:
+        return "it was not taken: it could not be reached, or does not know us"
+    refused = _refused(answers, service) if status == 200 else None
+    return f"it answered {status}" + (f", and in it the error {refused}" if refused else "")
+
+
+@cache
+def _apprise() -> ModuleType:
+    """The library, without its logs, and with an ear at what it is answered."""
+    import apprise
+    import requests
+
+    # Both write addresses, which are secrets, into the log of whoever listens.
+    logging.getLogger("apprise").disabled = True
+    logging.getLogger("urllib3").setLevel(logging.CRITICAL)
+
+    class Heard(requests.Session):
+        """A session that keeps what came back for the delivery it belongs to."""
+
+        def send(self, request: requests.PreparedRequest, **more: Any) -> requests.Response:
+            answers = _ANSWERS.get()
+            try:
+                answer = super().send(request, **more)
+            except requests.RequestException as error:
+                if answers is not None:
+                    answers.append(error)
+                raise
+            if answers is not None:
+                answers.append(answer)
+            return answer
+
+    requests.sessions.Session = Heard  # type: ignore[misc]
+    return apprise

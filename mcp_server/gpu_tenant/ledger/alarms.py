@@ -1,0 +1,99 @@
+"""Alarms: raised until they end, and told in turn by whichever process comes first."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from gpu_tenant.alarms import Alarm, Level, due_at, loudness
+from gpu_tenant.boxtext import plain
+from gpu_tenant.ledger.database import Database, Row, moment
+from gpu_tenant.model import LeaseId
+
+_WORDS = 1000
+_OPEN = "SELECT * FROM alarms WHERE ended_at IS NULL ORDER BY since, seq"
+
+
+class Alarms(Database):
+    """The part of the ledger that knows what a person must hear of, and what was told."""
+
+    def raise_alarm(
+        self, key: str, words: str, *, level: Level, lease_id: LeaseId | None, at: datetime
+    ) -> Alarm:
+        """The alarm about `key` is open and says `words`.
+
+        One that was open grows louder where `level` is higher, and is told anew at once; it never
+        grows quieter. One that comes back is told no sooner than if it had stayed.
+        """
+        # Often somebody else's text: one line of it, and nothing that a terminal would obey.
+        words, when = " ".join(plain(words).split())[:_WORDS], at.isoformat()
+        with self._transaction() as db:
+            known = db.execute(
+                "UPDATE alarms SET words=?1, last_seen_at=?2, level=max(level, ?3),"
+                " told=iif(level < ?3, 0, told), told_at=iif(level < ?3, NULL, told_at)"
+                " WHERE key=?4 AND lease_id IS ?5 AND ended_at IS NULL",
+                (words, when, level, key, lease_id),
+            )
+            if not known.rowcount:
+                db.execute(
+                    "INSERT INTO alarms(words, since, last_seen_at, level, key, lease_id, told_at)"
+                    " SELECT ?1, ?2, ?2, ?3, ?4, ?5, max(told_at) FROM alarms"
+                    " WHERE key=?4 AND lease_id IS ?5 AND level >= ?3",
+                    (words, when, level, key, lease_id),
+                )
+        return self._read(
+            _alarm,
+            "SELECT * FROM alarms WHERE key=? AND lease_id IS ? AND ended_at IS NULL",
+            key,
+            lease_id,
+        )[0]
+
+    def end_alarm(self, key: str, *, lease_id: LeaseId | None, at: datetime) -> None:
+        """No alarm about `key` is open."""
+        with self._transaction() as db:
+            db.execute(
+                "UPDATE alarms SET ended_at=? WHERE key=? AND lease_id IS ? AND ended_at IS NULL",
+                (at.isoformat(), key, lease_id),
+            )
+
+    def open_alarms(self) -> list[Alarm]:
+        """Every alarm that has not ended, oldest first."""
+        return self._read(_alarm, _OPEN)
+
+    def claim_due(self, now: datetime, *, least: Level = Level.NOTICE) -> list[Alarm]:
+        """The alarms whose turn has come and that are as loud as `least`; they count as told.
+
+        Each turn is given to one caller, however many processes ask.
+        """
+        with self._transaction() as db:
+            due = [
+                alarm.model_copy(update={"told": alarm.told + 1, "told_at": now})
+                for alarm in self._read(_alarm, _OPEN)
+                if due_at(alarm, now) <= now and loudness(alarm, now) >= least
+            ]
+            db.executemany(
+                "UPDATE alarms SET told=?, told_at=? WHERE seq=?",
+                [(alarm.told, now.isoformat(), alarm.seq) for alarm in due],
+            )
+        return due
+
+    def reached_nobody(self, claimed: Iterable[Alarm]) -> None:
+        """Those alarms, as they were claimed, were told to nobody: their pace begins anew."""
+        with self._transaction() as db:
+            db.executemany(
+                "UPDATE alarms SET told=0 WHERE seq=? AND told_at=? AND ended_at IS NULL",
+                [(alarm.seq, alarm.told_at and alarm.told_at.isoformat()) for alarm in claimed],
+            )
+
+
+def _alarm(row: Row) -> Alarm:
+    return Alarm(
+        seq=row["seq"],
+        lease_id=row["lease_id"] and LeaseId(row["lease_id"]),
+        key=row["key"],
+        words=row["words"],
+        level=Level(row["level"]),
+        since=moment(row["since"]),
+        last_seen_at=moment(row["last_seen_at"]),
+        told=row["told"],
+        told_at=row["told_at"] and moment(row["told_at"]),
+        ended_at=row["ended_at"] and moment(row["ended_at"]),
+    )
