@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import BinaryIO
 
 from gpu_tenant.errors import DiskFull
 
@@ -40,6 +41,11 @@ class Home:
         return self.root / "config.toml"
 
     @property
+    def watchdog(self) -> Path:
+        """When a watchdog last looked."""
+        return self.root / "watchdog.json"
+
+    @property
     def boxes(self) -> Path:
         """The local boxes, a directory each."""
         return self.root / "boxes"
@@ -71,8 +77,8 @@ class Reread:
     sha256: str
 
 
-def reread(path: Path) -> Reread | None:
-    """What the regular file at `path` holds on its storage; None where there is no such file.
+def open_cold(path: Path) -> BinaryIO | None:
+    """The regular file at `path`, to be read from its storage; None where there is no such file.
 
     The page cache is dropped first where the system allows, so that the storage is asked and not
     the memory the file was written from.
@@ -86,10 +92,23 @@ def reread(path: Path) -> Reread | None:
     if not stat.S_ISREG(os.fstat(opened).st_mode):
         os.close(opened)
         return None
-    with os.fdopen(opened, "rb") as file:
-        if hasattr(os, "posix_fadvise"):
-            os.fsync(file.fileno())
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    file = os.fdopen(opened, "rb")
+    if hasattr(os, "posix_fadvise"):
+        try:
+            os.fsync(opened)
+            os.posix_fadvise(opened, 0, 0, os.POSIX_FADV_DONTNEED)
+        except OSError:
+            file.close()
+            raise
+    return file
+
+
+def reread(path: Path) -> Reread | None:
+    """What the regular file at `path` holds on its storage; None where there is no such file."""
+    opened = open_cold(path)
+    if opened is None:
+        return None
+    with opened as file:
         digest, size = sha256(), 0
         while chunk := file.read(CHUNK_BYTES):
             digest.update(chunk)
