@@ -1,0 +1,50 @@
+"""Whether a box works or stands idle, as the judge on it says."""
+
+import json
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+
+from gpu_tenant.boxtext import plain
+from gpu_tenant.errors import CaretakerFailed
+
+Phase = Literal[
+    "setup", "data", "training", "flush", "evaluation", "idle", "suspicious", "unknown"
+]  # fmt: skip
+
+
+class Activity(BaseModel):
+    """What `activity.py judge` answers; fields of later versions are passed over."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    phase: Phase
+    """Which work it is, an estimate; or `idle`, `suspicious` (a GPU is full to no effect), `unknown`."""
+    busy: bool
+    idle_s: float = Field(ge=0)
+    """How long the box has been seen to do nothing, up to the last look; 0 while it works."""
+    suspicious_s: float = Field(default=0, ge=0)
+    since: AwareDatetime
+    """When the phase began, by the box's clock."""
+    words: Annotated[str, AfterValidator(plain)]
+
+    @classmethod
+    def told(cls, stdout: bytes) -> Self:
+        """What the box said, on the last line: a login script that prints comes before it.
+
+        Raises:
+            CaretakerFailed: it gave no answer, or one that makes no sense.
+        """
+        lines = stdout.splitlines()
+        try:
+            reply = json.loads(lines[-1] if lines else b"")
+        except ValueError:
+            reply = None
+        try:
+            return cls.model_validate(reply)
+        except ValidationError as error:
+            said = reply.get("message") if isinstance(reply, dict) else None
+            raise CaretakerFailed(
+                f"the box does not say whether it is idle: {plain(str(said or error.errors()[0]['msg']))}",
+                remedy="look at the box yourself before you believe that it is",
+            ) from error
