@@ -1,0 +1,77 @@
+"""All leases on a terminal: what burns, what leaks, what is spent, and what is not known."""
+
+from decimal import Decimal
+
+import pytest
+from arranged import HandClock, lease, profile
+
+from gpu_tenant.cards import Card, Leases, card, in_all
+from gpu_tenant.cli import account
+from gpu_tenant.market import Leftover
+from gpu_tenant.model import Box, BoxId, BoxState, Lease, LeaseId
+
+NOW = HandClock().now()
+VOLUME = Leftover(
+    provider="tiny", kind="volume", id="v1", name="v1", mark=None, size_gb=10, usd_month=Decimal(7)
+)
+
+
+def rented(name: str, usd_h: str | None = "0.50") -> Lease:
+    return lease(
+        lease_id=LeaseId(name),
+        provider="tiny",
+        price_usd_h=None if usd_h is None else Decimal(usd_h),
+    )
+
+
+def shown(standing: Lease, *, state: BoxState = BoxState.READY) -> Card:
+    box = Box(
+        provider="tiny", id=BoxId(standing.id), mark=standing.mark, state=state, address=None,
+        price_usd_h=standing.price_usd_h,
+    )  # fmt: skip
+    return card(standing, profile("tiny"), jobs=(), alarm=None, now=NOW, box=box)
+
+
+def told(*cards: Card, unseen: tuple[str, ...] = (), left: tuple[Leftover, ...] = ()) -> Leases:
+    return in_all(cards, alarms=(), foreign=(), leftovers=left, unseen=unseen, free={"own"})
+
+
+def test_a_box_that_its_provider_has_stopped_is_not_called_ready() -> None:
+    taken = shown(rented("tiny-aaaa", "0.02"), state=BoxState.PARKED)
+
+    assert (taken.phase, taken.leaking_usd_month) == ("stopped by its provider", Decimal("14.40"))
+    assert taken.next.startswith("change_lease resume")
+    assert shown(rented("tiny-bbbb")).leaking_usd_month is None
+
+
+def test_the_last_line_is_what_burns_what_leaks_and_what_is_spent(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    parked = rented("tiny-cccc", "0.0033").model_copy(update={"parked_at": NOW})
+
+    account.leases(
+        told(
+            shown(rented("tiny-a")), shown(rented("tiny-b", "2.62")), shown(parked), left=(VOLUME,)
+        )
+    )
+
+    lines = capsys.readouterr().out.splitlines()
+    assert (
+        lines[-1]
+        == "2 boxes burn 3.12 USD/h; parked and left over: 9.38 USD a month; spent 0.0000 USD"
+    )
+    assert "the volume v1, 10 GB at tiny bills on at 7 USD a month" in lines[-2]
+
+
+def test_what_is_unknown_is_named_and_never_counted_as_nothing() -> None:
+    unknown = VOLUME.model_copy(update={"usd_month": None})
+    one = told(shown(rented("tiny-a", None)), unseen=("gcp",), left=(unknown,))
+
+    assert account.summed(one) == (
+        "1 box burns 0.0000 USD/h; parked and left over: 0.0000 USD a month; spent 0.0000 USD; not counted: "
+        "the rate of tiny-a, what tiny-a has cost, the volume v1, and 1 more"
+    )
+    assert one.not_counted[-1] == "what bills at gcp besides boxes"
+    assert account.summed(told(left=(VOLUME,))).startswith(
+        "no box burns; parked and left over: 7.00"
+    )
