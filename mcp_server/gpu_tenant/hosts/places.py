@@ -115,10 +115,10 @@ def _of_project(host: HostName, project: Path) -> tuple[Path, Path]:
             return project / ".github/skills", project / ".vscode/mcp.json"
 
 
-def this_command(argv0: str) -> list[str]:
-    """What starts this very program's server, from anywhere."""
+def this_program(argv0: str) -> list[str]:
+    """What starts this very program, from anywhere."""
     started = Path(argv0).absolute()
     for program in (started, Path(sys.executable).with_name(SKILL + started.suffix)):
         if program.stem == SKILL and program.is_file():
-            return [str(program), "serve"]
-    return [sys.executable, "-m", "gpu_tenant", "serve"]
+            return [str(program)]
+    return [sys.executable, "-m", "gpu_tenant"]

@@ -1,0 +1,81 @@
+"""How each way of keeping a program running wants it written down."""
+
+import plistlib
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+_AGAIN_AFTER_S = 15
+
+_UNIT = """\
+# Written by `gpu-tenant install watchdog`; the same with --remove takes it back.
+[Unit]
+Description=Every GPU lease is held to its terms (gpu-tenant watchdog)
+# However often it ends, it is started again: nobody else looks.
+StartLimitIntervalSec=0
+
+[Service]
+Type=exec
+{lines}
+Restart=always
+RestartSec={again_s}
+# What a job on this computer does is not the watchdog's end, and its end is not the job's.
+KillMode=process
+OOMPolicy=continue
+# The file system is not closed: kept artifacts, ssh keys and keys of accounts lie where you put them.
+NoNewPrivileges=yes
+
+[Install]
+WantedBy=default.target
+"""
+
+
+def unit(command: Sequence[str], variables: Mapping[str, str]) -> str:
+    """The systemd unit that has `command` running while its user is there."""
+    program, *arguments = command
+    lines = [f"ExecStart={_quoted(program)} {' '.join(_argument(word) for word in arguments)}"]
+    lines += [f"Environment={_quoted(f'{name}={value}')}" for name, value in variables.items()]
+    return _UNIT.format(lines="\n".join(lines), again_s=_AGAIN_AFTER_S)
+
+
+def plist(label: str, command: Sequence[str], variables: Mapping[str, str], log: Path) -> bytes:
+    """The launchd agent that has `command` running while its user is logged in."""
+    return plistlib.dumps(
+        {
+            "Label": label,
+            "ProgramArguments": [*command],
+            **({"EnvironmentVariables": {**variables}} if variables else {}),
+            "RunAtLoad": True,
+            "KeepAlive": True,
+            "ThrottleInterval": _AGAIN_AFTER_S,
+            # A job on this computer is no part of it.
+            "AbandonProcessGroup": True,
+            "StandardOutPath": str(log),
+            "StandardErrorPath": str(log),
+        },
+        sort_keys=False,
+    )
+
+
+def cron_line(
+    command: Sequence[str], variables: Mapping[str, str], log: Path, *, every_min: int
+) -> str:
+    """The line of a crontab that runs `command` every so many minutes."""
+    when = "* * * * *" if every_min == 1 else f"*/{every_min} * * * *"
+    given = shlex.join([*(f"{name}={value}" for name, value in variables.items()), *command])
+    if variables:
+        given = f"env {given}"
+    # To cron, a % is the end of the command.
+    words = f"{given} >>{shlex.quote(str(log))} 2>&1".replace("%", r"\%")
+    return f"{when} {words}"
+
+
+def _quoted(word: str) -> str:
+    """As systemd reads a word back: quotes, backslashes and its own % are escaped."""
+    plain = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'"{plain}"'
+
+
+def _argument(word: str) -> str:
+    plain = _quoted(word).replace("$", "$$")
+    return plain[1:-1] if plain[1:-1].replace("-", "").replace("_", "").isalnum() else plain

@@ -1,0 +1,135 @@
+"""How the command line is spoken to, and answers: one lease in two ways, errors as JSON, dates as dates."""
+
+import json
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from gpu_tenant.app import known_platforms
+from gpu_tenant.cli import main, show
+from gpu_tenant.speech import dated
+from gpu_tenant.watch import Watched
+
+PLATFORMS = cache(known_platforms)
+"""The real ones; a fifth of a second each time."""
+Tell = Callable[..., tuple[int, str, str]]
+"""A command, and how it ended, on stdout, on stderr."""
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("GPU_TENANT_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("gpu_tenant.app.known_platforms", PLATFORMS)
+    return tmp_path
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Tell:
+    def tell(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["gpu-tenant", *words])
+        status = 0
+        try:
+            main()
+        except SystemExit as end:
+            status = int(end.code or 0)
+        said = capsys.readouterr()
+        return status, said.out, said.err
+
+    return tell
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "status"),
+    [
+        (["monitor", "nobody", "--json"], "UNKNOWN_LEASE", 2),
+        (["provision", "--json"], "REFUSED", 3),
+        (["extend", "nobody", "--hours", "soon", "--json"], "BAD_REQUEST", 2),
+    ],
+)
+def test_an_error_is_one_json_object_where_the_answer_would_have_been_one(
+    words: list[str],
+    code: str,
+    status: int,
+    told: Tell,
+) -> None:
+    ended, out, err = told(*words)
+
+    error = json.loads(out)["error"]
+    assert (error["code"], error["exit_status"], ended) == (code, status, status)
+    assert error["message"] in err
+    assert "`gpu-tenant" in error["remedy"]
+
+
+def test_a_jobs_own_json_option_is_not_ours(told: Tell) -> None:
+    status, out, err = told("launch", "nobody", "--artifact", "x", "--", "train", "--json")
+
+    assert (status, out) == (2, "")
+    assert "error: BAD_REQUEST" in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["audit"], ["push", "."], ["prepare"], ["launch", "--artifact", "x", "--", "true"], ["monitor"],
+        ["ssh"], ["stop"], ["collect"], ["teardown"], ["waive"], ["extend", "--hours", "1"], ["park"],
+    ],
+    ids=lambda words: words[0],
+)  # fmt: skip
+def test_every_verb_takes_its_lease_by_name(
+    words: list[str],
+    told: Tell,
+) -> None:
+    status, _, err = told(words[0], "--lease", "nobody", *words[1:])
+
+    assert (status, err.splitlines()[0]) == (
+        2, "error: UNKNOWN_LEASE: no lease 'nobody' is in the ledger",
+    )  # fmt: skip
+
+
+def test_two_names_of_leases_are_one_too_many(told: Tell) -> None:
+    status, _, err = told("audit", "one", "--lease", "another")
+
+    assert status == 2
+    assert "two leases are named: one and another" in err
+
+
+def test_a_launch_takes_its_lease_as_an_argument_too(
+    told: Tell,
+) -> None:
+    _, out, _ = told("provision", "--smoke", "none", "--json")
+    lease = json.loads(out)["lease"]
+
+    alone = told("launch", lease, "--artifact", "x")
+    twice = told("launch", "--lease", "another", lease, "--artifact", "x", "--", "true")
+
+    assert f"{lease} is a lease, not a command" in alone[2]
+    assert f"two leases are named: another and {lease}" in twice[2]
+
+
+def test_seconds_since_1970_are_told_as_a_date() -> None:
+    assert dated("stopped: asked for at 1795285811.250; restart") == (
+        "stopped: asked for at 2026-11-21 18:30:11 UTC; restart"
+    )
+    assert dated("at 127 of 4200000000123 bytes") == "at 127 of 4200000000123 bytes"
+
+
+def test_a_look_at_a_job_shows_a_person_dates_and_no_cursor(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    seen = Watched(
+        lease="l", job="j", state="killed", exit_code=None, why="stopped: asked for at 1795285811.250",
+        progress=None, log="", cursor=4711, log_skipped_bytes=0, log_size_bytes=4711, gpus=(),
+        memory_used_bytes=None, memory_limit_bytes=None, disk_free_bytes=None, running_s=None,
+        cost_usd=None, deadline_in_s=60, alarm=None, next="monitor again with this cursor",
+    )  # fmt: skip
+
+    show.watched(seen)
+
+    told = capsys.readouterr().out
+    assert "asked for at 2026-11-21 18:30:11 UTC" in told
+    assert "cursor" not in told
+    assert "4711" not in told
