@@ -1,0 +1,246 @@
+"""What is complete while a job runs comes home, proved; what is being written is left alone."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from arranged import LEASE, HandClock, active, job, seal
+
+from gpu_tenant.caretaker import Caretaker
+from gpu_tenant.errors import BoxUnreachable
+from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.model import Lease, LocalAddress
+from gpu_tenant.skill import script
+from gpu_tenant.snapshot import Snapshot, newest, snapshot
+from gpu_tenant.transports.local import LocalTransport
+
+
+class Running:
+    """A lease whose job writes into `out/`, as a test says."""
+
+    def __init__(self, root: Path) -> None:
+        self.box, self.kept, self.clock = root / "box" / "home", root / "kept", HandClock()
+        self.ledger = Ledger(root / "ledger")
+        active(self.ledger)
+        self.ledger.moved(LEASE, LocalAddress(directory=str(self.box)))
+        self.ledger.launched(self.ledger.declare(job()), at=self.clock.now())
+        self.out = self.box / self.lease.work_directory / "out"
+        self.out.mkdir(parents=True)
+        self.transport = Counted(self.box)
+
+    @property
+    def lease(self) -> Lease:
+        return self.ledger.lease(LEASE)
+
+    @property
+    def here(self) -> Path:
+        return self.kept / "work" / "out"
+
+    async def look(self, quiet_s: float = 0) -> Snapshot:
+        """A look, some time after the one before."""
+        self.clock.advance(60)
+        return await snapshot(
+            self.lease, directory=self.kept, transport=self.transport, ledger=self.ledger,
+            caretaker=Caretaker(self.lease, self.transport, script("caretaker.py")),
+            clock=self.clock, quiet_s=quiet_s,
+        )  # fmt: skip
+
+    async def can_go_on_from(self) -> dict[str, str]:
+        """What the newest files hold that a job could go on from."""
+        found = await newest(self.lease, ledger=self.ledger)
+        files = found.files if found else {}
+        return {name: path.read_text("utf-8") for name, (_, path) in files.items()}
+
+    def saves(self, name: str, content: str) -> None:
+        """As a job should: whole under its name from the first moment."""
+        (self.out / f".{name}").write_text(content, encoding="utf-8")
+        (self.out / f".{name}").replace(self.out / name)
+
+    def superseded(self) -> dict[str, str]:
+        found = (p for p in (self.kept / ".superseded").rglob("*") if p.is_file())
+        return {str(p.relative_to(self.kept / ".superseded")): p.read_text("utf-8") for p in found}
+
+    def looks(self) -> list[dict[str, object]]:
+        return [d for _, kind, d in self.ledger.events(LEASE) if kind == Event.SNAPSHOT]
+
+
+class Counted(LocalTransport):
+    """The real one; every file that was fetched is told, and what happens after each."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.fetched: list[str] = []
+        self.before_get = lambda source: None
+
+    async def get(self, source, destination, *, on_bytes):  # type: ignore[no-untyped-def]
+        self.fetched.append(Path(source).name)
+        self.before_get(source)
+        await super().get(source, destination, on_bytes=on_bytes)
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Running]:
+    made = Running(tmp_path)
+    yield made
+    made.ledger.close()
+
+
+@contextmanager
+def held_open(path: Path) -> Iterator[None]:
+    """Another process has the file open for writing."""
+    code = "import sys; f = open(sys.argv[1], 'a'); print(flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        yield
+        assert holder.stdin is not None
+        holder.stdin.close()
+
+
+async def test_what_is_complete_comes_home_once_with_its_time_and_what_is_not_stays(
+    running: Running,
+) -> None:
+    running.saves("1.json", '{"step": 1}')
+    os.utime(running.out / "1.json", (1_700_000_000, 1_700_000_000))
+    running.saves("2.json", '{"step": 2}')
+    (running.out / "latest").symlink_to("1.json")
+    with held_open(running.out / "2.json"):
+        first, again = await running.look(), await running.look()
+    then = await running.look()
+
+    assert (first.files, again.files, then.files) == (2, 0, 1)
+    assert running.transport.fetched == ["1.json", "2.json"]
+    assert (running.here / "1.json").stat().st_mtime == 1_700_000_000
+    assert (running.here / "latest").readlink() == Path("1.json")
+    assert then.words == ("work/out/2.json came home (11 bytes)",)
+    assert [look["files"] for look in running.looks()] == [2, 1], "nothing new is no line"
+    assert set(await running.can_go_on_from()) == {
+        "work/out/1.json", "work/out/2.json", "work/out/latest",
+    }  # fmt: skip
+
+
+async def test_what_was_just_written_is_left_for_the_next_look(running: Running) -> None:
+    running.saves("1.json", "{}")
+
+    assert (await running.look(quiet_s=5)).files == 0
+    assert running.looks() == []
+
+
+async def test_a_file_that_changes_or_vanishes_on_its_way_is_left_and_the_others_come(
+    running: Running,
+) -> None:
+    for name in ("1", "2", "3"):
+        running.saves(f"{name}.json", f'"{name}"')
+        os.utime(running.out / f"{name}.json", (int(name), int(name)))
+
+    def meanwhile(source: str) -> None:
+        if source.endswith("3.json"):
+            running.saves("3.json", '"other"')
+        if source.endswith("2.json"):
+            (running.out / "2.json").unlink()
+
+    running.transport.before_get = meanwhile
+    looked = await running.look()
+
+    assert [path.name for path in running.here.iterdir()] == ["1.json"]
+    assert (looked.files, looked.names) == (1, ("work/out/1.json",))
+    assert await running.can_go_on_from() == {"work/out/1.json": '"1"'}
+
+
+async def test_what_does_not_load_is_not_gone_on_from_and_not_fetched_again(
+    running: Running,
+) -> None:
+    running.saves("state.json", '{"step": 1}')
+    await running.look()
+    running.saves("state.json", '{"step": ')
+    looked = await running.look()
+    await running.look()
+
+    assert looked.broken == ("work/out/state.json",)
+    assert running.transport.fetched == ["state.json"] * 2
+    assert await running.can_go_on_from() == {"work/out/state.json": '{"step": 1}'}
+
+
+async def test_of_a_file_saved_in_place_two_older_versions_stay_and_what_a_collect_brought_always(
+    running: Running,
+) -> None:
+    (running.here).mkdir(parents=True)
+    (running.here / "state.json").write_text('"of a collect"', encoding="utf-8")
+    running.ledger.note(LEASE, Event.COLLECTED, {"seal": seal().digest}, at=running.clock.now())
+    for step in range(4):
+        running.saves("state.json", str(step))
+        await running.look()
+
+    older = running.superseded()
+    assert (running.here / "state.json").read_text("utf-8") == "3"
+    assert sorted(older.values()) == ['"of a collect"', "1", "2"]
+    assert [n.startswith("snapshot-") for n, held in sorted(older.items())] == [False, True, True]
+    assert len(list((running.kept / ".snapshots").iterdir())) == 3
+
+
+async def test_an_older_version_is_gone_on_from_where_the_newest_was_spoiled_here(
+    running: Running,
+) -> None:
+    for step in (1, 2):
+        running.saves("state.json", str(step))
+        await running.look()
+    (running.here / "state.json").write_text("9", encoding="utf-8")
+
+    assert await running.can_go_on_from() == {"work/out/state.json": "1"}
+
+
+async def test_what_a_job_deleted_is_not_gone_on_from_and_stays_here(running: Running) -> None:
+    running.saves("1.json", "1")
+    await running.look()
+    (running.out / "1.json").unlink()
+    running.saves("2.json", "2")
+    await running.look()
+
+    assert await running.can_go_on_from() == {"work/out/2.json": "2"}
+    assert (running.here / "1.json").exists()
+
+
+async def test_where_the_link_breaks_what_came_before_is_on_record(running: Running) -> None:
+    running.saves("old.json", "1")
+    os.utime(running.out / "old.json", (1, 1))
+    running.saves("new.json", "2")
+
+    def meanwhile(source: str) -> None:
+        if source.endswith("old.json"):
+            raise BoxUnreachable("the link broke", remedy="look again")
+
+    running.transport.before_get = meanwhile
+    with pytest.raises(BoxUnreachable):
+        await running.look()
+
+    assert await running.can_go_on_from() == {"work/out/new.json": "2"}
+
+
+def test_a_look_is_bounded_but_takes_one_file_at_least_and_the_rest_in_the_next(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "work" / "out").mkdir(parents=True)
+    for age, size in enumerate((30, 20, 10)):
+        path = tmp_path / "work" / "out" / f"{size}.bin"
+        path.write_bytes(b"x" * size)
+        os.utime(path, (1000 - age, 1000 - age))
+    asked = {
+        "work": str(tmp_path / "work"), "artifacts": ["out/"], "quiet_s": 0, "limit_bytes": 10,
+    }  # fmt: skip
+    argv = [sys.executable, "-I", "-S", str(script("caretaker.py")), "--home", str(tmp_path / "h"),
+            "complete", "--request", "-"]  # fmt: skip
+
+    seen = []
+    for _ in range(3):
+        done = subprocess.run(argv, input=json.dumps(asked), capture_output=True, encoding="utf-8", check=True)  # fmt: skip
+        reply = json.loads(done.stdout)
+        seen.append(([entry["size"] for entry in reply["files"]], reply["left_out"]))
+
+    assert seen == [([30], 2), ([30, 20], 1), ([30, 20, 10], 0)]
