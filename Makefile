@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 
-.PHONY: demo test check fix docs evals bench torture wheel clean
+.PHONY: demo test check fix docs evals bench torture deaths wheel clean
 
 PROVIDER ?= local
 demo: $(VENV)/.ready            ## a whole lease on this computer; PROVIDER=vastai: at a rehearsal of one
@@ -32,6 +32,10 @@ evals: $(VENV)/.ready-evals      ## triggers, answers, mutations and episodes; P
 TORTURE ?= more
 torture: $(VENV)/.ready-dev     ## every case of what the suite samples, and 500 deaths; TORTURE=all: all of those
 	GPU_TENANT_TORTURE=$(TORTURE) $(BIN)/pytest -s tests/crash tests/e2e/test_corruption.py
+
+DEATHS ?= 100
+deaths: $(VENV)/.ready-dev      ## the tenant's computer dies; what each platform bills from its deadline on
+	DEATHS=$(DEATHS) $(BIN)/pytest -q -s tests/death
 
 wheel: $(VENV)/.ready-dev
 	$(BIN)/python -m build --wheel --no-isolation

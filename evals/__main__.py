@@ -15,8 +15,9 @@ from rich.table import Table
 from evals.book import ROOT
 from evals.report import Report, shown
 
-PARTS = ("triggers", "answers", "mutation", "episodes")
+PARTS = ("triggers", "answers", "mutation", "idle", "cadence", "episodes", "endings")
 _SHOWN = 60
+_RULE = "| --- | --- | --- |\n"
 _OPENS, _CLOSES = "<!-- generated: figures (python -m evals --write) -->\n", "<!-- end -->"
 
 
@@ -37,6 +38,10 @@ def main(arguments: Sequence[str]) -> int:
         _show(reports)
     if chosen.write:
         _write(reports)
+        for report in reports:
+            draw = getattr(importlib.import_module(f"evals.{report.part}"), "draw", None)
+            if draw is not None:
+                draw()
     return 0 if all(report.passed for report in reports) else 1
 
 
@@ -70,13 +75,17 @@ def _show(reports: Sequence[Report]) -> None:
 def _write(reports: Sequence[Report]) -> None:
     page = ROOT / "evals" / "README.md"
     before, opening, rest = page.read_text(encoding="utf-8").partition(_OPENS)
-    _, closing, after = rest.partition(_CLOSES)
-    rows = [
-        f"| {report.part} | {figure.name} | {shown(figure.value)} |\n"
-        for report in reports
-        for figure in report.figures
-    ]
-    table = "| part | figure | value |\n| --- | --- | --- |\n" + "".join(rows)
+    old, closing, after = rest.partition(_CLOSES)
+    kept = old.partition(_RULE)[2]  # of the parts that did not run
+    rows = {
+        part: [r for r in kept.splitlines(True) if r.startswith(f"| {part} |")] for part in PARTS
+    }
+    for report in reports:
+        rows[report.part] = [
+            f"| {report.part} | {figure.name} | {shown(figure.value)} |\n"
+            for figure in report.figures
+        ]
+    table = "| part | figure | value |\n" + _RULE + "".join(r for part in PARTS for r in rows[part])
     page.write_text(before + opening + table + closing + after, encoding="utf-8")
 
 

@@ -48,6 +48,8 @@ DEFAULT_DISCARD = [
 ]  # fmt: skip
 LIVE = ("starting", "running", "lingering")
 JOB_NAME = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,64}").fullmatch
+TENANT_SCRIPT = re.compile(rb"(?:activity|caretaker|keep|leave)-([0-9a-f]{16})\.py").fullmatch
+SCRIPT_BYTES = 1 << 20
 INCOMING = b".gpu-tenant-incoming"
 START_LIMIT_S = 15.0
 KILL_LIMIT_S = 10.0
@@ -72,7 +74,12 @@ EXIT = {
 }
 ENDING = {"why": str, "at": NUMBER}
 SINCE = {"since_ns": int}
-GUARD = {"state": str, "deadline": NUMBER, "pid": int, "start_ticks": int, "boot_id": str}
+GUARD = {
+    "state": str, "deadline": (*NUMBER, type(None)), "pid": int, "start_ticks": int, "boot_id": str,
+}  # fmt: skip
+NO_GUARD = {"state": "not_armed", "deadline": None, "pid": 0, "start_ticks": 0, "boot_id": ""}
+ASKED_OF_A_GUARD = ("deadline", "grace_s", "signal", "idle_s", "end", "scripts")
+GUARD_GRACE_S, COPY_S = 60.0, 1800.0
 
 
 class Refusal(Exception):
@@ -472,13 +479,13 @@ def _all_jobs(home: str) -> list[Job]:
 # --- what became of a job -----------------------------------------------------------------------
 
 
-def _cgroup_files(v2: str, v1: str) -> list[str]:
-    """The existing files of that name for our memory cgroup first, then for those around it."""
+def _cgroup_files(v2: str, v1: str, controller: str = "memory") -> list[str]:
+    """The existing files of that name for our own cgroup first, then for those around it."""
     files = []
     for line in _text_of("/proc/self/cgroup").splitlines():
         controllers, _, path = line.partition(":")[2].partition(":")
-        if "memory" in controllers.split(","):
-            bases, name = ["/sys/fs/cgroup/memory"], v1
+        if controller in controllers.split(","):
+            bases, name = ["/sys/fs/cgroup/" + controller], v1
         elif not controllers:
             bases, name = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"], v2
         else:
@@ -490,9 +497,41 @@ def _cgroup_files(v2: str, v1: str) -> list[str]:
     return [path for path in files if os.path.isfile(path)]
 
 
-def _oom_kills(paths: Iterable[str]) -> dict[str, int]:
-    found = {path: re.search(r"^oom_kill (\d+)$", _text_of(path), re.MULTILINE) for path in paths}
-    return {path: int(match.group(1)) for path, match in found.items() if match}
+def _oom_kills() -> dict[str, int]:
+    """The kernel's kills for want of memory, as counted by our cgroups and by the whole machine."""
+    paths = [*_cgroup_files("memory.events", "memory.oom_control"), "/proc/vmstat"]
+    return _counted(paths, _KILLS)
+
+
+def _limit_hits() -> dict[str, int]:
+    """How often our cgroups reached their own limits of memory and of processes.
+
+    A kill for the machine's want of memory is counted by the cgroup of who was killed; this is not.
+    """
+    paths = _cgroup_files("memory.events", "memory.failcnt")
+    paths += _cgroup_files("", "memory.memsw.failcnt")
+    return _counted(paths + _cgroup_files("pids.events", "pids.events", "pids"), _HITS)
+
+
+_KILLS = {"memory.events": "oom_kill ", "memory.oom_control": "oom_kill ", "vmstat": "oom_kill "}
+_HITS = {"memory.events": "oom ", "pids.events": "max "}  # the others hold a number alone
+
+
+def _counted(paths: Iterable[str], names: dict) -> dict[str, int]:
+    found = {}
+    for path in paths:
+        name = names.get(os.path.basename(path), "")
+        match = re.search(r"^%s(\d+)$" % name, _text_of(path), re.MULTILINE)
+        if match:
+            found[path] = int(match.group(1))
+    return found
+
+
+def _risen(before: dict, names: dict) -> dict:
+    """Which of these counts are higher now; the reader may be in another cgroup than the job was."""
+    now = _counted(before, names)
+    risen = [(path, count) for path, count in now.items() if count > before[path]]
+    return dict(risen[:6])  # the record has to fit where it was reserved
 
 
 def _room(path: bytes) -> dict:
@@ -504,51 +543,140 @@ def _room(path: bytes) -> dict:
     return {"disk_free_bytes": seen.f_bavail * seen.f_frsize, "inodes_free": inodes}
 
 
-def _facts(spec: dict) -> dict:
-    """What may explain a death, as the box is at this moment."""
-    return dict(_room(unescape_path(spec["cwd"])), oom_kills=_oom_kills(spec["oom_kills"]))
+def _share(free: int, whole: int) -> float | None:
+    return round(free / whole, 3) if whole else None
 
 
-def _xid_line(start_ticks: int) -> str | None:
-    """The last GPU fault the kernel told of since the job began, where we may read its log."""
+def _facts(spec: dict, log_directory: str) -> dict:
+    """What may explain a death, as the box is at this moment; it fits into a reserved record."""
+    work = unescape_path(spec["cwd"])
+    facts = dict(
+        _room(work),
+        oom_kills=_risen(spec["oom_kills"], _KILLS),
+        limit_hits=_risen(spec.get("limit_hits", {}), _HITS),
+        log_free_bytes=_room(os.fsencode(log_directory))["disk_free_bytes"],
+    )
+    try:
+        disk = os.statvfs(work)
+        facts["disk_share"] = _share(disk.f_bavail, disk.f_blocks)
+        facts["inode_share"] = _share(disk.f_favail, disk.f_files)
+    except OSError:
+        pass
+    try:
+        shm = os.statvfs("/dev/shm")  # noqa: S108
+        facts["shm_free_bytes"] = shm.f_bavail * shm.f_frsize
+        facts["shm_bytes"] = shm.f_blocks * shm.f_frsize
+    except OSError:
+        pass
+    for place in (os.environ.get("TMPDIR") or "/tmp", os.path.expanduser("~")):  # noqa: S108
+        full = _full_of(_room(os.fsencode(place)))
+        if full and len(place) < 200:
+            facts["full_elsewhere"] = [full, place]
+    return facts
+
+
+def _full_of(room: dict) -> str | None:
+    free, inodes = room.get("disk_free_bytes"), room.get("inodes_free")
+    if free is not None and free < FULL_BELOW_BYTES:
+        return "disk_full"
+    return "inodes_full" if inodes is not None and inodes < 1 else None
+
+
+def _kernel_tells(start_ticks: int) -> dict:
+    """Its last GPU fault and the processes it killed for memory since the job began, where we may read."""
+    told: dict = {"xid": None, "killed": {}}
     try:
         fd = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return None
-    line, since_us = None, start_ticks / os.sysconf("SC_CLK_TCK") * 1e6
+        return told
+    since_us = start_ticks / os.sysconf("SC_CLK_TCK") * 1e6
     for _ in range(100_000):
         try:
             prefix, _, text = os.read(fd, 8192).partition(b";")
-            if b"NVRM: Xid" in text and float(prefix.split(b",")[2]) >= since_us:
-                line = text.split(b"\n")[0].decode("utf-8", "replace")[:400]
+            if b"NVRM: Xid" not in text and b"Killed process" not in text:
+                continue
+            if float(prefix.split(b",")[2]) < since_us:
+                continue
+            line = text.split(b"\n")[0].decode("utf-8", "replace")[:400]
+            killed = re.search(r"ut of memory: Killed process (\d+) ", line)
+            if killed:
+                told["killed"][int(killed.group(1))] = line
+            elif "NVRM: Xid" in line:
+                told["xid"] = line
         except BrokenPipeError:  # overwritten while we read; the next is there
             continue
         except (OSError, IndexError, ValueError):
             break
     os.close(fd)
-    return line
+    return told
+
+
+def _memory_sign(spec: dict, facts: dict, killed: str | None) -> tuple[str, str] | None:
+    """Whose want of memory had the kernel kill a process around this job, and what counted it."""
+    risen = [
+        (path, spec["oom_kills"][path], count)
+        for path, count in facts.get("oom_kills", {}).items()
+        if count > spec["oom_kills"].get(path, count)
+    ]
+    ours = [kill for kill in risen if kill[0] != "/proc/vmstat"]
+    groups_seen = any(path != "/proc/vmstat" for path in spec["oom_kills"])
+    hits = [path for path in facts.get("limit_hits", {}) if not path.endswith("pids.events")]
+    if ours:
+        counted = "%s: oom_kill went from %d to %d" % ours[0]
+        within = killed.startswith("Memory cgroup") if killed else hits or "limit_hits" not in spec
+        if within:
+            return "cgroup_oom", counted
+        return "host_oom", counted + ", and not for its own limit"
+    if risen and not groups_seen:
+        return "host_oom", "%s: oom_kill went from %d to %d" % risen[0]
+    return None
 
 
 def seek_reason(
-    baseline: dict, facts: dict, restart: str | None, xid: str | None, otherwise: tuple[str, str]
+    spec: dict, facts: dict, restart: str | None, kernel: dict, otherwise: tuple[str, str]
 ) -> dict:
-    """Why a job that nobody asked to stop has ended, by the strongest evidence there is."""
-    code, evidence = otherwise
+    """Why a job that nobody asked to stop has ended, by the strongest evidence there is.
+
+    `signs` are all that could explain it, for whoever also reads the log; `shares` is what of the
+    disk, the inodes and /dev/shm was free.
+    """
+    signs: dict = {}
     free, inodes = facts.get("disk_free_bytes"), facts.get("inodes_free")
-    kills = [
-        (p, baseline[p], n) for p, n in facts.get("oom_kills", {}).items() if n > baseline.get(p, n)
-    ]
+    killed = list(kernel["killed"].values())[-1] if kernel["killed"] else None
+    memory = _memory_sign(spec, facts, killed)
     if restart:
-        code, evidence = "reboot", restart
-    elif kills:
-        code, evidence = "cgroup_oom", "%s: oom_kill went from %d to %d; " % kills[0] + evidence
-    elif xid:
-        code, evidence = "xid", xid
-    elif free is not None and free < FULL_BELOW_BYTES:
-        code, evidence = "disk_full", "%d bytes free where the job worked; " % free + evidence
+        signs["reboot"] = restart
+    if memory:
+        signs[memory[0]] = memory[1]
+    if kernel["xid"]:
+        signs["xid"] = kernel["xid"]
+    if free is not None and free < FULL_BELOW_BYTES:
+        signs["disk_full"] = "%d bytes free where the job worked" % free
     elif inodes is not None and inodes < 1:
-        code, evidence = "inodes_full", "no inodes free where the job worked; " + evidence
-    return {"code": code, "evidence": evidence}
+        signs["inodes_full"] = "no inodes free where the job worked"
+    shm_free = facts.get("shm_free_bytes")
+    if shm_free is not None and shm_free < min(FULL_BELOW_BYTES, facts["shm_bytes"] // 8):
+        signs["shm_full"] = "%d of %d bytes free in /dev/shm" % (shm_free, facts["shm_bytes"])
+    code, evidence = next(iter(signs.items()), otherwise)
+    if code not in ("xid", "reboot", otherwise[0]):
+        evidence += "; " + otherwise[1]
+    # what follows explains an end only together with what the job itself says
+    if facts.get("full_elsewhere"):
+        full, place = facts["full_elsewhere"]
+        signs.setdefault(full, escape_path(os.fsencode(place)) + " is full")
+    for path in facts.get("limit_hits", {}):
+        if path.endswith("pids.events"):
+            signs["pids_full"] = path + ": the limit of processes was reached"
+    if killed and "main_pid" in kernel and kernel["main_pid"] not in kernel["killed"]:
+        signs["another_killed"] = killed
+    if not spec["oom_kills"]:
+        signs["uncounted"] = "the box does not count its kills for memory"
+    log_free = facts.get("log_free_bytes")
+    if log_free is not None and log_free < 4096:
+        signs["log_cut"] = "the disk of the log was full"
+    names = ("disk_share", "inode_share", "shm_bytes", "shm_free_bytes")
+    shares = {name: facts[name] for name in names if facts.get(name) is not None}
+    return {"code": code, "evidence": evidence, "signs": signs, "shares": shares}
 
 
 Observed = namedtuple("Observed", "state started end held")
@@ -613,11 +741,12 @@ def _reason(job: Job, seen: Observed) -> dict | None:
         otherwise = "exit", end.get("error") or "exit status %d" % end["exit_code"]
         if seen.state == "finished":
             return {"code": "exit", "evidence": otherwise[1]}
-    spec = job.spec()
-    facts, restart = (end["facts"], None) if end else (_facts(spec), _restarted(started))
-    return seek_reason(
-        spec["oom_kills"], facts, restart, _xid_line(started["start_ticks"]), otherwise
-    )
+    spec, kernel = job.spec(), _kernel_tells(started["start_ticks"])
+    if end and end["signal"] == "KILL" and _text_of("/proc/2/comm").strip() == "kthreadd":
+        kernel["main_pid"] = started["pid"]  # elsewhere the kernel counts processes otherwise
+    if end:
+        return seek_reason(spec, end["facts"], None, kernel, otherwise)
+    return seek_reason(spec, _facts(spec, job.directory), _restarted(started), kernel, otherwise)
 
 
 def _log_part(job: Job, request: dict) -> dict:
@@ -764,7 +893,8 @@ def start(home: str, request: dict) -> dict:
         "max_runtime_s": request.get("max_runtime_s"),
         "grace_s": request.get("grace_s", 10),
         "stop_signal": request.get("stop_signal", 15),
-        "oom_kills": _oom_kills(_cgroup_files("memory.events", "memory.oom_control")),
+        "oom_kills": _oom_kills(),
+        "limit_hits": _limit_hits(),
     }
     environment = dict(os.environb)
     for name in request.get("env_unset", []):
@@ -894,7 +1024,7 @@ def _supervise(job: Job, spec: dict, argv: list[bytes], environment: dict, tell:
             end = {
                 "exit_code": None if number else os.WEXITSTATUS(code),
                 "ended_at": time.time(),
-                "facts": _facts(spec),
+                "facts": _facts(spec, job.directory),
             }
             end["signal"] = names.get(number, "RT%d" % number) if number else None
         if pid:
@@ -904,7 +1034,7 @@ def _supervise(job: Job, spec: dict, argv: list[bytes], environment: dict, tell:
         if time.monotonic() >= expires:
             expires = float("inf")
             _record_ending(job, "walltime")
-            _end([job], spec["stop_signal"], spec["grace_s"])
+            _end([(job, spec["stop_signal"], spec["grace_s"])])
             continue
         wait_s = min(expires - time.monotonic(), 3600.0 if adopts else 1.0)
         select.select([woken], [], [], max(0.0, wait_s))
@@ -975,24 +1105,32 @@ def _record_ending(job: Job, why: str) -> None:
         )
 
 
-def _end(jobs: list[Job], signum: int, grace_s: float) -> list[int]:
-    """No process of these jobs is left; those that outlive even SIGKILL are returned."""
+def _end(asked: list[tuple[Job, int, float]]) -> list[int]:
+    """No process of these jobs is left; those that outlive even SIGKILL are returned.
+
+    Each job goes with the signal that asks it to end, and with the seconds that it may take.
+    """
     import signal
 
-    asked: set[Process] = set()
-    kill_at = time.monotonic() + grace_s
+    begun, told = time.monotonic(), set()
+    give_up = KILL_LIMIT_S + max((grace_s for _, _, grace_s in asked), default=0.0)
     while True:
-        now, alive = time.monotonic(), {p for job in jobs for p in job.members()}
-        if not alive or now > kill_at + KILL_LIMIT_S:
+        passed, alive = time.monotonic() - begun, set()
+        for job, signum, grace_s in asked:
+            for process in job.members():
+                alive.add(process)
+                numbers = (signal.SIGKILL,) if passed >= grace_s else (signum, signal.SIGCONT)
+                if process in told and passed < grace_s:
+                    continue
+                for number in numbers:
+                    try:
+                        if _ticks(process.pid) == process.ticks:
+                            os.kill(process.pid, number)
+                    except OSError:
+                        pass
+        if not alive or passed > give_up:
             return sorted(p.pid for p in alive)
-        for process in alive if now >= kill_at else alive - asked:
-            for number in (signal.SIGKILL,) if now >= kill_at else (signum, signal.SIGCONT):
-                try:
-                    if _ticks(process.pid) == process.ticks:
-                        os.kill(process.pid, number)
-                except OSError:
-                    pass
-        asked |= alive
+        told |= alive
         time.sleep(0.05)
 
 
@@ -1013,11 +1151,8 @@ def stop(home: str, request: dict) -> dict:
     if not already:
         spec = job.spec()
         _record_ending(job, "stopped")
-        left = _end(
-            [job],
-            request.get("signal", spec["stop_signal"]),
-            request.get("grace_s", spec["grace_s"]),
-        )
+        signum = request.get("signal", spec["stop_signal"])
+        left = _end([(job, signum, request.get("grace_s", spec["grace_s"]))])
         give_up = time.monotonic() + KILL_LIMIT_S
         while seen.state in LIVE and not left and time.monotonic() < give_up:
             time.sleep(0.02)
@@ -1030,81 +1165,267 @@ def stop(home: str, request: dict) -> dict:
 
 
 def guard(home: str, request: dict) -> dict:
-    """A process on the box holds the deadline; a request without one is told how that stands."""
+    """A process on the box holds the deadline; a request without one is told how that stands.
+
+    What was asked before is replaced. At the end the jobs are asked to stop, each by its own signal;
+    what is to be kept is copied, where a `store` was given; and the box ends its own bill, where
+    `end` says how. `store` is kept in the memory of that process alone.
+    """
     path, already = os.path.join(home, "guard.json"), False
     with Locked(home, "guard.lock"):
-        record = _read(path, GUARD) or {"state": "not_armed", "deadline": None}
-        if record["state"] == "armed" and (
-            record["boot_id"] != _boot_id() or _ticks(record["pid"]) != record["start_ticks"]
-        ):
+        try:
+            record = _read(path, GUARD) or dict(NO_GUARD)
+        except Refusal:
+            if "deadline" not in request and not request.get("disarm"):
+                raise
+            record = dict(NO_GUARD)
+        if record["state"] == "armed" and not _holds_still(record):
             record["state"] = "not_armed"
-        if "deadline" in request:
-            wanted = {name: request.get(name) for name in ("deadline", "grace_s", "signal")}
-            already = record["state"] == "armed" and all(
-                record.get(n) == v for n, v in wanted.items()
-            )
+        if request.get("disarm"):
+            record = dict(NO_GUARD, state="disarmed")
+            _write(path, record)
+        elif "deadline" in request:
+            wanted = {name: request.get(name) for name in ASKED_OF_A_GUARD}
+            already = record["state"] == "armed" and "store" not in request
+            already = already and all(record.get(n) == v for n, v in wanted.items())
             if not already:
                 _reserve(path)
-                if record["state"] == "armed":
-                    pid, ticks = record["pid"], record["start_ticks"]
-                else:
-                    pid, ticks = _post_guard(home)
-                record = dict(wanted, state="armed", pid=pid, start_ticks=ticks, boot_id=_boot_id())
+                record = _posted(home, request, wanted)
                 _write(path, record)
     return dict(record, already=already, now=time.time())
 
 
-def _post_guard(home: str) -> tuple[int, int]:
-    """A detached process waits for the guard's lock, to hold the deadline it will find on record."""
+def _holds_still(record: dict) -> bool:
+    ticks: int = record["start_ticks"]
+    return record["boot_id"] == _boot_id() and _ticks(record["pid"]) == ticks > 0
+
+
+def _elapsed() -> float:
+    """Seconds that no change of the wall clock touches; those of a machine's sleep count."""
+    try:
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    except (AttributeError, OSError):
+        return time.monotonic()
+
+
+def _posted(home: str, request: dict, wanted: dict) -> dict:
+    """The record of a detached process that waits for the guard's lock, and then holds the deadline."""
+    left_s = request.get("left_s", request["deadline"] - time.time())
+    fires, held = _elapsed() + left_s, dict(request)
+    if "store" in request:
+        held["seal"] = _checked("manifest", request.get("seal"))
+    places = dict(request.get("scripts") or {})
+    held["scripts"] = {name: os.path.realpath(places[name]) for name in places}
+    record = dict(wanted, state="armed", boot_id=_boot_id(), armed_at=time.time())
+    record["store"] = "held" if "store" in request else None
     told, tell = os.pipe()
 
     def body() -> None:
-        os.write(tell, b"%d %d" % (os.getpid(), _ticks(os.getpid())))
+        mine = dict(record, pid=os.getpid(), start_ticks=_ticks(os.getpid()))
+        os.write(tell, b"%d %d" % (mine["pid"], mine["start_ticks"]))
         os.close(tell)
-        _hold_deadline(home)
+        guarding = Guarding(home, held, mine, fires)
+        if guarding.holds():
+            guarding.ends()
 
     _spawn(body, {tell})
     os.close(tell)
     with os.fdopen(told, "rb") as file:
         pid, ticks = file.read().split()
-    return int(pid), int(ticks)
+    return dict(record, pid=int(pid), start_ticks=int(ticks))
 
 
-def _hold_deadline(home: str) -> None:
-    """The deadline on record has passed and the jobs were stopped, or another guard has taken over."""
-    path, fires = os.path.join(home, "guard.json"), 0.0
-    record: dict = {}
-    while True:
-        with Locked(home, "guard.lock"):
-            try:
-                latest = _read(path, GUARD)
-            except Refusal:
-                latest = record  # a broken file is no reason to let go
-            if not latest or latest["pid"] != os.getpid():
-                return
-            if latest["deadline"] != record.get("deadline"):
-                fires = time.monotonic() + latest["deadline"] - time.time()
-            record = latest
-            # by either clock: the wall clock set back must not prolong the lease
-            if time.monotonic() >= fires or time.time() >= record["deadline"]:
-                record.update(state="fired", fired_at=time.time())
-                _write_if_possible(path, record)
-                break
-        time.sleep(min(2.0, max(0.05, fires - time.monotonic())))
-    jobs, problems = [], {}
-    for job in _all_jobs(home):
+class Guarding:
+    """What the guard's process does: it holds to what it was asked, whatever becomes of its record."""
+
+    def __init__(self, home: str, request: dict, record: dict, fires: float) -> None:
+        self._home, self._request, self._record, self._fires = home, request, record, fires
+        self._path = os.path.join(home, "guard.json")
+        self._quiet: tuple = ()
+        self._quiet_since = self._looked_at = _elapsed()
+        self._look: object = None
+
+    def holds(self) -> bool:
+        """The deadline has passed, or the box stood idle for too long; False: another has taken over.
+
+        Time is what has passed since the guard was posted: a wall clock that is set neither
+        shortens nor prolongs the lease.
+        """
+        idle_s = self._request.get("idle_s")
+        while True:
+            why = "deadline" if _elapsed() >= self._fires else None
+            if why is None and idle_s is not None and self._quiet_s() >= idle_s:
+                why = "idle"
+            more = {"state": "fired", "why": why, "fired_at": time.time()} if why else {}
+            if not self._notes(**more):
+                return False
+            if why:
+                return True
+            self._take_a_look()
+            most_s = 2.0 if idle_s is None else min(2.0, idle_s / 4)
+            time.sleep(min(most_s, max(0.05, self._fires - _elapsed())))
+
+    def _notes(self, **more: object) -> bool:
+        """It is on record, where it can be; False where another guard has taken over, or no box is left."""
         try:
-            if observe(job).state in LIVE:
-                jobs.append(job)
+            with Locked(self._home, "guard.lock"):
+                if not self._is_ours():
+                    return False
+                if more:
+                    self._record.update(more)
+                    _write_if_possible(self._path, self._record)
+        except (Refusal, OSError):  # what cannot be read is no reason to let go
+            return os.path.isdir(self._home)
+        return True
+
+    def _is_ours(self) -> bool:
+        """Whether no other guard is on record; a record that was lost or damaged is written again."""
+        try:
+            latest = _read(self._path, GUARD)
+        except Refusal:
+            latest = None
+        if latest is None:
+            _write_if_possible(self._path, self._record)
+            return True
+        return bool(latest["pid"] == os.getpid())
+
+    def _quiet_s(self) -> float:
+        """How long we have watched that no job lives and nobody looks; 0 before the first job."""
+        states, heartbeat = [], 0
+        for job in _all_jobs(self._home):
+            try:
+                states.append(observe(job).state)
+            except (Refusal, OSError):  # unknown, which is not idle
+                states.append("running")
+        try:
+            heartbeat = os.stat(os.path.join(self._home, "heartbeat")).st_mtime_ns
+        except OSError:
+            pass
+        seen = (tuple(states), heartbeat)
+        if seen != self._quiet or set(LIVE) & set(states) or set(states) <= {"absent"}:
+            self._quiet, self._quiet_since = seen, _elapsed()
+        return _elapsed() - self._quiet_since
+
+    def _take_a_look(self) -> None:
+        """Once a minute somebody else judges what the box does; whatever becomes of that."""
+        import subprocess
+
+        script = self._request["scripts"].get("activity")
+        if script is None or _elapsed() < self._looked_at:
+            return
+        self._looked_at = _elapsed() + 60.0
+        null = subprocess.DEVNULL
+        try:
+            if self._look is not None and self._look.poll() is None:  # type: ignore[attr-defined]
+                self._look.kill()  # type: ignore[attr-defined]
+            if os.path.isfile(script):
+                argv = [sys.executable, "-I", "-S", script, "look", "--home", self._home]
+                self._look = subprocess.Popen(argv, stdin=null, stdout=null, stderr=null)
+        except OSError:
+            pass
+
+    def ends(self) -> None:
+        """The jobs were asked to end, what is to be kept was copied, and this box's bill is being ended."""
+        most_s = self._request.get("grace_s", GUARD_GRACE_S)
+        asked, problems = [], {}
+        for job in _all_jobs(self._home):
+            signum, grace_s = 15, 10.0
+            try:
+                if observe(job).state not in LIVE:
+                    continue
+                spec = job.spec()
+                signum, grace_s = spec["stop_signal"], spec["grace_s"]
                 _record_ending(job, "deadline")
-        except (Refusal, OSError) as error:
-            problems[job.name] = str(error)
-            jobs.append(job)
-    grace_s = 10 if record.get("grace_s") is None else record["grace_s"]
-    left = _end(jobs, record.get("signal") or 15, grace_s)
-    _write_if_possible(
-        path, dict(record, stopped=[job.name for job in jobs], left=left, problems=problems)
-    )
+            except (Refusal, OSError) as error:
+                problems[job.name] = str(error)
+            asked.append((job, self._request.get("signal", signum), min(grace_s, most_s)))
+        left = _end(asked)
+        if not self._notes(stopped=[job.name for job, _, _ in asked], left=left, problems=problems):
+            return
+        if "store" in self._request:
+            try:
+                kept = self._copied()
+            except Exception as error:  # noqa: BLE001  the bill has to be ended all the same
+                kept = {"ok": False, "message": type(error).__name__}
+            self._notes(kept=kept)
+        self._ends_the_bill()
+
+    def _copied(self) -> dict:
+        """What became of the copy to the store."""
+        give_up = time.monotonic() + KILL_LIMIT_S
+        while True:
+            try:
+                entries = manifest(self._home, dict(self._request["seal"]))["entries"]
+                break
+            except (Refusal, OSError) as error:
+                if time.monotonic() > give_up:
+                    return {"ok": False, "message": str(error)[:300]}
+                time.sleep(0.2)
+        names = ("name", "at", "size", "sha256")
+        files = [{n: entry[n] for n in names} for entry in entries if entry["kind"] == "file"]
+        wanted = {"store": self._request["store"], "files": files}
+        said = self._ask("keep", "keep", wanted, self._request.get("copy_s", COPY_S))
+        kept, failed = said.get("kept") or [], said.get("failed") or []
+        why = said.get("message") or (json.dumps(failed[0]) if failed else "")
+        told = {"ok": said.get("ok") is True, "files": len(files), "kept": len(kept)}
+        return dict(told, at=time.time(), message=str(why)[:300])
+
+    def _ends_the_bill(self) -> None:
+        """The platform is asked until this box is no more, or until another guard has taken over."""
+        import signal
+
+        end = self._request.get("end") or {"kind": "none"}
+        if end["kind"] == "none" or "leave" not in self._request["scripts"]:
+            self._notes(meter="nothing on this box ends its bill")
+            return
+        tries, wait_s = 0, 1.0
+        wanted = {name: end[name] for name in ("kind", "command") if name in end}
+        wanted["may"] = "terminate" if end.get("on") == "waive" else "stop"
+        begins = _elapsed() + float(end.get("after_s") or 0.0)
+        if _elapsed() < begins:
+            self._notes(meter="runs on until %.0f, as was agreed" % (time.time() + end["after_s"]))
+        while _elapsed() < begins:
+            if not self._notes():
+                return
+            self._take_a_look()
+            time.sleep(min(2.0, max(0.05, begins - _elapsed())))
+        while True:
+            said = self._ask("leave", "end", wanted, 60.0)
+            tries += 1
+            names = ("asked", "how", "status", "why", "message")
+            meter = {n: said[n] for n in names if said.get(n) is not None}
+            if not self._notes(meter=dict(meter, tries=tries, at=time.time())):
+                return
+            if said.get("asked"):
+                signal.signal(
+                    signal.SIGTERM, signal.SIG_DFL
+                )  # a system that goes down need not wait
+                wait_s = max(wait_s, 30.0)
+            time.sleep(wait_s)
+            wait_s = min(wait_s * 2, 300.0)
+            if not self._notes():
+                return
+
+    def _ask(self, script: str, verb: str, request: dict, limit_s: float) -> dict:
+        """The reply of one of our scripts on this box, or why there is none."""
+        import subprocess
+
+        path = self._request["scripts"].get(script, "")
+        argv = [sys.executable, "-I", "-S", path, verb, "--request", "-"]
+        try:
+            done = subprocess.run(
+                argv, input=json.dumps(request).encode(), stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL, timeout=limit_s, check=False,
+            )  # fmt: skip
+            said = json.loads(done.stdout.splitlines()[-1].decode())
+        except subprocess.TimeoutExpired:
+            return {"ok": False, "message": "it did not end within %d s" % limit_s}
+        except (OSError, ValueError, IndexError) as error:
+            return {
+                "ok": False,
+                "message": "%s gave no answer: %s" % (script, type(error).__name__),
+            }
+        return said if isinstance(said, dict) else {"ok": False, "message": "no answer"}
 
 
 # --- the seal -----------------------------------------------------------------------------------
@@ -1150,6 +1471,10 @@ class Hashes:
             raise Changing
         self._used[key] = known
         return known[0], before
+
+    def knows(self, seen: os.stat_result) -> bool:
+        """Whether the hash of that file need not be taken again."""
+        return _identity(seen) in self._known
 
     def save(self) -> None:
         known = dict(self._known, **self._used)
@@ -1313,6 +1638,28 @@ def _since_ns(home: str, jobs: list[Job]) -> int | None:
     return since["since_ns"] if since else None
 
 
+def _scripts_beside() -> set[bytes]:
+    """The tenant's other scripts: where this one lies, each under the hash of what it holds."""
+    import hashlib
+
+    directory, found = os.path.dirname(os.path.realpath(os.fsencode(__file__))), set()
+    try:
+        names = os.listdir(directory)
+    except OSError:
+        return found
+    for name in names:
+        named, path = TENANT_SCRIPT(name), os.path.join(directory, name)
+        try:
+            if named and stat.S_ISREG(os.lstat(path).st_mode):
+                with open(path, "rb") as file:
+                    content = file.read(SCRIPT_BYTES)
+                if hashlib.sha256(content).hexdigest().encode().startswith(named.group(1)):
+                    found.add(path)
+        except OSError:
+            continue
+    return found
+
+
 def manifest(home: str, request: dict) -> dict:
     """Every byte written since launch is an entry, pushed, discarded, unclaimed or a problem.
 
@@ -1328,6 +1675,7 @@ def manifest(home: str, request: dict) -> dict:
     skip = {os.path.realpath(os.fsencode(p)) for p in (home, __file__)} | set(
         request.get("exclude", [])
     )
+    skip |= _scripts_beside()
     since_ns = 0 if request.get("ever") else _since_ns(home, jobs)
     survey = Survey(request["work"], skip, since_ns, artifacts)
     for top in [request["work"], *sorted(request.get("roots", []))]:
@@ -1480,6 +1828,76 @@ def _holds(hashes: Hashes, path: bytes, record: dict) -> bool:
         return False
 
 
+# --- what is complete while jobs run ------------------------------------------------------------
+
+
+def complete(home: str, request: dict) -> dict:
+    """What the declared artifacts match and nobody is writing now, though jobs may run; newest first.
+
+    A look, and no seal: it proves what each file held, and not that nothing else was written. At most
+    `limit_bytes` are read, but always one file; what is left out has its turn in the next call.
+    """
+    specs = [job.spec() for job in _all_jobs(home) if job.started()]
+    wanted = [p for spec in specs for p in spec["artifacts"]] + request.get("artifacts", [])
+    artifacts = [Pattern(p) for p in dict.fromkeys(wanted)]
+    skip = {os.path.realpath(os.fsencode(p)) for p in (home, __file__)}
+    survey = Survey(request["work"], skip, None, artifacts)
+    survey.walk(request["work"], False)
+    for pattern in artifacts:
+        if not pattern.relative:
+            survey.walk(pattern.prefix, False)
+    try:
+        os.nice(10)  # the job goes first
+    except OSError:
+        pass
+    quiet, unfinished = _quiet(survey.files, time.time_ns() - int(request.get("quiet_s", 5) * 1e9))
+    hashes, entries, kept, read, left_out = Hashes(home), [], set(), 0, 0
+    for seen, name, path in quiet:
+        fresh = 0 if hashes.knows(seen) else seen.st_size
+        if read and read + fresh > request.get("limit_bytes", 1 << 62):
+            unfinished, left_out = [*unfinished, name], left_out + 1
+            continue
+        read += fresh
+        try:
+            sha256, seen = hashes.of(path)
+        except (Changing, OSError):
+            unfinished.append(name)
+            continue
+        facts = {"size": seen.st_size, "sha256": sha256, "mtime_ns": seen.st_mtime_ns}
+        at = escape_path(path)
+        entries.append(dict(facts, name=name, at=at, kind="file", **{"class": "artifact"}))
+        kept.add(path)
+    hashes.save()
+    links = _link_entries(survey, kept)
+    amiss = {problem["at"] for problem in survey.problems}
+    return {
+        "files": entries + [link for link in links if link["at"] not in amiss],
+        "left_out": left_out,
+        "unfinished": sorted(unfinished),
+        "now": time.time(),
+        "login": escape_path(os.path.realpath(os.path.expanduser(b"~"))),
+    }
+
+
+def _quiet(
+    files: list[tuple[str, bytes]], before_ns: int
+) -> tuple[list[tuple[os.stat_result, str, bytes]], list[str]]:
+    """The files that were last changed before that moment and that nobody writes, newest first; and
+    the names of the others."""
+    quiet, unfinished, writers = [], [], _writers() if files else {}
+    for name, path in files:
+        try:
+            seen = os.lstat(path)
+        except OSError:
+            continue
+        changed_ns = max(seen.st_mtime_ns, seen.st_ctime_ns)
+        if changed_ns > before_ns or (seen.st_dev, seen.st_ino) in writers:
+            unfinished.append(name)
+        elif stat.S_ISREG(seen.st_mode):
+            quiet.append((seen, name, path))
+    return sorted(quiet, key=lambda one: (-one[0].st_mtime_ns, one[1])), unfinished
+
+
 # --- files pushed to the box --------------------------------------------------------------------
 
 
@@ -1623,9 +2041,13 @@ VERBS = {  # what each takes; `!` marks what it cannot do without
     "tail": (tail, "job! offset limit"),
     "stop": (stop, "job! grace_s signal"),
     "manifest": (manifest, "work! roots artifacts discard default_discard exclude ever"),
+    "complete": (complete, "work! artifacts quiet_s limit_bytes"),
     "index": (index, "work! paths!"),
     "receive": (receive, "work!"),
-    "guard": (guard, "deadline grace_s signal"),
+    "guard": (
+        guard,
+        "deadline left_s grace_s signal idle_s end store seal copy_s scripts disarm",
+    ),
 }
 FIELDS = {  # kind, and help for a person
     "job": ("text", "name of the job"),
@@ -1646,12 +2068,22 @@ FIELDS = {  # kind, and help for a person
     "roots": ("paths", "further directory to account for, such as ~ (repeatable)"),
     "default_discard": ("flag", "discard well-known caches (true)"),
     "exclude": ("paths", "directory not to account for (repeatable)"),
+    "quiet_s": ("number", "only what was not changed for so many seconds (5)"),
+    "limit_bytes": ("whole", "read no more than so many bytes, but always one file"),
     "ever": ("flag", "account for what was there before any launch, too"),
     "paths": ("texts", "path below the work directory (repeatable)"),
     "deadline": (
         "number",
         "when to stop every job, in seconds since 1970; without it, tell how the guard stands",
     ),
+    "left_s": ("number", "seconds until then, where the clocks differ"),
+    "idle_s": ("number", "stop so long after the last job ended and the tenant looked"),
+    "end": ("object", ""),
+    "store": ("object", ""),
+    "seal": ("object", ""),
+    "copy_s": ("number", "most seconds for the copy to the store (1800)"),
+    "scripts": ("object", ""),
+    "disarm": ("flag", "let go of the deadline"),
     "tenant": ("flag", "the tenant is looking: touch the heartbeat"),
 }
 
@@ -1702,6 +2134,8 @@ def _valued(kind: str, value: object) -> object:
             return int(signal.Signals["SIG" + value.upper().replace("SIG", "", 1)])
     if kind == "flag" and isinstance(value, bool):
         return value
+    if kind == "object" and isinstance(value, dict):
+        return value
     if kind == "whole" and type(value) is int:
         return value
     if kind == "number" and type(value) in NUMBER and 0 <= value < 1e12:  # type: ignore[operator]
@@ -1741,7 +2175,7 @@ def _by_hand(argv: list[str]) -> tuple[str, str, object]:
                 )
             elif kind == "flag":
                 flags.add_argument(flag, dest=name, action="store_true", default=None, help=text)
-            elif kind != "env":
+            elif kind not in ("env", "object"):
                 typed = {"number": float, "whole": int}.get(kind, str)
                 action = "append" if kind in ("texts", "paths") else "store"
                 flags.add_argument(flag, dest=name, action=action, type=typed, help=text)

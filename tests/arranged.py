@@ -89,6 +89,8 @@ def profile(provider: str = "local", *, list_lag_s: float = 0) -> Profile:
         destroy="hands_back" if provider == "own" else "deletes",
         accounted_paths=("~",),
         stops_the_meter="nothing needs to",
+        provider_timer="none",
+        in_box="none",
         trap="none",
         runbook="",
     )

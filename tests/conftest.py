@@ -6,6 +6,9 @@ from pathlib import Path
 
 import pytest
 
+# Every box of a test is this computer: nothing that a test starts may switch it off.
+os.environ["GPU_TENANT_NO_POWEROFF"] = "1"
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(

@@ -144,7 +144,8 @@ class Sshd:
             "UsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n"
             "StrictModes no\nPermitRootLogin yes\nUseDNS no\nLogLevel DEBUG1\n"
             "MaxStartups 100:30:200\n"
-            "SetEnv SHLVL=1\n"  # else bash under sshd reads the ~/.bashrc of whoever runs the tests
+            # Else bash under sshd reads the ~/.bashrc of whoever runs the tests; and the box is this computer.
+            "SetEnv SHLVL=1 GPU_TENANT_NO_POWEROFF=1\n"
             f"{self._options}\n"
             f"ForceCommand {login}\n",
             encoding="utf-8",

@@ -14,17 +14,15 @@ from gpu_tenant.errors import (
 )
 from gpu_tenant.ledger import Event
 from gpu_tenant.model import Lease, Profile, SshAddress
-from gpu_tenant.office import WAIT_S, Office
+from gpu_tenant.office import WAIT_S
+from gpu_tenant.overview import Overview
 from gpu_tenant.pasted import address_of
 from gpu_tenant.ports import Tended
-from gpu_tenant.provision import fulfil, intend, must_be_hours, new_lease_id
-from gpu_tenant.terms import Terms
-
-DEADLINE_H = 24
-"""Eight hours would end most runs over night."""
+from gpu_tenant.provision import DEADLINE_H, fulfil, intend, must_be_hours, new_lease_id
+from gpu_tenant.terms import USUAL, Asked
 
 
-class Adopting(Office):
+class Adopting(Overview):
     """The part of a tenancy that takes boxes which somebody else made."""
 
     async def adopt(
@@ -32,10 +30,8 @@ class Adopting(Office):
         provider: str,
         target: str | None,
         *,
-        hours: float = DEADLINE_H,
+        asked: Asked = USUAL,
         price_usd_h: Decimal | None = None,
-        max_price_usd_h: Decimal | None = None,
-        budget_usd: Decimal | None = None,
         password: str | None = None,
     ) -> Card:
         """A box that exists is under a lease; `password` lets our key in, once, and is forgotten."""
@@ -49,7 +45,7 @@ class Adopting(Office):
                 remedy=f"`gpu-tenant adopt --on {provider}` prints what to paste there",
             )
         if profile.lease == "created" or (profile.lease == "either" and "@" not in (target or "@")):
-            return self._card(await self._take_over(profile, target or "", hours=hours), None)
+            return self._card(await self._take_over(profile, target or "", asked), None)
         address = address_of(target or "")
         other = self.ledger.lease_on(profile.id, address.target)
         if other is not None:
@@ -58,8 +54,8 @@ class Adopting(Office):
                 remedy=f"use that lease, or end it first: `gpu-tenant teardown {other.id}`",
             )
         lease = intend(
-            profile, hours=hours, price_usd_h=price_usd_h, max_price_usd_h=max_price_usd_h,
-            budget_usd=budget_usd, address=address, ledger=self.ledger, clock=self._clock,
+            profile, asked=asked, price_usd_h=price_usd_h, address=address, ledger=self.ledger,
+            clock=self._clock,
         )  # fmt: skip
         if profile.destroy == "deletes":
             # Its owner may have worked on it for a week: used from the start, all of it accounted for.
@@ -91,8 +87,9 @@ class Adopting(Office):
         )  # fmt: skip
         return await self._made_ready(lease, wait_s)
 
-    async def _take_over(self, profile: Profile, box_id: str, *, hours: float) -> Lease:
+    async def _take_over(self, profile: Profile, box_id: str, asked: Asked) -> Lease:
         """A box that its provider lists, and that no lease stands on, is under one; as used."""
+        hours = DEADLINE_H if asked.hours is None else asked.hours
         must_be_hours(hours)
         boxes = await self._connectors[profile.id].list_boxes()
         box = next((box for box in boxes if box.id == box_id), None)
@@ -103,10 +100,13 @@ class Adopting(Office):
                 remedy="`gpu-tenant leases` shows what runs",
             )
         now = self._clock.now()
-        return self.ledger.take_up(
-            box, lease_id=new_lease_id(profile, self.ledger),
-            terms=Terms(deadline_at=now + timedelta(hours=hours)), at=now, touched_at=now,
+        terms = asked.terms(
+            deadline_at=now + timedelta(hours=hours), max_price_usd_h=asked.max_price_usd_h,
+            meter="billed",
         )  # fmt: skip
+        return self.ledger.take_up(
+            box, lease_id=new_lease_id(profile, self.ledger), terms=terms, at=now, touched_at=now
+        )
 
     async def _back_at(
         self, lease: Lease, profile: Profile, connector: Tended, address: str | None

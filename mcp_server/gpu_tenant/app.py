@@ -32,7 +32,7 @@ def open_tenancy(
     environ = os.environ if environ is None else environ
     home = Home.of(environ)
     home.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-    profiles = load_profiles(skill_directory() / "profiles")
+    profiles = known_platforms()
     stage = _stage(environ)
     clock = _clock(stage)
     connectors: dict[str, Connector] = {}
@@ -54,6 +54,11 @@ def open_tenancy(
         introduce=lambda lease, password: _introduce(lease, password, home, tell),
         environ=environ,
     )
+
+
+def known_platforms() -> Mapping[str, Profile]:
+    """Every platform's profile by its slug; nothing is opened, and nobody is asked."""
+    return load_profiles(skill_directory() / "profiles")
 
 
 def connect(

@@ -3,6 +3,7 @@
 import re
 import tomllib
 from collections.abc import Mapping
+from datetime import date, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import NamedTuple
@@ -30,12 +31,14 @@ _DISK_GB = 80
 _IMAGE, _CUDA_FROM = "base-image-l2t43iu6uk", 118
 """The platform's own with PyTorch 2.0, CUDA 11.8 and Python 3.8."""
 _SETUP_S = 180
+_RATE_COUNTS_FOR = timedelta(days=30)
 
 
 class Owner(Record):
     """What config.toml says of AutoDL: `[rates]` and `[autodl]`."""
 
     cny_usd: Decimal | None = Field(default=None, gt=0, description="USD for one CNY")
+    cny_usd_on: date | None = Field(default=None, description="the day of that rate")
     image: str = Field(default=_IMAGE, description="a public or a private image")
     cuda_v_from: int = Field(
         default=_CUDA_FROM, ge=80, description="the oldest driver: 118 is 11.8"
@@ -46,9 +49,22 @@ class Owner(Record):
         """The same in USD; None is unknown."""
         return None if cny is None or self.cny_usd is None else cny * self.cny_usd
 
+    def converted(self, cny: Decimal, today: date) -> str | None:
+        """The sum that is really billed and the rate it was converted at, with the day of that rate."""
+        if self.cny_usd is None:
+            return None
+        on = self.cny_usd_on
+        if on is None:
+            day = "an undated rate: write its day as `cny_usd_on` below `[rates]`"
+        elif today - on > _RATE_COUNTS_FOR:
+            day = f"the rate of {on}, {(today - on).days} days old: look it up anew"
+        else:
+            day = f"the rate of {on}"
+        return f"{cny} CNY/h at {self.cny_usd} USD for 1 CNY, {day}"
+
 
 def owners_word(configuration: Path, environ: Mapping[str, str]) -> Owner:
-    """What the owner says; AUTODL_CNY_USD and AUTODL_CNY_H (`v-48g=3 4090D=2`) go before the file.
+    """What the owner says; AUTODL_CNY_USD, its _ON and AUTODL_CNY_H (`v-48g=3`) go before the file.
 
     Raises:
         LocalTrouble: it cannot be read as prices.
@@ -58,7 +74,12 @@ def owners_word(configuration: Path, environ: Mapping[str, str]) -> Owner:
         text = configuration.read_text(encoding="utf-8") if configuration.exists() else ""
         said = tomllib.loads(text, parse_float=Decimal)
         own = {**said.get("autodl", {})}
-        own["cny_usd"] = environ.get("AUTODL_CNY_USD") or said.get("rates", {}).get("cny_usd")
+        rates = said.get("rates", {})
+        own["cny_usd"], own["cny_usd_on"] = rates.get("cny_usd"), rates.get("cny_usd_on")
+        if environ.get("AUTODL_CNY_USD"):
+            # A rate goes with its own day.
+            own["cny_usd"] = environ["AUTODL_CNY_USD"]
+            own["cny_usd_on"] = environ.get("AUTODL_CNY_USD_ON") or None
         if environ.get("AUTODL_CNY_H"):
             pairs = (pair.partition("=") for pair in environ["AUTODL_CNY_H"].split())
             own["cny_h"] = {spec: price for spec, _, price in pairs}
@@ -70,7 +91,8 @@ def owners_word(configuration: Path, environ: Mapping[str, str]) -> Owner:
         problem = str(error)
     raise LocalTrouble(
         f"{configuration.name} does not say what AutoDL costs: {problem}",
-        remedy='write `[rates]` with `cny_usd = 0.14`, and `[autodl.cny_h]` with `"v-48g" = 3.0`',
+        remedy="write `[rates]` with `cny_usd = 0.14` and `cny_usd_on = 2026-11-20`, and `[autodl.cny_h]` "
+        'with `"v-48g" = 3.0`',
     )
 
 
@@ -89,22 +111,24 @@ def ordered(offer_id: str) -> Ordered | None:
     return Ordered(told[1], int(told[2]), told[3]) if told and told[1] in _SPECS else None
 
 
-def offers(wish: Wish, owner: Owner, held_cny: Decimal) -> list[Offer]:
+def offers(wish: Wish, owner: Owner, held_cny: Decimal, *, today: date) -> list[Offer]:
     """An offer for each kind of GPU; whether there is one shows when it is created."""
     if wish.offer is not None:
         again = ordered(wish.offer)
-        return [] if again is None else [_offer(again, owner, held_cny)]
+        return [] if again is None else [_offer(again, owner, held_cny, today)]
     meant = (wish.region or "").casefold()
     regions = [region for region in _REGIONS if meant in region.casefold()]
     if not regions or wish.gpu_count > _MOST_GPUS:
         return []
     # Naming no region finds a GPU most often.
     where = "+".join(regions) if meant else ANYWHERE
-    found = [_offer(Ordered(spec, wish.gpu_count, where), owner, held_cny) for spec in _SPECS]
+    found = [
+        _offer(Ordered(spec, wish.gpu_count, where), owner, held_cny, today) for spec in _SPECS
+    ]
     return [offer for offer in found if offer.suits(wish)]
 
 
-def _offer(order: Ordered, owner: Owner, held_cny: Decimal) -> Offer:
+def _offer(order: Ordered, owner: Owner, held_cny: Decimal, today: date) -> Offer:
     called, vram_gib = _SPECS[order.spec]
     model = known(called)
     each_cny = owner.cny_h.get(order.spec)
@@ -116,14 +140,17 @@ def _offer(order: Ordered, owner: Owner, held_cny: Decimal) -> Offer:
         price=Price(
             gpu_usd_h=owner.usd(cny), disk_usd_h=Decimal(0), parked_usd_h=Decimal(0),
             upload_usd_gb=Decimal(0), download_usd_gb=Decimal(0), source="owner",
+            converted=None if cny is None else owner.converted(cny, today),
         ),
         interruptible=False, trust="datacenter", reliability=None, max_hours=None,
         download_mbps=None, upload_mbps=None, setup_s=_SETUP_S,
-        notes=tuple(_notes(order, owner, cny, held_cny)),
+        notes=tuple(_notes(order, owner, cny, held_cny, today)),
     )  # fmt: skip
 
 
-def _notes(order: Ordered, owner: Owner, cny: Decimal | None, held_cny: Decimal) -> list[str]:
+def _notes(
+    order: Ordered, owner: Owner, cny: Decimal | None, held_cny: Decimal, today: date
+) -> list[str]:
     notes = []
     if cny is None:
         notes.append(
@@ -131,7 +158,9 @@ def _notes(order: Ordered, owner: Owner, cny: Decimal | None, held_cny: Decimal)
         )
     elif owner.cny_usd is None:
         notes.append(f"{cny} CNY/h; what that is in USD, `cny_usd` below `[rates]` has to say")
-    elif held_cny < cny:
+    if cny is not None and (converted := owner.converted(cny, today)):
+        notes.append(converted)
+    if cny is not None and owner.cny_usd is not None and held_cny < cny:
         notes.append(f"the account holds {held_cny} CNY, and an hour costs {cny}")
     if order.gpu_count > 1:
         notes.append(

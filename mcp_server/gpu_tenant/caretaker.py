@@ -7,7 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from gpu_tenant.archive import archived
 from gpu_tenant.errors import BoxTrouble, CaretakerFailed, JobRunning
@@ -29,6 +29,10 @@ class Reason(_Reply):
 
     code: str
     evidence: str = ""
+    signs: dict[str, str] = {}
+    """Everything it saw that could explain an end, by what it would explain."""
+    shares: dict[str, float] = {}
+    """What of the disk and of its inodes was free, as shares; what /dev/shm had, in bytes."""
 
 
 class LogPart(_Reply):
@@ -188,7 +192,7 @@ class Caretaker:
         }
         if job.max_runtime_s is not None:
             request["max_runtime_s"] = job.max_runtime_s
-        return await self._ask("start", request, Started)
+        return await self.ask("start", request, Started)
 
     async def status(
         self, job: JobId, *, offset: int, limit: int, sample: Literal["sample", "plain"]
@@ -200,15 +204,15 @@ class Caretaker:
         request: dict[str, JsonValue] = {
             "job": job, "offset": offset, "limit": limit, "sample": sample == "sample", "tenant": True,
         }  # fmt: skip
-        return await self._ask("status", request, JobStatus, timeout_s=_LOOK_WITHIN_S)
+        return await self.ask("status", request, JobStatus, timeout_s=_LOOK_WITHIN_S)
 
     async def standing(self) -> Standing:
         """How every job stands that was ever started here."""
-        return await self._ask("status", {"tenant": True}, Standing, timeout_s=_LOOK_WITHIN_S)
+        return await self.ask("status", {"tenant": True}, Standing, timeout_s=_LOOK_WITHIN_S)
 
     async def stop(self, job: JobId, *, grace_s: float) -> JobStatus:
         """Every process of the job has ended; it was asked first, and killed after `grace_s`."""
-        return await self._ask(
+        return await self.ask(
             "stop", {"job": job, "grace_s": grace_s}, JobStatus, timeout_s=grace_s + 60
         )
 
@@ -251,11 +255,11 @@ class Caretaker:
             )
         return manifest
 
-    async def index(self, names: Sequence[str]) -> Index:
-        """What the box holds under those names of the work directory."""
-        return await self._ask(
+    async def index(self, names: Sequence[str], *, below: str | None = None) -> Index:
+        """What the box holds under those names of the work directory, or of another one."""
+        return await self.ask(
             "index",
-            {"work": self._lease.work_directory, "paths": list(names)},
+            {"work": below or self._lease.work_directory, "paths": list(names)},
             Index,
             timeout_s=1800,
         )
@@ -275,19 +279,14 @@ class Caretaker:
         )
         return _read(Index, self._understand("receive", finished))
 
-    async def guard(self, *, deadline: AwareDatetime) -> Guard:
-        """A process on the box holds the deadline: it will stop the jobs then, and delete nothing."""
-        return await self._ask("guard", {"deadline": deadline.timestamp()}, Guard)
-
     async def disarm(self) -> None:
-        """The guard's record is gone, and the guard ends within seconds."""
-        await self._transport.run(
-            ["rm", "-f", f"{self._lease.caretaker_home}/guard.json"], timeout_s=_LOOK_WITHIN_S
-        )
+        """The guard holds nothing any more, and ends within seconds."""
+        await self.ask("guard", {"disarm": True}, Guard, timeout_s=_LOOK_WITHIN_S)
 
-    async def _ask(
+    async def ask(
         self, verb: str, request: Mapping[str, JsonValue], reply: type[R], *, timeout_s: float = 60
     ) -> R:
+        """What the caretaker on the box answers; it is put there first where it is missing."""
         return _read(reply, await self._ask_raw(verb, request, timeout_s=timeout_s))
 
     async def _ask_raw(

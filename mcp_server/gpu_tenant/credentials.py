@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from pydantic import JsonValue
+
 from gpu_tenant.errors import BadRequest, CredentialRefused, LocalTrouble, SecretRefused
 from gpu_tenant.model import Profile
 from gpu_tenant.ports import Credential
@@ -80,8 +82,24 @@ def resolve_all(
                 remedy=f"write {_FORMS}",
             )
         account.must_not_hold(name, reference)
-        values[name] = _resolve(name, reference, account.without(environ))
+        values[name] = resolve(name, reference, environ=account.without(environ))
     return values
+
+
+def references(assignments: Sequence[str]) -> tuple[str, ...]:
+    """The same, fit to be on record: where each value is found, and no value.
+
+    What was written out, as text or inside of a command, is left at `NAME=text:`: who resolves that
+    again learns that it is not on record.
+    """
+    return tuple(map(_recorded, assignments))
+
+
+def _recorded(assignment: str) -> str:
+    name, _, reference = assignment.partition("=")
+    scheme, _, rest = reference.partition(":")
+    is_secret = scheme == "cmd" and find_secrets(name, f"{name}={rest}".encode())
+    return f"{name}=text:" if scheme == "text" or is_secret else assignment
 
 
 def find_credential(
@@ -96,9 +114,9 @@ def find_credential(
         LocalTrouble: the configuration cannot be read.
     """
     place = profile.credential
-    named = _configured(configuration).get(profile.id)
+    named = configured(configuration, "credentials").get(profile.id)
     if named is not None:
-        return _credential(profile, named, environ)
+        return _credential(profile, str(named), environ)
     if place is None:
         return None
     for variable in place.env:
@@ -109,9 +127,14 @@ def find_credential(
     return None
 
 
-def _configured(configuration: Path) -> Mapping[str, str]:
+def configured(configuration: Path, table: str) -> Mapping[str, JsonValue]:
+    """The owner's `[table]` in the configuration, empty where there is none.
+
+    Raises:
+        LocalTrouble: the configuration cannot be read.
+    """
     try:
-        said = tomllib.loads(configuration.read_text(encoding="utf-8")).get("credentials", {})
+        said = tomllib.loads(configuration.read_text(encoding="utf-8")).get(table, {})
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
@@ -120,17 +143,17 @@ def _configured(configuration: Path) -> Mapping[str, str]:
         ) from error
     if not isinstance(said, dict):
         raise LocalTrouble(
-            f"{configuration}: `credentials` is no table",
-            remedy='begin it with a line `[credentials]`, then `runpod = "env:RUNPOD_API_KEY"`',
+            f"{configuration}: `{table}` is no table",
+            remedy=f"begin it with a line `[{table}]`; what is in it are lines `name = ...` below that",
         )
-    return {str(slug): str(reference) for slug, reference in said.items()}
+    return said
 
 
 def _credential(profile: Profile, reference: str, environ: Mapping[str, str]) -> Credential:
     @cache
     def read() -> str:
         try:
-            key = _resolve(f"the key of {profile.title}", reference, environ).strip()
+            key = resolve(f"the key of {profile.title}", reference, environ=environ).strip()
         except BadRequest as error:
             raise CredentialRefused(error.message, remedy=error.remedy) from None
         if not key:
@@ -145,7 +168,13 @@ def _credential(profile: Profile, reference: str, environ: Mapping[str, str]) ->
     return Credential(source=shown, read=read)
 
 
-def _resolve(name: str, reference: str, environ: Mapping[str, str]) -> str:
+def resolve(name: str, reference: str, *, environ: Mapping[str, str]) -> str:
+    """The value that the reference leads to now; `name` says in errors what it is the value of.
+
+    Raises:
+        BadRequest: it is no reference, or leads nowhere.
+        SecretRefused: it looks like a secret that was written out.
+    """
     scheme, _, rest = reference.partition(":")
     match scheme:
         case "env":

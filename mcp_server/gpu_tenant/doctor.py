@@ -5,14 +5,18 @@ import stat
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from importlib.util import find_spec
 from typing import Literal
 
 from gpu_tenant.credentials import find_credential
+from gpu_tenant.delivery import INSTALL
 from gpu_tenant.errors import ProviderTrouble, TenantError
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.model import MARK_PREFIX, Profile
-from gpu_tenant.ports import Clock, Connector
+from gpu_tenant.notify import leads_nowhere, read_channels
+from gpu_tenant.ports import Clock, Connector, Funded
 from gpu_tenant.record import Record
+from gpu_tenant.speech import some
 from gpu_tenant.store import Home
 
 _TOOLS = {"ssh": "the owner's own way to a box", "git": "nothing here; your work tree's history"}
@@ -48,6 +52,7 @@ async def examine(
     """What was looked at and found; nothing is changed."""
     findings = [_python(), _state(home), _ledger(ledger), _key(home), _agent(environ)]
     findings += [_tool(name, why) for name, why in _TOOLS.items()]
+    findings += _channels(home, ledger, environ)
     if environ.get("GPU_TENANT_REHEARSAL"):
         findings.append(
             _ok("rehearsal", f"{environ['GPU_TENANT_REHEARSAL']}: nothing here is rented")
@@ -111,7 +116,7 @@ def _ledger(ledger: Ledger) -> Examined:
         ledger.check()
     except TenantError as error:
         return Examined(subject="ledger", level="blocker", words=str(error))
-    return _ok("ledger", f"reads back whole; {len(ledger.leases())} leases")
+    return _ok("ledger", f"reads back whole; {some(len(ledger.leases()), 'lease')}")
 
 
 def _key(home: Home) -> Examined:
@@ -142,6 +147,28 @@ def _tool(name: str, why: str) -> Examined:
     return _ok(name, found) if found else _warning(name, f"not on PATH; it serves {why}")
 
 
+def _channels(home: Home, ledger: Ledger, environ: Mapping[str, str]) -> list[Examined]:
+    """Each way to tell an alarm, and where its address is kept; nothing is sent."""
+    try:
+        channels = read_channels(home.configuration)
+    except TenantError as error:
+        return [Examined(subject="alarms", level="blocker", words=str(error))]
+    if not channels:
+        words = f"shown by `gpu-tenant alarms` alone: no [notify.NAME] is in {home.configuration}"
+        return [_ok("alarms", words)]
+    if find_spec("apprise") is None:
+        return [_warning("alarms", f"they reach nobody: `{INSTALL}`")]
+    failed = {alarm.channel: alarm.words for alarm in ledger.open_alarms()}
+    found: list[Examined] = []
+    for channel in channels:
+        wrong = channel.wrong or leads_nowhere(channel, environ) or failed.get(channel.name)
+        quiet = ", urgent ones alone in its quiet hours" if channel.quiet else ""
+        words = f"{channel.reference}: {channel.least.name.lower()} and louder{quiet}"
+        subject = f"alarms: {channel.name}"
+        found.append(_warning(subject, wrong) if wrong else _ok(subject, words))
+    return found
+
+
 def _keyless(profile: Profile, rented: Sequence[str]) -> Examined:
     assert profile.credential is not None
     places = " or ".join(profile.credential.env)
@@ -166,7 +193,15 @@ async def _provider(
             profile.id,
             f"boxes without a lease: {', '.join(orphans)}; `gpu-tenant leases` takes them up",
         )
-    return _ok(profile.id, f"key: {source}; {len(boxes)} boxes listed")
+    words = f"key: {source}; {some(len(boxes), 'box')} listed"
+    if isinstance(connector, Funded):
+        try:
+            balance = await connector.balance()
+        except TenantError as error:
+            return _warning(profile.id, f"{words}; what the account holds is unknown: {error}")
+        holds = "an unknown sum" if balance is None else f"{balance.amount_usd:.2f} USD"
+        words = f"{words}; the account holds {holds}"
+    return _ok(profile.id, words)
 
 
 def _ok(subject: str, words: str) -> Examined:

@@ -29,7 +29,9 @@ TenantError
 │   ├── LedgerTooNew      6
 │   └── LedgerCorrupt     6
 ├── LeaseHeld             7   another process is acting on this lease right now
-└── PermitForged          8   code tried to destroy without leave: a bug, never a user's mistake
+├── PermitForged          8   code tried to destroy without leave: a bug, never a user's mistake
+└── StoreTrouble          9   the durable store did not do what was asked
+    └── NotStored         9   it was asked, and has no such file
 """
 
 from typing import ClassVar
@@ -238,3 +240,16 @@ class PermitForged(TenantError):
 
     code = "PERMIT_FORGED"
     exit_status = 8
+
+
+class StoreTrouble(TenantError):
+    """The durable store did not take, or give back, what it was asked to. It proves nothing then."""
+
+    code = "STORE_TROUBLE"
+    exit_status = 9
+
+
+class NotStored(StoreTrouble):
+    """The durable store was asked, and has no such file."""
+
+    code = "NOT_STORED"

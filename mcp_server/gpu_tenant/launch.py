@@ -3,14 +3,15 @@
 import re
 from collections.abc import Mapping, Sequence
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from gpu_tenant.caretaker import ENDED, Caretaker
 from gpu_tenant.errors import BadRequest, JobRunning, Refused
+from gpu_tenant.guard import arm
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.model import Job, JobId, Lease
+from gpu_tenant.model import Job, JobId, Lease, Profile
 from gpu_tenant.patterns import require_narrow, require_patterns
-from gpu_tenant.ports import Clock
+from gpu_tenant.ports import Clock, Transport
 from gpu_tenant.record import Record
 
 _JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -34,16 +35,20 @@ class Launched(Record):
 
 async def launch(
     lease: Lease,
+    profile: Profile,
     command: str,
     *,
     artifacts: Sequence[str],
     discard: Sequence[str],
     env: Mapping[str, str],
+    env_from: tuple[str, ...] = (),
     max_runtime_s: float | None,
     name: str | None,
     caretaker: Caretaker,
+    transport: Transport,
     ledger: Ledger,
     clock: Clock,
+    store: Mapping[str, JsonValue] | None = None,
 ) -> Launched:
     """The job runs on the box in a session of its own and needs nobody here.
 
@@ -61,13 +66,16 @@ async def launch(
     if name is None:
         await _refuse_twice(lease, command, caretaker=caretaker, ledger=ledger)
     job = _declared(
-        lease, command, artifacts, discard, env=env, max_runtime_s=max_runtime_s, name=name,
-        ledger=ledger, clock=clock,
+        lease, command, artifacts, discard, env=env, env_from=env_from,
+        max_runtime_s=max_runtime_s, name=name, ledger=ledger, clock=clock,
+    )  # fmt: skip
+    armed = await arm(
+        lease, profile, caretaker=caretaker, transport=transport, ledger=ledger, clock=clock,
+        store=store,
     )  # fmt: skip
     started = await caretaker.start(job, env=env)
     if job.launched_at is None:
         ledger.launched(job, at=clock.now(), box_time_s=started.started_at)
-    guard = await caretaker.guard(deadline=lease.terms.deadline_at)
     return Launched(
         lease=lease.id,
         job=job.id,
@@ -76,7 +84,7 @@ async def launch(
         discard=job.discard,
         already=started.already,
         environment=env.get("VIRTUAL_ENV") or None,
-        guard=f"{guard.state}: at {lease.terms.deadline_at:%Y-%m-%d %H:%M} UTC the box stops its jobs",
+        guard=armed.words,
         next="monitor",
     )
 
@@ -101,6 +109,7 @@ def _declared(
     discard: Sequence[str],
     *,
     env: Mapping[str, str],
+    env_from: tuple[str, ...],
     max_runtime_s: float | None,
     name: str | None,
     ledger: Ledger,
@@ -145,6 +154,7 @@ def _declared(
             artifacts=tuple(artifacts),
             discard=tuple(discard),
             env_names=tuple(env),
+            env_from=env_from,
             max_runtime_s=max_runtime_s,
             declared_at=clock.now(),
             launched_at=None,

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import AwareDatetime, Field
 
-from gpu_tenant.record import Record
+from gpu_tenant.record import Record, Usd
 
 CENT = Decimal("0.0001")
 """Money is shown and compared to a hundredth of a cent."""
@@ -42,13 +42,16 @@ class Wish(Record):
 class Price(Record):
     """What one box costs, split by what is charged; None is unknown, which is never 0."""
 
-    gpu_usd_h: Decimal | None = Field(description="all its GPUs together, while it runs")
-    disk_usd_h: Decimal | None = Field(description="the disk of the wish, while it runs")
-    parked_usd_h: Decimal | None = Field(description="everything, while parked; None: no parking")
-    upload_usd_gb: Decimal | None
-    download_usd_gb: Decimal | None
+    gpu_usd_h: Usd = Field(description="all its GPUs together, while it runs")
+    disk_usd_h: Usd = Field(description="the disk of the wish, while it runs")
+    parked_usd_h: Usd = Field(description="everything, while parked; None: no parking")
+    upload_usd_gb: Usd
+    download_usd_gb: Usd
     source: Literal["api", "table", "owner"]
     as_of: str | None = Field(default=None, description="the date of a table's rate")
+    converted: str | None = Field(
+        default=None, description="the sum in what is really billed, and the dated rate it had"
+    )
 
     @property
     def running_usd_h(self) -> Decimal | None:

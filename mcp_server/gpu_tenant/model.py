@@ -8,7 +8,7 @@ from typing import Literal, NewType
 from pydantic import AwareDatetime, ConfigDict, Field
 
 from gpu_tenant.market import CENT, Quote
-from gpu_tenant.record import Record
+from gpu_tenant.record import Record, Usd
 from gpu_tenant.terms import Rate, Terms, cost_usd
 
 LeaseId = NewType("LeaseId", str)
@@ -49,6 +49,12 @@ class BoxState(StrEnum):
     UNKNOWN = "unknown"
 
 
+Fate = Literal[
+    "preempted", "outbid", "host_lost", "balance_zero", "walltime", "stopped_by_provider"
+]
+"""What took a box from us."""
+
+
 class Box(Record):
     """A box as its provider last showed it."""
 
@@ -69,6 +75,7 @@ class Box(Record):
     words: str | None = Field(
         default=None, description="what the provider says of it, where its state needs words"
     )
+    taken: Fate | None = Field(default=None, description="what took it, by its provider's word")
 
 
 # --- the lease ----------------------------------------------------------------------------------
@@ -118,6 +125,7 @@ class Lease(Record):
         description="written before the first push or launch; None proves the box was never used"
     )
     kept_in: str | None = Field(description="the directory here that collect fills")
+    recovers: LeaseId | None = Field(default=None, description="the one whose work it goes on with")
 
     @property
     def directory(self) -> str:
@@ -159,6 +167,7 @@ class Job(Record):
     artifacts: tuple[str, ...]
     discard: tuple[str, ...]
     env_names: tuple[str, ...]
+    env_from: tuple[str, ...] = Field(default=(), description="NAME=reference; no value")
     max_runtime_s: float | None
     declared_at: AwareDatetime
     launched_at: AwareDatetime | None
@@ -352,6 +361,7 @@ class Evidence(Record):
     size_bytes: int
     sha256: str
     verdict: Verdict
+    where: str = Field(default="here", description="here, or the durable store it was re-read from")
 
 
 class Receipt(Record):
@@ -366,7 +376,13 @@ class Receipt(Record):
     first_absent_at: AwareDatetime
     second_absent_at: AwareDatetime
     lived_s: float
-    cost_usd: Decimal | None = Field(description="None: the price was never known")
+    cost_usd: Usd = Field(description="None: the price was never known")
+    billed_usd: Usd = Field(
+        default=None, description="by its provider's own books so far; None: they do not say"
+    )
+    counts: str | None = Field(
+        default=None, description="what the cost counts, and by whose word; None: on no old receipt"
+    )
     kept_files: int
     kept_bytes: int
     kept_in: str | None

@@ -98,7 +98,7 @@ async def find_offers(
     for offer, _ in shown:
         taken = {quote.id for quote in quotes if quote}
         quotes.append(_quote(offer, wish, taken, ledger=ledger, clock=clock))
-    ledger.file_quotes([quote for quote in quotes if quote])
+    ledger.file_quotes([quote for quote in quotes if quote], at=clock.now())
     counts = Counter(reason for _, reason in reasons if reason)
     return Found(
         offers=tuple(

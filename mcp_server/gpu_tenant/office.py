@@ -3,11 +3,14 @@
 import difflib
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Literal
+from contextvars import ContextVar
 
-from gpu_tenant.cards import Card, Foreign, Leases, TornDown, card
+from pydantic import JsonValue
+
+from gpu_tenant.cards import TornDown
 from gpu_tenant.caretaker import Caretaker
 from gpu_tenant.credentials import Account
+from gpu_tenant.durable import DurableStore
 from gpu_tenant.errors import (
     BadRequest,
     BoxTrouble,
@@ -16,17 +19,27 @@ from gpu_tenant.errors import (
     LocalTrouble,
     NotReady,
     Refused,
+    TenantError,
 )
+from gpu_tenant.guard import arm, last_armed
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.model import Lease, LeaseId, LeaseState, Profile, Receipt
 from gpu_tenant.ports import Clock, Connector, Market, Transport
+from gpu_tenant.protection import Armed, Protection, protection, way_out
 from gpu_tenant.provision import make_ready
+from gpu_tenant.purse import Purse
 from gpu_tenant.reconcile import rate_words
-from gpu_tenant.settle import settle, survey
+from gpu_tenant.settle import settle
 from gpu_tenant.sightings import Listing
 from gpu_tenant.skill import script
 from gpu_tenant.store import Home
+from gpu_tenant.stores import box_store, open_store
 from gpu_tenant.verify import UNTOUCHED, Assessment, assess, unseen
+
+progress_to: ContextVar[Callable[[int, int], None]] = ContextVar(
+    "progress_to", default=lambda done, total: None
+)
+"""Who hears of bytes done and bytes in all while a call moves files; a face sets it."""
 
 WAIT_S = 40
 """So long a call waits for a box to boot: an agent's host gives up on a call after a minute."""
@@ -59,6 +72,17 @@ class Office:
         self._environ = environ
         self._account = Account.of(profiles.values(), home.root)
         self._transports: dict[tuple[str, str], Transport] = {}
+        self._purse = Purse(connectors, profiles, clock)
+
+    @property
+    def environ(self) -> Mapping[str, str]:
+        """The environment in which references are read."""
+        return self._environ
+
+    @property
+    def clock(self) -> Clock:
+        """The clock that this tenancy goes by."""
+        return self._clock
 
     async def aclose(self) -> None:
         """Every connection is closed; boxes, jobs and leases go on as they are."""
@@ -211,10 +235,39 @@ class Office:
         return found
 
     async def _made_ready(self, lease: Lease, wait_s: float = WAIT_S) -> Lease:
-        return await make_ready(
-            lease, self._profile(lease.provider), connector=self._connector(lease),
-            reach=self._reach, wait_s=wait_s, ledger=self.ledger, clock=self._clock,
+        profile = self._profile(lease.provider)
+        ready = await make_ready(
+            lease, profile, connector=self._connector(lease), reach=self._reach, wait_s=wait_s,
+            ledger=self.ledger, clock=self._clock,
         )  # fmt: skip
+        if ready.ready_at is not None and way_out(profile, ready) is not None:
+            # Before anybody's work is on it: this computer may die in the next second.
+            await self._armed(ready)
+        return ready
+
+    async def _armed(self, lease: Lease) -> Armed:
+        """The box holds the deadline by itself, or it is said why it does not."""
+        return await arm(
+            lease, self._profile(lease.provider), caretaker=self._caretaker(lease),
+            transport=self._transport(lease), ledger=self.ledger, clock=self._clock,
+            store=self._box_store(lease),
+        )  # fmt: skip
+
+    def _box_store(self, lease: Lease) -> dict[str, JsonValue] | None:
+        """Where the box itself may copy to, with the key that its owner made for boxes."""
+        if lease.terms.store is None:
+            return None
+        with suppress(BadRequest, LocalTrouble):
+            return box_store(
+                lease.terms.store, lease.id, configuration=self.home.configuration,
+                environ=self._environ,
+            )  # fmt: skip
+        return None
+
+    def _protection(self, lease: Lease) -> Protection:
+        """What ends the lease's bill if this computer dies, as far as that was proved."""
+        profile = self._profile(lease.provider)
+        return protection(profile, lease, last_armed(lease, self.ledger))
 
     async def _reach(self, lease: Lease) -> None:
         """The box has let us in and answered.
@@ -258,10 +311,31 @@ class Office:
             except BoxTrouble as error:
                 # No ground, and no dead end: a person may still sign for what nobody can look at.
                 return unseen(f"the box has not let us in: {error.message}", error.remedy)
+        try:
+            store = self._store(lease)
+        except TenantError:
+            store = None  # it proves nothing then; what is here may
         return await assess(
             lease, self._profile(lease.provider), caretaker=self._caretaker(lease),
-            ledger=self.ledger, clock=self._clock,
+            ledger=self.ledger, clock=self._clock, store=store,
         )  # fmt: skip
+
+    def known_store(self, said: str | None) -> str | None:
+        """The same words, which name a store that can be spoken to; None where none was named.
+
+        Raises:
+            BadRequest, LocalTrouble: they name none.
+        """
+        if said is not None:
+            open_store(said, configuration=self.home.configuration, environ=self._environ)
+        return said
+
+    def _store(self, lease: Lease) -> DurableStore | None:
+        """The second place of the lease's artifacts, where its terms name one."""
+        said = lease.terms.store
+        if said is None:
+            return None
+        return open_store(said, configuration=self.home.configuration, environ=self._environ)
 
     async def _leave(self, lease: Lease) -> None:
         """Nothing of ours runs on a machine that is handed back, if it can be reached at all."""
@@ -279,47 +353,3 @@ class Office:
 
     def _torn_down(self, lease: Lease, receipt: Receipt) -> TornDown:
         return TornDown(lease=lease.id, state=lease.state, receipt=receipt)
-
-    def _card(self, lease: Lease, alarm: str | None) -> Card:
-        shown = card(
-            lease, self._profile(lease.provider), jobs=self.ledger.jobs(lease.id), alarm=alarm,
-            now=self._clock.now(),
-        )  # fmt: skip
-        receipt = None if lease.state.live else self.ledger.receipt(lease.id)
-        # It was billed until it was seen gone, and not until that was written down.
-        return shown.model_copy(update={"cost_usd": receipt.cost_usd}) if receipt else shown
-
-    async def _overview(
-        self, which: Literal["live", "all"], *, twins: Literal["give_back", "tell"] = "tell"
-    ) -> Leases:
-        found = await survey(
-            self._connectors, self.profiles, ledger=self.ledger, clock=self._clock, twins=twins
-        )
-        alarms = [f"{name}: {words}" for name, words in found.alarms]
-        cards: list[Card] = []
-        for lease in self.ledger.leases():
-            if not lease.state.live:
-                if which == "all":
-                    cards.append(self._card(lease, None))
-                continue
-            words: str | None
-            settled = lease
-            if lease.provider in found.blind:
-                words = f"{lease.provider} does not answer: the box may be running"
-            else:
-                settled, words = await self._settled_if_free(
-                    lease, found.listings.get(lease.provider)
-                )
-            if words:
-                alarms.append(f"{settled.id}: {words}")
-            if settled.state.live or which == "all" or words:
-                cards.append(self._card(settled, words))
-        return Leases(
-            leases=tuple(cards),
-            alarms=tuple(alarms),
-            foreign=tuple(
-                Foreign(provider=b.provider, box=b.id, state=b.state, price_usd_h=b.price_usd_h)
-                for b in found.foreign
-            ),
-            also_billing=tuple(left.words for left in found.leftovers),
-        )

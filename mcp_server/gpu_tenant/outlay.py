@@ -20,7 +20,7 @@ _ASSUMED_RELIABILITY = {
 """A host without a score; only the order of the three is certain."""
 _LOST_BY_FAILURE = Decimal("0.5")
 """A failed host takes its disk along, and fails in the middle of the work on average."""
-_INTERRUPTIONS_PER_DAY = Decimal(1)
+INTERRUPTIONS_PER_DAY = Decimal(1)
 """Google has spoken of 5 to 15 % of preemptible machines a day; GPUs, and bids, go sooner."""
 _CHECKPOINT_H = Decimal(1)
 """A job on an interruptible box saves its work each hour, onto a disk that the interruption keeps."""
@@ -94,12 +94,12 @@ def _terms(offer: Offer, wish: Wish, rate: Decimal) -> Iterator[Term]:
         f"in {wish.hours:g} h, each losing half the work and starting anew",
     )
     if offer.interruptible:
-        interruptions = hours / 24 * _INTERRUPTIONS_PER_DAY
+        interruptions = hours / 24 * INTERRUPTIONS_PER_DAY
         lost_h = min(hours, _CHECKPOINT_H) / 2
         yield _term(
             "interruptions",
             interruptions * (lost_h + setup_h) * rate,
-            f"an assumed {_INTERRUPTIONS_PER_DAY} a day: {interruptions:.2g} in {wish.hours:g} h, each "
+            f"an assumed {INTERRUPTIONS_PER_DAY} a day: {interruptions:.2g} in {wish.hours:g} h, each "
             f"losing {lost_h:.2g} h, as with a checkpoint every {_CHECKPOINT_H} h, and a new start",
         )
     if offer.trust == "unverified":

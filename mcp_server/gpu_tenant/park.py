@@ -2,9 +2,17 @@
 
 from contextlib import suppress
 from datetime import timedelta
+from typing import Literal
 
 from gpu_tenant.caretaker import Caretaker
-from gpu_tenant.errors import BoxTrouble, BoxUnreachable, OwnerMustAct, ProviderSilent, Refused
+from gpu_tenant.errors import (
+    BoxTrouble,
+    BoxUnreachable,
+    JobRunning,
+    OwnerMustAct,
+    ProviderSilent,
+    Refused,
+)
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.model import BoxState, Lease, Profile
 from gpu_tenant.ports import Clock, Connector, Parking, Tended, Transport
@@ -30,8 +38,12 @@ async def park(
     transport: Transport,
     ledger: Ledger,
     clock: Clock,
+    unsealed: Literal["refuse", "accept"] = "refuse",
 ) -> Lease:
     """The box is stopped, its disk is kept, and the lease costs what a parked box costs.
+
+    With `unsealed="accept"` also one that cannot be sealed first, or where a process outlives
+    its end: for a lease past its own.
 
     Raises:
         Refused: the platform has no stop that saves anything, or it would empty a disk that was used.
@@ -72,7 +84,8 @@ async def park(
         await _stopped_by_now(lease, profile, transport=transport, ledger=ledger, clock=clock)
     else:
         if lease.touched_at is not None:
-            await reseal(lease, profile, caretaker=caretaker, ledger=ledger)
+            with suppress(*((BoxTrouble, JobRunning) if unsealed == "accept" else ())):
+                await reseal(lease, profile, caretaker=caretaker, ledger=ledger)
         if by_hand:
             await _stop(lease, profile, transport=transport, ledger=ledger, clock=clock)
     await connector.park(lease)

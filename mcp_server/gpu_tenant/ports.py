@@ -6,6 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from gpu_tenant.bill import Balance, Billed
 from gpu_tenant.errors import BadRequest
 from gpu_tenant.market import Leftover, Offer, Quote, Wish
 from gpu_tenant.model import Box, BoxId, Lease, Profile, SshAddress
@@ -212,6 +213,19 @@ class Parking(Protocol):
 
 
 @runtime_checkable
+class Timed(Protocol):
+    """A connector whose provider ends a box by a timer of its own, set when the box was made."""
+
+    async def timer_at(self, lease: Lease) -> datetime | None:
+        """When the provider stops the lease's box by itself; None where no timer runs on it.
+
+        Raises:
+            ProviderTrouble: the provider did not say.
+        """
+        ...
+
+
+@runtime_checkable
 class Residue(Protocol):
     """A connector whose provider bills for more than boxes."""
 
@@ -220,6 +234,32 @@ class Residue(Protocol):
 
         Raises:
             ProviderTrouble: the provider did not answer, or not to the end.
+        """
+        ...
+
+
+@runtime_checkable
+class Billing(Protocol):
+    """A connector whose provider tells what it has charged for one box."""
+
+    async def billed(self, lease: Lease) -> Billed | None:
+        """What the lease's box has cost by the provider's books; None: they say nothing of it yet.
+
+        Raises:
+            ProviderTrouble: the provider did not answer, or not to the end.
+        """
+        ...
+
+
+@runtime_checkable
+class Funded(Protocol):
+    """A connector whose provider tells what is left on the account that it bills."""
+
+    async def balance(self) -> Balance | None:
+        """What the account holds now; None: the provider does not say.
+
+        Raises:
+            ProviderTrouble: the provider did not answer.
         """
         ...
 

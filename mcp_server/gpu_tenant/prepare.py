@@ -24,6 +24,7 @@ from gpu_tenant.errors import (
     Refused,
     SecretRefused,
 )
+from gpu_tenant.guard import keep_armed
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.model import Job, JobId, Lease, Profile
 from gpu_tenant.ports import Clock, Transport
@@ -64,6 +65,7 @@ class Asked(Record):
     clone: str | None = None
     replay: str | None = None
     env_names: tuple[str, ...] = ()
+    env_from: tuple[str, ...] = ()
 
 
 class Prepared(Record):
@@ -143,7 +145,7 @@ class Setup:
             job = self._under_way(command)
             if job is None:
                 with hold():
-                    job = await self._begin(request, command, env)
+                    job = await self._begin(request, command, env, asked.env_from)
                 started = True
             status = await self._status(job)
             while status.state not in ENDED and status.state != "absent":
@@ -178,7 +180,11 @@ class Setup:
         return seen
 
     async def _begin(
-        self, request: Mapping[str, JsonValue], command: str, env: Mapping[str, str]
+        self,
+        request: Mapping[str, JsonValue],
+        command: str,
+        env: Mapping[str, str],
+        env_from: tuple[str, ...],
     ) -> Job:
         """The job that makes the environment runs on the box, in a session of its own."""
         lease = self._lease
@@ -203,15 +209,18 @@ class Setup:
         await self._transport.put(
             self._script, f"{lease.caretaker_home}/{_name_of(self._script.read_bytes(), 'py')}"
         )
-        job = self._declared(command, tuple(env))
+        job = self._declared(command, tuple(env), env_from)
         self._ledger.note(lease.id, Event.PREPARING, {"job": job.id}, at=self._clock.now())
         started = await self._caretaker.start(job, env=env)
         if job.launched_at is None:
             self._ledger.launched(job, at=self._clock.now(), box_time_s=started.started_at)
-        await self._caretaker.guard(deadline=lease.terms.deadline_at)
+        await keep_armed(
+            lease, self._profile, caretaker=self._caretaker, transport=self._transport,
+            ledger=self._ledger, clock=self._clock,
+        )  # fmt: skip
         return job
 
-    def _declared(self, command: str, env_names: tuple[str, ...]) -> Job:
+    def _declared(self, command: str, env_names: tuple[str, ...], env_from: tuple[str, ...]) -> Job:
         jobs = self._ledger.jobs(self._lease.id)
         known = [job for job in jobs if job.command == command and job.launched_at is None]
         if known:
@@ -226,6 +235,7 @@ class Setup:
                 artifacts=(),
                 discard=_DISCARD,
                 env_names=env_names,
+                env_from=env_from,
                 max_runtime_s=None,
                 declared_at=self._clock.now(),
                 launched_at=None,

@@ -23,7 +23,10 @@ from gpu_tenant.reconcile import Blind, Listed, Omitted
 from gpu_tenant.settle import observe, settle
 from gpu_tenant.sightings import look
 from gpu_tenant.smoke import SmokeReceipt
-from gpu_tenant.terms import Terms
+from gpu_tenant.terms import Asked
+
+DEADLINE_H = 24
+"""Eight hours would end most runs over night."""
 
 _POLL_S = 5
 _PATIENCE_S = 60
@@ -36,10 +39,8 @@ _SMOKE_COUNTS_FOR = timedelta(days=7)
 def intend(
     profile: Profile,
     *,
-    hours: float,
+    asked: Asked,
     price_usd_h: Decimal | None,
-    max_price_usd_h: Decimal | None,
-    budget_usd: Decimal | None,
     address: Address | None,
     ledger: Ledger,
     clock: Clock,
@@ -50,7 +51,9 @@ def intend(
         BadRequest: the hours are not a time to come.
         Refused: the price is above the cap, or unknown where there is a cap.
     """
+    hours = DEADLINE_H if asked.hours is None else asked.hours
     must_be_hours(hours)
+    max_price_usd_h, budget_usd = asked.max_price_usd_h, asked.budget_usd
     if price_usd_h is None and (max_price_usd_h is not None or budget_usd is not None):
         raise Refused(
             "the price is unknown, which is not zero, and cannot pass a cap or fill a budget",
@@ -62,10 +65,10 @@ def intend(
             remedy="raise --max-price-usd-h, or take a cheaper box",
         )
     now = clock.now()
-    terms = Terms(
+    terms = asked.terms(
         deadline_at=now + timedelta(hours=hours),
         max_price_usd_h=max_price_usd_h,
-        budget_usd=budget_usd,
+        meter="free" if profile.kind == "own" and price_usd_h is None else "billed",
     )
     return ledger.intend(
         lease_id=new_lease_id(profile, ledger),
@@ -81,8 +84,7 @@ def intend_quote(
     quote: Quote,
     profile: Profile,
     *,
-    hours: float | None,
-    budget_usd: Decimal | None,
+    asked: Asked,
     ledger: Ledger,
     clock: Clock,
     asked_at: datetime | None = None,
@@ -101,7 +103,7 @@ def intend_quote(
             f"the quote {quote.id} was good until {quote.expires_at:%H:%M} UTC",
             remedy="`gpu-tenant offers` makes new ones",
         )
-    price = quote.offer.price.running_usd_h
+    price, budget_usd, hours = quote.offer.price.running_usd_h, asked.budget_usd, asked.hours
     worked_h = quote.wish.hours
     if budget_usd is not None and (price is None or price * Decimal(str(worked_h)) > budget_usd):
         cost = "an unknown sum" if price is None else f"{price * Decimal(str(worked_h)):.2f} USD"
@@ -119,10 +121,10 @@ def intend_quote(
     return ledger.intend(
         lease_id=new_lease_id(profile, ledger),
         provider=profile.id,
-        terms=Terms(
+        terms=asked.terms(
             deadline_at=now + timedelta(hours=deadline_h),
             max_price_usd_h=None if price is None else quote.cap_usd_h,
-            budget_usd=budget_usd,
+            meter="billed",
         ),
         address=SshAddress(target=quote.offer.id) if profile.lease == "adopted" else None,
         price_usd_h=price,

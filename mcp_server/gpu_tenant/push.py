@@ -1,12 +1,13 @@
 """Bring a work tree onto the box: only what changed, and no secret unless it is named."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 
 from gpu_tenant.caretaker import Caretaker
 from gpu_tenant.errors import BadRequest, BoxTrouble, LocalTrouble, SecretRefused
 from gpu_tenant.ledger import Event, Ledger
-from gpu_tenant.model import Lease
+from gpu_tenant.model import Lease, LeaseId
 from gpu_tenant.paths import escape
 from gpu_tenant.ports import Clock
 from gpu_tenant.record import Record
@@ -30,6 +31,14 @@ class Pushed(Record):
     sent_bytes: int
     unchanged_files: int
     next: str
+
+
+class Tree(Record):
+    """A work tree as it was pushed: enough to push the same again."""
+
+    directory: str
+    digest: str
+    include_secrets: tuple[str, ...]
 
 
 async def push(
@@ -66,12 +75,8 @@ async def push(
         )
     _refuse_secrets(files, include_secrets)
     ledger.touch(lease.id, at=clock.now())
-    here: dict[str, Reread] = {}
-    paths: dict[str, Path] = {}
-    for name, path in files.items():
-        held = reread(path)
-        if held is not None:
-            here[escape(name)], paths[escape(name)] = held, path
+    here = _read(files)
+    paths = {escape(name): path for name, path in files.items()}
     there = (await caretaker.index(list(here))).files
     changed = {
         name: paths[name]
@@ -89,7 +94,12 @@ async def push(
                 remedy=f"`gpu-tenant push {lease.id}` again",
             )
     progress(total, total)
-    detail: dict[str, object] = {"from": str(directory), "files": len(changed), "bytes": total}
+    tree = Tree(
+        directory=str(directory.resolve()),
+        digest=_digest(here),
+        include_secrets=tuple(include_secrets),
+    )
+    detail = {"files": len(changed), "bytes": total, "tree": tree.model_dump(mode="json")}
     ledger.note(lease.id, Event.PUSHED, detail, at=clock.now())
     return Pushed(
         lease=lease.id,
@@ -100,6 +110,34 @@ async def push(
         unchanged_files=len(here) - len(changed),
         next="prepare, then launch_detached" if _ASKS & set(here) else "launch_detached",
     )
+
+
+def pushed_trees(ledger: Ledger, lease_id: LeaseId) -> list[Tree]:
+    """Every tree that was pushed to the lease's box, as its last push found it, in that order."""
+    trees: dict[str, Tree] = {}
+    for _, kind, detail in ledger.events(lease_id):
+        if kind == Event.PUSHED and detail.get("tree"):
+            tree = Tree.model_validate(detail["tree"])
+            trees.pop(tree.directory, None)
+            trees[tree.directory] = tree
+    return list(trees.values())
+
+
+def is_unchanged(tree: Tree) -> bool:
+    """Whether a push would bring the very files that it brought then."""
+    directory = Path(tree.directory)
+    return directory.is_dir() and _digest(_read(files_of(directory))) == tree.digest
+
+
+def _read(files: Mapping[str, Path]) -> dict[str, Reread]:
+    """What the files hold, by their names as they are sent; what vanished meanwhile is left out."""
+    found = {escape(name): reread(path) for name, path in files.items()}
+    return {name: held for name, held in found.items() if held is not None}
+
+
+def _digest(here: Mapping[str, Reread]) -> str:
+    lines = sorted(f"{held.sha256} {held.size_bytes} {name}\n" for name, held in here.items())
+    return sha256("".join(lines).encode()).hexdigest()
 
 
 def _refuse_secrets(files: dict[str, Path], include_secrets: Sequence[str]) -> None:

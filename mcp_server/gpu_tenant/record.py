@@ -1,6 +1,12 @@
 """The form of every value that crosses a boundary."""
 
-from pydantic import BaseModel, ConfigDict
+from decimal import Decimal
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, WithJsonSchema
+
+Usd = Annotated[Decimal | None, WithJsonSchema({"type": ["string", "null"]})]
+"""Money that may be unknown, in few words of a schema."""
 
 
 class Record(BaseModel):

@@ -1,13 +1,12 @@
 """How a box is rented for a lease, and how a lease is extended, parked and resumed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from decimal import Decimal
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gpu_tenant.adopting import DEADLINE_H, Adopting
 from gpu_tenant.cards import Card, Leases
 from gpu_tenant.errors import (
     BadRequest,
@@ -15,16 +14,19 @@ from gpu_tenant.errors import (
     NoQuota,
     NotReady,
     PriceMoved,
+    ProviderTrouble,
     Refused,
     TenantError,
 )
 from gpu_tenant.gpu_catalog import asked_for
+from gpu_tenant.guard import arm_again, last_armed
 from gpu_tenant.market import Quote, Trust, Wish
 from gpu_tenant.model import Lease
 from gpu_tenant.offers import Found, find_offers
 from gpu_tenant.office import WAIT_S
 from gpu_tenant.park import park, resume
-from gpu_tenant.ports import Market, Tended
+from gpu_tenant.policy import must_end_unseen
+from gpu_tenant.ports import Market, Tended, Timed
 from gpu_tenant.provision import (
     intend,
     intend_quote,
@@ -32,12 +34,14 @@ from gpu_tenant.provision import (
     require_smoke,
 )
 from gpu_tenant.reconcile import rate_words
+from gpu_tenant.recovering import Recovering
 from gpu_tenant.settle import return_unused
+from gpu_tenant.terms import Asked, WhenIdle
 
 LeaseName = Annotated[str, Field(description="lease id, as list_leases shows it")]
 
 
-class Renting(Adopting):
+class Renting(Recovering):
     """The part of a tenancy that begins leases and changes their terms."""
 
     async def find_offers(
@@ -103,8 +107,25 @@ class Renting(Adopting):
         ] = None,
         max_price_usd_h: Annotated[Decimal | None, Field(description="price cap")] = None,
         budget_usd: Annotated[
-            Decimal | None, Field(description="total cap; passing it alarms")
+            Decimal | None, Field(description="total cap; the lease is ended before it is passed")
         ] = None,
+        idle_h: Annotated[
+            float | None, Field(ge=0, description="end it when idle so long; 2 if billed; 0: never")
+        ] = None,
+        when_idle: WhenIdle = "end",
+        rescue_usd: Annotated[
+            Decimal | None, Field(ge=0, description="to save unverified data past the end; a day's")
+        ] = None,
+        store: Annotated[
+            str | None, Field(description="second place for artifacts: directory, rclone:R:P, name")
+        ] = None,
+        recover: Annotated[
+            list[str], Field(description="if the box is taken, go on at: 'same', providers")
+        ] = [],  # noqa: B006 - never changed; a schema default
+        unguarded: Annotated[
+            Literal["refuse", "accept"],
+            Field(description="nothing ends its bill if this computer dies: ask the owner"),
+        ] = "refuse",
         smoke: Annotated[
             str | None, Field(description="id of a passed smoke_test, or 'none' to go without")
         ] = None,
@@ -117,15 +138,20 @@ class Renting(Adopting):
 
         The meter may run from here: always end with verify_and_teardown.
         """
+        asked = Asked(
+            hours=hours, max_price_usd_h=max_price_usd_h, budget_usd=budget_usd, idle_h=idle_h,
+            when_idle=when_idle, rescue_usd=rescue_usd, store=self.known_store(store),
+            recover=tuple(recover),
+        )  # fmt: skip
+        for name in recover:
+            if name != "same":
+                self._set_up(name)
         if quotes:
             require_smoke(smoke, ledger=self.ledger, clock=self._clock)
-            return await self._rented(quotes, hours=hours, budget_usd=budget_usd, wait_s=wait_s)
+            return await self._rented(quotes, asked, unguarded=unguarded, wait_s=wait_s)
         profile = self._profile(provider)
         if profile.lease == "adopted" or target is not None:
-            return await self.adopt(
-                provider, target, hours=DEADLINE_H if hours is None else hours,
-                price_usd_h=price_usd_h, max_price_usd_h=max_price_usd_h, budget_usd=budget_usd,
-            )  # fmt: skip
+            return await self.adopt(provider, target, asked=asked, price_usd_h=price_usd_h)
         self._set_up(provider)
         if isinstance(self._connectors[provider], Market):
             raise BadRequest(
@@ -135,9 +161,8 @@ class Renting(Adopting):
             )
         require_smoke(smoke, ledger=self.ledger, clock=self._clock)
         lease = intend(
-            profile, hours=DEADLINE_H if hours is None else hours, price_usd_h=price_usd_h,
-            max_price_usd_h=max_price_usd_h, budget_usd=budget_usd, address=None,
-            ledger=self.ledger, clock=self._clock,
+            profile, asked=asked, price_usd_h=price_usd_h, address=None, ledger=self.ledger,
+            clock=self._clock,
         )  # fmt: skip
         with self._held(lease.id, "provision"):
             lease = await self._fulfilled(lease)
@@ -147,7 +172,7 @@ class Renting(Adopting):
         self,
         lease: LeaseName,
         action: Annotated[
-            Literal["extend", "park", "resume"],
+            Literal["extend", "park", "resume", "terms"],
             Field(
                 description="park stops the GPU meter and keeps the disk; resume starts it again"
             ),
@@ -155,22 +180,46 @@ class Renting(Adopting):
         hours: Annotated[
             float | None, Field(gt=0, description="extend: the deadline is so long from now")
         ] = None,
+        budget_usd: Annotated[Decimal | None, Field(description="terms")] = None,
+        max_price_usd_h: Annotated[Decimal | None, Field(description="terms")] = None,
+        idle_h: Annotated[float | None, Field(ge=0, description="terms; 0: never")] = None,
+        rescue_usd: Annotated[Decimal | None, Field(ge=0, description="terms")] = None,
         address: Annotated[
             str | None, Field(description="resume: where the console shows the box now")
         ] = None,
     ) -> Card:
-        """Move a lease's deadline, park its box, or resume it. The answer says what it costs then."""
+        """Move a lease's deadline, change its terms, park its box, or resume it. The answer says what
+        it costs then.
+        """
         found = await self._with_box(lease)
+        given = {"budget_usd": budget_usd, "max_price_usd_h": max_price_usd_h, "idle_h": idle_h,
+                 "rescue_usd": rescue_usd}  # fmt: skip
         with self._held(found.id, action):
-            changed = await self._changed(found, action, hours=hours, address=address)
-            return self._card(changed, self._only_there(changed))
+            if action == "terms":
+                changed = self._agreed(found, given)
+            else:
+                changed = await self._changed(found, action, hours=hours, address=address)
+            words = await self._stopped_before(changed) if action == "extend" else None
+            return self._card(changed, words or self._only_there(changed))
+
+    def _agreed(self, lease: Lease, given: Mapping[str, object]) -> Lease:
+        """The lease has the terms that were given; the others are as they were."""
+        update = {name: value for name, value in given.items() if value is not None}
+        if not update:
+            raise BadRequest(
+                "which terms?", remedy=f"`gpu-tenant terms {lease.id} --budget-usd 20`"
+            )
+        if not update.get("idle_h", 1):
+            update["idle_h"] = None
+        terms = lease.terms.model_copy(update=update)
+        return self.ledger.change_terms(lease.id, terms, at=self._clock.now())
 
     async def _rented(
         self,
         quotes: Sequence[str],
+        asked: Asked,
         *,
-        hours: float | None,
-        budget_usd: Decimal | None,
+        unguarded: Literal["refuse", "accept"],
         wait_s: float,
     ) -> Card:
         """A box of the first quote that can be had; never a second while the first may bill."""
@@ -180,10 +229,16 @@ class Renting(Adopting):
         refused: list[str] = []
         for quote in wanted:
             profile = self._set_up(quote.offer.provider)
+            if unguarded == "refuse":
+                must_end_unseen(profile, quote.offer.price.running_usd_h)
             lease = intend_quote(
-                quote, profile, hours=hours, budget_usd=budget_usd, ledger=self.ledger,
-                clock=self._clock, asked_at=asked_at,
-            )  # fmt: skip
+                quote,
+                profile,
+                asked=asked,
+                ledger=self.ledger,
+                clock=self._clock,
+                asked_at=asked_at,
+            )
             with self._held(lease.id, "provision"):
                 try:
                     rented = await self._fulfilled(lease, wait_s)
@@ -255,10 +310,30 @@ class Renting(Adopting):
         must_be_hours(hours)
         now = self._clock.now()
         terms = lease.terms.model_copy(update={"deadline_at": now + timedelta(hours=hours)})
-        if lease.touched_at is not None and lease.parked_at is None:
+        if lease.parked_at is None and (lease.touched_at or last_armed(lease, self.ledger)):
             # The box first: a ledger that promises what the guard does not know would end jobs early.
-            await self._caretaker(lease).guard(deadline=terms.deadline_at)
+            await arm_again(
+                lease.model_copy(update={"terms": terms}), self._profile(lease.provider),
+                caretaker=self._caretaker(lease), transport=self._transport(lease),
+                ledger=self.ledger, clock=self._clock, store=self._box_store(lease),
+            )  # fmt: skip
         return self.ledger.change_terms(lease.id, terms, at=now)
+
+    async def _stopped_before(self, lease: Lease) -> str | None:
+        """That the provider's own timer stops the box before its deadline; None where it does not."""
+        connector = self._connector(lease)
+        if not isinstance(connector, Timed) or lease.parked_at is not None:
+            return None
+        try:
+            at = await connector.timer_at(lease)
+        except ProviderTrouble:
+            return None  # the deadline is moved all the same, and the timer is in the profile
+        if at is None or at >= lease.terms.deadline_at:
+            return None
+        return (
+            f"{self._profile(lease.provider).title} itself stops the box at {at:%Y-%m-%d %H:%M} UTC, before "
+            "the deadline, and that cannot be moved while it runs; its disk is kept, and resume starts it"
+        )
 
     async def reconcile(self) -> Leases:
         """As list_leases, and boxes that were rented twice by one request, never used, are given back."""

@@ -20,8 +20,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from gpu_tenant import __version__
 from gpu_tenant.cards import TornDown
 from gpu_tenant.errors import Refused, TenantError
+from gpu_tenant.office import progress_to
 from gpu_tenant.renting import LeaseName
-from gpu_tenant.service import Tenancy, progress_to
+from gpu_tenant.service import Tenancy
 from gpu_tenant.skill import skill_directory
 from gpu_tenant.speech import in_tools
 

@@ -4,44 +4,32 @@ Each method's docstring is the tool's description and the command's help, its si
 its return model the structured output and the `--json` output.
 """
 
-from collections.abc import Callable
-from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from gpu_tenant.audit import Audited, audit
-from gpu_tenant.cards import Leases, LossReport, TornDown
+from gpu_tenant.cards import Leases
 from gpu_tenant.clock import WallClock
 from gpu_tenant.collect import Collected, collect
-from gpu_tenant.credentials import resolve_all
+from gpu_tenant.credentials import references, resolve_all
 from gpu_tenant.doctor import Checkup, examine
-from gpu_tenant.entering import Entering
+from gpu_tenant.ending import Ending
 from gpu_tenant.environment import activated
-from gpu_tenant.errors import BoxTrouble, BoxUnreachable, HostKeyChanged, Refused
+from gpu_tenant.errors import TenantError
 from gpu_tenant.facts import Needs
 from gpu_tenant.launch import Launched, launch
 from gpu_tenant.ledger import Event
 from gpu_tenant.mirrors import mirrors
-from gpu_tenant.model import Lease, LeaseState, Profile, Receipt
-from gpu_tenant.permit import TeardownPermit
-from gpu_tenant.ports import Tended
+from gpu_tenant.model import Lease, Profile
+from gpu_tenant.office import progress_to
 from gpu_tenant.prepare import Asked, Prepared, Setup
 from gpu_tenant.push import Pushed, push
 from gpu_tenant.renting import LeaseName
 from gpu_tenant.skill import script
 from gpu_tenant.smoke import SmokeReceipt, smoke
-from gpu_tenant.teardown import tear_down
-from gpu_tenant.verify import prove, sign
 from gpu_tenant.watch import Watched, fenced, job_of, watch
-
-progress_to: ContextVar[Callable[[int, int], None]] = ContextVar(
-    "progress_to", default=lambda done, total: None
-)
-"""Who hears of bytes done and bytes in all while a call moves files; a face sets it."""
-
-_LOOKS = 300
 
 _AGENT_LOG_BYTES = 6_000
 """So much log in one answer: a host cuts a tool's output in the middle at some 8 to 12 thousand."""
@@ -49,7 +37,7 @@ _AGENT_LOG_BYTES = 6_000
 JobName = Annotated[str | None, Field(description="job id; the newest when left out")]
 
 
-class Tenancy(Entering):
+class Tenancy(Ending):
     """One user's leases, and what can be done about them."""
 
     async def audit(
@@ -127,7 +115,13 @@ class Tenancy(Entering):
             transport=self._transport(found), ledger=self.ledger, clock=self._clock,
         )  # fmt: skip
         return await setup.prepare(
-            Asked(source=source, clone=clone, replay=replay, env_names=tuple(values)),
+            Asked(
+                source=source,
+                clone=clone,
+                replay=replay,
+                env_names=tuple(values),
+                env_from=references(env),
+            ),
             env={**self._mirrors(profile), **values},
             wait_s=wait_s,
             hold=lambda: self._held(found.id, "prepare"),
@@ -168,11 +162,14 @@ class Tenancy(Entering):
         found = await self._active(lease)
         with self._held(found.id, "launch"):
             own = activated(self.ledger, found.id) if python == "prepared" else {}
+            profile = self._profile(found.provider)
             return await launch(
-                found, command, artifacts=artifacts, discard=discard,
-                env={**self._mirrors(self._profile(found.provider)), **own, **values},
-                max_runtime_s=None if max_runtime_h is None else max_runtime_h * 3600, name=name,
-                caretaker=self._caretaker(found), ledger=self.ledger, clock=self._clock,
+                found, profile, command, artifacts=artifacts, discard=discard,
+                env={**self._mirrors(profile), **own, **values},
+                env_from=references(env), name=name,
+                max_runtime_s=None if max_runtime_h is None else max_runtime_h * 3600,
+                caretaker=self._caretaker(found), transport=self._transport(found),
+                ledger=self.ledger, clock=self._clock, store=self._box_store(found),
             )  # fmt: skip
 
     async def monitor(
@@ -202,7 +199,8 @@ class Tenancy(Entering):
         found = await self._running(lease)
         return await watch(
             found, job_of(found, job, ledger=self.ledger), cursor=cursor, wait_s=wait_s,
-            limit_bytes=limit_bytes, caretaker=self._caretaker(found), clock=self._clock,
+            limit_bytes=limit_bytes, caretaker=self._caretaker(found), ledger=self.ledger,
+            clock=self._clock,
         )  # fmt: skip
 
     async def stop_job(
@@ -237,127 +235,23 @@ class Tenancy(Entering):
         found = await self._running(lease)
         directory = Path(to or found.kept_in or self.home.kept(found.id))
         with self._held(found.id, "collect"):
-            return await collect(
+            collected = await collect(
                 found, self._profile(found.provider), directory=directory,
                 artifacts=artifacts, discard=discard,
                 caretaker=self._caretaker(found), transport=self._transport(found),
                 ledger=self.ledger, clock=self._clock, progress=progress_to.get(),
             )  # fmt: skip
+        return collected.model_copy(update=await self._stored(found))
 
-    async def verify_and_teardown(self, lease: LeaseName) -> TornDown:
-        """End the lease: re-read every kept file, compare with the box, and destroy it only if nothing
-        would be lost. A refusal names what would be, and the next call. Repeat until a receipt comes.
-        """
-        found = self.ledger.lease(lease)
-        known = self.ledger.receipt(found.id)
-        if known is not None:
-            return self._torn_down(found, known)
-        with self._held(found.id, "teardown"):
-            found, words = await self._settled(found)
-            if found.state is LeaseState.GONE:
-                return self._torn_down(found, self._receipt(found))
-            if not found.state.live:
-                raise Refused(
-                    f"{found.id} has no box to tear down: {words or found.state}",
-                    remedy="`gpu-tenant leases --all`",
-                )
-            assessment = await self._assess(found)
-            try:
-                permit = prove(found, assessment)
-            except Refused as refusal:
-                self.ledger.note(
-                    found.id, Event.REFUSED, {"words": refusal.message}, at=self._clock.now()
-                )
-                raise
-            receipt = await self._end(permit, found)
-        await self._close(found)
-        return self._torn_down(self.ledger.lease(found.id), receipt)
-
-    def awaits_owner(self, lease: str) -> str | None:
-        """What a person must do in a console before this teardown can end; None where nothing."""
-        found = self.ledger.lease(lease)
-        if found.state is not LeaseState.TERMINATING:
-            return None
-        connector = self._connector(found)
-        if isinstance(connector, Tended) and connector.tends(found.box_id):
-            return self._profile(found.provider).console_words("destroy")
-        return None
-
-    async def attest(self, lease: str, *, typed: str, signed_by: str) -> TornDown:
-        """End a lease whose box a person has ended in its console, at that person's word.
-
-        Raises:
-            Refused: its teardown was not permitted yet, nobody signed, or the box still answers.
-        """
-        found = self.ledger.lease(lease)
-        if self.ledger.receipt(found.id) is None and self.awaits_owner(lease) is None:
-            raise Refused(
-                f"{found.id} is {found.state}: nobody is asked to end its box by hand",
-                remedy=f"`gpu-tenant teardown {found.id}` verifies first, and says what to do",
-            )
-        if typed.strip() != found.id:
-            raise Refused(
-                f"what was typed is not {found.id}: nothing was attested",
-                remedy=f"`gpu-tenant teardown {found.id} --ended`",
-            )
-        with self._held(found.id, "attest"):
-            try:
-                await self._reach(found)
-            except (BoxUnreachable, HostKeyChanged):
-                pass  # silent, or its address is somebody else's by now
-            except BoxTrouble as trouble:
-                raise self._still_there(found) from trouble
-            else:
-                raise self._still_there(found)
-            connector = self._connectors[found.provider]
-            assert isinstance(connector, Tended)
-            self.ledger.note(found.id, Event.ATTESTED, {"by": signed_by}, at=self._clock.now())
-            connector.ended(found)
-            # Two looks at our own list, as far apart as the profile asks.
-            for _ in range(_LOOKS):
-                found, _words = await self._settled(found)
-                if not found.state.live:
-                    break
-                await self._clock.sleep(1)
-        await self._close(found)
-        return self._torn_down(found, self._receipt(found))
-
-    def _still_there(self, lease: Lease) -> Refused:
-        return Refused(
-            f"{lease.id} still answers at {lease.box_id}: it is not gone, and bills",
-            remedy=f"`gpu-tenant teardown {lease.id}` looks once more and says how it is ended; "
-            "then the same command again",
-        )
-
-    async def assess_loss(self, lease: str) -> LossReport:
-        """What would be gone for good if the box were destroyed now; nothing is changed."""
-        found = await self._with_box(lease)
-        assessment = await self._assess(found)
-        return LossReport(
-            lease=found.id,
-            losses=tuple(loss.what for loss in assessment.losses),
-            digest=assessment.loss_digest,
-        )
-
-    async def waive(self, lease: str, *, shown_digest: str, typed: str, signed_by: str) -> TornDown:
-        """Destroy a box although something would be lost, over a person's signature for exactly that."""
-        found = await self._with_box(lease)
-        with self._held(found.id, "waive"):
-            assessment = await self._assess(found)
-            permit = sign(
-                found, assessment, shown_digest=shown_digest, typed=typed, signed_by=signed_by,
-                ledger=self.ledger, clock=self._clock,
-            )  # fmt: skip
-            receipt = await self._end(permit, found)
-        await self._close(found)
-        return self._torn_down(self.ledger.lease(found.id), receipt)
-
-    async def _end(self, permit: TeardownPermit, lease: Lease) -> Receipt:
-        await self._leave(lease)
-        return await tear_down(
-            permit, lease, self._profile(lease.provider),
-            connector=self._connector(lease), ledger=self.ledger, clock=self._clock,
-        )  # fmt: skip
+    async def _stored(self, lease: Lease) -> dict[str, str]:
+        """What of it lies in the lease's store, too; a store that fails does not undo a collect."""
+        try:
+            kept = await self.keep_safe(lease.id)
+        except TenantError as trouble:
+            return {"not_stored": f"{trouble.message}; {trouble.remedy}"}
+        if kept is None:
+            return {}
+        return {"stored": f"{kept.files} files are in {kept.store}, re-read from there"}
 
     async def list_leases(
         self,

@@ -2,15 +2,26 @@
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal
 
+from gpu_tenant.charged import ask_bills, billed_more, may_be_billed, newest_bill
 from gpu_tenant.errors import BoxTaken, LeaseHeld, ProviderTrouble
+from gpu_tenant.fate import fate, taken
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.market import Leftover
-from gpu_tenant.model import MARK_PREFIX, Box, Lease, LeaseId, LeaseState, Profile, Receipt
+from gpu_tenant.model import (
+    MARK_PREFIX,
+    Box,
+    BoxState,
+    Lease,
+    LeaseId,
+    LeaseState,
+    Profile,
+    Receipt,
+)
 from gpu_tenant.names import new_id
 from gpu_tenant.ports import Clock, Connector, Residue, Tended
 from gpu_tenant.reconcile import (
@@ -62,6 +73,7 @@ async def settle(
         told = None
         if isinstance(seen, Listed) and lease.state is LeaseState.ACTIVE:
             lease, told = observe(lease, seen.box, ledger=ledger, clock=clock)
+            _note_fate(lease, profile, seen.box, ledger=ledger, clock=clock)
         match plan(lease, seen, now, patience(profile, lease)):
             case Rest():
                 return lease, told
@@ -109,6 +121,18 @@ def observe(lease: Lease, box: Box, *, ledger: Ledger, clock: Clock) -> tuple[Le
     return lease, seen.words
 
 
+def _note_fate(lease: Lease, profile: Profile, box: Box, *, ledger: Ledger, clock: Clock) -> None:
+    """What took the box, or that it runs again, is on record once."""
+    met = fate(lease, profile, box, now=clock.now())
+    if met is None and box.state is not BoxState.READY:
+        return  # nothing is known of it
+    if (met.fate if met else None) != taken(ledger.events(lease.id)):
+        detail: dict[str, object] = (
+            {"fate": met.fate, "words": met.words} if met else {"fate": None}
+        )
+        ledger.note(lease.id, Event.TAKEN, detail, at=clock.now())
+
+
 # --- the whole account ---------------------------------------------------------------------------
 
 
@@ -121,6 +145,8 @@ class Survey:
     blind: dict[str, str] = field(default_factory=dict)
     """The providers that did not, and why."""
     leftovers: list[Leftover] = field(default_factory=list)
+    unseen: list[str] = field(default_factory=list)
+    """The providers that answered, and did not say what bills there besides boxes."""
     alarms: list[tuple[str, str]] = field(default_factory=list)
     foreign: list[Box] = field(default_factory=list)
     """Boxes that carry no mark of ours: somebody else's, and never touched."""
@@ -145,11 +171,22 @@ async def survey(
         try:
             asked_at = clock.now()
             found.listings[provider] = Listing(await connector.list_boxes(), asked_at)
-            if isinstance(connector, Residue):
-                found.leftovers += await connector.leftovers()
         except ProviderTrouble as error:
             found.blind[provider] = error.message
             found.alarms.append((provider, f"does not answer: {error.message}"))
+            return
+        try:
+            if isinstance(connector, Residue):
+                found.leftovers += await connector.leftovers()
+        except ProviderTrouble as error:
+            # Its list of boxes counts all the same.
+            found.unseen.append(provider)
+            found.alarms.append(
+                (provider, f"what bills there besides boxes is unknown: {error.message}")
+            )
+        rented = [lease for lease in ledger.leases() if lease.provider == provider]
+        await ask_bills(rented, connector=connector, ledger=ledger, clock=clock)
+        found.alarms += _billed_late(rented, ledger=ledger, clock=clock)
 
     async with asyncio.TaskGroup() as asking:
         for provider, connector in connectors.items():
@@ -175,6 +212,18 @@ async def survey(
                 if words is not None:
                     found.alarms.append(words)
     return found
+
+
+def _billed_late(
+    leases: Sequence[Lease], *, ledger: Ledger, clock: Clock
+) -> Iterator[tuple[str, str]]:
+    """What was billed for boxes that are gone, beyond what their receipts say; a live one's card has it."""
+    now = clock.now()
+    for lease in leases:
+        if not lease.state.live and lease.box_id is not None and may_be_billed(lease, now):
+            words = billed_more(lease, newest_bill(ledger.events(lease.id)), now)
+            if words is not None:
+                yield lease.id, words
 
 
 async def _take_up(

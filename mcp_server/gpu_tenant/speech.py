@@ -2,11 +2,13 @@
 
 import re
 import shlex
+from datetime import UTC, datetime
 
 TOOL_OF = {
     "smoke": "smoke_test", "offers": "find_offers", "adopt": "provision", "launch": "launch_detached",
     "stop": "stop_job", "teardown": "verify_and_teardown", "leases": "list_leases",
     "extend": "change_lease", "park": "change_lease", "resume": "change_lease",
+    "terms": "change_lease",
 }  # fmt: skip
 """The commands whose tool has another name; the others have the same."""
 
@@ -15,15 +17,34 @@ _COMMAND_OF = {
     tool: verb for verb, tool in TOOL_OF.items() if tool not in ("provision", "change_lease")
 }
 _COMMAND = re.compile(rf"`gpu-tenant ({'|'.join([*TOOL_OF, *_SAME])})\b([^`]*)`")
-_BARE_OPTION = re.compile(r"(?<![\w`-])--(smoke|name|hours|discard|artifact) (\S+)")
-_FOR_A_PERSON = re.compile(r"--(ended|password-stdin|setup)\b")
+_BARE_OPTION = re.compile(
+    r"(?<![\w`-])--(smoke|name|hours|discard|artifact|unguarded|recover) (\S+)"
+)
+_FOR_A_PERSON = re.compile(r"--(ended|password-stdin|setup|at-deadline)\b")
 """What only somebody at a terminal can do keeps its command."""
-_TOOL = re.compile(rf"\b(?:({'|'.join(_COMMAND_OF)})|change_lease (extend|park|resume))\b")
+_TOOL = re.compile(rf"\b(?:({'|'.join(_COMMAND_OF)})|change_lease (extend|park|resume|terms))\b")
 
-_LISTS = {"artifact": "artifacts", "discard": "discard", "quote": "quotes"}
-_NUMBERS = ("hours", "price-usd-h", "max-price-usd-h", "budget-usd")
+_INSTANT = re.compile(r"\bat ([1-9]\d{9})(?:\.\d+)?\b")
+
+_LISTS = {"artifact": "artifacts", "discard": "discard", "quote": "quotes", "recover": "recover"}
+_NUMBERS = ("hours", "price-usd-h", "max-price-usd-h", "budget-usd", "idle-h", "rescue-usd")
 _PLACES = {"push": ("directory", "lease"), "adopt": ("target",), "smoke": ("directory",)}
 """What the words of a command without an option are; of the others' it is the lease."""
+
+
+def some(count: int, noun: str) -> str:
+    """So many of it: `1 file`, `2 files`, `2 boxes`."""
+    plural = f"{noun}es" if noun.endswith("x") else f"{noun}s"
+    return f"{count} {noun if count == 1 else plural}"
+
+
+def dated(words: str) -> str:
+    """The words, with seconds since 1970 written as a date."""
+
+    def date(found: re.Match[str]) -> str:
+        return f"at {datetime.fromtimestamp(int(found[1]), UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+    return _INSTANT.sub(date, words)
 
 
 def in_tools(words: str) -> str:

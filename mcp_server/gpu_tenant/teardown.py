@@ -4,6 +4,8 @@ from datetime import datetime, timedelta
 
 from pydantic import TypeAdapter
 
+from gpu_tenant.bill import Billed
+from gpu_tenant.charged import ask_bill, counted_words, disagreement
 from gpu_tenant.errors import OwnerMustAct, ProviderSilent, ProviderTrouble
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.model import Evidence, Lease, Profile, Receipt
@@ -19,6 +21,7 @@ from gpu_tenant.reconcile import (
     rate_words,
 )
 from gpu_tenant.sightings import look, patience
+from gpu_tenant.speech import some
 from gpu_tenant.verify import formats_of
 
 _WORDS: TypeAdapter[list[str]] = TypeAdapter(list[str])
@@ -100,6 +103,7 @@ async def file_receipt(
     first, second = step.looks[0], step.looks[-1]
     if lease.active_at is None or lease.box_id is None:
         raise ProviderTrouble(f"{lease.id} never had a box", remedy="`gpu-tenant leases --all`")
+    billed = await ask_bill(lease, connector=connector, ledger=ledger, clock=clock)
     receipt = Receipt.model_validate(
         {
             "lease_id": lease.id,
@@ -112,6 +116,8 @@ async def file_receipt(
             "second_absent_at": second,
             "lived_s": round((first - lease.active_at).total_seconds(), 3),
             "cost_usd": lease.cost_usd(first),
+            "billed_usd": billed and billed.usd,
+            "counts": counted_words(lease, billed),
             "kept_files": len(evidence),
             "kept_bytes": sum(e.size_bytes for e in evidence),
             "kept_in": lease.kept_in if evidence else None,
@@ -123,12 +129,20 @@ async def file_receipt(
                 *_attested(lease, profile, ledger),
             ),
             "given_up": _given_up(lease, ground, ledger),
-            "warnings": tuple(f"{e.name}: {w}" for e in evidence for w in e.verdict.warnings),
+            "warnings": (
+                *_billed_otherwise(lease, billed, first),
+                *(f"{e.name}: {w}" for e in evidence for w in e.verdict.warnings),
+            ),
             "left_behind": await _left_behind(lease, profile, connector),
         }
     )
     ledger.file_receipt(receipt, at=clock.now())
     return receipt
+
+
+def _billed_otherwise(lease: Lease, billed: Billed | None, gone_at: datetime) -> tuple[str, ...]:
+    words = disagreement(lease, billed, until=gone_at) if billed else None
+    return (words,) if words else ()
 
 
 def _not_proved(evidence: list[Evidence]) -> tuple[str, ...]:
@@ -138,7 +152,7 @@ def _not_proved(evidence: list[Evidence]) -> tuple[str, ...]:
     ]
     if unread:
         words.append(
-            f"{len(unread)} files have no format we read; their bytes were proved by hash alone"
+            f"{some(len(unread), 'file')} of no format we read: the bytes were proved by hash alone"
         )
     return tuple(words)
 
@@ -178,7 +192,7 @@ def _given_up(lease: Lease, ground: str, ledger: Ledger) -> tuple[str, ...]:
         missing = set(ledger.declared(lease.id)[1]) & set(seal.unmatched)
         return (
             *(
-                f"{p.pattern} ({p.count} files, {p.size_bytes:,} bytes)"
+                f"{p.pattern} ({some(p.count, 'file')}, {p.size_bytes:,} bytes)"
                 for p in seal.discarded.patterns
                 if p.count
             ),

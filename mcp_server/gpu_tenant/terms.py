@@ -11,6 +11,12 @@ from gpu_tenant.record import Record
 RESCUE_H = 24
 """Unverified data is worth a day of its box, unless its owner says another sum."""
 
+IDLE_H = 2
+"""Longer than most installs and most meals; a box that does nothing for so long is forgotten."""
+
+UNSEEN_USD = Decimal(100)
+"""What a day that nobody notices may cost on a box whose meter nothing stops, unless it is accepted."""
+
 WhenIdle = Literal["end", "alarm"]
 
 
@@ -44,6 +50,45 @@ class Terms(Record):
         return None if usd_h is None else usd_h * RESCUE_H
 
 
+class Asked(Record):
+    """What somebody asks for; what is left out is decided by what is had."""
+
+    hours: float | None = None
+    max_price_usd_h: Decimal | None = None
+    budget_usd: Decimal | None = None
+    rescue_usd: Decimal | None = Field(default=None, ge=0)
+    idle_h: float | None = Field(default=None, ge=0, description="0: never")
+    when_idle: WhenIdle = "end"
+    store: str | None = None
+    recover: tuple[str, ...] = ()
+
+    def terms(
+        self,
+        *,
+        deadline_at: datetime,
+        max_price_usd_h: Decimal | None,
+        meter: Literal["billed", "free"],
+    ) -> Terms:
+        """What is agreed from now on; a box that bills is not left idle unless that was asked for."""
+        idle_h = self.idle_h
+        if idle_h is None and meter == "billed":
+            idle_h = IDLE_H
+        return Terms(
+            deadline_at=deadline_at,
+            max_price_usd_h=max_price_usd_h,
+            budget_usd=self.budget_usd,
+            rescue_usd=self.rescue_usd,
+            idle_h=idle_h or None,
+            when_idle=self.when_idle,
+            store=self.store,
+            recover=self.recover,
+        )
+
+
+USUAL = Asked()
+"""What holds where nobody asks for anything."""
+
+
 class Rate(Record):
     """What a lease costs from `at` on; None is unknown, which is not zero."""
 
@@ -59,7 +104,7 @@ def cost_usd(rates: tuple[Rate, ...], *, since: datetime | None, until: datetime
     for rate, end in zip(rates, ends, strict=False):
         begin = rate.at if since is None else max(rate.at, since)
         seconds = (min(end, until) - begin).total_seconds()
-        if seconds <= 0:
+        if seconds < 0 or (seconds == 0 and since is not None):
             continue
         if rate.usd_h is None:
             return None

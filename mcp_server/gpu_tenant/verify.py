@@ -9,7 +9,9 @@ from hashlib import sha256
 from pathlib import Path
 
 from gpu_tenant.caretaker import Caretaker
+from gpu_tenant.durable import DurableStore
 from gpu_tenant.errors import BoxTrouble, JobRunning, Refused, Unverified
+from gpu_tenant.fence import attempts, beyond
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.loads import inspect
 from gpu_tenant.model import (
@@ -26,7 +28,9 @@ from gpu_tenant.paths import below, to_bytes
 from gpu_tenant.permit import _SEAL, NeverUsed, TeardownPermit, Verified, Waived
 from gpu_tenant.ports import Clock
 from gpu_tenant.record import Record
+from gpu_tenant.speech import some
 from gpu_tenant.store import link_target, reread
+from gpu_tenant.witness import Witness
 
 _CLOCKS_APART_S = 60
 """A disk that is another machine's keeps another clock."""
@@ -69,11 +73,18 @@ def unseen(why: str, remedy: str) -> Assessment:
 
 
 async def assess(
-    lease: Lease, profile: Profile, *, caretaker: Caretaker, ledger: Ledger, clock: Clock
+    lease: Lease,
+    profile: Profile,
+    *,
+    caretaker: Caretaker,
+    ledger: Ledger,
+    clock: Clock,
+    store: DurableStore | None = None,
 ) -> Assessment:
     """What is known now: the box sealed afresh, every kept file re-read from this computer's disk.
 
-    An unreachable box is no error here: everything on it is then a loss.
+    Where the copy here proves nothing, the `store` is re-read. An unreachable box is no error here, and
+    no more is a silent store: everything that only it could prove is then a loss.
     """
     if lease.touched_at is None:
         return UNTOUCHED
@@ -107,8 +118,11 @@ async def assess(
         losses.append(_uncollected(now, collected, lease))
         return Assessment(untouched=False, seal=now, evidence=(), losses=tuple(losses))
     evidence: list[Evidence] = []
+    witness = None if store is None else Witness(store, lease, now)
     for entry in now.entries:
         proved = await asyncio.to_thread(_reread_entry, Path(lease.kept_in or ""), entry, lease)
+        if isinstance(proved, Loss) and witness is not None:
+            proved = await _reread_there(witness, entry, lease, proved)
         if isinstance(proved, Loss):
             losses.append(proved)
         else:
@@ -204,16 +218,39 @@ def sign(
             "the lease's id was not typed; nothing was destroyed",
             remedy=f"keep the box, or run `gpu-tenant waive {lease.id}` and type {lease.id} to sign",
         )
-    ledger.note(
-        lease.id,
-        Event.WAIVED,
-        {
-            "by": signed_by,
-            "loss": assessment.loss_digest,
-            "losses": [x.what for x in assessment.losses],
-        },
-        at=clock.now(),
+    return _signed(lease, assessment, signed_by=signed_by, ledger=ledger, clock=clock)
+
+
+def honour(lease: Lease, assessment: Assessment, *, ledger: Ledger, clock: Clock) -> TeardownPermit:
+    """Leave to destroy the lease's box past its end, because its owner has signed for that in advance.
+
+    Raises:
+        Refused: nobody has, or the lease's time and its rescue sum are not used up.
+    """
+    signed = [detail for _, kind, detail in ledger.events(lease.id) if kind == Event.WAIVED_AHEAD]
+    if lease.terms.on_deadline != "waive" or not signed:
+        raise Refused(
+            f"nobody has signed in advance for what is on {lease.id}",
+            remedy=f"its owner runs `gpu-tenant waive {lease.id}`",
+        )
+    now = clock.now()
+    tried = attempts(ledger.events(lease.id))
+    if not tried or beyond(lease, tried[0], now) != "waive":
+        raise Refused(
+            f"{lease.id} is not past its end and its rescue sum: the signature does not hold yet",
+            remedy=f"`gpu-tenant terms {lease.id}`",
+        )
+    return _signed(
+        lease, assessment, signed_by=f"{signed[-1]['by']}, in advance", ledger=ledger, clock=clock
     )
+
+
+def _signed(
+    lease: Lease, assessment: Assessment, *, signed_by: str, ledger: Ledger, clock: Clock
+) -> TeardownPermit:
+    losses = [x.what for x in assessment.losses]
+    detail: dict[str, object] = {"by": signed_by, "loss": assessment.loss_digest, "losses": losses}
+    ledger.note(lease.id, Event.WAIVED, detail, at=clock.now())
     return _mint(lease, Waived(signed_by=signed_by, loss_digest=assessment.loss_digest))
 
 
@@ -263,7 +300,7 @@ def _on_the_box(seal: Manifest, lease: Lease, given_up: Collection[str]) -> Iter
             f"{lease.from_work(x.at)} ({x.size_bytes:,} bytes)" for x in seal.unclaimed.largest[:3]
         )
         yield Loss(
-            what=f"{seal.unclaimed.count} files ({seal.unclaimed.size_bytes:,} bytes) that nobody has "
+            what=f"{some(seal.unclaimed.count, 'file')} ({seal.unclaimed.size_bytes:,} bytes) that nobody has "
             f"claimed: {largest}",
             remedy=f"keep them with `gpu-tenant collect {lease.id} --artifact 'PATTERN'`, or give them up "
             f"with `gpu-tenant collect {lease.id} --discard 'PATTERN'`",
@@ -276,7 +313,7 @@ def _uncollected(now: Manifest, collected: Manifest | None, lease: Lease) -> Los
     bytes_new = sum(e.size_bytes for e in new)
     names = ", ".join(e.name for e in new[:3]) or "some were removed or renamed on the box"
     return Loss(
-        what=f"{len(new)} files ({bytes_new:,} bytes) on the box differ from what was collected: {names}",
+        what=f"{some(len(new), 'file')} ({bytes_new:,} bytes) on the box differ from what was collected: {names}",
         remedy=f"`gpu-tenant collect {lease.id}`, then teardown again",
     )
 
@@ -315,6 +352,21 @@ def _reread_entry(directory: Path, entry: SealedFile, lease: Lease) -> Evidence 
     return Evidence(
         name=entry.name, size_bytes=held.size_bytes, sha256=held.sha256, verdict=verdict
     )
+
+
+async def _reread_there(
+    witness: Witness, entry: SealedFile, lease: Lease, here: Loss
+) -> Evidence | Loss:
+    """What the durable store's copy of one entry proves, or what would be lost: neither does."""
+    place = witness.at(entry)
+    if place is not None and is_on_the_box(place.parent, lease):
+        return Loss(
+            what=f"{here.what}, and {witness.words} is on the box itself", remedy=here.remedy
+        )
+    proved = await witness.proves(entry)
+    if isinstance(proved, Evidence):
+        return proved
+    return Loss(what=f"{here.what}, and {proved}", remedy=here.remedy)
 
 
 def is_on_the_box(path: Path, lease: Lease) -> bool:

@@ -7,25 +7,18 @@ from decimal import Decimal
 
 from gpu_tenant.boxtext import fence, plain
 from gpu_tenant.caretaker import ENDED, Caretaker, JobState, JobStatus
+from gpu_tenant.diagnosis import diagnose
 from gpu_tenant.errors import BadRequest
+from gpu_tenant.forecast import keep_course
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.model import Job, Lease
+from gpu_tenant.model import Job, JobId, Lease
 from gpu_tenant.ports import Clock
 from gpu_tenant.progress import Progress, read_progress
 from gpu_tenant.reconcile import overdue
 from gpu_tenant.record import Record
 
 _POLL_S = 1.0
-_ADVICE = {
-    "cgroup_oom": "it used more memory than the box allows; `audit` shows the limit, then use fewer workers",
-    "disk_full": "the disk is full; make room or keep fewer checkpoints, then launch again",
-    "inodes_full": "the disk has no inodes left; write fewer, larger files, then launch again",
-    "walltime": "its own time limit ended it; it resumes if it loads its checkpoint",
-    "deadline": "the lease's deadline stopped it; collect what it wrote",
-    "reboot": "the box restarted; launch the same command again, it resumes from its checkpoint",
-    "stopped": "it was stopped on request",
-    "xid": "the GPU failed; collect, and take another box",
-}
+_DIAGNOSED_BYTES = 32768
 
 
 class Gpu(Record):
@@ -71,6 +64,7 @@ async def watch(
     wait_s: float,
     limit_bytes: int,
     caretaker: Caretaker,
+    ledger: Ledger,
     clock: Clock,
 ) -> Watched:
     """The job's state and the newest of its log since byte `cursor`, at most `limit_bytes`.
@@ -105,7 +99,11 @@ async def watch(
     text = plain(decoder.decode(bytes(log), status.state in ENDED))
     # A character that is only half written yet comes whole with the next look.
     offset -= len(decoder.getstate()[0])
-    return _answer(lease, status, text, offset, skipped, clock=clock)
+    why = await _why(status, bytes(log), caretaker)
+    seen = _answer(lease, status, why, text, offset, skipped, clock=clock)
+    if seen.state != "absent":
+        keep_course(lease.id, job.id, seen.state, seen.progress, ledger=ledger, at=clock.now())
+    return seen
 
 
 def fenced(seen: Watched) -> Watched:
@@ -133,7 +131,14 @@ def job_of(lease: Lease, name: str | None, *, ledger: Ledger) -> Job:
 
 
 def _answer(
-    lease: Lease, status: JobStatus, text: str, cursor: int, skipped: int, *, clock: Clock
+    lease: Lease,
+    status: JobStatus,
+    why: str | None,
+    text: str,
+    cursor: int,
+    skipped: int,
+    *,
+    clock: Clock,
 ) -> Watched:
     sample = status.sample
     running = None
@@ -144,7 +149,7 @@ def _answer(
         job=status.job,
         state=status.state,
         exit_code=status.exit_code,
-        why=_why(status),
+        why=why,
         progress=read_progress(text),
         log=text,
         log_skipped_bytes=skipped,
@@ -172,12 +177,17 @@ def _answer(
     )
 
 
-def _why(status: JobStatus) -> str | None:
-    if status.reason is None or status.state == "finished":
+async def _why(status: JobStatus, held: bytes, caretaker: Caretaker) -> str | None:
+    """The verdict on a job that has ended, by the end of its log, of which `held` is what was read."""
+    if status.state not in ENDED or status.state == "finished":
         return None
-    seen = plain(status.reason.evidence).strip()
-    advice = _ADVICE.get(status.reason.code)
-    return ": ".join(x for x in (status.reason.code, seen) if x) + (f"; {advice}" if advice else "")
+    if len(held) < min(status.log_bytes, _DIAGNOSED_BYTES):
+        end = await caretaker.status(
+            JobId(status.job), offset=-_DIAGNOSED_BYTES, limit=_DIAGNOSED_BYTES, sample="plain"
+        )
+        held = end.log.raw if end.log else b""
+    found = diagnose(status, held[-_DIAGNOSED_BYTES:].decode("utf-8", "replace"))
+    return str(found) if found else None
 
 
 def _next(status: JobStatus) -> str:

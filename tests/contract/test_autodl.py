@@ -18,7 +18,7 @@ from gpu_tenant.errors import (
     ProviderSilent,
     ProviderTrouble,
 )
-from gpu_tenant.market import Offer, Wish
+from gpu_tenant.market import CENT, Offer, Wish
 from gpu_tenant.model import Box, BoxState, Lease, LeaseState, SshAddress
 from gpu_tenant.permit import TeardownPermit
 from gpu_tenant.ports import Credential, Setting
@@ -240,10 +240,28 @@ async def test_without_a_rate_and_without_a_price_in_yuan_the_price_is_unknown(
     assert '`"4090D" = ...` below `[autodl.cny_h]`' in no_price.notes[0]
 
 
+async def test_a_converted_price_shows_what_is_billed_and_the_day_of_the_rate(
+    staged: Staged,
+) -> None:
+    today = f"{staged.clock.now():%Y-%m-%d}"
+    dated = await offered(staged)
+    undated = await offered(staged, AUTODL_CNY_USD_ON="")
+    old = await offered(staged, AUTODL_CNY_USD_ON="2026-10-01")
+
+    for offer, day in (
+        (dated, f"the rate of {today}"),
+        (undated, "an undated rate: write its day as `cny_usd_on` below `[rates]`"),
+        (old, "the rate of 2026-10-01, 48 days old: look it up anew"),
+    ):
+        assert offer.price.converted == f"1.98 CNY/h at 0.14 USD for 1 CNY, {day}"
+        assert offer.price.converted in offer.notes
+        assert offer.price.running_usd_h == HOUR_USD.quantize(CENT)
+
+
 async def test_the_owner_says_it_in_the_configuration(staged: Staged) -> None:
     staged.home.root.mkdir()
     (staged.home.root / "config.toml").write_text(
-        '[rates]\ncny_usd = 0.1\n[autodl]\nimage = "image-db8346e037"\ncuda_v_from = 128\n'
+        '[rates]\ncny_usd = 0.1\ncny_usd_on = 2026-11-20\n[autodl]\nimage = "image-db8346e037"\ncuda_v_from = 128\n'
         '[autodl.cny_h]\n"5090-p" = 3\n',
         encoding="utf-8",
     )
@@ -253,6 +271,7 @@ async def test_the_owner_says_it_in_the_configuration(staged: Staged) -> None:
     await connector.create(await wanted(staged, offer.id))
 
     assert offer.price.running_usd_h == Decimal("0.3")
+    assert offer.price.converted == "3 CNY/h at 0.1 USD for 1 CNY, the rate of 2026-11-20"
     order = cast("dict[str, object]", sent(staged, "/create")[0]["body"])
     assert (order["image_uuid"], order["cuda_v_from"]) == ("image-db8346e037", 128)
 

@@ -159,16 +159,31 @@ async def test_a_box_carries_our_mark_and_our_key_and_nothing_that_could_act_for
     assert box.address.target.startswith("tenant@203.0.113.")
 
 
-async def test_googles_own_timer_is_an_hour_behind_the_deadline_and_stops_the_box(
+async def test_googles_own_timer_is_two_minutes_behind_the_deadline_at_most_and_stops_the_box(
     google: GcpConnector, clock: RehearsalClock, stage: Stage
 ) -> None:
     await rented(google, clock, stage)
 
     scheduling = inserts(stage)[0]["body"]["scheduling"]
-    assert scheduling["maxRunDuration"] == {"seconds": "10800"}
+    assert scheduling["maxRunDuration"] == {"seconds": "7260"}
     assert scheduling["instanceTerminationAction"] == "STOP"
     assert scheduling["onHostMaintenance"] == "TERMINATE"
     assert scheduling["automaticRestart"] is False
+
+
+async def test_what_the_timer_will_do_is_asked_of_google_and_a_stopped_box_has_none(
+    google: GcpConnector, clock: RehearsalClock, stage: Stage
+) -> None:
+    intended = await wanted(google, clock)
+    lease = holding(intended, await google.create(intended))
+    advance(stage, 30)
+
+    at = await google.timer_at(lease)
+
+    assert at is not None
+    assert 7200 < (at - clock.now()).total_seconds() <= 7260
+    advance(stage, 3 * 3600)
+    assert await google.timer_at(lease) is None
 
 
 async def test_the_timer_fires_up_to_half_a_minute_late_and_only_the_disk_bills_on(
@@ -183,7 +198,7 @@ async def test_the_timer_fires_up_to_half_a_minute_late_and_only_the_disk_bills_
 
     assert box.state is BoxState.PARKED
     assert box.price_usd_h == DISK_USD_H.quantize(Decimal("0.0001"))
-    late_s = gpu_usd / Decimal("0.706832276") * 3600 - 10800
+    late_s = gpu_usd / Decimal("0.706832276") * 3600 - 7260
     assert 0 < late_s <= 30
     assert Decimal(meter(stage)["by_component"]["gpu"]) == gpu_usd
     assert Decimal(meter(stage)["by_component"]["disk"]) == pytest.approx(DISK_USD_H * 1003, rel=Decimal("0.001"))  # fmt: skip

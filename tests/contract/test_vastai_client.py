@@ -15,6 +15,8 @@ from contract.openapi import SPECS, validate
 from contract.staged import Staged, on_stage
 from contract.test_vastai import ONE, ORDER, ask
 
+from gpu_tenant.ports import Billing
+
 CAPTURES = SPECS.parent / "captures" / "vastai-cli-1.9.1.jsonl"
 SEARCH = (
     "search offers gpu_name=RTX_4090 num_gpus=1 gpu_ram>=20 duration>=2 cuda_max_good>=12.4 "
@@ -95,7 +97,9 @@ def test_every_answer_is_what_the_document_says(staged: Staged, document: Path) 
     held("DELETE", "/api/v0/volumes/", 200, {"id": int(name.removeprefix("V."))})
     held("DELETE", "/api/v0/volumes/", 404, {"id": 1})
     held("GET", "/api/v0/users/current", 200)
-    held("GET", "/api/v0/charges/", 200)
+    days = '{"day": {"gte": 1793491200, "lte": 1799999999}}'
+    held("GET", f"/api/v0/charges/?select_filters={days}", 200)
+    held("GET", "/api/v0/charges/", 400)
     held("DELETE", f"{ONE}{number}/", 200, {})
     held("DELETE", f"{ONE}{number}/", 404, {})
     assert ask(staged, "GET", f"{ONE}{number}/").json() == {"instances": None}
@@ -225,6 +229,9 @@ def test_the_official_client_bids_and_keeps_keys_volumes_and_logs(
     assert (row["id"], row["disk_space"], row["instances"]) == (int(volume), 20, [])
     client("delete", "volume", volume, "--raw")
     assert client("show", "user", "--raw")["credit"] < 100
+    month = ("--start-date", "2026-11-01", "--end-date", "2026-11-19")
+    charges = client("show", "invoices-v1", "--charges", *month, "--raw")
+    assert number in str(charges)
 
     ids = {
         "31337": number,
@@ -238,9 +245,22 @@ def test_the_official_client_bids_and_keeps_keys_volumes_and_logs(
         "create ssh-key <HOME>/.ssh/id_ed25519.pub -y", "show ssh-keys",
         "attach ssh 31337 ssh-ed25519 AAAA test", "logs 31337 --tail 50", "search volumes",
         "create volume 77 -s 20", "show volumes", "delete volume 5",
+        "show invoices-v1 --charges --start-date 2026-11-01 --end-date 2026-11-19",
     )]  # fmt: skip
     sent = [line for line in client.sent if not line["path"].startswith("/s3/")]
     assert sent == expected
+
+
+async def test_the_connector_asks_for_charges_as_the_official_client_does(staged: Staged) -> None:
+    assert isinstance(staged.connector, Billing)
+    await staged.connector.billed(await staged.intent())
+
+    sent = dict(parse_qsl(staged.ask("requests")[-1]["query"]))
+    theirs = dict(captured(
+        "show invoices-v1 --charges --start-date 2026-11-01 --end-date 2026-11-19", {}
+    )["query"])  # fmt: skip
+    assert set(sent) == set(theirs)
+    assert set(json.loads(sent["select_filters"])["day"]) == {"gte", "lte"}
 
 
 async def test_the_connector_s_order_has_the_official_client_s_form(

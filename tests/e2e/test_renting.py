@@ -168,7 +168,8 @@ async def _too_long(tenant: Tenant, quote: str) -> dict[str, Any]:
     filed = tenant.tenancy.ledger.quote(quote)
     assert filed is not None
     short = filed.offer.model_copy(update={"max_hours": 0.5})
-    tenant.tenancy.ledger.file_quotes([filed.model_copy(update={"id": "q-short", "offer": short})])
+    other = filed.model_copy(update={"id": "q-short", "offer": short})
+    tenant.tenancy.ledger.file_quotes([other], at=tenant.tenancy.clock.now())
     return {"quotes": ["q-short"]}
 
 

@@ -9,6 +9,7 @@ from gpu_tenant.cards import Card, Leases, card, in_all
 from gpu_tenant.cli import account
 from gpu_tenant.market import Leftover
 from gpu_tenant.model import Box, BoxId, BoxState, Lease, LeaseId
+from gpu_tenant.protection import protection
 
 NOW = HandClock().now()
 VOLUME = Leftover(
@@ -29,7 +30,11 @@ def shown(standing: Lease, *, state: BoxState = BoxState.READY) -> Card:
         provider="tiny", id=BoxId(standing.id), mark=standing.mark, state=state, address=None,
         price_usd_h=standing.price_usd_h,
     )  # fmt: skip
-    return card(standing, profile("tiny"), jobs=(), alarm=None, now=NOW, box=box)
+    tiny = profile("tiny")
+    return card(
+        standing, tiny, jobs=(), alarm=None, now=NOW, box=box,
+        protection=protection(tiny, standing, None),
+    )  # fmt: skip
 
 
 def told(*cards: Card, unseen: tuple[str, ...] = (), left: tuple[Leftover, ...] = ()) -> Leases:

@@ -107,6 +107,8 @@ def test_both_faces_offer_the_same_verbs() -> None:
     from gpu_tenant.cli import SUMMARIES
 
     of_the_terminal_alone = {
+        "alarms",
+        "watchdog",
         "demo",
         "ssh",
         "install",

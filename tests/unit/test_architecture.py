@@ -24,6 +24,8 @@ ONE_PLACE = {
     "yaml": {"profiles.py"},
     "jsonschema": {"profiles.py"},
     "google": {"gce/calls.py"},
+    "apprise": {"delivery.py"},
+    "requests": {"delivery.py"},
 }
 NOT_NAMES = {
     *("util", "utils", "helper", "helpers", "common", "misc", "base", "manager", "managers"),

@@ -426,15 +426,16 @@ def test_at_the_deadline_every_job_is_stopped_and_nothing_deleted(box: Box) -> N
     assert (box.work / "result").read_text(encoding="utf-8") == "kept\n"
 
 
-def test_a_guard_is_armed_again_in_place_and_its_death_is_told(box: Box) -> None:
+def test_a_guard_is_relieved_by_the_next_and_its_death_is_told(box: Box) -> None:
     soon = time.time() + 3600  # noqa: TID251
     first, same = box.ask("guard", deadline=soon), box.ask("guard", deadline=soon)
     later = box.ask("guard", deadline=soon + 60)
 
     assert box.ask("guard")["deadline"] == soon + 60
-    assert first["pid"] == same["pid"] == later["pid"]
+    assert first["pid"] == same["pid"] != later["pid"]
     assert (first["already"], same["already"], later["already"]) == (False, True, False)
-    os.kill(first["pid"], signal.SIGKILL)
+    until(lambda: not Path(f"/proc/{first['pid']}").exists())
+    os.kill(later["pid"], signal.SIGKILL)
     until(lambda: bool(box.ask("guard")["state"] == "not_armed"))
     assert box.ask("guard", deadline=soon)["pid"] != first["pid"]
 
@@ -567,29 +568,71 @@ def test_without_proc_a_process_is_known_by_ps(caretaker: ModuleType) -> None:
 # --- the reason ---------------------------------------------------------------------------------
 
 
+QUIET: Reply = {"xid": None, "killed": {}}
+MEMCG = "Memory cgroup out of memory: Killed process 7 (python)"
+
+
 @pytest.mark.parametrize(
-    ("facts", "restart", "xid", "code", "quoted"),
+    ("facts", "restart", "kernel", "code", "quoted"),
     [
-        ({}, "boot id was a and is b", None, "reboot", "boot id was a"),
-        ({"oom_kills": {"m": 3}, "disk_free_bytes": 0}, None, None, "cgroup_oom", "from 2 to 3"),
-        ({"oom_kills": {"m": 2}}, None, "NVRM: Xid 79", "xid", "Xid 79"),
-        ({"disk_free_bytes": 4096, "inodes_free": 0}, None, None, "disk_full", "4096 bytes"),
-        ({"disk_free_bytes": 1 << 30, "inodes_free": 0}, None, None, "inodes_full", "inodes"),
-        ({"disk_free_bytes": None, "inodes_free": None}, None, None, "signal", "SIGKILL"),
+        ({}, "boot id was a and is b", {}, "reboot", "boot id was a"),
+        ({"oom_kills": {"m": 3}, "limit_hits": {"l": 1}}, None, {}, "cgroup_oom", "from 2 to 3"),
+        ({"oom_kills": {"m": 3}}, None, {"killed": {7: MEMCG}}, "cgroup_oom", "from 2 to 3"),
+        ({"oom_kills": {"m": 3}}, None, {}, "host_oom", "not for its own limit"),
+        ({"oom_kills": {"m": 2}}, None, {"xid": "NVRM: Xid 79"}, "xid", "Xid 79"),
+        ({"disk_free_bytes": 4096, "inodes_free": 0}, None, {}, "disk_full", "4096 bytes"),
+        ({"disk_free_bytes": 1 << 30, "inodes_free": 0}, None, {}, "inodes_full", "inodes"),
+        ({"shm_free_bytes": 0, "shm_bytes": 64 << 20}, None, {}, "shm_full", "0 of 67108864"),
+        ({"oom_kills": {"/proc/vmstat": 9}}, None, {}, "signal", "SIGKILL"),
+        ({"full_elsewhere": ["disk_full", "/tmp"]}, None, {}, "signal", "SIGKILL"),
+        ({"disk_free_bytes": None, "inodes_free": None}, None, {}, "signal", "SIGKILL"),
     ],
 )
 def test_the_strongest_evidence_is_the_reason(
     caretaker: ModuleType,
     facts: Reply,
     restart: str | None,
-    xid: str | None,
+    kernel: Reply,
     code: str,
     quoted: str,
 ) -> None:
-    reason = caretaker.seek_reason({"m": 2}, facts, restart, xid, ("signal", "ended by SIGKILL"))
+    spec = {"oom_kills": {"m": 2, "/proc/vmstat": 5}, "limit_hits": {"l": 0}}
+
+    reason = caretaker.seek_reason(
+        spec, facts, restart, QUIET | kernel, ("signal", "ended by SIGKILL")
+    )
 
     assert reason["code"] == code
     assert quoted in reason["evidence"]
+
+
+@pytest.mark.parametrize(
+    ("facts", "kernel", "sign"),
+    [
+        ({"full_elsewhere": ["disk_full", "/tmp"]}, {}, "disk_full"),
+        ({"limit_hits": {"/x/pids.events": 4}}, {}, "pids_full"),
+        ({"log_free_bytes": 0}, {}, "log_cut"),
+        ({}, {"killed": {7: MEMCG}, "main_pid": 8}, "another_killed"),
+        ({}, {}, "uncounted"),
+    ],
+)
+def test_what_explains_an_end_only_with_the_log_is_told_beside_the_reason(
+    caretaker: ModuleType, facts: Reply, kernel: Reply, sign: str
+) -> None:
+    spec: Reply = {"oom_kills": {}, "limit_hits": {}}
+
+    reason = caretaker.seek_reason(spec, facts, None, QUIET | kernel, ("exit", "exit status 1"))
+
+    assert reason["code"] == "exit"
+    assert sign in reason["signs"]
+
+
+def test_the_machine_s_own_count_speaks_only_where_no_cgroup_counts(caretaker: ModuleType) -> None:
+    spec, facts = {"oom_kills": {"/proc/vmstat": 5}}, {"oom_kills": {"/proc/vmstat": 6}}
+
+    reason = caretaker.seek_reason(spec, facts, None, QUIET, ("signal", "ended by SIGKILL"))
+
+    assert reason["code"] == "host_oom"
 
 
 if os.access(MEMORY_CGROUPS / "cgroup.procs", os.W_OK):

@@ -14,6 +14,7 @@ from gpu_tenant.cards import card
 from gpu_tenant.charged import counted_words, disagreement, newest_bill
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.model import Lease, LeaseId
+from gpu_tenant.protection import protection
 from gpu_tenant.settle import survey
 from gpu_tenant.teardown import tear_down
 from gpu_tenant.verify import unused
@@ -122,7 +123,10 @@ async def test_what_is_billed_beyond_the_count_is_told_while_it_lives_and_for_a_
 
     while_it_lives = await survey(**seen, ledger=ledger, clock=clock)  # type: ignore[arg-type]
     events = ledger.events(LEASE)
-    shown = card(lease, TINY, jobs=(), alarm=None, now=clock.now(), events=events)
+    shown = card(
+        lease, TINY, jobs=(), alarm=None, now=clock.now(), events=events,
+        protection=protection(TINY, lease, None),
+    )  # fmt: skip
     await tear_down(unused(lease), lease, TINY, connector=tiny, ledger=ledger, clock=clock)
     just_gone = await survey(**seen, ledger=ledger, clock=clock)  # type: ignore[arg-type]
     clock.advance(90_000)

@@ -26,6 +26,7 @@ from gpu_tenant.ledger import Ledger
 from gpu_tenant.market import Quote
 from gpu_tenant.model import BoxId, Lease, LeaseState
 from gpu_tenant.provision import fulfil, intend_quote
+from gpu_tenant.terms import Asked
 
 TINY = profile("tiny", list_lag_s=60)
 
@@ -58,7 +59,8 @@ def intent(
     clock = HandClock()
     clock.advance(at)
     return intend_quote(
-        given or quote(), TINY, hours=hours, budget_usd=None if budget is None else Decimal(budget),
+        given or quote(), TINY,
+        asked=Asked(hours=hours, budget_usd=None if budget is None else Decimal(budget)),
         ledger=ledger, clock=clock,
     )  # fmt: skip
 
@@ -119,9 +121,7 @@ def test_a_quote_that_was_named_in_time_is_good_although_an_earlier_one_was_trie
     clock = HandClock()
     clock.advance(900)
 
-    lease = intend_quote(
-        quote(), TINY, hours=None, budget_usd=None, ledger=ledger, clock=clock, asked_at=NOON
-    )
+    lease = intend_quote(quote(), TINY, asked=Asked(), ledger=ledger, clock=clock, asked_at=NOON)
 
     assert lease.created_at == clock.now()
     assert lease.terms.deadline_at == clock.now() + timedelta(hours=2), "it begins now"

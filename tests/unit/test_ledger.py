@@ -224,7 +224,7 @@ def test_a_ledger_has_one_name_of_its_own_for_good(path: Path, tmp_path: Path) -
 def test_a_quote_reads_back_as_it_was_given_also_when_it_has_expired(path: Path) -> None:
     first = Ledger(path)
     given = [quote(id="q-aaaa"), quote(id="q-bbbb", cap_usd_h=Decimal("1.23456"))]
-    first.file_quotes(given)
+    first.file_quotes(given, at=NOON)
     first.close()
 
     again = Ledger(path)
@@ -232,6 +232,25 @@ def test_a_quote_reads_back_as_it_was_given_also_when_it_has_expired(path: Path)
     assert [again.quote(each.id) for each in given] == given
     assert again.quote("q-none") is None
     again.close()
+
+
+def test_quotes_that_expired_a_week_ago_go_when_new_ones_come_unless_a_lease_has_one(
+    path: Path,
+) -> None:
+    ledger = Ledger(path)
+    ledger.file_quotes([quote(id="q-aaaa"), quote(id="q-bbbb")], at=NOON)
+    ledger.intend(
+        lease_id=LEASE, provider="tiny", terms=TERMS, address=None, price_usd_h=None,
+        quote=quote(id="q-bbbb"), at=NOON,
+    )  # fmt: skip
+
+    ledger.file_quotes([quote(id="q-cccc")], at=NOON + timedelta(days=7))
+    after_a_week = ledger.quote("q-aaaa")
+    ledger.file_quotes([], at=NOON + timedelta(days=7, minutes=11))
+
+    assert after_a_week is not None
+    assert [ledger.quote(f"q-{x * 4}") is None for x in "abc"] == [True, False, True]
+    ledger.close()
 
 
 def test_a_lease_keeps_the_quote_it_was_rented_by(path: Path) -> None:

@@ -15,6 +15,7 @@ from gpu_tenant.ledger import Ledger
 from gpu_tenant.model import Lease, LeaseState
 from gpu_tenant.provision import fulfil, intend, new_lease_id, require_smoke
 from gpu_tenant.smoke import SmokeReceipt, smoke
+from gpu_tenant.terms import Asked
 
 
 @pytest.fixture
@@ -39,10 +40,12 @@ def intent(
 ) -> Lease:
     return intend(
         profile(),
-        hours=hours,
+        asked=Asked(
+            hours=hours,
+            max_price_usd_h=None if cap is None else Decimal(cap),
+            budget_usd=None if budget is None else Decimal(budget),
+        ),
         price_usd_h=None if price is None else Decimal(price),
-        max_price_usd_h=None if cap is None else Decimal(cap),
-        budget_usd=None if budget is None else Decimal(budget),
         address=None,
         ledger=ledger,
         clock=HandClock(),

@@ -237,11 +237,12 @@ async def test_a_provider_that_does_not_answer_is_told_and_the_others_are_asked(
     assert ledger.lease(LEASE).box_id == orphan.id
 
 
-async def test_what_else_bills_is_found_and_what_hides_it_is_told(
+async def test_what_else_bills_is_found_and_what_hides_it_hides_no_box(
     ledger: Ledger, clock: HandClock
 ) -> None:
     tiny = TinyResidue(clock)
     tiny.disks = [leftover("disk-1")]
+    there = tiny.rent(None)
     plain = await asked(tiny, ledger, clock)
     tiny.refuses("leftovers", no_answer())
 
@@ -250,8 +251,9 @@ async def test_what_else_bills_is_found_and_what_hides_it_is_told(
     assert [left.words for left in plain.leftovers] == [
         "the disk disk-1, 40 GB at tiny bills on at 4.00 USD a month"
     ]
-    assert hidden.leftovers == []
-    assert hidden.alarms == [("tiny", "does not answer: no answer")]
+    assert (hidden.leftovers, hidden.unseen, hidden.blind) == ([], ["tiny"], {})
+    assert hidden.alarms == [("tiny", "what bills there besides boxes is unknown: no answer")]
+    assert list(hidden.listings["tiny"].boxes) == [there]
 
 
 async def test_a_box_that_is_listed_after_its_end_is_told_and_left_to_its_owner(

@@ -26,15 +26,18 @@ SUMMARIES = {
     "teardown": "End the lease, if and only if nothing would be lost.",
     "waive": "Destroy a box over a person's signature for exactly the loss shown.",
     "extend": "Move a lease's deadline.",
+    "terms": "What is in force for a lease, and how it is changed.",
     "park": "Stop a box's GPU meter and keep its disk, where the platform can.",
     "resume": "Start a parked box again.",
     "leases": "Every lease: state, cost, deadline, what stops its meter.",
     "reconcile": "As leases, for a schedule: status 1 when something needs a person.",
+    "watchdog": "Look after every lease on a schedule, so that none bills unseen.",
+    "alarms": "What a person must hear of, and whether the ways to tell it work.",
     "doctor": "Check this computer: state, ledger, key, profiles, tools.",
     "profiles": "What is known of each platform, as a runbook.",
     "rehearse": "A provider's API on this computer, with real boxes and a money meter.",
     "serve": "The MCP server, over stdio.",
-    "install": "Bring the skill and the server to an agent's host; the changes are shown first.",
+    "install": "Bring the skill and the server to an agent's host, or keep the watchdog running.",
 }
 """Every command in the order of a lease; its module is imported when it runs."""
 
@@ -84,6 +87,12 @@ def main() -> None:
         sys.exit(130)
     except click.ClickException as error:
         error.show()
+        path = (
+            error.ctx.command_path
+            if isinstance(error, click.UsageError) and error.ctx
+            else "gpu-tenant"
+        )
+        _as_json("BAD_REQUEST", error.format_message(), f"`{path} --help`", error.exit_code)
         if isinstance(error, click.NoSuchOption) and {"smoke", "launch", "ssh"} & set(sys.argv):
             click.echo("hint: put `--` before the job's own command", err=True)
         sys.exit(error.exit_code)
@@ -94,4 +103,16 @@ def main() -> None:
         if not isinstance(error, TenantError):
             raise
         click.echo(f"error: {error.code}: {error.message}\nhint: {error.remedy}", err=True)
+        _as_json(error.code, error.message, error.remedy, error.exit_status)
         sys.exit(error.exit_status)
+
+
+def _as_json(code: str, message: str, remedy: str, exit_status: int) -> None:
+    """Where the answer was to be JSON on stdout, the error is that, too."""
+    given = sys.argv[1:]
+    if "--json" not in given[: given.index("--") if "--" in given else None]:
+        return
+    import json
+
+    told = {"code": code, "message": message, "remedy": remedy, "exit_status": exit_status}
+    click.echo(json.dumps({"error": told}, indent=2, ensure_ascii=False))

@@ -56,6 +56,8 @@ def leases(shown: Leases) -> None:
         errors.print(f"[red]alarm:[/] {escape(alarm)}", markup=True, soft_wrap=True)
     if shown.leases or shown.also_billing or shown.not_counted:
         click.echo(summed(shown))
+    if shown.watched:
+        click.echo(f"watched by: {shown.watched}")
 
 
 def summed(shown: Leases) -> str:

@@ -1,6 +1,7 @@
 """What every command is made of: the decorator, the shared options, the lease that was meant."""
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable
 from decimal import Decimal, InvalidOperation
 from typing import ParamSpec, TypeVar
@@ -33,8 +34,34 @@ class _Usd(click.ParamType[Decimal]):
 
 USD = _Usd()
 as_json = click.option("--json", "as_json", is_flag=True, help="the answer as JSON, on stdout")
-lease_argument = click.argument("lease", required=False)
 command_argument = click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+lease_option = click.option("--lease", help="as LEASE; none is needed while only one is live")
+
+
+def lease_argument(function: Callable[P, T]) -> Callable[P, T]:
+    """The command takes its lease as an argument, or as --lease."""
+
+    def noted(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+        ctx.meta["lease"] = value
+
+    def either(ctx: click.Context, _: click.Parameter, value: str | None) -> str | None:
+        return one_lease(value, ctx.meta["lease"])
+
+    option = click.option(
+        "--lease", "named", expose_value=False, is_eager=True, callback=noted, help="as LEASE"
+    )
+    return click.argument("lease", required=False, callback=either)(option(function))
+
+
+def one_lease(first: str | None, second: str | None) -> str | None:
+    """The lease that was named in either way, or none.
+
+    Raises:
+        BadRequest: two were.
+    """
+    if first and second and first != second:
+        raise BadRequest(f"two leases are named: {first} and {second}", remedy="name one")
+    return first or second
 
 
 def verb(name: str) -> Callable[[Callable[P, Awaitable[None]]], click.Command]:
@@ -48,7 +75,7 @@ def verb(name: str) -> Callable[[Callable[P, Awaitable[None]]], click.Command]:
             asyncio.run(once())
 
         run.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
-        help_text = SUMMARIES[name] + (f"\n\n{function.__doc__}" if function.__doc__ else "")
+        help_text = "\n\n".join([SUMMARIES[name], inspect.cleandoc(function.__doc__ or "")])
         command = click.command(
             name, help=help_text, context_settings={"ignore_unknown_options": False}
         )(run)

@@ -11,15 +11,15 @@ from typing import NoReturn
 import click
 
 from gpu_tenant.cli import show
-from gpu_tenant.cli.command import joined, lease_argument, the_lease, verb
+from gpu_tenant.cli.command import joined, lease_option, the_lease, verb
 from gpu_tenant.errors import BadRequest, LocalTrouble
 
 _FORWARD = re.compile(r"(\d{1,5})(?::(?:([\w.-]+):)?(\d{1,5}))?")
 
 
 @verb("ssh")
-@lease_argument
-@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[LEASE] [COMMAND]...")
+@lease_option
 @click.option(
     "--forward", "-L", "forwards", multiple=True, metavar="PORT",
     help="reach the box's PORT at 127.0.0.1:PORT here; 6006:6007 and 6006:HOST:6007 too",
@@ -27,8 +27,8 @@ _FORWARD = re.compile(r"(\d{1,5})(?::(?:([\w.-]+):)?(\d{1,5}))?")
 @click.option("--print-config", is_flag=True, help="the entry for ~/.ssh/config, on stdout")
 @click.option("--setup", is_flag=True, help="have plain `ssh LEASE`, and editors, know the leases")
 async def ssh(
+    words: tuple[str, ...],
     lease: str | None,
-    command: tuple[str, ...],
     forwards: tuple[str, ...],
     print_config: bool,
     setup: bool,
@@ -37,12 +37,14 @@ async def ssh(
 
     With our key, and only to the host that was pinned for the lease. Without a command: a shell.
     """
+    # What --lease names is not named again: the words are then the command, all of them.
+    name, command = (lease, words) if lease or not words else (words[0], words[1:])
     wanted = [part for forward in forwards for part in ("-L", forwarded(forward))]
     async with show.tenancy() as tenancy:
         if setup:
             _include(tenancy)
             return
-        login = await tenancy.login(the_lease(lease, tenancy))
+        login = await tenancy.login(the_lease(name, tenancy))
     if print_config:
         click.echo(login.entry, nl=False)
         return
@@ -54,8 +56,8 @@ async def ssh(
     if not command:
         click.echo(f"the work directory is ~/{login.directory}", err=True)
     options = ["-o", "ExitOnForwardFailure=yes", *wanted] if wanted else []
-    words = [joined(command)] if command else []
-    _become(["ssh", "-F", login.config, *options, "--", login.lease, *words])
+    line = [joined(command)] if command else []
+    _become(["ssh", "-F", login.config, *options, "--", login.lease, *line])
 
 
 def forwarded(forward: str) -> str:

@@ -1,5 +1,6 @@
 """What a person sees of the market: offers, what each would cost in the end, and what is missing."""
 
+from collections.abc import Sequence
 from decimal import Decimal
 
 import click
@@ -18,18 +19,31 @@ def found(shown: Found) -> None:
     for column, justify in (
         *(("QUOTE", "left"), ("PROVIDER", "left"), ("GPU", "left"), ("REGION", "left")),
         *(("USD/H", "right"), ("GPU + DISK", "right"), ("IN ALL", "right")),
-        *(("RELIABLE", "right"), ("NOTES", "left")),
+        *(("RELIABLE", "right"), ("KIND", "left")),
     ):
         table.add_column(column, justify="right" if justify == "right" else "left")
     for row in shown.offers:
         table.add_row(*(Text(cell) for cell in _cells(row)))
     if shown.offers:
-        # As wide as it is: a terminal wraps a long line, and a pipe keeps it whole.
+        # As wide as it is: a terminal wraps a long line, and a pipe keeps it whole. What is long is
+        # said below, once.
         width = max(Console().width, Console(width=10_000).measure(table).maximum)
         Console(highlight=False, soft_wrap=True, width=width).print(table)
     else:
         click.echo("nothing fits")
+    for note, rows in _noted(shown.offers).items():
+        whose = "each" if len(rows) == len(shown.offers) > 1 else ", ".join(rows)
+        click.echo(f"note: {note} ({whose})")
     _rest(shown)
+
+
+def _noted(rows: Sequence[Ranked]) -> dict[str, list[str]]:
+    """Every note, and the offers that it is about."""
+    noted: dict[str, list[str]] = {}
+    for row in rows:
+        for note in dict.fromkeys(row.notes):
+            noted.setdefault(note, []).append(row.quote or f"{_gpu(row)} at {row.provider}")
+    return noted
 
 
 def explained(shown: Found) -> None:
@@ -59,7 +73,7 @@ def _cells(row: Ranked) -> tuple[str, ...]:
         f"{_usd(row.price.gpu_usd_h)} + {_usd(row.price.disk_usd_h)}",
         "unknown" if row.expected_usd is None else f"{row.expected_usd:.2f}",
         "unknown" if row.reliability is None else f"{row.reliability:.1%}",
-        "; ".join((*kind, *host, *ends, *row.notes)),
+        "; ".join((*kind, *host, *ends)) or "-",
     )
 
 

@@ -3,11 +3,10 @@
 import sys
 from collections.abc import Callable
 from decimal import Decimal
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import click
 
-from gpu_tenant.adopting import DEADLINE_H
 from gpu_tenant.cli import asking, show
 from gpu_tenant.cli.command import (
     USD,
@@ -21,6 +20,7 @@ from gpu_tenant.cli.command import (
     verb,
 )
 from gpu_tenant.market import Trust
+from gpu_tenant.terms import Asked, WhenIdle
 
 
 @verb("smoke")
@@ -100,17 +100,36 @@ async def offers(
 
 
 def _terms(function: Callable[P, T]) -> Callable[P, T]:
+    """The options of what is agreed for a new lease."""
     for option in (
         click.option(
             "--hours",
             type=float,
-            help="until the deadline, when the box stops its jobs; a day, or by the quote's hours",
+            help="until the deadline, when its jobs are stopped; a day, or by the quote's hours",
         ),
         click.option("--price-usd-h", type=USD, help="what the box costs, if you know"),
         click.option(
             "--max-price-usd-h", type=USD, help="price cap; an unknown price does not pass it"
         ),
-        click.option("--budget-usd", type=USD, help="total cap; passing it alarms"),
+        click.option("--budget-usd", type=USD, help="total cap: ended before it is passed"),
+        click.option(
+            "--idle-h",
+            type=click.FloatRange(min=0),
+            help="ended when idle so long; 2 where a box bills; 0: never",
+        ),
+        click.option("--when-idle", type=click.Choice(get_args(WhenIdle)), default="end"),
+        click.option(
+            "--rescue-usd", type=USD, help="to save what is unverified at the end; a day's cost"
+        ),
+        click.option(
+            "--store",
+            help="a second place for artifacts: a directory, rclone:REMOTE:PATH, or a name",
+        ),
+        click.option(
+            "--recover",
+            multiple=True,
+            help="where lost work goes on: `same`, or a provider; repeated: in order",
+        ),
     ):
         function = option(function)
     return function
@@ -120,31 +139,29 @@ def _terms(function: Callable[P, T]) -> Callable[P, T]:
 @click.option("--quote", "quotes", multiple=True, help="from `offers`; repeated: tried in order")
 @click.option("--on", "provider", default="local", help="without a quote: local (the default)")
 @_terms
+@click.option(
+    "--unguarded",
+    type=click.Choice(["refuse", "accept"]),
+    default="refuse",
+    help="where nothing ends its bill if this computer dies, and a day costs over 100 USD",
+)
 @click.option("--smoke", help="id of a passed smoke test, or `none` to go without")
 @as_json
 async def provision(
     quotes: tuple[str, ...],
     provider: str,
-    hours: float | None,
-    price_usd_h: Decimal | None,
-    max_price_usd_h: Decimal | None,
-    budget_usd: Decimal | None,
+    unguarded: Literal["refuse", "accept"],
     smoke: str | None,
     as_json: bool,
+    recover: tuple[str, ...],
+    **terms: Any,
 ) -> None:
     """The meter may run from here: always end with `gpu-tenant teardown`."""
     async with show.tenancy() as tenancy:
         card = await tenancy.provision(
-            provider,
-            None,
-            hours,
-            price_usd_h,
-            max_price_usd_h,
-            budget_usd,
-            smoke,
-            list(quotes),
-            3600,
-        )
+            provider, quotes=list(quotes), smoke=smoke, wait_s=3600, unguarded=unguarded,
+            recover=list(recover), **terms,
+        )  # fmt: skip
         show.answer(card, as_json, show.card)
 
 
@@ -164,12 +181,11 @@ async def provision(
 async def adopt(
     target: str | None,
     provider: str,
-    hours: float | None,
     price_usd_h: Decimal | None,
-    max_price_usd_h: Decimal | None,
-    budget_usd: Decimal | None,
     by_password: bool,
     as_json: bool,
+    store: str | None,
+    **terms: Any,
 ) -> None:
     """TARGET is user@host[:port], an ssh alias, or the console's own ssh command in quotes; for a
     platform with an API, a box's id there. A notebook that lets nobody in: what to paste into it."""
@@ -179,9 +195,8 @@ async def adopt(
             click.echo(cell)
             return
         card = await tenancy.adopt(
-            provider, target, hours=DEADLINE_H if hours is None else hours, price_usd_h=price_usd_h,
-            max_price_usd_h=max_price_usd_h, budget_usd=budget_usd,
-            password=asking.password() if by_password else None,
+            provider, target, asked=Asked(store=tenancy.known_store(store), **terms),
+            price_usd_h=price_usd_h, password=asking.password() if by_password else None,
         )  # fmt: skip
         show.answer(card, as_json, show.card)
 
@@ -198,6 +213,22 @@ async def adopt(
 async def extend(lease: str | None, hours: float, as_json: bool) -> None:
     """The guard on the box is told first."""
     await _change(lease, "extend", hours=hours, as_json=as_json)
+
+
+@verb("terms")
+@lease_argument
+@click.option("--max-price-usd-h", type=USD, help="price cap")
+@click.option("--budget-usd", type=USD, help="total cap")
+@click.option("--idle-h", type=click.FloatRange(min=0), help="ended when idle so long; 0: never")
+@click.option("--rescue-usd", type=USD, help="to save what is unverified at the end")
+@as_json
+async def terms(lease: str | None, as_json: bool, **given: Any) -> None:
+    """What is in force for a lease; with options: changed, up or down. `extend` moves its deadline."""
+    async with show.tenancy() as tenancy:
+        name = the_lease(lease, tenancy)
+        if any(value is not None for value in given.values()):
+            await tenancy.change_lease(name, "terms", **given)
+        show.answer(tenancy.policy(name), as_json, show.policy)
 
 
 @verb("park")
@@ -226,5 +257,7 @@ async def _change(
     as_json: bool,
 ) -> None:
     async with show.tenancy() as tenancy:
-        card = await tenancy.change_lease(the_lease(lease, tenancy), action, hours, address)
+        card = await tenancy.change_lease(
+            the_lease(lease, tenancy), action, hours=hours, address=address
+        )
         show.answer(card, as_json, show.card)

@@ -19,22 +19,24 @@ from rich.progress import (
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
-from rich.table import Table
 
 from gpu_tenant.app import open_tenancy
 from gpu_tenant.audit import Audited
-from gpu_tenant.cards import Card, Leases, LossReport, TornDown
+from gpu_tenant.cards import Card, LossReport, TornDown
 from gpu_tenant.caretaker import ENDED
 from gpu_tenant.collect import Collected
 from gpu_tenant.doctor import Checkup
 from gpu_tenant.errors import BoxUnreachable
 from gpu_tenant.launch import Launched
+from gpu_tenant.office import progress_to
+from gpu_tenant.policy import Policy
 from gpu_tenant.push import Pushed
 from gpu_tenant.record import Record
-from gpu_tenant.service import Tenancy, progress_to
+from gpu_tenant.service import Tenancy
 from gpu_tenant.smoke import SmokeReceipt
-from gpu_tenant.speech import in_commands
+from gpu_tenant.speech import dated, in_commands, some
 from gpu_tenant.watch import Watched
+from gpu_tenant.watchdog import Look
 
 Opened = Tenancy
 _ASK_AGAIN_S = 5
@@ -128,46 +130,45 @@ def card(shown: Card) -> None:
     rows: list[tuple[str, object]] = [
         ("box", f"{shown.box} at {shown.address}"),
         ("price", shown.price_words),
-        ("deadline", f"in {span(shown.deadline_in_s)}; {shown.on_deadline}"),
+        ("deadline", f"in {span(shown.deadline_in_s)}"),
+        *(("terms", rule) for rule in shown.terms),
         ("if this computer dies", shown.stops_the_meter),
         ("next", shown.next),
     ]
     if shown.budget_usd is not None:
         rows.insert(2, ("budget", usd(shown.budget_usd)))
+    if shown.forecast_deadline_usd is not None:
+        rows.insert(2, ("forecast", _foretold(shown)))
+    if shown.counts:
+        rows.insert(2, ("counted", shown.counts))
     if shown.alarm:
         rows.append(("note", shown.alarm))
     listed(f"{shown.lease}: {shown.phase}", rows)
 
 
-def leases(shown: Leases) -> None:
-    """A table of leases, and the alarms."""
-    table = Table(box=None, pad_edge=False)
-    for column in ("LEASE", "STATE", "BOX", "AGE", "DEADLINE", "USD/H", "COST", "JOBS"):
-        # A lease's name is what the next command needs: it is never cut short.
-        widest = max((len(row.lease) for row in shown.leases), default=0)
-        table.add_column(column, min_width=widest if column == "LEASE" else None)
-    for row in shown.leases:
-        table.add_row(
-            row.lease,
-            row.phase,
-            row.box or "-",
-            span(row.age_s),
-            f"in {span(row.deadline_in_s)}" if row.state.live else "-",
-            "unknown" if row.price_usd_h is None else str(row.price_usd_h),
-            usd(row.cost_usd),
-            ", ".join(row.jobs) or "-",
+def _foretold(shown: Card) -> str:
+    job = ""
+    if shown.job_ends_in_s is not None:
+        job = (
+            f"; {usd(shown.forecast_job_usd)} when its job is done, in {span(shown.job_ends_in_s)}"
         )
-    if shown.leases:
-        Console(highlight=False, soft_wrap=True).print(table)
-    else:
-        click.echo("no lease is live: no box of ours is billing that this ledger knows of")
-    for box in shown.foreign:
-        rate = "an unknown rate" if box.price_usd_h is None else f"{box.price_usd_h} USD/h"
-        click.echo(f"not ours, left alone: {box.box} at {box.provider}, {box.state}, {rate}")
-    for words in shown.also_billing:
-        click.echo(f"without a box: {words}")
+    return f"{usd(shown.forecast_deadline_usd)} by its deadline{job}"
+
+
+def policy(shown: Policy) -> None:
+    """What is in force for a lease."""
+    for words in shown.terms:
+        click.echo(f"{shown.lease}: {words}")
+    click.echo(f"{shown.lease}: if this computer dies: {shown.if_this_computer_dies}")
+
+
+def look(shown: Look) -> None:
+    """What one look of a watchdog did, and what is to be told."""
+    for words in shown.did:
+        click.echo(words)
     for alarm in shown.alarms:
         errors.print(f"[red]alarm:[/] {escape(alarm)}", markup=True, soft_wrap=True)
+    click.echo(f"{some(shown.leases, 'lease')} looked at")
 
 
 def audit(shown: Audited) -> None:
@@ -179,14 +180,14 @@ def audit(shown: Audited) -> None:
         out.print(f"{finding.subject}: {finding.seen}", markup=False, end="")
         out.print(f" ({finding.reason})" if finding.level != "ok" else "", markup=False)
     click.echo(
-        f"{shown.blockers} blockers, {shown.warnings} warnings; next: {in_commands(shown.next)}"
+        f"{some(shown.blockers, 'blocker')}, {some(shown.warnings, 'warning')}; next: {in_commands(shown.next)}"
     )
 
 
 def pushed(shown: Pushed) -> None:
     """What a push did."""
     click.echo(
-        f"{shown.lease}: {shown.sent_files} files sent ({size(shown.sent_bytes)}), "
+        f"{shown.lease}: {some(shown.sent_files, 'file')} sent ({size(shown.sent_bytes)}), "
         f"{shown.unchanged_files} unchanged; next: {in_commands(shown.next)}"
     )
 
@@ -213,7 +214,7 @@ def watched(shown: Watched) -> None:
         click.echo(shown.log.rstrip("\n"))
     rows: list[tuple[str, object]] = [("state", _state(shown))]
     if shown.why:
-        rows.append(("why", shown.why))
+        rows.append(("why", dated(shown.why)))
     if shown.progress is not None:
         rows.append(("progress", _progress(shown)))
     rows += [
@@ -227,9 +228,8 @@ def watched(shown: Watched) -> None:
         ("memory", f"{size(shown.memory_used_bytes)} of {size(shown.memory_limit_bytes)}"),
         ("cost so far", usd(shown.cost_usd)),
         ("deadline", f"in {span(shown.deadline_in_s)}"),
-        ("cursor", shown.cursor),
         *([("alarm", shown.alarm)] if shown.alarm else []),
-        ("next", shown.next),
+        ("next", shown.next.removesuffix(" with this cursor")),  # --json shows it
     ]
     listed(f"{shown.job} on {shown.lease}", rows)
 
@@ -251,8 +251,8 @@ def _progress(shown: Watched) -> str:
 def collected(shown: Collected) -> None:
     """What lies here now, and what stands in the way of a teardown."""
     rows: list[tuple[str, object]] = [
-        ("here", f"{shown.files} files, {size(shown.size_bytes)}, in {shown.directory}"),
-        ("fetched now", f"{shown.fetched_files} files, {size(shown.fetched_bytes)}"),
+        ("here", f"{some(shown.files, 'file')}, {size(shown.size_bytes)}, in {shown.directory}"),
+        ("fetched now", f"{some(shown.fetched_files, 'file')}, {size(shown.fetched_bytes)}"),
         (
             "may be lost",
             f"{size(shown.discarded_bytes)} by {', '.join(shown.discarded_by) or 'no pattern'}",
@@ -261,7 +261,10 @@ def collected(shown: Collected) -> None:
     if shown.unclaimed_files:
         named = ", ".join(shown.unclaimed_largest)
         rows.append(
-            ("unclaimed", f"{shown.unclaimed_files} files, {size(shown.unclaimed_bytes)}: {named}")
+            (
+                "unclaimed",
+                f"{some(shown.unclaimed_files, 'file')}, {size(shown.unclaimed_bytes)}: {named}",
+            )
         )
     rows += [("cannot be kept", words) for words in shown.cannot_be_kept]
     rows += [("never appeared", pattern) for pattern in shown.never_appeared]
@@ -282,7 +285,7 @@ def receipt(shown: TornDown) -> None:
         ("ground", r.ground),
         (
             "kept",
-            f"{r.kept_files} files, {size(r.kept_bytes)}, in {r.kept_in}"
+            f"{some(r.kept_files, 'file')}, {size(r.kept_bytes)}, in {r.kept_in}"
             if r.kept_in
             else "nothing",
         ),
@@ -295,7 +298,8 @@ def receipt(shown: TornDown) -> None:
             "handed back" if r.left_behind else "seen gone",
             f"{'seen' if r.left_behind else ''} twice, last at {r.second_absent_at:%H:%M:%S} UTC".strip(),
         ),
-        ("cost", usd(r.cost_usd)),
+        ("cost", usd(r.cost_usd) + (f": {r.counts}" if r.counts else "")),
+        *([("billed", f"{usd(r.billed_usd)} so far")] if r.billed_usd is not None else []),
     ]
     rows += [("given up", words) for words in r.given_up[:5]]
     rows += [("not proved", words) for words in r.not_proved[:5]]
@@ -382,7 +386,7 @@ async def follow(opened: Tenancy, lease: str, job: str | None, cursor: int | Non
             if seen.state in ENDED or seen.state == "absent":
                 break
     sys.stdout.flush()
-    rows = [("state", _state(seen))] + ([("why", seen.why)] if seen.why else [])
+    rows = [("state", _state(seen))] + ([("why", dated(seen.why))] if seen.why else [])
     rows.append(("next", f"gpu-tenant collect {lease}" if seen.state == "finished" else seen.next))
     for name, value in rows:
         click.echo(f"  {name:<6} {value}", err=True)

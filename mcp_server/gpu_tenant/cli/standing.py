@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from gpu_tenant.cli import show
+from gpu_tenant.cli import account, show
 from gpu_tenant.cli.command import (
     as_json,
     verb,
@@ -17,7 +17,7 @@ from gpu_tenant.errors import BadRequest
 @as_json
 async def leases(every: bool, as_json: bool) -> None:
     async with show.tenancy() as tenancy:
-        show.answer(await tenancy.list_leases("all" if every else "live"), as_json, show.leases)
+        show.answer(await tenancy.list_leases("all" if every else "live"), as_json, account.leases)
 
 
 @verb("reconcile")
@@ -26,7 +26,7 @@ async def reconcile(as_json: bool) -> None:
     """Every provider is asked; what is ours is moved forward, twins are given back, the rest is told."""
     async with show.tenancy() as tenancy:
         found = await tenancy.reconcile()
-        show.answer(found, as_json, show.leases)
+        show.answer(found, as_json, account.leases)
     if found.alarms:
         sys.exit(1)
 

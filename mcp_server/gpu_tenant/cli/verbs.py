@@ -1,6 +1,25 @@
 """All the commands, by name."""
 
-from gpu_tenant.cli import entering, installing, preparing, renting, standing, working
+from gpu_tenant.cli import (
+    alarms,
+    entering,
+    installing,
+    preparing,
+    renting,
+    standing,
+    watching,
+    working,
+)
 from gpu_tenant.cli.command import COMMANDS
 
-__all__ = ["COMMANDS", "entering", "installing", "preparing", "renting", "standing", "working"]
+__all__ = [
+    "COMMANDS",
+    "alarms",
+    "entering",
+    "installing",
+    "preparing",
+    "renting",
+    "standing",
+    "watching",
+    "working",
+]

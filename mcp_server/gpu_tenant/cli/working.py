@@ -9,9 +9,10 @@ import click
 from gpu_tenant.cli import asking, show
 from gpu_tenant.cli.command import (
     as_json,
-    command_argument,
     joined,
     lease_argument,
+    lease_option,
+    one_lease,
     the_lease,
     verb,
 )
@@ -57,8 +58,10 @@ async def push(
 
 
 @verb("launch")
-@command_argument
-@click.option("--lease", help="the lease; may be left out while only one is live")
+@click.argument(
+    "command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="[LEASE] COMMAND..."
+)
+@lease_option
 @click.option(
     "--artifact",
     multiple=True,
@@ -87,10 +90,12 @@ async def launch(
     """gpu-tenant launch --artifact out/ -- python3 train.py --epochs 12"""
     async with show.tenancy() as tenancy:
         if command[0] in {known.id for known in tenancy.ledger.leases()}:
-            raise BadRequest(
-                f"{command[0]} is a lease, not a command",
-                remedy=f"`gpu-tenant launch --lease {command[0]} --artifact out/ -- COMMAND`",
-            )
+            lease, command = one_lease(lease, command[0]), command[1:]
+            if not command:
+                raise BadRequest(
+                    f"{lease} is a lease, not a command",
+                    remedy=f"`gpu-tenant launch --lease {lease} --artifact out/ -- COMMAND`",
+                )
         launched = await tenancy.launch_detached(
             the_lease(lease, tenancy), joined(command), list(artifact), list(discard), list(env),
             max_runtime_h, name, python,
@@ -195,11 +200,28 @@ async def teardown(lease: str | None, ended: bool, as_json: bool) -> None:
 
 
 @verb("waive")
-@click.argument("lease")
+@lease_argument
+@click.option(
+    "--at-deadline",
+    "ahead",
+    is_flag=True,
+    help="sign now for what cannot be saved when the lease and its rescue sum have run out",
+)
 @as_json
-async def waive(lease: str, as_json: bool) -> None:
+async def waive(lease: str | None, ahead: bool, as_json: bool) -> None:
     """The loss is listed, and the lease's id must be typed at a terminal."""
+    if lease is None:  # the only one that is live is no choice of a person's
+        raise BadRequest("which lease?", remedy="name it: `gpu-tenant leases` lists them")
     async with show.tenancy() as tenancy:
+        if ahead:
+            show.policy(tenancy.policy(lease))
+            typed = asking.signature(
+                f"Type {lease} to let its box be destroyed then with whatever is on it",
+                instead=f"run `gpu-tenant waive {lease} --at-deadline` in a terminal",
+            )
+            await tenancy.waive_ahead(lease, typed=typed, signed_by=getpass.getuser())
+            show.answer(tenancy.policy(lease), as_json, show.policy)
+            return
         report = await tenancy.assess_loss(lease)
         show.losses(report)
         typed = asking.signature(

@@ -27,6 +27,7 @@ from gpu_tenant.wire import Json, Method, Reply, Wire, rejected, words
 
 _PRO, _BALANCE = "/api/v1/dev/instance/pro", "/api/v1/dev/wallet/balance"
 _PAGE = 100
+_SAID = ("AUTODL_CNY_USD", "AUTODL_CNY_USD_ON", "AUTODL_CNY_H")
 
 _RELEASE_WITHIN_S = 300
 _ASK_AGAIN_S = 10
@@ -84,13 +85,16 @@ _TEXT = TypeAdapter(str)
 
 
 class AutodlConnector:
-    """One account at AutoDL, through the API for instances Pro; others are rented by hand."""
+    """One account at AutoDL, through the API for instances Pro; others are rented by hand.
+
+    No call tells what one of them has cost, so it is no `Billing`.
+    """
 
     def __init__(self, setting: Setting) -> None:
         # Not the setting whole: its environment may hold the key.
         self._states, self._public_key = setting.profile.states, setting.public_key
         self._clock = setting.clock
-        said = {name: setting.environ.get(name, "") for name in ("AUTODL_CNY_USD", "AUTODL_CNY_H")}
+        said = {name: setting.environ.get(name, "") for name in _SAID}
         self._owner = partial(owners_word, setting.state / "config.toml", said)
         self._wire = Wire(
             title=setting.profile.title,
@@ -193,7 +197,7 @@ class AutodlConnector:
         """
         held = _read(_HELD, await self._told("POST", _BALANCE, body={}))
         cny = Decimal(held.assets + held.voucher_balance) / 1000
-        return offers(wish, self._owner(), cny)
+        return offers(wish, self._owner(), cny, today=self._clock.now().date())
 
     async def leftovers(self) -> Sequence[Leftover]:
         """As `Residue.leftovers`: saved images, at a price that the API does not tell.

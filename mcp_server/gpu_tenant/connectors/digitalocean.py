@@ -131,7 +131,7 @@ _MADE, _ADDED = TypeAdapter(_Made), TypeAdapter(_Added)
 
 
 class DigitalOceanConnector:
-    """One account (a team) at DigitalOcean."""
+    """One account (a team) at DigitalOcean. Its invoices name a box when the month is over: no `Billing`."""
 
     def __init__(self, setting: Setting) -> None:
         # Not the setting whole: its environment may hold the key.

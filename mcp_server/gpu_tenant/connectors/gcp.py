@@ -5,6 +5,7 @@ import re
 import tomllib
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, Literal
 from uuid import NAMESPACE_URL, uuid5
@@ -18,6 +19,7 @@ from gpu_tenant.errors import (
     ProviderTrouble,
     Rejected,
 )
+from gpu_tenant.gce import timer
 from gpu_tenant.gce.calls import Calls, Message, failure
 from gpu_tenant.gce.sold import (
     ADDRESS_USD_H,
@@ -53,13 +55,14 @@ _FAMILIES = (
 """Drivers and CUDA; the first that has not aged out."""
 
 _CREATED_S, _STARTED_S, _DELETED_S = 300, 180, 60
-_FENCE_S, _LONGEST_S = 3600, 120 * 86400
-"""Google's own timer comes an hour after the deadline, and can be set for 120 days at most."""
 _UNSEEN = "the quota of this GPU is kept in Cloud Quotas, and was not looked at"
 
 
 class GcpConnector:
-    """Rents, stops and deletes VMs with GPUs in one project."""
+    """Rents, stops and deletes VMs with GPUs in one project.
+
+    Only an export of the whole bill to BigQuery tells what one of them has cost: it is no `Billing`.
+    """
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
@@ -133,8 +136,7 @@ class GcpConnector:
             scheduling["instance_termination_action"] = "STOP"
         if not sold.ssd:
             left_s = (lease.terms.deadline_at - self._clock.now()).total_seconds()
-            seconds = min(max(30, int(left_s) + _FENCE_S), _LONGEST_S)
-            scheduling["max_run_duration"] = {"seconds": seconds}
+            scheduling["max_run_duration"] = {"seconds": timer.run_s(left_s)}
         metadata = {
             "ssh-keys": f"{_USER}:{self._setting.public_key()}", "block-project-ssh-keys": "TRUE",
             # Where the project has OS Login on, the key above would not be looked at.
@@ -207,6 +209,10 @@ class GcpConnector:
         operation = await self._calls.ask("Instances", "start_unary", where)
         done = await self._calls.finished(where["zone"], operation, within_s=_STARTED_S)
         _unless_failed(done)
+
+    async def timer_at(self, lease: Lease) -> datetime | None:
+        """As `Timed.timer_at`."""
+        return timer.fires_at(await self._calls.ask("Instances", "get", _where(lease.box_id)))
 
     def _box(self, instance: Message) -> Box:
         zone, mark = last(instance.zone), _mark(instance.labels.get(_LABEL, ""))

@@ -130,7 +130,7 @@ T = TypeVar("T")
 
 
 class LambdaCloudConnector:
-    """One account at Lambda Cloud."""
+    """One account at Lambda Cloud. Its API has no call for money: it is no `Billing`."""
 
     def __init__(self, setting: Setting) -> None:
         # Not the setting whole: its environment may hold the key.
@@ -282,6 +282,7 @@ class LambdaCloudConnector:
             price_usd_h=Decimal(0) if state is BoxState.BOOTING else _usd_h(shown.instance_type),
             running_usd_h=_usd_h(shown.instance_type),
             words=f"Lambda Cloud calls it {plain(shown.status)}" if told else None,
+            taken="preempted" if shown.status == "preempted" else None,
         )  # fmt: skip
 
     def _refusal(self, reply: Reply) -> ProviderTrouble:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Literal
 
+from gpu_tenant.bill import Balance, Billed
 from gpu_tenant.boxtext import plain
 from gpu_tenant.errors import BadRequest, NoCapacity, ProviderSilent, ProviderTrouble, Rejected
 from gpu_tenant.gpu_catalog import known
@@ -12,6 +13,7 @@ from gpu_tenant.market import CENT, Leftover, Offer, Price, Wish
 from gpu_tenant.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SshAddress
 from gpu_tenant.permit import TeardownPermit, genuine
 from gpu_tenant.ports import Setting, wanted
+from gpu_tenant.runpod_bill import GRAPHQL, MYSELF, PODS, balance, cost, in_time, leftover
 from gpu_tenant.wire import Json, Wire, words
 
 Object = dict[str, Json]
@@ -49,6 +51,7 @@ class RunpodConnector:
     def __init__(self, setting: Setting) -> None:
         self._states = setting.profile.states
         self._public_key = setting.public_key
+        self._clock = setting.clock
         self._wire = Wire(
             title=setting.profile.title,
             base_url=setting.environ.get("RUNPOD_API_BASE_URL") or "https://api.runpod.io",
@@ -184,7 +187,17 @@ class RunpodConnector:
         """As `Residue.leftovers`: network volumes, which outlive every pod."""
         mounted = {volume for pod in await self._pods() for volume in _mounted(pod)}
         volumes = await self._every("/v2/network-volumes", "networkVolumes", {})
-        return [_leftover(volume) for volume in volumes if volume.get("id") not in mounted]
+        return [leftover(volume) for volume in volumes if volume.get("id") not in mounted]
+
+    async def billed(self, lease: Lease) -> Billed | None:
+        """As `Billing.billed`."""
+        now = self._clock.now()
+        answer = await self._wire.get(PODS, query=in_time(lease, now))
+        return cost(answer.fields, str(lease.box_id), now)
+
+    async def balance(self) -> Balance | None:
+        """As `Funded.balance`, by the older API: this one has no call for it."""
+        return balance((await self._wire.call("POST", GRAPHQL, body=MYSELF)).fields)
 
     async def _pods(self, urgent: Urgency = "") -> list[Object]:
         return await self._every("/v2/pods", "pods", {"includeClusterPods": "true"}, urgent)
@@ -331,21 +344,6 @@ def _places(gpu: Object) -> dict[str, str]:
         for center in (centers if isinstance(centers, list) else [])
         if isinstance(center, dict) and "id" in center and center.get("availability") != "NONE"
     }
-
-
-def _leftover(volume: Object) -> Leftover:
-    name, size_gb = str(volume.get("name", "")), volume.get("size")
-    usd_month = None
-    if isinstance(size_gb, int) and volume.get("type") == "STANDARD":
-        # "0.05 above 1 TB" may mean all of it, or what is above: this is the dearer reading.
-        usd_month = (Decimal("0.05") * size_gb + Decimal("0.02") * min(size_gb, 1000)).quantize(
-            CENT
-        )
-    return Leftover(
-        provider="runpod", kind="volume", id=str(volume.get("id")), name=name,
-        mark=name if name.startswith(MARK_PREFIX) else None,
-        size_gb=size_gb if isinstance(size_gb, int) else None, usd_month=usd_month,
-    )  # fmt: skip
 
 
 def _mounted(pod: Object) -> list[Json]:

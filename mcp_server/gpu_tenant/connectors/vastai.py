@@ -3,9 +3,9 @@
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 from typing import Literal
 
+from gpu_tenant.bill import Balance, Billed
 from gpu_tenant.boxtext import plain
 from gpu_tenant.errors import (
     CredentialRefused,
@@ -20,6 +20,7 @@ from gpu_tenant.market import CENT, Leftover, Offer, Price, Quote, Wish
 from gpu_tenant.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SshAddress
 from gpu_tenant.permit import TeardownPermit, genuine
 from gpu_tenant.ports import Setting, wanted
+from gpu_tenant.vastai_bill import CHARGES, MONTH_H, USER, asked, charge, credit, leftover, money
 from gpu_tenant.wire import Json, Method, Reply, Spacing, Wire, words
 
 # The provider's own default: it takes the CUDA version that the host's driver can run.
@@ -28,9 +29,8 @@ _SPACING = (
     Spacing("PUT", r"/api/v0/asks/\d+/", 4.5), Spacing("DELETE", r"/api/v0/instances/\d+/", 3.0),
     Spacing("PUT", r"/api/v0/instances/\d+/", 1.0), Spacing("GET", r"/api/v0/instances/\d+/", 2.0),
     Spacing("POST", r"/api/v0/instances/\d+/ssh/", 1.0), Spacing("GET", r"/api/v1/instances/", 1.0),
-    Spacing("GET", r"/api/v0/volumes", 5.5),
+    Spacing("GET", r"/api/v0/volumes", 5.5), Spacing("GET", CHARGES, 1.0),
 )  # fmt: skip
-_MONTH_H = 720  # of storage, by the provider's own arithmetic
 _SETUP_S = 240
 # A create's answer is read whatever its status is: an error may tell of a box. A 429 never does.
 _ANY = tuple(status for status in range(200, 600) if status != 429)
@@ -160,8 +160,8 @@ class VastConnector:
         state = self._setting.profile.states.get(word, BoxState.UNKNOWN)
         now = row.get("instance")
         # While it loads it bills its disk alone.
-        price = _money(now.get("totalHour") if isinstance(now, dict) else None)
-        running = _money(row.get("dph_total")) if state is BoxState.BOOTING else None
+        price = money(now.get("totalHour") if isinstance(now, dict) else None)
+        running = money(row.get("dph_total")) if state is BoxState.BOOTING else None
         return Box(
             provider="vastai", id=BoxId(str(row["id"])), state=state,
             mark=label if isinstance(label, str) and label.startswith(MARK_PREFIX) else None,
@@ -169,6 +169,7 @@ class VastConnector:
             price_usd_h=None if price is None else price.quantize(CENT),
             running_usd_h=None if running is None else running.quantize(CENT),
             interruptible=row.get("is_bid") is True, words=self._words(row, word, state),
+            taken="host_lost" if word == "offline" else None,  # it never comes back by itself
         )  # fmt: skip
 
     def _words(self, row: Mapping[str, Json], word: str, state: BoxState) -> str | None:
@@ -216,8 +217,8 @@ class VastConnector:
         kinds = {"no": ["on-demand"], "yes": ["bid"], "either": ["on-demand", "bid"]}
         found: list[Offer | None] = []
         for kind in kinds["yes" if bid else "no" if number else wish.interruptible]:
-            asked = _search(wish, kind) | ({"id": {"eq": int(number)}} if number else {})
-            reply = await self._call("POST", "/api/v0/bundles/", body=asked, how="repeatable")
+            sought = _search(wish, kind) | ({"id": {"eq": int(number)}} if number else {})
+            reply = await self._call("POST", "/api/v0/bundles/", body=sought, how="repeatable")
             found += [_offer(row, wish, kind) for row in _rows(reply.fields, "offers")]
         return [offer for offer in found if offer is not None]
 
@@ -226,7 +227,25 @@ class VastConnector:
         owned = {"owner": "me", "type": "all_volume"}
         reply = await self._call("GET", "/api/v0/volumes", query=owned)
         rows = _rows(reply.fields, "volumes")
-        return [_leftover(row) for row in rows if not row.get("instances")]
+        return [leftover(row) for row in rows if not row.get("instances")]
+
+    async def billed(self, lease: Lease) -> Billed | None:
+        """As `Billing.billed`: the charges name each contract, and cannot be asked for one alone."""
+        now = self._setting.clock.now()
+        query = asked(lease, now)
+        while True:
+            page = (await self._call("GET", CHARGES, query=query)).fields
+            found, token = (
+                charge(_rows(page, "results"), str(lease.box_id), now),
+                page.get("next_token"),
+            )
+            if found or not isinstance(token, str) or token == query.get("after_token"):
+                return found
+            query["after_token"] = token
+
+    async def balance(self) -> Balance | None:
+        """As `Funded.balance`."""
+        return credit((await self._call("GET", USER)).fields)
 
     async def _call(
         self, method: Method, path: str, *, query: Mapping[str, str] | None = None, body: Json = None,
@@ -308,8 +327,8 @@ def _offer(row: Mapping[str, Json], wish: Wish, kind: str) -> Offer | None:
         or (wish.region is not None and wish.region.casefold() not in (region or "").casefold())
     ):
         return None
-    storage = _money(row.get("storage_cost"))
-    disk = None if storage is None else storage * wish.disk_gb / _MONTH_H
+    storage = money(row.get("storage_cost"))
+    disk = None if storage is None else storage * wish.disk_gb / MONTH_H
     notes = ["bytes are billed in both directions, in every state"]
     if kind == "bid":
         notes.append("whoever bids more stops it without notice; it may start again by itself")
@@ -317,11 +336,11 @@ def _offer(row: Mapping[str, Json], wish: Wish, kind: str) -> Offer | None:
         provider="vastai", id=f"{ask}{_BID}" if kind == "bid" else str(ask),
         gpu=name, gpu_count=count, vram_gib=vram, region=region,
         price=Price(
-            gpu_usd_h=_money(row.get("min_bid" if kind == "bid" else "dph_base")),
+            gpu_usd_h=money(row.get("min_bid" if kind == "bid" else "dph_base")),
             disk_usd_h=disk, parked_usd_h=None if disk is None else disk.quantize(CENT),
             # Theirs is seen from the box: what goes up to it is what it downloads.
-            upload_usd_gb=_money(row.get("inet_down_cost")),
-            download_usd_gb=_money(row.get("inet_up_cost")), source="api",
+            upload_usd_gb=money(row.get("inet_down_cost")),
+            download_usd_gb=money(row.get("inet_up_cost")), source="api",
         ),
         disk_gb=wish.disk_gb, interruptible=kind == "bid",
         trust="datacenter" if wish.trust == "datacenter" else
@@ -346,15 +365,6 @@ def _gpu(theirs: str, ram_mb: float | None) -> tuple[str, float | None]:
     return nearest.name, nearest.vram_gib if fits else gib
 
 
-def _leftover(row: Mapping[str, Json]) -> Leftover:
-    label, hourly = str(row.get("label") or ""), _money(row.get("storage_total_cost"))
-    return Leftover(
-        provider="vastai", kind="volume", id=str(row.get("id")), name=plain(label) or f"V.{row.get('id')}",
-        mark=label if label.startswith(MARK_PREFIX) else None, size_gb=_number(row.get("disk_space")),
-        usd_month=None if hourly is None else (hourly * _MONTH_H).quantize(Decimal("0.01")),
-    )  # fmt: skip
-
-
 def _rows(answer: Mapping[str, Json], name: str) -> list[dict[str, Json]]:
     listed = answer.get(name)
     rows = [row for row in listed if isinstance(row, dict)] if isinstance(listed, list) else []
@@ -375,11 +385,6 @@ def _field(reply: Reply, name: str) -> Json:
 def _about_the_key(reply: Reply) -> bool:
     """Whether it is about the key: billing endpoints say so with a 404."""
     return _field(reply, "error") == "auth_error" or _field(reply, "msg") == "Invalid user key"
-
-
-def _money(value: Json) -> Decimal | None:
-    number = _number(value)
-    return None if number is None else Decimal(str(value))
 
 
 def _number(value: Json) -> float | None:

@@ -40,12 +40,16 @@ class Leases(Timeline):
         price_usd_h: Decimal | None,
         at: datetime,
         quote: Quote | None = None,
+        recovers: LeaseId | None = None,
     ) -> Lease:
-        """The intent to have a box is written down; no box exists for it yet."""
+        """The intent to have a box is written down; no box exists for it yet.
+
+        `recovers` is the lease whose work this one goes on with.
+        """
         with self._transaction() as db:
             self._intend(
                 db, lease_id, provider, terms, address, price_usd_h, at,
-                quote=quote, mark=None, touched_at=None,
+                quote=quote, mark=None, touched_at=None, recovers=recovers,
             )  # fmt: skip
         return self.lease(lease_id)
 
@@ -68,7 +72,7 @@ class Leases(Timeline):
         with self._bound_once(box), self._transaction() as db:
             self._intend(
                 db, lease_id, box.provider, terms, box.address, box.price_usd_h, at,
-                quote=None, mark=box.mark, touched_at=touched_at,
+                quote=None, mark=box.mark, touched_at=touched_at, recovers=None,
             )  # fmt: skip
             self._bind(db, lease_id, box, at)
         return self.lease(lease_id)
@@ -86,10 +90,11 @@ class Leases(Timeline):
         quote: Quote | None,
         mark: str | None,
         touched_at: datetime | None,
+        recovers: LeaseId | None,
     ) -> None:
         db.execute(
             "INSERT INTO leases(id, mark, provider, state, terms, address, price_usd_h, created_at,"
-            " quote, touched_at) VALUES (?,?,?,?,?,?,?,?,?,?)",
+            " quote, touched_at, recovers) VALUES (?,?,?,?,?,?,?,?,?,?,?)",
             (
                 lease_id,
                 mark or f"{MARK_PREFIX}{self.deployment}:{lease_id}",
@@ -101,6 +106,7 @@ class Leases(Timeline):
                 at.isoformat(),
                 quote and quote.model_dump_json(),
                 touched_at and touched_at.isoformat(),
+                recovers,
             ),
         )
         self._note(db, lease_id, Event.INTENDED, terms.model_dump(mode="json"), at)
@@ -239,6 +245,14 @@ class Leases(Timeline):
             self._note(db, lease_id, Event.TERMS, terms.model_dump(mode="json"), at)
         return self.lease(lease_id)
 
+    def sign_ahead(self, lease_id: LeaseId, *, signed_by: str, at: datetime) -> Lease:
+        """The lease's owner has signed for what cannot be saved by the time that its rescue is spent."""
+        terms = self.lease(lease_id).terms.model_copy(update={"on_deadline": "waive"})
+        with self._transaction() as db:
+            self._note(db, lease_id, Event.WAIVED_AHEAD, {"by": signed_by}, at)
+            db.execute("UPDATE leases SET terms=? WHERE id=?", (terms.model_dump_json(), lease_id))
+        return self.lease(lease_id)
+
     def end(self, lease_id: LeaseId, state: Literal["void", "lost"], *, at: datetime) -> Lease:
         """The lease ended without a destroy of ours: its box never was, or is lost."""
         with self._transaction() as db:
@@ -282,4 +296,5 @@ def _lease(row: Row) -> Lease:
         ended_at=row["ended_at"] and moment(row["ended_at"]),
         touched_at=row["touched_at"] and moment(row["touched_at"]),
         kept_in=row["kept_in"],
+        recovers=row["recovers"] and LeaseId(row["recovers"]),
     )

@@ -1,15 +1,25 @@
 """The quotes that were given: what may be rented, until when, at no more than which price."""
 
+from datetime import datetime, timedelta
+
 from gpu_tenant.ledger.database import Database, record
 from gpu_tenant.market import Quote
+
+_KEPT = timedelta(days=7)
+"""For whoever asks what became of a quote; what was rented by it is in its lease."""
 
 
 class Quotes(Database):
     """The part of the ledger that remembers quotes."""
 
-    def file_quotes(self, quotes: list[Quote]) -> None:
-        """The quotes are on record, and may be rented until they expire."""
+    def file_quotes(self, quotes: list[Quote], *, at: datetime) -> None:
+        """The quotes are on record, and may be rented until they expire; old ones are not any more."""
         with self._transaction() as db:
+            db.execute(
+                "DELETE FROM quotes WHERE expires_at < ? AND id NOT IN"
+                " (SELECT json_extract(quote, '$.id') FROM leases WHERE quote IS NOT NULL)",
+                ((at - _KEPT).isoformat(),),
+            )
             db.executemany(
                 "INSERT INTO quotes(id, record, expires_at) VALUES (?,?,?)",
                 [(q.id, q.model_dump_json(), q.expires_at.isoformat()) for q in quotes],

@@ -22,6 +22,7 @@ Assumed, because nobody has written it down:
 import hashlib
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import cast
 
@@ -89,6 +90,7 @@ class AutodlEmulator:
         return {
             "AUTODL_API_URL": base_url, "AUTODL_TOKEN": KEY, "AUTODL_CNY_USD": str(_CNY_USD),
             "AUTODL_CNY_H": prices,
+            "AUTODL_CNY_USD_ON": str(datetime.fromtimestamp(self._world.now, UTC).date()),
         }  # fmt: skip
 
     def routes(self) -> Sequence[BaseRoute]:
@@ -155,6 +157,11 @@ class AutodlEmulator:
                 return
             self._sites.delete(thing.id)
             self._world.end(thing, status="released")
+
+    def switched_off(self, thing: Thing) -> None:
+        """As `SwitchedOff.switched_off`: it ends the GPU's bill, as power_off does."""
+        if thing.status == "running":
+            self._go_down(thing)
 
     # --- the API
 
@@ -251,9 +258,12 @@ class AutodlEmulator:
             return failed("ServerError", "当前实例已关机")
         # One that still starts was seen to start all the same.
         if box.phase == "running" or box.id in self._never_ready():
-            box.status, box.phase = "shutting_down", "running"
-            self._world.later(_STOP_S, "off", box.id)
+            self._go_down(box)
         return ok()
+
+    def _go_down(self, box: Thing) -> None:
+        box.status, box.phase = "shutting_down", "running"
+        self._world.later(_STOP_S, "off", box.id)
 
     def _never_ready(self) -> set[str]:
         """Those whose start will not end: a stop ends it."""

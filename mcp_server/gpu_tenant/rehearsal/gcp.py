@@ -268,6 +268,7 @@ class GcpEmulator:
     def _running(self, box: Thing) -> None:
         run = int(str(box.facts["starts"])) + 1
         box.status, box.phase, box.facts["starts"] = "RUNNING", "running", run
+        box.facts["started_at"] = self._world.now
         box.facts["ip"] = f"203.0.113.{1 + self._world.number() % 250}"
         keys = [line.partition(":") for line in gce.ssh_keys(box)]
         if keys:
@@ -286,6 +287,11 @@ class GcpEmulator:
     def _stopping(self, box: Thing, after_s: float) -> None:
         box.status, box.facts["going"] = "STOPPING", "stop"
         self._world.later(after_s, "stopped", box.id)
+
+    def switched_off(self, thing: Thing) -> None:
+        """As `SwitchedOff.switched_off`."""
+        if thing.status == "RUNNING":
+            self._stopping(thing, _STOP_S)
 
     def _unreachable(self, box: Thing) -> None:
         self._world.state.routes.pop(box.target or "", None)

@@ -242,6 +242,9 @@ def instance(box: Thing) -> Body:
         "networkInterfaces": [{"kind": "compute#networkInterface", "name": "nic0", "networkIP": "10.128.0.2",
                                "network": link("global/networks/default"), "accessConfigs": [address]}],
     }  # fmt: skip
+    if box.facts.get("started_at"):
+        started = datetime.fromtimestamp(float(str(box.facts["started_at"])), UTC)
+        shown["lastStartTimestamp"] = started.isoformat(timespec="milliseconds")
     if count:
         kind = link(f"zones/{zone}/acceleratorTypes/{gpu}")
         shown["guestAccelerators"] = [{"acceleratorType": kind, "acceleratorCount": count}]

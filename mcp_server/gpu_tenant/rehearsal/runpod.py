@@ -9,6 +9,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from gpu_tenant.rehearsal.faults import Fault, Tariff
+from gpu_tenant.rehearsal.runpod_account import Account
 from gpu_tenant.rehearsal.runpod_api import (
     ACTIONS,
     FIRST_PAGE,
@@ -68,6 +69,7 @@ class RunpodEmulator:
     def __init__(self, world: World, sites: Sites) -> None:
         self._world = world
         self._sites = sites
+        self._account = Account(world)
 
     def environment(self, base_url: str) -> dict[str, str]:
         """As `Emulator.environment`."""
@@ -86,6 +88,8 @@ class RunpodEmulator:
             ("GET", "/v2/network-volumes", self._list_volumes),
             ("POST", "/v2/network-volumes", self._create_volume),
             ("DELETE", "/v2/network-volumes/{id}", self._delete_volume),
+            ("GET", "/v2/billing/pods", self._account.pods),
+            ("POST", "/graphql", self._account.graphql),
         ]
         return [
             *(Route(path, self._admitted(do), methods=[method]) for method, path, do in table),
@@ -163,7 +167,7 @@ class RunpodEmulator:
         mounted = [m["volumeId"] for m in body.get("mounts", {}).get("network", [])]
         if not set(mounted) <= {volume.id for volume in self._world.things("volume")}:
             return problem(404, "network volume not found")
-        if self._credit_usd() < self._gpu_usd_h(body):
+        if self._account.credit_usd < self._gpu_usd_h(body):
             return problem(402, "insufficient balance")
         pod = self._rent(body)
         if struck == "created_despite_error":
@@ -251,7 +255,8 @@ class RunpodEmulator:
         if "22/tcp" not in asked.get("ports", []):
             return
         keys = [line for line in asked.get("env", {}).get("PUBLIC_KEY", "").splitlines() if line]
-        at = self._sites.open(pod.id, keys)
+        own = {"RUNPOD_POD_ID": pod.id, "RUNPOD_API_KEY": pod_key(pod.id)}
+        at = self._sites.open(pod.id, keys, environ=own)
         pod.target = f"root@{facts['host']}:{40_000 + self._world.number()}"
         self._world.state.routes[pod.target] = at
 
@@ -277,12 +282,8 @@ class RunpodEmulator:
         disk = _DISK_USD_MONTH * (kept_gb + asked.get("disk", 20)) / _MONTH_H
         self._world.bill(pod, gpu=Decimal(facts_of(pod)["usd_h"]), disk=disk)
 
-    def _credit_usd(self) -> Decimal:
-        spent = (sum(self._world.billed(t).values()) for t in self._world.state.things.values())
-        return self._world.state.balance_usd - sum(spent, Decimal(0))
-
     def _run_dry(self) -> None:
-        self._world.state.balance_usd -= self._credit_usd()
+        self._world.state.balance_usd -= self._account.credit_usd
         for pod in self._world.things():
             if not facts_of(pod)["asked"].get("mounts", {}).get("network"):
                 self._terminate(pod)

@@ -1,6 +1,7 @@
 """The boxes of a rehearsal, which are real: a private home each, behind an sshd of its own."""
 
 import contextlib
+import json
 import os
 import pwd
 import shlex
@@ -8,7 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -17,20 +18,33 @@ from gpu_tenant.model import Address, LocalAddress, SshAddress
 LOOPBACK = "127.0.0.1"
 SSHD = shutil.which("sshd", path=f"/usr/sbin:/usr/local/sbin:{os.environ.get('PATH', '')}")
 Way = Literal["ssh", "local"]
+MARKER = ".rehearsal.json"
+"""In the home of every box: what stands here for its platform. Whoever would switch the box off looks
+for it first, because the box is processes of this computer."""
 
 
 class Sites:
-    """Homes below `root`, one for each box id; reached by ssh, or directly where there is no sshd."""
+    """Homes below `root`, one for each box id; reached by ssh, or directly where there is no sshd.
 
-    def __init__(self, root: Path, way: Way) -> None:
+    `url` is where their platform answers.
+    """
+
+    def __init__(self, root: Path, way: Way, url: str) -> None:
         self._root = root
+        self._url = url
         self.way: Way = way if SSHD else "local"
 
-    def open(self, box_id: str, authorized: Sequence[str]) -> Address:
-        """The box answers at the returned address, and lets in whoever holds one of the keys."""
+    def open(
+        self, box_id: str, authorized: Sequence[str], *, environ: Mapping[str, str] | None = None
+    ) -> Address:
+        """The box answers at the returned address, and lets in whoever holds one of the keys.
+
+        `environ` is what its first process finds in its environment at its platform.
+        """
         directory = self._root / box_id
         home = directory / "home"
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._mark(home, box_id, environ or {})
         if self.way == "local":
             return LocalAddress(directory=os.fspath(home))
         self.close(box_id)
@@ -38,6 +52,17 @@ class Sites:
         port = _free_port()
         self._start(directory, port)
         return SshAddress(target=f"{pwd.getpwuid(os.getuid()).pw_name}@{LOOPBACK}:{port}")
+
+    def _mark(self, home: Path, box_id: str, environ: Mapping[str, str]) -> None:
+        """Nobody has logged in yet, and whoever does finds the marker."""
+        said = {
+            "environ": dict(environ), "api": self._url,
+            "power_off": f"{self._url}/_rehearsal/boxes/{box_id}/power_off",
+        }  # fmt: skip
+        marker, content = home / MARKER, json.dumps(said)
+        # Written anew it would count among what was written since the launch.
+        if not marker.exists() or marker.read_text(encoding="utf-8") != content:
+            marker.write_text(content, encoding="utf-8")
 
     def close(self, box_id: str) -> None:
         """Nothing of the box runs; its disk is as it was."""
@@ -89,7 +114,8 @@ class Sites:
             f"AuthorizedKeysFile {directory / 'authorized_keys'}\nPidFile {directory / 'pid'}\n"
             "UsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\nStrictModes no\n"
             "PermitRootLogin yes\nUseDNS no\nMaxStartups 100:30:200\n"
-            f"SetEnv SHLVL=1 HOME={directory / 'home'}\nForceCommand {login}\n",
+            f"SetEnv SHLVL=1 HOME={directory / 'home'} GPU_TENANT_NO_POWEROFF=1\n"
+            f"ForceCommand {login}\n",
             encoding="utf-8",
         )
         assert SSHD is not None
@@ -97,7 +123,7 @@ class Sites:
         subprocess.run(
             [SSHD, "-f", directory / "sshd_config", "-E", directory / "log"],
             check=True, stdin=subprocess.DEVNULL,
-            env={**os.environ, "HOME": os.fspath(directory / "home")},
+            env={**os.environ, "HOME": os.fspath(directory / "home"), "GPU_TENANT_NO_POWEROFF": "1"},
         )  # fmt: skip
 
 

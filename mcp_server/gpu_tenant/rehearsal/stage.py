@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Literal, Protocol, Self
+from typing import ClassVar, Literal, Protocol, Self, runtime_checkable
 
 import uvicorn
 from pydantic import JsonValue, TypeAdapter, ValidationError
@@ -56,6 +56,15 @@ class Emulator(Protocol):
         ...
 
 
+@runtime_checkable
+class SwitchedOff(Protocol):
+    """An emulator whose boxes can switch themselves off."""
+
+    def switched_off(self, thing: Thing) -> None:
+        """The box's own system was told to shut down."""
+        ...
+
+
 class Stage:
     """An emulator that answers at `url` until it is closed; its boxes end with it."""
 
@@ -78,14 +87,14 @@ class Stage:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.provider = provider
         self.directory = directory
-        self._sites = Sites(directory / "boxes", way)
+        self._socket = socket.create_server(("127.0.0.1", port))
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        self._sites = Sites(directory / "boxes", way, self.url)
         tariff: Tariff = module.TARIFF
         self.world = World(tariff=tariff, file=directory / "state.json", time=time)
         self._emulator: Emulator = module.emulate(self.world, self._sites)
         self.world.on = self._happen
         self._late: list[Due] = []
-        self._socket = socket.create_server(("127.0.0.1", port))
-        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self._server = uvicorn.Server(
             uvicorn.Config(
                 self._answer, http=_Breakable, loop="asyncio", lifespan="off", log_level="critical",
@@ -263,6 +272,7 @@ class Stage:
             Route("/faults", self._set_faults, methods=["GET", "POST", "DELETE"]),
             Route("/routes", self._routes),
             Route("/reset", self._reset, methods=["POST"]),
+            Route("/boxes/{site}/power_off", self._power_off, methods=["POST"]),
         ]
 
     async def _meter(self, request: Request) -> Response:
@@ -313,6 +323,18 @@ class Stage:
             self._sites.delete(box.id)
         self.world.start_again()
         return JSONResponse({"reset": True})
+
+    async def _power_off(self, request: Request) -> Response:
+        """What a box does to itself; never to the computer that it is on."""
+        self.world.advance(0)
+        site = request.path_params["site"]
+        for box in self.world.things():
+            if site in (box.id, box.id.rpartition("/")[2]) and box.phase == "running":
+                if isinstance(self._emulator, SwitchedOff):
+                    self._emulator.switched_off(box)
+                    return JSONResponse({"off": box.id})
+                return JSONResponse({"error": "this platform's boxes stay on"}, 409)
+        return JSONResponse({"error": "no such box runs"}, 404)
 
 
 class _Breakable(H11Protocol):

@@ -17,6 +17,7 @@ from gpu_tenant.rehearsal.vastai_api import (
     Door,
     Row,
     disk_usd_h,
+    inside,
     instance,
     ip,
     no,
@@ -194,10 +195,9 @@ class VastEmulator:
                 if not thing.facts["never_ready"]:
                     self._world.later(_BOOT_S, "boot", thing.id)
             case "boot":
-                keys = thing.facts["keys"]
-                of_box = keys if isinstance(keys, list) else []
-                of_account = self._door.kept("keys").values()
-                at = self._sites.open(thing.id, [str(key) for key in (*of_box, *of_account)])
+                of_box = keys if isinstance(keys := thing.facts["keys"], list) else []
+                let_in = [str(key) for key in (*of_box, *self._door.kept("keys").values())]
+                at = self._sites.open(thing.id, let_in, environ=inside(thing))
                 thing.facts["port"] = 40000 + self._world.number()
                 thing.target = f"root@{ip(thing.facts)}:{thing.facts['port']}"
                 self._world.state.routes[thing.target] = at

@@ -195,15 +195,27 @@ class Account:
         })  # fmt: skip
 
     def charges(self, request: Request, body: Row) -> Response:
-        """What everything has cost so far."""
-        rows: list[JsonValue] = [
-            {"start": int(thing.created_at), "end": int(thing.ended_at or self._world.now),
-             "type": "volume" if thing.kind == "volume" else "instance", "source": f"instance-{thing.id}",
-             "description": thing.name, "items": [],
-             "amount": float(sum(self._world.billed(thing).values(), Decimal(0)))}
-            for thing in self._world.state.things.values()
-        ]  # fmt: skip
-        return yes(count=len(rows), total=len(rows), next_token=None, results=rows)
+        """A page of what each contract has cost so far, by the meter."""
+        asked = request.query_params
+        try:
+            filters = json.loads(asked.get("select_filters", "{}"))
+            begin, until = float(filters["day"]["gte"]), float(filters["day"]["lte"])
+        except (ValueError, KeyError, TypeError):
+            said = "Must provide both 'day' gte and lte filters for instance charges"
+            return JSONResponse({"success": False, "msg": said}, 400)
+        kinds = filters.get("type", {}).get("in", ["instance", "volume"])
+        rows = [charged(thing, self._world) for thing in self._world.state.things.values()]
+        rows = [row for row in rows if row["type"] in kinds and float(str(row["end"])) >= begin]
+        rows = [row for row in rows if float(str(row["start"])) <= until]
+        rows.sort(key=lambda row: str(row["source"]), reverse=asked.get("latest_first") == "true")
+        token = asked.get("after_token")
+        first = json.loads(b64decode(token))["values"]["id"] if token else 0
+        page = rows[first : first + int(asked.get("limit", 100))]
+        more = first + len(page) < len(rows)
+        return yes(
+            count=len(page), total=len(rows), results=[*page],
+            next_token=_token(first + len(page)) if more else None,
+        )  # fmt: skip
 
     @property
     def credit_usd(self) -> Decimal:
@@ -276,6 +288,12 @@ def instance(thing: Thing, now: float) -> Row:
     }  # fmt: skip
 
 
+def inside(thing: Thing) -> dict[str, str]:
+    """What the first process of that instance finds in its environment."""
+    return {"CONTAINER_ID": thing.id, "VAST_CONTAINERLABEL": f"C.{thing.id}",
+            "CONTAINER_API_KEY": str(thing.facts["api_key"])}  # fmt: skip
+
+
 def volume(thing: Thing, usd_h: Decimal) -> Row:
     """That volume as it is shown."""
     box = thing.facts["attached_to"]
@@ -286,6 +304,24 @@ def volume(thing: Thing, usd_h: Decimal) -> Row:
         "verification": "verified", "disk_name": "NVME 4TB", "inet_up": 800.0, "inet_down": 900.0,
         "geolocation": "Oregon, US", "driver_version": "570.124.04", "cluster_id": None,
         "instances": [{"id": int(str(box))}] if box else [],
+    }  # fmt: skip
+
+
+def charged(thing: Thing, world: World) -> Row:
+    """What that contract has cost so far, as the charges show it."""
+    span: Row = {"start": int(thing.created_at), "end": int(thing.ended_at or world.now)}
+    kind = "volume" if thing.kind == "volume" else "instance"
+    # Of the bytes nobody here counts the directions apart.
+    theirs = {"gpu": "gpu", "disk": "disk", "volume": "disk", "bytes": "bwd"}
+    items: list[JsonValue] = [
+        {**span, "type": theirs[part], "source": None, "description": part, "metadata": {},
+         "amount": float(round(usd, 3)), "items": []}
+        for part, usd in world.billed(thing).items()
+    ]  # fmt: skip
+    return {
+        **span, "type": kind, "source": f"{kind}-{thing.id}", "items": items,
+        "description": f"{kind.capitalize()} {thing.id} Charges", "metadata": {"label": thing.name},
+        "amount": float(round(sum(world.billed(thing).values(), Decimal(0)), 3)),
     }  # fmt: skip
 
 

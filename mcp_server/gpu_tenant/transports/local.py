@@ -156,6 +156,8 @@ class LocalTransport:
             "HOME": str(self._home),
             "USER": getpass.getuser(),
             "GPU_TENANT_BOX": str(self._home),
+            # The box is this computer: whatever runs there may not switch it off.
+            "GPU_TENANT_NO_POWEROFF": "1",
         }
 
 

@@ -1,0 +1,132 @@
+"""What is asked of a box, and done about it, by whoever watches a lease for its owner."""
+
+from pathlib import Path
+
+from gpu_tenant.activity import Activity
+from gpu_tenant.caretaker import Standing
+from gpu_tenant.entering import Entering
+from gpu_tenant.errors import Refused
+from gpu_tenant.guard import bring
+from gpu_tenant.ledger import Event
+from gpu_tenant.model import Lease, LeaseState
+from gpu_tenant.office import progress_to
+from gpu_tenant.park import park
+from gpu_tenant.policy import Policy, rules_of
+from gpu_tenant.safekeeping import Kept, keep_safe
+from gpu_tenant.skill import script
+from gpu_tenant.snapshot import Snapshot, snapshot
+
+_WRITES = frozenset({Event.LAUNCHED, Event.PUSHED, Event.PREPARED, Event.RESUMED, Event.SNAPSHOT})
+
+
+class Attending(Entering):
+    """The part of a tenancy that looks after leases; no face offers these verbs by themselves."""
+
+    def policy(self, lease: str) -> Policy:
+        """The terms of the lease as they are in force."""
+        found = self.ledger.lease(lease)
+        profile = self._profile(found.provider)
+        return Policy(
+            lease=found.id,
+            terms=rules_of(found, profile),
+            if_this_computer_dies=self._protection(found).words,
+        )
+
+    async def made_ready(self, lease: str) -> None:
+        """The box lets us in, or has yet to.
+
+        Raises:
+            NotReady, PriceMoved, ProviderTrouble: it never will.
+        """
+        found = await self._with_box(lease)
+        with self._held(found.id, "wait"):
+            await self._made_ready(found, wait_s=0)
+
+    async def standing(self, lease: str) -> Standing:
+        """How every job stands that was ever started on the box.
+
+        Raises:
+            BoxTrouble: the box could not be asked.
+        """
+        found = await self._running(lease)
+        if found.touched_at is None:
+            return Standing(jobs=())
+        return await self._caretaker(found).standing()
+
+    async def activity(self, lease: str) -> Activity:
+        """What the box is doing, and how long it has done nothing, by the judge on it.
+
+        Raises:
+            BoxTrouble: the box could not be asked.
+        """
+        found = await self._running(lease)
+        transport = self._transport(found)
+        places = await bring({"activity": script("activity.py")}, transport, found)
+        home = ["--home", found.caretaker_home]
+        for verb in ("look", "judge"):
+            answer = await transport.run(
+                ["python3", "-I", "-S", places["activity"], verb, *home], timeout_s=60
+            )
+        return Activity.told(answer.stdout)
+
+    async def pull(self, lease: str) -> Snapshot:
+        """What is complete of the declared artifacts while jobs run is here.
+
+        Raises:
+            BoxTrouble: the box could not be asked.
+        """
+        found = await self._running(lease)
+        with self._held(found.id, "snapshot"):
+            return await snapshot(
+                found, directory=self._kept(found), caretaker=self._caretaker(found),
+                transport=self._transport(found), ledger=self.ledger, clock=self._clock,
+            )  # fmt: skip
+
+    def has_news(self, lease: Lease) -> bool:
+        """Whether something was done on the box since it was last collected."""
+        if lease.touched_at is None:
+            return False
+        kinds = [kind for _, kind, _ in self.ledger.events(lease.id)]
+        last = {kind: place for place, kind in enumerate(kinds)}
+        wrote = max((last.get(kind, -1) for kind in _WRITES), default=-1)
+        return wrote > last.get(Event.COLLECTED, -1)
+
+    async def keep_safe(self, lease: str) -> Kept | None:
+        """What was collected is in the lease's store too, re-read from there; None where it has none.
+
+        Raises:
+            StoreTrouble: it is not.
+        """
+        found = self.ledger.lease(lease)
+        seal, store = self.ledger.seal(found.id), self._store(found)
+        if store is None or seal is None:
+            return None
+        with self._held(found.id, "store"):
+            return await keep_safe(
+                found, seal, directory=self._kept(found), store=store, ledger=self.ledger,
+                clock=self._clock, progress=progress_to.get(),
+            )  # fmt: skip
+
+    async def park_overdue(self, lease: str) -> None:
+        """The box of a lease past its end is stopped, although it was not proved what is on it.
+
+        Its disk is kept. A box that cannot be asked is stopped too: its time is over, and that is known.
+
+        Raises:
+            Refused: the platform has no stop that keeps the disk.
+            ProviderTrouble: it is not stopped; the meter may run.
+        """
+        found = await self._with_box(lease)
+        profile = self._profile(found.provider)
+        if found.state is not LeaseState.ACTIVE or found.parked_at is not None:
+            raise Refused(f"{found.id} does not run", remedy="`gpu-tenant leases`")
+        with self._held(found.id, "park"):
+            await park(
+                found, profile, connector=self._connector(found), caretaker=self._caretaker(found),
+                transport=self._transport(found), ledger=self.ledger, clock=self._clock,
+                unsealed="accept",
+            )  # fmt: skip
+        await self._close(found)
+
+    def _kept(self, lease: Lease) -> Path:
+        return Path(lease.kept_in or self.home.kept(lease.id))

@@ -1,0 +1,238 @@
+"""Have the box itself hold the deadline, and end its own bill where it can; and say what it undertook."""
+
+import json
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+
+from gpu_tenant.boxtext import plain
+from gpu_tenant.caretaker import Caretaker, Guard
+from gpu_tenant.errors import BoxTrouble
+from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.model import Lease, Profile
+from gpu_tenant.ports import Clock, Transport
+from gpu_tenant.protection import END_GRACE_S, Armed, way_out
+from gpu_tenant.skill import script
+from gpu_tenant.terms import RESCUE_H
+
+_COPY_S = 7200
+"""The longest that a box bills on beyond its deadline, to copy what it made to the store."""
+
+_LACKING = """\
+mkdir -p -m 700 gpu-tenant || exit 1
+for place do [ -f "$place" ] || echo "$place"; done
+"""
+_ENDS = {
+    "vastai": "the box stops itself with its own key (proved)",
+    "runpod": "the pod ends itself with its own key (proved), as its owner has signed",
+    "command": "the box switches itself off (proved)",
+}
+
+
+_COPIES = {True: ", copies what they declared to the store", False: ""}
+
+
+class _Proved(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    ok: bool = False
+    armed: bool = False
+    why: str = ""
+    message: str = ""
+
+
+async def arm(
+    lease: Lease,
+    profile: Profile,
+    *,
+    caretaker: Caretaker,
+    transport: Transport,
+    ledger: Ledger,
+    clock: Clock,
+    store: Mapping[str, JsonValue] | None = None,
+) -> Armed:
+    """As `arm_again`; a box that cannot be armed is told as that, because work need not wait for it."""
+    try:
+        return await arm_again(
+            lease, profile, caretaker=caretaker, transport=transport, ledger=ledger, clock=clock,
+            store=store,
+        )  # fmt: skip
+    except BoxTrouble as trouble:
+        armed = Armed(
+            state="not armed", ends_the_meter=False, words=f"not armed: {trouble.message}"
+        )
+        _record(lease, armed, ledger=ledger, clock=clock)
+        return armed
+
+
+async def keep_armed(
+    lease: Lease,
+    profile: Profile,
+    *,
+    caretaker: Caretaker,
+    transport: Transport,
+    ledger: Ledger,
+    clock: Clock,
+) -> None:
+    """As `arm`, where no guard has said yet that it holds: one that does may know of a store."""
+    said = last_armed(lease, ledger)
+    if said is None or said.state != "armed":
+        await arm(
+            lease, profile, caretaker=caretaker, transport=transport, ledger=ledger, clock=clock
+        )
+
+
+async def arm_again(
+    lease: Lease,
+    profile: Profile,
+    *,
+    caretaker: Caretaker,
+    transport: Transport,
+    ledger: Ledger,
+    clock: Clock,
+    store: Mapping[str, JsonValue] | None = None,
+) -> Armed:
+    """The box holds the lease's deadline, and what it will do then was proved as far as can be.
+
+    `store` is where its artifacts are copied then, as `scripts/keep.py` takes it; the box keeps it
+    in memory.
+
+    Raises:
+        BoxTrouble: the box does not know that deadline; what it held before, it holds still.
+    """
+    way = way_out(profile, lease)
+    names = ("activity", *(("leave",) if way else ()), *(("keep",) if store else ()))
+    scripts = {name: script(f"{name}.py") for name in names}
+    places = await bring(
+        {name: at for name, at in scripts.items() if at.is_file()}, transport, lease
+    )
+    refused = await _refusal(way, places, transport) if way else ""
+    unkept = await _store_refusal(store, places, transport) if store else ""
+    left_s = (lease.terms.deadline_at - clock.now()).total_seconds()
+    request: dict[str, JsonValue] = {
+        "deadline": lease.terms.deadline_at.timestamp(), "left_s": max(0.0, left_s),
+        "grace_s": END_GRACE_S, "scripts": {**places}, "tenant": True,
+    }  # fmt: skip
+    if way:
+        request["end"] = {**way, "after_s": _rescue_s(lease) if way["on"] == "waive" else 0.0}
+    if lease.terms.idle_h is not None and lease.terms.when_idle == "end":
+        request["idle_s"] = lease.terms.idle_h * 3600
+    if store:
+        request |= {"store": {**store}, "seal": {"work": lease.work_directory},
+                    "copy_s": min(_COPY_S, max(60, _rescue_s(lease)))}  # fmt: skip
+    held = await caretaker.ask("guard", request, Guard)
+    if held.state != "armed":
+        raise BoxTrouble(
+            f"the guard on the box says that it is {plain(held.state)}",
+            remedy=f"`gpu-tenant audit {lease.id}` looks at the box",
+        )
+    armed = Armed(
+        state="armed", ends_the_meter=bool(way) and not refused,
+        words=_words(lease, profile, way, refused, copies="" if unkept else _COPIES[bool(store)]),
+    )  # fmt: skip
+    if unkept:
+        words = f"{armed.words}; it will not reach the store: {unkept}"
+        armed = armed.model_copy(update={"words": words})
+    _record(lease, armed, ledger=ledger, clock=clock)
+    return armed
+
+
+async def bring(scripts: Mapping[str, Path], transport: Transport, lease: Lease) -> dict[str, str]:
+    """Each script lies on the box, under its own hash; where, from the login home."""
+    places = {
+        name: f"gpu-tenant/{name}-{sha256(at.read_bytes()).hexdigest()[:16]}.py"
+        for name, at in scripts.items()
+    }
+    looked = await transport.run(["sh", "-c", _LACKING, "look", *places.values()], timeout_s=60)
+    if looked.exit_status:
+        raise BoxTrouble(
+            f"the box will not take a directory: {plain(looked.stderr.decode(errors='replace'))[-300:]}",
+            remedy=f"`gpu-tenant audit {lease.id}` looks at its disks",
+        )
+    lacking = looked.stdout.decode(errors="replace").splitlines()
+    for name, place in places.items():
+        if place in lacking:
+            await transport.put(scripts[name], place, mode=0o700)
+    return places
+
+
+async def _refusal(
+    way: Mapping[str, JsonValue], places: Mapping[str, str], transport: Transport
+) -> str:
+    """Why the box could not end its own bill now; empty where it could."""
+    asked = {name: value for name, value in way.items() if name != "on"}
+    asked["may"] = "terminate" if way["on"] == "waive" else "stop"
+    proved = await _proved(places["leave"], asked, transport)
+    return "" if proved.armed else _why(proved)
+
+
+async def _store_refusal(
+    store: Mapping[str, JsonValue], places: Mapping[str, str], transport: Transport
+) -> str:
+    """Why the box could not write to the store now; empty where it could."""
+    proved = await _proved(places["keep"], {"store": {**store}, "files": []}, transport)
+    return "" if proved.ok else _why(proved)
+
+
+async def _proved(place: str, asked: Mapping[str, JsonValue], transport: Transport) -> _Proved:
+    argv = ["python3", "-I", "-S", place, "prove", "--request", "-"]
+    finished = await transport.run(argv, stdin=json.dumps(asked).encode(), timeout_s=120)
+    lines = finished.stdout.splitlines()
+    try:
+        return _Proved.model_validate_json(lines[-1] if lines else b"")
+    except ValidationError:
+        return _Proved(why=f"its proof ended with status {finished.exit_status}")
+
+
+def _why(proved: _Proved) -> str:
+    return plain(proved.why or proved.message)[:300] or "it does not say why"
+
+
+def _words(
+    lease: Lease,
+    profile: Profile,
+    way: Mapping[str, JsonValue] | None,
+    refused: str,
+    *,
+    copies: str,
+) -> str:
+    holds = f"armed: at {lease.terms.deadline_at:%Y-%m-%d %H:%M} UTC it stops the jobs{copies}"
+    if way and not refused:
+        waits_h = _rescue_s(lease) / 3600 if way["on"] == "waive" else 0
+        then = f"then, {waits_h:.1f} h later," if waits_h else "then"
+        return f"{holds}, {then} {_ENDS[str(way['kind'])]}"
+    if profile.kind == "own":
+        return f"{holds}; nobody bills for this box"
+    only = "armed to stop the jobs only: nothing on this box can end the bill"
+    return f"{only} ({refused})" if refused else only
+
+
+def _rescue_s(lease: Lease) -> float:
+    """How long the box may bill on beyond its deadline, to save what is unverified."""
+    rescue = lease.terms.rescue(lease.price_usd_h)
+    if rescue is None or not lease.price_usd_h:
+        return RESCUE_H * 3600
+    return float(rescue / lease.price_usd_h) * 3600
+
+
+def _record(lease: Lease, armed: Armed, *, ledger: Ledger, clock: Clock) -> None:
+    """The timeline has it, where it is news."""
+    detail: dict[str, object] = {
+        "armed": armed.state == "armed", "ends_the_meter": armed.ends_the_meter, "words": armed.words,
+    }  # fmt: skip
+    said = [line for _, kind, line in ledger.events(lease.id) if kind == Event.GUARDED]
+    if not said or said[-1] != detail:
+        ledger.note(lease.id, Event.GUARDED, detail, at=clock.now())
+
+
+def last_armed(lease: Lease, ledger: Ledger) -> Armed | None:
+    """What the guard of that lease said last; None where none was ever armed."""
+    said = [line for _, kind, line in ledger.events(lease.id) if kind == Event.GUARDED]
+    if not said:
+        return None
+    return Armed(
+        state="armed" if said[-1]["armed"] else "not armed",
+        ends_the_meter=bool(said[-1]["ends_the_meter"]), words=str(said[-1]["words"]),
+    )  # fmt: skip

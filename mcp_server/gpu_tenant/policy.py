@@ -1,0 +1,79 @@
+"""The terms of a lease as they are in force, in sentences that can be held against it."""
+
+from collections.abc import Iterator
+from decimal import Decimal
+
+from gpu_tenant.errors import Refused
+from gpu_tenant.model import Lease, Profile
+from gpu_tenant.record import Record
+from gpu_tenant.terms import RESCUE_H, UNSEEN_USD
+
+
+class Policy(Record):
+    """The terms of one lease, as they are in force."""
+
+    lease: str
+    terms: tuple[str, ...]
+    if_this_computer_dies: str
+
+
+def rules_of(lease: Lease, profile: Profile) -> tuple[str, ...]:
+    """What holds for the lease from now on, one rule a sentence; what is not said does not hold."""
+    return tuple(_rules(lease, profile))
+
+
+def _rules(lease: Lease, profile: Profile) -> Iterator[str]:
+    terms = lease.terms
+    yield f"ends at {terms.deadline_at:%Y-%m-%d %H:%M} UTC: jobs are stopped, what is proved is torn down"
+    if terms.max_price_usd_h is not None:
+        yield f"at most {terms.max_price_usd_h} USD/h"
+    if terms.budget_usd is not None:
+        yield f"at most {terms.budget_usd} USD in all: ended before that is passed"
+    if terms.idle_h is not None:
+        does = "ended as at its deadline" if terms.when_idle == "end" else "told"
+        yield f"idle for {terms.idle_h:g} h: {does}"
+    if profile.destroy == "deletes":
+        yield f"unverified at its end: {_rescue(lease, profile)}"
+    if terms.store is not None:
+        yield f"artifacts are copied to {terms.store} too"
+    if terms.recover:
+        yield f"lost to its provider: the work goes on at {', then '.join(terms.recover)}"
+
+
+def _rescue(lease: Lease, profile: Profile) -> str:
+    rescue = lease.terms.rescue(_running_usd_h(lease))
+    spends = f"{RESCUE_H} hours' cost" if rescue is None else f"{rescue:.2f} USD"
+    parks = "it is parked; else " if profile.park == "keeps" else ""
+    if lease.terms.on_deadline == "waive":
+        return (
+            f"{parks}it bills on for {spends}, then it is destroyed: its owner has signed for that"
+        )
+    return f"{parks}it is kept and bills on, and after {spends} every alarm is urgent"
+
+
+def _running_usd_h(lease: Lease) -> Decimal | None:
+    return lease.quote.offer.price.running_usd_h if lease.quote else lease.price_usd_h
+
+
+def ends_unseen(profile: Profile) -> bool:
+    """Whether something ends the bill there, disk apart, though nobody looks any more."""
+    if profile.kind == "own" or profile.provider_timer in ("stop", "delete"):
+        return True
+    # A stop that empties the disk is no way out: the guard does not take it.
+    return profile.in_box != "none" and profile.park == "keeps"
+
+
+def must_end_unseen(profile: Profile, usd_h: Decimal | None) -> None:
+    """A box whose meter nothing stops when this computer dies costs little, or was accepted.
+
+    Raises:
+        Refused: it costs more than that in a day, or nobody knows how much.
+    """
+    if ends_unseen(profile) or (usd_h is not None and usd_h * 24 <= UNSEEN_USD):
+        return
+    day = "an unknown sum" if usd_h is None else f"{usd_h * 24:.2f} USD"
+    raise Refused(
+        f"if this computer dies, nothing ends the bill at {profile.title}: a day unseen costs {day}",
+        remedy="take an offer elsewhere, or accept that by name: provision with --unguarded accept; "
+        "`gpu-tenant install watchdog` on a machine that stays on looks after it",
+    )

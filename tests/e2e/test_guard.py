@@ -1,0 +1,101 @@
+"""A rented box is armed before its job starts, says what was proved, and ends its own bill."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from arranged import eventually
+from e2e.renting import Tenant, tenant_at
+
+from gpu_tenant.caretaker import Caretaker
+from gpu_tenant.guard import arm, last_armed
+from gpu_tenant.skill import script
+from gpu_tenant.transports.local import LocalTransport
+
+PROVED = "it stops the jobs, then the box stops itself with its own key (proved)"
+
+
+def guard_on(tenant: Tenant, box: str) -> Callable[[], dict[str, Any]]:
+    home = tenant.home_of(box)
+    return lambda: json.loads(next(home.glob("gpu-tenant/*/caretaker/guard.json")).read_bytes())
+
+
+def told(tenant: Tenant, lease: str) -> list[str]:
+    return [kind for _, kind, _ in tenant.tenancy.ledger.events(lease)]
+
+
+async def test_a_box_is_armed_before_its_job_begins_and_again_when_its_lease_is_extended(
+    tmp_path: Path,
+) -> None:
+    async with tenant_at("vastai", tmp_path, time="runs") as tenant:
+        card = await tenant.rented()
+        lease, key = tenant.lease(card), str(tenant.thing(card.box).facts["api_key"])
+
+        launched = await tenant.tenancy.launch_detached(lease.id, "exec sleep 600", ["out/"])
+
+        assert launched.guard == f"armed: at {lease.terms.deadline_at:%Y-%m-%d %H:%M} UTC {PROVED}"
+        kinds = told(tenant, lease.id)
+        assert kinds.index("guarded") < kinds.index("launched")
+        assert kinds.count("guarded") == 1
+        assert key not in "".join(
+            p.read_text(errors="replace") for p in tenant.home_of(card.box or "").rglob("*.json")
+            if p.name != ".rehearsal.json"
+        )  # fmt: skip
+        await tenant.tenancy.change_lease(lease.id, "extend", hours=9)
+        said = last_armed(lease, tenant.tenancy.ledger)
+        assert said is not None
+        later = tenant.lease(lease.id).terms.deadline_at
+        assert f"at {later:%Y-%m-%d %H:%M} UTC" in said.words
+
+
+async def test_a_key_that_is_taken_away_while_the_lease_lives_is_told_and_tried_until_it_works(
+    tmp_path: Path,
+) -> None:
+    async with tenant_at("vastai", tmp_path, time="runs") as tenant:
+        card = await tenant.rented()
+        assert card.box is not None
+        thing = tenant.thing(card.box)
+        await tenant.tenancy.launch_detached(card.lease, "exec sleep 600", ["out/"])
+        key, thing.facts["api_key"] = thing.facts["api_key"], "another"
+
+        await tenant.tenancy.change_lease(card.lease, "extend", hours=1 / 3600)
+
+        said = last_armed(tenant.lease(card), tenant.tenancy.ledger)
+        assert said is not None
+        assert (said.state, said.ends_the_meter) == ("armed", False)
+        assert said.words.startswith(
+            "armed to stop the jobs only: nothing on this box can end the bill ("
+        )
+        guard = guard_on(tenant, card.box)
+        assert eventually(lambda: isinstance(guard().get("meter"), dict), within_s=20)
+        assert guard()["meter"]["status"] == 401
+        thing.facts["api_key"] = key
+        assert eventually(lambda: thing.phase == "parked", within_s=20)
+
+
+async def test_a_box_that_cannot_be_armed_is_told_and_stops_nobody(tmp_path: Path) -> None:
+    async with tenant_at("vastai", tmp_path) as tenant:
+        card = await tenant.rented()
+        lease, nowhere = tenant.lease(card), LocalTransport(tmp_path / "nowhere")
+
+        armed = await arm(
+            lease, tenant.profile, caretaker=Caretaker(lease, nowhere, script("caretaker.py")),
+            transport=nowhere, ledger=tenant.tenancy.ledger, clock=tenant.clock,
+        )  # fmt: skip
+
+        assert (armed.state, armed.ends_the_meter) == ("not armed", False)
+        assert armed.words.startswith("not armed: ")
+        assert last_armed(lease, tenant.tenancy.ledger) == armed
+
+
+async def test_a_lease_extended_beyond_its_providers_own_timer_says_so(tmp_path: Path) -> None:
+    async with tenant_at("gcp", tmp_path) as tenant:
+        card = await tenant.rented(hours=2)
+
+        extended = await tenant.tenancy.change_lease(card.lease, "extend", hours=12)
+        same = await tenant.tenancy.change_lease(card.lease, "extend", hours=1)
+
+        assert extended.alarm is not None
+        assert "itself stops the box at" in extended.alarm
+        assert "stops the box" not in (same.alarm or "")

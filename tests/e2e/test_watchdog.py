@@ -1,0 +1,366 @@
+"""The watchdog at a rehearsal: every lease ends proved, or else parked, or else loud; and blind is not dead."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e.renting import DESTROY, EVERYTHING, FOREVER, Tenant, tenant_at
+
+from gpu_tenant.alarms import Level
+from gpu_tenant.cards import Card
+from gpu_tenant.caretaker import ENDED
+from gpu_tenant.errors import BoxUnreachable
+from gpu_tenant.ledger import Event
+from gpu_tenant.model import LeaseState
+from gpu_tenant.watchdog import Look, Watchdog
+
+SAVES = """\
+trap 'echo whole > out/final.txt; exit 0' TERM
+mkdir -p out; n=0
+while :; do n=$((n+1)); echo $n > out/.new; mv out/.new out/step.txt; sleep 0.05; done
+"""
+"""A job that never ends by itself, and saves its work when it is asked to go."""
+
+
+class Scene:
+    """A tenant who has one lease, and the watchdog that looks after it."""
+
+    def __init__(self, tenant: Tenant) -> None:
+        self.tenant = tenant
+        self.lease = ""
+
+    async def rent(self, **terms: Any) -> Card:
+        quotes = await self.tenant.quotes(hours=1)
+        card = await self.tenant.tenancy.provision(
+            smoke="none", quotes=quotes[:1], wait_s=3600, unguarded="accept",
+            **{"hours": 2, "idle_h": 0.0, **terms},
+        )  # fmt: skip
+        self.lease = card.lease
+        return card
+
+    async def work(self, command: str = SAVES, artifacts: tuple[str, ...] = ("out/",)) -> None:
+        await self.tenant.tenancy.launch_detached(
+            self.lease, command, list(artifacts), name="train"
+        )
+
+    async def job(self) -> str:
+        return (await self.tenant.tenancy.monitor(self.lease, "train", wait_s=0)).state
+
+    async def ends(self) -> None:
+        for _ in range(100):
+            if await self.job() in ENDED:
+                return
+            await asyncio.sleep(0.05)
+        raise AssertionError("the job does not end")
+
+    async def look(self, every_s: float = 60) -> Look:
+        return await Watchdog(self.tenant.tenancy, every_s=every_s, tell=lambda _: None).once()
+
+    async def later(self, **time: float) -> Look:
+        """A look after that much time, of a watchdog that knows nothing of the one before."""
+        await self.tenant.clock.sleep(timedelta(**time).total_seconds())
+        return await self.look()
+
+    @property
+    def state(self) -> LeaseState:
+        return self.tenant.lease(self.lease).state
+
+    @property
+    def kinds(self) -> list[str]:
+        return [kind for _, kind, _ in self.tenant.tenancy.ledger.events(self.lease)]
+
+    def alarms(self) -> dict[str, tuple[Level, str]]:
+        return {
+            alarm.key: (alarm.level, alarm.words)
+            for alarm in self.tenant.tenancy.ledger.open_alarms()
+            if alarm.lease_id == self.lease
+        }
+
+    def kept(self) -> Path:
+        return self.tenant.home.kept(self.lease) / "work"
+
+    def asked(self, method: str, path: str) -> int:
+        return sum(
+            line["method"] == method and path in line["path"]
+            for line in self.tenant.ask("requests")
+        )
+
+
+@asynccontextmanager
+async def scene_at(provider: str, root: Path, *, time: Any = "runs") -> AsyncIterator[Scene]:
+    async with tenant_at(provider, root, time=time) as tenant:
+        yield Scene(tenant)
+
+
+# The end of a lease
+
+
+@pytest.mark.parametrize("provider", ["lambda_cloud", "vastai"])
+async def test_a_box_that_was_never_used_is_given_back_at_its_deadline(
+    provider: str, tmp_path: Path
+) -> None:
+    async with scene_at(provider, tmp_path, time="frozen") as scene:
+        await scene.rent()
+
+        await scene.later(hours=1)
+        assert scene.state is LeaseState.ACTIVE
+        await scene.later(hours=1)
+
+        receipt = scene.tenant.tenancy.ledger.receipt(scene.lease)
+        assert receipt is not None
+        assert receipt.ground == "never_used"
+        scene.tenant.assert_nothing_bills()
+        assert scene.alarms() == {}
+
+
+async def test_at_the_deadline_a_running_job_saves_its_work_and_the_box_ends_proved(
+    tmp_path: Path,
+) -> None:
+    async with scene_at("lambda_cloud", tmp_path) as scene:
+        await scene.rent()
+        await scene.work()
+
+        await scene.later(hours=2)
+
+        receipt = scene.tenant.tenancy.ledger.receipt(scene.lease)
+        assert receipt is not None
+        assert receipt.ground == "verified"
+        assert (scene.kept() / "out" / "final.txt").read_text() == "whole\n"
+        scene.tenant.assert_nothing_bills()
+
+
+async def test_what_nobody_claimed_is_parked_with_its_box_and_destroyed_never(
+    tmp_path: Path,
+) -> None:
+    async with scene_at("vastai", tmp_path) as scene:
+        await scene.rent()
+        await scene.work("mkdir out; echo 1 > out/a.txt; echo precious > other.bin")
+        await scene.ends()
+
+        await scene.later(hours=2)
+
+        lease = scene.tenant.lease(scene.lease)
+        assert (lease.state, lease.parked_at is not None) == (LeaseState.ACTIVE, True)
+        assert scene.tenant.thing(lease.box_id).phase == "parked"
+        assert scene.alarms()["parked"][0] is Level.WARNING
+        for _ in range(3):
+            await scene.later(days=10)
+        assert scene.tenant.thing(lease.box_id).phase == "parked"
+        assert scene.asked(*DESTROY["vastai"]) == 0
+
+
+async def test_where_nothing_can_be_parked_the_box_is_paid_for_and_the_alarm_is_urgent(
+    tmp_path: Path,
+) -> None:
+    async with scene_at("lambda_cloud", tmp_path) as scene:
+        await scene.rent(rescue_usd=Decimal(5))
+        await scene.work("mkdir out; echo 1 > out/a.txt; echo precious > other.bin")
+        await scene.ends()
+
+        await scene.later(hours=2)
+        assert (scene.state, scene.alarms()["end"][0]) == (LeaseState.ACTIVE, Level.URGENT)
+        await scene.later(days=30)
+
+        assert scene.state is LeaseState.ACTIVE, "no sum that was spent is leave to destroy"
+        assert "other.bin" in scene.alarms()["end"][1]
+        assert scene.asked("POST", "terminate") == 0
+
+
+async def test_what_its_owner_signed_for_is_destroyed_when_the_rescue_sum_is_spent(
+    tmp_path: Path,
+) -> None:
+    async with scene_at("lambda_cloud", tmp_path) as scene:
+        card = await scene.rent(rescue_usd=Decimal(5))
+        assert card.price_usd_h is not None
+        await scene.work("mkdir out; echo 1 > out/a.txt; echo precious > other.bin")
+        await scene.ends()
+        await scene.tenant.tenancy.waive_ahead(scene.lease, typed=scene.lease, signed_by="me")
+
+        await scene.later(hours=2)
+        assert scene.state is LeaseState.ACTIVE
+        await scene.later(hours=float(Decimal(5) / card.price_usd_h) - 0.1)
+        assert scene.state is LeaseState.ACTIVE
+        await scene.later(hours=1.2)
+
+        receipt = scene.tenant.tenancy.ledger.receipt(scene.lease)
+        assert receipt is not None
+        assert receipt.ground == "waived"
+        assert any("other.bin" in words for words in receipt.given_up)
+
+
+async def test_a_budget_is_overshot_by_at_most_one_look(tmp_path: Path) -> None:
+    async with scene_at("lambda_cloud", tmp_path, time="frozen") as scene:
+        card = await scene.rent(budget_usd=Decimal(2), hours=1000)
+        assert card.price_usd_h is not None
+        every_s = 600.0
+
+        for _ in range(40):
+            await scene.tenant.clock.sleep(every_s)
+            await scene.look(every_s)
+            if not scene.state.live:
+                break
+
+        spent = scene.tenant.metered(card.box)
+        assert scene.state is LeaseState.GONE
+        assert spent <= Decimal(2) + card.price_usd_h * Decimal(every_s) / 3600
+        assert spent >= Decimal(2) - 2 * card.price_usd_h * Decimal(every_s) / 3600
+
+
+async def test_checkpoints_are_here_while_the_job_still_writes(tmp_path: Path) -> None:
+    async with scene_at("lambda_cloud", tmp_path) as scene:
+        await scene.rent()
+        await scene.work("mkdir -p out; echo first > out/ckpt-1.txt; exec sleep 600")
+        box = scene.tenant.home_of(scene.tenant.lease(scene.lease).box_id or "")
+        ckpt = box / f"gpu-tenant/{scene.lease}/work/out/ckpt-1.txt"
+        for _ in range(100):
+            if ckpt.exists():
+                break
+            await asyncio.sleep(0.05)
+
+        for _ in range(100):
+            await scene.look()
+            if (scene.kept() / "out" / "ckpt-1.txt").exists():
+                break
+            await asyncio.sleep(0.2)
+
+        assert (scene.kept() / "out" / "ckpt-1.txt").read_text() == "first\n"
+        assert await scene.job() == "running"
+
+
+async def test_each_look_is_on_the_box_and_one_look_is_no_idleness(tmp_path: Path) -> None:
+    async with scene_at("lambda_cloud", tmp_path) as scene:
+        await scene.rent(idle_h=0.001, hours=24)
+        await scene.work("mkdir out; echo done > out/a.txt")
+        await scene.ends()
+
+        await scene.look()
+
+        home = scene.tenant.home_of(scene.tenant.lease(scene.lease).box_id or "")
+        looks = home / f"gpu-tenant/{scene.lease}/caretaker/activity.jsonl"
+        assert len(looks.read_text(encoding="utf-8").splitlines()) >= 1
+        assert scene.state is LeaseState.ACTIVE
+
+
+# Blind is not dead
+
+
+def _stopping(scene: Scene) -> list[str]:
+    """Everything that was done to the box or the job."""
+    done = {Event.STOPPED, Event.PARKED, Event.PERMITTED, Event.ENDING}
+    return [kind for kind in scene.kinds if kind in done]
+
+
+async def test_an_hour_of_a_provider_that_fails_ends_nothing(tmp_path: Path) -> None:
+    async with scene_at("vastai", tmp_path) as scene:
+        await scene.rent(hours=24)
+        await scene.work()
+        scene.tenant.fault("status", "", EVERYTHING, status=503, times=FOREVER)
+
+        for _ in range(6):
+            await scene.later(minutes=10)
+
+        assert (await scene.job(), _stopping(scene)) == ("running", [])
+        assert scene.alarms()["standing"][0] is Level.WARNING
+        scene.tenant.all_is_well()
+        await scene.look()
+        assert scene.alarms() == {}
+
+
+async def test_a_box_that_cannot_be_reached_25_times_in_a_row_goes_on_working(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with scene_at("vastai", tmp_path) as scene:
+        await scene.rent(hours=24)
+        await scene.work()
+        really = scene.tenant._way_to
+        scene.tenant.tenancy._open_transport = lambda lease: _Dark()
+        await scene.tenant.tenancy._close(scene.tenant.lease(scene.lease))
+
+        for _ in range(25):
+            await scene.later(seconds=72)
+
+        assert scene.alarms()["unreachable"][0] is Level.WARNING
+        assert _stopping(scene) == []
+        scene.tenant.tenancy._open_transport = really
+        await scene.tenant.tenancy._close(scene.tenant.lease(scene.lease))
+        assert await scene.job() == "running"
+        await scene.look()
+        assert "unreachable" not in scene.alarms()
+
+
+class _Dark:
+    """A way to a box on which nothing comes back."""
+
+    async def run(self, *_: Any, **__: Any) -> Any:
+        raise BoxUnreachable("no answer within 15 s", remedy="later")
+
+    put = get = run
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+
+async def test_a_box_that_cannot_be_asked_is_stopped_when_its_time_is_over(tmp_path: Path) -> None:
+    async with scene_at("vastai", tmp_path) as scene:
+        await scene.rent()
+        await scene.work()
+        scene.tenant.tenancy._open_transport = lambda lease: _Dark()
+        await scene.tenant.tenancy._close(scene.tenant.lease(scene.lease))
+
+        await scene.later(hours=2)
+
+        lease = scene.tenant.lease(scene.lease)
+        assert scene.tenant.thing(lease.box_id).phase == "parked", "its disk is kept"
+
+
+# More than one, and none for a while
+
+
+async def test_two_watchdogs_at_once_end_a_lease_once(tmp_path: Path) -> None:
+    async with scene_at("lambda_cloud", tmp_path) as scene:
+        await scene.rent()
+        await scene.work()
+        await scene.tenant.clock.sleep(7200)
+        other = Watchdog(scene.tenant.anew_tenancy(), tell=lambda _: None)
+
+        await asyncio.gather(scene.look(), other.once())
+        await scene.look()
+
+        assert scene.state is LeaseState.GONE
+        assert scene.kinds.count(Event.RECEIPT) == 1
+        assert (scene.kept() / "out" / "final.txt").exists()
+
+
+async def test_a_key_that_was_taken_away_is_told_and_forgets_no_lease(tmp_path: Path) -> None:
+    async with scene_at("lambda_cloud", tmp_path, time="frozen") as scene:
+        await scene.rent()
+        keyless = scene.tenant.anew_tenancy()
+        del keyless._connectors["lambda_cloud"]
+
+        await scene.tenant.clock.sleep(7200)
+        await Watchdog(keyless, tell=lambda _: None).once()
+
+        assert scene.state is LeaseState.ACTIVE
+        assert any("no key" in words for _, words in scene.alarms().values()), scene.alarms()
+        await scene.later(hours=1)
+        assert scene.state is LeaseState.GONE, "with the key, it goes on"
+
+
+async def test_a_clock_that_jumps_back_puts_no_end_off(tmp_path: Path) -> None:
+    async with scene_at("lambda_cloud", tmp_path, time="frozen") as scene:
+        await scene.rent()
+        scene.tenant.destroy_fails("status", status=500)
+        await scene.later(hours=30)
+        assert scene.state is LeaseState.TERMINATING
+
+        scene.tenant.all_is_well()
+        scene.tenant.stage.world._base -= 20 * 3600
+        await scene.look()
+        await scene.later(minutes=20)
+
+        assert scene.state is LeaseState.GONE

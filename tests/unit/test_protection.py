@@ -1,0 +1,88 @@
+"""What ends a bill when this computer dies is said as it is, and this computer is never switched off."""
+
+from decimal import Decimal
+
+import pytest
+from arranged import lease
+from contract.staged import PROFILES
+
+from gpu_tenant.model import Address, Lease, LocalAddress, SshAddress
+from gpu_tenant.protection import Armed, protection, way_out
+
+FAR = SshAddress(target="root@203.0.113.7:40022")
+ARMED = Armed(state="armed", ends_the_meter=True, words="armed: it was proved")
+JOBS_ONLY = Armed(state="armed", ends_the_meter=False, words="armed to stop the jobs only")
+
+
+def at(provider: str, address: Address = FAR, signed: str = "keep", usd_h: str = "1.5") -> Lease:
+    made = lease(provider=provider)
+    terms = made.terms.model_copy(update={"on_deadline": signed})
+    update = {"address": address, "terms": terms, "quote": None, "price_usd_h": Decimal(usd_h)}
+    return made.model_copy(update=update)
+
+
+@pytest.mark.parametrize(
+    ("provider", "signed", "kind"),
+    [
+        ("vastai", "keep", "in-box credential"),
+        ("autodl", "keep", "in-box poweroff"),
+        ("gcp", "keep", "provider timer"),
+        ("runpod", "keep", "nothing"),
+        ("runpod", "waive", "in-box credential"),
+        ("lambda_cloud", "waive", "nothing"),
+        ("digitalocean", "keep", "nothing"),
+        ("own", "keep", "nothing needed"),
+        ("local", "keep", "nothing needed"),
+    ],
+)
+def test_what_protects_each_platform_is_known_before_it_is_rented(
+    provider: str, signed: str, kind: str
+) -> None:
+    told = protection(PROFILES[provider], at(provider, signed=signed), None)
+
+    assert told.kind == kind
+    if kind.startswith("in-box"):
+        assert told.words.endswith("until then nothing")
+    if kind == "nothing":
+        assert told.words.startswith("nothing: ")
+
+
+@pytest.mark.parametrize("provider", ["vastai", "autodl"])
+def test_a_guard_that_could_not_prove_it_protects_nothing(provider: str) -> None:
+    assert protection(PROFILES[provider], at(provider), ARMED).words == ARMED.words
+    assert protection(PROFILES[provider], at(provider), JOBS_ONLY).kind == "nothing"
+
+
+def test_what_costs_nothing_needs_no_protection() -> None:
+    free = at("vastai", usd_h="0")
+
+    assert protection(PROFILES["vastai"], free, None).kind == "nothing needed"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        LocalAddress(directory="/home/somebody/box"),
+        *(SshAddress(target=f"root@{host}") for host in
+          ("127.0.0.1:5022", "127.8.9.1", "localhost", "localhost:22", "[::1]:22", "::1")),
+    ],
+)  # fmt: skip
+def test_a_box_that_may_be_this_computer_is_never_told_to_switch_itself_off(
+    address: Address,
+) -> None:
+    assert way_out(PROFILES["autodl"], at("autodl", address)) is None
+    assert way_out(PROFILES["autodl"], at("autodl")) == {
+        "kind": "command", "command": "shutdown", "on": "keep",
+    }  # fmt: skip
+
+
+def test_a_stop_that_may_empty_a_disk_is_no_way_out_unless_it_was_signed_for() -> None:
+    assert way_out(PROFILES["runpod"], at("runpod")) is None
+    assert way_out(PROFILES["runpod"], at("runpod", signed="waive")) == {
+        "kind": "runpod", "on": "waive",
+    }  # fmt: skip
+    # Nobody knows whether what is mounted there is a local SSD.
+    assert way_out(PROFILES["gcp"], at("gcp")) is None
+    assert way_out(PROFILES["vastai"], at("vastai", signed="waive")) == {
+        "kind": "vastai", "on": "keep",
+    }  # fmt: skip
