@@ -50,6 +50,7 @@ LIVE = ("starting", "running", "lingering")
 JOB_NAME = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,64}").fullmatch
 TENANT_SCRIPT = re.compile(rb"(?:activity|caretaker|keep|leave)-([0-9a-f]{16})\.py").fullmatch
 SCRIPT_BYTES = 1 << 20
+LOOK_S = 60.0
 INCOMING = b".gpu-tenant-incoming"
 START_LIMIT_S = 15.0
 KILL_LIMIT_S = 10.0
@@ -1255,7 +1256,10 @@ class Guarding:
         while True:
             why = "deadline" if _elapsed() >= self._fires else None
             if why is None and idle_s is not None and self._quiet_s() >= idle_s:
-                why = "idle"
+                if self._is_judged_idle(idle_s):
+                    why = "idle"
+                else:  # somebody works here, if no job of ours does
+                    self._quiet_since = _elapsed()
             more = {"state": "fired", "why": why, "fired_at": time.time()} if why else {}
             if not self._notes(**more):
                 return False
@@ -1306,6 +1310,19 @@ class Guarding:
             self._quiet, self._quiet_since = seen, _elapsed()
         return _elapsed() - self._quiet_since
 
+    def _is_judged_idle(self, idle_s: float) -> bool:
+        """Whether the judge agrees, by what all of this user's processes did; without one it is so."""
+        script = self._request["scripts"].get("activity")
+        if script is None or not os.path.isfile(script):
+            return True
+        try:
+            said = json.loads(
+                _output(sys.executable, "-I", "-S", script, "judge", "--home", self._home)
+            )
+            return bool(said["phase"] == "idle" and said["idle_s"] >= idle_s - 2 * LOOK_S)
+        except (ValueError, KeyError, TypeError):  # unknown, which is not idle
+            return False
+
     def _take_a_look(self) -> None:
         """Once a minute somebody else judges what the box does; whatever becomes of that."""
         import subprocess
@@ -1313,7 +1330,7 @@ class Guarding:
         script = self._request["scripts"].get("activity")
         if script is None or _elapsed() < self._looked_at:
             return
-        self._looked_at = _elapsed() + 60.0
+        self._looked_at = _elapsed() + LOOK_S
         null = subprocess.DEVNULL
         try:
             if self._look is not None and self._look.poll() is None:  # type: ignore[attr-defined]

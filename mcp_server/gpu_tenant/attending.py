@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from gpu_tenant.activity import Activity
-from gpu_tenant.caretaker import Standing
+from gpu_tenant.caretaker import Guard, Standing
 from gpu_tenant.entering import Entering
 from gpu_tenant.errors import Refused
-from gpu_tenant.guard import bring
+from gpu_tenant.guard import bring, last_armed
 from gpu_tenant.ledger import Event
 from gpu_tenant.model import Lease, LeaseState
 from gpu_tenant.office import progress_to
@@ -53,6 +53,18 @@ class Attending(Entering):
             return Standing(jobs=())
         return await self._caretaker(found).standing()
 
+    async def rearmed(self, lease: str) -> str | None:
+        """The box holds the deadline; what was said when it had to be armed anew, after a reboot.
+
+        Raises:
+            BoxTrouble: the box could not be asked.
+        """
+        found = await self._running(lease)
+        if last_armed(found, self.ledger) is None or self._clock.now() >= found.terms.deadline_at:
+            return None
+        held = await self._caretaker(found).ask("guard", {}, Guard, timeout_s=15)
+        return None if held.state == "armed" else (await self._armed(found)).words
+
     async def activity(self, lease: str) -> Activity:
         """What the box is doing, and how long it has done nothing, by the judge on it.
 
@@ -76,11 +88,11 @@ class Attending(Entering):
             BoxTrouble: the box could not be asked.
         """
         found = await self._running(lease)
-        with self._held(found.id, "snapshot"):
-            return await snapshot(
-                found, directory=self._kept(found), caretaker=self._caretaker(found),
-                transport=self._transport(found), ledger=self.ledger, clock=self._clock,
-            )  # fmt: skip
+        # Without a hold: it may take long, and nobody shall wait for it to stop a job or to collect.
+        return await snapshot(
+            found, directory=self._kept(found), caretaker=self._caretaker(found),
+            transport=self._transport(found), ledger=self.ledger, clock=self._clock,
+        )  # fmt: skip
 
     def has_news(self, lease: Lease) -> bool:
         """Whether something was done on the box since it was last collected."""

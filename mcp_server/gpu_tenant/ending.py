@@ -138,7 +138,10 @@ class Ending(Attending):
                 remedy=f"`gpu-tenant waive {found.id} --at-deadline`",
             )
         with self._held(found.id, "waive"):
-            self.ledger.sign_ahead(found.id, signed_by=signed_by, at=self._clock.now())
+            signed = self.ledger.sign_ahead(found.id, signed_by=signed_by, at=self._clock.now())
+            if signed.ready_at is not None and signed.parked_at is None:
+                # What its owner has signed for, the guard on the box may do.
+                await self._armed(signed)
 
     async def honour(self, lease: str) -> TornDown:
         """The box of a lease past its end and its rescue sum is destroyed, as its owner signed before.

@@ -59,13 +59,13 @@ def is_at(path: Path, entry: SealedFile) -> bool:
     return held is not None and (held.size_bytes, held.sha256) == (entry.size_bytes, entry.sha256)
 
 
-def partial_of(directory: Path, entry: SealedFile) -> Path:
+def partial_of(directory: Path, entry: SealedFile, within: str = PARTIAL) -> Path:
     """Where the bytes of `entry` arrive.
 
     Not beside its final name, because a name of 255 bytes leaves no room for a suffix; and named by
     content too, because a newer version's bytes must never continue an older one's.
     """
-    return directory / PARTIAL / sha256(f"{entry.sha256} {entry.name}".encode()).hexdigest()
+    return directory / within / sha256(f"{entry.sha256} {entry.name}".encode()).hexdigest()
 
 
 async def arrive(
@@ -75,6 +75,7 @@ async def arrive(
     *,
     transport: Transport,
     on_bytes: Callable[[int], None],
+    within: str = PARTIAL,
 ) -> Path:
     """The bytes of `entry` are in its partial file, equal to it; going on from what had come before.
 
@@ -82,7 +83,7 @@ async def arrive(
         BoxTrouble: it changed or vanished while it was fetched.
         LocalTrouble: it cannot be kept here.
     """
-    partial = partial_of(directory, entry)
+    partial = partial_of(directory, entry, within)
     try:
         for _ in ("resumed", "from the start"):
             if partial.exists() and partial.stat().st_size > entry.size_bytes:

@@ -49,10 +49,10 @@ from gpu_tenant.recovery import (
     wish_again,
     work_of,
 )
+from gpu_tenant.restorable import Restorable, newest
 from gpu_tenant.settle import return_unused
 from gpu_tenant.sightings import look
 from gpu_tenant.skill import script
-from gpu_tenant.snapshot import Restorable, newest
 
 _GOES_ON: frozenset[Fate] = frozenset(
     {"preempted", "outbid", "host_lost", "balance_zero", "walltime"}
@@ -108,11 +108,13 @@ class Recovering(Adopting):
             kept = await self._newest_of_all(lost)
             new = await self._housed(work, kept, known, wait_s)
             if new.ready_at is None:
-                return self._card(new, f"it has yet to let us in: `recover` {lost.id} again")
+                return self._card(
+                    new, f"it has yet to let us in: `gpu-tenant recover {lost.id}` again"
+                )
             with self._held(new.id, "recover"):
                 missing = await self._furnished(new, work, kept, values[0], wait_s)
                 if missing is not None:
-                    return self._card(new, f"{missing}: `recover` {lost.id} again")
+                    return self._card(new, f"{missing}: `gpu-tenant recover {lost.id}` again")
                 await self._launched(new, work, values[1:])
                 self._on_record(lost, new, work, met, kept)
         return self._card(self.ledger.lease(new.id), None)
@@ -233,7 +235,7 @@ class Recovering(Adopting):
                 if self._clock.now() >= until:
                     raise ProviderSilent(
                         f"whether {lease.provider} has made a box for {lease.id} is not known yet",
-                        remedy=f"`recover` {lease.recovers} again: nothing else is rented until then",
+                        remedy=f"`gpu-tenant recover {lease.recovers}` again: nothing else is rented until then",
                     )
                 await self._clock.sleep(_POLL_S)
 
@@ -355,6 +357,7 @@ class Recovering(Adopting):
                 env={**self._mirrors_at(new), **made, **own}, env_from=job.env_from,
                 max_runtime_s=job.max_runtime_s, name=job.id, caretaker=self._caretaker(new),
                 transport=self._transport(new), ledger=self.ledger, clock=self._clock,
+                store=self._box_store(new),
             )  # fmt: skip
 
     def _mirrors_at(self, lease: Lease) -> dict[str, str]:

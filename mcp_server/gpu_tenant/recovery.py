@@ -18,7 +18,7 @@ from gpu_tenant.paths import to_bytes, to_remote
 from gpu_tenant.ports import Transport
 from gpu_tenant.push import Tree, is_unchanged, pushed_trees
 from gpu_tenant.record import Record
-from gpu_tenant.snapshot import Restorable
+from gpu_tenant.restorable import Restorable
 from gpu_tenant.terms import cost_usd
 
 _LEAST_H = 0.25

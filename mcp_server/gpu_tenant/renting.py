@@ -172,9 +172,10 @@ class Renting(Recovering):
         self,
         lease: LeaseName,
         action: Annotated[
-            Literal["extend", "park", "resume", "terms"],
+            Literal["extend", "park", "resume", "terms", "recover"],
             Field(
-                description="park stops the GPU meter and keeps the disk; resume starts it again"
+                description="park stops the GPU meter and keeps the disk; resume starts it again; "
+                "recover goes on elsewhere where its box was taken"
             ),
         ],
         hours: Annotated[
@@ -191,6 +192,8 @@ class Renting(Recovering):
         """Move a lease's deadline, change its terms, park its box, or resume it. The answer says what
         it costs then.
         """
+        if action == "recover":
+            return await self.recover(lease)
         found = await self._with_box(lease)
         given = {"budget_usd": budget_usd, "max_price_usd_h": max_price_usd_h, "idle_h": idle_h,
                  "rescue_usd": rescue_usd}  # fmt: skip

@@ -10,19 +10,22 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gpu_tenant.audit import Audited, audit
+from gpu_tenant.cadence import advice_for
 from gpu_tenant.cards import Leases
 from gpu_tenant.clock import WallClock
 from gpu_tenant.collect import Collected, collect
 from gpu_tenant.credentials import references, resolve_all
+from gpu_tenant.diagnosis import BoxSeen
 from gpu_tenant.doctor import Checkup, examine
 from gpu_tenant.ending import Ending
 from gpu_tenant.environment import activated
 from gpu_tenant.errors import TenantError
 from gpu_tenant.facts import Needs
+from gpu_tenant.fate import taken
 from gpu_tenant.launch import Launched, launch
 from gpu_tenant.ledger import Event
 from gpu_tenant.mirrors import mirrors
-from gpu_tenant.model import Lease, Profile
+from gpu_tenant.model import BoxState, Lease, Profile
 from gpu_tenant.office import progress_to
 from gpu_tenant.prepare import Asked, Prepared, Setup
 from gpu_tenant.push import Pushed, push
@@ -197,11 +200,20 @@ class Tenancy(Ending):
     ) -> Watched:
         """As `monitor`, with as much log as a terminal wants, and no fence around it."""
         found = await self._running(lease)
-        return await watch(
+        seen = await watch(
             found, job_of(found, job, ledger=self.ledger), cursor=cursor, wait_s=wait_s,
-            limit_bytes=limit_bytes, caretaker=self._caretaker(found), ledger=self.ledger,
-            clock=self._clock,
+            limit_bytes=limit_bytes, caretaker=self._caretaker(found), clock=self._clock,
+            ledger=self.ledger, box=self._last_told(found),
         )  # fmt: skip
+        advice = advice_for(found, ledger=self.ledger, now=self._clock.now())
+        return seen.model_copy(update={"cadence": advice})
+
+    def _last_told(self, lease: Lease) -> BoxSeen | None:
+        """What took the box, where its provider has said so."""
+        gone = taken(self.ledger.events(lease.id))
+        if gone is None or gone == "stopped_by_provider":
+            return None  # that says who stopped it, and not why its job ended
+        return BoxSeen(BoxState.UNKNOWN, fate=gone)
 
     async def stop_job(
         self,

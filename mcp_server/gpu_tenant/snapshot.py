@@ -1,20 +1,26 @@
 """Bring home what is complete of the artifacts while jobs run, and know the newest that can be gone on from."""
 
 import asyncio
+import fcntl
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
-from hashlib import sha256
 from pathlib import Path
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue
 
 from gpu_tenant.cadence import saves_of
 from gpu_tenant.caretaker import Caretaker
-from gpu_tenant.errors import BoxTrouble, BoxUnreachable, HostKeyChanged, LocalTrouble
+from gpu_tenant.errors import (
+    BoxTrouble,
+    BoxUnreachable,
+    HostKeyChanged,
+    LeaseHeld,
+    LocalTrouble,
+)
 from gpu_tenant.landing import (
     PARTIAL,
     SUPERSEDED,
@@ -31,7 +37,7 @@ from gpu_tenant.model import Lease, SealedFile
 from gpu_tenant.paths import below
 from gpu_tenant.ports import Clock, Transport
 from gpu_tenant.record import Record
-from gpu_tenant.store import sync_directory
+from gpu_tenant.restorable import LISTS, Listed, put_list, read_list
 
 QUIET_S = 5
 _LIMIT_BYTES = 16 << 30
@@ -40,7 +46,9 @@ _WITHIN_S = 1800
 _RESERVE_BYTES = 1 << 30
 """So much stays free here: a disk that is full stops everything, the ledger first."""
 _SUPERSEDED_KEPT = 2
-_LISTS = ".snapshots"
+_ARRIVES = f"{PARTIAL}/live"
+"""Apart from what a collect fetches, which may come at any moment and is not kept waiting."""
+_LOCK = "lock"
 _NAMED, _SAVES = 5, 40
 
 
@@ -54,19 +62,6 @@ class Complete(BaseModel):
     unfinished: tuple[str, ...] = ()
     now: float
     login: str
-
-
-class Listed(Record):
-    """Everything that a job could go on from as a snapshot left it; written beside what it lists."""
-
-    taken_at: AwareDatetime
-    login: str
-    """The home on the box, below which an artifact outside of the work directory may lie."""
-    entries: tuple[SealedFile, ...]
-    brought: tuple[str, ...]
-    """The names whose version here a snapshot brought, and neither a collect nor a person."""
-    broken: dict[str, str]
-    """What arrived and does not load, by name: the hash, so that it is not fetched again."""
 
 
 class Snapshot(Record):
@@ -120,10 +115,45 @@ async def snapshot(
 
     Raises:
         BoxUnreachable: the link broke; what came before is here and on record.
+        LeaseHeld: another snapshot is being brought there.
         LocalTrouble: something cannot be kept here.
     """
     directory = outside_the_box(directory, lease)
     make_place(directory, lease)
+    with _alone(directory, lease):
+        return await _snapshot(
+            lease, directory, caretaker, transport, ledger=ledger, clock=clock, quiet_s=quiet_s
+        )
+
+
+@contextmanager
+def _alone(directory: Path, lease: Lease) -> Iterator[None]:
+    """No other snapshot is brought to `directory` while the block runs.
+
+    Raises:
+        LeaseHeld: one is.
+    """
+    (directory / _ARRIVES).mkdir(exist_ok=True)
+    with (directory / _ARRIVES / _LOCK).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LeaseHeld(
+                f"a snapshot of {lease.id} is under way", remedy="wait for it, or collect"
+            ) from None
+        yield
+
+
+async def _snapshot(
+    lease: Lease,
+    directory: Path,
+    caretaker: Caretaker,
+    transport: Transport,
+    *,
+    ledger: Ledger,
+    clock: Clock,
+    quiet_s: float,
+) -> Snapshot:
     request: dict[str, JsonValue] = {
         "work": lease.work_directory,
         "artifacts": list(ledger.declared(lease.id)[0]),
@@ -138,7 +168,7 @@ async def snapshot(
     finally:
         if look.came or look.broken != look.before_broken:
             look.record(seen)
-    kept = {partial_of(directory, entry).name for entry in seen.files}
+    kept = {partial_of(directory, entry, _ARRIVES).name for entry in seen.files}
     await asyncio.to_thread(_prune, directory, kept)
     return Snapshot(
         lease=lease.id,
@@ -162,7 +192,8 @@ class _Look:
         self._ledger, self._at = ledger, at
         events = ledger.events(lease.id)
         known = next(
-            (_list(directory, d) for _, kind, d in reversed(events) if kind == Event.SNAPSHOT), None
+            (read_list(directory, d) for _, kind, d in reversed(events) if kind == Event.SNAPSHOT),
+            None,
         )
         self.held = {entry.name: entry for entry in known.entries} if known else {}
         self.before_broken = dict(known.broken) if known else {}
@@ -194,7 +225,7 @@ class _Look:
             try:
                 partial = await arrive(
                     entry, self._directory, self._lease, transport=self._transport,
-                    on_bytes=lambda count: None,
+                    on_bytes=lambda count: None, within=_ARRIVES,
                 )  # fmt: skip
             except (BoxUnreachable, HostKeyChanged):
                 raise
@@ -233,69 +264,13 @@ class _Look:
             "bytes": sum(entry.size_bytes for entry in self.came),
             "names": [entry.name for entry in self.came[:_NAMED]],
             "saves": [(s.at_s, s.took_s, s.size_bytes) for s in saves[-_SAVES:]],
-            "list": _put_list(self._directory, listed, self._lease),
+            "list": put_list(self._directory, listed, self._lease),
         }
         self._ledger.keep_in(self._lease.id, self._directory)
         self._ledger.note(self._lease.id, Event.SNAPSHOT, detail, at=self._at)
 
 
-# What can be gone on from
-
-
-@dataclass(frozen=True, slots=True)
-class Restorable:
-    """Files that a job can go on from, each proved to be here and to load."""
-
-    lease: Lease
-    taken_at: datetime
-    login: str
-    files: Mapping[str, tuple[SealedFile, Path]]
-    """By name: what it is, and where it lies here."""
-
-
-async def newest(lease: Lease, *, ledger: Ledger) -> Restorable | None:
-    """The newest snapshot or collect of the lease that is here whole, re-read; None where none is.
-
-    A file of it that does not load is left out, and one that is not here spoils it.
-    """
-    lease = ledger.lease(lease.id)
-    if lease.kept_in is None:
-        return None
-    directory = Path(lease.kept_in)
-    seal = ledger.seal(lease.id)
-    for at, kind, detail in reversed(ledger.events(lease.id)):
-        login, entries = "", None
-        if kind == Event.SNAPSHOT and (listed := _list(directory, detail)) is not None:
-            login, entries = listed.login, listed.entries
-        elif kind == Event.COLLECTED and seal is not None and seal.digest == detail.get("seal"):
-            entries = tuple(entry for entry in seal.entries if entry.role == "artifact")
-        if entries is not None:
-            files = await asyncio.to_thread(_found, directory, entries)
-            if files:
-                return Restorable(lease, at, login, files)
-    return None
-
-
-def _found(
-    directory: Path, entries: Sequence[SealedFile]
-) -> Mapping[str, tuple[SealedFile, Path]] | None:
-    superseded = sorted((directory / SUPERSEDED).glob("*"), key=_stamp_of, reverse=True)
-    found: dict[str, tuple[SealedFile, Path]] = {}
-    for entry in entries:
-        places = (below(place, entry.name) for place in (directory, *superseded))
-        path = next((path for path in places if is_at(path, entry)), None)
-        if path is None:
-            return None
-        if entry.kind == "link" or inspect(path, name=entry.name).outcome != "broken":
-            found[entry.name] = (entry, path)
-    return found
-
-
-def _stamp_of(place: Path) -> str:
-    return place.name.removeprefix("snapshot-")
-
-
-# The lists, and what is here
+# What is here
 
 
 def _same(one: SealedFile | None, other: SealedFile) -> bool:
@@ -324,43 +299,6 @@ def _loads(path: Path, entry: SealedFile, lease: Lease) -> bool:
         ) from error
 
 
-def _put_list(directory: Path, listed: Listed, lease: Lease) -> str:
-    """The list lies in a file of its own; its name, which is its content's hash."""
-    content = listed.model_dump_json(by_alias=True).encode()
-    name = sha256(content).hexdigest()
-    try:
-        place = directory / _LISTS
-        place.mkdir(exist_ok=True)
-        temporary = place / f".{name}"
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(place / f"{name}.json")
-        sync_directory(place)
-    except OSError as error:
-        raise LocalTrouble(
-            f"the list of a snapshot cannot be written in {directory}: {error.strerror}",
-            remedy=f"free some space there, or `gpu-tenant collect {lease.id} --to DIR`",
-        ) from error
-    return name
-
-
-def _list(directory: Path, detail: Mapping[str, object]) -> Listed | None:
-    """The list that a line of the timeline means, where it is here as it was written."""
-    name = str(detail.get("list"))
-    try:
-        content = (directory / _LISTS / f"{name}.json").read_bytes()
-    except OSError:
-        return None
-    if sha256(content).hexdigest() != name:
-        return None
-    try:
-        return Listed.model_validate_json(content)
-    except ValidationError:
-        return None
-
-
 def _prune(directory: Path, partials: set[str]) -> None:
     """Older versions that snapshots brought, older lists and partial files of nothing are gone."""
     held: Counter[Path] = Counter()
@@ -372,11 +310,11 @@ def _prune(directory: Path, partials: set[str]) -> None:
         for folder, _, _ in os.walk(place, topdown=False):
             if not os.listdir(folder):  # noqa: PTH208 - and nothing is made of the names
                 Path(folder).rmdir()
-    lists = sorted((directory / _LISTS).glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+    lists = sorted((directory / LISTS).glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
     for path in lists[: -_SUPERSEDED_KEPT - 1]:
         path.unlink()
-    for path in (directory / PARTIAL).iterdir():
-        if path.name not in partials:
+    for path in (directory / _ARRIVES).iterdir():
+        if path.name not in {*partials, _LOCK}:
             path.unlink()
 
 

@@ -8,7 +8,7 @@ TOOL_OF = {
     "smoke": "smoke_test", "offers": "find_offers", "adopt": "provision", "launch": "launch_detached",
     "stop": "stop_job", "teardown": "verify_and_teardown", "leases": "list_leases",
     "extend": "change_lease", "park": "change_lease", "resume": "change_lease",
-    "terms": "change_lease",
+    "terms": "change_lease", "recover": "change_lease",
 }  # fmt: skip
 """The commands whose tool has another name; the others have the same."""
 
@@ -22,7 +22,9 @@ _BARE_OPTION = re.compile(
 )
 _FOR_A_PERSON = re.compile(r"--(ended|password-stdin|setup|at-deadline)\b")
 """What only somebody at a terminal can do keeps its command."""
-_TOOL = re.compile(rf"\b(?:({'|'.join(_COMMAND_OF)})|change_lease (extend|park|resume|terms))\b")
+_TOOL = re.compile(
+    rf"\b(?:({'|'.join(_COMMAND_OF)})|change_lease (extend|park|resume|terms|recover))\b"
+)
 
 _INSTANT = re.compile(r"\bat ([1-9]\d{9})(?:\.\d+)?\b")
 

@@ -5,9 +5,11 @@ import secrets
 from datetime import timedelta
 from decimal import Decimal
 
+from pydantic import Field
+
 from gpu_tenant.boxtext import fence, plain
 from gpu_tenant.caretaker import ENDED, Caretaker, JobState, JobStatus
-from gpu_tenant.diagnosis import diagnose
+from gpu_tenant.diagnosis import BoxSeen, diagnose
 from gpu_tenant.errors import BadRequest
 from gpu_tenant.forecast import keep_course
 from gpu_tenant.ledger import Ledger
@@ -53,6 +55,7 @@ class Watched(Record):
     cost_usd: Decimal | None
     deadline_in_s: float
     alarm: str | None
+    cadence: str | None = Field(default=None, description="how often it should save, as seen so far")
     next: str
 
 
@@ -66,6 +69,7 @@ async def watch(
     caretaker: Caretaker,
     ledger: Ledger,
     clock: Clock,
+    box: BoxSeen | None = None,
 ) -> Watched:
     """The job's state and the newest of its log since byte `cursor`, at most `limit_bytes`.
 
@@ -99,7 +103,7 @@ async def watch(
     text = plain(decoder.decode(bytes(log), status.state in ENDED))
     # A character that is only half written yet comes whole with the next look.
     offset -= len(decoder.getstate()[0])
-    why = await _why(status, bytes(log), caretaker)
+    why = await _why(status, bytes(log), caretaker, box)
     seen = _answer(lease, status, why, text, offset, skipped, clock=clock)
     if seen.state != "absent":
         keep_course(lease.id, job.id, seen.state, seen.progress, ledger=ledger, at=clock.now())
@@ -177,7 +181,9 @@ def _answer(
     )
 
 
-async def _why(status: JobStatus, held: bytes, caretaker: Caretaker) -> str | None:
+async def _why(
+    status: JobStatus, held: bytes, caretaker: Caretaker, box: BoxSeen | None
+) -> str | None:
     """The verdict on a job that has ended, by the end of its log, of which `held` is what was read."""
     if status.state not in ENDED or status.state == "finished":
         return None
@@ -186,7 +192,7 @@ async def _why(status: JobStatus, held: bytes, caretaker: Caretaker) -> str | No
             JobId(status.job), offset=-_DIAGNOSED_BYTES, limit=_DIAGNOSED_BYTES, sample="plain"
         )
         held = end.log.raw if end.log else b""
-    found = diagnose(status, held[-_DIAGNOSED_BYTES:].decode("utf-8", "replace"))
+    found = diagnose(status, held[-_DIAGNOSED_BYTES:].decode("utf-8", "replace"), box=box)
     return str(found) if found else None
 
 

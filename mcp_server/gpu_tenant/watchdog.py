@@ -185,6 +185,9 @@ class Watchdog:
             return None
         try:
             standing = await self._tenancy.standing(lease.id)
+            anew = await self._tenancy.rearmed(lease.id)
+            if anew is not None:
+                self._done(lease, f"its guard was gone, as after a reboot: {anew}")
             if lease.touched_at is not None and standing.live:
                 for words in (await self._tenancy.pull(lease.id)).words:
                     self._done(lease, words)
@@ -330,7 +333,10 @@ class Watchdog:
         except TenantError as trouble:
             alarm("recovery", f"{trouble.message}; {trouble.remedy}", Level.URGENT)
         else:
-            self._done(lease, f"its work goes on under {card.lease}")
+            if card.alarm:
+                alarm("recovery", card.alarm, Level.WARNING)
+            else:
+                self._done(lease, f"its work goes on under {card.lease}")
 
     # --- what a person hears
 

@@ -29,6 +29,7 @@ from gpu_tenant.gpu_catalog import known
 from gpu_tenant.market import Wish
 from gpu_tenant.model import Box, BoxState, Lease, LeaseState, SshAddress
 from gpu_tenant.rehearsal.runpod_api import pod_key
+from gpu_tenant.rehearsal.sites import MARKER
 from gpu_tenant.rehearsal.world import KEY
 
 SPEC = "runpod-rest-v2.openapi.json"

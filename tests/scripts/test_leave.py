@@ -131,12 +131,15 @@ def test_a_marker_anywhere_above_the_box_forbids_every_command(
      '{"environ": {}, "api": "http://127.0.0.1:1", "power_off": "http://192.0.2.1/off"}',
      '{"environ": {}, "api": "https://console.vast.ai", "power_off": "http://127.0.0.1:1/off"}'],
 )  # fmt: skip
-def test_a_marker_that_cannot_be_read_stops_everything(tmp_path: Path, content: str) -> None:
+def test_a_marker_that_cannot_be_read_stops_everything(
+    module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str
+) -> None:
     (tmp_path / MARKER).write_text(content, encoding="utf-8")
+    monkeypatch.setenv("HOME", str(tmp_path))
 
     for request in (POWER_OFF, {"kind": "vastai"}, {"kind": "runpod", "may": "terminate"}):
-        assert "rehearsal" in leave("prove", request, tmp_path)["why"]
-        assert "rehearsal" in leave("end", request, tmp_path)["why"]
+        assert "rehearsal" in module.prove(request)["why"]
+        assert "rehearsal" in module.end(request)["why"]
 
 
 def test_in_a_rehearsal_a_power_off_is_a_request_to_its_own_address(

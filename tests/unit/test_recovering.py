@@ -18,9 +18,9 @@ from gpu_tenant.model import BoxState, Lease, LeaseId, LeaseState, SealedFile
 from gpu_tenant.ports import Transport
 from gpu_tenant.push import Tree, pushed_trees
 from gpu_tenant.recovery import budget_left, restore, successor, unfinished, wish_again, work_of
+from gpu_tenant.restorable import Restorable
 from gpu_tenant.service import Tenancy
 from gpu_tenant.skill import script
-from gpu_tenant.snapshot import Restorable
 from gpu_tenant.store import Home, reread
 from gpu_tenant.terms import Terms
 from gpu_tenant.transports.local import LocalTransport
@@ -205,7 +205,7 @@ async def test_it_is_rented_once_at_its_own_place_first_with_its_terms_and_what_
 
     new = desk.ledger.lease(card.lease)
     assert (card.provider, again.lease, new.recovers) == ("tiny", card.lease, LOST)
-    assert "`recover` tiny-lost again" in (card.alarm or "")
+    assert "`gpu-tenant recover tiny-lost` again" in (card.alarm or "")
     assert desk.tiny.asked.count("create") == 1
     assert new.terms.deadline_at == TERMS.deadline_at
     assert new.terms.recover == TERMS.recover

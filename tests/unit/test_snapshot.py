@@ -15,8 +15,9 @@ from gpu_tenant.caretaker import Caretaker
 from gpu_tenant.errors import BoxUnreachable
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.model import Lease, LocalAddress
+from gpu_tenant.restorable import newest
 from gpu_tenant.skill import script
-from gpu_tenant.snapshot import Snapshot, newest, snapshot
+from gpu_tenant.snapshot import Snapshot, snapshot
 from gpu_tenant.transports.local import LocalTransport
 
 

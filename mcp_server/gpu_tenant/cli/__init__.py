@@ -29,6 +29,7 @@ SUMMARIES = {
     "terms": "What is in force for a lease, and how it is changed.",
     "park": "Stop a box's GPU meter and keep its disk, where the platform can.",
     "resume": "Start a parked box again.",
+    "recover": "Go on elsewhere with the work of a box that its provider took.",
     "leases": "Every lease: state, cost, deadline, what stops its meter.",
     "reconcile": "As leases, for a schedule: status 1 when something needs a person.",
     "watchdog": "Look after every lease on a schedule, so that none bills unseen.",

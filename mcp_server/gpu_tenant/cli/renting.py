@@ -261,3 +261,14 @@ async def _change(
             the_lease(lease, tenancy), action, hours=hours, address=address
         )
         show.answer(card, as_json, show.card)
+
+
+@verb("recover")
+@lease_argument
+@as_json
+async def recover(lease: str | None, as_json: bool) -> None:
+    """From the newest checkpoint that is here, by the identical command, inside what is left of its
+    budget and deadline; where its terms name a place (`provision --recover`). Repeat until it runs."""
+    async with show.tenancy() as tenancy:
+        card = await tenancy.recover(the_lease(lease, tenancy), wait_s=3600)
+        show.answer(card, as_json, show.card)
