@@ -181,13 +181,13 @@ class Renting(Recovering):
         hours: Annotated[
             float | None, Field(gt=0, description="extend: the deadline is so long from now")
         ] = None,
+        address: Annotated[
+            str | None, Field(description="resume: where the console shows the box now")
+        ] = None,
         budget_usd: Annotated[Decimal | None, Field(description="terms")] = None,
         max_price_usd_h: Annotated[Decimal | None, Field(description="terms")] = None,
         idle_h: Annotated[float | None, Field(ge=0, description="terms; 0: never")] = None,
         rescue_usd: Annotated[Decimal | None, Field(ge=0, description="terms")] = None,
-        address: Annotated[
-            str | None, Field(description="resume: where the console shows the box now")
-        ] = None,
     ) -> Card:
         """Move a lease's deadline, change its terms, park its box, or resume it. The answer says what
         it costs then.
@@ -199,13 +199,13 @@ class Renting(Recovering):
                  "rescue_usd": rescue_usd}  # fmt: skip
         with self._held(found.id, action):
             if action == "terms":
-                changed = self._agreed(found, given)
+                changed = await self._agreed(found, given)
             else:
                 changed = await self._changed(found, action, hours=hours, address=address)
             words = await self._stopped_before(changed) if action == "extend" else None
             return self._card(changed, words or self._only_there(changed))
 
-    def _agreed(self, lease: Lease, given: Mapping[str, object]) -> Lease:
+    async def _agreed(self, lease: Lease, given: Mapping[str, object]) -> Lease:
         """The lease has the terms that were given; the others are as they were."""
         update = {name: value for name, value in given.items() if value is not None}
         if not update:
@@ -215,7 +215,10 @@ class Renting(Recovering):
         if not update.get("idle_h", 1):
             update["idle_h"] = None
         terms = lease.terms.model_copy(update=update)
-        return self.ledger.change_terms(lease.id, terms, at=self._clock.now())
+        changed = self.ledger.change_terms(lease.id, terms, at=self._clock.now())
+        if changed.parked_at is None and last_armed(changed, self.ledger) is not None:
+            await self._armed(changed)
+        return changed
 
     async def _rented(
         self,
