@@ -1,0 +1,69 @@
+"""What is in force for a lease is said in sentences, and nothing dear is left without an end."""
+
+from decimal import Decimal
+
+import pytest
+from arranged import profile, quote
+from contract.staged import PROFILES, RENTED
+from unit.test_fence import lease
+
+from gpu_tenant.errors import Refused
+from gpu_tenant.market import Quote
+from gpu_tenant.model import Profile
+from gpu_tenant.policy import ends_unseen, must_end_unseen, rules_of
+from gpu_tenant.protection import protection
+
+
+def rented(at: Profile) -> Quote:
+    """A quote there, whose offer says what it costs when parked, as each with a park does."""
+    made = quote()
+    price = made.offer.price.model_copy(update={"parked_usd_h": Decimal("0.01")})
+    return made.model_copy(
+        update={"offer": made.offer.model_copy(update={"provider": at.id, "price": price})}
+    )
+
+
+@pytest.mark.parametrize("slug", RENTED)
+def test_what_is_refused_before_renting_is_what_is_told_after_it(slug: str) -> None:
+    at = PROFILES[slug]
+
+    told = protection(at, lease(quoted=rented(at)), None)
+
+    assert ends_unseen(at) == (told.kind != "nothing"), told
+
+
+def test_a_box_that_nothing_ends_is_refused_above_a_hundred_dollars_a_day() -> None:
+    unwatched = PROFILES["lambda_cloud"]
+
+    must_end_unseen(unwatched, Decimal("4.16"))
+    with pytest.raises(Refused, match=r"a day unseen costs 100\.08 USD") as told:
+        must_end_unseen(unwatched, Decimal("4.17"))
+    assert "--unguarded accept" in told.value.remedy
+    with pytest.raises(Refused, match="an unknown sum"):
+        must_end_unseen(unwatched, None)
+
+
+def test_where_something_ends_it_no_price_is_too_high() -> None:
+    must_end_unseen(PROFILES["gcp"], Decimal(100))
+    must_end_unseen(profile("own"), None)
+
+
+def test_every_term_is_a_sentence_and_what_is_not_said_does_not_hold() -> None:
+    agreed = lease(
+        budget_usd="30", max_price_usd_h="2.5", idle_h=2, rescue_usd="7", store="archive",
+        recover=("same", "runpod"),
+    )  # fmt: skip
+
+    told = "\n".join(rules_of(agreed, PROFILES["vastai"]))
+    bare = "\n".join(rules_of(lease(), PROFILES["own"]))
+
+    for words in ("2026-", "at most 30 USD in all", "at most 2.5 USD/h", "idle for 2 h: ended",
+                  "it is parked; else", "7.00 USD", "archive", "same, then runpod"):  # fmt: skip
+        assert words in told
+    assert len(bare.splitlines()) == 1
+
+
+def test_what_its_owner_signed_for_is_said_as_plainly_as_it_is() -> None:
+    told = "\n".join(rules_of(lease(on_deadline="waive"), PROFILES["lambda_cloud"]))
+
+    assert "48.00 USD, then it is destroyed: its owner has signed for that" in told
