@@ -5,8 +5,9 @@ The layers, each importing only downwards:
     __main__                                             the one console script
     cli | server                                         the faces: terminal (and its demo), MCP
     app                                                  the composition root
+    watchdog attendant                                   every lease, looked at on a schedule
     service                                              Tenancy: the verbs, sequenced
-    office                                               what every verb needs of the world
+    ending attending ... office                          its parts, each a subject of its own
     smoke provision push launch watch collect ...        the workflows: one verb a file
     settle teardown verify reconcile                     the law, and what to do next
     connectors | transports | profiles                   the outside world

@@ -106,6 +106,8 @@ class Standing(_Reply):
     """Every job that the box knows."""
 
     jobs: tuple[Brief, ...]
+    now: float | None = None
+    """The box's own clock, in seconds since the epoch."""
 
     @property
     def live(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from gpu_tenant.ledger.timeline import Event
 from gpu_tenant.model import Lease
+from gpu_tenant.policy import rescue
 from gpu_tenant.terms import cost_usd
 
 Term = Literal["deadline", "budget", "price", "idle"]
@@ -100,11 +101,9 @@ def beyond(lease: Lease, began_at: datetime, now: datetime) -> Literal["pay", "w
     It is paid for inside the agreed sum; after that it is destroyed only where its owner has signed.
     """
     spent = cost_usd(lease.rates, since=began_at, until=now)
-    rescue = lease.terms.rescue(lease.price_usd_h)
+    most = rescue(lease)
     # What nobody knows the price of has no sum to stay inside of: a day is the measure then.
-    over = (
-        now - began_at >= timedelta(days=1) if spent is None or rescue is None else spent >= rescue
-    )
+    over = now - began_at >= timedelta(days=1) if spent is None or most is None else spent >= most
     if not over:
         return "pay"
     return "waive" if lease.terms.on_deadline == "waive" else "keep"

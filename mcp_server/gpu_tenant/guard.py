@@ -12,6 +12,7 @@ from gpu_tenant.caretaker import Caretaker, Guard
 from gpu_tenant.errors import BoxTrouble
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.model import Lease, Profile
+from gpu_tenant.policy import rescue, running_usd_h
 from gpu_tenant.ports import Clock, Transport
 from gpu_tenant.protection import END_GRACE_S, Armed, way_out
 from gpu_tenant.skill import script
@@ -211,10 +212,8 @@ def _words(
 
 def _rescue_s(lease: Lease) -> float:
     """How long the box may bill on beyond its deadline, to save what is unverified."""
-    rescue = lease.terms.rescue(lease.price_usd_h)
-    if rescue is None or not lease.price_usd_h:
-        return RESCUE_H * 3600
-    return float(rescue / lease.price_usd_h) * 3600
+    most, usd_h = rescue(lease), running_usd_h(lease)
+    return RESCUE_H * 3600 if most is None or not usd_h else float(most / usd_h) * 3600
 
 
 def _record(lease: Lease, armed: Armed, *, ledger: Ledger, clock: Clock) -> None:

@@ -41,8 +41,8 @@ def _rules(lease: Lease, profile: Profile) -> Iterator[str]:
 
 
 def _rescue(lease: Lease, profile: Profile) -> str:
-    rescue = lease.terms.rescue(_running_usd_h(lease))
-    spends = f"{RESCUE_H} hours' cost" if rescue is None else f"{rescue:.2f} USD"
+    most = rescue(lease)
+    spends = f"{RESCUE_H} hours' cost" if most is None else f"{most:.2f} USD"
     parks = "it is parked; else " if profile.park == "keeps" else ""
     if lease.terms.on_deadline == "waive":
         return (
@@ -51,8 +51,20 @@ def _rescue(lease: Lease, profile: Profile) -> str:
     return f"{parks}it is kept and bills on, and after {spends} every alarm is urgent"
 
 
-def _running_usd_h(lease: Lease) -> Decimal | None:
-    return lease.quote.offer.price.running_usd_h if lease.quote else lease.price_usd_h
+def rescue(lease: Lease) -> Decimal | None:
+    """What may be spent past the end of the lease to save what is on its box; None is unknown.
+
+    By what the box costs when it runs: parked, a day of it would be no sum at all.
+    """
+    return lease.terms.rescue(running_usd_h(lease))
+
+
+def running_usd_h(lease: Lease) -> Decimal | None:
+    """What the lease's box costs while it runs, by its quote, or else the most that it ever cost."""
+    if lease.quote is not None:
+        return lease.quote.offer.price.running_usd_h
+    known = [rate.usd_h for rate in lease.rates if rate.usd_h is not None]
+    return max(known) if known else lease.price_usd_h
 
 
 def ends_unseen(profile: Profile) -> bool:

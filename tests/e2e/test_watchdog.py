@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,14 @@ import pytest
 from e2e.renting import DESTROY, EVERYTHING, FOREVER, Tenant, tenant_at
 
 from gpu_tenant.alarms import Level
+from gpu_tenant.app import open_tenancy
 from gpu_tenant.cards import Card
 from gpu_tenant.caretaker import ENDED
+from gpu_tenant.clock import WallClock
 from gpu_tenant.errors import BoxUnreachable
 from gpu_tenant.ledger import Event
 from gpu_tenant.model import LeaseState
+from gpu_tenant.service import Tenancy
 from gpu_tenant.watchdog import Look, Watchdog
 
 SAVES = """\
@@ -364,3 +367,38 @@ async def test_a_clock_that_jumps_back_puts_no_end_off(tmp_path: Path) -> None:
         await scene.later(minutes=20)
 
         assert scene.state is LeaseState.GONE
+
+
+class _Ahead(WallClock):
+    """A computer's clock that somebody set a day and a quarter forward."""
+
+    def now(self) -> datetime:
+        return super().now() + timedelta(hours=30)
+
+
+async def test_a_clock_that_jumps_forward_ends_nothing_where_the_box_tells_another_time(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "home"
+    async with opened({"GPU_TENANT_HOME": str(home)}) as tenancy:
+        lease = (await tenancy.provision("local", smoke="none", hours=8)).lease
+        await tenancy.launch_detached(lease, SAVES, ["out/"], name="train")
+        tenancy._clock = _Ahead()
+
+        await Watchdog(tenancy, tell=lambda _: None).once()
+
+        told = {alarm.key: alarm for alarm in tenancy.ledger.open_alarms()}
+        assert (await tenancy.monitor(lease, "train", wait_s=0)).state == "running"
+        assert told["clock"].level is Level.URGENT
+        assert "before the box's" in told["clock"].words
+        tenancy._clock = WallClock()
+        await tenancy.stop_job(lease, "train")
+
+
+@asynccontextmanager
+async def opened(environ: dict[str, str]) -> AsyncIterator[Tenancy]:
+    tenancy = open_tenancy(environ)
+    try:
+        yield tenancy
+    finally:
+        await tenancy.aclose()
