@@ -45,6 +45,7 @@ DEFAULT_DISCARD = [
     "__pycache__/", "*.pyc", ".cache/", ".ipynb_checkpoints/", ".pytest_cache/", ".mypy_cache/",
     ".ruff_cache/", ".nv/", ".triton/", ".venv/", "venv/", "node_modules/", ".gpu-tenant-incoming*",
     "~/.bash_history", "~/.python_history", "~/.lesshst", "~/.viminfo", "~/.ssh/known_hosts",
+    "~/.rehearsal.json",
 ]  # fmt: skip
 LIVE = ("starting", "running", "lingering")
 JOB_NAME = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,64}").fullmatch
@@ -1398,9 +1399,13 @@ class Guarding:
         tries, wait_s = 0, 1.0
         wanted = {name: end[name] for name in ("kind", "command") if name in end}
         wanted["may"] = "terminate" if end.get("on") == "waive" else "stop"
-        begins = _elapsed() + float(end.get("after_s") or 0.0)
-        if _elapsed() < begins:
-            self._notes(meter="runs on until %.0f, as was agreed" % (time.time() + end["after_s"]))
+        begins = _elapsed()
+        if end.get("on") == "waive":  # its owner signed for what is past the deadline, and no idleness before
+            begins = max(begins, self._fires)
+        begins += float(end.get("after_s") or 0.0)
+        left_s = begins - _elapsed()
+        if left_s > 0:
+            self._notes(meter="runs on until %.0f, as was agreed" % (time.time() + left_s))
         while _elapsed() < begins:
             if not self._notes():
                 return

@@ -11,7 +11,8 @@ are text with %XX for what cannot be shown, as a manifest of caretaker.py has th
 
 prove   writes a small object, reads it back, compares, and deletes that object where the key allows it.
 keep    sends each file that the store does not hold yet, reads it back and hashes it. What another version
-        left under the same name is moved to .superseded/ first, and never overwritten.
+        left under the same name is moved to .superseded/ first, and never overwritten; what this key may neither
+        read nor list is written only where the store itself refuses to replace what is there.
 
 The key comes on stdin alone, is in no file, log or reply, and should be one that was made for this box: it may
 write and read below that prefix, and do nothing else. Never give the account's.
@@ -62,6 +63,11 @@ class Passing(Exception):
 
 class Absent(Exception):
     """The store has no such object."""
+
+
+HIDDEN = object()
+"""The size of what this key may neither read nor list: it may be there, or not."""
+ONLY_NEW = {"If-None-Match": "*"}
 
 
 class Parser(argparse.ArgumentParser):
@@ -222,10 +228,12 @@ def kept_one(store, file, stamp):
     size = store.size(name)
     if size == file["size"] and same(store, file):
         return False
-    if size is not None:
+    if size is HIDDEN:
+        store.must_keep_what_it_has()
+    elif size is not None:
         store.aside(name, ".superseded/{}/{}".format(stamp, name), size)
     with opened(file) as source:
-        store.send(name, source, file)
+        store.send(name, source, file, only_new=size is HIDDEN)
     if not same(store, file):
         raise Refusal("STORE_LIES", "the store does not give back what it took")
     return True
@@ -283,7 +291,7 @@ class Directory:
     def write(self, name, content):
         self._put(name, iter([content]), None)
 
-    def send(self, name, source, file):
+    def send(self, name, source, file, only_new=False):
         self._put(name, iter(lambda: source.read(CHUNK_BYTES), b""), file["sha256"])
 
     def _put(self, name, chunks, sha256):
@@ -388,6 +396,7 @@ class Bucket:
         self._base = endpoint.path.rstrip("/") + ("" if virtual else "/" + bucket)
         self._bucket = bucket
         self._scheme, self._given, self._clock_off_s = endpoint.scheme, given, 0.0
+        self._keeps = False
         self._opener = urllib.request.build_opener(Stay)  # with the proxies of the environment
 
     # what the verbs need
@@ -404,8 +413,28 @@ class Bucket:
         except Refusal as refusal:
             # To a key that may not list, what is absent looks forbidden; an empty one has no first byte.
             if refusal.code in ("FORBIDDEN", "NO_RANGE"):
-                return None if refusal.code == "FORBIDDEN" else 0
+                return HIDDEN if refusal.code == "FORBIDDEN" else 0
             raise
+
+    def must_keep_what_it_has(self):
+        """A write that is only for a new name was refused for a name that is taken, by this very store."""
+        if self._keeps:
+            return
+        for _ in range(2):  # the first may have been the one that made it
+            try:
+                self._answer("PUT", ".proof/once", headers=ONLY_NEW)
+            except Refusal as refusal:
+                if refusal.code == "EXISTS":
+                    self._keeps = True
+                    return
+                if refusal.code == "FORBIDDEN":
+                    raise
+                break
+        raise Refusal(
+            "MAY_OVERWRITE",
+            "nobody can tell whether an older version lies there, and the store would write over it: "
+            "let this key list what is below the prefix",
+        )
 
     def aside(self, name, to, size):
         """What lies under `name` lies under `to` as well, copied by the store itself."""
@@ -425,7 +454,8 @@ class Bucket:
     def write(self, name, content):
         self._answer("PUT", name, body=content, sha256=hashlib.sha256(content).hexdigest())
 
-    def send(self, name, source, file):
+    def send(self, name, source, file, only_new=False):
+        first = ONLY_NEW if only_new else {}
         size, part = file["size"], self._given.part_bytes
         if size <= part:
             digest = hashlib.sha256()
@@ -433,7 +463,7 @@ class Bucket:
                 digest.update(content)
             if digest.hexdigest() != file["sha256"]:
                 raise Refusal("CHANGED", "it is not the file that was sealed: other bytes")
-            self._answer("PUT", name, body=Stretch(source, 0, size), sha256=file["sha256"])
+            self._answer("PUT", name, body=Stretch(source, 0, size), sha256=file["sha256"], headers=first)
             return
         whole = hashlib.sha256()
 
@@ -449,7 +479,7 @@ class Bucket:
             if whole.hexdigest() != file["sha256"]:
                 raise Refusal("CHANGED", "it is not the file that was sealed: other bytes")
 
-        self._in_parts(name, parts(), sealed)
+        self._in_parts(name, parts(), sealed, first)
 
     def chunks(self, name):
         # A stream that breaks is begun again by its reader's own next request, from where it broke.
@@ -481,14 +511,14 @@ class Bucket:
 
     # in parts
 
-    def _in_parts(self, name, parts, sealed):
+    def _in_parts(self, name, parts, sealed, joining=None):
         """The object is there, made of those parts, after `sealed` had no objection; or nothing is."""
         answer = self._answer("POST", name, query={"uploads": ""})
         upload = found("UploadId", answer)
         if not upload:
             raise Refusal("STORE_SAYS_NO", "the store begins no upload in parts")
         try:
-            self._joined(name, upload, parts, sealed)
+            self._joined(name, upload, parts, sealed, joining)
         except BaseException:
             # Parts that nobody joins are billed, and no list of objects shows them.
             try:
@@ -497,7 +527,7 @@ class Bucket:
                 note("the parts of an upload could not be given up")
             raise
 
-    def _joined(self, name, upload, parts, sealed):
+    def _joined(self, name, upload, parts, sealed, joining):
         rows = []
         for number, (body, sha256, headers) in enumerate(parts, 1):
             query = {"partNumber": str(number), "uploadId": upload}
@@ -517,7 +547,7 @@ class Bucket:
         ).encode()
         said = self._answer(
             "POST", name, query={"uploadId": upload}, body=body,
-            sha256=hashlib.sha256(body).hexdigest(),
+            sha256=hashlib.sha256(body).hexdigest(), headers=joining,
         )  # fmt: skip
         if b"<Error" in said:
             raise Refusal("STORE_SAYS_NO", "the store does not join the parts")
@@ -599,6 +629,8 @@ class Bucket:
             return Absent(said)
         if code in ("SecondLevelDomainForbidden", "PathStyleDomainForbidden"):
             said += '; it wants addressing = "virtual"'
+        if error.code == 412:
+            return Refusal("EXISTS", said + "; it exists, and this key may not read it")
         if error.code == 416:
             return Refusal("NO_RANGE", said)
         if error.code in (301, 302, 307, 308) or code == "AuthorizationHeaderMalformed":

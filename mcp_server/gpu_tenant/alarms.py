@@ -75,6 +75,11 @@ def loudness(alarm: Alarm, now: datetime) -> Level:
     return Level(alarm.level + 1)
 
 
+def is_due(alarm: Alarm, now: datetime) -> bool:
+    """Whether it is time to tell it; a clock that was ahead when it was told keeps nobody in the dark."""
+    return due_at(alarm, now) <= now or (alarm.told_at is not None and now < alarm.told_at)
+
+
 def due_at(alarm: Alarm, now: datetime) -> datetime:
     """When an open alarm is to be told next, as things are at `now`."""
     if alarm.told_at is None:

@@ -1,31 +1,28 @@
 """One look at one lease: what came of it is brought home, and it is held to its terms in the dead-man order."""
 
-from collections.abc import Callable
-from contextlib import suppress
+import asyncio
+from collections.abc import Awaitable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from gpu_tenant.alarms import Level
-from gpu_tenant.cards import Card
+from gpu_tenant.caretaker import Standing
 from gpu_tenant.clock import WallClock
+from gpu_tenant.dead_man import DeadMan
 from gpu_tenant.errors import (
     BoxTrouble,
     LeaseHeld,
     NotReady,
     PriceMoved,
     ProviderTrouble,
-    Refused,
     TenantError,
 )
-from gpu_tenant.fence import Outrun, attempts, beyond, is_due, is_near, outrun
+from gpu_tenant.fence import is_near, outrun, time_left_s
 from gpu_tenant.ledger import Event
-from gpu_tenant.model import Lease, LeaseId, LeaseState
-from gpu_tenant.policy import rescue
+from gpu_tenant.model import Lease, LeaseState
 from gpu_tenant.reconcile import rate_words
-from gpu_tenant.service import Tenancy
 
-_GRACE_S = 60
-"""Between asking a job to save its work and killing it."""
+_LOOK_AT_LEAST_S, _LOOK_AT_MOST_S = 60.0, 1800.0
 _CLOCKS_APART = timedelta(minutes=5)
 
 
@@ -38,31 +35,8 @@ class Seen:
     """How far this computer's clock is before the box's."""
 
 
-class Attendant:
+class Attendant(DeadMan):
     """Looks at one lease once; what it raised is in `raised`, and what else was wrong before is over."""
-
-    def __init__(
-        self,
-        tenancy: Tenancy,
-        lease_id: LeaseId,
-        card: Card | None,
-        *,
-        look_s: float,
-        done: Callable[[str], None],
-    ) -> None:
-        self._tenancy = tenancy
-        self._lease_id = lease_id
-        self._card = card
-        self._look_s = look_s
-        self._done = done
-        self.raised: set[str] = set()
-
-    def alarm(self, key: str, words: str, level: Level) -> None:
-        """A person will hear of it, until a look does not raise it again."""
-        self.raised.add(key)
-        self._tenancy.ledger.raise_alarm(
-            key, words, level=level, lease_id=self._lease_id, at=self._tenancy.clock.now()
-        )
 
     async def attend(self) -> None:
         """The lease was moved on, as far as its state lets it be.
@@ -88,23 +62,28 @@ class Attendant:
             await self._running(lease)
 
     async def _running(self, lease: Lease) -> None:
-        now = self._tenancy.clock.now()
         if lease.ready_at is None:
             await self._make_ready(lease)
             lease = self._tenancy.ledger.lease(lease.id)
+            now = self._tenancy.clock.now()
             if not lease.state.live or (lease.ready_at is None and now < lease.terms.deadline_at):
                 return
-        seen = await self._look_at_box(lease)
-        cause = outrun(lease, now, look_s=self._look_s, idle_s=seen.idle_s)
-        if cause is not None and seen.apart is not None and abs(seen.apart) > _CLOCKS_APART:
-            # One of them is wrong, and nobody here knows which: the guard on the box counts for itself.
-            self.alarm(
-                "clock",
-                f"{cause.words}, by this computer's clock, which is {seen.apart} before the box's: set it "
-                "right, for nothing is ended on its word",
-                Level.URGENT,
-            )
-        elif cause is not None and cause.term == "idle" and lease.terms.when_idle == "alarm":
+        begun = self._tenancy.clock.now()
+        seen = Seen()
+        if outrun(lease, begun, look_s=self._look_s) is None:
+            # A look may take long: it is given no more time than the lease has.
+            seen = await self._within(lease, self._look_at_box(lease))
+        else:
+            seen = await self._within(lease, self._look_at_clock(lease))
+        # Its owner may have given it more time meanwhile, or more work.
+        lease, now = self._tenancy.ledger.lease(lease.id), self._tenancy.clock.now()
+        if lease.state is not LeaseState.ACTIVE or lease.parked_at is not None:
+            return
+        idle_s = None if self._was_given_work(lease, since=begun) else seen.idle_s
+        cause = outrun(lease, now, look_s=self._look_s, idle_s=idle_s)
+        if cause is not None and cause.term == "deadline" and self._clocks_differ(lease, seen):
+            return
+        if cause is not None and cause.term == "idle" and lease.terms.when_idle == "alarm":
             self.alarm("idle", f"{cause.words}, {rate_words(lease)}", Level.WARNING)
         elif cause is not None:
             await self._end(lease, cause)
@@ -116,6 +95,54 @@ class Attendant:
                 Level.WARNING,
             )
 
+    def _was_given_work(self, lease: Lease, *, since: datetime) -> bool:
+        work = {Event.LAUNCHED, Event.PUSHED, Event.PREPARING}
+        events = self._tenancy.ledger.events(lease.id)
+        return any(kind in work and at >= since for at, kind, _ in events)
+
+    def _clocks_differ(self, lease: Lease, seen: Seen) -> bool:
+        """Whether the box's clock says that there is time left; a day later ours is believed all the same.
+
+        One of the two is wrong, and nobody here knows which: the guard on the box counts for itself.
+        """
+        if seen.apart is None or seen.apart <= _CLOCKS_APART:
+            return False
+        now = self._tenancy.clock.now()
+        if now - seen.apart >= lease.terms.deadline_at:
+            return False
+        open_now = self._tenancy.ledger.open_alarms()
+        since = next((a.since for a in open_now if (a.lease_id, a.key) == (lease.id, "clock")), now)
+        self.alarm(
+            "clock",
+            f"its deadline has passed by this computer's clock, which is {seen.apart} before the box's: set "
+            "it right; the box holds the deadline by its own count",
+            Level.URGENT,
+        )
+        return now - since < timedelta(days=1)
+
+    async def _within(self, lease: Lease, look: Awaitable[Seen]) -> Seen:
+        """What the look told in the time that the lease has; whatever it met, nothing is concluded from that."""
+        left_s = time_left_s(lease, self._tenancy.clock.now())
+        try:
+            async with asyncio.timeout(max(_LOOK_AT_LEAST_S, min(left_s, _LOOK_AT_MOST_S))):
+                return await look
+        except TimeoutError:
+            self.alarm("slow", "a look at it took too long, and was given up", Level.WARNING)
+        except LeaseHeld:
+            raise
+        except BoxTrouble as trouble:
+            # Blind is not dead: nothing is concluded, and nothing is done to the box.
+            self.alarm(
+                "unreachable",
+                f"{trouble.message}; it may be running, {rate_words(lease)}",
+                Level.WARNING,
+            )
+        except TenantError as trouble:
+            self.alarm("broke", f"{trouble.message}; {trouble.remedy}", Level.WARNING)
+        except Exception as error:  # noqa: BLE001 - what a box answers must not keep its lease from ending
+            self.alarm("broke", f"looking at it failed: {error!r}", Level.URGENT)
+        return Seen()
+
     async def _make_ready(self, lease: Lease) -> None:
         """A box that was never ready in time, or is not what was quoted, is given back unused."""
         try:
@@ -124,32 +151,38 @@ class Attendant:
             self.alarm("standing", trouble.message, Level.WARNING)
             if lease.touched_at is None:
                 await self._tear_down(lease)
+        except (BoxTrouble, ProviderTrouble) as trouble:
+            self.alarm("standing", f"{trouble.message}; {trouble.remedy}", Level.WARNING)
 
     # --- the box
 
     async def _look_at_box(self, lease: Lease) -> Seen:
-        """What is complete on the box is here; what the look told."""
+        """What is complete on the box is here; what the look told.
+
+        Raises:
+            BoxTrouble: the box could not be asked.
+        """
         if lease.ready_at is None:
             return Seen()
-        try:
-            standing = await self._tenancy.standing(lease.id)
-            anew = await self._tenancy.rearmed(lease.id)
-            if anew is not None:
-                self._done(f"its guard was gone, as after a reboot: {anew}")
-            await self._gather(lease, working=standing.live)
-        except BoxTrouble as trouble:
-            # Blind is not dead: nothing is concluded, and nothing is done to the box.
-            self.alarm(
-                "unreachable",
-                f"{trouble.message}; it may be running, {rate_words(lease)}",
-                Level.WARNING,
-            )
+        standing = await self._tenancy.standing(lease.id)
+        anew = await self._tenancy.rearmed(lease.id)
+        if anew is not None:
+            self._done(f"its guard was gone, as after a reboot: {anew}")
+        idle_s = await self._idle_s(lease)
+        await self._gather(lease, working=standing.live)
+        return Seen(idle_s, self._apart(standing))
+
+    async def _look_at_clock(self, lease: Lease) -> Seen:
+        """What time it is on the box."""
+        if lease.ready_at is None or lease.touched_at is None:
             return Seen()
-        apart = None
+        return Seen(None, self._apart(await self._tenancy.standing(lease.id)))
+
+    def _apart(self, standing: Standing) -> timedelta | None:
         # A rehearsal's clock is another than its boxes', and is meant to be.
-        if standing.now is not None and isinstance(self._tenancy.clock, WallClock):
-            apart = timedelta(seconds=self._tenancy.clock.now().timestamp() - standing.now)
-        return Seen(await self._idle_s(lease), apart)
+        if standing.now is None or not isinstance(self._tenancy.clock, WallClock):
+            return None
+        return timedelta(seconds=round(self._tenancy.clock.now().timestamp() - standing.now))
 
     async def _gather(self, lease: Lease, *, working: tuple[str, ...]) -> None:
         try:
@@ -162,11 +195,23 @@ class Attendant:
                     self._done(f"collected {gathered.fetched_files} files")
                 if gathered.not_stored:
                     self.alarm("store", gathered.not_stored, Level.WARNING)
+            if not working:
+                self._tell_what_will_not_end(lease)
         except BoxTrouble:
             raise
         except TenantError as trouble:
             # What cannot be kept here is told, and is no reason to stop looking.
             self.alarm("gather", f"{trouble.message}; {trouble.remedy}", Level.WARNING)
+
+    def _tell_what_will_not_end(self, lease: Lease) -> None:
+        """While there is time, its owner hears of what would keep the box from being ended."""
+        losses = self._tenancy.kept_back(lease.id)
+        if losses:
+            self.alarm(
+                "unclaimed",
+                f"its work is over, and it will not end by itself, because of {'; '.join(losses)}",
+                Level.WARNING,
+            )
 
     async def _idle_s(self, lease: Lease) -> float | None:
         if lease.terms.idle_h is None:
@@ -178,112 +223,6 @@ class Attendant:
         if activity.phase == "suspicious":
             self.alarm("suspicious", activity.words, Level.WARNING)
         return None if activity.phase == "unknown" else activity.idle_s
-
-    # --- the end, in the dead-man order
-
-    async def _end(self, lease: Lease, cause: Outrun) -> None:
-        """It was tried to end the lease: proved and torn down, or else parked, or else paid for."""
-        tenancy, now = self._tenancy, self._tenancy.clock.now()
-        tried = attempts(tenancy.ledger.events(lease.id))
-        if not is_due(tried, now):
-            self.alarm("end", f"{cause.words}; {_stands(lease)}", Level.URGENT)
-            return
-        detail: dict[str, object] = {"term": cause.term, "words": cause.words}
-        tenancy.ledger.note(lease.id, Event.ENDING, detail, at=now)
-        self._done(f"{cause.words}: it is being ended")
-        unsaved = await self._saved(lease)
-        refused = await self._tear_down(lease)
-        if refused is None:
-            return
-        why = unsaved or refused
-        try:
-            await tenancy.park_overdue(lease.id)
-        except LeaseHeld:
-            raise
-        except (Refused, BoxTrouble, ProviderTrouble) as unparked:
-            why = f"{why} (and it cannot be parked: {unparked.message})"
-        else:
-            self._done(f"parked: {cause.words}")
-            await self._parked(tenancy.ledger.lease(lease.id))
-            return
-        lease = tenancy.ledger.lease(lease.id)
-        if beyond(lease, (tried or [now])[0], tenancy.clock.now()) == "waive":
-            try:
-                await tenancy.honour(lease.id)
-            except TenantError as trouble:
-                why = trouble.message
-            else:
-                self._done(f"destroyed, as its owner signed: {cause.words}")
-                return
-        self.alarm("end", f"{cause.words}; {why}; {_stands(lease)}", Level.URGENT)
-
-    async def _saved(self, lease: Lease) -> str | None:
-        """The jobs have ended and what they wrote is here, and in the store; or why not."""
-        tenancy = self._tenancy
-        if lease.touched_at is None:
-            return None
-        try:
-            for job in (await tenancy.standing(lease.id)).live:
-                await tenancy.stop_job(lease.id, job, grace_s=_GRACE_S)
-            await tenancy.collect(lease.id)
-        except LeaseHeld:
-            raise
-        except TenantError as trouble:
-            return trouble.message
-        return None
-
-    async def _tear_down(self, lease: Lease) -> str | None:
-        """Why the lease may not be ended; None where it has ended, or goes on ending by itself."""
-        try:
-            torn = await self._tenancy.verify_and_teardown(lease.id)
-        except LeaseHeld:
-            raise
-        except ProviderTrouble as trouble:
-            # Permitted, and asked again at each look; or a person's turn, who has been told how.
-            self.alarm("teardown", f"{trouble.message}; {trouble.remedy}", Level.URGENT)
-            return None
-        except TenantError as refusal:
-            return f"{refusal.message}; {refusal.remedy}"
-        self._done(f"ended, {torn.receipt.ground}, for {torn.receipt.cost_usd} USD")
-        return None
-
-    async def _go_on_ending(self, lease: Lease) -> None:
-        """A teardown that was permitted and cut short is proved anew and goes on, ever more seldom."""
-        words = self._tenancy.awaits_owner(lease.id)
-        if words is not None:
-            self.alarm("teardown", f"a person has to end its box: {words}", Level.URGENT)
-            return
-        now = self._tenancy.clock.now()
-        tried = attempts(self._tenancy.ledger.events(lease.id))
-        if not is_due(tried, now):
-            self.alarm("teardown", f"its teardown is not through; {_stands(lease)}", Level.URGENT)
-            return
-        self._tenancy.ledger.note(lease.id, Event.ENDING, {"term": "teardown"}, at=now)
-        refused = await self._tear_down(lease)
-        if refused is not None:
-            self.alarm("teardown", f"{refused}; {_stands(lease)}", Level.URGENT)
-
-    async def _parked(self, lease: Lease) -> None:
-        now = self._tenancy.clock.now()
-        late = outrun(lease, now, look_s=self._look_s)
-        words = f"it is parked, and bills {rate_words(lease)}"
-        if late is None:
-            self.alarm("parked", words, Level.NOTICE)
-            return
-        if lease.touched_at is None:
-            await self._tear_down(lease)
-            return
-        began = attempts(self._tenancy.ledger.events(lease.id)) or [lease.terms.deadline_at]
-        if beyond(lease, began[0], now) == "waive":
-            with suppress(Refused):  # told below, like any other that is parked past its end
-                await self._tenancy.honour(lease.id)
-                self._done("destroyed while parked, as its owner signed")
-                return
-        self.alarm(
-            "parked",
-            f"{late.words}; {words}; `gpu-tenant resume {lease.id}`, then collect and teardown",
-            Level.WARNING,
-        )
 
     async def _recover(self, lease: Lease) -> None:
         """The work of a lost lease goes on elsewhere, where its terms say so."""
@@ -298,11 +237,3 @@ class Attendant:
                 self.alarm("recovery", card.alarm, Level.WARNING)
             else:
                 self._done(f"its work goes on under {card.lease}")
-
-
-def _stands(lease: Lease) -> str:
-    most = rescue(lease)
-    spends = "" if most is None else f"; {most:.2f} USD may be spent to save what is on it"
-    return (
-        f"its box bills on {rate_words(lease)}{spends}: `gpu-tenant teardown {lease.id}` says why"
-    )

@@ -15,6 +15,7 @@ from gpu_tenant.policy import Policy, rules_of
 from gpu_tenant.safekeeping import Kept, keep_safe
 from gpu_tenant.skill import script
 from gpu_tenant.snapshot import Snapshot, snapshot
+from gpu_tenant.verify import unkept
 
 _WRITES = frozenset({Event.LAUNCHED, Event.PUSHED, Event.PREPARED, Event.RESUMED, Event.SNAPSHOT})
 
@@ -26,6 +27,9 @@ class Attending(Entering):
         """The terms of the lease as they are in force."""
         found = self.ledger.lease(lease)
         profile = self._profile(found.provider)
+        if not found.state.live:
+            over = f"nothing is in force any more: it is {found.state}"
+            return Policy(lease=found.id, terms=(over,), if_this_computer_dies="nothing bills")
         return Policy(
             lease=found.id,
             terms=rules_of(found, profile),
@@ -93,6 +97,17 @@ class Attending(Entering):
             found, directory=self._kept(found), caretaker=self._caretaker(found),
             transport=self._transport(found), ledger=self.ledger, clock=self._clock,
         )  # fmt: skip
+
+    def kept_back(self, lease: str) -> tuple[str, ...]:
+        """What of the newest seal keeps the box from being ended, and what is done about it."""
+        found = self.ledger.lease(lease)
+        seal = self.ledger.seal(found.id)
+        if seal is None:
+            return ()
+        return tuple(
+            f"{loss.what} ({loss.remedy})"
+            for loss in unkept(seal, found, self.ledger.declared(found.id)[1])
+        )
 
     def has_news(self, lease: Lease) -> bool:
         """Whether something was done on the box since it was last collected."""

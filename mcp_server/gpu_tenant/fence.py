@@ -8,7 +8,7 @@ from typing import Literal
 
 from gpu_tenant.ledger.timeline import Event
 from gpu_tenant.model import Lease
-from gpu_tenant.policy import rescue
+from gpu_tenant.policy import owners_cap, rescue
 from gpu_tenant.terms import cost_usd
 
 Term = Literal["deadline", "budget", "price", "idle"]
@@ -47,21 +47,23 @@ def outrun(
             return Outrun(
                 "budget", f"{cost:.2f} USD of its budget of {terms.budget_usd} USD are spent"
             )
-    cap = _owners_cap(lease)
-    if cap is not None and price is not None and price > cap:
+    cap = owners_cap(lease)
+    # Twice, a look apart: a price in another unit, for a moment, ends nobody's work.
+    stands = bool(lease.rates) and now - lease.rates[-1].at >= timedelta(seconds=look_s / 2)
+    if cap is not None and price is not None and price > cap and stands:
         return Outrun("price", f"it costs {price} USD/h, and its owner's cap is {cap}")
     if idle_s is not None and terms.idle_h is not None and idle_s >= terms.idle_h * 3600:
         return Outrun("idle", f"its box has done nothing for {idle_s / 3600:.1f} h")
     return None
 
 
-def _owners_cap(lease: Lease) -> Decimal | None:
-    """The price cap that a person named. A quote without one is capped for renting by its own price,
-    and a cent more an hour is told, and ends no work."""
-    if lease.quote is not None and lease.quote.wish.max_price_usd_h is None:
-        own = lease.terms.max_price_usd_h
-        return None if own == lease.quote.cap_usd_h else own
-    return lease.terms.max_price_usd_h
+def time_left_s(lease: Lease, now: datetime) -> float:
+    """How long the lease stays within its deadline and its budget, as it costs now."""
+    left_s = (lease.terms.deadline_at - now).total_seconds()
+    cost, price, budget = lease.cost_usd(now), lease.price_usd_h, lease.terms.budget_usd
+    if cost is not None and price and budget is not None:
+        left_s = min(left_s, float((budget - cost) / price) * 3600)
+    return left_s
 
 
 def is_near(lease: Lease, now: datetime) -> bool:
@@ -80,6 +82,15 @@ def attempts(events: Sequence[Line]) -> list[datetime]:
         elif kind == Event.ENDING:
             tried.append(at)
     return tried
+
+
+def began_at(lease: Lease, events: Sequence[Line]) -> datetime | None:
+    """When it was first tried to end the lease at or past its deadline; its rescue sum counts from there.
+
+    None: it was not yet. What was tried for another reason before does not count.
+    """
+    deadline = lease.terms.deadline_at
+    return next((at for at, kind, _ in events if kind == Event.ENDING and at >= deadline), None)
 
 
 def next_attempt_at(tried: Sequence[datetime]) -> datetime | None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from gpu_tenant.terms import RESCUE_H
 
 _COPY_S = 7200
 """The longest that a box bills on beyond its deadline, to copy what it made to the store."""
+
+_PROVED_FOR = timedelta(minutes=10)
 
 _LACKING = """\
 mkdir -p -m 700 gpu-tenant || exit 1
@@ -109,7 +112,8 @@ async def arm_again(
     places = await bring(
         {name: at for name, at in scripts.items() if at.is_file()}, transport, lease
     )
-    refused = await _refusal(way, places, transport) if way else ""
+    proved = _was_proved(lease, ledger=ledger, clock=clock)
+    refused = await _refusal(way, places, transport) if way and not proved else ""
     unkept = await _store_refusal(store, places, transport) if store else ""
     left_s = (lease.terms.deadline_at - clock.now()).total_seconds()
     request: dict[str, JsonValue] = {
@@ -120,7 +124,7 @@ async def arm_again(
         request["end"] = {**way, "after_s": _rescue_s(lease) if way["on"] == "waive" else 0.0}
     if lease.terms.idle_h is not None and lease.terms.when_idle == "end":
         request["idle_s"] = lease.terms.idle_h * 3600
-    if store:
+    if store and not unkept:
         request |= {"store": {**store}, "seal": {"work": lease.work_directory},
                     "copy_s": min(_COPY_S, max(60, _rescue_s(lease)))}  # fmt: skip
     held = await caretaker.ask("guard", request, Guard)
@@ -138,6 +142,17 @@ async def arm_again(
         armed = armed.model_copy(update={"words": words})
     _record(lease, armed, ledger=ledger, clock=clock)
     return armed
+
+
+def _was_proved(lease: Lease, *, ledger: Ledger, clock: Clock) -> bool:
+    """Whether the box's way to end its bill was proved so lately that it need not be asked again."""
+    for at, kind, detail in reversed(ledger.events(lease.id)):
+        if kind == Event.GUARDED:
+            fresh = clock.now() - at < _PROVED_FOR
+            return fresh and bool(detail["ends_the_meter"])
+        if kind == Event.WAIVED_AHEAD:
+            return False  # it may do more now than was proved
+    return False
 
 
 async def bring(scripts: Mapping[str, Path], transport: Transport, lease: Lease) -> dict[str, str]:

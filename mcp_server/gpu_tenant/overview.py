@@ -4,6 +4,7 @@ import json
 from datetime import datetime
 from typing import Literal
 
+from gpu_tenant.alarms import Level
 from gpu_tenant.cards import Card, Foreign, Leases, card, in_all
 from gpu_tenant.model import Box, Lease
 from gpu_tenant.office import Office
@@ -54,6 +55,12 @@ class Overview(Office):
                 alarms.append(f"{settled.id}: {shown.alarm}")
             if settled.state.live or which == "all" or words:
                 cards.append(shown)
+        shown_words = "\n".join(alarms)
+        alarms += [
+            f"{alarm.lease_id or 'the account'}: {alarm.words}"
+            for alarm in self.ledger.open_alarms()
+            if alarm.level is Level.URGENT and alarm.words not in shown_words
+        ]
         return in_all(
             cards,
             alarms=alarms,

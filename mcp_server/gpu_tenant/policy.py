@@ -1,6 +1,7 @@
 """The terms of a lease as they are in force, in sentences that can be held against it."""
 
 from collections.abc import Iterator
+from datetime import datetime
 from decimal import Decimal
 
 from gpu_tenant.errors import Refused
@@ -25,10 +26,11 @@ def rules_of(lease: Lease, profile: Profile) -> tuple[str, ...]:
 def _rules(lease: Lease, profile: Profile) -> Iterator[str]:
     terms = lease.terms
     yield f"ends at {terms.deadline_at:%Y-%m-%d %H:%M} UTC: jobs are stopped, what is proved is torn down"
-    if terms.max_price_usd_h is not None:
-        yield f"at most {terms.max_price_usd_h} USD/h"
+    cap = owners_cap(lease)
+    if cap is not None:
+        yield f"dearer than {cap} USD/h: ended by the watchdog"
     if terms.budget_usd is not None:
-        yield f"at most {terms.budget_usd} USD in all: ended before that is passed"
+        yield f"at most {terms.budget_usd} USD in all: ended by the watchdog before that is passed"
     if terms.idle_h is not None:
         does = "ended as at its deadline" if terms.when_idle == "end" else "told"
         yield f"idle for {terms.idle_h:g} h: {does}"
@@ -37,18 +39,47 @@ def _rules(lease: Lease, profile: Profile) -> Iterator[str]:
     if terms.store is not None:
         yield f"artifacts are copied to {terms.store} too"
     if terms.recover:
-        yield f"lost to its provider: the work goes on at {', then '.join(terms.recover)}"
+        places = ("the same platform" if name == "same" else name for name in terms.recover)
+        yield f"lost to its provider: the work goes on at {', then at '.join(places)}"
 
 
 def _rescue(lease: Lease, profile: Profile) -> str:
     most = rescue(lease)
     spends = f"{RESCUE_H} hours' cost" if most is None else f"{most:.2f} USD"
-    parks = "it is parked; else " if profile.park == "keeps" else ""
+    parks = "it is parked, and its disk bills on; else " if profile.park == "keeps" else ""
     if lease.terms.on_deadline == "waive":
         return (
-            f"{parks}it bills on for {spends}, then it is destroyed: its owner has signed for that"
+            f"{parks}it bills on for {spends} more; then it is destroyed, parked or not: its owner has "
+            "signed for that, and any change of its terms takes it back"
         )
-    return f"{parks}it is kept and bills on, and after {spends} every alarm is urgent"
+    return f"{parks}it is kept, bills on past every sum, and every alarm is urgent"
+
+
+def remarks(before: Lease, after: Lease, now: datetime) -> str | None:
+    """What whoever changed the terms should notice."""
+    told = []
+    if after.terms.deadline_at < before.terms.deadline_at:
+        told.append(
+            f"the deadline was {before.terms.deadline_at:%Y-%m-%d %H:%M} UTC: it is earlier now"
+        )
+    cost, budget = after.cost_usd(now), after.terms.budget_usd
+    if cost is not None and budget is not None and cost >= budget:
+        told.append(f"{cost:.2f} USD are spent already: the watchdog ends it at its next look")
+    if before.terms.on_deadline == "waive":
+        told.append("what was signed ahead was for the old terms, and holds no longer")
+    return "; ".join(told) or None
+
+
+def owners_cap(lease: Lease) -> Decimal | None:
+    """The price cap that a person named.
+
+    A quote without one is capped for renting by its own price, and a cent more an hour is told, and
+    ends no work.
+    """
+    if lease.quote is not None and lease.quote.wish.max_price_usd_h is None:
+        own = lease.terms.max_price_usd_h
+        return None if own == lease.quote.cap_usd_h else own
+    return lease.terms.max_price_usd_h
 
 
 def rescue(lease: Lease) -> Decimal | None:

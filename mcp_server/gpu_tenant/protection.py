@@ -60,10 +60,13 @@ def _usd_h(lease: Lease) -> Decimal | None:
 
 def _nothing(profile: Profile, lease: Lease, armed: Armed | None) -> str:
     if armed is not None and way_out(profile, lease) is not None:
-        return f"nothing: {armed.words}"
+        return f"nothing ends the bill: {armed.words}"
     if profile.in_box != "none" and profile.park == "wipes":
-        return f"nothing: a stop at {profile.title} empties the box's disk, and nobody has signed for that"
-    return f"nothing: {profile.title} has no timer, and a box there cannot end its own bill"
+        return f"nothing ends the bill: a stop at {profile.title} empties the box's disk, and nobody has signed for that"
+    return (
+        f"nothing ends the bill: {profile.title} has no timer, and a box there cannot end its own; its guard "
+        "stops the jobs, and a watchdog on another computer would end it"
+    )
 
 
 def way_out(profile: Profile, lease: Lease) -> Mapping[str, JsonValue] | None:

@@ -112,6 +112,9 @@ def intend_quote(
             remedy="raise --budget-usd, or see what `gpu-tenant offers` has for fewer hours or less money",
         )
     deadline_h = max(worked_h * _DEADLINE_FACTOR, worked_h + 1) if hours is None else hours
+    if hours is None and budget_usd is not None and price:
+        # The guard on the box knows no money: the deadline holds the budget where nobody watches.
+        deadline_h = min(deadline_h, max(worked_h, float(budget_usd / price)))
     must_be_hours(deadline_h)
     if quote.offer.max_hours is not None and quote.offer.max_hours < worked_h:
         raise Refused(

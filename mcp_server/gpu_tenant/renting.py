@@ -5,11 +5,12 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from gpu_tenant.cards import Card, Leases
 from gpu_tenant.errors import (
     BadRequest,
+    BoxTrouble,
     NoCapacity,
     NoQuota,
     NotReady,
@@ -25,7 +26,7 @@ from gpu_tenant.model import Lease
 from gpu_tenant.offers import Found, find_offers
 from gpu_tenant.office import WAIT_S
 from gpu_tenant.park import park, resume
-from gpu_tenant.policy import must_end_unseen
+from gpu_tenant.policy import must_end_unseen, remarks
 from gpu_tenant.ports import Market, Tended, Timed
 from gpu_tenant.provision import (
     intend,
@@ -36,7 +37,7 @@ from gpu_tenant.provision import (
 from gpu_tenant.reconcile import rate_words
 from gpu_tenant.recovering import Recovering
 from gpu_tenant.settle import return_unused
-from gpu_tenant.terms import Asked, WhenIdle
+from gpu_tenant.terms import Asked, Terms, WhenIdle
 
 LeaseName = Annotated[str, Field(description="lease id, as list_leases shows it")]
 
@@ -146,6 +147,11 @@ class Renting(Recovering):
         for name in recover:
             if name != "same":
                 self._set_up(name)
+                if not isinstance(self._connectors[name], Market):
+                    raise BadRequest(
+                        f"nothing can be rented at {self._profile(name).title} by this program",
+                        remedy="--recover takes `same`, or a provider of `gpu-tenant offers`",
+                    )
         if quotes:
             require_smoke(smoke, ledger=self.ledger, clock=self._clock)
             return await self._rented(quotes, asked, unguarded=unguarded, wait_s=wait_s)
@@ -179,13 +185,14 @@ class Renting(Recovering):
             ),
         ],
         hours: Annotated[
-            float | None, Field(gt=0, description="extend: the deadline is so long from now")
+            float | None,
+            Field(gt=0, description="extend, resume: the deadline is so long from now"),
         ] = None,
         address: Annotated[
             str | None, Field(description="resume: where the console shows the box now")
         ] = None,
-        budget_usd: Annotated[Decimal | None, Field(description="terms")] = None,
-        max_price_usd_h: Annotated[Decimal | None, Field(description="terms")] = None,
+        budget_usd: Annotated[Decimal | None, Field(ge=0, description="terms")] = None,
+        max_price_usd_h: Annotated[Decimal | None, Field(ge=0, description="terms")] = None,
         idle_h: Annotated[float | None, Field(ge=0, description="terms; 0: never")] = None,
         rescue_usd: Annotated[Decimal | None, Field(ge=0, description="terms")] = None,
     ) -> Card:
@@ -203,7 +210,8 @@ class Renting(Recovering):
             else:
                 changed = await self._changed(found, action, hours=hours, address=address)
             words = await self._stopped_before(changed) if action == "extend" else None
-            return self._card(changed, words or self._only_there(changed))
+            words = words or self._only_there(changed) or remarks(found, changed, self._clock.now())
+            return self._card(changed, words)
 
     async def _agreed(self, lease: Lease, given: Mapping[str, object]) -> Lease:
         """The lease has the terms that were given; the others are as they were."""
@@ -214,11 +222,37 @@ class Renting(Recovering):
             )
         if not update.get("idle_h", 1):
             update["idle_h"] = None
-        terms = lease.terms.model_copy(update=update)
-        changed = self.ledger.change_terms(lease.id, terms, at=self._clock.now())
-        if changed.parked_at is None and last_armed(changed, self.ledger) is not None:
-            await self._armed(changed)
-        return changed
+        return await self._with_terms(lease, update)
+
+    async def _with_terms(self, lease: Lease, update: Mapping[str, object]) -> Lease:
+        """The box and the ledger know the changed terms; what was signed ahead was for the old ones.
+
+        Raises:
+            BadRequest: they are none, such as a negative budget.
+            BoxTrouble: the box was not told of another deadline, or that it may destroy itself no more.
+        """
+        changed = {**lease.terms.model_dump(), **update, "on_deadline": "keep"}
+        try:
+            terms = Terms.model_validate(changed)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise BadRequest(
+                f"{first['loc'][0]}: {first['msg'].lower()}",
+                remedy=f"`gpu-tenant terms {lease.id}` shows what is in force",
+            ) from None
+        if lease.parked_at is None and (lease.touched_at or last_armed(lease, self.ledger)):
+            moved = terms.deadline_at != lease.terms.deadline_at
+            try:
+                # The box first: a ledger that promises what the guard does not know would end jobs early.
+                await arm_again(
+                    lease.model_copy(update={"terms": terms}), self._profile(lease.provider),
+                    caretaker=self._caretaker(lease), transport=self._transport(lease),
+                    ledger=self.ledger, clock=self._clock, store=self._box_store(lease),
+                )  # fmt: skip
+            except BoxTrouble:
+                if moved or lease.terms.on_deadline == "waive":
+                    raise
+        return self.ledger.change_terms(lease.id, terms, at=self._clock.now())
 
     async def _rented(
         self,
@@ -301,6 +335,7 @@ class Renting(Recovering):
                 await self._close(lease)
                 return lease
             case "resume":
+                lease = self._in_time(lease, hours)
                 by_hand = isinstance(connector, Tended) and connector.tends(lease.box_id)
                 if lease.parked_at is not None and isinstance(connector, Tended) and by_hand:
                     lease = await self._back_at(lease, profile, connector, address)
@@ -312,18 +347,28 @@ class Renting(Recovering):
                     self.home.known_hosts(lease.id).unlink(missing_ok=True)
                 return await self._made_ready(lease)
 
+    def _in_time(self, lease: Lease, hours: float | None) -> Lease:
+        """The lease has time left, or is given some: past its deadline its guard would stop the box at once.
+
+        Raises:
+            Refused: it has none, and nobody said how much it needs.
+        """
+        now = self._clock.now()
+        if hours is None and now < lease.terms.deadline_at:
+            return lease
+        if hours is None:
+            raise Refused(
+                f"the deadline of {lease.id} has passed, and its box would be stopped again at once",
+                remedy=f"`gpu-tenant resume {lease.id} --hours 1`, then collect and teardown",
+            )
+        must_be_hours(hours)
+        terms = lease.terms.model_copy(update={"deadline_at": now + timedelta(hours=hours)})
+        return self.ledger.change_terms(lease.id, terms, at=now)
+
     async def _extended(self, lease: Lease, hours: float) -> Lease:
         must_be_hours(hours)
-        now = self._clock.now()
-        terms = lease.terms.model_copy(update={"deadline_at": now + timedelta(hours=hours)})
-        if lease.parked_at is None and (lease.touched_at or last_armed(lease, self.ledger)):
-            # The box first: a ledger that promises what the guard does not know would end jobs early.
-            await arm_again(
-                lease.model_copy(update={"terms": terms}), self._profile(lease.provider),
-                caretaker=self._caretaker(lease), transport=self._transport(lease),
-                ledger=self.ledger, clock=self._clock, store=self._box_store(lease),
-            )  # fmt: skip
-        return self.ledger.change_terms(lease.id, terms, at=now)
+        deadline_at = self._clock.now() + timedelta(hours=hours)
+        return await self._with_terms(lease, {"deadline_at": deadline_at})
 
     async def _stopped_before(self, lease: Lease) -> str | None:
         """That the provider's own timer stops the box before its deadline; None where it does not."""

@@ -4,12 +4,13 @@ import asyncio
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Literal
 
 from gpu_tenant.charged import ask_bills, billed_more, may_be_billed, newest_bill
 from gpu_tenant.errors import BoxTaken, LeaseHeld, ProviderTrouble
 from gpu_tenant.fate import fate, taken
+from gpu_tenant.guard import last_armed
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.market import Leftover
 from gpu_tenant.model import (
@@ -72,6 +73,8 @@ async def settle(
         now = clock.now()
         told = None
         if isinstance(seen, Listed) and lease.state is LeaseState.ACTIVE:
+            if _stopped_itself(lease, seen.box, now, ledger=ledger):
+                lease = ledger.parked(lease.id, seen.box.price_usd_h, at=now)
             lease, told = observe(lease, seen.box, ledger=ledger, clock=clock)
             _note_fate(lease, profile, seen.box, ledger=ledger, clock=clock)
         match plan(lease, seen, now, patience(profile, lease)):
@@ -119,6 +122,17 @@ def observe(lease: Lease, box: Box, *, ledger: Ledger, clock: Clock) -> tuple[Le
     if seen.address is not None:
         lease = ledger.moved(lease.id, seen.address)
     return lease, seen.words
+
+
+def _stopped_itself(lease: Lease, box: Box, now: datetime, *, ledger: Ledger) -> bool:
+    """Whether it was the guard on the box that stopped it, as it had undertaken to."""
+    armed = last_armed(lease, ledger)
+    if box.state is not BoxState.PARKED or lease.parked_at is not None:
+        return False
+    if armed is None or not armed.ends_the_meter:
+        return False
+    idle = lease.terms.idle_h is not None and lease.terms.when_idle == "end"
+    return now >= lease.terms.deadline_at or (idle and not box.interruptible)
 
 
 def _note_fate(lease: Lease, profile: Profile, box: Box, *, ledger: Ledger, clock: Clock) -> None:
@@ -188,9 +202,17 @@ async def survey(
         await ask_bills(rented, connector=connector, ledger=ledger, clock=clock)
         found.alarms += _billed_late(rented, ledger=ledger, clock=clock)
 
+    async def ask_safely(provider: str, connector: Connector) -> None:
+        try:
+            await ask(provider, connector)
+        except Exception as error:  # noqa: BLE001 - one provider's surprise must not hide the others
+            found.listings.pop(provider, None)
+            found.blind[provider] = f"its answer was not understood ({type(error).__name__})"
+            found.alarms.append((provider, f"asking it failed: {error!r}"))
+
     async with asyncio.TaskGroup() as asking:
         for provider, connector in connectors.items():
-            asking.create_task(ask(provider, connector))
+            asking.create_task(ask_safely(provider, connector))
     for provider, listing in found.listings.items():
         for box in listing.boxes:
             marked = _MARK.fullmatch(box.mark or "")
@@ -209,6 +231,8 @@ async def survey(
                     words = (box.id, f"{error.message}; {error.remedy}")
                 except (BoxTaken, LeaseHeld):
                     words = None  # another process is at it
+                except Exception as error:  # noqa: BLE001 - nor one box's the other boxes
+                    words = (box.id, f"it could not be taken up: {error!r}")
                 if words is not None:
                     found.alarms.append(words)
     return found
@@ -254,7 +278,7 @@ async def _take_up(
         standing = ledger.take_up(
             box,
             lease_id=LeaseId(new_id(known.provider, leases)),
-            terms=known.terms,
+            terms=known.terms.model_copy(update={"on_deadline": "keep"}),
             at=clock.now(),
             touched_at=None,
         )

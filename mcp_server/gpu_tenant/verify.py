@@ -11,7 +11,7 @@ from pathlib import Path
 from gpu_tenant.caretaker import Caretaker
 from gpu_tenant.durable import DurableStore
 from gpu_tenant.errors import BoxTrouble, JobRunning, Refused, Unverified
-from gpu_tenant.fence import attempts, beyond
+from gpu_tenant.fence import began_at, beyond
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.loads import inspect
 from gpu_tenant.model import (
@@ -101,7 +101,7 @@ async def assess(
             remedy=f"{error.message}; {error.remedy}",
         )
         return Assessment(untouched=False, seal=None, evidence=(), losses=(loss,))
-    losses = list(_on_the_box(now, lease, ledger.declared(lease.id)[1]))
+    losses = list(unkept(now, lease, ledger.declared(lease.id)[1]))
     began_s = ledger.began_s(lease.id)
     gone = now.since_ns is None and any(job.launched_at for job in ledger.jobs(lease.id))
     late = now.since_ns and began_s and now.since_ns > (began_s + _CLOCKS_APART_S) * 1e9
@@ -234,8 +234,8 @@ def honour(lease: Lease, assessment: Assessment, *, ledger: Ledger, clock: Clock
             remedy=f"its owner runs `gpu-tenant waive {lease.id}`",
         )
     now = clock.now()
-    tried = attempts(ledger.events(lease.id))
-    if not tried or beyond(lease, tried[0], now) != "waive":
+    began = began_at(lease, ledger.events(lease.id))
+    if now < lease.terms.deadline_at or began is None or beyond(lease, began, now) != "waive":
         raise Refused(
             f"{lease.id} is not past its end and its rescue sum: the signature does not hold yet",
             remedy=f"`gpu-tenant terms {lease.id}`",
@@ -275,7 +275,7 @@ def _refusal(lease: Lease, losses: Sequence[Loss]) -> Unverified:
     )
 
 
-def _on_the_box(seal: Manifest, lease: Lease, given_up: Collection[str]) -> Iterator[Loss]:
+def unkept(seal: Manifest, lease: Lease, given_up: Collection[str]) -> Iterator[Loss]:
     """What the box holds that a collect cannot bring home.
 
     Giving a pattern up excuses only its absence: what a declared artifact matches stays an artifact,

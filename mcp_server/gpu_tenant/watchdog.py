@@ -11,8 +11,10 @@ from gpu_tenant.alarms import Level
 from gpu_tenant.attendant import Attendant
 from gpu_tenant.cards import Card
 from gpu_tenant.errors import LeaseHeld, TenantError
+from gpu_tenant.fence import outrun
 from gpu_tenant.model import LeaseId
 from gpu_tenant.notify import tell_due
+from gpu_tenant.reconcile import rate_words
 from gpu_tenant.record import Record
 from gpu_tenant.service import Tenancy
 
@@ -64,7 +66,6 @@ class Watchdog:
 
     async def _look(self, *, wait: Literal["begun", "done"]) -> Look:
         self._did = []
-        self._put_heartbeat()
         cards = await self._ask_everybody()
         for lease in self._tenancy.ledger.leases():
             known = self._under_way.get(lease.id)
@@ -83,6 +84,7 @@ class Watchdog:
             self._tenancy.home, self._tenancy.ledger, environ=self._tenancy.environ,
             clock=self._tenancy.clock,
         )  # fmt: skip
+        self._put_heartbeat()
         return Look(
             leases=len(self._under_way),
             did=tuple(self._did),
@@ -103,7 +105,9 @@ class Watchdog:
         try:
             await attendant.attend()
         except LeaseHeld:
-            return  # somebody is acting on it right now; the next look sees what came of it
+            # Somebody is acting on it right now; the next look sees what came of it.
+            self._tell_what_waits(attendant, lease_id)
+            return
         except TenantError as trouble:
             attendant.alarm("broke", f"{trouble.message}; {trouble.remedy}", Level.WARNING)
         except Exception as error:  # noqa: BLE001 - nor does a surprise
@@ -113,16 +117,30 @@ class Watchdog:
             raised = raised & {
                 "recovery",
                 "broke",
+                "ended",
             }  # what was wrong with a box that is no more is over
         self._end_alarms(lease_id, but=raised)
+
+    def _tell_what_waits(self, attendant: Attendant, lease_id: LeaseId) -> None:
+        """A lease past its terms that somebody holds is told: nobody ends it meanwhile."""
+        lease = self._tenancy.ledger.lease(lease_id)
+        late = outrun(lease, self._tenancy.clock.now(), look_s=self._every_s)
+        if lease.state.live and late is not None:
+            attendant.alarm(
+                "held",
+                f"{late.words}, and another process holds it: it bills {rate_words(lease)} until that is over",
+                Level.WARNING,
+            )
 
     async def _ask_everybody(self) -> dict[str, Card]:
         """The card of every live lease, by what its provider shows now; none where nobody could be asked."""
         try:
             found = await self._tenancy.reconcile()
-        except TenantError as trouble:
+        except Exception as error:  # noqa: BLE001 - every lease is looked at all the same
+            told = isinstance(error, TenantError)
             self._tenancy.ledger.raise_alarm(
-                "account", f"{trouble.message}; {trouble.remedy}", level=Level.WARNING,
+                "account", str(error) if told else f"asking the providers failed: {error!r}",
+                level=Level.WARNING if told else Level.URGENT,
                 lease_id=None, at=self._tenancy.clock.now(),
             )  # fmt: skip
             return {}

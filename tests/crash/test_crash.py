@@ -23,7 +23,7 @@ from gpu_tenant.service import Tenancy
 from gpu_tenant.store import Home
 
 AT_ONCE = max(2, os.cpu_count() or 2)
-EVERY = 1 if os.environ.get("GPU_TENANT_TORTURE") else 2
+EVERY = 1 if os.environ.get("GPU_TENANT_TORTURE") else 5
 """Every so many moments; `make torture` visits them all."""
 MODEL = '{"weights": [1, 2, 3]}'
 

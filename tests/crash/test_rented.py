@@ -52,7 +52,11 @@ def torture(root: Path, provider: str) -> list[tuple[str, str, list[str]]]:
     scene = Scene(provider, root / provider)
     results = []
     try:
-        for number, trouble in enumerate(troubles(provider)):
+        # Every second trouble, another half at every second provider; `make torture` has them all.
+        chosen = list(enumerate(troubles(provider)))
+        if CASES_EACH == 1:
+            chosen = chosen[RENTED.index(provider) % 2 :: 2]
+        for number, trouble in chosen:
             told, wrong = moments(scene, trouble, f"{number}")
             results.append((trouble.name, "no death", wrong))
             every = max(1, round(len(told) / CASES_EACH))
@@ -78,5 +82,5 @@ def test_a_kill_at_any_moment_at_any_provider_leaves_no_orphan_and_no_twin(
 
     record_property("crash_cases", len(results))
     print(f"{len(results)} crash cases: {dict(Counter(provider for provider, *_ in results))}")
-    assert len(results) >= (500 if CASES_EACH > 2 else 150)
+    assert len(results) >= (500 if CASES_EACH > 2 else 75)
     assert [case for case in results if case[3]] == []

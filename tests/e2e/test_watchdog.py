@@ -16,7 +16,7 @@ from gpu_tenant.app import open_tenancy
 from gpu_tenant.cards import Card
 from gpu_tenant.caretaker import ENDED
 from gpu_tenant.clock import WallClock
-from gpu_tenant.errors import BoxUnreachable
+from gpu_tenant.errors import BadRequest, BoxUnreachable
 from gpu_tenant.ledger import Event
 from gpu_tenant.model import LeaseState
 from gpu_tenant.service import Tenancy
@@ -118,6 +118,8 @@ async def test_a_box_that_was_never_used_is_given_back_at_its_deadline(
         assert receipt is not None
         assert receipt.ground == "never_used"
         scene.tenant.assert_nothing_bills()
+        assert list(scene.alarms()) == ["ended"], "told once"
+        await scene.look()
         assert scene.alarms() == {}
 
 
@@ -194,6 +196,53 @@ async def test_what_its_owner_signed_for_is_destroyed_when_the_rescue_sum_is_spe
         assert receipt is not None
         assert receipt.ground == "waived"
         assert any("other.bin" in words for words in receipt.given_up)
+
+
+async def test_a_signature_ahead_is_for_the_terms_that_were_signed_and_for_no_others(
+    tmp_path: Path,
+) -> None:
+    async with scene_at("lambda_cloud", tmp_path) as scene:
+        await scene.rent(rescue_usd=Decimal(500), hours=168)
+        await scene.work("mkdir out; echo 1 > out/a.txt; echo precious > other.bin")
+        await scene.ends()
+        tenancy = scene.tenant.tenancy
+        await tenancy.waive_ahead(scene.lease, typed=scene.lease, signed_by="me")
+
+        card = await tenancy.change_lease(scene.lease, "terms", rescue_usd=Decimal(0))
+        await tenancy.change_lease(scene.lease, "extend", hours=0.001)
+        await scene.later(hours=1)
+        await scene.later(days=30)
+
+        assert scene.state is LeaseState.ACTIVE
+        assert "holds no longer" in (card.alarm or "")
+        assert scene.asked("POST", "terminate") == 0
+
+
+async def test_terms_that_are_none_are_refused_and_hide_no_lease(tmp_path: Path) -> None:
+    async with scene_at("lambda_cloud", tmp_path, time="frozen") as scene:
+        await scene.rent()
+
+        with pytest.raises(BadRequest, match="budget_usd"):
+            await scene.tenant.tenancy.change_lease(scene.lease, "terms", budget_usd=Decimal(-1))
+
+        assert scene.tenant.lease(scene.lease).terms.budget_usd is None
+
+
+async def test_a_surprise_at_one_provider_ends_nobody_s_watch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with scene_at("lambda_cloud", tmp_path, time="frozen") as scene:
+        await scene.rent()
+        monkeypatch.setattr(scene.tenant.tenancy._connectors["own"], "list_boxes", _surprised)
+
+        look = await scene.later(hours=2)
+
+        assert scene.state is LeaseState.GONE
+        assert any("asking it failed" in words for words in look.alarms)
+
+
+async def _surprised() -> list[Any]:
+    raise KeyError("a field that was always there")
 
 
 async def test_a_budget_is_overshot_by_at_most_one_look(tmp_path: Path) -> None:

@@ -7,7 +7,17 @@ from typing import Any
 import pytest
 from arranged import NOON, quote
 
-from gpu_tenant.fence import attempts, beyond, is_due, is_near, next_attempt_at, outrun
+from gpu_tenant.fence import (
+    Line,
+    attempts,
+    began_at,
+    beyond,
+    is_due,
+    is_near,
+    next_attempt_at,
+    outrun,
+    time_left_s,
+)
 from gpu_tenant.ledger import Event
 from gpu_tenant.model import BoxId, Lease, LeaseId, LeaseState
 from gpu_tenant.terms import Rate, Terms
@@ -60,6 +70,7 @@ def test_a_price_above_a_cap_that_a_person_named_is_outrun() -> None:
     capped = quote(wish={"max_price_usd_h": "1.5"})
 
     assert term(lease(max_price_usd_h="1.5"), 1) == "price"
+    assert term(lease(max_price_usd_h="1.5"), 0) is None, "one look at a price is none"
     assert term(lease(quoted=capped, max_price_usd_h=capped.cap_usd_h), 1) == "price"
 
 
@@ -113,6 +124,20 @@ def test_what_was_agreed_anew_begins_the_count_anew(anew: str) -> None:
              enumerate([Event.ENDING, Event.ENDING, anew, Event.COLLECTED, Event.ENDING])]  # fmt: skip
 
     assert attempts(lines) == [after(4)]
+
+
+def test_the_rescue_counts_from_the_first_attempt_at_or_past_the_deadline() -> None:
+    lines: list[Line] = [(after(h), Event.ENDING, {"term": t}) for h, t in
+                         ((2, "price"), (9, "idle"), (11, "deadline"), (12, "deadline"))]  # fmt: skip
+
+    assert began_at(lease(), lines[:2]) is None
+    assert began_at(lease(), lines) == after(11)
+
+
+def test_a_look_is_given_no_more_time_than_the_lease_has() -> None:
+    assert time_left_s(lease(), after(9)) == 3600
+    assert time_left_s(lease(budget_usd="19"), after(9)) == 1800
+    assert time_left_s(lease(price=None, budget_usd="1"), after(9)) == 3600
 
 
 # How far it goes

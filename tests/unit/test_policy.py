@@ -57,8 +57,8 @@ def test_every_term_is_a_sentence_and_what_is_not_said_does_not_hold() -> None:
     told = "\n".join(rules_of(agreed, PROFILES["vastai"]))
     bare = "\n".join(rules_of(lease(), PROFILES["own"]))
 
-    for words in ("2026-", "at most 30 USD in all", "at most 2.5 USD/h", "idle for 2 h: ended",
-                  "it is parked; else", "7.00 USD", "archive", "same, then runpod"):  # fmt: skip
+    for words in ("2026-", "at most 30 USD in all", "dearer than 2.5 USD/h", "idle for 2 h: ended",
+                  "it is parked, and its disk bills on; else", "archive", "the same platform, then at runpod"):  # fmt: skip
         assert words in told
     assert len(bare.splitlines()) == 1
 
@@ -66,4 +66,5 @@ def test_every_term_is_a_sentence_and_what_is_not_said_does_not_hold() -> None:
 def test_what_its_owner_signed_for_is_said_as_plainly_as_it_is() -> None:
     told = "\n".join(rules_of(lease(on_deadline="waive"), PROFILES["lambda_cloud"]))
 
-    assert "48.00 USD, then it is destroyed: its owner has signed for that" in told
+    assert "48.00 USD more; then it is destroyed, parked or not" in told
+    assert "any change of its terms takes it back" in told

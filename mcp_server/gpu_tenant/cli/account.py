@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from gpu_tenant.cards import Leases
-from gpu_tenant.cli.show import errors, span, usd
+from gpu_tenant.cli.show import errors, span, until, usd
 from gpu_tenant.speech import some
 
 _SHOWN = 3
@@ -37,7 +37,7 @@ def leases(shown: Leases) -> None:
             row.phase,
             row.box or "-",
             span(row.age_s),
-            f"in {span(row.deadline_in_s)}" if row.state.live else "-",
+            until(row.deadline_in_s) if row.state.live else "-",
             "unknown" if row.price_usd_h is None else str(row.price_usd_h),
             usd(row.cost_usd),
             usd(row.forecast_deadline_usd) if row.state.live else "-",

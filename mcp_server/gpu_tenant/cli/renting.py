@@ -242,10 +242,17 @@ async def park(lease: str | None, as_json: bool) -> None:
 @verb("resume")
 @lease_argument
 @click.option("--at", "address", help="where the console shows it now: user@host:port")
+@click.option(
+    "--hours",
+    type=click.FloatRange(min=0, min_open=True),
+    help="the deadline is so long from now; needed where it has passed",
+)
 @as_json
-async def resume(lease: str | None, address: str | None, as_json: bool) -> None:
+async def resume(
+    lease: str | None, address: str | None, hours: float | None, as_json: bool
+) -> None:
     """The GPU may be somebody else's by now; the disk is kept either way."""
-    await _change(lease, "resume", address=address, as_json=as_json)
+    await _change(lease, "resume", hours=hours, address=address, as_json=as_json)
 
 
 async def _change(

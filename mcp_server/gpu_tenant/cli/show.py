@@ -86,6 +86,11 @@ def span(seconds: float) -> str:
     return f"{sign}{seconds / 3600:.1f} h"
 
 
+def until(seconds: float) -> str:
+    """A moment that is so far ahead, or past."""
+    return f"in {span(seconds)}" if seconds >= 0 else f"passed {span(-seconds)} ago"
+
+
 def usd(amount: Decimal | None) -> str:
     """Money for a person; unknown is never shown as 0."""
     return "unknown" if amount is None else f"{amount:.4f} USD"
@@ -130,7 +135,7 @@ def card(shown: Card) -> None:
     rows: list[tuple[str, object]] = [
         ("box", f"{shown.box} at {shown.address}"),
         ("price", shown.price_words),
-        ("deadline", f"in {span(shown.deadline_in_s)}"),
+        ("deadline", until(shown.deadline_in_s)),
         *(("terms", rule) for rule in shown.terms),
         ("if this computer dies", shown.stops_the_meter),
         ("next", shown.next),
@@ -227,7 +232,7 @@ def watched(shown: Watched) -> None:
     rows += [
         ("memory", f"{size(shown.memory_used_bytes)} of {size(shown.memory_limit_bytes)}"),
         ("cost so far", usd(shown.cost_usd)),
-        ("deadline", f"in {span(shown.deadline_in_s)}"),
+        ("deadline", until(shown.deadline_in_s)),
         *([("alarm", shown.alarm)] if shown.alarm else []),
         ("next", shown.next.removesuffix(" with this cursor")),  # --json shows it
     ]

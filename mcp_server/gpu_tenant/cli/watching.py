@@ -23,7 +23,11 @@ async def watchdog(once: bool, every_s: float, as_json: bool) -> None:
     from gpu_tenant.watchdog import Watchdog
 
     async with show.tenancy() as tenancy:
-        dog = Watchdog(tenancy, every_s=every_s, tell=lambda words: click.echo(words, err=True))
+        # One look is told in its answer.
+        dog = Watchdog(
+            tenancy, every_s=every_s,
+            tell=lambda words: None if once else click.echo(words, err=True),
+        )  # fmt: skip
         if once:
             show.answer(await dog.once(), as_json, show.look)
         else:

@@ -65,8 +65,10 @@ def cron_line(
     given = shlex.join([*(f"{name}={value}" for name, value in variables.items()), *command])
     if variables:
         given = f"env {given}"
+    # The shell opens the log before the program could make its directory.
+    made = f"mkdir -p -m 700 {shlex.quote(str(log.parent))}"
     # To cron, a % is the end of the command.
-    words = f"{given} >>{shlex.quote(str(log))} 2>&1".replace("%", r"\%")
+    words = f"{made} && {given} >>{shlex.quote(str(log))} 2>&1".replace("%", r"\%")
     return f"{when} {words}"
 
 

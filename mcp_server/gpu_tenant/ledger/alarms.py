@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from datetime import datetime
 
-from gpu_tenant.alarms import Alarm, Level, due_at, loudness
+from gpu_tenant.alarms import Alarm, Level, is_due, loudness
 from gpu_tenant.boxtext import plain
 from gpu_tenant.ledger.database import Database, Row, moment
 from gpu_tenant.model import LeaseId
@@ -67,7 +67,7 @@ class Alarms(Database):
             due = [
                 alarm.model_copy(update={"told": alarm.told + 1, "told_at": now})
                 for alarm in self._read(_alarm, _OPEN)
-                if due_at(alarm, now) <= now and loudness(alarm, now) >= least
+                if is_due(alarm, now) and loudness(alarm, now) >= least
             ]
             db.executemany(
                 "UPDATE alarms SET told=?, told_at=? WHERE seq=?",

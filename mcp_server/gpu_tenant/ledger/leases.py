@@ -239,7 +239,15 @@ class Leases(Timeline):
         return self.lease(lease_id)
 
     def change_terms(self, lease_id: LeaseId, terms: Terms, *, at: datetime) -> Lease:
-        """The lease has these terms from now on; the old ones stay in its timeline."""
+        """The lease has these terms from now on; the old ones stay in its timeline.
+
+        What its owner signed ahead was for the old ones, and holds no longer.
+
+        Raises:
+            ValueError: they are none, such as a negative budget.
+        """
+        # A copy with other values was never checked, and what cannot be read back hides every lease.
+        terms = Terms.model_validate({**terms.model_dump(), "on_deadline": "keep"})
         with self._transaction() as db:
             db.execute("UPDATE leases SET terms=? WHERE id=?", (terms.model_dump_json(), lease_id))
             self._note(db, lease_id, Event.TERMS, terms.model_dump(mode="json"), at)

@@ -161,7 +161,8 @@ MIGRATIONS: tuple[str, ...] = (
 
     CREATE TRIGGER no_waiver_without_a_signature BEFORE UPDATE OF terms ON leases
       WHEN json_extract(NEW.terms, '$.on_deadline') = 'waive' AND NOT EXISTS (
-        SELECT 1 FROM events WHERE lease_id = NEW.id AND kind = 'waived ahead')
+        SELECT 1 FROM events WHERE lease_id = NEW.id AND kind = 'waived ahead' AND seq >
+          (SELECT coalesce(max(seq), 0) FROM events WHERE lease_id = NEW.id AND kind = 'terms'))
       BEGIN SELECT raise(ABORT, 'law: nobody has signed for that'); END;
     CREATE TRIGGER a_lease_begins_without_a_waiver BEFORE INSERT ON leases
       WHEN json_extract(NEW.terms, '$.on_deadline') = 'waive'

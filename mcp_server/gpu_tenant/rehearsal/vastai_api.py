@@ -100,6 +100,8 @@ class Door:
                 return no(404 if path in _BILLING else 401, "auth_error", "Invalid user key")
         free_at, now = self.kept("free_at"), self._world.now
         fault = request.state.fault
+        if request.headers.get("Authorization") not in (None, f"Bearer {KEY}"):
+            endpoint += " of a box"  # each key has an allowance of its own, as far as is known
         too_soon = now < float(str(free_at.get(endpoint, 0)))
         if too_soon and not (fault and fault.do == "twice"):
             penalty = self.kept("penalty_until")

@@ -1,0 +1,178 @@
+"""The end of a lease in the dead-man order: proved and torn down, or parked, or paid for, or signed for."""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from gpu_tenant.alarms import Level
+from gpu_tenant.cards import Card
+from gpu_tenant.errors import BoxTrouble, LeaseHeld, ProviderTrouble, Refused, TenantError
+from gpu_tenant.fence import Outrun, attempts, began_at, beyond, is_due, outrun
+from gpu_tenant.ledger import Event
+from gpu_tenant.model import Lease, LeaseId
+from gpu_tenant.policy import rescue
+from gpu_tenant.reconcile import rate_words
+from gpu_tenant.service import Tenancy
+from gpu_tenant.terms import cost_usd
+
+_GRACE_S = 60
+"""Between asking a job to save its work and killing it."""
+
+
+class DeadMan:
+    """Tries to end one lease, as far as the law and its terms let it; what it raised is in `raised`."""
+
+    def __init__(
+        self,
+        tenancy: Tenancy,
+        lease_id: LeaseId,
+        card: Card | None,
+        *,
+        look_s: float,
+        done: Callable[[str], None],
+    ) -> None:
+        self._tenancy = tenancy
+        self._lease_id = lease_id
+        self._card = card
+        self._look_s = look_s
+        self._done = done
+        self.raised: set[str] = set()
+
+    def alarm(self, key: str, words: str, level: Level) -> None:
+        """A person will hear of it, until a look does not raise it again."""
+        self.raised.add(key)
+        self._tenancy.ledger.raise_alarm(
+            key, words, level=level, lease_id=self._lease_id, at=self._tenancy.clock.now()
+        )
+
+    async def _end(self, lease: Lease, cause: Outrun) -> None:
+        """It was tried to end the lease: proved and torn down, or else parked, or else paid for."""
+        tenancy, now = self._tenancy, self._tenancy.clock.now()
+        tried = attempts(tenancy.ledger.events(lease.id))
+        if not is_due(tried, now):
+            self.alarm("end", f"{cause.words}; {self._stands(lease)}", Level.URGENT)
+            return
+        detail: dict[str, object] = {"term": cause.term, "words": cause.words}
+        tenancy.ledger.note(lease.id, Event.ENDING, detail, at=now)
+        self._done(f"{cause.words}: it is being ended")
+        unsaved = await self._saved(lease)
+        refused = await self._tear_down(lease)
+        if refused is None:
+            return
+        why = unsaved or refused
+        try:
+            await tenancy.park_overdue(lease.id)
+        except LeaseHeld:
+            raise
+        except (Refused, BoxTrouble, ProviderTrouble) as unparked:
+            why = f"{why} (and it cannot be parked: {unparked.message})"
+        else:
+            self._done(f"parked: {cause.words}")
+            await self._parked(tenancy.ledger.lease(lease.id))
+            return
+        lease = tenancy.ledger.lease(lease.id)
+        began = began_at(lease, tenancy.ledger.events(lease.id))
+        if began is not None and beyond(lease, began, tenancy.clock.now()) == "waive":
+            try:
+                await tenancy.honour(lease.id)
+            except TenantError as trouble:
+                why = trouble.message
+            else:
+                self._ended(f"destroyed, as its owner signed: {cause.words}")
+                return
+        self.alarm("end", f"{cause.words}; {why}; {self._stands(lease)}", Level.URGENT)
+
+    async def _saved(self, lease: Lease) -> str | None:
+        """The jobs have ended and what they wrote is here, and in the store; or why not."""
+        tenancy = self._tenancy
+        if lease.touched_at is None:
+            return None
+        try:
+            for job in (await tenancy.standing(lease.id)).live:
+                await tenancy.stop_job(lease.id, job, grace_s=_GRACE_S)
+            await tenancy.collect(lease.id)
+        except LeaseHeld:
+            raise
+        except TenantError as trouble:
+            return trouble.message
+        return None
+
+    async def _tear_down(self, lease: Lease) -> str | None:
+        """Why the lease may not be ended; None where it has ended, or goes on ending by itself."""
+        try:
+            torn = await self._tenancy.verify_and_teardown(lease.id)
+        except LeaseHeld:
+            raise
+        except ProviderTrouble as trouble:
+            # Permitted, and asked again at each look; or a person's turn, who has been told how.
+            self.alarm("teardown", f"{trouble.message}; {trouble.remedy}", Level.URGENT)
+            return None
+        except TenantError as refusal:
+            return f"{refusal.message}; {refusal.remedy}"
+        self._ended(f"ended, {torn.receipt.ground}, for {torn.receipt.cost_usd} USD")
+        return None
+
+    def _ended(self, words: str) -> None:
+        """A person hears of the end too, once."""
+        self._done(words)
+        self.alarm("ended", words, Level.NOTICE)
+
+    async def _go_on_ending(self, lease: Lease) -> None:
+        """A teardown that was permitted and cut short is proved anew and goes on, ever more seldom."""
+        words = self._tenancy.awaits_owner(lease.id)
+        if words is not None:
+            self.alarm("teardown", f"a person has to end its box: {words}", Level.URGENT)
+            return
+        now = self._tenancy.clock.now()
+        tried = attempts(self._tenancy.ledger.events(lease.id))
+        if not is_due(tried, now):
+            self.alarm(
+                "teardown", f"its teardown is not through; {self._stands(lease)}", Level.URGENT
+            )
+            return
+        self._tenancy.ledger.note(lease.id, Event.ENDING, {"term": "teardown"}, at=now)
+        refused = await self._tear_down(lease)
+        if refused is not None:
+            self.alarm("teardown", f"{refused}; {self._stands(lease)}", Level.URGENT)
+
+    async def _parked(self, lease: Lease) -> None:
+        now = self._tenancy.clock.now()
+        late = outrun(lease, now, look_s=self._look_s)
+        words = f"it is parked, and bills {rate_words(lease)}"
+        if late is None:
+            self.alarm("parked", words, Level.NOTICE)
+            return
+        if lease.touched_at is None:
+            await self._tear_down(lease)
+            return
+        events = self._tenancy.ledger.events(lease.id)
+        began = began_at(lease, events)
+        if began is None and now >= lease.terms.deadline_at:
+            # From here on counts what its rescue costs.
+            detail: dict[str, object] = {"term": late.term, "words": late.words}
+            self._tenancy.ledger.note(lease.id, Event.ENDING, detail, at=now)
+        elif began is not None and beyond(lease, began, now) == "waive":
+            with suppress(Refused):  # told below, like any other that is parked past its end
+                await self._tenancy.honour(lease.id)
+                self._ended("destroyed while parked, as its owner signed")
+                return
+        self.alarm(
+            "parked",
+            f"{late.words}; {words}; its disk is kept: `gpu-tenant resume {lease.id} --hours 1`, then "
+            "collect and teardown",
+            Level.WARNING,
+        )
+
+    def _stands(self, lease: Lease) -> str:
+        """Why it could not be ended when it was last tried, what it costs, and how far that goes."""
+        events = self._tenancy.ledger.events(lease.id)
+        refused = [detail["words"] for _, kind, detail in events if kind == Event.REFUSED]
+        why = f"{refused[-1]}; " if refused else ""
+        most, began = rescue(lease), began_at(lease, events)
+        spent = began and cost_usd(lease.rates, since=began, until=self._tenancy.clock.now())
+        sum_words = ""
+        if most is not None and spent is not None:
+            then = (
+                "destroyed, as its owner signed" if lease.terms.on_deadline == "waive" else "kept"
+            )
+            sum_words = f", {spent:.2f} of the {most:.2f} USD since its end; then it is {then}"
+        return f"{why}its box bills on {rate_words(lease)}{sum_words}"
