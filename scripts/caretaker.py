@@ -1400,7 +1400,9 @@ class Guarding:
         wanted = {name: end[name] for name in ("kind", "command") if name in end}
         wanted["may"] = "terminate" if end.get("on") == "waive" else "stop"
         begins = _elapsed()
-        if end.get("on") == "waive":  # its owner signed for what is past the deadline, and no idleness before
+        if (
+            end.get("on") == "waive"
+        ):  # its owner signed for what is past the deadline, and no idleness before
             begins = max(begins, self._fires)
         begins += float(end.get("after_s") or 0.0)
         left_s = begins - _elapsed()
@@ -1787,7 +1789,11 @@ def _digest(entries: list[dict]) -> str:
 
 
 def _link_entries(survey: Survey, kept: set[bytes]) -> list[dict]:
-    """An entry per link, whose hash is that of the target's text; a link to what is not kept is a problem."""
+    """An entry per link that leads to somewhere in the work directory; any other is a problem.
+
+    Its target is what it says, or a plain way to the same place where that is absolute or winds; its
+    hash is that of the target's text. A link to what is not kept is a problem, too.
+    """
     import hashlib
 
     entries = []
@@ -1800,14 +1806,18 @@ def _link_entries(survey: Survey, kept: set[bytes]) -> list[dict]:
             continue
         if not os.path.exists(path):
             survey.problem(at, "dangling", "it leads to nothing: " + escape_path(text))
-        elif not _is_below(target, survey.work):
+            continue
+        if not _is_below(target, survey.work) or not _is_below(path, survey.work):
             survey.problem(
                 at,
                 "escapes",
-                "it leads out of the work directory; declare %s itself" % escape_path(target),
+                "it leads out of the work directory, or into it; declare %s itself"
+                % escape_path(target),
             )
-        elif not any(_is_below(file, target) for file in kept):
+            continue
+        if not any(_is_below(file, target) for file in kept):
             survey.problem(at, "link_target_not_kept", escape_path(target) + " is no artifact")
+        text = _plain_way(path, text, survey.work)
         facts = {
             "size": len(text),
             "sha256": hashlib.sha256(text).hexdigest(),
@@ -1824,6 +1834,21 @@ def _link_entries(survey: Survey, kept: set[bytes]) -> list[dict]:
             )
         )
     return entries
+
+
+def _plain_way(path: bytes, text: bytes, work: bytes) -> bytes:
+    """What the link says, or, where that is absolute or winds, a way there that climbs at its beginning only."""
+    parts = [part for part in text.split(b"/") if part != b"."]
+    climbs = next((i for i, part in enumerate(parts) if part != b".."), len(parts))
+    parent = os.path.dirname(path)
+    depth = os.path.relpath(path, work).count(b"/")
+    if not text.startswith(b"/") and b".." not in parts[climbs:] and climbs <= depth:
+        return text
+    head, tail = os.path.split(text.rstrip(b"/"))
+    place = os.path.join(os.path.realpath(os.path.join(parent, head)), tail)
+    if tail in (b"", b".", b"..") or not _is_below(place, work):
+        place = os.path.realpath(path)
+    return os.path.relpath(place, parent)
 
 
 def _discarded_by(

@@ -463,7 +463,9 @@ class Bucket:
                 digest.update(content)
             if digest.hexdigest() != file["sha256"]:
                 raise Refusal("CHANGED", "it is not the file that was sealed: other bytes")
-            self._answer("PUT", name, body=Stretch(source, 0, size), sha256=file["sha256"], headers=first)
+            self._answer(
+                "PUT", name, body=Stretch(source, 0, size), sha256=file["sha256"], headers=first
+            )
             return
         whole = hashlib.sha256()
 

@@ -10,6 +10,7 @@ from typing import Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from gpu_tenant.archive import archived
+from gpu_tenant.entries import sound
 from gpu_tenant.errors import BoxTrouble, CaretakerFailed, JobRunning
 from gpu_tenant.model import Job, JobId, Lease, Manifest
 from gpu_tenant.ports import Finished, Transport
@@ -233,23 +234,15 @@ class Caretaker:
         Raises:
             JobRunning: a job, or a process it left behind, is still running.
         """
-        request = {
+        request: dict[str, JsonValue] = {
             "work": self._lease.work_directory,
             "roots": list(accounted),
             "artifacts": list(artifacts),
             "discard": list(discard),
             "ever": since == "ever",
         }
-        # A job may have written over the file on the box, and what is believed here must be ours.
-        script = self._script.read_bytes()
-        words = ["python3", "-I", "-S", "-c", _FROM_STDIN, str(len(script))]
-        finished = await self._transport.run(
-            [*words, *self._argv("manifest")[3:]], stdin=script + json.dumps(request).encode(),
-            timeout_s=6 * 3600,
-        )  # fmt: skip
-        reply = self._understand("manifest", finished)
-        known = {k: v for k, v in reply.items() if k in Manifest.model_fields}
-        manifest = _read(Manifest, known)
+        manifest = await self.ask_ours("manifest", request, Manifest, timeout_s=6 * 3600)
+        sound(manifest.entries)
         if digest_of(manifest) != manifest.digest:
             raise CaretakerFailed(
                 "the seal's digest does not fit its entries",
@@ -290,6 +283,18 @@ class Caretaker:
     ) -> R:
         """What the caretaker on the box answers; it is put there first where it is missing."""
         return _read(reply, await self._ask_raw(verb, request, timeout_s=timeout_s))
+
+    async def ask_ours(
+        self, verb: str, request: Mapping[str, JsonValue], reply: type[R], *, timeout_s: float
+    ) -> R:
+        """What our own caretaker answers there: a job may have written over the one that lies on the box."""
+        script = self._script.read_bytes()
+        words = ["python3", "-I", "-S", "-c", _FROM_STDIN, str(len(script))]
+        finished = await self._transport.run(
+            [*words, *self._argv(verb)[3:]], stdin=script + json.dumps(request).encode(), timeout_s=timeout_s
+        )  # fmt: skip
+        said = self._understand(verb, finished)
+        return _read(reply, {k: v for k, v in said.items() if k in reply.model_fields})
 
     async def _ask_raw(
         self, verb: str, request: Mapping[str, JsonValue], *, timeout_s: float

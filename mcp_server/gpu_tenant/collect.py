@@ -8,10 +8,9 @@ from pydantic import Field
 
 from gpu_tenant.caretaker import Caretaker
 from gpu_tenant.errors import TenantError
-from gpu_tenant.landing import SUPERSEDED, arrive, is_at, land, make_place, outside_the_box
+from gpu_tenant.landing import SUPERSEDED, arrive, is_here, land, make_place, outside_the_box
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.model import Lease, Manifest, Profile, SealedFile
-from gpu_tenant.paths import below
 from gpu_tenant.patterns import require_narrow, require_patterns
 from gpu_tenant.ports import Clock, Transport
 from gpu_tenant.record import Record
@@ -80,9 +79,7 @@ async def collect(
     # On record only now: a pattern that the box refuses must not spoil every later seal.
     ledger.claim(lease.id, artifacts=artifacts, discard=discard, at=clock.now())
     missing = [
-        entry
-        for entry in seal.entries
-        if not await asyncio.to_thread(is_at, below(directory, entry.name), entry)
+        entry for entry in seal.entries if not await asyncio.to_thread(is_here, directory, entry)
     ]
     require_space(
         directory,

@@ -18,12 +18,14 @@ from gpu_tenant.paths import below, escape
 from gpu_tenant.store import (
     CHUNK_BYTES,
     Reread,
+    is_reached,
     open_cold,
     place,
     require_space,
     reread,
     sync_directory,
 )
+from gpu_tenant.whereabouts import Whereabouts
 
 _PARTIAL = ".gpu-tenant-partial"
 
@@ -39,8 +41,8 @@ class DurableStore(Protocol):
         """The store as its owner named it; it holds no secret."""
         ...
 
-    def at(self, name: str) -> Path | None:
-        """Where `name` would lie on this computer; None in a store that is elsewhere."""
+    async def where(self) -> Whereabouts:
+        """Where it lies, as far as that can be told."""
         ...
 
     async def put(self, source: Path, name: str, *, superseded: str) -> None:
@@ -123,13 +125,13 @@ class DirectoryStore:
         self._root = root
         self.words = words
 
-    def at(self, name: str) -> Path:
-        """As `DurableStore.at`."""
-        return below(self._root, name)
+    async def where(self) -> Whereabouts:
+        """As `DurableStore.where`."""
+        return Whereabouts(directory=self._root)
 
     async def put(self, source: Path, name: str, *, superseded: str) -> None:
         """As `DurableStore.put`; it appears by rename, durably."""
-        await asyncio.to_thread(self._put, source, self.at(name), self.at(superseded))
+        await asyncio.to_thread(self._put, source, self._at(name), self._at(superseded))
 
     async def get(self, name: str, into: Path) -> None:
         """As `DurableStore.get`; the disk is asked, and not the memory it was written from."""
@@ -138,6 +140,9 @@ class DirectoryStore:
     async def names(self, directory: str) -> frozenset[str]:
         """As `DurableStore.names`."""
         return await asyncio.to_thread(self._names, directory)
+
+    def _at(self, name: str) -> Path:
+        return below(self._root, name)
 
     def _put(self, source: Path, final: Path, superseded: Path) -> None:
         try:
@@ -150,7 +155,7 @@ class DirectoryStore:
                     shutil.copyfileobj(of, to, CHUNK_BYTES)
                     to.flush()
                     os.fsync(to.fileno())
-                place(Path(arrived), final, superseded=superseded)
+                place(Path(arrived), final, root=self._root, superseded=superseded)
                 for parent in final.parents:
                     sync_directory(parent)
                     if parent == self._root:
@@ -164,7 +169,8 @@ class DirectoryStore:
         if not self._root.is_dir():
             raise self._trouble("there is no such directory now")
         try:
-            opened = open_cold(self.at(name))
+            path = self._at(name)
+            opened = open_cold(path) if is_reached(self._root, path) else None
             if opened is None:
                 raise NotStored(
                     f"{self.words} has no file {name}", remedy="keep it there again, or collect it"
@@ -175,7 +181,7 @@ class DirectoryStore:
             raise self._trouble(str(error.strerror)) from error
 
     def _names(self, directory: str) -> frozenset[str]:
-        top = self.at(directory)
+        top = self._at(directory)
         return frozenset(
             escape((Path(where) / file).relative_to(self._root).as_posix())
             for where, _, files in os.walk(top)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
@@ -56,12 +57,13 @@ async def arm(
     ledger: Ledger,
     clock: Clock,
     store: Mapping[str, JsonValue] | None = None,
+    proof: Literal["fresh", "recent"] = "fresh",
 ) -> Armed:
     """As `arm_again`; a box that cannot be armed is told as that, because work need not wait for it."""
     try:
         return await arm_again(
             lease, profile, caretaker=caretaker, transport=transport, ledger=ledger, clock=clock,
-            store=store,
+            store=store, proof=proof,
         )  # fmt: skip
     except BoxTrouble as trouble:
         armed = Armed(
@@ -97,11 +99,12 @@ async def arm_again(
     ledger: Ledger,
     clock: Clock,
     store: Mapping[str, JsonValue] | None = None,
+    proof: Literal["fresh", "recent"] = "fresh",
 ) -> Armed:
     """The box holds the lease's deadline, and what it will do then was proved as far as can be.
 
     `store` is where its artifacts are copied then, as `scripts/keep.py` takes it; the box keeps it
-    in memory.
+    in memory. With `proof="recent"` what was proved some minutes ago is not asked again.
 
     Raises:
         BoxTrouble: the box does not know that deadline; what it held before, it holds still.
@@ -112,7 +115,7 @@ async def arm_again(
     places = await bring(
         {name: at for name, at in scripts.items() if at.is_file()}, transport, lease
     )
-    proved = _was_proved(lease, ledger=ledger, clock=clock)
+    proved = proof == "recent" and _was_proved(lease, ledger=ledger, clock=clock)
     refused = await _refusal(way, places, transport) if way and not proved else ""
     unkept = await _store_refusal(store, places, transport) if store else ""
     left_s = (lease.terms.deadline_at - clock.now()).total_seconds()

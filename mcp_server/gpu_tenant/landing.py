@@ -11,7 +11,7 @@ from gpu_tenant.errors import BadRequest, BoxTrouble, LocalTrouble
 from gpu_tenant.model import Lease, SealedFile
 from gpu_tenant.paths import below, to_bytes, to_remote
 from gpu_tenant.ports import Transport
-from gpu_tenant.store import link_target, place, reread, sync_directory
+from gpu_tenant.store import is_reached, link_target, place, place_link, reread
 from gpu_tenant.verify import is_on_the_box
 
 SUPERSEDED = ".superseded"
@@ -59,6 +59,12 @@ def is_at(path: Path, entry: SealedFile) -> bool:
     return held is not None and (held.size_bytes, held.sha256) == (entry.size_bytes, entry.sha256)
 
 
+def is_here(directory: Path, entry: SealedFile) -> bool:
+    """Whether the entry lies where it is kept below `directory`, as it is, and not elsewhere behind a link."""
+    path = below(directory, entry.name)
+    return is_reached(directory, path) and is_at(path, entry)
+
+
 def partial_of(directory: Path, entry: SealedFile, within: str = PARTIAL) -> Path:
     """Where the bytes of `entry` arrive.
 
@@ -104,7 +110,7 @@ async def land(
     entry: SealedFile, partial: Path | None, directory: Path, lease: Lease, *, superseded: Path
 ) -> None:
     """The entry lies below `directory`, with the time it had on the box; what was there is in
-    `superseded`. A link needs no partial file.
+    `superseded`, which is below it, too. A link needs no partial file.
 
     Raises:
         LocalTrouble: it cannot be kept here.
@@ -112,23 +118,16 @@ async def land(
     final, out_of_the_way = below(directory, entry.name), below(superseded, entry.name)
     try:
         if partial is None:
-            await asyncio.to_thread(_link, final, entry, out_of_the_way)
+            await asyncio.to_thread(
+                place_link, to_remote(entry.target or ""), final, root=directory, superseded=out_of_the_way
+            )  # fmt: skip
             return
         # Whoever asks which checkpoint is the newest may ask by time, also after it was restored.
         with suppress(OverflowError, OSError):
             os.utime(partial, ns=(entry.mtime_ns, entry.mtime_ns))
-        await asyncio.to_thread(place, partial, final, superseded=out_of_the_way)
+        await asyncio.to_thread(place, partial, final, root=directory, superseded=out_of_the_way)
     except OSError as error:
         raise _unkept(entry, lease, error) from error
-
-
-def _link(final: Path, entry: SealedFile, superseded: Path) -> None:
-    final.parent.mkdir(parents=True, exist_ok=True)
-    if os.path.lexists(final):
-        superseded.parent.mkdir(parents=True, exist_ok=True)
-        final.replace(superseded)
-    final.symlink_to(os.fsdecode(to_bytes(entry.target or "")))
-    sync_directory(final.parent)
 
 
 def _unkept(entry: SealedFile, lease: Lease, error: OSError) -> LocalTrouble:

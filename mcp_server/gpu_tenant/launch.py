@@ -71,7 +71,7 @@ async def launch(
     )  # fmt: skip
     armed = await arm(
         lease, profile, caretaker=caretaker, transport=transport, ledger=ledger, clock=clock,
-        store=store,
+        store=store, proof="recent",
     )  # fmt: skip
     started = await caretaker.start(job, env=env)
     if job.launched_at is None:

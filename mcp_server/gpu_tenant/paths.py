@@ -5,8 +5,12 @@ not UTF-8 appear as `%XX`; everything else is itself.
 """
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
+
+_ROOTS = (b"work", b"root", b"log")
+"""What lies beside them in a kept directory is this side's own."""
 
 
 def to_bytes(name: str) -> bytes:
@@ -40,3 +44,38 @@ def below(root: Path, name: str) -> Path:
     if b"\0" in raw or any(part in (b"", b".", b"..") for part in parts):
         raise ValueError(f"not a relative name: {name}")
     return root.joinpath(*(os.fsdecode(part) for part in parts))
+
+
+def require_apart(names: Iterable[str]) -> None:
+    """Every name can be kept below one directory, in `work/`, `root/` or `log/`, and none is in another's way.
+
+    Raises:
+        ValueError: `below` does not take one, one comes twice, or one would be the directory of another.
+    """
+    seen: set[bytes] = set()
+    for name in names:
+        below(Path(), name)
+        raw = to_bytes(name)
+        if raw.partition(b"/")[0] not in _ROOTS or b"/" not in raw:
+            raise ValueError(f"nothing is kept there: {name}")
+        if raw in seen:
+            raise ValueError(f"named twice: {name}")
+        seen.add(raw)
+    for raw in seen:
+        parent = raw.rpartition(b"/")[0]
+        while parent:
+            if parent in seen:
+                raise ValueError(f"a file in a file: {escape(os.fsdecode(raw))}")
+            parent = parent.rpartition(b"/")[0]
+
+
+def leads_inside(name: str, target: str) -> bool:
+    """Whether a link of that name leads nowhere but down from the first directory of its name.
+
+    Told by its text, which may climb at its beginning only: so links behind links stay inside, too.
+    """
+    raw = to_bytes(target)
+    parts = [part for part in raw.split(b"/") if part != b"."]
+    climbs = next((at for at, part in enumerate(parts) if part != b".."), len(parts))
+    is_plain = raw and not raw.startswith(b"/") and b"\0" not in raw and b".." not in parts[climbs:]
+    return bool(is_plain) and climbs <= to_bytes(name).count(b"/") - 1

@@ -1,6 +1,7 @@
 """The globs by which an owner says what is kept and what may be lost."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 
 from gpu_tenant.errors import BadRequest
 
@@ -39,3 +40,20 @@ def require_patterns(patterns: Iterable[str]) -> None:
                 f"the pattern {pattern!r} negates, and what it means to keep would be unclear",
                 remedy="name what is kept, and what may be lost, without `!`",
             )
+
+
+def covers(pattern: str, path: str) -> bool:
+    """Whether the pattern means what lies at `path`, or a directory that it lies in.
+
+    Both begin with `/`, or both with `~/`: what a pattern means below the work directory is no matter here.
+    """
+    parts = [part for part in pattern.split("/") if part not in ("", ".")]
+    return pattern[:1] == path[:1] and _covers(parts, [part for part in path.split("/") if part])
+
+
+def _covers(pattern: Sequence[str], path: Sequence[str]) -> bool:
+    if not pattern:
+        return True
+    if pattern[0] == "**":
+        return _covers(pattern[1:], path) or (bool(path) and _covers(pattern, path[1:]))
+    return bool(path) and fnmatchcase(path[0], pattern[0]) and _covers(pattern[1:], path[1:])

@@ -8,14 +8,19 @@ from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from pydantic import TypeAdapter, ValidationError
+
 from gpu_tenant.boxtext import plain
 from gpu_tenant.errors import NotStored, StoreTrouble
+from gpu_tenant.remotes import leads
+from gpu_tenant.whereabouts import Whereabouts
 
 S3_REMOTE = "tenant"
 """The remote of a bucket; it exists in the environment of one process and nowhere else."""
 _ABSENT = (3, 4)
 """rclone's statuses for a directory, and for a file, that is not there."""
 _SHOWN = 300
+_DUMP = TypeAdapter(dict[str, dict[str, str]])
 
 
 class RcloneStore:
@@ -32,6 +37,7 @@ class RcloneStore:
         environ: Mapping[str, str],
         secrets: Collection[str] = (),
         attempts: int = 5,
+        where: Whereabouts | None = None,
     ) -> None:
         self._root = root.rstrip("/")
         self.words = words
@@ -42,16 +48,30 @@ class RcloneStore:
             self._environ.setdefault("RCLONE_CA_CERT", bundle)
         self._secrets = tuple(secrets)
         self._attempts = attempts
+        self._where = where
 
     def asked(self, *, attempts: int, settings: Mapping[str, str]) -> "RcloneStore":
         """The same store, asked so often, with further settings as rclone's variables."""
         return RcloneStore(
             self._root, words=self.words, environ={**self._environ, **settings},
-            secrets=self._secrets, attempts=attempts,
+            secrets=self._secrets, attempts=attempts, where=self._where,
         )  # fmt: skip
 
-    def at(self, name: str) -> None:
-        """As `DurableStore.at`: it is elsewhere, as far as can be told."""
+    async def where(self) -> Whereabouts:
+        """As `DurableStore.where`, by the owner's configuration of rclone."""
+        if self._where is None:
+            self._where = await self._found()
+        return self._where
+
+    async def _found(self) -> Whereabouts:
+        try:
+            status, said = await self._run("config", "dump")
+            settings = _DUMP.validate_json(said) if not status else None
+        except (StoreTrouble, ValidationError):
+            settings = None
+        if settings is None:
+            return Whereabouts(unknown="rclone does not show its configuration")
+        return leads(self._root, settings, self._environ)
 
     async def put(self, source: Path, name: str, *, superseded: str) -> None:
         """As `DurableStore.put`."""

@@ -41,8 +41,8 @@ from gpu_tenant.recovery import (
     claims_of,
     gone_on,
     is_begun,
+    keep_one_budget,
     lost_usd,
-    restore,
     successor,
     taken_at,
     unfinished,
@@ -50,6 +50,7 @@ from gpu_tenant.recovery import (
     work_of,
 )
 from gpu_tenant.restorable import Restorable, newest
+from gpu_tenant.restoring import left_out, may_go_back, restore
 from gpu_tenant.settle import return_unused
 from gpu_tenant.sightings import look
 from gpu_tenant.skill import script
@@ -345,7 +346,10 @@ class Recovering(Adopting):
                 return "its environment is being made"
         if kept is not None:
             self.ledger.touch(new.id, at=self._clock.now())
-            await restore(kept, new, caretaker=caretaker, transport=self._transport(new))
+            await restore(
+                kept, new, artifacts=self.ledger.declared(kept.lease.id)[0], caretaker=caretaker,
+                transport=self._transport(new),
+            )  # fmt: skip
         return None
 
     async def _launched(self, new: Lease, work: Work, values: Sequence[Mapping[str, str]]) -> None:
@@ -371,10 +375,11 @@ class Recovering(Adopting):
         until = taken_at(self.ledger, lost, now)
         launched = min(job.launched_at or now for job in work.jobs)
         since = max(kept.taken_at, launched) if kept else launched
-        files = [entry for entry, _ in kept.files.values()] if kept else []
+        back, left = may_go_back(kept, self.ledger.declared(kept.lease.id)[0] if kept else ())
+        files = [entry for entry, _ in back.values()]
         told = Recovered(
             fate=met.fate,
-            words=met.words,
+            words=met.words + left_out(left),
             jobs=tuple(job.id for job in work.jobs),
             restored_files=len(files),
             restored_bytes=sum(entry.size_bytes for entry in files),
@@ -383,6 +388,7 @@ class Recovering(Adopting):
             lost_usd=lost_usd(lost, new, since=since, until=max(since, until), now=now),
         ).model_dump(mode="json")
         if not any(kind == Event.RECOVERED for _, kind, _ in self.ledger.events(new.id)):
+            keep_one_budget(self.ledger, lost, new, now)
             self.ledger.note(new.id, Event.RECOVERED, {**told, "from": lost.id}, at=now)
         # Last, because whoever finds this line looks no further.
         self.ledger.note(lost.id, Event.RECOVERED, {**told, "to": new.id}, at=now)

@@ -1,29 +1,23 @@
 """What it takes to go on with the work of a box that was taken: what to do again, from where, for how much."""
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal
-from pathlib import Path, PurePosixPath
+from decimal import ROUND_DOWN, Decimal
 
 from pydantic import AwareDatetime
 
-from gpu_tenant.caretaker import ENDED, Caretaker
-from gpu_tenant.errors import BoxTrouble, Refused
+from gpu_tenant.caretaker import ENDED
+from gpu_tenant.errors import Refused
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.market import CENT, Wish
-from gpu_tenant.model import Fate, Job, Lease, LeaseId, LeaseState, SealedFile
-from gpu_tenant.paths import to_bytes, to_remote
-from gpu_tenant.ports import Transport
+from gpu_tenant.model import Fate, Job, Lease, LeaseId, LeaseState
 from gpu_tenant.push import Tree, is_unchanged, pushed_trees
 from gpu_tenant.record import Record
-from gpu_tenant.restorable import Restorable
-from gpu_tenant.terms import cost_usd
+from gpu_tenant.terms import Terms, cost_usd
 
 _LEAST_H = 0.25
 """Of work: less is not worth a box, and what is left is an estimate."""
-_WITHIN_S = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +189,29 @@ def budget_left(ledger: Ledger, lease: Lease, now: datetime) -> Decimal | None:
     return left
 
 
+def keep_one_budget(ledger: Ledger, lost: Lease, new: Lease, now: datetime) -> None:
+    """What both leases may cost from now on is inside of the first one's budget.
+
+    The box that was taken may bill on until it is torn down: it has nothing left to spend, and what it
+    cost since the new lease was made is taken off that one's.
+    """
+    lost, new = ledger.lease(lost.id), ledger.lease(new.id)
+    cost, before = lost.cost_usd(now), lost.cost_usd(new.created_at)
+    if cost is None or before is None:
+        return
+    _lower_to(ledger, lost, cost, now)
+    if new.terms.budget_usd is not None:
+        _lower_to(ledger, new, max(Decimal(0), new.terms.budget_usd - (cost - before)), now)
+
+
+def _lower_to(ledger: Ledger, lease: Lease, most_usd: Decimal, now: datetime) -> None:
+    budget = lease.terms.budget_usd
+    lowered = most_usd.quantize(CENT, rounding=ROUND_DOWN)
+    if budget is not None and lowered < budget and lease.state.live:
+        terms = {**lease.terms.model_dump(), "budget_usd": lowered}
+        ledger.change_terms(lease.id, Terms.model_validate(terms), at=now)
+
+
 def wish_again(lease: Lease, saved_until: datetime | None) -> Wish:
     """What to rent for the rest of the lease's work: as before, for as long as is left of it.
 
@@ -217,102 +234,6 @@ def wish_again(lease: Lease, saved_until: datetime | None) -> Wish:
             "interruptible": "either" if wish.interruptible == "yes" else wish.interruptible,
         }
     )
-
-
-# From where it goes on
-
-
-async def restore(
-    kept: Restorable, lease: Lease, *, caretaker: Caretaker, transport: Transport
-) -> None:
-    """The box holds those files where the job had them.
-
-    Raises:
-        BoxTrouble: the box did not take them, or what arrived is not what is kept here.
-    """
-    inside: dict[str, tuple[SealedFile, Path]] = {}
-    elsewhere: dict[str, dict[str, tuple[SealedFile, Path]]] = {"~": {}, "/": {}}
-    links: list[tuple[str, str]] = []
-    for name, (entry, path) in kept.files.items():
-        if entry.kind == "link":
-            links.append((name.removeprefix("work/"), _target(entry, kept)))
-        elif name.startswith("work/"):
-            inside[name.removeprefix("work/")] = entry, path
-        else:
-            home, at = f"{kept.login.rstrip('/')}/", entry.at
-            root = "~" if kept.login and at.startswith(home) else "/"
-            elsewhere[root][at.removeprefix(home if root == "~" else "/")] = entry, path
-    missing = _differing(inside, (await caretaker.index(list(inside))).files)
-    if missing:
-        arrived = (await caretaker.receive({n: path for n, (_, path) in missing.items()})).files
-        _must_have_arrived(missing, arrived, lease)
-    for root, files in elsewhere.items():
-        if files:
-            await _put(root, files, lease, caretaker=caretaker, transport=transport)
-    for name, target in links:
-        at = f"{lease.work_directory}/{to_remote(name)}"
-        await _done(transport, ["mkdir", "-p", "--", os.path.dirname(at)], lease)  # noqa: PTH120
-        await _done(transport, ["ln", "-sfn", "--", target, at], lease)
-
-
-async def _put(
-    root: str,
-    files: Mapping[str, tuple[SealedFile, Path]],
-    lease: Lease,
-    *,
-    caretaker: Caretaker,
-    transport: Transport,
-) -> None:
-    """The files lie below that root, outside of the work directory."""
-    missing = _differing(files, (await caretaker.index(list(files), below=root)).files)
-    base = "/" if root == "/" else ""
-    for name, (_, path) in missing.items():
-        parent = os.path.dirname(base + to_remote(name))  # noqa: PTH120 - surrogates, and no path here
-        if parent:
-            await _done(transport, ["mkdir", "-p", "--", parent], lease)
-        await transport.put(path, base + to_remote(name))
-    if missing:
-        _must_have_arrived(missing, (await caretaker.index(list(missing), below=root)).files, lease)
-
-
-async def _done(transport: Transport, argv: list[str], lease: Lease) -> None:
-    finished = await transport.run(argv, timeout_s=_WITHIN_S)
-    if finished.exit_status:
-        raise BoxTrouble(
-            f"{argv[0]} for a restored file ended with status {finished.exit_status} on {lease.id}",
-            remedy=f"`gpu-tenant audit {lease.id}` looks at the box; then recover again",
-        )
-
-
-def _differing(
-    wanted: Mapping[str, tuple[SealedFile, Path]], there: Mapping[str, object]
-) -> dict[str, tuple[SealedFile, Path]]:
-    return {
-        name: (entry, path)
-        for name, (entry, path) in wanted.items()
-        if getattr(there.get(name), "sha256", None) != entry.sha256
-    }
-
-
-def _must_have_arrived(
-    sent: Mapping[str, tuple[SealedFile, Path]], there: Mapping[str, object], lease: Lease
-) -> None:
-    wrong = _differing(sent, there)
-    if wrong:
-        raise BoxTrouble(
-            f"{next(iter(wrong))} did not arrive on {lease.id} as it is kept here",
-            remedy="recover again",
-        )
-
-
-def _target(entry: SealedFile, kept: Restorable) -> str:
-    """What the link says on another box: a way inside of the old work directory leads into the new one."""
-    target = to_bytes(entry.target or "")
-    old = os.fsencode(f"{kept.login}/{kept.lease.work_directory}/")
-    if kept.login and target.startswith(old):
-        parent = PurePosixPath(to_remote(entry.name.removeprefix("work/"))).parent
-        return os.path.relpath(os.fsdecode(target.removeprefix(old)), parent)
-    return os.fsdecode(target)
 
 
 # What was lost

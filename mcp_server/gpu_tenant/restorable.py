@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import AwareDatetime, ValidationError
 
 from gpu_tenant.errors import LocalTrouble
-from gpu_tenant.landing import SUPERSEDED, is_at
+from gpu_tenant.landing import SUPERSEDED, is_here
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.loads import inspect
 from gpu_tenant.model import Lease, SealedFile
@@ -75,10 +75,10 @@ def _found(
     superseded = sorted((directory / SUPERSEDED).glob("*"), key=_stamp_of, reverse=True)
     found: dict[str, tuple[SealedFile, Path]] = {}
     for entry in entries:
-        places = (below(place, entry.name) for place in (directory, *superseded))
-        path = next((path for path in places if is_at(path, entry)), None)
-        if path is None:
+        place = next((place for place in (directory, *superseded) if is_here(place, entry)), None)
+        if place is None:
             return None
+        path = below(place, entry.name)
         if entry.kind == "link" or inspect(path, name=entry.name).outcome != "broken":
             found[entry.name] = (entry, path)
     return found

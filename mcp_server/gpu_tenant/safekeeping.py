@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gpu_tenant.durable import DurableStore, held, seal_stored_as, stored_as, superseded_as
 from gpu_tenant.errors import BadRequest, DiskFull, LocalTrouble, StoreTrouble
-from gpu_tenant.landing import is_at
+from gpu_tenant.landing import is_here
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.model import Lease, Manifest, SealedFile
 from gpu_tenant.paths import below
@@ -17,6 +17,7 @@ from gpu_tenant.ports import Clock
 from gpu_tenant.record import Record
 from gpu_tenant.store import Reread, reread
 from gpu_tenant.verify import is_on_the_box
+from gpu_tenant.whereabouts import doubted
 
 _DOWN = 3
 """So many failures in a row mean the store, and not a file."""
@@ -56,12 +57,12 @@ async def keep_safe(
         StoreTrouble: something that is here is not proved to be there; what was proved is on record.
         LocalTrouble: `directory` is not there, or takes nothing.
     """
-    _require_elsewhere(lease, seal, directory, store)
+    await _require_elsewhere(lease, seal, directory, store)
     here: list[SealedFile] = []
     not_here: list[SealedFile] = []
     for entry in seal.entries:
-        is_here = await asyncio.to_thread(is_at, below(directory, entry.name), entry)
-        (here if is_here else not_here).append(entry)
+        is_kept = await asyncio.to_thread(is_here, directory, entry)
+        (here if is_kept else not_here).append(entry)
     # A link has no bytes: the seal says where it points, and lies beside the files.
     files = [entry for entry in here if entry.kind == "file"]
     stamp = f"{clock.now():%Y%m%dT%H%M%S.%f}"
@@ -184,16 +185,23 @@ def _bytes(entries: Sequence[SealedFile]) -> int:
     return sum(entry.size_bytes for entry in entries)
 
 
-def _require_elsewhere(lease: Lease, seal: Manifest, directory: Path, store: DurableStore) -> None:
+async def _require_elsewhere(
+    lease: Lease, seal: Manifest, directory: Path, store: DurableStore
+) -> None:
+    where = await store.where()
+    doubt = await doubted(where, lease)
+    on_the_box = BadRequest(
+        f"the store {store.words} is on the box itself and would go with it",
+        remedy="name a store that outlives the box",
+    )
+    if doubt is not None and doubt.is_the_box:
+        raise on_the_box
     for entry in seal.entries:
-        place = store.at(stored_as(lease.id, entry.name))
-        if place is None:
+        if where.directory is None:
             return
+        place = below(where.directory, stored_as(lease.id, entry.name))
         if is_on_the_box(place.parent, lease):
-            raise BadRequest(
-                f"the store {store.words} is on the box itself and would go with it",
-                remedy="name a store that outlives the box",
-            )
+            raise on_the_box
         if place.parent.resolve() == below(directory, entry.name).parent.resolve():
             raise BadRequest(
                 f"the store {store.words} is what collect fills, and no second copy",

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 
 from gpu_tenant.cadence import saves_of
 from gpu_tenant.caretaker import Caretaker
+from gpu_tenant.entries import Entries
 from gpu_tenant.errors import (
     BoxTrouble,
     BoxUnreachable,
@@ -25,7 +26,7 @@ from gpu_tenant.landing import (
     PARTIAL,
     SUPERSEDED,
     arrive,
-    is_at,
+    is_here,
     land,
     make_place,
     outside_the_box,
@@ -38,6 +39,7 @@ from gpu_tenant.paths import below
 from gpu_tenant.ports import Clock, Transport
 from gpu_tenant.record import Record
 from gpu_tenant.restorable import LISTS, Listed, put_list, read_list
+from gpu_tenant.store import is_reached
 
 QUIET_S = 5
 _LIMIT_BYTES = 16 << 30
@@ -57,7 +59,7 @@ class Complete(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    files: tuple[SealedFile, ...]
+    files: Entries
     left_out: int = 0
     unfinished: tuple[str, ...] = ()
     now: float
@@ -160,7 +162,7 @@ async def _snapshot(
         "limit_bytes": _LIMIT_BYTES,
         "quiet_s": quiet_s,
     }
-    seen = await caretaker.ask("complete", request, Complete, timeout_s=_WITHIN_S)
+    seen = await caretaker.ask_ours("complete", request, Complete, timeout_s=_WITHIN_S)
     look = _Look(lease, directory, transport, ledger, at=clock.now())
     try:
         for entry in seen.files:
@@ -208,13 +210,14 @@ class _Look:
 
     async def take(self, entry: SealedFile) -> None:
         """The entry is here and loads, or it is not for now."""
-        final = below(self._directory, entry.name)
-        if _same(self.held.get(entry.name), entry) and _has_its_size(final, entry):
+        held = self.held.get(entry.name)
+        has_its_size = _has_its_size(self._directory, entry)
+        if _same(held, entry) and has_its_size:
             return
         if self.broken.get(entry.name) == entry.sha256:
             return
         partial = None
-        if _has_its_size(final, entry) and await asyncio.to_thread(is_at, final, entry):
+        if has_its_size and await asyncio.to_thread(is_here, self._directory, entry):
             self._brought.discard(entry.name)
             self._came(entry)
             return
@@ -236,7 +239,10 @@ class _Look:
                 self.broken[entry.name] = entry.sha256 or ""
                 return
         stamp = f"{self._at:%Y%m%dT%H%M%S.%f}"
-        stamp = f"snapshot-{stamp}" if entry.name in self._brought else stamp
+        # By what lies there, and not by its name: else a person's own would be pruned as a snapshot's.
+        if held and entry.name in self._brought:
+            is_ours = await asyncio.to_thread(is_here, self._directory, held)
+            stamp = f"snapshot-{stamp}" if is_ours else stamp
         superseded = self._directory / SUPERSEDED / stamp
         await land(entry, partial, self._directory, self._lease, superseded=superseded)
         self._brought.add(entry.name)
@@ -281,10 +287,11 @@ def _same(one: SealedFile | None, other: SealedFile) -> bool:
     )
 
 
-def _has_its_size(path: Path, entry: SealedFile) -> bool:
+def _has_its_size(directory: Path, entry: SealedFile) -> bool:
     """Whether something of that size lies there: what its bytes are is asked when they are needed."""
+    path = below(directory, entry.name)
     try:
-        return path.lstat().st_size == entry.size_bytes
+        return is_reached(directory, path) and path.lstat().st_size == entry.size_bytes
     except OSError:
         return False
 
@@ -319,5 +326,6 @@ def _prune(directory: Path, partials: set[str]) -> None:
 
 
 def _files_below(place: Path) -> Iterator[Path]:
-    for folder, _, names in os.walk(place):
+    for folder, inner, names in os.walk(place):
         yield from (Path(folder, name) for name in names)
+        yield from (path for name in inner if (path := Path(folder, name)).is_symlink())

@@ -1,17 +1,23 @@
 """The files of one user on this computer: one state directory, whichever program started us."""
 
+import errno
 import os
 import shutil
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from threading import Lock
 from typing import BinaryIO
 
 from gpu_tenant.errors import DiskFull
 
 CHUNK_BYTES = 1 << 20
+_DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
+_CLEARING = Lock()
+"""Or the second of two that land at once would move away what the first has just made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +130,66 @@ def link_target(path: Path) -> bytes | None:
         return None
 
 
-def place(arrived: Path, final: Path, *, superseded: Path) -> None:
-    """`final` is the file that was `arrived`, durably; what lay there before is in `superseded`."""
-    final.parent.mkdir(parents=True, exist_ok=True)
-    if os.path.lexists(final):
-        superseded.parent.mkdir(parents=True, exist_ok=True)
-        final.replace(superseded)
-    arrived.replace(final)
-    sync_directory(final.parent)
+def is_reached(root: Path, path: Path) -> bool:
+    """Whether all that is between `root` and `path` is directories: through a link lies another place."""
+    between = path.parents[: len(path.relative_to(root).parts) - 1]
+    try:
+        return all(stat.S_ISDIR(parent.lstat().st_mode) for parent in between)
+    except OSError:
+        return False
+
+
+def place(arrived: Path, final: Path, *, root: Path, superseded: Path) -> None:
+    """`final` is the file that was `arrived`, durably; what lay there before is in `superseded`.
+
+    Both are below `root`, and no link between is followed: one in the way of `final` is superseded.
+    """
+    with _cleared(final, root=root, superseded=superseded) as directory:
+        os.replace(arrived, final.name, dst_dir_fd=directory)
+
+
+def place_link(target: str, final: Path, *, root: Path, superseded: Path) -> None:
+    """`final` is a link to `target`, in the same way as `place`."""
+    with _cleared(final, root=root, superseded=superseded) as directory:
+        os.symlink(target, final.name, dir_fd=directory)
+
+
+@contextmanager
+def _cleared(final: Path, *, root: Path, superseded: Path) -> Iterator[int]:
+    """The open directory of `final`, in which nothing has its name; synchronised afterwards."""
+    with ExitStack() as opened:
+
+        def enter(directory: int, name: str) -> int:
+            with suppress(FileExistsError):
+                os.mkdir(name, dir_fd=directory)
+            inner = os.open(name, _DIRECTORY, dir_fd=directory)
+            opened.callback(os.close, inner)
+            return inner
+
+        def away(directory: int, name: str, path: Path) -> None:
+            aside = top
+            for part in path.parent.relative_to(root).parts:
+                aside = enter(aside, part)
+            os.rename(name, path.name, src_dir_fd=directory, dst_dir_fd=aside)
+
+        directory = top = os.open(root, os.O_RDONLY)
+        opened.callback(os.close, top)
+        parts = final.relative_to(root).parts
+        with _CLEARING:
+            for depth, part in enumerate(parts[:-1]):
+                try:
+                    directory = enter(directory, part)
+                except OSError as error:
+                    if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+                        raise
+                    # A link, or a file: what is written through it would lie who knows where.
+                    away(directory, part, superseded.parents[len(parts) - depth - 2])
+                    directory = enter(directory, part)
+        with suppress(FileNotFoundError):
+            os.stat(final.name, dir_fd=directory, follow_symlinks=False)
+            away(directory, final.name, superseded)
+        yield directory
+        os.fsync(directory)
 
 
 def sync_directory(directory: Path) -> None:

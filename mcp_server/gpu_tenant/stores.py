@@ -13,6 +13,7 @@ from gpu_tenant.errors import BadRequest, LocalTrouble, SecretRefused
 from gpu_tenant.model import LeaseId
 from gpu_tenant.rclone import S3_REMOTE, RcloneStore
 from gpu_tenant.record import Record
+from gpu_tenant.whereabouts import ELSEWHERE
 
 _S3 = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(?P<prefix>[^\s?#]*))?")
 # A remote's name, and no connection string: that may hold a password, and would be seen in `ps`.
@@ -147,6 +148,7 @@ def _s3(
         # Its own configuration may be locked by a password, and has no part in this.
         environ={**surroundings, **variables, "RCLONE_CONFIG": "/nowhere"},
         secrets=key or (),
+        where=ELSEWHERE,
     )
 
 

@@ -29,7 +29,7 @@ from gpu_tenant.permit import _SEAL, NeverUsed, TeardownPermit, Verified, Waived
 from gpu_tenant.ports import Clock
 from gpu_tenant.record import Record
 from gpu_tenant.speech import some
-from gpu_tenant.store import link_target, reread
+from gpu_tenant.store import is_reached, link_target, reread
 from gpu_tenant.witness import Witness
 
 _CLOCKS_APART_S = 60
@@ -327,6 +327,8 @@ def _reread_entry(directory: Path, entry: SealedFile, lease: Lease) -> Evidence 
             remedy=f"`gpu-tenant collect {lease.id} --to DIR` makes one that outlives the box",
         )
     again = f"`gpu-tenant collect {lease.id}` fetches it again"
+    if not is_reached(directory, path):
+        return Loss(what=f"{entry.name} is not here", remedy=again)
     if entry.kind == "link":
         target = link_target(path)
         if target is None:
@@ -358,10 +360,15 @@ async def _reread_there(
     witness: Witness, entry: SealedFile, lease: Lease, here: Loss
 ) -> Evidence | Loss:
     """What the durable store's copy of one entry proves, or what would be lost: neither does."""
-    place = witness.at(entry)
+    place = await witness.at(entry)
     if place is not None and is_on_the_box(place.parent, lease):
         return Loss(
             what=f"{here.what}, and {witness.words} is on the box itself", remedy=here.remedy
+        )
+    doubt = await witness.doubt()
+    if doubt is not None:
+        return Loss(
+            what=f"{here.what}, and {witness.words} is no proof alone: {doubt}", remedy=here.remedy
         )
     proved = await witness.proves(entry)
     if isinstance(proved, Evidence):

@@ -11,7 +11,9 @@ from gpu_tenant.durable import DurableStore, brought_back, seal_stored_as, store
 from gpu_tenant.errors import LocalTrouble, NotStored, StoreTrouble
 from gpu_tenant.loads import inspect
 from gpu_tenant.model import Evidence, Lease, Manifest, SealedFile, Verdict
+from gpu_tenant.paths import below
 from gpu_tenant.store import reread
+from gpu_tenant.whereabouts import doubted
 
 _SEAL_BYTES = 1 << 30
 """A seal of a million files is smaller."""
@@ -27,9 +29,15 @@ class Witness:
         self._seal = seal
         self._silent: str | None = None
 
-    def at(self, entry: SealedFile) -> Path | None:
+    async def at(self, entry: SealedFile) -> Path | None:
         """Where the store's copy lies on this computer; None where it is elsewhere."""
-        return self._store.at(self._name(entry))
+        directory = (await self._store.where()).directory
+        return None if directory is None else below(directory, self._name(entry))
+
+    async def doubt(self) -> str | None:
+        """Why the store may go with the box itself; None where it cannot, or is a directory here."""
+        doubt = await doubted(await self._store.where(), self._lease)
+        return None if doubt is None else doubt.words
 
     async def proves(self, entry: SealedFile) -> Evidence | str:
         """What the store's bytes for the entry prove, or why they prove nothing, in words."""

@@ -210,6 +210,27 @@ def test_a_directory_on_the_box_itself_is_no_store(story: Story) -> None:
     assert f"{on_the_box} is on the box itself" in refusal
 
 
+@pytest.mark.parametrize(
+    ("kind", "says"), [("local", "is on the box itself"), ("memory", "is no proof alone")]
+)
+def test_a_remote_that_is_the_box_or_may_be_anywhere_proves_nothing(
+    story: Story, kind: str, says: str
+) -> None:
+    environ = {
+        "PATH": os.environ["PATH"], "HOME": os.fspath(story.lease.login), "RCLONE_CONFIG": "/nowhere",
+        "RCLONE_CONFIG_X_TYPE": kind,
+    }  # fmt: skip
+    words = f"rclone:X:{story.lease.login}/safe"
+    store = open_store(words, configuration=story.lease.login / "none", environ=environ)
+
+    _, refusal = story.assess(store)
+
+    assert f"{words} {says}" in refusal
+    if kind == "local":
+        with pytest.raises(BadRequest, match="on the box itself"):
+            story.keep(store)
+
+
 def test_what_the_store_holds_already_is_not_sent_again_and_what_is_spoiled_there_is(
     told: Story,
 ) -> None:

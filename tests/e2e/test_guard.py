@@ -89,6 +89,24 @@ async def test_a_box_that_cannot_be_armed_is_told_and_stops_nobody(tmp_path: Pat
         assert last_armed(lease, tenant.tenancy.ledger) == armed
 
 
+async def test_a_store_that_the_box_cannot_write_to_is_told_and_its_key_is_not_left_there(
+    tmp_path: Path,
+) -> None:
+    async with tenant_at("vastai", tmp_path, time="runs") as tenant:
+        card = await tenant.rented()
+        assert card.box is not None
+        lease, ledger = tenant.lease(card), tenant.tenancy.ledger
+        transport = tenant.tenancy._transport(lease)
+
+        armed = await arm(
+            lease, tenant.profile, caretaker=tenant.tenancy._caretaker(lease), transport=transport,
+            ledger=ledger, clock=tenant.clock, store={"kind": "directory", "path": "/nowhere/at/all"},
+        )  # fmt: skip
+
+        assert "it will not reach the store: the store is no directory on this box" in armed.words
+        assert guard_on(tenant, card.box)()["store"] is None
+
+
 async def test_a_lease_extended_beyond_its_providers_own_timer_says_so(tmp_path: Path) -> None:
     async with tenant_at("gcp", tmp_path) as tenant:
         card = await tenant.rented(hours=2)

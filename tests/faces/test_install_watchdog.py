@@ -215,7 +215,7 @@ def test_a_crontab_gets_a_line_and_is_given_back_byte_for_byte(
     written = kept.read_bytes()
     install("--remove", "--yes")
 
-    line = f"*/4 * * * * '{tmp_path}/a bin/gpu-tenant' watchdog --once >>{home}/.gpu-tenant/watchdog.log 2>&1"  # fmt: skip
+    line = f"*/4 * * * * mkdir -p -m 700 {home}/.gpu-tenant && '{tmp_path}/a bin/gpu-tenant' watchdog --once >>{home}/.gpu-tenant/watchdog.log 2>&1"  # fmt: skip
     assert written.decode().splitlines()[1] == line
     assert written.endswith(b"<<<\n" + (table or b""))
     assert (kept.read_bytes() if kept.exists() else None) == table
@@ -259,7 +259,7 @@ def test_a_percent_in_a_path_does_not_end_crons_command(
 
     words = kept.read_text(encoding="utf-8").splitlines()[1].split(" ", 5)[5]
     assert not re.search(r"(?<!\\)%", words)
-    assert words.startswith(f"env GPU_TENANT_HOME={home}/100\\% ")
+    assert f" && env GPU_TENANT_HOME={home}/100\\% " in words
 
 
 def test_without_a_crontab_the_line_is_told(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -269,6 +269,9 @@ def test_without_a_crontab_the_line_is_told(home: Path, capsys: pytest.CaptureFi
     assert told.out.startswith("*/2 * * * * ")
     assert "goes into whatever runs commands on a schedule" in told.err
     assert everything(home) == {}
+    subprocess.run(["/bin/sh", "-c", told.out.split(" ", 5)[5]], env={"PATH": "/bin"}, check=False)
+    assert (home / ".gpu-tenant/watchdog.log").is_file()
+    assert (home / ".gpu-tenant").stat().st_mode & 0o777 == 0o700
 
 
 def test_keys_that_only_this_shell_has_are_told_before_anything_is_written(

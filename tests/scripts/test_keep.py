@@ -134,6 +134,41 @@ def test_a_newer_version_leaves_the_older_aside(bucket: Bucket, tmp_path: Path) 
     assert aside.endswith("/work/out/a.bin")
 
 
+def test_what_this_key_may_not_see_is_written_once_and_never_over(
+    bucket: Bucket, tmp_path: Path
+) -> None:
+    bucket.faults[:] = [403]
+    new = asked("keep", s3(bucket), file(tmp_path / "f", content=b"older"))
+    bucket.faults[:] = [403]
+    again = asked("keep", s3(bucket), file(tmp_path / "f", content=b"newer"))
+    large = file(tmp_path / "large", content=bytes(PART_BYTES + 1))
+    bucket.faults[:] = [403]
+    in_parts = asked("keep", s3(bucket), large, words=("--part-bytes", str(PART_BYTES)))
+
+    assert [f["sent"] for f in new["kept"]] == [True]
+    for refused in (again, in_parts):
+        assert "it exists, and this key may not read it" in whys(refused)[0]
+    assert bucket.read("of/mine/work/out/a.bin") == b"older"
+    assert bucket.unfinished() == []
+
+
+@pytest.mark.parametrize("second", [Answer(200), Answer(501)])
+def test_a_store_that_would_write_over_what_nobody_sees_gets_nothing(
+    tmp_path: Path, second: Answer
+) -> None:
+    desk = Desk()
+    desk.says(Answer(403), Answer(200), second)
+    try:
+        store = s3(Bucket(desk.url, Key("an-id", "a-secret"), Key("an-id", "a-secret")))
+
+        reply = asked("keep", store, file(tmp_path / "f"))
+    finally:
+        desk.close()
+
+    assert "the store would write over it: let this key list" in whys(reply)[0]
+    assert [request.path.endswith("/.proof/once") for request in desk.asked] == [False, True, True]
+
+
 def test_what_was_altered_in_the_bucket_is_sent_again(bucket: Bucket, tmp_path: Path) -> None:
     whole = file(tmp_path / "f", content=b"some bytes")
     asked("keep", s3(bucket), whole)

@@ -225,6 +225,7 @@ def test_every_byte_since_launch_is_kept_discarded_or_unclaimed(box: Box) -> Non
     script = """
         mkdir -p out __pycache__ tmp .git ~/.cache; echo model > out/m.pt; echo x > __pycache__/m.pyc
         echo scratch > tmp/a; echo 12345678 > notes; : > empty; echo c > ~/.cache/hub; echo h > ~/.bash_history
+        echo r > ~/.rehearsal.json
         echo commit > .git/HEAD; echo away > ~/result; mkdir void
     """
     box.ran(script, artifacts=["out/**", "nothing/*.bin"], discard=["tmp/"])
@@ -240,7 +241,7 @@ def test_every_byte_since_launch_is_kept_discarded_or_unclaimed(box: Box) -> Non
     ]
     assert (sealed["unclaimed"]["count"], sealed["unclaimed"]["bytes"]) == (3, 9 + 7 + 5)
     assert {item["pattern"]: item["count"] for item in sealed["discarded"]["patterns"]} == {
-        "__pycache__/": 1, "tmp/": 1, ".cache/": 1, "~/.bash_history": 1,
+        "__pycache__/": 1, "tmp/": 1, ".cache/": 1, "~/.bash_history": 1, "~/.rehearsal.json": 1,
     }  # fmt: skip
     assert sealed["unmatched"] == ["nothing/*.bin"]
     assert sealed["problems"] == []

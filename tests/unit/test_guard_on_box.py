@@ -337,6 +337,19 @@ def test_what_was_signed_for_is_ended_only_when_the_rescue_sum_is_spent(box: Box
     assert box.stands()["meter"]["at"] - box.stands()["fired_at"] >= 1.5
 
 
+def test_an_idle_box_ends_nothing_that_was_signed_for_before_its_deadline(box: Box) -> None:
+    box.start("true")
+    until(lambda: box.ask("status", job="j1")["state"] == "finished")
+    leave = box.script("leave", {"ok": True, "asked": True})
+    signed = {"kind": "runpod", "on": "waive", "after_s": 0.2}
+    armed = box.arm(4, idle_s=0.4, end=signed, scripts={"leave": str(leave)})
+
+    until(lambda: isinstance(box.stands().get("meter"), dict))
+
+    assert box.stands()["why"] == "idle"
+    assert box.stands()["meter"]["at"] - armed["armed_at"] >= 4.2
+
+
 def test_a_refused_key_is_tried_again_on_record_until_it_works(box: Box) -> None:
     leave = box.script("leave", {"ok": True, "asked": False, "status": 401, "why": "the stop was answered with 401"})  # fmt: skip
     armed = box.arm(0.1, end={"kind": "vastai"}, scripts={"leave": str(leave)})

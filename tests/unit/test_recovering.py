@@ -17,7 +17,15 @@ from gpu_tenant.market import Wish
 from gpu_tenant.model import BoxState, Lease, LeaseId, LeaseState, SealedFile
 from gpu_tenant.ports import Transport
 from gpu_tenant.push import Tree, pushed_trees
-from gpu_tenant.recovery import budget_left, restore, successor, unfinished, wish_again, work_of
+from gpu_tenant.recovery import (
+    budget_left,
+    keep_one_budget,
+    restore,
+    successor,
+    unfinished,
+    wish_again,
+    work_of,
+)
 from gpu_tenant.restorable import Restorable
 from gpu_tenant.service import Tenancy
 from gpu_tenant.skill import script
@@ -97,6 +105,23 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
         )
     yield made
     made.ledger.close()
+
+
+def test_both_leases_together_stay_inside_of_the_first_budget(desk: Desk) -> None:
+    left = budget_left(desk.ledger, desk.lost, desk.clock.now())
+    desk.ledger.intend(
+        lease_id=LeaseId("tiny-next"), provider="tiny",
+        terms=TERMS.model_copy(update={"budget_usd": left}), address=None,
+        price_usd_h=Decimal("0.50"), quote=None, at=desk.clock.now(), recovers=LOST,
+    )  # fmt: skip
+    desk.clock.advance(3600)
+
+    new = desk.ledger.lease(LeaseId("tiny-next"))
+    keep_one_budget(desk.ledger, desk.lost, new, desk.clock.now())
+
+    assert left == Decimal("4.50")
+    assert desk.lost.terms.budget_usd == Decimal("1.00")
+    assert desk.ledger.lease(new.id).terms.budget_usd == Decimal("4.00")
 
 
 # Whether

@@ -1,0 +1,38 @@
+"""What a box says that it holds, refused where it could not be kept as it is named."""
+
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+from gpu_tenant.errors import CaretakerFailed
+from gpu_tenant.model import SealedFile
+from gpu_tenant.paths import leads_inside, require_apart, to_bytes
+
+
+def sound(entries: tuple[SealedFile, ...]) -> tuple[SealedFile, ...]:
+    """The entries, each of which can be kept under its name, wherever the others are.
+
+    Raises:
+        CaretakerFailed: one would leave its place, or another would lie in it.
+    """
+    wrong = next((entry.name for entry in entries if not _can_be(entry)), None)
+    try:
+        require_apart(entry.name for entry in entries)
+    except ValueError as error:
+        wrong = str(error)
+    if wrong is not None:
+        raise CaretakerFailed(
+            f"the box's list of files makes no sense: {wrong}",
+            remedy="look at the box yourself before you believe it",
+        )
+    return entries
+
+
+def _can_be(entry: SealedFile) -> bool:
+    """Whether it lies somewhere, and leads nowhere else."""
+    leads_out = entry.kind == "link" and not leads_inside(entry.name, entry.target or "")
+    return not leads_out and b"\0" not in to_bytes(entry.at)
+
+
+Entries = Annotated[tuple[SealedFile, ...], AfterValidator(sound)]
+"""As a box tells them, which may be anybody's by now."""
