@@ -55,7 +55,9 @@ class Watched(Record):
     cost_usd: Decimal | None
     deadline_in_s: float
     alarm: str | None
-    cadence: str | None = Field(default=None, description="how often it should save, as seen so far")
+    cadence: str | None = Field(
+        default=None, description="how often it should save, as seen so far"
+    )
     next: str
 
 

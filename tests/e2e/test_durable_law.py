@@ -275,9 +275,10 @@ def test_what_is_not_here_is_named_and_what_is_here_is_kept_and_on_record(
 def test_a_store_that_takes_a_part_raises_and_the_part_is_on_record(
     told: Story, disk: DurableStore
 ) -> None:
-    in_the_way = Path(disk.words) / told.lease.id / "work"
-    in_the_way.parent.mkdir()
-    in_the_way.write_bytes(b"no directory")
+    there = Path(disk.words) / told.lease.id
+    there.mkdir()
+    for in_the_way in ("work", ".superseded"):
+        (there / in_the_way).write_bytes(b"no directory")
 
     with pytest.raises(StoreTrouble, match="3 of 4 files are not safe"):
         told.keep(disk)

@@ -219,7 +219,9 @@ async def test_twenty_at_once_through_a_narrow_door_are_had_or_told(tenant: Tena
 
     told = await asyncio.gather(
         *(
-            tenant.tenancy.provision(smoke="none", quotes=[quotes[n % len(quotes)]], wait_s=0, unguarded="accept")
+            tenant.tenancy.provision(
+                smoke="none", quotes=[quotes[n % len(quotes)]], wait_s=0, unguarded="accept"
+            )
             for n in range(20)
         ),
         return_exceptions=True,

@@ -373,6 +373,29 @@ def test_what_cannot_be_kept_as_it_is_is_a_problem(box: Box) -> None:
         hashlib.sha256(b"kept").hexdigest(),
     )
     (out / "locked").chmod(0o700)
+    listed = {entry["name"].rpartition("/")[2] for entry in sealed["entries"]}
+    assert not listed & {"beyond", "broken", "self"}
+
+
+def test_a_link_inside_is_told_by_a_plain_way_however_it_leads_there(box: Box) -> None:
+    (box.work / "out" / "step-10").mkdir(parents=True)
+    (box.work / "out" / "step-10" / "w").write_bytes(b"w")
+    ways = {
+        "plain": "step-10", "up": "../out/step-10", "absolute": f"{box.work}/out/step-10/",
+        "winding": "step-10/../step-10", "around": f"../../{box.work.name}/out/step-10", "to": "plain/w",
+    }  # fmt: skip
+    for name, target in ways.items():
+        (box.work / "out" / name).symlink_to(target)
+    box.ran()
+
+    sealed = box.seal("out/")
+
+    told = {e["name"].rpartition("/")[2]: e["target"] for e in sealed["entries"] if "target" in e}
+    assert whys(sealed) == {}
+    assert told == {
+        "plain": "step-10", "up": "../out/step-10", "absolute": "step-10", "winding": "step-10",
+        "around": "step-10", "to": "plain/w",
+    }  # fmt: skip
 
 
 def test_an_unreadable_place_that_is_discarded_is_no_problem(box: Box) -> None:

@@ -20,13 +20,13 @@ from gpu_tenant.push import Tree, pushed_trees
 from gpu_tenant.recovery import (
     budget_left,
     keep_one_budget,
-    restore,
     successor,
     unfinished,
     wish_again,
     work_of,
 )
 from gpu_tenant.restorable import Restorable
+from gpu_tenant.restoring import left_out, may_go_back, restore
 from gpu_tenant.service import Tenancy
 from gpu_tenant.skill import script
 from gpu_tenant.store import Home, reread
@@ -376,17 +376,53 @@ async def test_files_go_back_to_where_the_job_had_them_also_outside_of_its_work_
 
     work = f"/old/home/{old.work_directory}"
     was("work/out/1.json", f"{work}/out/1.json")
-    was("work/out/latest", f"{work}/out/latest", target=f"{work}/out/1.json")
+    was("work/out/latest", f"{work}/out/latest", target="1.json")
     was("root/old/home/runs/a b.json", "/old/home/runs/a b.json")
     was(f"root{far}", str(far))
     from_there = Restorable(old, NOON, "/old/home", files)
     transport = LocalTransport(box)
     caretaker = Caretaker(new, transport, script("caretaker.py"))
 
-    await restore(from_there, new, caretaker=caretaker, transport=transport)
+    artifacts = ["out/", "~/runs/", f"{far.parent}/**"]
+    await restore(from_there, new, artifacts=artifacts, caretaker=caretaker, transport=transport)
 
     there = box / new.work_directory / "out"
     assert (there / "1.json").read_text("utf-8") == '"work/out/1.json"'
     assert (there / "latest").readlink() == Path("1.json")
     assert (box / "runs" / "a b.json").exists(), "below the home, which is another one here"
     assert far.exists()
+    assert may_go_back(from_there, artifacts) == (files, ())
+
+
+@pytest.mark.parametrize(
+    ("login", "at", "pattern", "goes_back"),
+    [
+        ("/root", "/root/runs/1.json", "~/runs/", True),
+        ("/root", "/root/runs/1.json", "/root/runs/*.json", True),
+        ("/root", "/root/runs/.metadata", "~/runs/**", True),
+        ("/root", "/data/run/.metadata", "/data/run", True),
+        ("/root", "/data/run/1.json", "/data/other/", False),
+        ("/root", "/root/runs/1.json", "out/", False),
+        ("/root", "/root/.ssh/authorized_keys", "~/**", False),
+        ("/root", "/root/.bashrc", "/root/**", False),
+        ("/root", "/root/gpu-tenant/caretaker-1.py", "~/", False),
+        ("/data", "/data/.bashrc", "/data/**", False),
+        ("/", "/.bashrc", "~/**", False),
+        ("/nowhere", "/home/me/.profile", "/home/**", False),
+        ("/nowhere", "/proc/self/root/root/x", "/**", False),
+        ("/data/run", "/data/run/bin/python", "/data/run/**", True),
+    ],
+)
+def test_outside_of_its_work_directory_only_what_the_owner_named_goes_back(
+    login: str, at: str, pattern: str, goes_back: bool
+) -> None:
+    entry = SealedFile(
+        name=f"root{at}", at="~/.bashrc", kind="file", role="artifact", mtime_ns=0, size_bytes=0,
+        sha256="",
+    )  # fmt: skip
+    kept = Restorable(lease(), NOON, login, {entry.name: (entry, Path())})
+
+    back, left = may_go_back(kept, [pattern])
+
+    assert (list(back), list(left)) == (([entry.name], []) if goes_back else ([], [entry.name]))
+    assert (entry.name in left_out(left)) is not goes_back

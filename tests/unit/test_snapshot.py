@@ -186,6 +186,45 @@ async def test_of_a_file_saved_in_place_two_older_versions_stay_and_what_a_colle
     assert len(list((running.kept / ".snapshots").iterdir())) == 3
 
 
+async def test_what_a_person_put_in_a_snapshots_place_is_never_pruned(running: Running) -> None:
+    for step in range(5):
+        running.saves("state.json", str(step))
+        await running.look()
+        if step == 0:
+            (running.here / "state.json").write_text('"mine"', encoding="utf-8")
+
+    assert sorted(running.superseded().values()) == ['"mine"', "2", "3"]
+
+
+async def test_a_look_does_not_believe_the_caretaker_that_a_job_may_have_written_over(
+    running: Running,
+) -> None:
+    running.saves("1.json", "1")
+    for place in (running.box, running.box / "gpu-tenant"):
+        (place / Path(Caretaker(running.lease, running.transport, script("caretaker.py")).path).name).write_text(
+            "print('{\"ok\": true, \"files\": [], \"now\": 1, \"login\": \"/\"}')", encoding="utf-8"
+        )  # fmt: skip
+
+    assert (await running.look()).files == 1
+
+
+async def test_a_directory_that_was_a_link_or_a_file_comes_home_as_one(running: Running) -> None:
+    running.saves("other", "x")
+    (running.out / "d").symlink_to("other")
+    running.saves("e", "once a file")
+    await running.look()
+    for name in ("d", "e"):
+        (running.out / name).unlink()
+        (running.out / name).mkdir()
+        (running.out / name / "1.json").write_text("1", encoding="utf-8")
+    await running.look()
+
+    assert not (running.here / "d").is_symlink()
+    assert {name: held for name, held in (await running.can_go_on_from()).items() if name[-1] == "n"} == {
+        "work/out/d/1.json": "1", "work/out/e/1.json": "1",
+    }  # fmt: skip
+
+
 async def test_an_older_version_is_gone_on_from_where_the_newest_was_spoiled_here(
     running: Running,
 ) -> None:
