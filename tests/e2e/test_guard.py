@@ -5,10 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from arranged import eventually
 from e2e.renting import Tenant, tenant_at
 
 from gpu_tenant.caretaker import Caretaker
+from gpu_tenant.errors import Refused
 from gpu_tenant.guard import arm, last_armed
 from gpu_tenant.skill import script
 from gpu_tenant.transports.local import LocalTransport
@@ -117,3 +119,25 @@ async def test_a_lease_extended_beyond_its_providers_own_timer_says_so(tmp_path:
         assert extended.alarm is not None
         assert "itself stops the box at" in extended.alarm
         assert "stops the box" not in (same.alarm or "")
+
+
+async def test_what_our_own_guard_stopped_is_told_as_ours_and_comes_home_after_a_resume(
+    tmp_path: Path,
+) -> None:
+    async with tenant_at("vastai", tmp_path, time="runs") as tenant:
+        card = await tenant.rented()
+        job = "mkdir out; echo whole > out/a.txt; exec sleep 600"
+        await tenant.tenancy.launch_detached(card.lease, job, ["out/"])
+        await tenant.tenancy.change_lease(card.lease, "extend", hours=2 / 3600)
+        assert eventually(lambda: tenant.thing(card.box).phase == "parked", within_s=30)
+
+        (shown,) = (await tenant.tenancy.list_leases()).leases
+
+        assert (shown.phase, "not at our word" in (shown.alarm or "")) == ("parked", False)
+        with pytest.raises(Refused, match="stopped again at once") as refusal:
+            await tenant.tenancy.change_lease(card.lease, "resume")
+        assert "--hours 1" in refusal.value.remedy
+        await tenant.tenancy.change_lease(card.lease, "resume", hours=1)
+        await tenant.tenancy.collect(card.lease)
+        assert (tenant.home.kept(card.lease) / "work/out/a.txt").read_text() == "whole\n"
+        assert (await tenant.tenancy.verify_and_teardown(card.lease)).receipt.ground == "verified"
