@@ -125,14 +125,13 @@ def observe(lease: Lease, box: Box, *, ledger: Ledger, clock: Clock) -> tuple[Le
 
 
 def _stopped_itself(lease: Lease, box: Box, now: datetime, *, ledger: Ledger) -> bool:
-    """Whether it was the guard on the box that stopped it, as it had undertaken to."""
+    """Whether it was the guard on the box that stopped it at its deadline, as it had undertaken to.
+
+    Before that nobody here can tell a guard's stop from a provider's, and the latter is to be heard of.
+    """
     armed = last_armed(lease, ledger)
-    if box.state is not BoxState.PARKED or lease.parked_at is not None:
-        return False
-    if armed is None or not armed.ends_the_meter:
-        return False
-    idle = lease.terms.idle_h is not None and lease.terms.when_idle == "end"
-    return now >= lease.terms.deadline_at or (idle and not box.interruptible)
+    undertook = armed is not None and armed.ends_the_meter and now >= lease.terms.deadline_at
+    return undertook and box.state is BoxState.PARKED and lease.parked_at is None
 
 
 def _note_fate(lease: Lease, profile: Profile, box: Box, *, ledger: Ledger, clock: Clock) -> None:

@@ -44,7 +44,7 @@ def test_what_protects_each_platform_is_known_before_it_is_rented(
     if kind.startswith("in-box"):
         assert told.words.endswith("until then nothing")
     if kind == "nothing":
-        assert told.words.startswith("nothing: ")
+        assert told.words.startswith("nothing ends the bill: ")
 
 
 @pytest.mark.parametrize("provider", ["vastai", "autodl"])
