@@ -5,7 +5,7 @@ The layers, each importing only downwards:
     __main__                                             the one console script
     cli | server                                         the faces: terminal (and its demo), MCP
     app                                                  the composition root
-    watchdog attendant                                   every lease, looked at on a schedule
+    watchdog attendant dead_man                          every lease, looked at on a schedule
     service                                              Tenancy: the verbs, sequenced
     ending attending ... office                          its parts, each a subject of its own
     smoke provision push launch watch collect ...        the workflows: one verb a file

@@ -6,7 +6,7 @@ from gpu_tenant.activity import Activity
 from gpu_tenant.caretaker import Guard, Standing
 from gpu_tenant.entering import Entering
 from gpu_tenant.errors import Refused
-from gpu_tenant.guard import bring, last_armed
+from gpu_tenant.guard import bring, last_armed, note_gone
 from gpu_tenant.ledger import Event
 from gpu_tenant.model import Lease, LeaseState
 from gpu_tenant.office import progress_to
@@ -67,7 +67,10 @@ class Attending(Entering):
         if last_armed(found, self.ledger) is None or self._clock.now() >= found.terms.deadline_at:
             return None
         held = await self._caretaker(found).ask("guard", {}, Guard, timeout_s=15)
-        return None if held.state == "armed" else (await self._armed(found)).words
+        if held.state != "not_armed":
+            return None  # one that has fired has done its work, and the next launch arms it anew
+        note_gone(found, ledger=self.ledger, clock=self._clock)
+        return (await self._armed(found)).words
 
     async def activity(self, lease: str) -> Activity:
         """What the box is doing, and how long it has done nothing, by the judge on it.

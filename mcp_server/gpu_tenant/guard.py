@@ -66,6 +66,11 @@ async def arm(
             store=store, proof=proof,
         )  # fmt: skip
     except BoxTrouble as trouble:
+        held = last_armed(lease, ledger)
+        if held is not None and held.state == "armed":
+            # What it held before, it holds still; only it was not told of what changed.
+            words = f"{held.words}; it could not be told of what changed since: {trouble.message}"
+            return held.model_copy(update={"words": words})
         armed = Armed(
             state="not armed", ends_the_meter=False, words=f"not armed: {trouble.message}"
         )
@@ -153,8 +158,8 @@ def _was_proved(lease: Lease, *, ledger: Ledger, clock: Clock) -> bool:
         if kind == Event.GUARDED:
             fresh = clock.now() - at < _PROVED_FOR
             return fresh and bool(detail["ends_the_meter"])
-        if kind == Event.WAIVED_AHEAD:
-            return False  # it may do more now than was proved
+        if kind in (Event.WAIVED_AHEAD, Event.RESUMED):
+            return False  # it may do more now than was proved, or was started anew
     return False
 
 
@@ -245,11 +250,20 @@ def _record(lease: Lease, armed: Armed, *, ledger: Ledger, clock: Clock) -> None
 
 
 def last_armed(lease: Lease, ledger: Ledger) -> Armed | None:
-    """What the guard of that lease said last; None where none was ever armed."""
-    said = [line for _, kind, line in ledger.events(lease.id) if kind == Event.GUARDED]
-    if not said:
-        return None
-    return Armed(
-        state="armed" if said[-1]["armed"] else "not armed",
-        ends_the_meter=bool(said[-1]["ends_the_meter"]), words=str(said[-1]["words"]),
-    )  # fmt: skip
+    """What the guard of that lease said last; None where none was ever armed since the box was started."""
+    for _, kind, said in reversed(ledger.events(lease.id)):
+        if kind == Event.RESUMED:
+            return None  # a guard is a process, and ended with the box
+        if kind == Event.GUARDED:
+            return Armed(
+                state="armed" if said["armed"] else "not armed",
+                ends_the_meter=bool(said["ends_the_meter"]), words=str(said["words"]),
+            )  # fmt: skip
+    return None
+
+
+def note_gone(lease: Lease, *, ledger: Ledger, clock: Clock) -> None:
+    """It is on record that nothing on the box holds the deadline any more, as after a reboot."""
+    words = "not armed: its guard was gone, as after a reboot"
+    armed = Armed(state="not armed", ends_the_meter=False, words=words)
+    _record(lease, armed, ledger=ledger, clock=clock)

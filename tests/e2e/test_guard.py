@@ -11,7 +11,8 @@ from e2e.renting import Tenant, tenant_at
 
 from gpu_tenant.caretaker import Caretaker
 from gpu_tenant.errors import Refused
-from gpu_tenant.guard import arm, last_armed
+from gpu_tenant.guard import arm, last_armed, note_gone
+from gpu_tenant.protection import Armed
 from gpu_tenant.skill import script
 from gpu_tenant.transports.local import LocalTransport
 
@@ -80,15 +81,24 @@ async def test_a_box_that_cannot_be_armed_is_told_and_stops_nobody(tmp_path: Pat
     async with tenant_at("vastai", tmp_path) as tenant:
         card = await tenant.rented()
         lease, nowhere = tenant.lease(card), LocalTransport(tmp_path / "nowhere")
+        ledger = tenant.tenancy.ledger
+        caretaker = Caretaker(lease, nowhere, script("caretaker.py"))
 
-        armed = await arm(
-            lease, tenant.profile, caretaker=Caretaker(lease, nowhere, script("caretaker.py")),
-            transport=nowhere, ledger=tenant.tenancy.ledger, clock=tenant.clock,
-        )  # fmt: skip
+        async def armed() -> Armed:
+            return await arm(
+                lease, tenant.profile, caretaker=caretaker, transport=nowhere, ledger=ledger,
+                clock=tenant.clock,
+            )  # fmt: skip
 
-        assert (armed.state, armed.ends_the_meter) == ("not armed", False)
-        assert armed.words.startswith("not armed: ")
-        assert last_armed(lease, tenant.tenancy.ledger) == armed
+        still = await armed()
+        note_gone(lease, ledger=ledger, clock=tenant.clock)
+        gone = await armed()
+
+        assert (still.state, still.ends_the_meter) == ("armed", True), "what it held, it holds"
+        assert "it could not be told of what changed since: " in still.words
+        assert (gone.state, gone.ends_the_meter) == ("not armed", False)
+        assert gone.words.startswith("not armed: ")
+        assert last_armed(lease, ledger) == gone
 
 
 async def test_a_store_that_the_box_cannot_write_to_is_told_and_its_key_is_not_left_there(

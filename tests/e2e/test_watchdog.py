@@ -198,6 +198,25 @@ async def test_what_its_owner_signed_for_is_destroyed_when_the_rescue_sum_is_spe
         assert any("other.bin" in words for words in receipt.given_up)
 
 
+async def test_a_signed_destroy_that_was_cut_short_goes_on(tmp_path: Path) -> None:
+    async with scene_at("lambda_cloud", tmp_path) as scene:
+        await scene.rent(rescue_usd=Decimal(0))
+        await scene.work("mkdir out; echo 1 > out/a.txt; echo precious > other.bin")
+        await scene.ends()
+        await scene.tenant.tenancy.waive_ahead(scene.lease, typed=scene.lease, signed_by="me")
+        scene.tenant.destroy_fails("status", status=500)
+
+        await scene.later(hours=2)
+        await scene.later(hours=1)
+        assert scene.state is LeaseState.TERMINATING
+        scene.tenant.all_is_well()
+        await scene.later(hours=1)
+
+        receipt = scene.tenant.tenancy.ledger.receipt(scene.lease)
+        assert receipt is not None
+        assert receipt.ground == "waived"
+
+
 async def test_a_signature_ahead_is_for_the_terms_that_were_signed_and_for_no_others(
     tmp_path: Path,
 ) -> None:
