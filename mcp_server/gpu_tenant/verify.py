@@ -1,48 +1,34 @@
 """The Iron Law: what would be lost if the box went now, and leave to destroy it when nothing would."""
 
-import asyncio
-import stat
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from pathlib import Path
+from typing import Literal
 
 from gpu_tenant.caretaker import Caretaker
 from gpu_tenant.durable import DurableStore
 from gpu_tenant.errors import BoxTrouble, JobRunning, Refused, Unverified
 from gpu_tenant.fence import began_at, beyond
+from gpu_tenant.kept import Loss, is_on_the_box, reread_all
 from gpu_tenant.ledger import Event, Ledger
-from gpu_tenant.loads import inspect
 from gpu_tenant.model import (
     BoxId,
     Evidence,
     Lease,
-    LocalAddress,
     Manifest,
     Profile,
     SealedFile,
-    Verdict,
 )
-from gpu_tenant.paths import below, to_bytes
 from gpu_tenant.permit import _SEAL, NeverUsed, TeardownPermit, Verified, Waived
 from gpu_tenant.ports import Clock
-from gpu_tenant.record import Record
 from gpu_tenant.speech import some
-from gpu_tenant.store import is_reached, link_target, reread
 from gpu_tenant.witness import Witness
 
 _CLOCKS_APART_S = 60
 """A disk that is another machine's keeps another clock."""
 _SHOWN = 5
 """So many losses are named in a refusal; the rest are counted."""
-
-
-class Loss(Record):
-    """Something that would be gone for good if the box were destroyed now."""
-
-    what: str
-    remedy: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +105,8 @@ async def assess(
         return Assessment(untouched=False, seal=now, evidence=(), losses=tuple(losses))
     evidence: list[Evidence] = []
     witness = None if store is None else Witness(store, lease, now)
-    for entry in now.entries:
-        proved = await asyncio.to_thread(_reread_entry, Path(lease.kept_in or ""), entry, lease)
+    for entry, here in zip(now.entries, await reread_all(now.entries, lease), strict=True):
+        proved = here
         if isinstance(proved, Loss) and witness is not None:
             proved = await _reread_there(witness, entry, lease, proved)
         if isinstance(proved, Loss):
@@ -148,8 +134,11 @@ async def reseal(
     ledger: Ledger,
     artifacts: Sequence[str] = (),
     discard: Sequence[str] = (),
+    hashes: Literal["taken", "recalled"] = "taken",
 ) -> Manifest:
     """What is on the box now, by every job's declaration, the owner's later words, and these.
+
+    With `hashes="recalled"` it is a draft: see `Caretaker.manifest`.
 
     Raises:
         JobRunning: something is still being written.
@@ -162,6 +151,7 @@ async def reseal(
         artifacts=[*kept, *artifacts],
         discard=[*given_up, *discard],
         since="ever" if taken_over else "launch",
+        hashes=hashes,
     )
 
 
@@ -318,44 +308,6 @@ def _uncollected(now: Manifest, collected: Manifest | None, lease: Lease) -> Los
     )
 
 
-def _reread_entry(directory: Path, entry: SealedFile, lease: Lease) -> Evidence | Loss:
-    """What the kept copy of one entry proves, or what would be lost with the box."""
-    path = below(directory, entry.name)
-    if is_on_the_box(path.parent, lease):
-        return Loss(
-            what=f"{entry.name} here is the box's own, and no copy",
-            remedy=f"`gpu-tenant collect {lease.id} --to DIR` makes one that outlives the box",
-        )
-    again = f"`gpu-tenant collect {lease.id}` fetches it again"
-    if not is_reached(directory, path):
-        return Loss(what=f"{entry.name} is not here", remedy=again)
-    if entry.kind == "link":
-        target = link_target(path)
-        if target is None:
-            return Loss(what=f"{entry.name} is not here", remedy=again)
-        if target != to_bytes(entry.target or ""):
-            return Loss(what=f"{entry.name} points elsewhere here than on the box", remedy=again)
-        verdict = Verdict(
-            format="link", outcome="loads", proved=("points where it did on the box",)
-        )
-        return Evidence(name=entry.name, size_bytes=0, sha256="", verdict=verdict)
-    held = reread(path)
-    if held is None:
-        what = "is not a regular file here" if _exists(path) else "is not here"
-        return Loss(what=f"{entry.name} {what}", remedy=again)
-    if held.size_bytes != entry.size_bytes:
-        return Loss(
-            what=f"{entry.name} has {held.size_bytes:,} bytes here and {entry.size_bytes:,} on the box",
-            remedy=again,
-        )
-    if held.sha256 != entry.sha256:
-        return Loss(what=f"{entry.name} has other bytes here than on the box", remedy=again)
-    verdict = inspect(path, name=entry.name)
-    return Evidence(
-        name=entry.name, size_bytes=held.size_bytes, sha256=held.sha256, verdict=verdict
-    )
-
-
 async def _reread_there(
     witness: Witness, entry: SealedFile, lease: Lease, here: Loss
 ) -> Evidence | Loss:
@@ -374,20 +326,6 @@ async def _reread_there(
     if isinstance(proved, Evidence):
         return proved
     return Loss(what=f"{here.what}, and {proved}", remedy=here.remedy)
-
-
-def is_on_the_box(path: Path, lease: Lease) -> bool:
-    """Whether `path`, wherever its links lead, would go with the box."""
-    return isinstance(lease.address, LocalAddress) and path.resolve().is_relative_to(
-        Path(lease.address.directory).resolve().parent
-    )
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return stat.S_IFMT(path.lstat().st_mode) != 0
-    except OSError:
-        return False
 
 
 def formats_of(evidence: Sequence[Evidence]) -> dict[str, int]:

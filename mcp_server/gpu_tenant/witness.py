@@ -6,13 +6,12 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from gpu_tenant.caretaker import digest_of
 from gpu_tenant.durable import DurableStore, brought_back, seal_stored_as, stored_as
+from gpu_tenant.entries import digest_of
 from gpu_tenant.errors import LocalTrouble, NotStored, StoreTrouble
-from gpu_tenant.loads import inspect
+from gpu_tenant.loads import prove
 from gpu_tenant.model import Evidence, Lease, Manifest, SealedFile, Verdict
 from gpu_tenant.paths import below
-from gpu_tenant.store import reread
 from gpu_tenant.whereabouts import doubted
 
 _SEAL_BYTES = 1 << 30
@@ -60,16 +59,15 @@ class Witness:
         async with brought_back(
             self._store, self._name(entry), size_bytes=entry.size_bytes, scratch=self._scratch()
         ) as path:
-            found = await asyncio.to_thread(reread, path)
+            found = await asyncio.to_thread(prove, path, name=entry.name, sha256=entry.sha256)
             if found is None or found.size_bytes != entry.size_bytes:
                 size = found.size_bytes if found else 0
                 return f"{self.words} has {size:,} bytes of it, and the box {entry.size_bytes:,}"
             if found.sha256 != entry.sha256:
                 return f"{self.words} has other bytes than the box"
-            verdict = await asyncio.to_thread(inspect, path, name=entry.name)
             return Evidence(
-                name=entry.name, size_bytes=found.size_bytes, sha256=found.sha256, verdict=verdict,
-                where=self.words,
+                name=entry.name, size_bytes=found.size_bytes, sha256=found.sha256,
+                verdict=found.verdict, where=self.words,
             )  # fmt: skip
 
     async def _link(self, entry: SealedFile) -> Evidence | str:

@@ -125,6 +125,7 @@ class _Zstd:
 
 def _check(source: Source, stream: Iterator[bytes], findings: Findings) -> None:
     """The stream ends well, and holds what the file's inner suffix claims."""
+    source.alone()
     name = PurePath(source.name.lower())
     inner = ".tar" if name.suffix in _TARBALLS else PurePath(name.stem).suffix
     unread: Unread | None = None

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from gpu_tenant.loads.json_text import lines
-from gpu_tenant.loads.source import Broken, Findings, Source, counted
+from gpu_tenant.loads.source import LARGE_BYTES, Broken, Findings, Source, counted
 
 _LONGEST_FIELD_CHARACTERS = 16 << 20
 _LONGEST_LINE_BYTES = 16 << 20
@@ -23,6 +23,7 @@ def check(source: Source, findings: Findings) -> None:
     Raises:
         Broken: the text does not decode, a quote stays open, or the last row is cut off.
     """
+    source.alone(LARGE_BYTES)
     check_chunks(source.chunks(), findings, delimiter=delimiter(source.name))
 
 

@@ -1,11 +1,8 @@
 """NaN and infinity among the floating-point values of a file: counted, named, sampled when many."""
 
-import sys
-from array import array
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from gpu_tenant.loads.source import CHUNK_BYTES, Findings, Source
 
@@ -16,29 +13,47 @@ _BLOCK_BYTES = CHUNK_BYTES // 4
 _SMALLEST_SAMPLE = 4096
 
 
+Key = TypeVar("Key")
+Table = tuple[int, bytes]
+"""A byte of a value, counted from its top one, and a translation table: 1 for every byte that fits."""
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """An IEEE-like float: its width, and its exponent bits, all set in NaN and infinity."""
+    """An IEEE-like float: its width, and its exponent bits, all set in NaN and infinity alone."""
 
-    code: str
     size_bytes: int
     exponent: int
 
-    def suspects(self) -> bytes:
-        """A translation table: 1 for every top byte a NaN or an infinity can have."""
-        top = (self.exponent >> 8 * (self.size_bytes - 1)) & 0x7F
-        return bytes(byte & top == top for byte in range(256))
+    def not_finite(self) -> list[Table]:
+        """What the bytes of NaN and infinity have in common."""
+        return self._tables(self.exponent)
+
+    def infinite(self) -> list[Table]:
+        """What the bytes of infinity have in common: no other bit is set in it but the sign's."""
+        return self._tables((1 << 8 * self.size_bytes - 1) - 1)
+
+    def _tables(self, judged: int) -> list[Table]:
+        """The bytes in which `judged` has bits, and where these are as in infinity."""
+        tables = []
+        for place in range(self.size_bytes):
+            shift = 8 * (self.size_bytes - 1 - place)
+            if mask := judged >> shift & 0xFF:
+                wanted = self.exponent >> shift & mask
+                tables.append((place, bytes(byte & mask == wanted for byte in range(256))))
+        return tables
 
 
 LAYOUTS = {
-    "F16": Layout("H", 2, 0x7C00),
-    "BF16": Layout("H", 2, 0x7F80),
-    "F32": Layout("I", 4, 0x7F80_0000),
-    "F64": Layout("Q", 8, 0x7FF0_0000_0000_0000),
+    "F16": Layout(2, 0x7C00),
+    "BF16": Layout(2, 0x7F80),
+    "F32": Layout(4, 0x7F80_0000),
+    "F64": Layout(8, 0x7FF0_0000_0000_0000),
 }
 """By the names safetensors uses: binary16, bfloat16, binary32, binary64."""
 
-_SUSPECTS = {name: layout.suspects() for name, layout in LAYOUTS.items()}
+_NOT_FINITE = {name: layout.not_finite() for name, layout in LAYOUTS.items()}
+_INFINITE = {name: layout.infinite() for name, layout in LAYOUTS.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,35 +78,74 @@ class Tally:
     def add(self, content: bytes, dtype: str, order: Literal["little", "big"] = "little") -> None:
         """The values in `content`, a whole number of them, are counted.
 
-        The top byte of every value is looked at first, at C speed, because it clears almost every
-        block; value by value is for the blocks it does not clear.
+        Byte by byte of all values at once, at C speed, and the top byte first, because that alone
+        clears almost every block.
         """
-        layout = LAYOUTS[dtype]
-        width = layout.size_bytes
+        width = LAYOUTS[dtype].size_bytes
+
+        def fitting(tables: list[Table]) -> int:
+            """A number with a bit set for every value that fits all the tables."""
+            fit = -1
+            for place, table in tables:
+                flags = content[place if order == "big" else width - 1 - place :: width].translate(
+                    table
+                )
+                if not fit or 1 not in flags:
+                    return 0
+                fit &= int.from_bytes(flags, "little")
+            return fit
+
         self.seen += len(content) // width
-        tops = content[width - 1 :: width] if order == "little" else content[::width]
-        if 1 not in tops.translate(_SUSPECTS[dtype]):
-            return
-        values = array(layout.code)
-        if values.itemsize != width:
-            raise NotImplementedError(
-                f"array code {layout.code} is {values.itemsize} bytes wide here"
-            )
-        values.frombytes(content)
-        if sys.byteorder != order:
-            values.byteswap()
-        exponent, magnitude = layout.exponent, (1 << 8 * width - 1) - 1
-        for value, times in Counter(values).items():
-            if value & exponent == exponent:
-                if value & magnitude == exponent:
-                    self.inf += times
-                else:
-                    self.nan += times
+        if not_finite := fitting(_NOT_FINITE[dtype]).bit_count():
+            infinite = fitting(_INFINITE[dtype]).bit_count()
+            self.inf += infinite
+            self.nan += not_finite - infinite
 
     def report(self, label: str, findings: Findings) -> None:
         """A warning names the tensor, if any of its values was not finite."""
         if self.nan or self.inf:
             findings.warn(f"{label}: {self.nan:,} NaN, {self.inf:,} inf of {self.seen:,}")
+
+
+class Sample:
+    """What is looked at of one tensor, while its bytes pass in rising order."""
+
+    def __init__(self, tensor: Tensor, share: int) -> None:
+        self.tensor = tensor
+        self.tally = Tally()
+        self._blocks = _blocks(tensor, share)
+        self._due = next(self._blocks, None)
+        self._carried = b""
+
+    def see(self, offset: int, content: bytes | memoryview) -> None:
+        """What is due of the content, which lies at `offset` in the file, is looked at."""
+        end = offset + len(content)
+        while self._due is not None and self._due[0] < end:
+            start, size_bytes = self._due
+            self._carried += content[max(0, start - offset) : start + size_bytes - offset]
+            if start + size_bytes > end:
+                return
+            self.tally.add(self._carried, self.tensor.dtype, self.tensor.order)
+            self._carried = b""
+            self._due = next(self._blocks, None)
+
+    def take(self, source: Source) -> None:
+        """What is due is read, and looked at."""
+        while self._due is not None:
+            self.see(self._due[0], source.along(*self._due))
+
+
+def samples(tensors: Mapping[Key, Tensor]) -> dict[Key, Sample]:
+    """What is to be looked at of every tensor that holds floats, of all that a file has."""
+    floats = {key: x for key, x in tensors.items() if x.dtype in LAYOUTS and x.count}
+    total = sum(tensor.count for tensor in floats.values())
+    chosen = {}
+    for key, tensor in floats.items():
+        share = tensor.count
+        if total > SAMPLE_LIMIT:
+            share = min(share, max(_SMALLEST_SAMPLE, share * SAMPLE_LIMIT // total))
+        chosen[key] = Sample(tensor, share)
+    return chosen
 
 
 def look(source: Source, tensors: Iterable[Tensor], findings: Findings) -> None:
@@ -100,19 +154,18 @@ def look(source: Source, tensors: Iterable[Tensor], findings: Findings) -> None:
     Above `SAMPLE_LIMIT` values in the file, evenly spaced blocks are looked at, and the sample is
     stated among what was not proved.
     """
-    floats = [tensor for tensor in tensors if tensor.dtype in LAYOUTS and tensor.count]
-    total = sum(tensor.count for tensor in floats)
-    seen = 0
-    for tensor in floats:
-        share = tensor.count
-        if total > SAMPLE_LIMIT:
-            share = min(share, max(_SMALLEST_SAMPLE, share * SAMPLE_LIMIT // total))
-        tally = Tally()
-        for content in _blocks(source, tensor, share):
-            tally.add(content, tensor.dtype, tensor.order)
-        tally.report(tensor.label, findings)
-        seen += tally.seen
-    state(seen, total, findings)
+    chosen = samples(dict(enumerate(tensors))).values()
+    for sample in sorted(chosen, key=lambda sample: sample.tensor.offset):
+        sample.take(source)
+    report(chosen, findings)
+
+
+def report(seen: Collection[Sample], findings: Findings) -> None:
+    """Findings name what is not finite in the samples, and say how much of the file they are."""
+    for sample in seen:
+        sample.tally.report(sample.tensor.label, findings)
+    total = sum(sample.tensor.count for sample in seen)
+    state(sum(sample.tally.seen for sample in seen), total, findings)
 
 
 def state(seen: int, total: int, findings: Findings) -> None:
@@ -123,15 +176,14 @@ def state(seen: int, total: int, findings: Findings) -> None:
         findings.proved.append(f"{total:,} floating-point values looked at for NaN and infinity")
 
 
-def _blocks(source: Source, tensor: Tensor, share: int) -> Iterator[bytes]:
+def _blocks(tensor: Tensor, share: int) -> Iterator[tuple[int, int]]:
+    """Where the blocks lie that are looked at, and how long they are; none overlaps another."""
     width = LAYOUTS[tensor.dtype].size_bytes
     block = min(_BLOCK_BYTES // width, share)
     blocks = -(-share // block)
-    if share == tensor.count:
-        starts = [number * block for number in range(blocks)]
-    else:
-        step = (tensor.count - block) / max(1, blocks - 1)
-        starts = [int(number * step) for number in range(blocks)]
-    for start in starts:
-        count = min(block, tensor.count - start)
-        yield source.read(tensor.offset + start * width, count * width)
+    apart, gaps = tensor.count - block, blocks - 1
+    if blocks * block >= tensor.count:
+        apart, gaps = block, 1  # all of it, side by side
+    for number in range(blocks):
+        start = number * apart // max(1, gaps)
+        yield tensor.offset + start * width, min(block, tensor.count - start) * width

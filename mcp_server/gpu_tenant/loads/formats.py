@@ -43,6 +43,8 @@ class Format:
     check: Check
     suffixes: tuple[str, ...] = ()
     magic: re.Pattern[bytes] | None = None
+    read_again: bool = False
+    """Whether another program reads the file, too, and finds it best in the page cache."""
 
 
 def _begins(magic: bytes) -> re.Pattern[bytes]:
@@ -70,9 +72,9 @@ _REGISTRY = (
     Format("pickle", pickles.check, (".pkl", ".pickle")),
     Format("gguf", gguf.check, (".gguf",), _begins(gguf.MAGIC)),
     Format("onnx", onnx.check, (".onnx",)),
-    Format("parquet", parquet.check, (".parquet",), _begins(parquet.MAGIC)),
-    Format("hdf5", hdf5.check, (".h5", ".hdf5"), _begins(hdf5.MAGIC)),
-    Format("sqlite", sqlite.check, (".sqlite", ".sqlite3", ".db3"), _begins(sqlite.MAGIC)),
+    Format("parquet", parquet.check, (".parquet",), _begins(parquet.MAGIC), True),
+    Format("hdf5", hdf5.check, (".h5", ".hdf5"), _begins(hdf5.MAGIC), True),
+    Format("sqlite", sqlite.check, (".sqlite", ".sqlite3", ".db3"), _begins(sqlite.MAGIC), True),
     Format("json", json_text.check, (".json", ".ipynb", ".geojson")),
     Format("jsonl", jsonl.check, (".jsonl", ".ndjson")),
     Format("csv", csv_text.check, (".csv", ".tsv")),

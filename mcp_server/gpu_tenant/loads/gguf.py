@@ -7,7 +7,7 @@ Source: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md and `GGML_QUAN
 import math
 
 from gpu_tenant.loads.floats import Tensor, look
-from gpu_tenant.loads.source import Broken, Cursor, Findings, Source, Unread, counted
+from gpu_tenant.loads.source import LARGE_BYTES, Broken, Cursor, Findings, Source, Unread, counted
 
 MAGIC = b"GGUF"
 _STRING, _ARRAY, _UINT32 = 8, 9, 4
@@ -34,6 +34,7 @@ def check(source: Source, findings: Findings) -> None:
         Broken: one does not, or the header is damaged.
         Unread: a version that is not read here.
     """
+    source.alone(LARGE_BYTES)
     cursor = Cursor(source)
     if cursor.take(4) != MAGIC:
         raise Broken("it does not begin with GGUF")

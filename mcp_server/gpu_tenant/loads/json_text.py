@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
-from gpu_tenant.loads.source import Broken, Findings, Source, Unread
+from gpu_tenant.loads.source import LARGE_BYTES, Broken, Findings, Source, Unread
 
 _AT_ONCE_BYTES = 4 << 20
 """Below it the standard parser is used, whose objects then fit in memory whatever they are."""
@@ -49,6 +49,7 @@ def check(source: Source, findings: Findings) -> None:
     Raises:
         Broken: it is not, or is cut off.
     """
+    source.alone(LARGE_BYTES)
     check_chunks(source.chunks(), findings)
 
 

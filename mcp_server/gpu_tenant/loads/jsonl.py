@@ -6,7 +6,7 @@ Source: https://jsonlines.org.
 from collections.abc import Iterable
 
 from gpu_tenant.loads.json_text import is_value, lines
-from gpu_tenant.loads.source import Broken, Findings, Source, counted
+from gpu_tenant.loads.source import LARGE_BYTES, Broken, Findings, Source, counted
 
 _LONGEST_LINE_BYTES = 32 << 20
 
@@ -17,6 +17,7 @@ def check(source: Source, findings: Findings) -> None:
     Raises:
         Broken: one is not, or the last one is cut off.
     """
+    source.alone(LARGE_BYTES)
     check_chunks(source.chunks(), findings)
 
 

@@ -44,7 +44,7 @@ def check(source: Source, findings: Findings) -> None:
 
 
 def _array(
-    member: zips.Member, pieces: Iterator[bytes], budget: int, findings: Findings
+    member: zips.Member, pieces: Iterator[bytes | memoryview], budget: int, findings: Findings
 ) -> tuple[int, int]:
     """How many floats were looked at, and how many the array has; its length is as its header says."""
     head = b""

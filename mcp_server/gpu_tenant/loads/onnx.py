@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from gpu_tenant.loads.floats import Tensor, look
-from gpu_tenant.loads.source import Broken, Cursor, Findings, Source, Unread
+from gpu_tenant.loads.source import LARGE_BYTES, Broken, Cursor, Findings, Source, Unread
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _DEEPEST = 64
@@ -55,6 +55,7 @@ def check(source: Source, findings: Findings) -> None:
     Raises:
         Broken: one does not, or there is none.
     """
+    source.alone(LARGE_BYTES)
     seen = _Seen()
     _walk(source, Cursor(source), "Model", seen, 0)
     if not seen.graphs or not seen.opsets:

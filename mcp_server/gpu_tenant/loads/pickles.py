@@ -7,7 +7,7 @@ import io
 import pickletools
 
 from gpu_tenant.loads.pickle_machine import UNSEEN, Machine, Scan
-from gpu_tenant.loads.source import Broken, Cursor, Findings, Source, counted
+from gpu_tenant.loads.source import LARGE_BYTES, Broken, Cursor, Findings, Source, counted
 
 _OPCODES = {opcode.code: opcode for opcode in pickletools.opcodes}
 _LONGEST_LINE_BYTES = 1 << 16
@@ -29,6 +29,7 @@ def check(source: Source, findings: Findings) -> None:
         Broken: an opcode, an operand or STOP is missing.
         Unread: the pickle is too large to be followed.
     """
+    source.alone(LARGE_BYTES)
     end = pickles = persistent_ids = 0
     while not pickles or source.upto(end, 1) == _PROTO:
         said = scan(source, end, source.size_bytes)

@@ -9,7 +9,7 @@ import json
 from itertools import pairwise
 
 from gpu_tenant.loads.floats import Tensor, look
-from gpu_tenant.loads.source import Broken, Findings, Source, Unread, counted
+from gpu_tenant.loads.source import LARGE_BYTES, Broken, Findings, Source, Unread, counted
 
 _BITS = {
     "BOOL": 8, "U8": 8, "I8": 8, "U16": 16, "I16": 16, "U32": 32, "I32": 32, "U64": 64, "I64": 64,
@@ -35,6 +35,8 @@ def check(source: Source, findings: Findings) -> None:
         raise Broken(f"the header claims {length:,} bytes of a file of {source.size_bytes:,}")
     if length > _READ_HEADER_BYTES:
         raise Unread(f"a header of {length:,} bytes is not read here")
+    if length > LARGE_BYTES:
+        source.alone()
     tensors = sorted(_tensors(source.read(8, length), start), key=lambda tensor: tensor[1:])
     end = start
     for tensor, first, last in tensors:

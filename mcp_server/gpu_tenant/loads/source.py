@@ -5,11 +5,18 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from types import TracebackType
 from typing import Self
 
+from gpu_tenant.loads.passage import Passage
+
 CHUNK_BYTES = 1 << 20
+LARGE_BYTES = 1 << 20
+"""What is read into memory to be understood, and is longer, is so in one file at a time."""
 _WARNINGS_SHOWN = 50
+_LARGE = Lock()
+"""Many files are inspected at once, but of those that take much memory only one."""
 
 
 class Broken(Exception):
@@ -35,6 +42,13 @@ class Findings:
         elif len(self.warnings) == _WARNINGS_SHOWN:
             self.warnings.append(f"and more: only the first {_WARNINGS_SHOWN} warnings are listed")
 
+    def add(self, later: "Findings") -> None:
+        """What was found apart is found here as well, after what was found before."""
+        self.proved += later.proved
+        self.not_proved += later.not_proved
+        for warning in later.warnings:
+            self.warn(warning)
+
 
 def counted(number: int, noun: str) -> str:
     """The number with its noun, in the plural where it is due."""
@@ -45,14 +59,18 @@ class Source:
     """An open file of known size, read in pieces that never exceed what it holds.
 
     `failure` remembers the first error of the disk itself, because the parsers above would take
-    it for a broken file.
+    it for a broken file. Where there is a passage, what is read in rising order goes along with it.
     """
 
-    def __init__(self, path: Path, name: str) -> None:
+    def __init__(
+        self, path: Path, name: str, opened: int | None = None, passage: Passage | None = None
+    ) -> None:
         self.path = path
         self.name = name
         self.failure: OSError | None = None
-        self._file = path.open("rb")
+        self.passage = passage
+        self._file = path.open("rb") if opened is None else os.fdopen(opened, "rb", closefd=False)
+        self._large: Lock | None = None
         self._at = 0
         self.size_bytes = os.fstat(self._file.fileno()).st_size
 
@@ -65,7 +83,18 @@ class Source:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self._large is not None:
+            self._large.release()
         self._file.close()
+
+    def alone(self, above_bytes: int = 0) -> None:
+        """Until this file is closed, no other that takes much memory is inspected.
+
+        A file of no more than `above_bytes` does not take much.
+        """
+        if self._large is None and self.size_bytes > above_bytes:
+            _LARGE.acquire()
+            self._large = _LARGE
 
     def upto(self, offset: int, size_bytes: int) -> bytes:
         """The bytes at `offset`, fewer where the file ends first.
@@ -101,11 +130,52 @@ class Source:
 
     def chunks(self, start: int = 0, end: int | None = None) -> Iterator[bytes]:
         """The bytes from `start` to `end`, or to the end of the file, in pieces of bounded size."""
-        stop = self.size_bytes if end is None else end
-        while start < stop:
-            content = self.read(start, min(CHUNK_BYTES, stop - start))
-            start += len(content)
-            yield content
+        for piece in self.pieces(start, self.size_bytes if end is None else end):
+            yield bytes(piece)
+
+    def pieces(self, start: int, end: int) -> Iterator[bytes | memoryview]:
+        """As `chunks`, but each is good only until the next is asked for."""
+        while start < end:
+            size_bytes = min(CHUNK_BYTES, end - start)
+            piece = self._passing(start, size_bytes) or self.read(start, size_bytes)
+            start += len(piece)
+            yield piece
+
+    def along(self, offset: int, size_bytes: int) -> bytes:
+        """As `read`, for a stretch that lies behind all that were asked for in this way before."""
+        content = b""
+        while left := size_bytes - len(content):
+            piece = self._passing(offset + len(content), left)
+            if not piece:
+                return self.read(offset, size_bytes)
+            content += piece
+        return content
+
+    def settle(self) -> None:
+        """Where the file is expected to be a certain one, it is.
+
+        Raises:
+            Unread: it is another.
+        """
+        if self.passage is None:
+            return
+        try:
+            expected = self.passage.is_as_expected()
+        except OSError as failure:
+            self.failure = self.failure or failure
+            raise
+        if not expected:
+            raise Unread("its bytes are not those that were to be proved")
+
+    def _passing(self, offset: int, size_bytes: int) -> memoryview | None:
+        """What the passage shows there, of at most that size; None where it shows nothing."""
+        if self.passage is None or offset >= self.size_bytes:
+            return None
+        try:
+            return self.passage.piece(offset, size_bytes)
+        except OSError as failure:
+            self.failure = self.failure or failure
+            raise
 
 
 class Cursor:

@@ -18,6 +18,7 @@ def check(source: Source, findings: Findings) -> None:
 
     Raises:
         Broken: it does not.
+        Unread: it is not the file that was to be proved.
     """
     header = source.read(0, 100)
     if not header.startswith(MAGIC):
@@ -35,8 +36,9 @@ def check(source: Source, findings: Findings) -> None:
         findings.warn(f"{-missing:,} bytes follow the last page")
     if _WAL in (header[18], header[19]):
         findings.warn("in WAL mode: commits not yet checkpointed are in the -wal file beside it")
-    for _ in source.chunks():
+    for _ in source.pieces(0, source.size_bytes):
         """The disk is read here, so that its errors are not SQLite's."""
+    source.settle()
     _integrity(source, findings)
 
 

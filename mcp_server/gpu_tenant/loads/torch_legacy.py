@@ -7,7 +7,7 @@ storage keys, then per key eight little-endian bytes of element count and the el
 from gpu_tenant.loads.floats import Tensor, look
 from gpu_tenant.loads.pickle_machine import ITEM_BYTES
 from gpu_tenant.loads.pickles import scan
-from gpu_tenant.loads.source import Broken, Cursor, Findings, Source, Unread, counted
+from gpu_tenant.loads.source import LARGE_BYTES, Broken, Cursor, Findings, Source, Unread, counted
 
 MAGIC = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."
 """The pickle, in protocol 2, of torch's magic number."""
@@ -20,6 +20,7 @@ def check(source: Source, findings: Findings) -> None:
     Raises:
         Broken: it is not.
     """
+    source.alone(LARGE_BYTES)
     end = 0
     pickles = []
     for _ in ("magic number", "protocol", "system", "object", "storages"):

@@ -4,30 +4,48 @@ Source: `_save` and `_load` of `torch/serialization.py`, and `caffe2/serialize/i
 for the members' names, alignment and checksums.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from gpu_tenant.loads import outside, zips
-from gpu_tenant.loads.floats import Tensor, look
+from gpu_tenant.loads.floats import Sample, Tensor, report, samples
 from gpu_tenant.loads.pickle_machine import ITEM_BYTES, Scan
 from gpu_tenant.loads.pickle_names import WEIGHTS_ONLY
 from gpu_tenant.loads.pickles import scan
-from gpu_tenant.loads.source import Broken, Findings, Source, Unread, counted
+from gpu_tenant.loads.source import LARGE_BYTES, Broken, Findings, Source, Unread, counted
 
 _MOST_MEMBERS = 200_000
+_MANY_MEMBERS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Followed:
+    """What the pickle says, and what is to be looked at of the members that hold its values."""
+
+    said: Scan
+    samples: dict[str, Sample]
 
 
 def check(source: Source, findings: Findings) -> None:
     """Every member is whole, and every storage the pickle refers to is there at its full length.
 
+    The pickle is followed first, so that the values can be looked at while the members pass; what it
+    was found to say is told last, because a damaged member explains a damaged pickle.
+
     Raises:
         Broken: one is not, or there is no `data.pkl`.
     """
     members = _members(source, findings)
-    for member in members.values():
+    later = Findings()
+    followed: _Followed | Exception | None
+    try:
+        followed = _follow(source, members, later)
+    except Exception as fault:  # noqa: BLE001  raised below, if no member is at fault
+        followed = fault
+    looked_at = followed.samples if isinstance(followed, _Followed) else {}
+    for name, member in members.items():
         try:
-            for _ in zips.content(source, member):
-                pass
+            _pass(source, member, looked_at.get(name))
         except Unread as reason:
             raise Broken(f"{member.name!r:.80} {reason}: torch never writes that") from reason
     if any(member.crc is not None for member in members.values()):
@@ -36,6 +54,26 @@ def check(source: Source, findings: Findings) -> None:
         findings.not_proved.append(
             "values: written with checksums turned off, only the hash covers them"
         )
+    findings.add(later)
+    if isinstance(followed, Exception):
+        raise followed
+    if followed is None:
+        return
+    report(followed.samples.values(), findings)
+    if followed.said.globals <= WEIGHTS_ONLY:
+        outside.read(source, "torch", "torch_weights", findings)
+    else:
+        findings.not_proved.append("not loaded by torch: it holds more than weights_only allows")
+
+
+def _follow(
+    source: Source, members: dict[str, zips.Member], findings: Findings
+) -> _Followed | None:
+    """What `data.pkl` refers to is there; None where it was not followed.
+
+    Raises:
+        Broken: something is not, or there is no `data.pkl`.
+    """
     if "data.pkl" not in members:
         raise Broken("no data.pkl: a zip, and no torch checkpoint")
     program = members["data.pkl"]
@@ -43,15 +81,21 @@ def check(source: Source, findings: Findings) -> None:
         findings.not_proved.append(
             "data.pkl is compressed, which torch does not do, and was not followed"
         )
-        return
+        return None
+    if program.size_bytes > LARGE_BYTES:
+        source.alone()
     said = scan(source, program.content_at, program.content_at + program.packed_bytes)
     said.report(findings)
-    tensors = _storages(source, members, said, findings)
-    look(source, tensors, findings)
-    if said.globals <= WEIGHTS_ONLY:
-        outside.read(source, "torch", "torch_weights", findings)
-    else:
-        findings.not_proved.append("not loaded by torch: it holds more than weights_only allows")
+    return _Followed(said, samples(_storages(source, members, said, findings)))
+
+
+def _pass(source: Source, member: zips.Member, sample: Sample | None) -> None:
+    """The member is whole, and what is to be looked at of it was."""
+    at = member.content_at
+    for piece in zips.content(source, member):
+        if sample is not None:
+            sample.see(at, piece)
+        at += len(piece)
 
 
 def holds_pickle(source: Source) -> bool:
@@ -68,6 +112,8 @@ def _members(source: Source, findings: Findings) -> dict[str, zips.Member]:
     for member in zips.members(source, findings):
         if len(members) == _MOST_MEMBERS:
             raise Unread(f"more than {_MOST_MEMBERS:,} members are not followed here")
+        if len(members) == _MANY_MEMBERS:
+            source.alone()
         members[member.name.partition("/")[2]] = member
     if all(member.crc == 0 for member in members.values() if member.size_bytes):
         return {name: replace(member, crc=None) for name, member in members.items()}
@@ -76,14 +122,14 @@ def _members(source: Source, findings: Findings) -> dict[str, zips.Member]:
 
 def _storages(
     source: Source, members: dict[str, zips.Member], said: Scan, findings: Findings
-) -> list[Tensor]:
-    """Where the values of every storage lie.
+) -> dict[str, Tensor]:
+    """Where the values of every storage lie, by the name of the member that is all values.
 
     Raises:
         Broken: a storage is missing or too short.
     """
     order = _byte_order(source, members)
-    tensors = []
+    tensors: dict[str, Tensor] = {}
     for key, storage in said.storages.items():
         member = members.get(f"data/{key}")
         label = said.labels.get(key, f"data/{key}")
@@ -100,7 +146,9 @@ def _storages(
                 f"{label}: data/{key} has {member.size_bytes:,} bytes of {storage.size_bytes:,}"
             )
         if member.stored:
-            tensors.append(Tensor(label, storage.dtype, member.content_at, storage.count, order))
+            tensors[f"data/{key}"] = Tensor(
+                label, storage.dtype, member.content_at, storage.count, order
+            )
     findings.proved.append(f"{counted(len(said.storages), 'storage')} at full length")
     return tensors
 

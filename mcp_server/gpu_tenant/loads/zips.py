@@ -87,8 +87,10 @@ def members(source: Source, findings: Findings) -> Iterator[Member]:
         raise Broken(f"the directory has {cursor.left:,} bytes more than its {count:,} entries")
 
 
-def content(source: Source, member: Member) -> Iterator[bytes]:
+def content(source: Source, member: Member) -> Iterator[bytes | memoryview]:
     """The member's bytes in bounded pieces, whose length and CRC-32 are as declared at the end.
+
+    A piece is good until the next one is asked for.
 
     Raises:
         Broken: they are not.
@@ -96,10 +98,11 @@ def content(source: Source, member: Member) -> Iterator[bytes]:
     """
     if member.encrypted:
         raise Unread("is encrypted")
-    packed = source.chunks(member.content_at, member.content_at + member.packed_bytes)
+    end = member.content_at + member.packed_bytes
+    packed = source.chunks(member.content_at, end)
     match member.method:
         case 0:
-            pieces: Iterator[bytes] = packed
+            pieces: Iterator[bytes | memoryview] = source.pieces(member.content_at, end)
         case 8:
             pieces = inflated(packed, Zlib(-zlib.MAX_WBITS))
         case 12:

@@ -25,10 +25,12 @@ def read(source: Source, package: str, program: str, findings: Findings) -> None
 
     Raises:
         Broken: the package refuses the file, or crashes on it.
+        Unread: it is not the file that was to be proved.
     """
     if not present(package):
         findings.not_proved.append(f"not read by {package}, which is not installed")
         return
+    source.settle()
     script = Path(__file__).with_name(f"{program}.py")
     try:
         done = subprocess.run(
