@@ -20,7 +20,7 @@ _COMMAND = re.compile(rf"`gpu-tenant ({'|'.join([*TOOL_OF, *_SAME])})\b([^`]*)`"
 _BARE_OPTION = re.compile(
     r"(?<![\w`-])--(smoke|name|hours|discard|artifact|unguarded|recover) (\S+)"
 )
-_FOR_A_PERSON = re.compile(r"--(ended|password-stdin|setup|at-deadline)\b")
+_FOR_A_PERSON = re.compile(r"--(ended|password-stdin|setup|at-deadline|prune-box)\b")
 """What only somebody at a terminal can do keeps its command."""
 _TOOL = re.compile(
     rf"\b(?:({'|'.join(_COMMAND_OF)})|change_lease (extend|park|resume|terms|recover))\b"
@@ -38,6 +38,28 @@ def some(count: int, noun: str) -> str:
     """So many of it: `1 file`, `2 files`, `2 boxes`."""
     plural = f"{noun}es" if noun.endswith("x") else f"{noun}s"
     return f"{count} {noun if count == 1 else plural}"
+
+
+def size(count: int | float | None) -> str:
+    """Bytes for a person."""
+    if count is None:
+        return "unknown"
+    amount = float(count)
+    for unit in ("B", "KB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} TB"
+
+
+def span(seconds: float) -> str:
+    """A length of time for a person."""
+    sign, seconds = ("-" if seconds < 0 else ""), abs(seconds)
+    if seconds < 120:
+        return f"{sign}{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{sign}{seconds / 60:.0f} min"
+    return f"{sign}{seconds / 3600:.1f} h"
 
 
 def dated(words: str) -> str:
@@ -79,6 +101,8 @@ def _call(verb: str, rest: list[str]) -> str:
             arguments["command"] = " ".join(words)
         elif word == "--all":
             arguments["which"] = "all"
+        elif word == "--live":
+            arguments["while_running"] = "snapshot"
         elif not word.startswith("--"):
             arguments[next(places, "target")] = word
         elif name in _LISTS:

@@ -8,8 +8,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from gpu_tenant.cards import Leases
-from gpu_tenant.cli.show import errors, span, until, usd
-from gpu_tenant.speech import some
+from gpu_tenant.cli.show import errors, until, usd
+from gpu_tenant.speech import some, span
 
 _SHOWN = 3
 

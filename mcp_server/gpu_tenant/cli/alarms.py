@@ -14,6 +14,7 @@ from gpu_tenant.errors import BadRequest
 from gpu_tenant.notify import Message, notify, read_channels
 from gpu_tenant.record import Record
 from gpu_tenant.service import Tenancy
+from gpu_tenant.speech import span
 
 _EVERY = "*"
 _WORD: dict[Level, Literal["notice", "warning", "urgent"]] = {
@@ -139,11 +140,11 @@ def _alarms(shown: Alarms) -> None:
     for each in shown.alarms:
         about = f"{each.lease} {each.about}" if each.lease else each.about
         told = (
-            f"told {show.span(each.told_s_ago)} ago"
+            f"told {span(each.told_s_ago)} ago"
             if each.told and each.told_s_ago is not None
             else "told to nobody yet"
         )
-        click.echo(f"{each.level}: {about}, for {show.span(each.open_s)}, {told}")
+        click.echo(f"{each.level}: {about}, for {span(each.open_s)}, {told}")
         click.echo(f"  {each.words}")
     if not shown.alarms:
         click.echo("no alarm is open")

@@ -12,13 +12,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
-    DownloadColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
 )
+from rich.table import Column
+from rich.text import Text
 
 from gpu_tenant.app import open_tenancy
 from gpu_tenant.audit import Audited
@@ -27,6 +28,7 @@ from gpu_tenant.caretaker import ENDED
 from gpu_tenant.collect import Collected
 from gpu_tenant.doctor import Checkup
 from gpu_tenant.errors import BoxUnreachable
+from gpu_tenant.eta import Eta
 from gpu_tenant.launch import Launched
 from gpu_tenant.office import progress_to
 from gpu_tenant.policy import Policy
@@ -34,12 +36,14 @@ from gpu_tenant.push import Pushed
 from gpu_tenant.record import Record
 from gpu_tenant.service import Tenancy
 from gpu_tenant.smoke import SmokeReceipt
-from gpu_tenant.speech import dated, in_commands, some
+from gpu_tenant.speech import dated, in_commands, size, some, span
 from gpu_tenant.watch import Watched
 from gpu_tenant.watchdog import Look
 
 Opened = Tenancy
 _ASK_AGAIN_S = 5
+_TOLD_EVERY_S = 10
+"""Where nobody looks at a bar: a log grows by few lines."""
 R = TypeVar("R", bound=Record)
 
 errors = Console(stderr=True, highlight=False)
@@ -62,28 +66,6 @@ def answer(record: R, as_json: bool, words: Callable[[R], None]) -> None:
         click.echo(record.model_dump_json(indent=2))
     else:
         words(record)
-
-
-def size(count: int | float | None) -> str:
-    """Bytes for a person."""
-    if count is None:
-        return "unknown"
-    amount = float(count)
-    for unit in ("B", "KB", "MB", "GB"):
-        if amount < 1000:
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1000
-    return f"{amount:.1f} TB"
-
-
-def span(seconds: float) -> str:
-    """A length of time for a person."""
-    sign, seconds = ("-" if seconds < 0 else ""), abs(seconds)
-    if seconds < 120:
-        return f"{sign}{seconds:.0f} s"
-    if seconds < 7200:
-        return f"{sign}{seconds / 60:.0f} min"
-    return f"{sign}{seconds / 3600:.1f} h"
 
 
 def until(seconds: float) -> str:
@@ -333,21 +315,37 @@ def checkup(shown: Checkup) -> None:
 # Bars
 
 
+class _Words(ProgressColumn):
+    """As of the moment it is drawn: a stall is seen although nobody tells of it."""
+
+    def __init__(self, eta: Eta) -> None:
+        super().__init__(table_column=Column(no_wrap=True))
+        self._eta = eta
+
+    def render(self, task: Task) -> Text:
+        return Text(self._eta.words(at_s=task.get_time()) if task.total else "")
+
+
 @contextmanager
-def bytes_bar(verb: str) -> Iterator[None]:
-    """Bytes done of bytes in all, on stderr, while the block moves files."""
+def bytes_bar(verb: str, usd_h: Decimal | None = None) -> Iterator[None]:
+    """Bytes, rate, time left and what that costs, on stderr, while the block moves files."""
+    eta = Eta(usd_h)
     with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-        console=errors,
-        transient=True,
-        disable=not errors.is_terminal,
-    ) as bar:
-        task = bar.add_task(verb, total=None)
-        token = progress_to.set(lambda done, total: bar.update(task, completed=done, total=total))
+        TextColumn("{task.description}"), BarColumn(bar_width=None), _Words(eta),
+        console=errors, transient=True, disable=not errors.is_terminal,
+    ) as bar:  # fmt: skip
+        task, told_s = bar.add_task(verb, total=None), bar.get_time()
+
+        def hear(done: int, total: int) -> None:
+            nonlocal told_s
+            at_s = bar.get_time()
+            eta.heard(done, total, at_s=at_s)
+            bar.update(task, completed=done, total=total)
+            if not errors.is_terminal and at_s - told_s >= _TOLD_EVERY_S:
+                told_s = at_s
+                click.echo(f"{verb}: {eta.words(at_s=at_s)}", err=True)
+
+        token = progress_to.set(hear)
         try:
             yield
         finally:

@@ -1,0 +1,122 @@
+"""How one link is divided between transfers whose boxes cost differently much: the dearest goes first."""
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from decimal import Decimal
+from statistics import median
+
+MOST_CONNECTIONS = 64
+"""So many at once are one user's, whatever the number of boxes: more make a home router drop all."""
+LEAST_REST = 8
+"""So many the others have together even while the dearest needs fewer: its own box may be the slow end."""
+FLOOR = 0.1
+"""This part of the link is divided by heads and not by price, so that nothing starves."""
+BURST_S = 0.25
+"""So much of unused time may be made up for."""
+
+Usd = Decimal | float | None
+
+
+def allotted(
+    wants: Sequence[int], prices: Sequence[Usd], *, most: int = MOST_CONNECTIONS
+) -> list[int]:
+    """How many connections each transfer may use, of those it wants; each at least one.
+
+    The dearest gets what it wants (several that cost the same: as many each). The others divide by
+    price what is left, and together have no more than the dearest, or `LEAST_REST`: where the link is
+    what is short, the dearest has half of it by wanting more. All together have at most `most`, or
+    one each.
+    """
+    if not wants:
+        return []
+    most = max(most, len(wants))
+    wanted = [min(max(1, want), most) for want in wants]
+    weights, parts = _weights(prices), parts_of(prices)
+    highest = max(weights)
+    dearest = [i for i, weight in enumerate(weights) if weight == highest]
+    others = [i for i, weight in enumerate(weights) if weight < highest]
+    given = [1] * len(wants)
+    first = _levelled([wanted[i] for i in dearest], [1.0] * len(dearest), most - len(others))
+    if any(got < wanted[i] for i, got in zip(dearest, first, strict=True)):
+        # Nobody who costs less gets more than one who did not get enough.
+        wanted = [min(want, max(first)) for want in wanted]
+    rest = min(most - sum(first), max(sum(first), LEAST_REST, len(others)))
+    second = _levelled([wanted[i] for i in others], [parts[i] for i in others], rest)
+    for i, got in zip([*dearest, *others], [*first, *second], strict=True):
+        given[i] = got
+    return given
+
+
+def rates(
+    limit_bytes_s: float, prices: Sequence[Usd], could_bytes_s: Sequence[float | None]
+) -> list[float]:
+    """How many bytes a second each transfer may move, by price; together they are the limit.
+
+    What one could not use anyway (its box is slow, its link is broken) is the others'. None: it could
+    use any rate.
+    """
+    parts = parts_of(prices)
+    least = limit_bytes_s * FLOOR / max(1, len(parts))
+    most = [math.inf if could is None else max(could, least) for could in could_bytes_s]
+    given = [0.0] * len(parts)
+    left, unfilled = float(limit_bytes_s), set(range(len(parts)))
+    while unfilled:
+        whole = sum(parts[i] for i in unfilled)
+        full = {i for i in unfilled if most[i] <= left * parts[i] / whole}
+        for i in full or unfilled:
+            given[i] = most[i] if full else left * parts[i] / whole
+        if not full:
+            return given
+        left = max(0.0, left - sum(most[i] for i in full))
+        unfilled -= full
+    return [got + left * part for got, part in zip(given, parts, strict=True)]
+
+
+def parts_of(prices: Sequence[Usd]) -> list[float]:
+    """Which part of the whole each one's price is worth, with the floor; together they are 1."""
+    weights = _weights(prices)
+    whole, equal = sum(weights), 1 / max(1, len(weights))
+    by_price = [weight / whole if whole else equal for weight in weights]
+    return [FLOOR * equal + (1 - FLOOR) * part for part in by_price]
+
+
+def _weights(prices: Sequence[Usd]) -> list[float]:
+    """The prices as numbers; an unknown one counts as the median of those that are known."""
+    known = [None if price is None else max(0.0, float(price)) for price in prices]
+    usual = median([price for price in known if price is not None] or [0.0])
+    return [usual if price is None else price for price in known]
+
+
+def _levelled(wants: Sequence[int], weights: Sequence[float], most: int) -> list[int]:
+    """One each, and then by weight as many as fit; equals get the same, and a remainder nobody gets."""
+    given = [1] * len(wants)
+    steps: dict[float, list[int]] = defaultdict(list)
+    for i, (want, weight) in enumerate(zip(wants, weights, strict=True)):
+        for nth in range(2, want + 1):
+            steps[nth / weight].append(i)
+    left = most - len(wants)
+    for level in sorted(steps):
+        left -= len(steps[level])
+        if left < 0:
+            break
+        for i in steps[level]:
+            given[i] += 1
+    return given
+
+
+class Bucket:
+    """What one transfer may still move now, at a rate that may change from call to call."""
+
+    def __init__(self, *, at_s: float) -> None:
+        self._owed_bytes = 0.0
+        self._at_s = at_s
+
+    def pause_s(self, n_bytes: int, *, bytes_s: float, at_s: float) -> float:
+        """How long to wait before `n_bytes` more, which count as moved from here on."""
+        passed_s = max(0.0, at_s - self._at_s)
+        self._at_s = max(self._at_s, at_s)
+        self._owed_bytes = max(-BURST_S * bytes_s, self._owed_bytes - passed_s * bytes_s)
+        wait_s = max(0.0, self._owed_bytes) / bytes_s
+        self._owed_bytes += n_bytes
+        return wait_s
