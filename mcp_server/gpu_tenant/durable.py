@@ -21,7 +21,7 @@ from gpu_tenant.store import (
     is_reached,
     open_cold,
     place,
-    require_space,
+    require_room,
     reread,
     sync_directory,
 )
@@ -96,7 +96,7 @@ async def brought_back(
         NotStored, StoreTrouble: as `DurableStore.get`.
         DiskFull: there is no room here for `size_bytes`.
     """
-    require_space(scratch, size_bytes, remedy=f"free some: {name} is re-read from {store.words}")
+    require_room(scratch, size_bytes, remedy=f"free some: {name} is re-read from {store.words}")
     with tempfile.TemporaryDirectory(
         dir=scratch, prefix=".brought-back-", ignore_cleanup_errors=True
     ) as directory:

@@ -1,21 +1,31 @@
 """Files of a box land here: each proved by its hash, and nothing that was here is lost to it."""
 
 import asyncio
+import ctypes
+import errno
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from hashlib import sha256
 from pathlib import Path
 
-from gpu_tenant.errors import BadRequest, BoxTrouble, LocalTrouble
+from gpu_tenant.errors import BadRequest, DiskFull, LocalTrouble
+from gpu_tenant.kept import is_on_the_box
 from gpu_tenant.model import Lease, SealedFile
-from gpu_tenant.paths import below, to_bytes, to_remote
-from gpu_tenant.ports import Transport
-from gpu_tenant.store import is_reached, link_target, place, place_link, reread
-from gpu_tenant.verify import is_on_the_box
+from gpu_tenant.paths import below, parts_of, to_bytes, to_remote
+from gpu_tenant.store import is_reached, link_target, placing, reread
 
 SUPERSEDED = ".superseded"
 PARTIAL = ".partial"
+_SYNCED_AT_ONCE = 64
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)
+_SYNC = getattr(os, "fdatasync", os.fsync)
+_START_WRITING = getattr(ctypes.CDLL(None), "sync_file_range", None)
+"""Linux only. A hint, whose failure costs nothing but time: `_SYNC` waits, and tells."""
+_WRITE = 2
+if _START_WRITING is not None:
+    _START_WRITING.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
 
 
 def outside_the_box(directory: Path, lease: Lease) -> Path:
@@ -68,70 +78,81 @@ def is_here(directory: Path, entry: SealedFile) -> bool:
 def partial_of(directory: Path, entry: SealedFile, within: str = PARTIAL) -> Path:
     """Where the bytes of `entry` arrive.
 
-    Not beside its final name, because a name of 255 bytes leaves no room for a suffix; and named by
-    content too, because a newer version's bytes must never continue an older one's.
+    Not beside its final name, because a name of 255 bytes leaves no room for a suffix. A newer version
+    has another time, or another size; where it has neither, its hash tells in the end.
     """
-    return directory / within / sha256(f"{entry.sha256} {entry.name}".encode()).hexdigest()
+    told = f"{entry.size_bytes} {entry.mtime_ns} {entry.name}"
+    return directory / within / sha256(told.encode()).hexdigest()
 
 
-async def arrive(
-    entry: SealedFile,
-    directory: Path,
-    lease: Lease,
-    *,
-    transport: Transport,
-    on_bytes: Callable[[int], None],
-    within: str = PARTIAL,
-) -> Path:
-    """The bytes of `entry` are in its partial file, equal to it; going on from what had come before.
-
-    Raises:
-        BoxTrouble: it changed or vanished while it was fetched.
-        LocalTrouble: it cannot be kept here.
-    """
-    partial = partial_of(directory, entry, within)
-    try:
-        for _ in ("resumed", "from the start"):
-            if partial.exists() and partial.stat().st_size > entry.size_bytes:
-                partial.unlink()
-            await transport.get(to_remote(entry.at), partial, on_bytes=on_bytes)
-            if await asyncio.to_thread(is_at, partial, entry):
-                return partial
-            partial.unlink(missing_ok=True)
-    except OSError as error:
-        raise _unkept(entry, lease, error) from error
-    raise BoxTrouble(
-        f"{entry.name} changed on the box while it was fetched",
-        remedy=f"find out what writes there, then `gpu-tenant collect {lease.id}` again",
-    )
+Arrived = tuple[SealedFile, Path | None]
+"""What is to land, and where its bytes are, which are on their storage; a link has none."""
 
 
 async def land(
     entry: SealedFile, partial: Path | None, directory: Path, lease: Lease, *, superseded: Path
 ) -> None:
-    """The entry lies below `directory`, with the time it had on the box; what was there is in
-    `superseded`, which is below it, too. A link needs no partial file.
+    """As `land_all`, for one."""
+    await asyncio.to_thread(land_all, [(entry, partial)], directory, lease, superseded=superseded)
+
+
+def land_all(
+    arrived: Sequence[Arrived], directory: Path, lease: Lease, *, superseded: Path
+) -> None:
+    """Each entry lies durably below `directory`, with the time it had on the box.
+
+    What was there is in `superseded`, which is below it, too.
 
     Raises:
-        LocalTrouble: it cannot be kept here.
+        LocalTrouble: one cannot be kept here; those before it are in place, as said.
     """
-    final, out_of_the_way = below(directory, entry.name), below(superseded, entry.name)
+    aside = superseded.relative_to(directory).parts
+    entry = None
     try:
-        if partial is None:
-            await asyncio.to_thread(
-                place_link, to_remote(entry.target or ""), final, root=directory, superseded=out_of_the_way
-            )  # fmt: skip
-            return
-        # Whoever asks which checkpoint is the newest may ask by time, also after it was restored.
-        with suppress(OverflowError, OSError):
-            os.utime(partial, ns=(entry.mtime_ns, entry.mtime_ns))
-        await asyncio.to_thread(place, partial, final, root=directory, superseded=out_of_the_way)
+        with placing(directory) as places:
+            for entry, partial in arrived:
+                final = parts_of(entry.name)
+                if partial is None:
+                    target = to_remote(entry.target or "")
+                    places.link(target, final, superseded=aside + final)
+                    continue
+                # Whoever asks which checkpoint is the newest may ask by time, also after it was restored.
+                with suppress(OverflowError, OSError):
+                    os.utime(partial, ns=(entry.mtime_ns, entry.mtime_ns))
+                places.file(partial, final, superseded=aside + final)
     except OSError as error:
-        raise _unkept(entry, lease, error) from error
+        raise unkept(entry.name if entry else "what came", lease, error) from error
 
 
-def _unkept(entry: SealedFile, lease: Lease, error: OSError) -> LocalTrouble:
+def durable(paths: Sequence[Path]) -> None:
+    """What was written to each of those small files is on its storage.
+
+    All are started before any is waited for: half the time of one after the other. To flush the whole
+    file system would halve it again, and would wait for whatever else is being written there.
+
+    Raises:
+        OSError: one cannot be opened, or its storage did not take it.
+    """
+    for first in range(0, len(paths), _SYNCED_AT_ONCE):
+        with ExitStack() as closing:
+            opened = []
+            for path in paths[first : first + _SYNCED_AT_ONCE]:
+                opened.append(os.open(path, _READ))
+                closing.callback(os.close, opened[-1])
+                if _START_WRITING is not None:
+                    _START_WRITING(opened[-1], 0, 0, _WRITE)
+            for file in opened:
+                _SYNC(file)
+
+
+def unkept(what: str, lease: Lease, error: OSError) -> LocalTrouble:
+    """The error of what this computer does not take."""
+    if error.errno in _NO_ROOM:
+        return DiskFull(
+            f"no room for {what}: {error.strerror}; what was fetched stays",
+            remedy=f"free some space, then `gpu-tenant collect {lease.id}` goes on",
+        )
     return LocalTrouble(
-        f"{entry.name} cannot be kept here: {error.strerror}",
+        f"{what} cannot be kept here: {error.strerror}",
         remedy=f"choose a file system that takes it: `gpu-tenant collect {lease.id} --to DIR`",
     )

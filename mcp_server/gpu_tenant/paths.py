@@ -33,8 +33,8 @@ def escape(name: str) -> str:
     )
 
 
-def below(root: Path, name: str) -> Path:
-    """Where `name` lies below `root`; never outside of it.
+def parts_of(name: str) -> tuple[str, ...]:
+    """The parts of `name`, as this computer's file system takes them; none of them leads upwards.
 
     Raises:
         ValueError: `name` is absolute, empty, or has a `..`, `.` or empty part, or a NUL.
@@ -43,7 +43,16 @@ def below(root: Path, name: str) -> Path:
     parts = raw.split(b"/")
     if b"\0" in raw or any(part in (b"", b".", b"..") for part in parts):
         raise ValueError(f"not a relative name: {name}")
-    return root.joinpath(*(os.fsdecode(part) for part in parts))
+    return tuple(os.fsdecode(part) for part in parts)
+
+
+def below(root: Path, name: str) -> Path:
+    """Where `name` lies below `root`; never outside of it.
+
+    Raises:
+        ValueError: as `parts_of`.
+    """
+    return root.joinpath(*parts_of(name))
 
 
 def require_apart(names: Iterable[str]) -> None:

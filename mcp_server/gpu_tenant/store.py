@@ -5,19 +5,21 @@ import os
 import shutil
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
+from itertools import count
 from pathlib import Path
 from threading import Lock
 from typing import BinaryIO
 
 from gpu_tenant.errors import DiskFull
+from gpu_tenant.storage import flush, open_regular, reread_blocks
+from gpu_tenant.tree import Parts, Tree
 
 CHUNK_BYTES = 1 << 20
-_DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
 _CLEARING = Lock()
-"""Or the second of two that land at once would move away what the first has just made."""
+"""Or the second of two that land at once would move away what the first has just made, or stands in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,10 @@ class Home:
         """The host keys pinned for one lease."""
         return self.root / "ssh" / "known_hosts" / lease_id
 
+    def channels(self, lease_id: str) -> Path:
+        """What the system's own ssh is told of one lease's box, when bytes go by it."""
+        return self.root / "ssh" / "channels" / lease_id
+
     def kept(self, lease_id: str) -> Path:
         """Where a lease's artifacts go unless the owner says otherwise."""
         return self.root / "kept" / lease_id
@@ -89,36 +95,27 @@ def open_cold(path: Path) -> BinaryIO | None:
     The page cache is dropped first where the system allows, so that the storage is asked and not
     the memory the file was written from.
     """
-    try:
-        # Not waiting: a named pipe that lies in a file's place would never open.
-        waitless = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-        opened = os.open(path, os.O_RDONLY | waitless)
-    except OSError:
-        return None
-    if not stat.S_ISREG(os.fstat(opened).st_mode):
-        os.close(opened)
+    opened = open_regular(path)
+    if opened is None:
         return None
     file = os.fdopen(opened, "rb")
-    if hasattr(os, "posix_fadvise"):
-        try:
-            os.fsync(opened)
-            os.posix_fadvise(opened, 0, 0, os.POSIX_FADV_DONTNEED)
-        except OSError:
-            file.close()
-            raise
+    try:
+        flush(opened)
+    except OSError:
+        file.close()
+        raise
     return file
 
 
 def reread(path: Path) -> Reread | None:
     """What the regular file at `path` holds on its storage; None where there is no such file."""
-    opened = open_cold(path)
-    if opened is None:
+    blocks = reread_blocks(path)
+    if blocks is None:
         return None
-    with opened as file:
-        digest, size = sha256(), 0
-        while chunk := file.read(CHUNK_BYTES):
-            digest.update(chunk)
-            size += len(chunk)
+    digest, size = sha256(), 0
+    for block in blocks:
+        digest.update(block)
+        size += len(block)
     return Reread(size, digest.hexdigest())
 
 
@@ -139,57 +136,90 @@ def is_reached(root: Path, path: Path) -> bool:
         return False
 
 
+class Placing:
+    """Files come to lie below one root, in one go; see `placing`."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+
+    def file(self, arrived: Path, final: Parts, *, superseded: Parts) -> None:
+        """`final` is the file that was `arrived`; what lay there before is at `superseded`."""
+        os.replace(arrived, final[-1], dst_dir_fd=self._cleared(final, superseded))
+        self._tree.touch(final[:-1])
+
+    def link(self, target: str, final: Parts, *, superseded: Parts) -> None:
+        """`final` is a link to `target`, in the same way as `file`."""
+        os.symlink(target, final[-1], dir_fd=self._cleared(final, superseded))
+        self._tree.touch(final[:-1])
+
+    def _cleared(self, final: Parts, superseded: Parts) -> int:
+        """The open directory of `final`, in which nothing has its name."""
+        self._tree.spare()
+        try:
+            directory = self._tree.made(final[:-1])
+        except OSError as error:
+            if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+                raise
+            directory = self._way(final, superseded)
+        with suppress(FileNotFoundError):
+            os.stat(final[-1], dir_fd=directory, follow_symlinks=False)
+            self._away(final, superseded)
+        return directory
+
+    def _way(self, final: Parts, superseded: Parts) -> int:
+        """The same directory, what was no directory on the way to it having been moved away."""
+        up = len(superseded) - len(final)
+        for depth in range(1, len(final)):
+            try:
+                self._tree.made(final[:depth])
+            except OSError as error:
+                if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+                    raise
+                # A link, or a file: what is written through it would lie who knows where.
+                self._away(final[:depth], superseded[: up + depth])
+        return self._tree.made(final[:-1])
+
+    def _away(self, name: Parts, aside: Parts) -> None:
+        there = self._tree.made(aside[:-1])
+        free = _free(aside[-1], there)
+        self._tree.leave(name)
+        os.rename(name[-1], free, src_dir_fd=self._tree.made(name[:-1]), dst_dir_fd=there)
+        self._tree.touch(name[:-1])
+        self._tree.touch(aside[:-1])
+
+
+def _free(name: str, directory: int) -> str:
+    """A name that nothing has there: what is superseded twice at one moment is not overwritten."""
+    free = name
+    with suppress(FileNotFoundError):
+        for taken in count(2):
+            os.stat(free, dir_fd=directory, follow_symlinks=False)
+            free = f"{name}.{taken}"
+    return free
+
+
+@contextmanager
+def placing(root: Path) -> Iterator[Placing]:
+    """Files can be put in place below `root`; all that were are durably there afterwards, in any case.
+
+    No link below `root` is followed: one in the way of a file is superseded, as is anything else.
+    """
+    with Tree(root) as tree:
+        try:
+            with _CLEARING:
+                yield Placing(tree)
+        finally:
+            tree.sync()
+
+
 def place(arrived: Path, final: Path, *, root: Path, superseded: Path) -> None:
     """`final` is the file that was `arrived`, durably; what lay there before is in `superseded`.
 
     Both are below `root`, and no link between is followed: one in the way of `final` is superseded.
     """
-    with _cleared(final, root=root, superseded=superseded) as directory:
-        os.replace(arrived, final.name, dst_dir_fd=directory)
-
-
-def place_link(target: str, final: Path, *, root: Path, superseded: Path) -> None:
-    """`final` is a link to `target`, in the same way as `place`."""
-    with _cleared(final, root=root, superseded=superseded) as directory:
-        os.symlink(target, final.name, dir_fd=directory)
-
-
-@contextmanager
-def _cleared(final: Path, *, root: Path, superseded: Path) -> Iterator[int]:
-    """The open directory of `final`, in which nothing has its name; synchronised afterwards."""
-    with ExitStack() as opened:
-
-        def enter(directory: int, name: str) -> int:
-            with suppress(FileExistsError):
-                os.mkdir(name, dir_fd=directory)
-            inner = os.open(name, _DIRECTORY, dir_fd=directory)
-            opened.callback(os.close, inner)
-            return inner
-
-        def away(directory: int, name: str, path: Path) -> None:
-            aside = top
-            for part in path.parent.relative_to(root).parts:
-                aside = enter(aside, part)
-            os.rename(name, path.name, src_dir_fd=directory, dst_dir_fd=aside)
-
-        directory = top = os.open(root, os.O_RDONLY)
-        opened.callback(os.close, top)
-        parts = final.relative_to(root).parts
-        with _CLEARING:
-            for depth, part in enumerate(parts[:-1]):
-                try:
-                    directory = enter(directory, part)
-                except OSError as error:
-                    if error.errno not in (errno.ENOTDIR, errno.ELOOP):
-                        raise
-                    # A link, or a file: what is written through it would lie who knows where.
-                    away(directory, part, superseded.parents[len(parts) - depth - 2])
-                    directory = enter(directory, part)
-        with suppress(FileNotFoundError):
-            os.stat(final.name, dir_fd=directory, follow_symlinks=False)
-            away(directory, final.name, superseded)
-        yield directory
-        os.fsync(directory)
+    aside = superseded.relative_to(root).parts
+    with placing(root) as places:
+        places.file(arrived, final.relative_to(root).parts, superseded=aside)
 
 
 def sync_directory(directory: Path) -> None:
@@ -201,8 +231,8 @@ def sync_directory(directory: Path) -> None:
         os.close(opened)
 
 
-def require_space(directory: Path, size_bytes: int, *, remedy: str) -> None:
-    """There is room for `size_bytes` more below `directory`.
+def require_room(directory: Path, size_bytes: int, *, files: int = 0, remedy: str) -> None:
+    """There is room for `size_bytes` more below `directory`, in so many files more.
 
     Raises:
         DiskFull: there is not.
@@ -212,4 +242,13 @@ def require_space(directory: Path, size_bytes: int, *, remedy: str) -> None:
     if free < size_bytes:
         raise DiskFull(
             f"{directory} has {free:,} bytes free and {size_bytes:,} are coming", remedy=remedy
+        )
+    if not hasattr(os, "statvfs"):
+        return
+    room = os.statvfs(directory)
+    # Some file systems make inodes as they go, and say 0 for both.
+    if room.f_files and room.f_favail < files:
+        raise DiskFull(
+            f"{directory} has room for {room.f_favail:,} files (inodes), and {files:,} are coming",
+            remedy=remedy,
         )

@@ -1,6 +1,9 @@
 """What a box sends lies below its kept directory, whatever an earlier job left there in its way."""
 
+import resource
 import shutil
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 
@@ -10,9 +13,18 @@ from arranged import lease
 from gpu_tenant.durable import DirectoryStore
 from gpu_tenant.entries import sound
 from gpu_tenant.errors import CaretakerFailed, LocalTrouble
-from gpu_tenant.landing import PARTIAL, is_here, land, make_place, partial_of
+from gpu_tenant.kept import Loss, reread
+from gpu_tenant.landing import (
+    PARTIAL,
+    SUPERSEDED,
+    durable,
+    is_here,
+    land,
+    land_all,
+    make_place,
+    partial_of,
+)
 from gpu_tenant.model import SealedFile
-from gpu_tenant.verify import Loss, _reread_entry
 
 HOSTILE = b"not the owner's"
 
@@ -92,11 +104,131 @@ async def test_nothing_is_superseded_through_a_link_either(kept: Path) -> None:
     assert (kept / "work/out/keys").read_bytes() == b"older"
 
 
+# Many at once
+
+
+def land_at_once(kept: Path, entries: Sequence[SealedFile], stamp: str = "now") -> None:
+    arrived = []
+    for entry in entries:
+        partial = partial_of(kept, entry) if entry.kind == "file" else None
+        if partial is not None:
+            partial.write_bytes(HOSTILE)
+        arrived.append((entry, partial))
+    land_all(arrived, kept, lease(), superseded=kept / SUPERSEDED / stamp)
+
+
+def test_of_many_that_land_each_supersedes_what_was_in_its_way(kept: Path) -> None:
+    (kept / "work/out/old").write_bytes(b"older")
+    (kept / "work/out/d").write_bytes(b"a file once")
+    (kept / "work/linked").symlink_to(kept.parent / "home")
+    (kept / "work/out/taken/inner").mkdir(parents=True)
+    entries = [
+        file("work/out/new"), file("work/out/old"), file("work/out/d/e/x"), file("work/out/d/e/y"),
+        file("work/linked/keys"), file("work/out/taken"), link("work/out/latest", "old"),
+    ]  # fmt: skip
+
+    land_at_once(kept, entries)
+
+    aside = kept / ".superseded/now/work"
+    assert all(is_here(kept, entry) for entry in entries)
+    assert {(kept / e.name).stat().st_mtime_ns for e in entries if e.kind == "file"} == {1}
+    assert (aside / "out/old").read_bytes() == b"older"
+    assert (aside / "out/d").read_bytes() == b"a file once"
+    assert (aside / "linked").readlink() == kept.parent / "home"
+    assert (aside / "out/taken/inner").is_dir()
+    assert [path.name for path in (kept.parent / "home").iterdir()] == ["keys"]
+    assert (kept.parent / "home" / "keys").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("name", ["work/out/%s" % ("n" * 300), "work/out/old/x", "work/out/gone"])
+def test_where_one_of_many_cannot_be_kept_those_before_it_are_in_place_and_it_is_named(
+    kept: Path, name: str
+) -> None:
+    (kept / "work/out/old").write_bytes(b"older")
+    (kept / ".superseded/now/work").mkdir(parents=True)
+    (kept / ".superseded/now/work/out").write_bytes(b"in the way of what is to be superseded")
+    arrived = []
+    for entry in (file("work/out/first"), file(name), file("work/out/last")):
+        arrived.append((entry, partial_of(kept, entry)))
+        if "gone" not in entry.name:
+            partial_of(kept, entry).write_bytes(HOSTILE)
+
+    with pytest.raises(LocalTrouble, match=f" {name} cannot be kept here"):
+        land_all(arrived, kept, lease(), superseded=kept / SUPERSEDED / "now")
+
+    assert is_here(kept, file("work/out/first"))
+    assert not (kept / "work/out/last").exists()
+    assert (kept / "work/out/old").read_bytes() == b"older"
+
+
+def test_nothing_lands_in_a_directory_that_was_superseded_meanwhile(kept: Path) -> None:
+    land_at_once(kept, [file("work/out/d/x"), link("work/out/d", "x"), file("work/out/d/y")])
+
+    assert is_here(kept, file("work/out/d/y"))
+    assert (kept / ".superseded/now/work/out/d/x").read_bytes() == HOSTILE
+    assert not (kept / ".superseded/now/work/out/d/y").exists()
+
+
+def test_what_is_superseded_twice_at_one_moment_is_not_overwritten(kept: Path) -> None:
+    for content in (b"first", b"second", b"third"):
+        (kept / "work/out/x").write_bytes(content)
+        land_at_once(kept, [file("work/out/x")])
+
+    aside = kept / ".superseded/now/work/out"
+    assert (aside / "x").read_bytes() == b"first"
+    assert {path.read_bytes() for path in aside.iterdir()} == {b"first", b"second", b"third"}
+
+
+def test_of_two_that_land_at_once_neither_moves_away_what_the_other_made(kept: Path) -> None:
+    (kept / "work/out/d").write_bytes(b"a file once")
+    batches = [[file(f"work/out/d/{at}/{n}") for n in range(5)] for at in range(8)]
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(land_at_once, [kept] * 8, batches, map(str, range(8))))
+
+    assert all(is_here(kept, entry) for batch in batches for entry in batch)
+    assert [path.read_bytes() for path in (kept / SUPERSEDED).glob("*/work/out/d")] == [
+        b"a file once"
+    ]
+
+
+def test_files_of_many_directories_land_with_few_of_them_open(kept: Path) -> None:
+    entries = [file(f"work/{at % 100}/{at}/x") for at in range(300)]
+    for entry in entries[::2]:
+        (kept / entry.name).parent.mkdir(parents=True)
+        (kept / entry.name).write_bytes(b"older")
+    before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/dev/fd").iterdir())) + 90, most))
+
+    try:
+        land_at_once(kept, entries)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
+
+    assert all((kept / entry.name).read_bytes() == HOSTILE for entry in entries)
+    assert len(list((kept / SUPERSEDED).rglob("x"))) == 150
+
+
+def test_small_files_are_made_durable_and_one_that_is_gone_is_told(tmp_path: Path) -> None:
+    paths = [tmp_path / str(at) for at in range(130)]
+    for path in paths:
+        path.write_bytes(HOSTILE)
+
+    durable(paths)
+    paths[-1].unlink()
+
+    with pytest.raises(FileNotFoundError):
+        durable(paths)
+
+
+# What is here
+
+
 def test_what_lies_behind_a_link_is_not_here_and_proves_nothing(kept: Path) -> None:
     (kept / "work/out/d").symlink_to(kept.parent / "home")
     entry = file("work/out/d/keys", b"mine")
 
-    proved = _reread_entry(kept, entry, lease())
+    proved = reread(kept, entry, lease())
 
     assert not is_here(kept, entry)
     assert isinstance(proved, Loss)

@@ -1,0 +1,92 @@
+"""The directories below one root, each reached through no link, and held open for many files at once."""
+
+import os
+from collections import OrderedDict
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Self
+
+Parts = tuple[str, ...]
+"""A way below a root, as the file system takes it."""
+_OPEN_AT_ONCE = 64
+_DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
+_NO_LINK = _DIRECTORY | getattr(os, "O_NOFOLLOW", 0)
+
+
+class Tree:
+    """What is open below one root; what was changed there is not durable before `sync`."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._open: OrderedDict[Parts, int] = OrderedDict()
+        self._touched: set[Parts] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with ExitStack() as closing:
+            for opened in self._open.values():
+                closing.callback(os.close, opened)
+            self._open.clear()
+
+    def directory(self, parts: Parts) -> int:
+        """The open directory there; good until `spare`.
+
+        Raises:
+            OSError: there is none, or a link on the way.
+        """
+        return self._entered(parts, make=False)
+
+    def made(self, parts: Parts) -> int:
+        """The open directory there, made where there was none; good until `spare`.
+
+        Raises:
+            OSError: something else lies there, or on the way.
+        """
+        return self._entered(parts, make=True)
+
+    def touch(self, parts: Parts) -> None:
+        """Names in that directory, which is open, have changed."""
+        self._touched.add(parts)
+
+    def spare(self) -> None:
+        """No more directories are open than may be: those that were asked for last."""
+        while len(self._open) > _OPEN_AT_ONCE:
+            self._leave(next(parts for parts in self._open if parts))
+
+    def leave(self, parts: Parts) -> None:
+        """Nothing at or below `parts`, which is about to lie elsewhere, is open."""
+        for inner in [inner for inner in self._open if inner[: len(parts)] == parts]:
+            self._leave(inner)
+
+    def sync(self) -> None:
+        """Every name that changed is on its storage."""
+        while self._touched:
+            os.fsync(self._open[next(iter(self._touched))])
+            self._touched.pop()
+
+    def _leave(self, parts: Parts) -> None:
+        opened = self._open.pop(parts)
+        try:
+            if parts in self._touched:
+                self._touched.remove(parts)
+                os.fsync(opened)
+        finally:
+            os.close(opened)
+
+    def _entered(self, parts: Parts, *, make: bool) -> int:
+        if () not in self._open:
+            self._open[()] = os.open(self._root, _DIRECTORY)
+        depth = len(parts)
+        while parts[:depth] not in self._open:
+            depth -= 1
+        for at in range(depth, len(parts)):
+            name, above = parts[at], self._open[parts[:at]]
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(name, dir_fd=above)
+                    self._touched.add(parts[:at])
+            self._open[parts[: at + 1]] = os.open(name, _NO_LINK, dir_fd=above)
+        self._open.move_to_end(parts)
+        return self._open[parts]
