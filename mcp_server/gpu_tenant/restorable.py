@@ -33,6 +33,10 @@ class Listed(Record):
     """The names whose version here a snapshot brought, and neither a collect nor a person."""
     broken: dict[str, str]
     """What arrived and does not load, by name: the hash, so that it is not fetched again."""
+    left: tuple[SealedFile, ...] = ()
+    """What snapshots brought and nothing goes on from any more: a job deleted it, or a policy gave it up."""
+    only_here: tuple[SealedFile, ...] = ()
+    """What was removed from the box on its owner's word: the copy here is the only one, and is never pruned."""
 
 
 @dataclass(frozen=True, slots=True)

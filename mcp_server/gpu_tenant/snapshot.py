@@ -1,82 +1,74 @@
 """Bring home what is complete of the artifacts while jobs run, and know the newest that can be gone on from."""
 
 import asyncio
-import fcntl
-import os
 import shutil
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from datetime import datetime
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import Field
 
 from gpu_tenant.cadence import saves_of
 from gpu_tenant.caretaker import Caretaker
-from gpu_tenant.entries import Entries
-from gpu_tenant.errors import (
-    BoxTrouble,
-    BoxUnreachable,
-    HostKeyChanged,
-    LeaseHeld,
-    LocalTrouble,
-)
+from gpu_tenant.errors import LocalTrouble
 from gpu_tenant.landing import (
-    PARTIAL,
     SUPERSEDED,
-    arrive,
     is_here,
     land,
     make_place,
     outside_the_box,
     partial_of,
+    unkept,
 )
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.loads import inspect
 from gpu_tenant.model import Lease, SealedFile
 from gpu_tenant.paths import below
 from gpu_tenant.ports import Clock, Transport
+from gpu_tenant.pruning import ARRIVES, QUIET_S, Complete, Pruned, alone, last_list, look, tidy
 from gpu_tenant.record import Record
-from gpu_tenant.restorable import LISTS, Listed, put_list, read_list
+from gpu_tenant.restorable import Listed, put_list
+from gpu_tenant.retention import Retention, surplus
 from gpu_tenant.store import is_reached
+from gpu_tenant.transfer.arrival import carried
+from gpu_tenant.transfer.partial import discard, forget, names_of
+from gpu_tenant.transfer.pieces import Coming
+from gpu_tenant.transfer.proof import Arrived
+from gpu_tenant.transfer.work import Turn
 
-QUIET_S = 5
 _LIMIT_BYTES = 16 << 30
 """So much is read on the box in one look, newest first."""
-_WITHIN_S = 1800
+_LIMIT_S = 900
 _RESERVE_BYTES = 1 << 30
 """So much stays free here: a disk that is full stops everything, the ledger first."""
-_SUPERSEDED_KEPT = 2
-_ARRIVES = f"{PARTIAL}/live"
-"""Apart from what a collect fetches, which may come at any moment and is not kept waiting."""
-_LOCK = "lock"
 _NAMED, _SAVES = 5, 40
-
-
-class Complete(BaseModel):
-    """What the caretaker says that nobody on the box is writing."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    files: Entries
-    left_out: int = 0
-    unfinished: tuple[str, ...] = ()
-    now: float
-    login: str
+_LEFT = 5000
 
 
 class Snapshot(Record):
-    """What a look at a running box brought home."""
+    """What a look at a running box brought home; no seal, and no proof that nothing else is there."""
 
     lease: str
     directory: str
     files: int
     size_bytes: int
     names: tuple[str, ...]
-    left_out: int
+    left_out: int = Field(description="complete, and left for the next look")
+    unfinished_files: int = 0
+    unfinished: tuple[str, ...] = Field(
+        default=(), description="still being written, or of what is"
+    )
     broken: tuple[str, ...]
     no_room: tuple[str, ...]
+    not_wanted: tuple[str, ...] = Field(
+        default=(), description="older checkpoints that the owner's policy leaves on the box"
+    )
+    pruned: Pruned = Pruned()
+    running: tuple[str, ...] = ()
+    pace: str = Field(default="", description="what it takes of the box at most")
+    proves: str = "nothing of the box: it is no seal, and no box is ended on it"
+    next: str = ""
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -93,6 +85,12 @@ class Snapshot(Record):
             said.append(
                 f"no room in {self.directory} for {len(self.no_room)} files, {self.no_room[0]} first"
             )
+        if self.pruned.here:
+            said.append(f"removed here by its policy: {', '.join(self.pruned.here)}")
+        if self.pruned.on_the_box:
+            said.append(
+                f"removed from the box, and here alone: {', '.join(self.pruned.on_the_box)}"
+            )
         return tuple(said)
 
 
@@ -104,11 +102,17 @@ async def snapshot(
     transport: Transport,
     ledger: Ledger,
     clock: Clock,
+    turn: Turn,
     quiet_s: float = QUIET_S,
+    policy: Retention | None = None,
+    done: Sequence[str] = (),
+    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Snapshot:
     """Every complete artifact that was not here is, proved by hash and by loading; jobs were left alone.
 
-    Complete is what nobody on the box has open for writing, and nobody changed for `quiet_s`.
+    Complete is what the caretaker's `complete` says, `quiet_s` apart; `done` are names of what jobs write
+    last. On the box it takes `SHARE` of one core and of the disk at most, and of the link what `turn` says. What the `policy` does not want
+    is not fetched.
 
     What changed or vanished meanwhile is left for the next look. What lay in the way of a newer
     version is moved to `.superseded/`; of each name the two newest versions that snapshots brought
@@ -122,65 +126,36 @@ async def snapshot(
     """
     directory = outside_the_box(directory, lease)
     make_place(directory, lease)
-    with _alone(directory, lease):
-        return await _snapshot(
-            lease, directory, caretaker, transport, ledger=ledger, clock=clock, quiet_s=quiet_s
+    with alone(directory, lease):
+        seen = await look(
+            lease, caretaker, ledger, limit_bytes=_LIMIT_BYTES, limit_s=_LIMIT_S,
+            quiet_s=quiet_s, done=done,
+        )  # fmt: skip
+        one = _Look(
+            lease, directory, transport, ledger, at=clock.now(), turn=turn, progress=progress
         )
-
-
-@contextmanager
-def _alone(directory: Path, lease: Lease) -> Iterator[None]:
-    """No other snapshot is brought to `directory` while the block runs.
-
-    Raises:
-        LeaseHeld: one is.
-    """
-    (directory / _ARRIVES).mkdir(exist_ok=True)
-    with (directory / _ARRIVES / _LOCK).open("w") as lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise LeaseHeld(
-                f"a snapshot of {lease.id} is under way", remedy="wait for it, or collect"
-            ) from None
-        yield
-
-
-async def _snapshot(
-    lease: Lease,
-    directory: Path,
-    caretaker: Caretaker,
-    transport: Transport,
-    *,
-    ledger: Ledger,
-    clock: Clock,
-    quiet_s: float,
-) -> Snapshot:
-    request: dict[str, JsonValue] = {
-        "work": lease.work_directory,
-        "artifacts": list(ledger.declared(lease.id)[0]),
-        "limit_bytes": _LIMIT_BYTES,
-        "quiet_s": quiet_s,
-    }
-    seen = await caretaker.ask_ours("complete", request, Complete, timeout_s=_WITHIN_S)
-    look = _Look(lease, directory, transport, ledger, at=clock.now())
-    try:
-        for entry in seen.files:
-            await look.take(entry)
-    finally:
-        if look.came or look.broken != look.before_broken:
-            look.record(seen)
-    kept = {partial_of(directory, entry, _ARRIVES).name for entry in seen.files}
-    await asyncio.to_thread(_prune, directory, kept)
+            not_wanted = await one.take_all(seen.files, policy)
+        finally:
+            if one.came or one.broken != one.before_broken:
+                one.record(seen)
+        kept = {partial_of(directory, entry, ARRIVES) for entry in seen.files}
+        await asyncio.to_thread(tidy, directory, {n for p in kept for n in names_of(p)})
     return Snapshot(
         lease=lease.id,
         directory=str(directory),
-        files=len(look.came),
-        size_bytes=sum(entry.size_bytes for entry in look.came),
-        names=tuple(entry.name for entry in look.came[:_NAMED]),
+        files=len(one.came),
+        size_bytes=sum(entry.size_bytes for entry in one.came),
+        names=tuple(entry.name for entry in one.came[:_NAMED]),
         left_out=seen.left_out,
-        broken=tuple(n for n, held in look.broken.items() if look.before_broken.get(n) != held),
-        no_room=tuple(look.no_room),
+        unfinished_files=len(seen.unfinished) - seen.left_out,
+        unfinished=seen.unfinished[:_NAMED],
+        broken=tuple(n for n, held in one.broken.items() if one.before_broken.get(n) != held),
+        no_room=tuple(one.no_room),
+        not_wanted=not_wanted,
+        running=seen.running,
+        pace=seen.pace,
+        next="monitor the job; when it has ended, collect" if seen.running else "collect",
     )
 
 
@@ -188,56 +163,111 @@ class _Look:
     """One look at a running box: what was known before it, and what came."""
 
     def __init__(
-        self, lease: Lease, directory: Path, transport: Transport, ledger: Ledger, *, at: datetime
+        self,
+        lease: Lease,
+        directory: Path,
+        transport: Transport,
+        ledger: Ledger,
+        *,
+        at: datetime,
+        turn: Turn,
+        progress: Callable[[int, int], None],
     ) -> None:
         self._lease, self._directory, self._transport = lease, directory, transport
-        self._ledger, self._at = ledger, at
-        events = ledger.events(lease.id)
-        known = next(
-            (read_list(directory, d) for _, kind, d in reversed(events) if kind == Event.SNAPSHOT),
-            None,
-        )
+        self._turn = turn
+        self._ledger, self._at, self._progress = ledger, at, progress
+        self._known = known = last_list(lease, directory, ledger)
         self.held = {entry.name: entry for entry in known.entries} if known else {}
         self.before_broken = dict(known.broken) if known else {}
         self.broken = dict(self.before_broken)
         self.came: list[SealedFile] = []
         self.no_room: list[str] = []
-        last = next(
-            (kind for _, kind, _ in reversed(events) if kind in (Event.SNAPSHOT, Event.COLLECTED)),
-            None,
-        )
-        self._brought = set(known.brought) if known and last == Event.SNAPSHOT else set()
+        self._brought = set(known.brought) if known else set()
+        self._arrived = self._coming = self._room_bytes = 0
 
-    async def take(self, entry: SealedFile) -> None:
-        """The entry is here and loads, or it is not for now."""
-        held = self.held.get(entry.name)
+    async def take_all(
+        self, entries: Sequence[SealedFile], policy: Retention | None
+    ) -> tuple[str, ...]:
+        """What is wanted is here and loads, or it is not for now; the checkpoints that are not wanted.
+
+        Where a newer checkpoint proves broken, an older one is wanted after all.
+        """
+        tried: set[str] = set()
+        while True:
+            unsound = tried - {entry.name for entry in entries if self._is_sound(entry)}
+            left = surplus(entries, policy, unsound=unsound) if policy else []
+            skipped = {entry.name for one in left for entry in one.entries}
+            todo = [e for e in entries if e.name not in skipped | tried]
+            if not todo:
+                return tuple(one.at for one in left)
+            self._coming += sum(entry.size_bytes for entry in todo)
+            tried |= {entry.name for entry in todo}
+            wanted = [entry for entry in todo if await self._wants(entry)]
+            self._on_bytes(sum(e.size_bytes for e in todo) - sum(e.size_bytes for e in wanted))
+            self._room_bytes = shutil.disk_usage(self._directory).free
+            await self._fetch(wanted)
+            for entry in wanted:
+                if entry.kind == "link":
+                    await self._keep(entry, None)
+
+    def _on_bytes(self, count: int) -> None:
+        self._arrived = min(self._coming, self._arrived + count)
+        self._progress(self._arrived, self._coming)
+
+    def _is_sound(self, entry: SealedFile) -> bool:
+        """Whether that version is here, and loaded when it came."""
+        is_known = _same(self.held.get(entry.name), entry) or entry in self.came
+        return is_known and self.broken.get(entry.name) != entry.sha256
+
+    async def _fetch(self, entries: Sequence[SealedFile]) -> None:
+        """Those of the entries that come, and are what the box says, are here; as they come."""
+        coming = [
+            Coming(entry, partial_of(self._directory, entry, ARRIVES))
+            for entry in entries
+            if entry.kind == "file" and self._has_room_for(entry)
+        ]
+        try:
+            arriving = carried(
+                coming, transport=self._transport, turn=self._turn, on_bytes=self._on_bytes
+            )
+            async with aclosing(arriving):
+                async for told in arriving:
+                    entry, partial = told.coming.entry, told.coming.partial
+                    if isinstance(told, Arrived) and told.sha256 == entry.sha256:
+                        await self._keep(entry, partial)
+                    else:
+                        discard(partial)
+        except OSError as error:
+            raise unkept("what came", self._lease, error) from error
+
+    async def _wants(self, entry: SealedFile) -> bool:
+        """Whether the entry must be fetched; what is here already is taken for come."""
         has_its_size = _has_its_size(self._directory, entry)
-        if _same(held, entry) and has_its_size:
-            return
+        if _same(self.held.get(entry.name), entry) and has_its_size:
+            return False
         if self.broken.get(entry.name) == entry.sha256:
-            return
-        partial = None
+            return False
         if has_its_size and await asyncio.to_thread(is_here, self._directory, entry):
             self._brought.discard(entry.name)
             self._came(entry)
+            return False
+        return True
+
+    def _has_room_for(self, entry: SealedFile) -> bool:
+        self._room_bytes -= entry.size_bytes
+        if self._room_bytes < _RESERVE_BYTES:
+            self.no_room.append(entry.name)
+            self._room_bytes += entry.size_bytes
+            return False
+        return True
+
+    async def _keep(self, entry: SealedFile, partial: Path | None) -> None:
+        """The entry is here and loads, or it is not for now."""
+        if partial is not None and not await asyncio.to_thread(_loads, partial, entry, self._lease):
+            discard(partial)
+            self.broken[entry.name] = entry.sha256 or ""
             return
-        if entry.kind == "file":
-            if shutil.disk_usage(self._directory).free < entry.size_bytes + _RESERVE_BYTES:
-                self.no_room.append(entry.name)
-                return
-            try:
-                partial = await arrive(
-                    entry, self._directory, self._lease, transport=self._transport,
-                    on_bytes=lambda count: None, within=_ARRIVES,
-                )  # fmt: skip
-            except (BoxUnreachable, HostKeyChanged):
-                raise
-            except BoxTrouble:
-                return
-            if not await asyncio.to_thread(_loads, partial, entry, self._lease):
-                partial.unlink(missing_ok=True)
-                self.broken[entry.name] = entry.sha256 or ""
-                return
+        held = self.held.get(entry.name)
         stamp = f"{self._at:%Y%m%dT%H%M%S.%f}"
         # By what lies there, and not by its name: else a person's own would be pruned as a snapshot's.
         if held and entry.name in self._brought:
@@ -245,6 +275,8 @@ class _Look:
             stamp = f"snapshot-{stamp}" if is_ours else stamp
         superseded = self._directory / SUPERSEDED / stamp
         await land(entry, partial, self._directory, self._lease, superseded=superseded)
+        if partial is not None:
+            forget(partial)
         self._brought.add(entry.name)
         self._came(entry)
 
@@ -257,12 +289,20 @@ class _Look:
         on_the_box = {entry.name for entry in seen.files} | set(seen.unfinished)
         entries = {n: e for n, e in self.held.items() if n in on_the_box}
         entries |= {entry.name: entry for entry in self.came}
+        known = self._known
+        left = {entry.name: entry for entry in known.left} if known else {}
+        left |= {n: e for n, e in self.held.items() if n in self._brought}
+        still = [
+            e for n, e in left.items() if n not in entries and _has_its_size(self._directory, e)
+        ]
         listed = Listed(
             taken_at=self._at,
             login=seen.login,
             entries=tuple(entries[name] for name in sorted(entries)),
             brought=tuple(sorted(self._brought & set(entries))),
             broken={n: held for n, held in self.broken.items() if n in on_the_box},
+            left=tuple(still[-_LEFT:]),
+            only_here=known.only_here if known else (),
         )
         saves = saves_of((e.mtime_ns / 1e9, e.size_bytes) for e in self.came if e.kind == "file")
         detail: dict[str, object] = {
@@ -304,28 +344,3 @@ def _loads(path: Path, entry: SealedFile, lease: Lease) -> bool:
             f"{entry.name} cannot be read here: {error.strerror}",
             remedy=f"`gpu-tenant collect {lease.id} --to DIR` keeps it elsewhere",
         ) from error
-
-
-def _prune(directory: Path, partials: set[str]) -> None:
-    """Older versions that snapshots brought, older lists and partial files of nothing are gone."""
-    held: Counter[Path] = Counter()
-    for place in sorted((directory / SUPERSEDED).glob("snapshot-*"), reverse=True):
-        for path in _files_below(place):
-            held[path.relative_to(place)] += 1
-            if held[path.relative_to(place)] > _SUPERSEDED_KEPT:
-                path.unlink()
-        for folder, _, _ in os.walk(place, topdown=False):
-            if not os.listdir(folder):  # noqa: PTH208 - and nothing is made of the names
-                Path(folder).rmdir()
-    lists = sorted((directory / LISTS).glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
-    for path in lists[: -_SUPERSEDED_KEPT - 1]:
-        path.unlink()
-    for path in (directory / _ARRIVES).iterdir():
-        if path.name not in {*partials, _LOCK}:
-            path.unlink()
-
-
-def _files_below(place: Path) -> Iterator[Path]:
-    for folder, inner, names in os.walk(place):
-        yield from (Path(folder, name) for name in names)
-        yield from (path for name in inner if (path := Path(folder, name)).is_symlink())

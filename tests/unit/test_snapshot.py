@@ -4,20 +4,27 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from socket import socketpair
+from threading import Thread
+from typing import Literal
 
 import pytest
-from arranged import LEASE, HandClock, active, job, seal
+from arranged import LEASE, HandClock, active, eventually, job, seal
 
 from gpu_tenant.caretaker import Caretaker
 from gpu_tenant.errors import BoxUnreachable
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.model import Lease, LocalAddress
+from gpu_tenant.ports import Channel
+from gpu_tenant.pruning import Pruned, prune_box, prune_here
 from gpu_tenant.restorable import newest
+from gpu_tenant.retention import Retention
 from gpu_tenant.skill import script
 from gpu_tenant.snapshot import Snapshot, snapshot
+from gpu_tenant.transfer.work import Alone
 from gpu_tenant.transports.local import LocalTransport
 
 
@@ -42,13 +49,13 @@ class Running:
     def here(self) -> Path:
         return self.kept / "work" / "out"
 
-    async def look(self, quiet_s: float = 0) -> Snapshot:
+    async def look(self, quiet_s: float = 0, policy: Retention | None = None) -> Snapshot:
         """A look, some time after the one before."""
         self.clock.advance(60)
         return await snapshot(
             self.lease, directory=self.kept, transport=self.transport, ledger=self.ledger,
             caretaker=Caretaker(self.lease, self.transport, script("caretaker.py")),
-            clock=self.clock, quiet_s=quiet_s,
+            turn=Alone(), clock=self.clock, quiet_s=quiet_s, policy=policy,
         )  # fmt: skip
 
     async def can_go_on_from(self) -> dict[str, str]:
@@ -71,17 +78,48 @@ class Running:
 
 
 class Counted(LocalTransport):
-    """The real one; every file that was fetched is told, and what happens after each."""
+    """The real one; every file that is asked for is told, and what happens before the box hears of it."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
         self.fetched: list[str] = []
-        self.before_get = lambda source: None
+        self.before_get: Callable[[str], object] = lambda source: None
+        self.is_broken = False
 
-    async def get(self, source, destination, *, on_bytes):  # type: ignore[no-untyped-def]
+    async def open(self, argv: Sequence[str], *, way: Literal["kept", "own"]) -> Channel:
+        if self.is_broken:
+            raise BoxUnreachable("the link broke", remedy="look again")
+        return Overheard(await super().open(argv, way=way), self, script_bytes=int(argv[-2]))
+
+    def asked_for(self, source: str) -> None:
+        """Called before the box hears of it; whoever raises an OSError here breaks the link."""
         self.fetched.append(Path(source).name)
-        self.before_get(source)
-        await super().get(source, destination, on_bytes=on_bytes)
+        try:
+            self.before_get(source)
+        except OSError:
+            self.is_broken = True
+            raise
+
+
+class Overheard:
+    """A real channel, and whoever passes on what is asked over it."""
+
+    def __init__(self, real: Channel, link: Counted, *, script_bytes: int) -> None:
+        self._real, self._link = real, link
+        self.writer, self._requests = socketpair()
+        self.reader, self.hang_up = real.reader, real.hang_up
+        Thread(target=self._pass_on, args=(script_bytes,), daemon=True).start()
+
+    def _pass_on(self, script_bytes: int) -> None:
+        said = self._requests.makefile("rb")
+        with self._requests, said, self._real.writer, suppress(OSError):
+            self._real.writer.sendall(said.read(script_bytes))
+            for line in said:
+                asked = json.loads(line)
+                for source, _ in asked.get("files", [(asked.get("at"), 0)]):
+                    self._link.asked_for(source)
+                self._real.writer.sendall(line)
+        self._real.hang_up()
 
 
 @pytest.fixture
@@ -248,19 +286,20 @@ async def test_what_a_job_deleted_is_not_gone_on_from_and_stays_here(running: Ru
 
 
 async def test_where_the_link_breaks_what_came_before_is_on_record(running: Running) -> None:
-    running.saves("old.json", "1")
-    os.utime(running.out / "old.json", (1, 1))
-    running.saves("new.json", "2")
+    large = f'"{"x" * 1_500_000}"'
+    running.saves("large.json", large)
+    running.saves("small.json", "1")
 
     def meanwhile(source: str) -> None:
-        if source.endswith("old.json"):
-            raise BoxUnreachable("the link broke", remedy="look again")
+        if source.endswith("small.json"):
+            assert eventually((running.here / "large.json").exists)
+            raise ConnectionResetError
 
     running.transport.before_get = meanwhile
     with pytest.raises(BoxUnreachable):
         await running.look()
 
-    assert await running.can_go_on_from() == {"work/out/new.json": "2"}
+    assert await running.can_go_on_from() == {"work/out/large.json": large}
 
 
 def test_a_look_is_bounded_but_takes_one_file_at_least_and_the_rest_in_the_next(
@@ -284,3 +323,120 @@ def test_a_look_is_bounded_but_takes_one_file_at_least_and_the_rest_in_the_next(
         seen.append(([entry["size"] for entry in reply["files"]], reply["left_out"]))
 
     assert seen == [([30], 2), ([30, 20], 1), ([30, 20, 10], 0)]
+
+
+# What a policy no longer wants
+
+
+def weights(step: int) -> str:
+    header = f'{{"__metadata__":{{"step":"{step}"}}}}'
+    return f"{chr(len(header))}{chr(0) * 7}{header}"
+
+
+def written(running: Running, *steps: int) -> None:
+    for step in steps:
+        running.saves(f"ckpt-{step}.safetensors", weights(step))
+        os.utime(running.out / f"ckpt-{step}.safetensors", (step, step))
+
+
+def steps(place: Path) -> list[int]:
+    return sorted(int(path.stem.rpartition("-")[2]) for path in place.glob("ckpt-*"))
+
+
+async def prune(running: Running, keep: int) -> tuple[str, ...]:
+    kept = Retention(keep_last=keep)
+    pruned = await prune_here(
+        running.lease, kept, directory=running.kept, ledger=running.ledger, clock=running.clock
+    )
+    return pruned.here
+
+
+async def test_older_checkpoints_that_snapshots_brought_go_and_are_not_fetched_again(
+    running: Running,
+) -> None:
+    written(running, 1, 2, 3)
+    await running.look()
+    first = await prune(running, 2)
+    written(running, 4)
+    again = await running.look(policy=Retention(keep_last=2))
+    second = await prune(running, 2)
+
+    assert (first, second) == (
+        ("work/out/ckpt-1.safetensors",), ("work/out/ckpt-2.safetensors",),
+    )  # fmt: skip
+    assert (again.files, again.not_wanted) == (
+        1, ("work/out/ckpt-1.safetensors", "work/out/ckpt-2.safetensors"),
+    )  # fmt: skip
+    assert steps(running.here) == [3, 4]
+    assert steps(running.out) == [1, 2, 3, 4], "the box is left alone"
+    assert len(await running.can_go_on_from()) == 2
+
+
+async def test_where_the_newest_does_not_load_an_older_one_is_fetched_and_kept(
+    running: Running,
+) -> None:
+    written(running, 1, 2)
+    running.saves("ckpt-3.safetensors", "broken")
+    looked = await running.look(policy=Retention(keep_last=1))
+    await prune(running, 1)
+
+    assert looked.broken == ("work/out/ckpt-3.safetensors",)
+    assert steps(running.here) == [2]
+
+
+async def test_what_a_job_deleted_itself_is_pruned_here_too_and_what_a_person_changed_is_not(
+    running: Running,
+) -> None:
+    written(running, 1, 2)
+    await running.look()
+    for step in (1, 2):
+        (running.out / f"ckpt-{step}.safetensors").unlink()
+    written(running, 3, 4)
+    await running.look()
+    (running.here / "ckpt-2.safetensors").write_text("mine", encoding="utf-8")
+    await prune(running, 1)
+
+    assert steps(running.here) == [2, 4]
+
+
+async def test_nothing_that_a_collect_counted_on_is_pruned(running: Running) -> None:
+    written(running, 1, 2, 3)
+    await running.look()
+    running.ledger.note(LEASE, Event.COLLECTED, {"seal": seal().digest}, at=running.clock.now())
+
+    assert await prune(running, 1) == ()
+    assert steps(running.here) == [1, 2, 3]
+
+
+async def prune_there(running: Running, keep: int) -> Pruned:
+    return await prune_box(
+        running.lease, Retention(keep_last=keep), directory=running.kept, ledger=running.ledger,
+        caretaker=Caretaker(running.lease, running.transport, script("caretaker.py")),
+        clock=running.clock, quiet_s=0,
+    )  # fmt: skip
+
+
+async def test_what_goes_from_the_box_was_proved_here_in_that_call_and_stays_here_for_good(
+    running: Running,
+) -> None:
+    written(running, 1, 2, 3, 4)
+    await running.look()
+    (running.here / "ckpt-2.safetensors").write_text("spoiled", encoding="utf-8")
+    pruned = await prune_there(running, 2)
+    await running.look(policy=Retention(keep_last=2))
+    here = await prune(running, 1)
+
+    assert pruned.on_the_box == ("work/out/ckpt-1.safetensors",)
+    assert pruned.stayed == ("work/out/ckpt-2.safetensors: it is not here whole",)
+    assert steps(running.out) == [2, 3, 4]
+    assert (running.here / "ckpt-1.safetensors").read_text("utf-8") == weights(1)
+    assert "work/out/ckpt-1.safetensors" not in here
+    assert set(await running.can_go_on_from()) == {"work/out/ckpt-4.safetensors"}
+
+
+async def test_nothing_goes_from_the_box_that_is_not_here(running: Running) -> None:
+    written(running, 1, 2, 3)
+    await running.look(policy=Retention(keep_last=1))
+
+    assert await prune_there(running, 1) == Pruned()
+    assert steps(running.out) == [1, 2, 3]
