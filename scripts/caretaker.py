@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The one file put on a rented box: it runs jobs, tells what became of them, seals what they wrote.
 
-It needs Python 3.7 and nothing else (no root, tmux, docker, systemd, rsync, pip), and deletes nothing.
+It needs Python 3.7 and nothing else (no root, tmux, docker, systemd, rsync, pip), and deletes nothing but
+what its owner names to `prune`, byte for byte.
 
     caretaker.py --home DIR VERB --request -     one JSON object of arguments on stdin
     caretaker.py --home DIR VERB --flags ...     the same by hand; see --help
@@ -18,7 +19,7 @@ directory, `./x` and `a/b` from its root, `out/` everything below, `**` across d
 `/abs/...` and `~/...` name other places.
 
 DIR holds jobs/<job>/{lock,log,spec,started,main,exit,ending}, since, since-push, pushed, guard, hashes
-(.json each) and heartbeat. The values of `env` are never written to it.
+(.json each), pruned (lines of JSON) and heartbeat. The values of `env` are never written to it.
 """
 # mypy: disable-error-code="type-arg"
 # A bare `dict` is a JSON object, whose fields `_read` and `_checked` have proved.
@@ -53,6 +54,7 @@ TENANT_SCRIPT = re.compile(rb"(?:activity|caretaker|keep|leave)-([0-9a-f]{16})\.
 SCRIPT_BYTES = 1 << 20
 LOOK_S = 60.0
 INCOMING = b".gpu-tenant-incoming"
+INCOMING_NAME = re.compile(r"[0-9a-f]{64}").fullmatch
 START_LIMIT_S = 15.0
 KILL_LIMIT_S = 10.0
 RACY_NS = 2_000_000_000
@@ -75,6 +77,9 @@ EXIT = {
     "facts": dict,
 }
 ENDING = {"why": str, "at": NUMBER}
+PLACED = {
+    "name": str, "incoming": str, "size": int, "sha256": str, "mode": int, "mtime": NUMBER,
+}  # fmt: skip
 SINCE = {"since_ns": int}
 GUARD = {
     "state": str, "deadline": (*NUMBER, type(None)), "pid": int, "start_ticks": int, "boot_id": str,
@@ -82,6 +87,7 @@ GUARD = {
 NO_GUARD = {"state": "not_armed", "deadline": None, "pid": 0, "start_ticks": 0, "boot_id": ""}
 ASKED_OF_A_GUARD = ("deadline", "grace_s", "signal", "idle_s", "end", "scripts")
 GUARD_GRACE_S, COPY_S = 60.0, 1800.0
+SHARE = 0.25
 
 
 class Refusal(Exception):
@@ -1462,8 +1468,8 @@ class Changing(Exception):
 class Hashes:
     """SHA-256 of files, remembered where no change since could have gone unseen."""
 
-    def __init__(self, home: str) -> None:
-        self._path = os.path.join(home, "hashes.json")
+    def __init__(self, home: str, rest: Callable[[], None] = lambda: None) -> None:
+        self._path, self._rest = os.path.join(home, "hashes.json"), rest
         self._used: dict = {}
         try:
             self._known = _read(self._path, {}) or {}
@@ -1489,12 +1495,20 @@ class Hashes:
                 count = file.readinto(view)
                 while count:
                     digest.update(view[:count])
+                    self._rest()
                     count = file.readinto(view)
                 known = [digest.hexdigest(), began_ns]
         if not os.path.lexists(path) or _identity(os.lstat(path)) != key:
             raise Changing
         self._used[key] = known
         return known[0], before
+
+    def recalled(self, path: bytes) -> tuple[str | None, os.stat_result]:
+        """The same, but where the hash must be taken anew there is none."""
+        seen = os.lstat(path)
+        known = self._known.get(_identity(seen))
+        is_sure = isinstance(known, list) and known[1] - seen.st_ctime_ns >= RACY_NS
+        return (self.of(path)[0] if is_sure else None), seen
 
     def knows(self, seen: os.stat_result) -> bool:
         """Whether the hash of that file need not be taken again."""
@@ -1515,7 +1529,7 @@ def _identity(seen: os.stat_result) -> str:
     )
 
 
-def _writers() -> dict[tuple[int, int], int]:
+def _writers(modes: tuple = (os.O_WRONLY, os.O_RDWR)) -> dict[tuple[int, int], int]:
     """Files that a process has open for writing, as far as we may look: which, and who."""
     found = {}
     for pid in (
@@ -1529,7 +1543,7 @@ def _writers() -> dict[tuple[int, int], int]:
                 flags = flags or re.search(
                     r"\nflags:\s+(\d+)", _text_of("/proc/%s/fdinfo/%s" % (pid, fd))
                 )
-                if flags and int(flags.group(1), 8) & os.O_ACCMODE:
+                if flags and int(flags.group(1), 8) & os.O_ACCMODE in modes:
                     seen = os.stat("/proc/%s/fd/%s" % (pid, fd))
                     found[seen.st_dev, seen.st_ino] = int(pid)
         except OSError:
@@ -1687,10 +1701,13 @@ def _scripts_beside() -> set[bytes]:
 def manifest(home: str, request: dict) -> dict:
     """Every byte written since launch is an entry, pushed, discarded, unclaimed or a problem.
 
+    With `hash: recalled` nothing is read: where a hash is not known from before there is none, and then no
+    digest either. That is no seal, but enough to begin to fetch while the seal is made.
+
     Raises:
         Refusal: JOB_RUNNING.
     """
-    jobs = _refuse_running(home)
+    jobs, reads = _refuse_running(home), request.get("hash") != "recalled"
     specs = [job.spec() for job in jobs]
     wanted = [p for spec in specs for p in spec["artifacts"]] + request.get("artifacts", [])
     unwanted = [p for spec in specs for p in spec["discard"]] + request.get("discard", [])
@@ -1699,7 +1716,8 @@ def manifest(home: str, request: dict) -> dict:
     skip = {os.path.realpath(os.fsencode(p)) for p in (home, __file__)} | set(
         request.get("exclude", [])
     )
-    skip |= _scripts_beside()
+    # What a push has not placed yet is no job's, whatever a pattern says.
+    skip |= _scripts_beside() | {os.path.join(request["work"], INCOMING)}
     since_ns = 0 if request.get("ever") else _since_ns(home, jobs)
     survey = Survey(request["work"], skip, since_ns, artifacts)
     for top in [request["work"], *sorted(request.get("roots", []))]:
@@ -1722,7 +1740,7 @@ def manifest(home: str, request: dict) -> dict:
     for name, path in survey.files + logs:
         at = escape_path(path)
         try:
-            sha256, seen = hashes.of(path)
+            sha256, seen = hashes.of(path) if reads else hashes.recalled(path)
         except (Changing, FileNotFoundError):
             survey.problem(at, "changing", "it changed, or vanished, while it was read")
             continue
@@ -1740,6 +1758,7 @@ def manifest(home: str, request: dict) -> dict:
 
     discarded: dict[str, list[int]] = {}
     pushed, unclaimed = [0, 0], []
+    is_sure = all(entry["sha256"] is not None for entry in entries)
     known = _pushed(home)
     for at, path, size in survey.written:
         inner = survey.inner(at)
@@ -1747,6 +1766,9 @@ def manifest(home: str, request: dict) -> dict:
         if reason is not None:
             tally = discarded.setdefault(reason, [0, 0])
             tally[0], tally[1] = tally[0] + 1, tally[1] + size
+        elif inner in known and size == known[inner]["size"] and not reads:
+            is_sure = is_sure and _is_recalled(hashes, path, known[inner])
+            pushed = [pushed[0] + 1, pushed[1] + size]
         elif inner in known and _holds(hashes, path, known[inner]):
             pushed = [pushed[0] + 1, pushed[1] + size]
         elif size:
@@ -1761,7 +1783,7 @@ def manifest(home: str, request: dict) -> dict:
         "sealed_at": time.time(),
         "boot_id": _boot_id(),
         "since_ns": survey.since_ns,
-        "digest": _digest(entries),
+        "digest": _digest(entries) if is_sure else "",
         "entries": entries,
         "problems": sorted(survey.problems, key=lambda p: (p["at"], p["why"])),
         "unclaimed": {
@@ -1866,6 +1888,14 @@ def _discarded_by(
     return None
 
 
+def _is_recalled(hashes: Hashes, path: bytes, record: dict) -> bool:
+    """Whether the file is known to be as it was pushed, without reading it."""
+    try:
+        return hashes.recalled(path)[0] == record["sha256"]
+    except (Changing, OSError):
+        return False
+
+
 def _holds(hashes: Hashes, path: bytes, record: dict) -> bool:
     try:
         return os.lstat(path).st_size == record["size"] and bool(
@@ -1878,39 +1908,74 @@ def _holds(hashes: Hashes, path: bytes, record: dict) -> bool:
 # --- what is complete while jobs run ------------------------------------------------------------
 
 
+PATIENCE_NS = 600 * 10**9
+UNDER_WAY = (
+    re.compile(  # the names of what is renamed when it is whole, as Orbax, transformers and curl do
+        rb"(?i)tmp-.+|\.tmp.*|.+\.part|.+[._-](?:tmp|partial|incomplete|inprogress)(?:[-_.]?\d+)?"
+        rb"|.+\.tmp\.[\w-]{1,16}"
+    ).fullmatch
+)
+STEP = re.compile(
+    rb"(?i)(?<![a-z])(checkpoint|ckpt|step|iter|iteration|epoch)s?([-_.=]?)(\d+)(?![0-9a-z])"
+)
+GROWS = re.compile(rb"(?i).*\.(?:log|txt|csv|jsonl|out|err)|events\.out\..*").fullmatch
+SHARD = re.compile(rb"(.+?)-(\d{5})-of-(\d{5})(\.(?:safetensors|bin|pth?)|)").fullmatch
+DONE = re.compile(
+    rb"(?i)[._]?(?:done|success|completed?|finished|commit_success)(?:\.txt)?"
+).fullmatch
+WRITTEN_LAST = (  # what a directory is or holds, where to look for what is written last there, and its name
+    (re.compile(rb"checkpoint-\d+/.*"), "in", re.compile(rb"trainer_state\.json|random_states_\d+\.pkl")),
+    (re.compile(rb"[^/]*/.+\.distcp"), "in", re.compile(rb"\.metadata")),
+    (re.compile(rb"global_step\d+/.*"), "beside", re.compile(rb"latest")),
+    (re.compile(rb"iter_\d{7}/.*"), "beside", re.compile(rb"latest_checkpointed_iteration\.txt")),
+)  # fmt: skip
+ELSEWHERE = re.compile(
+    r"nfs|cifs|smb|fuse|ceph|lustre|gluster|beegfs|gpfs|weka|9p|virtiofs|afs"
+).match
+
+
 def complete(home: str, request: dict) -> dict:
     """What the declared artifacts match and nobody is writing now, though jobs may run; newest first.
 
-    A look, and no seal: it proves what each file held, and not that nothing else was written. At most
-    `limit_bytes` are read, but always one file; what is left out has its turn in the next call.
+    A look, and no seal: it proves what each file held, and not that nothing else was written. Complete
+    is what the job's own convention says: what bears no temporary name, of a checkpoint that has what is
+    written last into it, and what was equal at two looks `quiet_s` apart and is open for writing by nobody.
+
+    It works and reads at most `share` of the time (a quarter), on one core, at the lowest priority. At
+    most `limit_bytes` are read, but always one file; what is left out has its turn in the next call.
     """
-    specs = [job.spec() for job in _all_jobs(home) if job.started()]
-    wanted = [p for spec in specs for p in spec["artifacts"]] + request.get("artifacts", [])
-    artifacts = [Pattern(p) for p in dict.fromkeys(wanted)]
-    skip = {os.path.realpath(os.fsencode(p)) for p in (home, __file__)}
-    survey = Survey(request["work"], skip, None, artifacts)
-    survey.walk(request["work"], False)
-    for pattern in artifacts:
-        if not pattern.relative:
-            survey.walk(pattern.prefix, False)
-    try:
-        os.nice(10)  # the job goes first
-    except OSError:
-        pass
-    quiet, unfinished = _quiet(survey.files, time.time_ns() - int(request.get("quiet_s", 5) * 1e9))
-    hashes, entries, kept, read, left_out = Hashes(home), [], set(), 0, 0
-    for seen, name, path in quiet:
-        fresh = 0 if hashes.knows(seen) else seen.st_size
-        if read and read + fresh > request.get("limit_bytes", 1 << 62):
-            unfinished, left_out = [*unfinished, name], left_out + 1
+    share = min(1.0, max(0.01, request.get("share", SHARE)))
+    began, turn = time.monotonic(), _Turn(share)
+    stepped_back = _step_back()
+    survey, running = _artifacts_now(home, request)
+    hashes = Hashes(home, turn.rest)
+    quiet_ns = int(request.get("quiet_s", 5) * 1e9)
+    seen, busy = _looked_twice(survey.files, quiet_ns, hashes)
+    listing = _listing(seen, request["work"])
+    done = [re.compile(_segment(text)[0]).fullmatch for text in request.get("done", [])]
+    held_back = unfinished(seen, busy, listing, request["work"], time.time_ns(), quiet_ns, done)
+    newest_first = sorted(
+        (one for one in survey.files if one[1] in seen and one[1] not in held_back),
+        key=lambda one: (-seen[one[1]].st_mtime_ns, one[0]),
+    )
+    names = [name for name, path in survey.files if path in held_back]
+    entries, kept, read, left_out, saved = [], set(), 0, 0, began
+    for name, path in newest_first:
+        fresh = 0 if hashes.knows(seen[path]) else seen[path].st_size
+        over = read + fresh > request.get("limit_bytes", 1 << 62)
+        if read and fresh and (over or time.monotonic() - began > request.get("limit_s", 1 << 62)):
+            names, left_out = [*names, name], left_out + 1
             continue
         read += fresh
         try:
-            sha256, seen = hashes.of(path)
+            sha256, now = hashes.of(path)
         except (Changing, OSError):
-            unfinished.append(name)
+            names.append(name)
             continue
-        facts = {"size": seen.st_size, "sha256": sha256, "mtime_ns": seen.st_mtime_ns}
+        if time.monotonic() - saved > 30:  # so that what was read is known though the link breaks
+            hashes.save()
+            saved = time.monotonic()
+        facts = {"size": now.st_size, "sha256": sha256, "mtime_ns": now.st_mtime_ns}
         at = escape_path(path)
         entries.append(dict(facts, name=name, at=at, kind="file", **{"class": "artifact"}))
         kept.add(path)
@@ -1919,37 +1984,444 @@ def complete(home: str, request: dict) -> dict:
     amiss = {problem["at"] for problem in survey.problems}
     return {
         "files": entries + [link for link in links if link["at"] not in amiss],
+        "inodes": {entry["name"]: seen[unescape_path(entry["at"])].st_ino for entry in entries},
         "left_out": left_out,
-        "unfinished": sorted(unfinished),
+        "unfinished": sorted(names),
+        "running": running,
+        "pace": "at most %g of one core's time and of its disk's, %s" % (share, stepped_back),
         "now": time.time(),
         "login": escape_path(os.path.realpath(os.path.expanduser(b"~"))),
     }
 
 
-def _quiet(
-    files: list[tuple[str, bytes]], before_ns: int
-) -> tuple[list[tuple[os.stat_result, str, bytes]], list[str]]:
-    """The files that were last changed before that moment and that nobody writes, newest first; and
-    the names of the others."""
-    quiet, unfinished, writers = [], [], _writers() if files else {}
-    for name, path in files:
+def _artifacts_now(home: str, request: dict) -> tuple[Survey, list[str]]:
+    """Every declared artifact that is there, and the jobs that run."""
+    jobs = [job for job in _all_jobs(home) if job.started()]
+    wanted = [p for job in jobs for p in job.spec()["artifacts"]] + request.get("artifacts", [])
+    artifacts = [Pattern(p) for p in dict.fromkeys(wanted)]
+    skip = {os.path.realpath(os.fsencode(p)) for p in (home, __file__)}
+    skip.add(os.path.join(request["work"], INCOMING))
+    survey = Survey(request["work"], skip, None, artifacts)
+    survey.walk(request["work"], False)
+    for pattern in artifacts:
+        if not pattern.relative:
+            survey.walk(pattern.prefix, False)
+    return survey, [job.name for job in jobs if observe(job).state in LIVE]
+
+
+class _Turn:
+    """Whoever rests after every piece of work has worked `share` of the time at most.
+
+    Work is what it computed, and while it read from a disk all of that time: one that waits for a core
+    that others use has taken nothing from them.
+    """
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._begin()
+
+    def _begin(self) -> None:
+        self._since, self._computed, self._read = (
+            time.monotonic(),
+            time.thread_time(),
+            _read_bytes(),
+        )
+
+    def rest(self) -> None:
+        passed = time.monotonic() - self._since
+        if passed < 0.01:
+            return
+        worked = time.thread_time() - self._computed if _read_bytes() == self._read else passed
+        time.sleep(max(0.0, worked / self._share - passed))
+        self._begin()
+
+
+def _read_bytes() -> str:
+    """How much this process has had from a disk, as the kernel writes it; nothing where it does not say."""
+    found = re.search(r"^read_bytes: \d+", _text_of("/proc/self/io"), re.MULTILINE)
+    return found.group() if found else ""
+
+
+def _step_back() -> str:
+    """This process goes after all others, as far as the system lets it; what could be had, in words."""
+    words = "at nice %d" % os.nice(10)
+    ioprio_set = {"x86_64": 251, "aarch64": 30, "ppc64le": 273, "riscv64": 30, "s390x": 282}
+    number = ioprio_set.get(os.uname().machine) if sys.platform == "linux" else None
+    if number is None or sys.maxsize < 1 << 32:  # in another ABI the number means another call
+        return words
+    try:
+        import ctypes
+
+        if ctypes.CDLL(None).syscall(number, 1, 0, 3 << 13) == 0:  # this process, the idle class
+            return words + " and reading when the disk is idle"
+    except (ImportError, OSError, AttributeError):
+        pass
+    return words
+
+
+def _looked_twice(
+    files: list[tuple[str, bytes]], quiet_ns: int, hashes: Hashes
+) -> tuple[dict[bytes, os.stat_result], set[bytes]]:
+    """The regular files as they are, and which of them are being written.
+
+    A file that this kernel's clock dates before the last `quiet_ns` is as it was then: one look tells
+    both. One with another clock's dates (a network's file system, the future) is looked at twice.
+    """
+    first = _looked(files)
+    remote = _elsewhere(_text_of("/proc/self/mountinfo"))
+    now_ns = time.time_ns()
+    undated = {
+        path
+        for path, seen in first.items()
+        if seen.st_dev in remote or max(seen.st_mtime_ns, seen.st_ctime_ns) > now_ns
+    }
+    if not all(hashes.knows(first[path]) for path in undated):
+        time.sleep(quiet_ns / 1e9)
+    second, writers = _looked(files), _writers() if files else {}
+    busy = set()
+    for path, seen in second.items():
+        if path in undated:
+            is_busy = _identity(first[path]) != _identity(seen)
+        else:
+            is_busy = max(seen.st_mtime_ns, seen.st_ctime_ns) > now_ns - quiet_ns
+        if is_busy or path not in first or (seen.st_dev, seen.st_ino) in writers:
+            busy.add(path)
+    return second, busy
+
+
+def _looked(files: list[tuple[str, bytes]]) -> dict[bytes, os.stat_result]:
+    found = {}
+    for _, path in files:
         try:
             seen = os.lstat(path)
         except OSError:
             continue
-        changed_ns = max(seen.st_mtime_ns, seen.st_ctime_ns)
-        if changed_ns > before_ns or (seen.st_dev, seen.st_ino) in writers:
-            unfinished.append(name)
-        elif stat.S_ISREG(seen.st_mode):
-            quiet.append((seen, name, path))
-    return sorted(quiet, key=lambda one: (-one[0].st_mtime_ns, one[1])), unfinished
+        if stat.S_ISREG(seen.st_mode):
+            found[path] = seen
+    return found
+
+
+def _elsewhere(mountinfo: str) -> set[int]:
+    """The devices whose files another machine dates."""
+    found = set()
+    for line in mountinfo.splitlines():
+        mount, _, system = line.partition(" - ")
+        if ELSEWHERE(system):
+            major, minor = mount.split()[2].split(":")
+            found.add(os.makedev(int(major), int(minor)))
+    return found
+
+
+# whether a checkpoint is whole, by names and times alone
+
+if TYPE_CHECKING:
+    Dates = dict[bytes, tuple[int, int]]  # name: its mtime_ns and ctime_ns
+    Dated = dict[bytes, Dates]  # by directory
+
+
+def _unit(path: bytes) -> bytes | None:
+    """The directory of the checkpoint that the file is of: the outermost that bears its step's number."""
+    found, number, directory = None, None, os.path.dirname(path)
+    while directory not in (b"/", b""):
+        named = STEP.findall(os.path.basename(directory))
+        if named and number in (None, int(named[-1][2])):
+            found, number = directory, int(named[-1][2])
+        elif named:
+            break
+        directory = os.path.dirname(directory)
+    return found
+
+
+def _listing(files: Iterable[bytes], work: bytes) -> Dated:
+    """What lies beside those files, and all that is in the checkpoints that they are of."""
+    found: Dated = {}
+    tops = {os.path.dirname(path) for path in files}
+    units = {unit for unit in map(_unit, files) if unit is not None}
+    for unit in units:
+        tops |= {os.path.dirname(unit), *(folder for folder, _, _ in os.walk(unit))}
+    for top in tops:
+        found[top] = {}
+        try:
+            for entry in os.scandir(top):
+                seen = entry.stat(follow_symlinks=False)
+                found[top][entry.name] = (seen.st_mtime_ns, seen.st_ctime_ns)
+        except OSError:
+            continue
+    return found
+
+
+def unfinished(
+    files: Iterable[bytes],
+    busy: set[bytes],
+    listing: Dated,
+    work: bytes,
+    now_ns: int,
+    quiet_ns: int,
+    done: list[Callable[[str], object]],
+) -> set[bytes]:
+    """Of the files, those that are being written, or are of something that is; by names and times alone.
+
+    Where nothing changed in a checkpoint for PATIENCE_NS it is taken as it is: no rule fits every job.
+    """
+    found: set[bytes] = set()
+    whole: dict[bytes, bool] = {}
+    for path in files:
+        parts = (path[len(work) :] if _is_below(path, work) else path).split(b"/")
+        if path in busy or any(UNDER_WAY(part) for part in parts if part):
+            found.add(path)
+            continue
+        what = _unit(path) or path
+        if what not in whole:
+            whole[what] = _is_whole(what, busy, listing, now_ns, quiet_ns, done)
+        if not whole[what]:
+            found.add(path)
+    return found
+
+
+def _is_whole(
+    what: bytes,
+    busy: set[bytes],
+    listing: Dated,
+    now_ns: int,
+    quiet_ns: int,
+    done: list[Callable[[str], object]],
+) -> bool:
+    """Whether the checkpoint, a directory or a file, has all that its job writes into it."""
+    parent, name = os.path.split(what)
+    beside = listing.get(parent, {})
+    inside = {  # by its way below `what`; nothing in a file
+        os.path.join(folder, inner)[len(what) + 1 :]: dated
+        for folder, names in listing.items()
+        if _is_below(folder, what)
+        for inner, dated in names.items()
+        if os.path.join(folder, inner) not in listing
+    }
+    of_it = inside or {b"": beside.get(name, (0, 0))}
+    # a log that goes on does not keep a checkpoint from being whole
+    lasting = {at: d for at, d in of_it.items() if not GROWS(os.path.basename(at))} or of_it
+    if max(max(dated) for dated in lasting.values()) < now_ns - PATIENCE_NS:
+        return True
+    if inside and any(
+        os.path.join(what, at) in busy or now_ns - quiet_ns < max(dated) <= now_ns
+        for at, dated in lasting.items()
+    ):
+        return False
+    stem = name[: -len(b".ckpt")] if name.endswith(b".ckpt") else name
+    if {stem + b"-unfinished", name + b".unfinished"} & set(beside):  # NeMo says so beside it
+        return False
+    if not _has_all_shards(inside or beside, None if inside else name):
+        return False
+    written_ns = max(mtime_ns for mtime_ns, _ in lasting.values())
+    last = _last_of(name, inside, beside)
+    is_mark = any(matches(escape_path(name)) for matches in done)
+    if last is None and STEP.search(name) and not is_mark:
+        last = _done_of(what, listing, done)
+        alike = [n for n in beside if _group(n) == _group(name)]
+        if not last and not done:
+            # its like had a marker, so it will have one
+            is_usual = any(_done_of(os.path.join(parent, n), listing, done) for n in alike)
+            last = [] if is_usual else None
+    # old transformers write their random states just after what is last now
+    return last is None or any(at + max(quiet_ns, 2 * 10**9) >= written_ns for at in last)
+
+
+def _last_of(name: bytes, inside: Dates, beside: Dates) -> list[int] | None:
+    """When that was written which such a job writes last; None where nothing shows what it is."""
+    for shape, where, last in WRITTEN_LAST:
+        if any(shape.fullmatch(name + b"/" + at) for at in inside):
+            names = inside if where == "in" else beside
+            return [d[0] for at, d in names.items() if last.fullmatch(os.path.basename(at))]
+    return None
+
+
+def _done_of(what: bytes, listing: Dated, done: list[Callable[[str], object]]) -> list[int]:
+    """When the markers were written that say of the checkpoint that it is done, in it or beside it."""
+    parent, name = os.path.split(what)
+    stem = os.path.splitext(name)[0]
+
+    def says(marker: bytes) -> bool:
+        return bool(DONE(marker)) or any(matches(escape_path(marker)) for matches in done)
+
+    found = [dated[0] for at, dated in listing.get(what, {}).items() if says(at)]
+    for at, dated in listing.get(parent, {}).items():
+        for head in (name, stem):
+            rest = at[len(head) :]
+            if at != name and at.startswith(head) and rest[:1] in (b".", b"-", b"_") and (
+                DONE(rest[1:]) or any(matches(escape_path(at)) for matches in done)
+            ):  # fmt: skip
+                found.append(dated[0])
+    return found
+
+
+def _group(name: bytes) -> bytes:
+    return re.sub(rb"\d+", b"#", name)
+
+
+def _has_all_shards(names: Iterable[bytes], one: bytes | None) -> bool:
+    """Whether of every set `x-00001-of-00004` all are there, or of the set that `one` is of."""
+    there: dict[tuple, set[bytes]] = {}
+    for match in filter(None, map(SHARD, names)):
+        there.setdefault((match[1], match[3], match[4]), set()).add(match[2])
+    if one is not None:
+        match = SHARD(one)
+        there = {match.group(1, 3, 4): there.get(match.group(1, 3, 4), set())} if match else {}
+    return all(len(found) >= int(of[1]) for of, found in there.items())
+
+
+# --- what its owner no longer wants -------------------------------------------------------------
+
+
+def prune(home: str, request: dict) -> dict:
+    """Of the checkpoints those are gone that are as they were named, byte for byte; any other is left whole.
+
+    Each is {"at", "files": [{"at", "size", "sha256", "mtime_ns", "ino"}]}: a file, or a directory and
+    all that is in it. What is removed is in the log `pruned` first. Never the newest of its kind, nor what
+    is open, linked to, or all that a declared pattern matches.
+    """
+    survey, _ = _artifacts_now(home, request)
+    hashes = Hashes(home, _Turn(SHARE).rest)
+    _step_back()
+    left = {path for _, path in survey.files}
+    gone, refused, count, size = [], [], 0, 0
+    with Locked(home, "home.lock"):
+        for checkpoint in request["checkpoints"]:
+            try:
+                top, files = _named(checkpoint)
+            except (KeyError, TypeError, ValueError):
+                raise Refusal("BAD_REQUEST", "checkpoints are not as --help says") from None
+            why = _why_kept(top, files, survey, left, hashes)
+            if why is None:
+                _log_pruned(home, checkpoint)
+                why = _unlinked(top, files)
+            if why is not None:
+                refused.append({"at": checkpoint["at"], "why": why})
+                left = {path for path in left if os.path.lexists(path)}
+                continue
+            left -= set(files)
+            gone.append(checkpoint["at"])
+            count, size = count + len(files), size + sum(named[0] for named in files.values())
+    hashes.save()
+    return {"pruned": gone, "files": count, "bytes": size, "refused": refused}
+
+
+def _named(checkpoint: dict) -> tuple[bytes, dict[bytes, tuple[int, str, int, int]]]:
+    files = {
+        unescape_path(f["at"]): (int(f["size"]), str(f["sha256"]), int(f["mtime_ns"]), int(f["ino"]))
+        for f in checkpoint["files"]
+    }  # fmt: skip
+    if not files:
+        raise ValueError
+    return unescape_path(checkpoint["at"]), files
+
+
+def _why_kept(
+    top: bytes,
+    files: dict[bytes, tuple[int, str, int, int]],
+    survey: Survey,
+    left: set[bytes],
+    hashes: Hashes,
+) -> str | None:
+    """Why the checkpoint may not go, or None."""
+    if os.path.realpath(top) != top or not all(_is_below(path, top) for path in files):
+        return "it is not where it was named"
+    if not set(files) <= left:
+        return "it is no declared artifact, or is gone"
+    if not _has_newer(top, left):
+        return "nothing newer of its kind is on the box"
+    lying = [os.path.join(d, n) for d, _, names in os.walk(top) for n in names] or [top]
+    links = [os.path.join(d, n) for d, inner, _ in os.walk(top) for n in inner]
+    if set(lying) != set(files) or any(map(os.path.islink, links)):
+        return "there is more in it than was named"
+    beside = os.path.dirname(top)
+    around = [path for _, path in survey.links] + [
+        os.path.join(beside, n) for n in os.listdir(beside)
+    ]
+    if any(os.path.islink(p) and _is_below(os.path.realpath(p), top) for p in around):
+        return "a link leads to it"
+    for pattern in survey.artifacts:
+        matched = {path for path in left if _means(pattern, path, survey)}
+        if matched and matched <= set(files):
+            return "it is all that is left of the artifact " + pattern.text
+    opened = _writers((os.O_RDONLY, os.O_WRONLY, os.O_RDWR))
+    for path, (size, sha256, mtime_ns, ino) in files.items():
+        try:
+            seen = os.lstat(path)
+            is_same = (seen.st_size, seen.st_mtime_ns, seen.st_ino) == (size, mtime_ns, ino)
+            if not is_same or hashes.of(path)[0] != sha256:
+                return "it is not as it was: " + escape_path(path)
+        except (Changing, OSError):
+            return "it is being changed: " + escape_path(path)
+        if (seen.st_dev, seen.st_ino) in opened:
+            return "a process has it open: " + escape_path(path)
+    return None
+
+
+def _has_newer(top: bytes, left: set[bytes]) -> bool:
+    """Whether one of the same kind beside it bears a higher number."""
+    parent, name = os.path.split(top)
+    steps = [int(found[2]) for found in STEP.findall(name)]
+    beside = {
+        path[len(parent) + 1 :].split(b"/")[0]
+        for path in left
+        if _is_below(path, parent) and not _is_below(path, top)
+    }
+    alike = (STEP.findall(n) for n in beside if _group(n) == _group(name))
+    return bool(steps) and any([int(found[2]) for found in other] > steps for other in alike)
+
+
+def _means(pattern: Pattern, path: bytes, survey: Survey) -> bool:
+    at = escape_path(path)
+    text = survey.inner(at) if pattern.relative else at
+    return text is not None and bool(pattern.matches(text))
+
+
+def _log_pruned(home: str, checkpoint: dict) -> None:
+    line = json.dumps(dict(checkpoint, asked_at=time.time()), separators=(",", ":")) + "\n"
+    _put_bytes(os.path.join(home, "pruned"), line.encode(), os.O_CREAT | os.O_APPEND)
+
+
+def _unlinked(top: bytes, files: dict[bytes, tuple[int, str, int, int]]) -> str | None:
+    """The files are gone, and what was a directory of nothing else; or all are there, and why.
+
+    They are taken out of the way first and looked at again there: a job may put another in one's place.
+    """
+    moved: dict[bytes, bytes] = {}
+    why = None
+    for place, (path, (size, _, mtime_ns, ino)) in enumerate(files.items()):
+        aside = os.path.join(
+            os.path.dirname(path), b".gpu-tenant-pruned-%d-%d" % (os.getpid(), place)
+        )
+        try:
+            os.rename(path, aside)
+            moved[aside] = path
+            seen = os.lstat(aside)
+            is_same = (seen.st_size, seen.st_mtime_ns, seen.st_ino) == (size, mtime_ns, ino)
+            why = None if is_same else "it was changed at the last moment: " + escape_path(path)
+        except OSError as error:
+            why = "%s: %s" % (escape_path(path), error.strerror)
+        if why is not None:
+            break
+    for aside, path in moved.items():
+        if why is not None:
+            try:
+                os.link(aside, path, follow_symlinks=False)  # never over what came there since
+            except OSError:
+                why += "; what was there is " + escape_path(aside)
+                continue
+        os.unlink(aside)
+    for folder, _, _ in os.walk(top, topdown=False) if why is None else ():
+        try:
+            os.rmdir(folder)
+        except OSError:
+            continue
+    return why
 
 
 # --- files pushed to the box --------------------------------------------------------------------
 
 
 def index(home: str, request: dict) -> dict:
-    """What the regular files among `paths` hold, for a push to compare with."""
+    """What the regular files among `paths` hold, for a push to compare with; and what there is room for."""
     hashes, files = Hashes(home), {}
     for text in request["paths"]:
         path = os.path.join(request["work"], _inner_path(unescape_path(text)))
@@ -1960,7 +2432,15 @@ def index(home: str, request: dict) -> dict:
         except (Changing, OSError):
             continue
     hashes.save()
-    return {"files": files}
+    return dict(_room_below(request["work"]), files=files)
+
+
+def _room_below(work: bytes) -> dict:
+    """Where the work directory really is, and the room there, also before it was made."""
+    there = work
+    while not os.path.isdir(there):
+        there = os.path.dirname(there)
+    return dict(_room(there), work=escape_path(work))
 
 
 def receive(home: str, request: dict) -> dict:
@@ -1995,13 +2475,38 @@ def receive(home: str, request: dict) -> dict:
     except (tarfile.TarError, EOFError) as error:
         raise Refusal("BAD_ARCHIVE", "the stream is no whole tar: %s" % error) from None
     finally:
-        if os.path.isdir(os.path.join(work, INCOMING)) and not os.listdir(
-            os.path.join(work, INCOMING)
-        ):
-            os.rmdir(os.path.join(work, INCOMING))
-        with Locked(home, "home.lock"):
-            _write(os.path.join(home, "pushed.json"), dict(_pushed(home), **placed))
+        _note_placed(home, work, placed)
     return {"files": files, "bytes": sum(record["size"] for record in files.values())}
+
+
+def _note_placed(home: str, work: bytes, placed: dict) -> None:
+    """Those are known for pushed files; where nothing more is coming, there is no place for it."""
+    try:
+        os.rmdir(os.path.join(work, INCOMING))
+    except OSError:  # it is not empty, or there is none
+        pass
+    with Locked(home, "home.lock"):
+        _write(os.path.join(home, "pushed.json"), dict(_pushed(home), **placed))
+
+
+def _target(home: str, work: bytes, inner: bytes) -> tuple[bytes, bytes]:
+    """Where the pushed file really goes: its directory, which may be missing, and itself.
+
+    Raises:
+        Refusal: UNSAFE_MEMBER.
+    """
+    parent, base = os.path.split(os.path.join(work, inner))
+    parent = os.path.realpath(parent)
+    target = os.path.join(parent, base)
+    if not _is_below(parent, work) or _is_below(target, os.fsencode(home)):
+        raise _unsafe(inner)
+    return parent, target
+
+
+def _unsafe(inner: bytes) -> Refusal:
+    return Refusal(
+        "UNSAFE_MEMBER", "it would leave the work directory, or is no file: " + escape_path(inner)
+    )
 
 
 def _receive_member(
@@ -2016,14 +2521,7 @@ def _receive_member(
     """The member is in place, whole, under its own name; a job that had the old file open keeps it."""
     import hashlib
 
-    parent, base = os.path.split(os.path.join(work, inner))
-    parent = os.path.realpath(parent)
-    target = os.path.join(parent, base)
-    unsafe = Refusal(
-        "UNSAFE_MEMBER", "it would leave the work directory, or is no file: " + escape_path(inner)
-    )
-    if not _is_below(parent, work) or _is_below(target, os.fsencode(home)):
-        raise unsafe
+    parent, target = _target(home, work, inner)
     if member.isdir():
         os.makedirs(target, exist_ok=True)
         return
@@ -2038,7 +2536,7 @@ def _receive_member(
     try:
         if member.issym():
             if not _is_below(os.path.realpath(os.path.join(parent, _utf8(member.linkname))), work):
-                raise unsafe
+                raise _unsafe(inner)
             os.symlink(_utf8(member.linkname), temporary)
             os.replace(temporary, target)
             return
@@ -2050,7 +2548,7 @@ def _receive_member(
         elif member.isreg():
             source = archive.extractfile(member)
         if source is None:
-            raise unsafe
+            raise _unsafe(inner)
         digest, size = hashlib.sha256(), 0
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with source, os.fdopen(fd, "wb") as file:
@@ -2065,11 +2563,115 @@ def _receive_member(
         if os.path.lexists(temporary):
             os.unlink(temporary)
     files[escape_path(inner)] = {"size": size, "sha256": digest.hexdigest()}
-    placed[escape_path(target[len(work.rstrip(b"/")) + 1 :])] = files[escape_path(inner)]
+    placed[_below_work(work, target)] = files[escape_path(inner)]
+
+
+def _below_work(work: bytes, target: bytes) -> str:
+    return escape_path(target[len(work.rstrip(b"/")) + 1 :])
+
+
+def place(home: str, request: dict) -> dict:
+    """Files that were written among the incoming ones are in their places, each proved and then renamed.
+
+    What holds other bytes than was said is taken away and named in `other`, and so is what is `stale`.
+
+    Raises:
+        Refusal: UNSAFE_PATH, UNSAFE_MEMBER or BAD_REQUEST; the files before it are in place.
+    """
+    work = request["work"]
+    os.makedirs(work, exist_ok=True)
+    _set_since(home, "since-push.json", work)
+    files: dict[str, dict] = {}
+    placed: dict[str, dict] = {}
+    other = []
+    try:
+        for key in request.get("stale", []):
+            arrived = _arrived(work, key)
+            if os.path.lexists(arrived):
+                os.unlink(arrived)
+        for said in request["files"]:
+            if not all(isinstance(said.get(name), kind) for name, kind in PLACED.items()):
+                raise Refusal("BAD_REQUEST", "a file has: " + " ".join(PLACED))
+            target = _place(home, work, said)
+            if target is None:
+                other.append(said["name"])
+                continue
+            files[said["name"]] = {"size": said["size"], "sha256": said["sha256"]}
+            placed[_below_work(work, target)] = files[said["name"]]
+    finally:
+        _note_placed(home, work, placed)
+    return dict(_room_below(work), files=files, other=other)
+
+
+def _arrived(work: bytes, key: str) -> bytes:
+    """Where an incoming file of that name lies.
+
+    Raises:
+        Refusal: UNSAFE_PATH.
+    """
+    incoming = os.path.join(work, INCOMING)
+    if not INCOMING_NAME(key) or os.path.islink(incoming):
+        raise Refusal("UNSAFE_PATH", "not the name of an incoming file: " + ascii(key)[:80])
+    return os.path.join(incoming, key.encode())
+
+
+def _place(home: str, work: bytes, said: dict) -> bytes | None:
+    """Where the file lies now; None where its bytes are not what was said. Who had the old file open keeps it."""
+    inner = _inner_path(unescape_path(said["name"]))
+    if not inner:
+        raise _unsafe(inner)
+    parent, target = _target(home, work, inner)
+    arrived = _arrived(work, said["incoming"])
+    os.makedirs(parent, exist_ok=True)
+    source = arrived
+    try:
+        if os.lstat(arrived).st_dev != os.lstat(parent).st_dev:
+            import shutil  # no rename leads from one file system to another
+
+            source = os.path.join(parent, INCOMING + b"-%d" % os.getpid())
+            shutil.copyfile(arrived, source, follow_symlinks=False)
+        if not _holds_what_was_said(source, said):
+            os.unlink(arrived)
+            return None
+        os.replace(source, target)
+        if source != arrived:
+            os.unlink(arrived)
+    except FileNotFoundError:
+        return None
+    finally:
+        if source != arrived and os.path.lexists(source):
+            os.unlink(source)
+    return target
+
+
+def _holds_what_was_said(path: bytes, said: dict) -> bool:
+    """Whether the regular file holds those bytes; then it has its mode and its time, too."""
+    import hashlib
+
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return False
+        raise
+    with os.fdopen(fd, "rb", buffering=0) as file:
+        before = os.fstat(fd)
+        if not stat.S_ISREG(before.st_mode) or before.st_size != said["size"]:
+            return False
+        digest, view = hashlib.sha256(), memoryview(bytearray(CHUNK_BYTES))
+        for count in iter(lambda: file.readinto(view), 0):
+            digest.update(view[:count])
+        # Whoever still wrote to it over a link that was given up has spoilt the proof.
+        is_still = os.fstat(fd).st_mtime_ns == before.st_mtime_ns
+        if digest.hexdigest() != said["sha256"] or not is_still:
+            return False
+        os.fchmod(fd, said["mode"] & 0o777 | 0o600)
+        os.utime(fd, ns=(int(said["mtime"] * 1e9),) * 2)
+    return True
 
 
 def _pushed(home: str) -> dict[str, dict]:
-    """What `receive` has put in place: escaped path below the work directory to size and sha256."""
+    """What `receive` and `place` have put in place: escaped path below the work directory to size and sha256."""
     path = os.path.join(home, "pushed.json")
     record = _read(path, {}) or {}
     if not all(isinstance(f, dict) and {"size", "sha256"} <= set(f) for f in record.values()):
@@ -2087,10 +2689,12 @@ VERBS = {  # what each takes; `!` marks what it cannot do without
     "status": (status, "job offset limit sample"),
     "tail": (tail, "job! offset limit"),
     "stop": (stop, "job! grace_s signal"),
-    "manifest": (manifest, "work! roots artifacts discard default_discard exclude ever"),
-    "complete": (complete, "work! artifacts quiet_s limit_bytes"),
+    "manifest": (manifest, "work! roots artifacts discard default_discard exclude ever hash"),
+    "complete": (complete, "work! artifacts done quiet_s limit_bytes limit_s share"),
+    "prune": (prune, "work! artifacts checkpoints!"),
     "index": (index, "work! paths!"),
     "receive": (receive, "work!"),
+    "place": (place, "work! files! stale"),
     "guard": (
         guard,
         "deadline left_s grace_s signal idle_s end store seal copy_s scripts disarm",
@@ -2117,8 +2721,18 @@ FIELDS = {  # kind, and help for a person
     "exclude": ("paths", "directory not to account for (repeatable)"),
     "quiet_s": ("number", "only what was not changed for so many seconds (5)"),
     "limit_bytes": ("whole", "read no more than so many bytes, but always one file"),
+    "limit_s": ("number", "begin to read no further file after so many seconds"),
+    "share": ("number", "work and read at most this part of the time, of one core (0.25)"),
+    "done": (
+        "texts",
+        "name of what a job writes last, beside or in a checkpoint: *.done (repeatable)",
+    ),
+    "checkpoints": ("objects", ""),
+    "hash": ("text", "`recalled`: only hashes that are known from before"),
     "ever": ("flag", "account for what was there before any launch, too"),
     "paths": ("texts", "path below the work directory (repeatable)"),
+    "files": ("objects", ""),
+    "stale": ("texts", "name of an incoming file to be taken away (repeatable)"),
     "deadline": (
         "number",
         "when to stop every job, in seconds since 1970; without it, tell how the guard stands",
@@ -2183,6 +2797,8 @@ def _valued(kind: str, value: object) -> object:
         return value
     if kind == "object" and isinstance(value, dict):
         return value
+    if kind == "objects" and isinstance(value, list):
+        return [_valued("object", item) for item in value]
     if kind == "whole" and type(value) is int:
         return value
     if kind == "number" and type(value) in NUMBER and 0 <= value < 1e12:  # type: ignore[operator]
@@ -2222,7 +2838,7 @@ def _by_hand(argv: list[str]) -> tuple[str, str, object]:
                 )
             elif kind == "flag":
                 flags.add_argument(flag, dest=name, action="store_true", default=None, help=text)
-            elif kind not in ("env", "object"):
+            elif kind not in ("env", "object", "objects"):
                 typed = {"number": float, "whole": int}.get(kind, str)
                 action = "append" if kind in ("texts", "paths") else "store"
                 flags.add_argument(flag, dest=name, action=action, type=typed, help=text)

@@ -16,6 +16,7 @@ from gpu_tenant.ports import Clock, Connector, Setting, Transport
 from gpu_tenant.profiles import load_profiles
 from gpu_tenant.service import Tenancy
 from gpu_tenant.skill import skill_directory
+from gpu_tenant.ssh_hosts import Reachable, entry
 from gpu_tenant.store import Home
 
 
@@ -129,14 +130,20 @@ def _transport(
             return LocalTransport(Path(directory))
         case SshAddress() as address:
             # asyncssh costs a quarter of a second to import, and local boxes never need it.
+            from gpu_tenant.transports.openssh import OpenSsh
             from gpu_tenant.transports.ssh import SshTransport, ensure_key
 
+            owner_ssh = Path.home() / ".ssh"
             return SshTransport(
                 address,
                 known_hosts=home.known_hosts(lease.id),
                 client_key=ensure_key(home.client_key),
                 tell=tell,
-            )
+                owner_ssh=owner_ssh,
+                openssh=OpenSsh.found(
+                    lease.id, lambda: entry(Reachable(lease.id, address), home, owner_ssh), home.channels(lease.id)
+                ),
+            )  # fmt: skip
 
 
 async def _introduce(lease: Lease, password: str, home: Home, tell: Callable[[str], None]) -> None:

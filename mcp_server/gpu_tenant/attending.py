@@ -1,18 +1,22 @@
 """What is asked of a box, and done about it, by whoever watches a lease for its owner."""
 
 from pathlib import Path
+from typing import Literal
 
 from gpu_tenant.activity import Activity
 from gpu_tenant.caretaker import Guard, Standing
 from gpu_tenant.entering import Entering
-from gpu_tenant.errors import Refused
+from gpu_tenant.errors import BadRequest, LeaseHeld, Refused
 from gpu_tenant.guard import bring, last_armed, note_gone
 from gpu_tenant.ledger import Event
 from gpu_tenant.model import Lease, LeaseState
-from gpu_tenant.office import progress_to
+from gpu_tenant.office import call_bytes_s, progress_to
 from gpu_tenant.park import park
 from gpu_tenant.policy import Policy, rules_of
+from gpu_tenant.pruning import SHARE, Pruned, prune_box, prune_here
+from gpu_tenant.retention import Retention, Wishes, wishes
 from gpu_tenant.safekeeping import Kept, keep_safe
+from gpu_tenant.share import Resting, share_of
 from gpu_tenant.skill import script
 from gpu_tenant.snapshot import Snapshot, snapshot
 from gpu_tenant.verify import unkept
@@ -88,18 +92,70 @@ class Attending(Entering):
             )
         return Activity.told(answer.stdout)
 
-    async def pull(self, lease: str) -> Snapshot:
-        """What is complete of the declared artifacts while jobs run is here.
+    async def pull(
+        self,
+        lease: str,
+        *,
+        to: str | None = None,
+        policy: Retention | None = None,
+        on_the_box: Literal["keep", "prune"] = "keep",
+    ) -> Snapshot:
+        """What is complete of the declared artifacts while jobs run is here; older checkpoints go by the policy.
+
+        By the one in the configuration where none is given. With `on_the_box="prune"`, an owner's word alone,
+        they come here first, are proved here, and are then removed there; so they stay here.
 
         Raises:
+            BadRequest: the box shall be pruned, and nobody says what to keep.
             BoxTrouble: the box could not be asked.
         """
+        said = wishes(self.home.configuration)
+        policy = policy or said.policy
+        if on_the_box == "prune" and policy is None:
+            raise BadRequest(
+                "nothing says which checkpoints are to be kept",
+                remedy=f"`gpu-tenant collect {lease} --live --keep-last 3 --prune-box`",
+            )
         found = await self._running(lease)
+        directory = Path(to) if to else self._kept(found)
         # Without a hold: it may take long, and nobody shall wait for it to stop a job or to collect.
-        return await snapshot(
-            found, directory=self._kept(found), caretaker=self._caretaker(found),
-            transport=self._transport(found), ledger=self.ledger, clock=self._clock,
-        )  # fmt: skip
+        limit = call_bytes_s.get() or (int(said.mb_s * 1e6) if said.mb_s else None)
+        price = found.price_usd_h
+        with share_of(self.home, limit).joined(found.id, price) as turn:
+            seen = await snapshot(
+                found, directory=directory, caretaker=self._caretaker(found),
+                transport=self._transport(found), ledger=self.ledger, clock=self._clock,
+                turn=turn if limit else Resting(turn, SHARE),
+                policy=None if on_the_box == "prune" else policy, done=said.done,
+                progress=progress_to.get(),
+            )  # fmt: skip
+        if policy is None:
+            return seen
+        try:
+            with self._held(found.id, "prune"):
+                pruned = await self._pruned(found, policy, Path(seen.directory), on_the_box, said)
+        except LeaseHeld as trouble:
+            pruned = Pruned(stayed=(f"all: {trouble.message}",))
+        return seen.model_copy(update={"pruned": pruned})
+
+    async def _pruned(
+        self,
+        lease: Lease,
+        policy: Retention,
+        directory: Path,
+        on_the_box: Literal["keep", "prune"],
+        said: Wishes,
+    ) -> Pruned:
+        there = Pruned()
+        if on_the_box == "prune":
+            there = await prune_box(
+                lease, policy, directory=directory, caretaker=self._caretaker(lease),
+                ledger=self.ledger, clock=self._clock, done=said.done,
+            )  # fmt: skip
+        here = await prune_here(
+            lease, policy, directory=directory, ledger=self.ledger, clock=self._clock
+        )
+        return there.model_copy(update={"here": here.here})
 
     def kept_back(self, lease: str) -> tuple[str, ...]:
         """What of the newest seal keeps the box from being ended, and what is done about it."""
@@ -160,3 +216,8 @@ class Attending(Entering):
 
     def _kept(self, lease: Lease) -> Path:
         return Path(lease.kept_in or self.home.kept(lease.id))
+
+    def _kept_elsewhere(self, lease: Lease) -> list[Path]:
+        """Where other leases' files are kept, the latest first."""
+        places = (Path(x.kept_in) for x in reversed(self.ledger.leases()) if x.kept_in)
+        return [place for place in dict.fromkeys(places) if place != self._kept(lease)]

@@ -2,15 +2,16 @@
 
 import base64
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+import zlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
-from gpu_tenant.archive import archived
-from gpu_tenant.entries import sound
+from gpu_tenant.archive import archived, at_once
+from gpu_tenant.entries import digest_of, sound
 from gpu_tenant.errors import BoxTrouble, CaretakerFailed, JobRunning
 from gpu_tenant.model import Job, JobId, Lease, Manifest
 from gpu_tenant.ports import Finished, Transport
@@ -135,9 +136,14 @@ class Known(_Reply):
 
 
 class Index(_Reply):
-    """The files of the work directory that were asked about and exist."""
+    """The files of the work directory that were asked about and exist, and the room there."""
 
     files: dict[str, Known]
+    work: str = ""
+    disk_free_bytes: int | None = None
+    inodes_free: int | None = None
+    other: tuple[str, ...] = ()
+    """Those that were to be put in place, and hold other bytes than was said."""
 
 
 class Guard(_Reply):
@@ -157,12 +163,12 @@ PATH="$VIRTUAL_ENV/bin:$PATH"; export PATH; exec sh -c "$0"
 
 
 _FROM_STDIN = """\
-import sys
-script = sys.stdin.buffer.read(int(sys.argv[1]))
+import sys, zlib
+script = zlib.decompress(sys.stdin.buffer.read(int(sys.argv[1])))
 del sys.argv[:2]
 exec(compile(script, sys.argv[0], "exec"), {"__name__": "__main__", "__file__": sys.argv[0]})
 """
-"""Runs so many bytes of its input as the script that its arguments are for; the rest is the request."""
+"""Runs so many packed bytes of its input as the script that its arguments are for; the rest is the request."""
 
 
 class Caretaker:
@@ -226,24 +232,25 @@ class Caretaker:
         artifacts: Sequence[str],
         discard: Sequence[str],
         since: Literal["launch", "ever"] = "launch",
+        hashes: Literal["taken", "recalled"] = "taken",
     ) -> Manifest:
         """Everything that matters on the box is listed and hashed, while no job runs.
 
-        `since="ever"` is for a box that was somebody's before: what lay there counts, too.
+        `since="ever"` is for a box that was somebody's before: what lay there counts, too. With
+        `hashes="recalled"` nothing is read there: an entry whose hash is not known from before has none,
+        and then there is no digest. That is a draft, and no seal.
 
         Raises:
             JobRunning: a job, or a process it left behind, is still running.
         """
         request: dict[str, JsonValue] = {
-            "work": self._lease.work_directory,
-            "roots": list(accounted),
-            "artifacts": list(artifacts),
-            "discard": list(discard),
-            "ever": since == "ever",
-        }
+            "work": self._lease.work_directory, "roots": list(accounted), "artifacts": list(artifacts),
+            "discard": list(discard), "ever": since == "ever", "hash": hashes,
+        }  # fmt: skip
         manifest = await self.ask_ours("manifest", request, Manifest, timeout_s=6 * 3600)
         sound(manifest.entries)
-        if digest_of(manifest) != manifest.digest:
+        is_draft = hashes == "recalled" and not manifest.digest
+        if manifest.digest != ("" if is_draft else digest_of(manifest)):
             raise CaretakerFailed(
                 "the seal's digest does not fit its entries",
                 remedy="seal again: `gpu-tenant collect`",
@@ -252,26 +259,34 @@ class Caretaker:
 
     async def index(self, names: Sequence[str], *, below: str | None = None) -> Index:
         """What the box holds under those names of the work directory, or of another one."""
-        return await self.ask(
-            "index",
-            {"work": below or self._lease.work_directory, "paths": list(names)},
-            Index,
-            timeout_s=1800,
-        )
+        asked: dict[str, JsonValue] = {
+            "work": below or self._lease.work_directory,
+            "paths": list(names),
+        }
+        return await self.ask("index", asked, Index, timeout_s=1800)
 
-    async def receive(self, files: Mapping[str, Path]) -> Index:
-        """The files lie in the work directory, each put in place by rename; what arrived is hashed."""
-        line = json.dumps({"work": self._lease.work_directory}).encode() + b"\n"
+    async def place(
+        self, files: Sequence[Mapping[str, JsonValue]], *, stale: Sequence[str] = ()
+    ) -> Index:
+        """Those that came whole are in their places; what holds other bytes is gone, and so is what is stale."""
+        asked: dict[str, JsonValue] = {
+            "work": self._lease.work_directory, "files": [dict(file) for file in files],
+            "stale": list(stale),
+        }  # fmt: skip
+        return await self.ask("place", asked, Index, timeout_s=6 * 3600)
 
-        async def stream() -> AsyncIterator[bytes]:
-            yield line
-            async for chunk in archived(files):
-                yield chunk
+    async def receive(
+        self, files: Mapping[str, Path], *, before: Callable[[int], Awaitable[None]] = at_once
+    ) -> Index:
+        """The files lie in the work directory, each put in place by rename; what arrived is hashed.
 
+        `before` is waited for before so many bytes go.
+        """
         await self._present()
-        finished = await self._transport.run(
-            self._argv("receive"), stdin=stream(), timeout_s=6 * 3600
-        )
+        heading = json.dumps({"work": self._lease.work_directory}).encode() + b"\n"
+        stream = archived(files, heading=heading, before=before)
+        argv = self._argv("receive")
+        finished = await self._transport.run(argv, stdin=stream, timeout_s=6 * 3600)
         return _read(Index, self._understand("receive", finished))
 
     async def disarm(self) -> None:
@@ -288,7 +303,8 @@ class Caretaker:
         self, verb: str, request: Mapping[str, JsonValue], reply: type[R], *, timeout_s: float
     ) -> R:
         """What our own caretaker answers there: a job may have written over the one that lies on the box."""
-        script = self._script.read_bytes()
+        # Packed: on a long link it is a round trip or two less.
+        script = zlib.compress(self._script.read_bytes(), 9)
         words = ["python3", "-I", "-S", "-c", _FROM_STDIN, str(len(script))]
         finished = await self._transport.run(
             [*words, *self._argv(verb)[3:]], stdin=script + json.dumps(request).encode(), timeout_s=timeout_s
@@ -354,21 +370,13 @@ class Caretaker:
             raise JobRunning(
                 message,
                 remedy=f"wait for it with `gpu-tenant monitor {self._lease.id}`, or end it with "
-                f"`gpu-tenant stop {self._lease.id}`",
+                f"`gpu-tenant stop {self._lease.id}`; `gpu-tenant collect {self._lease.id} --live` brings "
+                "what is complete meanwhile",
             )
         raise CaretakerFailed(
             f"{code}: {message}",
             remedy=f"`gpu-tenant monitor {self._lease.id}` shows the job's state",
         )
-
-
-def digest_of(manifest: Manifest) -> str:
-    """The sha256 over the sorted entries, as the caretaker computes it."""
-    lines = sorted(
-        f"{e.sha256 or '-'} {e.size_bytes} {e.kind} {e.target or '-'} {e.name}\n".encode()
-        for e in manifest.entries
-    )
-    return sha256(b"".join(lines)).hexdigest()
 
 
 def _script_missing(finished: Finished) -> bool:

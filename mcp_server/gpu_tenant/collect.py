@@ -1,23 +1,27 @@
 """Seal the box and fetch everything that is to be kept, each file proved as it lands."""
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 
 from gpu_tenant.caretaker import Caretaker
-from gpu_tenant.errors import TenantError
-from gpu_tenant.landing import SUPERSEDED, arrive, is_here, land, make_place, outside_the_box
+from gpu_tenant.gathering import Gathering
+from gpu_tenant.landing import SUPERSEDED, make_place, outside_the_box
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.model import Lease, Manifest, Profile, SealedFile
 from gpu_tenant.patterns import require_narrow, require_patterns
 from gpu_tenant.ports import Clock, Transport
 from gpu_tenant.record import Record
-from gpu_tenant.store import require_space
+from gpu_tenant.share import Share
+from gpu_tenant.transfer.arrival import Arrival
 from gpu_tenant.verify import reseal
 
-_AT_ONCE = 4
+_AHEAD = 2
+"""Beside the kept connection; more are opened when it is known what for."""
 
 
 class Collected(Record):
@@ -54,13 +58,18 @@ async def collect(
     transport: Transport,
     ledger: Ledger,
     clock: Clock,
+    share: Share,
+    news: Literal["some", "unknown"],
+    elsewhere: Sequence[Path],
     progress: Callable[[int, int], None],
 ) -> Collected:
     """Every file of a fresh seal lies in `directory`, equal to the seal when it landed.
 
     `artifacts` and `discard` are the owner's later words about files that nobody had claimed; they are
-    on record from here on. `progress` is told the bytes here and the bytes in all. What lay in the way of a newer version is
-    moved to `.superseded/`, never overwritten.
+    on record from here on. What any of the kept directories `elsewhere` holds is copied from there, not
+    fetched. With `news="some"` channels are opened at once, because something will come over them.
+    `progress` is told the bytes here and the bytes in all. What lay in the way of a newer version is moved
+    to `.superseded/`, never overwritten.
 
     Raises:
         JobRunning: something on the box is still being written.
@@ -73,60 +82,98 @@ async def collect(
     make_place(directory, lease)
     require_patterns((*artifacts, *discard))
     require_narrow(discard)
-    seal = await reseal(
-        lease, profile, caretaker=caretaker, ledger=ledger, artifacts=artifacts, discard=discard
-    )
-    # On record only now: a pattern that the box refuses must not spoil every later seal.
-    ledger.claim(lease.id, artifacts=artifacts, discard=discard, at=clock.now())
-    missing = [
-        entry for entry in seal.entries if not await asyncio.to_thread(is_here, directory, entry)
-    ]
-    require_space(
-        directory,
-        sum(entry.size_bytes for entry in missing),
-        remedy=f"free some, or choose another place: `gpu-tenant collect {lease.id} --to DIR`",
-    )
-    ledger.keep_in(lease.id, directory)
-    ledger.file_seal(lease.id, seal, at=clock.now())
-    total = sum(entry.size_bytes for entry in seal.entries)
-    arrived = total - sum(entry.size_bytes for entry in missing)
-    progress(arrived, total)
-
-    def on_bytes(count: int) -> None:
-        nonlocal arrived
-        arrived = min(total, arrived + count)
-        progress(arrived, total)
-
-    gate = asyncio.Semaphore(_AT_ONCE)
-    superseded = directory / SUPERSEDED / f"{clock.now():%Y%m%dT%H%M%S.%f}"
-
-    async def fetch(entry: SealedFile) -> None:
-        async with gate:
-            partial = None
-            if entry.kind == "file":
-                partial = await arrive(
-                    entry, directory, lease, transport=transport, on_bytes=on_bytes
-                )
-            await land(entry, partial, directory, lease, superseded=superseded)
-
-    try:
-        async with asyncio.TaskGroup() as fetching:
-            for entry in missing:
-                fetching.create_task(fetch(entry))
-    except ExceptionGroup as troubles:
-        raise _first(troubles) from None
-    size = sum(entry.size_bytes for entry in missing)
-    detail: dict[str, object] = {"seal": seal.digest, "files": len(missing), "bytes": size}
+    seal_now = partial(
+        reseal, lease, profile, caretaker=caretaker, ledger=ledger, artifacts=artifacts,
+        discard=discard,
+    )  # fmt: skip
+    tally = _Tally(progress)
+    with share.joined(lease.id, lease.price_usd_h) as turn:
+        async with Arrival(
+            transport, turn, on_bytes=tally.came, ahead=_AHEAD if news == "some" else 0
+        ) as arrival:
+            draft = await seal_now(hashes="recalled")
+            # On record only now: a pattern that the box refuses must not spoil every later seal.
+            ledger.claim(lease.id, artifacts=artifacts, discard=discard, at=clock.now())
+            gathering = Gathering(
+                lease, directory, arrival=arrival, elsewhere=elsewhere,
+                superseded=directory / SUPERSEDED / f"{clock.now():%Y%m%dT%H%M%S.%f}",
+            )  # fmt: skip
+            seal = await _gathered(
+                gathering, draft, seal_now, tally=tally, lease=lease, ledger=ledger,
+                directory=directory, clock=clock,
+            )  # fmt: skip
+    landed = gathering.landed
+    size = sum(entry.size_bytes for entry in landed)
+    detail: dict[str, object] = {"seal": seal.digest, "files": len(landed), "bytes": size}
     ledger.note(lease.id, Event.COLLECTED, detail, at=clock.now())
     idle = _without_effect(discard, seal)
-    return _answer(lease, seal, directory, missing, ledger.declared(lease.id)[1], idle)
+    return _answer(lease, seal, directory, landed, ledger.declared(lease.id)[1], idle)
 
 
-def _first(troubles: ExceptionGroup[Exception]) -> Exception:
-    """One exception to tell: ours rather than a stranger's."""
-    ours = troubles.subgroup(TenantError) or troubles
-    first = ours.exceptions[0]
-    return _first(first) if isinstance(first, ExceptionGroup) else first
+async def _gathered(
+    gathering: Gathering,
+    draft: Manifest,
+    seal_now: Callable[[], Coroutine[None, None, Manifest]],
+    *,
+    tally: "_Tally",
+    lease: Lease,
+    ledger: Ledger,
+    directory: Path,
+    clock: Clock,
+) -> Manifest:
+    """The seal, made while what the draft names was on its way; all that it names is here.
+
+    Raises:
+        BoxTrouble: a file became another one twice.
+    """
+    way = await asyncio.to_thread(gathering.ways, draft.entries)
+    gathering.require_room([*way.sure, *way.unsure])
+    tally.begin(draft.entries, way.here, gathering.held_bytes(way.sure))
+    ledger.keep_in(lease.id, directory)
+    sealing = asyncio.create_task(_made(draft) if draft.digest else seal_now())
+
+    def sealed() -> Manifest | None:
+        return sealing.result() if sealing.done() else None
+
+    try:
+        await gathering.fetch(way.sure, sealed)
+        seal = await sealing
+        ledger.file_seal(lease.id, seal, at=clock.now())
+        await gathering.fetch(await gathering.settle(seal.entries), sealed)
+        missing = await gathering.settle(seal.entries)
+    finally:
+        sealing.cancel()
+        await asyncio.gather(sealing, return_exceptions=True)
+        await asyncio.to_thread(gathering.save)
+    if missing:
+        raise gathering.trouble(missing[0])
+    await asyncio.to_thread(gathering.clear)
+    return seal
+
+
+async def _made(seal: Manifest) -> Manifest:
+    """The draft, which needed nothing to become a seal."""
+    return seal
+
+
+class _Tally:
+    """The bytes that are here, of those that there are."""
+
+    def __init__(self, progress: Callable[[int, int], None]) -> None:
+        self._total = self._here = 0
+        self._progress = progress
+
+    def begin(
+        self, entries: Sequence[SealedFile], here: Sequence[SealedFile], held_bytes: int
+    ) -> None:
+        """Of those entries some are here, and so much of others."""
+        self._total = sum(entry.size_bytes for entry in entries)
+        self.came(sum(entry.size_bytes for entry in here) + held_bytes)
+
+    def came(self, size_bytes: int) -> None:
+        """So much more is here."""
+        self._here = min(self._total, self._here + size_bytes)
+        self._progress(self._here, self._total)
 
 
 def _without_effect(discard: Sequence[str], seal: Manifest) -> tuple[str, ...]:

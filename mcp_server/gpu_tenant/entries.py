@@ -1,11 +1,12 @@
 """What a box says that it holds, refused where it could not be kept as it is named."""
 
+from hashlib import sha256
 from typing import Annotated
 
 from pydantic import AfterValidator
 
 from gpu_tenant.errors import CaretakerFailed
-from gpu_tenant.model import SealedFile
+from gpu_tenant.model import Manifest, SealedFile
 from gpu_tenant.paths import leads_inside, require_apart, to_bytes
 
 
@@ -36,3 +37,12 @@ def _can_be(entry: SealedFile) -> bool:
 
 Entries = Annotated[tuple[SealedFile, ...], AfterValidator(sound)]
 """As a box tells them, which may be anybody's by now."""
+
+
+def digest_of(manifest: Manifest) -> str:
+    """The sha256 over the sorted entries, as the caretaker computes it."""
+    lines = sorted(
+        f"{e.sha256 or '-'} {e.size_bytes} {e.kind} {e.target or '-'} {e.name}\n".encode()
+        for e in manifest.entries
+    )
+    return sha256(b"".join(lines)).hexdigest()

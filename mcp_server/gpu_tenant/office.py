@@ -41,6 +41,9 @@ progress_to: ContextVar[Callable[[int, int], None]] = ContextVar(
 )
 """Who hears of bytes done and bytes in all while a call moves files; a face sets it."""
 
+call_bytes_s: ContextVar[int | None] = ContextVar("call_bytes_s", default=None)
+"""What each transfer of this call may move in a second, as its caller said; None: nothing was said."""
+
 WAIT_S = 40
 """So long a call waits for a box to boot: an agent's host gives up on a call after a minute."""
 

@@ -4,7 +4,8 @@ from collections.abc import AsyncIterable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from socket import socket
+from typing import Literal, Protocol, runtime_checkable
 
 from gpu_tenant.bill import Balance, Billed
 from gpu_tenant.errors import BadRequest
@@ -33,6 +34,28 @@ class Finished:
     """The command's own status; 128 + n where signal n ended it, as a shell says."""
     stdout: bytes
     stderr: bytes
+
+
+class Channel(Protocol):
+    """A command that runs on the box, with its input and its output as sockets of this computer.
+
+    Both ends are the caller's to close, and wait when they are read and written; the end of its output is
+    also the end of the link.
+    """
+
+    @property
+    def reader(self) -> socket:
+        """What its output is read from."""
+        ...
+
+    @property
+    def writer(self) -> socket:
+        """What its input is written to."""
+        ...
+
+    def hang_up(self) -> None:
+        """Nothing more comes, and the command is told to end; also from another thread, and again."""
+        ...
 
 
 class Transport(Protocol):
@@ -66,18 +89,13 @@ class Transport(Protocol):
         """
         ...
 
-    async def get(self, source: str, destination: Path, *, on_bytes: Callable[[int], None]) -> None:
-        """`destination` has grown to hold the bytes of `source`, fsynced; what was there is kept.
+    async def open(self, argv: Sequence[str], *, way: Literal["kept", "own"]) -> Channel:
+        """The command is on its way to the box: over the kept connection, or over one of its own.
 
-        Resumes: bytes already in `destination` are taken for a prefix of `source` and not fetched
-        again (the caller proves the whole by hash). `on_bytes` is told the length of each chunk.
+        That it runs is told by its output alone.
 
         Raises:
-            BoxUnreachable, HostKeyChanged: as for `run`.
-            BoxTrouble: the box would not give it (no such file, no permission).
-            DiskFull: no room here; what arrived stays and the next call goes on from it.
-
-        After any other exception `destination` is a prefix of what `source` held.
+            BoxUnreachable, HostKeyChanged, BoxTrouble: as for `run`.
         """
         ...
 

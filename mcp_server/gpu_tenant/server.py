@@ -15,15 +15,18 @@ from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
 from mcp.server.mcpserver.resources import FileResource
 from mcp.server.mcpserver.tools import Tool
 from mcp.types import ToolAnnotations
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
 
 from gpu_tenant import __version__
 from gpu_tenant.cards import TornDown
-from gpu_tenant.errors import Refused, TenantError
+from gpu_tenant.collect import Collected
+from gpu_tenant.errors import BadRequest, Refused, TenantError
+from gpu_tenant.eta import Eta
 from gpu_tenant.office import progress_to
 from gpu_tenant.renting import LeaseName
 from gpu_tenant.service import Tenancy
 from gpu_tenant.skill import skill_directory
+from gpu_tenant.snapshot import Snapshot
 from gpu_tenant.speech import in_tools
 
 _log = logging.getLogger(__name__)
@@ -141,22 +144,19 @@ def _slim(node: Any, in_properties: bool = False) -> Any:
 
 @asynccontextmanager
 async def _progress_told(context: Context[Any, Any]) -> AsyncIterator[None]:
-    """Bytes done and bytes in all reach the client about once a second while the block runs."""
-    newest = told = (0, 0)
-
-    def hear(done: int, total: int) -> None:
-        nonlocal newest
-        newest = (done, total)
+    """Bytes done and in all, rate and time left reach the client about once a second while the block runs."""
+    eta, now_s = Eta(), asyncio.get_running_loop().time
 
     async def tell() -> None:
-        nonlocal told
+        told = (0, 0)
         while True:
             await asyncio.sleep(1)
+            newest = (eta.done_bytes, eta.total_bytes)
             if newest != told:
                 told = newest
-                await context.report_progress(*told)
+                await context.report_progress(*told, eta.words(at_s=now_s()))
 
-    token = progress_to.set(hear)
+    token = progress_to.set(lambda done, total: eta.heard(done, total, at_s=now_s()))
     # Not a task group: it would wrap the verb's own error in an exception group.
     telling = asyncio.create_task(tell())
     try:
@@ -224,6 +224,8 @@ def _verb(name: str, rooms: _Rooms) -> Callable[..., Any]:
     """The method of that name, of a tenancy that is opened when it is first called."""
     if name == "verify_and_teardown":
         return _teardown_with_waiver(rooms)
+    if name == "collect":
+        return _collect_or_snapshot(rooms)
     method = getattr(Tenancy, name)
 
     async def verb(**arguments: Any) -> Any:
@@ -236,6 +238,43 @@ def _verb(name: str, rooms: _Rooms) -> Callable[..., Any]:
     verb.__annotations__ = {k: v for k, v in method.__annotations__.items() if k != "self"}
     verb.__name__, verb.__doc__ = name, method.__doc__
     return verb
+
+
+class Gathered(RootModel[Collected | Snapshot]):
+    """A seal and all it lists, or what was complete while a job ran."""
+
+    model_config = ConfigDict(json_schema_extra={"type": "object"})
+
+
+def _collect_or_snapshot(rooms: _Rooms) -> Callable[..., Any]:
+    async def collect(lease: str, while_running: str = "refuse", **said: Any) -> Gathered:
+        tenancy = rooms.tenancy()
+        if while_running == "refuse":
+            return Gathered(await tenancy.collect(lease, **said))
+        if said.get("artifacts") or said.get("discard"):
+            raise BadRequest(
+                "a snapshot takes what was declared, and gives nothing up",
+                remedy=f"`gpu-tenant collect {lease} --live`, and the rest when the job has ended",
+            )
+        return Gathered(await tenancy.pull(lease, to=said.get("to")))
+
+    which = Annotated[
+        Literal["refuse", "snapshot"], Field(description="snapshot: what is complete now")
+    ]
+    signature = inspect.signature(Tenancy.collect)
+    added = inspect.Parameter(
+        "while_running", inspect.Parameter.KEYWORD_ONLY, default="refuse", annotation=which
+    )
+    collect.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[*(p for p in signature.parameters.values() if p.name != "self"), added],
+        return_annotation=Gathered,
+    )
+    collect.__annotations__ = {
+        **{k: v for k, v in Tenancy.collect.__annotations__.items() if k != "self"},
+        "while_running": which, "return": Gathered,
+    }  # fmt: skip
+    collect.__doc__ = Tenancy.collect.__doc__
+    return collect
 
 
 def _teardown_with_waiver(rooms: _Rooms) -> Callable[..., Any]:

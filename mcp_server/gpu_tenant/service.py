@@ -26,10 +26,11 @@ from gpu_tenant.launch import Launched, launch
 from gpu_tenant.ledger import Event
 from gpu_tenant.mirrors import mirrors
 from gpu_tenant.model import BoxState, Lease, Profile
-from gpu_tenant.office import progress_to
+from gpu_tenant.office import call_bytes_s, progress_to
 from gpu_tenant.prepare import Asked, Prepared, Setup
-from gpu_tenant.push import Pushed, push
+from gpu_tenant.push import Pushed, push, records_of
 from gpu_tenant.renting import LeaseName
+from gpu_tenant.share import share_of
 from gpu_tenant.skill import script
 from gpu_tenant.smoke import SmokeReceipt, smoke
 from gpu_tenant.watch import Watched, fenced, job_of, watch
@@ -87,8 +88,9 @@ class Tenancy(Ending):
         with self._held(found.id, "push"):
             return await push(
                 found, Path(directory).expanduser(), include_secrets=include_secrets,
-                caretaker=self._caretaker(found), ledger=self.ledger, clock=self._clock,
-                progress=progress_to.get(),
+                caretaker=self._caretaker(found), transport=self._transport(found),
+                ledger=self.ledger, clock=self._clock, share=share_of(self.home, call_bytes_s.get()),
+                records=records_of(self.home, found.id), progress=progress_to.get(),
             )  # fmt: skip
 
     async def prepare(
@@ -243,6 +245,7 @@ class Tenancy(Ending):
         """Seal the box and fetch every declared artifact and log, each proved by hash as it lands.
 
         Repeat after any failure: it goes on from the last byte. Unclaimed files are named.
+        While a job runs it is refused; a snapshot takes what is complete, and is no seal.
         """
         found = await self._running(lease)
         directory = Path(to or found.kept_in or self.home.kept(found.id))
@@ -251,7 +254,9 @@ class Tenancy(Ending):
                 found, self._profile(found.provider), directory=directory,
                 artifacts=artifacts, discard=discard,
                 caretaker=self._caretaker(found), transport=self._transport(found),
-                ledger=self.ledger, clock=self._clock, progress=progress_to.get(),
+                ledger=self.ledger, clock=self._clock, share=share_of(self.home, call_bytes_s.get()),
+                news="some" if self.has_news(found) else "unknown",
+                elsewhere=self._kept_elsewhere(found), progress=progress_to.get(),
             )  # fmt: skip
         return collected.model_copy(update=await self._stored(found))
 

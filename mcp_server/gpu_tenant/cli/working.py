@@ -17,6 +17,17 @@ from gpu_tenant.cli.command import (
     verb,
 )
 from gpu_tenant.errors import BadRequest, OwnerMustAct
+from gpu_tenant.office import call_bytes_s
+from gpu_tenant.retention import Retention
+from gpu_tenant.share import bytes_a_second
+from gpu_tenant.snapshot import Snapshot
+from gpu_tenant.speech import in_commands, size, some
+
+_limit_option = click.option(
+    "--limit", metavar="RATE",
+    callback=lambda _, __, value: None if value is None else bytes_a_second(value),
+    help="at most so many bytes a second, e.g. 20M; for all calls: limit_mb_s under [transfers] in config.toml",
+)  # fmt: skip
 
 
 @verb("audit")
@@ -46,14 +57,21 @@ async def audit(
 @click.option(
     "--include-secret", multiple=True, help="a file to send although it looks like a secret"
 )
+@_limit_option
 @as_json
 async def push(
-    directory: str, lease: str | None, include_secret: tuple[str, ...], as_json: bool
+    directory: str,
+    lease: str | None,
+    include_secret: tuple[str, ...],
+    limit: int | None,
+    as_json: bool,
 ) -> None:
     """.gitignore is honoured, nothing on the box is removed, and secrets stay here unless named."""
     async with show.tenancy() as tenancy:
-        with show.bytes_bar("push"):
-            pushed = await tenancy.push(the_lease(lease, tenancy), directory, list(include_secret))
+        name = the_lease(lease, tenancy)
+        call_bytes_s.set(limit)
+        with show.bytes_bar("push", tenancy.ledger.lease(name).price_usd_h):
+            pushed = await tenancy.push(name, directory, list(include_secret))
         show.answer(pushed, as_json, show.pushed)
 
 
@@ -154,21 +172,89 @@ async def stop(lease: str | None, job: str | None, grace_s: float, as_json: bool
 )
 @click.option("--artifact", multiple=True, help="also keep this pattern")
 @click.option("--discard", multiple=True, help="give this pattern up")
+@click.option("--live", is_flag=True, help="while a job runs: what is complete now, and no seal")
+@click.option(
+    "--keep-last",
+    type=click.IntRange(min=1),
+    help="with --live: older checkpoints are removed here",
+)
+@click.option(
+    "--keep-every",
+    type=click.IntRange(min=1),
+    help="and those stay whose step is a multiple of this",
+)
+@click.option(
+    "--prune-box",
+    is_flag=True,
+    help="remove older checkpoints from the box, once they are proved here",
+)
+@_limit_option
 @as_json
 async def collect(
     lease: str | None,
     to: str | None,
     artifact: tuple[str, ...],
     discard: tuple[str, ...],
+    live: bool,
+    keep_last: int | None,
+    keep_every: int | None,
+    prune_box: bool,
+    limit: int | None,
     as_json: bool,
 ) -> None:
     """Repeat it after any failure: it goes on from the last byte."""
+    if live and (artifact or discard):
+        raise BadRequest(
+            "--live takes what was declared, and gives nothing up",
+            remedy="leave --artifact and --discard for the collect when the job has ended",
+        )
+    if not live and (keep_last or keep_every or prune_box):
+        raise BadRequest(
+            "a collect takes everything",
+            remedy="--keep-last, --keep-every and --prune-box go with --live",
+        )
     async with show.tenancy() as tenancy:
-        with show.bytes_bar("collect"):
-            collected = await tenancy.collect(
-                the_lease(lease, tenancy), to, list(artifact), list(discard)
-            )
-        show.answer(collected, as_json, show.collected)
+        name = the_lease(lease, tenancy)
+        call_bytes_s.set(limit)
+        with show.bytes_bar("collect", tenancy.ledger.lease(name).price_usd_h):
+            if live:
+                policy = None
+                if keep_last or keep_every:
+                    policy = Retention(keep_last=keep_last, keep_every=keep_every)
+                seen = await tenancy.pull(
+                    name, to=to, policy=policy, on_the_box="prune" if prune_box else "keep"
+                )
+            else:
+                collected = await tenancy.collect(name, to, list(artifact), list(discard))
+        if live:
+            show.answer(seen, as_json, _snapshot)
+        else:
+            show.answer(collected, as_json, show.collected)
+
+
+def _snapshot(shown: Snapshot) -> None:
+    """What came, what did not, and what that proves."""
+    rows: list[tuple[str, object]] = [
+        ("came", f"{some(shown.files, 'file')}, {size(shown.size_bytes)}, in {shown.directory}"),
+        *(("", name) for name in shown.names),
+    ]
+    if shown.unfinished_files:
+        named = ", ".join(shown.unfinished)
+        rows.append(("unfinished", f"{some(shown.unfinished_files, 'file')}: {named}"))
+    if shown.left_out:
+        rows.append(("left for next time", some(shown.left_out, "file")))
+    rows += [("does not load", name) for name in shown.broken]
+    rows += [("no room here", name) for name in shown.no_room]
+    rows += [("not wanted", name) for name in shown.not_wanted]
+    rows += [("removed here", name) for name in shown.pruned.here]
+    rows += [("only here now", name) for name in shown.pruned.on_the_box]
+    rows += [("stays on the box", words) for words in shown.pruned.stayed]
+    rows += [
+        ("takes", shown.pace),
+        ("proves", shown.proves),
+        ("next", in_commands(shown.next)),
+    ]
+    show.listed(f"{shown.lease}: a look at what is complete", rows)
 
 
 @verb("teardown")

@@ -1,21 +1,15 @@
-"""The ways to a box, one per file, and what they share: pipes, and the local file a `get` grows."""
+"""The ways to a box, one per file, and what they share: how a command is fed and heard."""
 
 import asyncio
-import errno
-import os
 from collections.abc import AsyncIterable, Callable, Coroutine
-from pathlib import Path
-from types import TracebackType
-from typing import BinaryIO, Protocol, Self, TypeVar
+from typing import Protocol, TypeVar
 
-from gpu_tenant.errors import BoxTrouble, DiskFull, LocalTrouble
+from gpu_tenant.errors import BoxTrouble
 
 T = TypeVar("T")
 
 CHUNK_BYTES = 1 << 20
 MAX_OUTPUT_BYTES = 64 << 20
-
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class Sink(Protocol):
@@ -102,87 +96,3 @@ async def uninterrupted(work: Callable[[], T]) -> T:
         await asyncio.wait([thread])
         thread.exception()
         raise
-
-
-class Growth:
-    """A local file that only grows. It appears with its first byte, or when it is settled."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: BinaryIO | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._file:
-            self._file.close()
-
-    @property
-    def size_bytes(self) -> int:
-        """How much is there already."""
-        try:
-            return self._path.stat().st_size
-        except FileNotFoundError:
-            return 0
-        except OSError as exc:
-            raise self._trouble(exc) from exc
-
-    async def add(self, chunk: bytes) -> None:
-        """The file ends with `chunk`.
-
-        Raises:
-            DiskFull: there was room for a part of it, or none; that part stays.
-            LocalTrouble: the file could not be written for another reason.
-        """
-        await uninterrupted(lambda: self._write(chunk))
-
-    async def settle(self) -> None:
-        """The file, and its name in its directory, survive a power cut.
-
-        Raises:
-            DiskFull, LocalTrouble: as for `add`.
-        """
-        await uninterrupted(self._sync)
-
-    def _write(self, chunk: bytes) -> None:
-        rest = memoryview(chunk)
-        try:
-            file = self._opened()
-            while rest:
-                rest = rest[file.write(rest) :]
-        except OSError as exc:
-            raise self._trouble(exc) from exc
-
-    def _sync(self) -> None:
-        try:
-            os.fsync(self._opened().fileno())
-            if os.name == "posix":
-                directory = os.open(self._path.parent, os.O_RDONLY)
-                try:
-                    os.fsync(directory)
-                finally:
-                    os.close(directory)
-        except OSError as exc:
-            raise self._trouble(exc) from exc
-
-    def _opened(self) -> BinaryIO:
-        if self._file is None:
-            self._file = self._path.open("ab", buffering=0)
-        return self._file
-
-    def _trouble(self, exc: OSError) -> LocalTrouble:
-        if exc.errno in _NO_ROOM:
-            return DiskFull(
-                f"no room for {str(self._path)!r}: {exc.strerror}; what was fetched stays",
-                remedy="free some space there, then run `gpu-tenant collect` to go on",
-            )
-        return LocalTrouble(
-            f"cannot write {str(self._path)!r}: {exc.strerror}",
-            remedy="make that place writable, then run `gpu-tenant collect` to go on",
-        )

@@ -8,12 +8,14 @@ import secrets
 import shutil
 import signal
 from asyncio.subprocess import PIPE, SubprocessStreamProtocol
-from collections.abc import AsyncIterable, Callable, Sequence
+from collections.abc import AsyncIterable, Sequence
 from pathlib import Path
+from typing import Literal
 
 from gpu_tenant.errors import BadRequest, BoxTrouble, BoxUnreachable, LocalTrouble
-from gpu_tenant.ports import Finished
-from gpu_tenant.transports import CHUNK_BYTES, Growth, all_of, converse, uninterrupted
+from gpu_tenant.ports import Channel, Finished
+from gpu_tenant.transports import CHUNK_BYTES, all_of, converse, uninterrupted
+from gpu_tenant.transports.child import Child
 
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -34,8 +36,7 @@ class LocalTransport:
             BoxTrouble: the command printed more than 64 MiB, and was killed.
         """
         self._check_home()
-        if not argv or any("\0" in argument for argument in argv):
-            raise BadRequest(f"not a command: {list(argv)!r}", remedy="see `gpu-tenant --help`")
+        _require_command(argv)
         loop = asyncio.get_running_loop()
         try:
             # Not create_subprocess_exec: its Process cannot close pipes that a descendant holds.
@@ -110,34 +111,19 @@ class LocalTransport:
         with original:
             await uninterrupted(copy)
 
-    async def get(self, source: str, destination: Path, *, on_bytes: Callable[[int], None]) -> None:
-        """`destination` has grown to hold the bytes of `source`, fsynced; what was there is kept.
+    async def open(self, argv: Sequence[str], *, way: Literal["kept", "own"]) -> Channel:
+        """The command runs, with pipes of its own: here is no connection to keep.
 
         Raises:
             BoxUnreachable: the directory is gone.
-            BoxTrouble: `source` cannot be read, or is shorter than what is here.
-            DiskFull: no room here; what arrived stays.
+            BoxTrouble: there is no such command.
         """
         self._check_home()
-        path = self._home / source
-        with Growth(destination) as here:
-            held_bytes = here.size_bytes
-            try:
-                if path.exists() and not path.is_file():
-                    raise BoxTrouble(f"{source!r} is not a regular file", remedy=_LOOK)
-                with path.open("rb") as there:
-                    if os.fstat(there.fileno()).st_size < held_bytes:
-                        raise BoxTrouble(
-                            f"{source!r} is shorter than the {held_bytes} bytes of it held here",
-                            remedy=f"move {str(destination)!r} away, then collect again",
-                        )
-                    there.seek(held_bytes)
-                    while chunk := await uninterrupted(lambda: there.read(CHUNK_BYTES)):
-                        await here.add(chunk)
-                        on_bytes(len(chunk))
-            except OSError as exc:
-                raise _refused(source, exc) from exc
-            await here.settle()
+        _require_command(argv)
+        try:
+            return Child(argv, cwd=self._home, env=self._environment())
+        except OSError as exc:
+            raise _refused(argv[0], exc) from exc
 
     async def aclose(self) -> None:
         """Nothing was kept open."""
@@ -162,6 +148,11 @@ class LocalTransport:
 
 
 _LOOK = "run `gpu-tenant audit` to see the box's disks"
+
+
+def _require_command(argv: Sequence[str]) -> None:
+    if not argv or any("\0" in argument for argument in argv):
+        raise BadRequest(f"not a command: {list(argv)!r}", remedy="see `gpu-tenant --help`")
 
 
 def _refused(path: str, exc: OSError) -> BoxTrouble:

@@ -1,4 +1,4 @@
-"""What a transport asks of the shell on a box: one command, one file taken, one file given."""
+"""What a transport asks of the shell on a box: one command, or one file taken."""
 
 import os
 import posixpath
@@ -22,15 +22,6 @@ cat >"$part"
 [ "$(wc -c <"$part")" -eq "$4" ] || { echo "only a part of it arrived" >&2; exit 1; }
 chmod "$3" "$part"
 mv -f "$part" "$destination"
-"""
-
-_GET = """
-[ ! -e "$1" ] || [ -f "$1" ] || { echo "it is not a regular file" >&2; exit 1; }
-exec <"$1" || exit 1
-size=$(stat -Lc %s "$1" 2>/dev/null || wc -c <"$1")
-[ "$size" -ge "$2" ] || { echo "it is shorter than the $2 bytes of it held here" >&2; exit 1; }
-echo "$3"
-exec tail -c "+$(($2 + 1))"
 """
 
 
@@ -57,16 +48,8 @@ def taking(destination: str, *, size_bytes: int, mode: int) -> Sequence[str]:
     return ["sh", "-c", _PUT, "put", part, target, f"{mode:04o}", str(size_bytes)]
 
 
-def giving(source: str, *, held_bytes: int, mark: str) -> Sequence[str]:
-    """The command that prints the line `mark`, then `source` from behind the `held_bytes` held here.
-
-    What comes before `mark` was said by a login script, and is no part of `source`.
-    """
-    return ["sh", "-c", _GET, "get", _anchored(source), str(held_bytes), mark]
-
-
 def refused(path: str, ended: Finished) -> BoxTrouble:
-    """The error of a box that would not take, or give, `path`."""
+    """The error of a box that would not take `path`."""
     return BoxTrouble(
         f"the box refused {path!r}: {as_told(ended.stderr)}",
         remedy="run `gpu-tenant audit` to see its disks and paths",

@@ -4,29 +4,22 @@ import asyncio
 import contextlib
 import logging
 import os
-import secrets
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 import asyncssh
 
 from gpu_tenant.errors import BoxTrouble, BoxUnreachable, LocalTrouble
 from gpu_tenant.model import SshAddress
-from gpu_tenant.ports import Finished
-from gpu_tenant.transports import (
-    CHUNK_BYTES,
-    Growth,
-    Source,
-    all_of,
-    as_told,
-    converse,
-    uninterrupted,
-)
+from gpu_tenant.ports import Channel, Finished
+from gpu_tenant.transports import CHUNK_BYTES, all_of, as_told, converse, uninterrupted
 from gpu_tenant.transports.dialer import AUDIT, DOCTOR, Dialer, ensure_key, silent
-from gpu_tenant.transports.shell import command_line, giving, refused, taking
+from gpu_tenant.transports.openssh import OpenSsh
+from gpu_tenant.transports.piped import Piped
+from gpu_tenant.transports.shell import command_line, refused, taking
 
 __all__ = ["SshTransport", "ensure_key", "introduce"]
 
@@ -64,7 +57,8 @@ class SshTransport:
 
     `known_hosts` is this lease's own file of pinned host keys, written on first contact.
     `owner_ssh` is the owner's own `~/.ssh`, whose config, known hosts and keys are used as well.
-    `tell` is told, in a sentence, whenever a host key is pinned.
+    `tell` is told, in a sentence, whenever a host key is pinned. `openssh` is the system's own client,
+    for connections beside the kept one.
     """
 
     def __init__(
@@ -75,8 +69,10 @@ class SshTransport:
         client_key: Path,
         tell: Callable[[str], None],
         owner_ssh: Path | None = None,
+        openssh: OpenSsh | None = None,
     ) -> None:
         self._target = address.target
+        self._openssh = openssh
         self._dialer = Dialer(
             known_hosts=known_hosts,
             client_key=client_key,
@@ -99,7 +95,7 @@ class SshTransport:
             BoxTrouble: the box let none of our keys in, or printed more than 64 MiB.
         """
         async with _within(timeout_s, "the command did not end in time, and may still be running"):
-            return await self._talk(argv, stdin, all_of)
+            return await self._talk(argv, stdin)
 
     async def put(self, source: Path, destination: str, *, mode: int = 0o600) -> None:
         """`destination` holds the bytes of `source`, complete: it appeared by rename.
@@ -118,34 +114,38 @@ class SshTransport:
             async with _within(_STALL_S, "nothing moved for too long") as limit:
                 argv = taking(destination, size_bytes=size_bytes, mode=mode)
                 chunks = _read(original, source, size_bytes, limit)
-                ended = await self._talk(argv, chunks, all_of)
+                ended = await self._talk(argv, chunks)
         if ended.exit_status:
             raise refused(destination, ended)
 
-    async def get(self, source: str, destination: Path, *, on_bytes: Callable[[int], None]) -> None:
-        """`destination` has grown to hold the bytes of `source`, fsynced; what was there is kept.
+    async def open(self, argv: Sequence[str], *, way: Literal["kept", "own"]) -> Channel:
+        """The command was sent: over the kept connection, or over one that ends with it.
+
+        One of its own is OpenSSH's where that is installed: it works on another core than this program.
 
         Raises:
-            BoxUnreachable, HostKeyChanged: as for `run`, or nothing moved for five minutes.
-            BoxTrouble: the box would not give it, or it is shorter than what is here.
-            DiskFull: no room here; what arrived stays.
+            BoxUnreachable, HostKeyChanged, BoxTrouble: as for `run`.
         """
-        mark = secrets.token_hex(16)
-        with Growth(destination) as here:
-            async with _within(_STALL_S, "nothing moved for too long") as limit:
-
-                async def keep(stream: Source) -> bytes:
-                    async for chunk in _behind(f"{mark}\n".encode(), stream):
-                        await here.add(chunk)
-                        on_bytes(len(chunk))
-                        _extend(limit)
-                    return b""
-
-                argv = giving(source, held_bytes=here.size_bytes, mark=mark)
-                ended = await self._talk(argv, b"", keep)
-            if ended.exit_status:
-                raise refused(source, ended)
-            await here.settle()
+        command = command_line(argv)
+        if way == "kept":
+            await self._channels.acquire()
+            try:
+                return Piped(await self._start(command), self._channels.release)
+            except BaseException:
+                self._channels.release()
+                raise
+        if self._openssh is not None:
+            return self._openssh.open(command)
+        connection = await self._dialer.dial(self._target)
+        # Whoever hangs up closes it; whoever closes all this waits for it, too.
+        self._left = [*(link for link in self._left if not link.is_closed()), connection]
+        try:
+            return Piped(await _begin(connection, command), connection.close)
+        except BaseException as exc:
+            connection.close()
+            if isinstance(exc, _UnsentError):
+                raise silent(self._target, exc) from exc
+            raise
 
     async def aclose(self) -> None:
         """The connection is closed. Nothing on the box was stopped by it."""
@@ -160,17 +160,12 @@ class SshTransport:
             except TimeoutError:
                 link.abort()
 
-    async def _talk(
-        self,
-        argv: Sequence[str],
-        stdin: bytes | AsyncIterable[bytes],
-        take: Callable[[Source], Coroutine[None, None, bytes]],
-    ) -> Finished:
+    async def _talk(self, argv: Sequence[str], stdin: bytes | AsyncIterable[bytes]) -> Finished:
         async with self._channels:
             process = await self._start(command_line(argv))
             try:
                 stdout, stderr = await converse(
-                    stdin, process.stdin, take(process.stdout), _heard(process.stderr)
+                    stdin, process.stdin, all_of(process.stdout), all_of(process.stderr)
                 )
                 await process.wait_closed()
             except (asyncssh.Error, OSError) as exc:
@@ -217,11 +212,15 @@ class SshTransport:
             return self._kept
 
 
-class _ConnectionDeadError(Exception):
+class _UnsentError(Exception):
+    """The command did not go out."""
+
+
+class _ConnectionDeadError(_UnsentError):
     """The connection was of no use any more, before the command went out."""
 
 
-class _ChannelRefusedError(Exception):
+class _ChannelRefusedError(_UnsentError):
     """The box has as many sessions as it will have, or wants none; the command did not go out."""
 
 
@@ -276,28 +275,6 @@ async def _within(limit_s: float, what: str) -> AsyncIterator[asyncio.Timeout]:
             yield limit
     except TimeoutError:
         raise BoxUnreachable(f"{what} ({limit_s:g} s)", remedy=AUDIT) from None
-
-
-async def _behind(mark: bytes, stream: Source) -> AsyncIterator[bytes]:
-    """All that comes of `stream` behind `mark`, as it comes."""
-    said = b""
-    while mark not in said and (chunk := await stream.read(CHUNK_BYTES)):
-        said = said[-len(mark) :] + chunk
-    if first := said.partition(mark)[2]:
-        yield first
-    while chunk := await stream.read(_WINDOW_BYTES // 4):
-        yield chunk
-
-
-async def _heard(stderr: Source) -> bytes:
-    """What `stderr` had to say, or nothing where the link broke under it.
-
-    That it broke is stdout's to tell, behind what has arrived there and is still to be kept.
-    """
-    try:
-        return await all_of(stderr)
-    except (asyncssh.Error, OSError):
-        return b""
 
 
 def _extend(limit: asyncio.Timeout) -> None:

@@ -1,0 +1,266 @@
+"""The channels of one transfer: opened as far as the link repays them, each with a thread that works on it.
+
+The event loop looks at the threads a few times a second; they know nothing of it.
+"""
+
+import asyncio
+import secrets
+import time
+import zlib
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache
+from threading import Thread
+from typing import Literal, Protocol
+
+from gpu_tenant.errors import BoxTrouble, BoxUnreachable
+from gpu_tenant.ports import Transport
+from gpu_tenant.skill import script
+from gpu_tenant.transfer.conversation import Conversation
+from gpu_tenant.transfer.pace import MOST, Pace
+from gpu_tenant.transfer.work import Turn
+
+Way = Literal["kept", "own"]
+_LOOK_S = 0.05
+_DIALLED_AT_ONCE = 8
+"""OpenSSH's daemon drops some of more than ten that are not let in yet."""
+_WORTH_A_CONNECTION_BYTES = 2 << 20
+_REFUSED = 5
+"""So many channels in a row that brought nothing mean that no more will."""
+_GREETED_WITHIN_S = 60
+_STALL_S = 120
+_AGAIN = "what arrived is kept; run the same command again to go on from there"
+
+_START = """\
+import sys, zlib
+script = zlib.decompress(sys.stdin.buffer.read(int(sys.argv[1])))
+del sys.argv[:2]
+sys.argv.insert(0, "courier")
+exec(compile(script, "courier", "exec"), {"__name__": "__main__"})
+"""
+
+
+class Job(Protocol):
+    """What the threads work on, as the carriage sees it."""
+
+    came_bytes: int
+    """How much has been moved."""
+    trouble: BaseException | None
+    """What has ended it."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing left to do, or no use in it."""
+        ...
+
+    def want(self, couriers: int, rate_bytes_s: float) -> None:
+        """So many couriers may ask for more."""
+        ...
+
+    def fail(self, trouble: BaseException) -> None:
+        """It cannot go on."""
+        ...
+
+    def stop(self) -> None:
+        """Nobody starts anything more."""
+        ...
+
+
+class Hand(Thread):
+    """A thread that works over one channel; of those that are ready, as many as are wanted ask for more."""
+
+    def __init__(self, way: Way) -> None:
+        super().__init__(name=f"courier-{way}", daemon=True)
+        self.way = way
+        self.number = 0
+        """Its place among the others."""
+        self.is_ready = False
+        self.is_over = False
+        self.round_trip_s: float | None = None
+        self.carried_bytes = 0
+        self.is_receiving = False
+        """Whether an answer is due."""
+        self.moved_at = 0.0
+        """When something came last, on the monotonic clock, while that is so."""
+
+    def hang_up(self) -> None:
+        """The thread ends soon: its link is cut."""
+        raise NotImplementedError
+
+
+class Opened(Protocol):
+    """Makes the thread for a channel that was opened."""
+
+    def __call__(
+        self, talk: Conversation, script: bytes, *, way: Way, mark: str, wake: Callable[[], None]
+    ) -> Hand:
+        """It has not begun."""
+        ...
+
+
+class Carriage:
+    """The threads of one transfer of so many bytes, as the event loop sees them."""
+
+    def __init__(
+        self,
+        job: Job,
+        opened: Opened,
+        transport: Transport,
+        turn: Turn,
+        *,
+        total_bytes: int,
+        on_bytes: Callable[[int], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._work, self._opened = job, opened
+        self._transport, self._turn, self._on_bytes = transport, turn, on_bytes
+        self._sleep: asyncio.Future[None] = self._loop.create_future()
+        self._most = self._refused_at = MOST
+        self.expect(total_bytes)
+        self._pace = Pace()
+        self._couriers: list[Hand] = []
+        self._dialling: set[asyncio.Task[None]] = set()
+        self._gate = asyncio.Semaphore(_DIALLED_AT_ONCE)
+        self._refused, self._was_ready = 0, False
+        self._reported_bytes = 0
+        self._rates: list[tuple[float, int]] = []
+
+    def begin(self, *, ahead: int = 0) -> None:
+        """The first channel is being opened, over the connection that is there, and so many more at once."""
+        self._dial("kept")
+        for _ in range(ahead):
+            self._dial("own")
+
+    def expect(self, total_bytes: int) -> None:
+        """So many bytes are to be moved in all."""
+        self._most = 1 + total_bytes // _WORTH_A_CONNECTION_BYTES
+
+    async def look(self) -> None:
+        """A short while has passed, or somebody woke it; there are as many couriers as there should be.
+
+        Raises:
+            BoxUnreachable: the link broke; what came is here, and the next call goes on from it.
+            BoxTrouble: the box does not start what moves its files.
+            Exception: what has ended the transfer.
+        """
+        self._look()
+        alarm = self._loop.call_later(_LOOK_S, self._rouse)
+        await self._sleep
+        alarm.cancel()
+        self._sleep = self._loop.create_future()
+
+    async def end(self, *others: Thread) -> None:
+        """Every thread has ended, and the `others`."""
+        self._work.stop()
+        for task in self._dialling:
+            task.cancel()
+        await asyncio.gather(*self._dialling, return_exceptions=True)
+        for courier in self._couriers:
+            courier.hang_up()
+        for thread in (*self._couriers, *others):
+            while thread.is_alive():  # noqa: ASYNC110
+                # By looking, and not by a thread that waits: the pool is small, and the loop must go on.
+                await asyncio.sleep(0.005)
+        self._report()
+
+    def wake(self) -> None:
+        """There is something to look at; from any thread."""
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._rouse)
+
+    def _rouse(self) -> None:
+        if not self._sleep.done():
+            self._sleep.set_result(None)
+
+    def _look(self) -> None:
+        """Progress is told, and there are as many couriers as there should be.
+
+        Raises:
+            Exception: what has ended the transfer.
+        """
+        self._report()
+        if self._work.trouble is not None:
+            raise self._work.trouble
+        over = [courier for courier in self._couriers if courier.is_over]
+        self._couriers = [courier for courier in self._couriers if not courier.is_over]
+        for courier in over:
+            self._refused = 0 if courier.carried_bytes else self._refused + 1
+        for courier in self._couriers:
+            if courier.is_receiving and time.monotonic() - courier.moved_at > _STALL_S:
+                courier.hang_up()
+        ready = [courier for courier in self._couriers if courier.is_ready]
+        self._was_ready = self._was_ready or any(courier.is_ready for courier in (*over, *ready))
+        if not self._couriers and not self._dialling and not self._work.is_over:
+            raise BoxUnreachable(
+                "the link broke under a transfer" if self._was_ready
+                else "the box did not start what moves its files", remedy=_AGAIN,
+            )  # fmt: skip
+        self._find_pace(ready)
+
+    def _find_pace(self, ready: Sequence[Hand]) -> None:
+        now = time.monotonic()
+        trips = [c.round_trip_s for c in ready if c.round_trip_s is not None]
+        self._pace.round_trip_s = min(trips, default=0.0)
+        self._rates = [(at, done) for at, done in self._rates if at > now - 2] or [(now, 0)]
+        self._rates.append((now, self._work.came_bytes))
+        since, before = self._rates[0]
+        rate = (self._work.came_bytes - before) / (now - since) if now - since > 0.5 else 0.0
+        most = min(self._turn.connections(MOST), self._most, self._refused_at)
+        wanted = self._pace.look(now, self._work.came_bytes, working=len(ready), most=most)
+        # The kept connection is ours to decrypt, on the core that all else here runs on: it goes last.
+        for number, courier in enumerate(sorted(ready, key=lambda one: one.way == "kept")):
+            courier.number = number
+        self._work.want(wanted, rate)
+        # A few more than that, so that they are there when they are found to pay.
+        spare = 0 if self._pace.settled else min(wanted, _DIALLED_AT_ONCE)
+        target = min(wanted + spare, most)
+        missing = target - len(self._couriers) - len(self._dialling)
+        if self._refused >= _REFUSED:
+            self._refused_at = max(1, len(self._couriers))
+            return
+        for _ in range(missing):
+            self._dial("own")
+
+    def _dial(self, way: Way) -> None:
+        task = asyncio.create_task(self._dialled(way))
+        self._dialling.add(task)
+        task.add_done_callback(self._dialling.discard)
+        task.add_done_callback(lambda _: self._rouse())
+
+    async def _dialled(self, way: Way) -> None:
+        """A courier is at work, or is not going to be."""
+        async with self._gate:
+            mark, packed = secrets.token_hex(16), _packed()
+            argv = ["python3", "-I", "-S", "-c", _START, str(len(packed)), mark]
+            try:
+                channel = await self._transport.open(argv, way=way)
+            except BoxTrouble as trouble:
+                self._refused += 1
+                if not self._couriers and len(self._dialling) == 1:
+                    self._work.fail(trouble)
+                return
+            except Exception as trouble:  # noqa: BLE001 - told by whoever waits for the transfer
+                self._work.fail(trouble)
+                return
+            courier = self._opened(
+                Conversation(channel), packed, way=way, mark=mark, wake=self.wake
+            )
+            self._couriers.append(courier)
+            courier.start()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_GREETED_WITHIN_S):
+                    while not courier.is_ready and not courier.is_over:  # noqa: ASYNC110
+                        await asyncio.sleep(0.01)
+            if not courier.is_ready:
+                courier.hang_up()
+
+    def _report(self) -> None:
+        came = self._work.came_bytes
+        if came > self._reported_bytes:
+            self._on_bytes(came - self._reported_bytes)
+            self._reported_bytes = came
+
+
+@cache
+def _packed() -> bytes:
+    return zlib.compress(script("courier.py").read_bytes(), 9)

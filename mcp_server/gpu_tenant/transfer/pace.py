@@ -1,0 +1,73 @@
+"""Over how many connections a transfer goes: as many as the link repays, and no more."""
+
+from dataclasses import dataclass
+
+MOST = 64
+_NEAR, _FAR = 2, 4
+"""So many at first: a near box is limited by processors, a far one by what a connection may have under way."""
+_FAR_S = 0.01
+_PAYS = 1.15
+"""So much faster must twice as many be, or half of them do as well."""
+_LINEAR = 1.6
+"""Where twice as many are nearly twice as fast, the link is far from full."""
+_LEAST_WINDOW_S = 0.5
+_ROUND_TRIPS = 10
+"""So many until a new connection has found its speed, if it loses nothing."""
+_AGAIN_S = 30
+
+
+@dataclass
+class Pace:
+    """Doubles the connections while that pays, settles on the fewest that did, and tries again later.
+
+    Times are in seconds of any one clock, amounts in bytes since the beginning.
+    """
+
+    round_trip_s: float = 0.0
+    settled: bool = False
+
+    def __post_init__(self) -> None:
+        self._wanted = _NEAR
+        self._began: float | None = None
+        self._half: tuple[float, int] | None = None
+        self._below: tuple[int, float] | None = None
+        self._again_at = 0.0
+
+    def look(self, at_s: float, done_bytes: int, *, working: int, most: int) -> int:
+        """How many connections there are to be, now that `working` are and `most` may be."""
+        if self._below is None and not self.settled and self.round_trip_s >= _FAR_S:
+            self._wanted = max(self._wanted, _FAR)
+        wanted = min(self._wanted, most)
+        if self.settled and at_s < self._again_at:
+            return wanted
+        if working < wanted:
+            self._began = None
+            return wanted
+        window_s = max(_LEAST_WINDOW_S, _ROUND_TRIPS * self.round_trip_s)
+        if self._began is None:
+            self._began, self._half = at_s, None
+        elif self._half is None:
+            # Not counted: new connections have yet to find their speed.
+            if at_s - self._began >= window_s / 2:
+                self._half = (at_s, done_bytes)
+        elif at_s - self._began >= window_s:
+            rate = (done_bytes - self._half[1]) / max(1e-9, at_s - self._half[0])
+            self._decide(at_s, rate, wanted, most)
+        return min(self._wanted, most)
+
+    def _decide(self, at_s: float, rate: float, wanted: int, most: int) -> None:
+        # A second look after a while begins anew: things may have changed.
+        before, self._began = (None if self.settled else self._below), None
+        self.settled = False
+        gain = rate / before[1] if before and before[1] else float("inf")
+        if before and gain < _PAYS:
+            self._settle(at_s, before[0])
+        elif wanted >= most:
+            self._settle(at_s, wanted)
+        else:
+            self._below = (wanted, rate)
+            self._wanted = wanted * (4 if before and gain >= _LINEAR else 2)
+
+    def _settle(self, at_s: float, count: int) -> None:
+        self._wanted, self.settled, self._below = count, True, None
+        self._again_at = at_s + _AGAIN_S

@@ -1,0 +1,87 @@
+"""What has arrived is read back from the storage while the rest is under way."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from threading import Thread
+
+from gpu_tenant.landing import durable
+from gpu_tenant.storage import Rereader, Rereading
+from gpu_tenant.transfer.pieces import SMALL_BYTES, Coming, Large
+from gpu_tenant.transfer.work import Work
+
+_STEP_BYTES = 32 << 20
+"""So much is read back at once: less costs a flush too often, more leaves too much for the end."""
+_FEW = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A file that is whole in its partial file, durably, as it was read back from there."""
+
+    coming: Coming
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A file that could not be fetched: it is gone from the box, or is another one now."""
+
+    coming: Coming
+    why: str
+
+
+class Prover(Thread):
+    """Reads back whatever is complete, from the front of each file on, until the work is over."""
+
+    def __init__(self, work: Work, tell: Callable[[Arrived | Lost], None]) -> None:
+        super().__init__(name="prover", daemon=True)
+        self._work, self._tell = work, tell
+        self._rereading: dict[Large, Rereading] = {}
+        self._rereader = Rereader(SMALL_BYTES)
+
+    def run(self) -> None:
+        """Thread: see the class."""
+        try:
+            while self._prove():
+                pass
+        except BaseException as error:  # noqa: BLE001 - told by whoever waits for the transfer
+            self._work.fail(error)
+        finally:
+            for reading in self._rereading.values():
+                reading.close()
+
+    def _prove(self) -> bool:
+        """Whether there may be more to do."""
+        todo = self._work.provable(least_bytes=_STEP_BYTES, few=_FEW)
+        if todo is None:
+            return False
+        files, small, lost = todo
+        for coming, why in lost:
+            self._tell(Lost(coming, why))
+        for file in files:
+            self._read_back(file)
+        if small:
+            durable([coming.partial for coming in small])
+            for coming in small:
+                held = self._rereader.read(coming.partial)
+                if held is None:
+                    raise OSError(2, "what had arrived was taken away", str(coming.partial))
+                self._tell(Arrived(coming, len(held), sha256(held).hexdigest()))
+            self._work.proved(len(small))
+        return True
+
+    def _read_back(self, file: Large) -> None:
+        front = file.partial.front
+        is_whole = front == file.partial.size_bytes
+        file.partial.sync()
+        reading = self._rereading.get(file)
+        if reading is None:
+            reading = self._rereading[file] = Rereading(file.coming.partial)
+        file.proved_bytes = reading.upto(front)
+        file.partial.save()
+        if is_whole:
+            self._rereading.pop(file).close()
+            self._work.close(file)
+            self._tell(Arrived(file.coming, file.proved_bytes, reading.hexdigest()))

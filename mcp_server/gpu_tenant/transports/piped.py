@@ -1,0 +1,79 @@
+"""A channel that is a session of a connection of ours, bridged to sockets that a thread can wait on."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from socket import socket, socketpair
+
+import asyncssh
+
+_CHUNK_BYTES = 1 << 20
+
+
+class Piped:
+    """A command's input and output, as sockets; the event loop moves what goes through them.
+
+    By hand: the library's own way leaves tasks behind where either end hangs up first.
+    """
+
+    def __init__(self, process: asyncssh.SSHClientProcess[bytes], over: Callable[[], None]) -> None:
+        """The process, its input and output joined to sockets; `over` is called once when it is hung up."""
+        theirs_in, self.writer = socketpair()
+        self.reader, theirs_out = socketpair()
+        self._process, self._over = process, over
+        self._loop = asyncio.get_running_loop()
+        self._moving = [
+            self._loop.create_task(_into(process, theirs_in)),
+            self._loop.create_task(_out_of(process, theirs_out)),
+            self._loop.create_task(_unheard(process)),
+        ]
+        self._is_over = False
+
+    def hang_up(self) -> None:
+        """The session is closed; also from another thread."""
+        with suppress(RuntimeError):  # the loop has ended, and the connection with it
+            self._loop.call_soon_threadsafe(self._end)
+
+    def _end(self) -> None:
+        if self._is_over:
+            return
+        self._is_over = True
+        for task in self._moving:
+            task.cancel()
+        with suppress(OSError, asyncssh.Error):
+            self._process.terminate()
+        self._process.close()
+        self._over()
+
+
+async def _into(process: asyncssh.SSHClientProcess[bytes], source: socket) -> None:
+    """What is written to the socket goes to the command, until either ends."""
+    loop = asyncio.get_running_loop()
+    source.setblocking(False)
+    with source:
+        try:
+            while chunk := await loop.sock_recv(source, _CHUNK_BYTES):
+                process.stdin.write(chunk)
+                await process.stdin.drain()
+            process.stdin.write_eof()
+        except (OSError, asyncssh.Error):
+            return  # what it answers, or that it does not, tells
+
+
+async def _out_of(process: asyncssh.SSHClientProcess[bytes], target: socket) -> None:
+    """What the command says can be read from the socket, until either ends."""
+    loop = asyncio.get_running_loop()
+    target.setblocking(False)
+    with target:
+        try:
+            while chunk := await process.stdout.read(_CHUNK_BYTES):
+                await loop.sock_sendall(target, chunk)
+        except (OSError, asyncssh.Error):
+            return
+
+
+async def _unheard(process: asyncssh.SSHClientProcess[bytes]) -> None:
+    """What it complains of is gone: unread, it would fill what both its outputs share, and stop them."""
+    with suppress(OSError, asyncssh.Error):
+        while await process.stderr.read(_CHUNK_BYTES):
+            pass
