@@ -1,18 +1,21 @@
 """Bring a work tree onto the box: only what changed, and no secret unless it is named."""
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
 from gpu_tenant.caretaker import Caretaker
-from gpu_tenant.errors import BadRequest, BoxTrouble, LocalTrouble, SecretRefused
+from gpu_tenant.errors import BadRequest, LocalTrouble, SecretRefused
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.model import Lease, LeaseId
 from gpu_tenant.paths import escape
-from gpu_tenant.ports import Clock
+from gpu_tenant.ports import Clock, Transport
 from gpu_tenant.record import Record
 from gpu_tenant.secrecy import find_secrets
-from gpu_tenant.store import Reread, reread
+from gpu_tenant.share import Share
+from gpu_tenant.shipment import Held, hashed, ship
+from gpu_tenant.store import Home
 from gpu_tenant.worktree import files_of
 
 _ASKS = {"uv.lock", "requirements.txt", "requirements.lock", "pyproject.toml"}
@@ -47,13 +50,17 @@ async def push(
     *,
     include_secrets: Sequence[str],
     caretaker: Caretaker,
+    transport: Transport,
     ledger: Ledger,
     clock: Clock,
+    share: Share,
+    records: Path,
     progress: Callable[[int, int], None],
 ) -> Pushed:
     """The box's work directory holds every file of `directory`; nothing there was removed.
 
-    A file that a running job has open stays as that job reads it: new versions come by rename.
+    A file that a running job has open stays as that job reads it: new versions come by rename. After a
+    break the next push goes on from what the box has acknowledged, which is on record in `records`.
 
     Raises:
         LocalTrouble: a file cannot be read.
@@ -75,24 +82,22 @@ async def push(
         )
     _refuse_secrets(files, include_secrets)
     ledger.touch(lease.id, at=clock.now())
-    here = _read(files)
-    paths = {escape(name): path for name, path in files.items()}
-    there = (await caretaker.index(list(here))).files
+    here, known = await asyncio.gather(
+        asyncio.to_thread(_read, files), caretaker.index([escape(name) for name in files])
+    )
+    there = known.files
     changed = {
-        name: paths[name]
+        name: held
         for name, held in here.items()
         if name not in there or there[name].sha256 != held.sha256
     }
-    total = sum(here[name].size_bytes for name in changed)
-    progress(0, total)
+    total = sum(held.size_bytes for held in changed.values())
     if changed:
-        arrived = (await caretaker.receive(changed)).files
-        wrong = [n for n in changed if n not in arrived or arrived[n].sha256 != here[n].sha256]
-        if wrong:
-            raise BoxTrouble(
-                f"{wrong[0]} did not arrive as it was sent",
-                remedy=f"`gpu-tenant push {lease.id}` again",
-            )
+        with share.joined(lease.id, lease.price_usd_h) as turn:
+            await ship(
+                lease, changed, known, caretaker=caretaker, transport=transport, turn=turn,
+                records=records, progress=progress,
+            )  # fmt: skip
     progress(total, total)
     tree = Tree(
         directory=str(directory.resolve()),
@@ -129,13 +134,18 @@ def is_unchanged(tree: Tree) -> bool:
     return directory.is_dir() and _digest(_read(files_of(directory))) == tree.digest
 
 
-def _read(files: Mapping[str, Path]) -> dict[str, Reread]:
+def records_of(home: Home, lease_id: LeaseId) -> Path:
+    """Where it is on record what a box has acknowledged of files under way to it."""
+    return home.root / "transfers" / "pushes" / lease_id
+
+
+def _read(files: Mapping[str, Path]) -> dict[str, Held]:
     """What the files hold, by their names as they are sent; what vanished meanwhile is left out."""
-    found = {escape(name): reread(path) for name, path in files.items()}
+    found = {escape(name): hashed(path) for name, path in files.items()}
     return {name: held for name, held in found.items() if held is not None}
 
 
-def _digest(here: Mapping[str, Reread]) -> str:
+def _digest(here: Mapping[str, Held]) -> str:
     lines = sorted(f"{held.sha256} {held.size_bytes} {name}\n" for name, held in here.items())
     return sha256("".join(lines).encode()).hexdigest()
 

@@ -31,7 +31,7 @@ from gpu_tenant.policy import must_end_unseen
 from gpu_tenant.ports import Funded, Market
 from gpu_tenant.prepare import Asked, Setup
 from gpu_tenant.provision import new_lease_id
-from gpu_tenant.push import push
+from gpu_tenant.push import push, records_of
 from gpu_tenant.reconcile import Blind, Listed
 from gpu_tenant.recovery import (
     Recovered,
@@ -52,6 +52,7 @@ from gpu_tenant.recovery import (
 from gpu_tenant.restorable import Restorable, newest
 from gpu_tenant.restoring import left_out, may_go_back, restore
 from gpu_tenant.settle import return_unused
+from gpu_tenant.share import share_of
 from gpu_tenant.sightings import look
 from gpu_tenant.skill import script
 
@@ -325,8 +326,9 @@ class Recovering(Adopting):
         for tree in work.trees:
             await push(
                 new, Path(tree.directory), include_secrets=tree.include_secrets,
-                caretaker=caretaker, ledger=self.ledger, clock=self._clock,
-                progress=lambda done, total: None,
+                caretaker=caretaker, transport=self._transport(new), ledger=self.ledger,
+                clock=self._clock, share=share_of(self.home, None),
+                records=records_of(self.home, new.id), progress=lambda done, total: None,
             )  # fmt: skip
             # It may have changed since it was looked at.
             work_of(lost, ledger=self.ledger)
