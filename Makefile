@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 
-.PHONY: demo test check fix docs evals bench torture deaths wheel clean
+.PHONY: demo test check fix docs evals bench bench-transfers torture deaths wheel clean
 
 PROVIDER ?= local
 demo: $(VENV)/.ready            ## a whole lease on this computer; PROVIDER=vastai: at a rehearsal of one
@@ -25,6 +25,9 @@ docs: $(VENV)/.ready-dev        ## write the generated parts; `make test` compar
 
 bench: $(VENV)/.ready-dev       ## ratios against an empty MCP server, in one run
 	$(BIN)/python tests/bench/bench.py
+
+bench-transfers: $(VENV)/.ready-dev   ## collect against scp, rsync, rclone and others, in 45 minutes; ARGS='--only long-600'
+	$(BIN)/python tests/bench/transfers.py $(ARGS)
 
 evals: $(VENV)/.ready-evals      ## triggers, answers, mutations and episodes; PART=answers: one of them
 	$(BIN)/python -m evals $(PART)
