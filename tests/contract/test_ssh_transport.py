@@ -1,6 +1,8 @@
 """What the way over ssh promises beyond every transport: pinned keys, one kept link, no lost bytes."""
 
 import asyncio
+import contextlib
+import functools
 import getpass
 import hmac
 import os
@@ -10,16 +12,24 @@ from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import pytest
+from arranged import LEASE
 from sshd import LOOPBACK, Relay, Sshd, make_key, wait_until
 
 from gpu_tenant.errors import BadRequest, BoxTrouble, BoxUnreachable, HostKeyChanged
 from gpu_tenant.model import SshAddress
+from gpu_tenant.ports import Channel
+from gpu_tenant.ssh_hosts import Reachable
+from gpu_tenant.ssh_hosts import entry as host_entry
+from gpu_tenant.store import Home
+from gpu_tenant.transports.openssh import OpenSsh
 from gpu_tenant.transports.shell import command_line
 from gpu_tenant.transports.ssh import SshTransport, ensure_key
 
 MIB = 1 << 20
+Client = Literal["ours", "OpenSSH"]
 HANDSHAKE_BYTES = 8_000
 """A key exchange and a login take the client fewer bytes than this; a file is larger."""
 SHELLS = [
@@ -38,23 +48,37 @@ class Owner:
     opened: list[SshTransport] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.key = ensure_key(self.directory / "state" / "key")
-        self.public_key = self.key.with_name("key.pub")
-        self.known_hosts = self.directory / "lease" / "known_hosts"
+        self.state = Home(self.directory / "state")
+        self.key = ensure_key(self.state.client_key)
+        self.public_key = self.key.with_suffix(".pub")
+        self.known_hosts = self.state.known_hosts(LEASE)
         self.ssh = self.directory / "dot-ssh"
         self.ssh.mkdir()
 
-    def transport(self, target: str) -> SshTransport:
-        """A fresh one, as another process of this owner would have."""
+    def transport(self, target: str, client: Client = "ours") -> SshTransport:
+        """A fresh one, as another process of this owner would have, whose own channels that client opens."""
+        address = SshAddress(target=target)
         made = SshTransport(
-            SshAddress(target=target),
+            address,
             known_hosts=self.known_hosts,
             client_key=self.key,
             tell=self.told.append,
             owner_ssh=self.ssh,
+            openssh=OpenSsh.found(
+                LEASE,
+                lambda: host_entry(Reachable(LEASE, address), self.state, self.ssh),
+                self.config,
+            )
+            if client == "OpenSSH"
+            else None,
         )
         self.opened.append(made)
         return made
+
+    @property
+    def config(self) -> Path:
+        """What the system's own client is told of the box."""
+        return self.state.channels(LEASE)
 
 
 @pytest.fixture
@@ -109,10 +133,6 @@ def hashed_name(name: str) -> str:
     salt = os.urandom(20)
     hidden = hmac.digest(salt, name.encode(), "sha1")
     return f"|1|{b64encode(salt).decode()}|{b64encode(hidden).decode()}"
-
-
-def ignore(_: int) -> None:
-    """Progress nobody looks at."""
 
 
 # --- host keys ----------------------------------------------------------------------------------
@@ -297,23 +317,215 @@ async def test_a_put_that_is_cut_leaves_no_destination(
     assert (box.home / "model").read_bytes() == source.read_bytes()
 
 
-@pytest.mark.parametrize("server_bytes", [2_000, MIB, 5 * MIB, 8 * MIB])
-async def test_a_get_that_is_cut_goes_on_and_fetches_only_the_rest(
-    owner: Owner, box: Sshd, relay: Relay, tmp_path: Path, server_bytes: int
-) -> None:
-    (box.home / "model").write_bytes(os.urandom(8 * MIB))
-    here = tmp_path / "model"
-    transport = owner.transport(relay.target)
+# --- channels -----------------------------------------------------------------------------------
+
+by_either_client = pytest.mark.parametrize("client", ["ours", "OpenSSH"])
+
+
+async def heard(channel: Channel, *, told: bytes = b"") -> bytes:
+    """All that came over a channel until its end, which was told that first; it is closed."""
+
+    def converse() -> bytes:
+        with channel.reader, channel.writer:
+            with contextlib.suppress(OSError):  # what has ended takes nothing more
+                channel.writer.sendall(told)
+            said = bytearray()
+            with contextlib.suppress(OSError):
+                while chunk := channel.reader.recv(MIB):
+                    said += chunk
+            channel.hang_up()
+            return bytes(said)
+
+    return await asyncio.to_thread(converse)
+
+
+def clients() -> list[list[bytes]]:
+    """The words of every ssh that this process has started."""
+    listed = Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="utf-8")
+    argvs = [Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in listed.split()]
+    return [argv for argv in argvs if Path(os.fsdecode(argv[0])).name == "ssh"]
+
+
+def started_with(config: Path) -> list[str]:
+    """Every process that has that file among its words."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if os.fsencode(config) in (entry / "cmdline").read_bytes():
+                found.append(entry.name)
+    return found
+
+
+async def test_a_channel_over_the_kept_connection_needs_no_login(owner: Owner, box: Sshd) -> None:
+    transport = owner.transport(box.target, "OpenSSH")
     await transport.run(["true"], timeout_s=10)
-    relay.cut_after(server_bytes=server_bytes)
-    with pytest.raises(BoxUnreachable):
-        await transport.get("model", here, on_bytes=ignore)
-    held = here.stat().st_size if here.exists() else 0
-    assert held <= server_bytes
-    sent = relay.sent_by_server
-    await transport.get("model", here, on_bytes=ignore)
-    assert here.read_bytes() == (box.home / "model").read_bytes()
-    assert relay.sent_by_server - sent < (8 * MIB - held) * 1.01 + HANDSHAKE_BYTES
+    for _ in range(10):  # more than there may be at once
+        assert await heard(await transport.open(["echo", "in"], way="kept")) == b"in\n"
+    assert box.logins == 1
+
+
+async def test_as_many_kept_channels_as_a_connection_has_leave_the_next_waiting(
+    owner: Owner, box: Sshd
+) -> None:
+    transport = owner.transport(box.target)
+    held = [await transport.open(["cat"], way="kept") for _ in range(8)]
+    waiting = asyncio.create_task(transport.run(["echo", "came"], timeout_s=10))
+    done, _ = await asyncio.wait([waiting], timeout=0.1)
+    assert not done
+    for channel in held:
+        channel.hang_up()
+    assert (await waiting).stdout == b"came\n"
+    for channel in held:
+        channel.reader.close()
+        channel.writer.close()
+
+
+@by_either_client
+async def test_a_channel_of_its_own_has_a_login_of_its_own(
+    owner: Owner, box: Sshd, client: Client
+) -> None:
+    transport = owner.transport(box.target, client)
+    await transport.run(["true"], timeout_s=10)
+    channels = [await transport.open(["sh", "-c", "echo in; cat"], way="own") for _ in range(3)]
+    said = [await asyncio.to_thread(channel.reader.recv, 3) for channel in channels]
+    assert said == [b"in\n"] * 3
+    assert (box.logins, len(clients())) == (4, 3 if client == "OpenSSH" else 0)
+    for channel in channels:
+        channel.hang_up()
+        assert await heard(channel) == b""
+
+
+def test_where_no_ssh_is_installed_there_is_none_to_ask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert OpenSsh.found(LEASE, str, tmp_path / "config") is None
+
+
+async def test_no_key_is_among_the_words_of_a_client_or_in_what_it_is_told_of_the_box(
+    owner: Owner, box: Sshd
+) -> None:
+    transport = owner.transport(box.target, "OpenSSH")
+    await transport.run(["true"], timeout_s=10)
+    channel = await transport.open(["sh", "-c", "echo in; cat"], way="own")
+    await asyncio.to_thread(channel.reader.recv, 3)
+    (words,) = clients()
+    channel.hang_up()
+    await heard(channel)
+
+    shown = b" ".join(words) + owner.config.read_bytes()
+    secret = owner.key.read_bytes().splitlines()[1:-1]
+    assert secret
+    assert not [line for line in secret if line in shown]
+    assert b"PRIVATE KEY" not in shown
+    assert os.fsencode(owner.key) not in b" ".join(words)
+    assert owner.config.stat().st_mode & 0o777 == 0o600
+    assert owner.config.parent.stat().st_mode & 0o777 == 0o700
+    assert [path.name for path in owner.config.parent.iterdir()] == [LEASE]
+
+
+@by_either_client
+async def test_a_stranger_in_the_box_s_place_is_told_nothing_over_a_channel_of_its_own(
+    owner: Owner, box: Sshd, relay: Relay, tmp_path: Path, client: Client
+) -> None:
+    transport = owner.transport(relay.target, client)
+    await transport.run(["true"], timeout_s=10)
+    box.restart(new_host_key=make_key(tmp_path / "other"))
+    sent, log = relay.sent_by_client, len(box.log)
+
+    try:
+        channel = await transport.open(["sh", "-c", "echo met; cat"], way="own")
+    except HostKeyChanged:
+        assert client == "ours"
+    else:
+        assert await heard(channel, told=b"script " * 10_000) == b""
+        with pytest.raises(HostKeyChanged):  # the kept connection is what tells
+            await transport.open(["true"], way="kept")
+
+    assert relay.sent_by_client - sent < 2 * HANDSHAKE_BYTES
+    assert "userauth-request" not in box.log[log:]
+
+
+@by_either_client
+async def test_a_channel_to_a_box_that_is_not_pinned_yet_is_as_first_contact_or_none(
+    owner: Owner, box: Sshd, client: Client
+) -> None:
+    channel = await owner.transport(box.target, client).open(["echo", "in"], way="own")
+    said = await heard(channel)
+    # Only our own client can say what it pins.
+    assert (said, len(owner.told)) == ((b"in\n", 1) if client == "ours" else (b"", 0))
+    assert box.logins == len(owner.told)
+
+
+@by_either_client
+async def test_a_channel_of_its_own_goes_by_the_jump_host_that_the_owner_names(
+    owner: Owner, box: Sshd, tmp_path: Path, client: Client
+) -> None:
+    with Sshd(tmp_path / "jump", authorized=owner.public_key) as jump:
+        (owner.ssh / "config").write_text(
+            f"Host bastion\n  HostName {LOOPBACK}\n  Port {jump.port}\n"
+            f"Host far\n  HostName {LOOPBACK}\n  Port {box.port}\n"
+            f"Host *\n  User {getpass.getuser()}\n  ProxyJump bastion\n",
+            encoding="utf-8",
+        )
+        transport = owner.transport("far", client)
+        await transport.run(["true"], timeout_s=10)
+        said = await heard(await transport.open(["echo", "far"], way="own"))
+        assert (said, jump.logins, box.logins) == (b"far\n", 2, 2)
+        # Neither is a stranger in the jump host's place told anything.
+        jump.restart(new_host_key=make_key(tmp_path / "other"))
+        log = len(jump.log)
+        with contextlib.suppress(HostKeyChanged):
+            assert await heard(await transport.open(["echo", "far"], way="own")) == b""
+        assert "userauth-request" not in jump.log[log:]
+        assert box.logins == 2
+        # The client for the way there ends with the one that it was started by.
+        await asyncio.to_thread(wait_until, lambda: not started_with(owner.config))
+
+
+@by_either_client
+async def test_what_the_owner_wants_of_a_terminal_is_not_for_a_channel(
+    owner: Owner, box: Sshd, client: Client, tmp_path: Path
+) -> None:
+    (owner.ssh / "config").write_text(
+        f"Host far\n  HostName {LOOPBACK}\n  Port {box.port}\n  User {getpass.getuser()}\n"
+        f"  RequestTTY force\n  RemoteCommand tmux\n  LocalForward {tmp_path}/socket {LOOPBACK}:1\n"
+        f"  PermitLocalCommand yes\n  LocalCommand touch {tmp_path}/touched\n",
+        encoding="utf-8",
+    )
+    transport = owner.transport("far", client)
+    await transport.run(["true"], timeout_s=10)
+    channel = await transport.open(["sh", "-c", "echo in; cat"], way="own")
+    assert await asyncio.to_thread(channel.reader.recv, 9) == b"in\n"
+    channel.hang_up()
+    await heard(channel)
+    assert not (tmp_path / "touched").exists()
+    assert not (tmp_path / "socket").exists()
+
+
+@pytest.mark.parametrize("way", ["kept", "own"])
+@by_either_client
+async def test_a_channel_whose_link_is_cut_ends_behind_what_had_come(
+    owner: Owner, relay: Relay, client: Client, way: Literal["kept", "own"]
+) -> None:
+    transport = owner.transport(relay.target, client)
+    await transport.run(["true"], timeout_s=10)
+    relay.cut_after(server_bytes=3 * MIB)
+    channel = await transport.open(["sh", "-c", "head -c 8000000 /dev/zero; cat"], way=way)
+    said = await heard(channel)
+    assert len(said) < 3 * MIB
+    assert said == bytes(len(said))
+
+
+async def test_a_box_that_lets_us_in_and_runs_nothing_leaves_no_connection(
+    owner: Owner, tmp_path: Path
+) -> None:
+    refusing = "MaxSessions 0"
+    with Sshd(tmp_path / "none", authorized=owner.public_key, options=refusing) as box:
+        with pytest.raises(BoxTrouble):
+            await owner.transport(box.target).open(["true"], way="own")
+        gone = functools.partial(wait_until, lambda: box.log.count("Disconnected from user") == 1)
+        await asyncio.to_thread(gone)
 
 
 # --- who we are, and how we get there -----------------------------------------------------------

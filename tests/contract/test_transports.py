@@ -2,24 +2,32 @@
 
 import asyncio
 import contextlib
-import hashlib
+import functools
 import os
 import resource
 import shutil
+import socket
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import pytest
+from arranged import LEASE
 from sshd import Sshd, wait_until
 
-from gpu_tenant.errors import BadRequest, BoxTrouble, BoxUnreachable, DiskFull, LocalTrouble
+from gpu_tenant.errors import BadRequest, BoxTrouble, BoxUnreachable, LocalTrouble
 from gpu_tenant.model import SshAddress
-from gpu_tenant.ports import Transport
+from gpu_tenant.ports import Channel, Transport
+from gpu_tenant.ssh_hosts import Reachable, entry
+from gpu_tenant.store import Home
 from gpu_tenant.transports.local import LocalTransport
+from gpu_tenant.transports.openssh import OpenSsh
 from gpu_tenant.transports.ssh import SshTransport, ensure_key
 
 MIB = 1 << 20
+Way = Literal["kept", "own"]
 HOSTILE_NAMES = [
     "plain",
     "-rf",
@@ -48,20 +56,31 @@ async def box(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[B
         home.mkdir()
         yield Box(LocalTransport(home), home, lambda: shutil.rmtree(home), os.getpid())
         return
-    key = ensure_key(tmp_path / "state" / "key")
-    with Sshd(tmp_path / "sshd", authorized=key.with_name("key.pub")) as sshd:
+    state = Home(tmp_path / "state")
+    key, known_hosts = ensure_key(state.client_key), state.known_hosts(LEASE)
+    with Sshd(tmp_path / "sshd", authorized=key.with_suffix(".pub")) as sshd:
 
         def vanish() -> None:
             sshd.kill_sessions()
             sshd.stop()
 
+        address, owner_ssh = SshAddress(target=sshd.target), tmp_path / "no-ssh"
         transport = SshTransport(
-            SshAddress(target=sshd.target),
-            known_hosts=tmp_path / "known_hosts",
+            address,
+            known_hosts=known_hosts,
             client_key=key,
             tell=lambda _: None,
-            owner_ssh=tmp_path / "no-ssh",
+            owner_ssh=owner_ssh,
+            openssh=OpenSsh.found(
+                LEASE,
+                lambda: entry(Reachable(LEASE, address), state, owner_ssh),
+                state.channels(LEASE),
+            )
+            if request.param == "openssh"
+            else None,
         )
+        if request.param == "openssh":  # which knows only a box that was pinned
+            await transport.run(["true"], timeout_s=10)
         yield Box(transport, sshd.home, vanish, sshd.pid)
         await transport.aclose()
 
@@ -77,12 +96,20 @@ def no_file_beyond(size_bytes: int, *, pid: int) -> Iterator[None]:
         resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
 
 
-def ignore(_: int) -> None:
-    """Progress nobody looks at."""
+def mine() -> tuple[set[str], int, str]:
+    """The threads of this process but for the pool's, how many open files it has, and its children."""
+    threads = {thread.name for thread in threading.enumerate()}
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="utf-8")
+    open_files = len(list(Path("/proc/self/fd").iterdir()))
+    return {name for name in threads if not name.startswith("asyncio_")}, open_files, children
 
 
-def digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def runs(pid: int) -> bool:
+    """Whether that process is more than an entry that nobody has reaped yet."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes() != b""
+    except OSError:
+        return False
 
 
 # --- run ----------------------------------------------------------------------------------------
@@ -169,15 +196,13 @@ async def test_a_command_that_does_not_end_in_time_leaves_the_box_unknown(box: B
     assert (await box.transport.run(["echo", "still here"], timeout_s=10)).exit_status == 0
 
 
-async def test_a_box_that_vanished_is_unreachable(box: Box, tmp_path: Path) -> None:
+async def test_a_box_that_vanished_is_unreachable(box: Box) -> None:
     await box.transport.run(["true"], timeout_s=10)
     box.vanish()
     with pytest.raises(BoxUnreachable):
         await box.transport.run(["true"], timeout_s=10)
     with pytest.raises(BoxUnreachable):
         await box.transport.put(Path(__file__), "a")
-    with pytest.raises(BoxUnreachable):
-        await box.transport.get("a", tmp_path / "a", on_bytes=ignore)
 
 
 async def test_two_bursts_of_twenty_commands_all_come_back(box: Box) -> None:
@@ -194,16 +219,11 @@ async def test_two_bursts_of_twenty_commands_all_come_back(box: Box) -> None:
 
 
 @pytest.mark.parametrize("name", HOSTILE_NAMES)
-async def test_a_file_goes_there_and_back_under_any_name(
-    box: Box, tmp_path: Path, name: str
-) -> None:
+async def test_a_file_goes_there_under_any_name(box: Box, tmp_path: Path, name: str) -> None:
     source = tmp_path / name
     source.write_bytes(os.urandom(300_000))
     await box.transport.put(source, name)
     assert (box.home / name).read_bytes() == source.read_bytes()
-    back = tmp_path / "back"
-    await box.transport.get(name, back, on_bytes=ignore)
-    assert back.read_bytes() == source.read_bytes()
 
 
 async def test_a_put_file_has_its_mode_and_replaces_the_old_one(box: Box, tmp_path: Path) -> None:
@@ -240,58 +260,126 @@ async def test_a_source_that_is_not_there_is_our_own_trouble(box: Box, tmp_path:
         await box.transport.put(tmp_path / "nothing", "a")
 
 
-# --- get ----------------------------------------------------------------------------------------
+# --- open ---------------------------------------------------------------------------------------
+
+WAYS = [("local", "kept"), ("local", "own"), ("ssh", "kept"), ("ssh", "own"), ("openssh", "own")]
+over_every_way = pytest.mark.parametrize(("box", "way"), WAYS, indirect=["box"])
 
 
-async def test_what_is_here_already_is_not_fetched_again(box: Box, tmp_path: Path) -> None:
-    (box.home / "model").write_bytes(os.urandom(3 * MIB))
-    here = tmp_path / "model"
-    here.write_bytes((box.home / "model").read_bytes()[:MIB])
-    lengths: list[int] = []
-    await box.transport.get("model", here, on_bytes=lengths.append)
-    assert sum(lengths) == 2 * MIB
-    assert digest(here) == digest(box.home / "model")
-    await box.transport.get("model", here, on_bytes=lengths.append)
-    assert sum(lengths) == 2 * MIB
+@contextlib.asynccontextmanager
+async def opened(box: Box, way: Way, *argv: str) -> AsyncIterator[Channel]:
+    """A channel over which that runs, hung up and closed at the end."""
+    channel = await box.transport.open(argv, way=way)
+    try:
+        with channel.reader, channel.writer:
+            yield channel
+    finally:
+        channel.hang_up()
 
 
-async def test_an_empty_file_is_fetched_as_one(box: Box, tmp_path: Path) -> None:
-    (box.home / "empty").touch()
-    await box.transport.get("empty", tmp_path / "empty", on_bytes=ignore)
-    assert (tmp_path / "empty").read_bytes() == b""
+async def heard(channel: Channel) -> bytes:
+    """All that the command says until the link ends."""
+
+    def read() -> bytes:
+        said = bytearray()
+        while chunk := channel.reader.recv(MIB):
+            said += chunk
+        return bytes(said)
+
+    return await asyncio.to_thread(read)
 
 
-async def test_a_source_shorter_than_what_is_here_is_refused(box: Box, tmp_path: Path) -> None:
-    (box.home / "log").write_bytes(b"short")
-    here = tmp_path / "log"
-    here.write_bytes(b"rather longer")
-    with pytest.raises(BoxTrouble, match="shorter than the 13 bytes"):
-        await box.transport.get("log", here, on_bytes=ignore)
-    assert here.read_bytes() == b"rather longer"
+async def tell(channel: Channel, content: bytes) -> None:
+    """The command was told that, and that there is no more."""
+
+    def write() -> None:
+        channel.writer.sendall(content)
+        channel.writer.shutdown(socket.SHUT_WR)
+
+    await asyncio.to_thread(write)
 
 
-async def test_what_is_no_file_on_the_box_is_refused(box: Box, tmp_path: Path) -> None:
-    (box.home / "directory").mkdir()
-    os.mkfifo(box.home / "pipe")
-    for source in ("directory", "pipe", "nothing", "/no/such\x1b[2Jplace"):
-        with pytest.raises(BoxTrouble) as raised:
-            await box.transport.get(source, tmp_path / "here", on_bytes=ignore)
-        assert "\x1b" not in str(raised.value)
-    assert not (tmp_path / "here").exists()
+@over_every_way
+async def test_a_channel_takes_input_and_gives_output_in_turns(box: Box, way: Way) -> None:
+    script = 'pwd; while read line; do echo "heard $line"; done; echo end'
+    async with opened(box, way, "sh", "-c", script) as channel:
+        with channel.reader.makefile("rb") as said:
+            first = await asyncio.to_thread(said.readline)
+            channel.writer.sendall(b"one\n")
+            second = await asyncio.to_thread(said.readline)
+            await tell(channel, b"two\n")
+            rest = await asyncio.to_thread(said.read)
+    assert first == f"{box.home}\n".encode()
+    assert (second, rest) == (b"heard one\n", b"heard two\nend\n")
 
 
-async def test_a_full_disk_here_keeps_what_came_and_goes_on_later(box: Box, tmp_path: Path) -> None:
-    (box.home / "model").write_bytes(os.urandom(8 * MIB))
-    here = tmp_path / "model"
-    with no_file_beyond(5 * MIB, pid=os.getpid()), pytest.raises(DiskFull, match="stays"):
-        await box.transport.get("model", here, on_bytes=ignore)
-    assert here.read_bytes() == (box.home / "model").read_bytes()[: 5 * MIB]
-    await box.transport.get("model", here, on_bytes=ignore)
-    assert digest(here) == digest(box.home / "model")
+@over_every_way
+async def test_eight_megabytes_go_through_a_channel_both_ways_at_once(box: Box, way: Way) -> None:
+    much = os.urandom(8 * MIB)
+    async with opened(box, way, "cat") as channel:
+        said, _ = await asyncio.gather(heard(channel), tell(channel, much))
+    assert said == much
 
 
-async def test_no_space_left_here_is_a_full_disk(box: Box, tmp_path: Path) -> None:
-    (box.home / "model").write_bytes(b"x" * MIB)
-    (tmp_path / "here").symlink_to("/dev/full")
-    with pytest.raises(DiskFull, match="No space left"):
-        await box.transport.get("model", tmp_path / "here", on_bytes=ignore)
+@over_every_way
+async def test_the_end_of_its_output_is_the_end_of_the_link_though_its_input_is_open(
+    box: Box, way: Way
+) -> None:
+    async with opened(box, way, "echo", "short") as channel:
+        assert await heard(channel) == b"short\n"
+
+
+@over_every_way
+async def test_what_a_command_complains_of_is_nobodys_however_much_it_is(
+    box: Box, way: Way
+) -> None:
+    script = "head -c 40000000 /dev/zero >&2; echo out"
+    async with opened(box, way, "sh", "-c", script) as channel:
+        assert await heard(channel) == b"out\n"
+
+
+@over_every_way
+async def test_a_command_that_is_not_there_says_nothing(box: Box, way: Way) -> None:
+    # Where it can be told at once, it is.
+    with contextlib.suppress(BoxTrouble):
+        async with opened(box, way, "no-such-command-anywhere") as channel:
+            assert await heard(channel) == b""
+
+
+@over_every_way
+async def test_no_channel_is_opened_for_what_no_command_can_be(box: Box, way: Way) -> None:
+    for argv in ([], ["echo", "a\0b"]):
+        with pytest.raises(BadRequest):
+            await box.transport.open(argv, way=way)
+
+
+@over_every_way
+async def test_who_waits_for_a_command_that_is_hung_up_hears_the_end(box: Box, way: Way) -> None:
+    async with opened(box, way, "sh", "-c", "echo begun; exec sleep 60") as channel:
+        assert await asyncio.to_thread(channel.reader.recv, 100) == b"begun\n"
+        waiting = asyncio.create_task(heard(channel))
+        for _ in range(2):
+            await asyncio.to_thread(channel.hang_up)
+        assert await waiting == b""
+
+
+@over_every_way
+async def test_a_hung_up_channel_leaves_no_process_no_thread_and_no_open_file(
+    box: Box, way: Way
+) -> None:
+    await box.transport.put(Path(__file__), "a")  # from here on the kept link is there
+    wait = functools.partial(asyncio.to_thread, wait_until)
+    before = mine()
+    for _ in range(3):
+        async with opened(box, way, "sh", "-c", "echo $$; exec cat") as channel:
+            pid = int(await asyncio.to_thread(channel.reader.recv, 100))
+        await wait(lambda pid=pid: not runs(pid))
+    await wait(lambda: mine() == before)
+
+
+@over_every_way
+async def test_a_channel_to_a_box_that_vanished_ends_or_is_not_opened(box: Box, way: Way) -> None:
+    box.vanish()
+    with contextlib.suppress(BoxUnreachable):
+        async with opened(box, way, "echo", "there") as channel:
+            assert await heard(channel) == b""

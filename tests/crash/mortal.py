@@ -2,9 +2,12 @@
 
 import os
 import signal
-from collections.abc import AsyncIterable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from socket import socketpair
+from threading import Lock, Thread
+from typing import Literal
 
 from gpu_tenant.clock import WallClock
 from gpu_tenant.connectors.local import LocalConnector
@@ -12,14 +15,12 @@ from gpu_tenant.ledger import Ledger
 from gpu_tenant.ledger.database import Connection
 from gpu_tenant.model import Box, Lease, LocalAddress
 from gpu_tenant.permit import TeardownPermit
-from gpu_tenant.ports import Finished
+from gpu_tenant.ports import Channel, Finished
 from gpu_tenant.profiles import load_profiles
 from gpu_tenant.service import Tenancy
 from gpu_tenant.skill import skill_directory
 from gpu_tenant.store import Home
 from gpu_tenant.transports.local import LocalTransport
-
-Moment = Callable[[str], None]
 
 
 class Fate:
@@ -29,14 +30,16 @@ class Fate:
         self._dies_at = dies_at
         self._told = told
         self._count = 0
+        self._lock = Lock()
 
     def moment(self, name: str) -> None:
-        """The process is still alive, and this moment is on record."""
-        with self._told.open("a", encoding="utf-8") as log:
-            log.write(f"{self._count} {name}\n")
-        if self._count == self._dies_at:
-            os.kill(os.getpid(), signal.SIGKILL)
-        self._count += 1
+        """The process is still alive, and this moment is on record; also from another thread."""
+        with self._lock:
+            with self._told.open("a", encoding="utf-8") as log:
+                log.write(f"{self._count} {name}\n")
+            if self._count == self._dies_at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            self._count += 1
 
     @contextmanager
     def effect(self, name: str) -> Iterator[None]:
@@ -63,8 +66,31 @@ class MortalLedger(Ledger):
             yield db
 
 
+class MortalChannel:
+    """A real channel; its first bytes are a moment, and so is whenever eight times as many have come."""
+
+    def __init__(self, real: Channel, fate: Fate) -> None:
+        self._real, self._fate = real, fate
+        self.reader, self._passed_on = socketpair()
+        self.writer = real.writer
+        Thread(target=self._pass_on, name="passing on", daemon=True).start()
+
+    def hang_up(self) -> None:
+        self._real.hang_up()
+
+    def _pass_on(self) -> None:
+        came, next_moment = 0, 1
+        with self._real.reader, self._passed_on, suppress(OSError):
+            while chunk := self._real.reader.recv(max(64, min(came, 1 << 16))):
+                came += len(chunk)
+                if came >= next_moment:
+                    self._fate.moment("within a channel")
+                    next_moment = 8 * came
+                self._passed_on.sendall(chunk)
+
+
 class MortalTransport:
-    """The real local transport; each call is an effect, and so is each chunk of a get."""
+    """The real local transport; each call is an effect, and so is much of what comes over a channel."""
 
     def __init__(self, real: LocalTransport, fate: Fate) -> None:
         self._real, self._fate = real, fate
@@ -80,13 +106,9 @@ class MortalTransport:
         with self._fate.effect("put"):
             await self._real.put(source, destination, mode=mode)
 
-    async def get(self, source: str, destination: Path, *, on_bytes: Callable[[int], None]) -> None:
-        def chunk(size_bytes: int) -> None:
-            self._fate.moment("within get")
-            on_bytes(size_bytes)
-
-        with self._fate.effect("get"):
-            await self._real.get(source, destination, on_bytes=chunk)
+    async def open(self, argv: Sequence[str], *, way: Literal["kept", "own"]) -> Channel:
+        with self._fate.effect("open"):
+            return MortalChannel(await self._real.open(argv, way=way), self._fate)
 
     async def aclose(self) -> None:
         await self._real.aclose()

@@ -26,6 +26,8 @@ AT_ONCE = max(2, os.cpu_count() or 2)
 EVERY = 1 if os.environ.get("GPU_TENANT_TORTURE") else 5
 """Every so many moments; `make torture` visits them all."""
 MODEL = '{"weights": [1, 2, 3]}'
+STATE_BYTES = 1_200_000
+"""Enough to come in pieces."""
 
 
 async def story(tenancy: Tenancy, world: Path) -> None:
@@ -82,7 +84,8 @@ def a_world(directory: Path) -> Path:
     tree = directory / "world" / "tree"
     tree.mkdir(parents=True)
     (tree / "train.sh").write_text(
-        f"echo ran >> $1/ran\nmkdir -p out\necho '{MODEL}' > out/model.tmp\nmv out/model.tmp out/model.json\n",
+        f"echo ran >> $1/ran\nmkdir -p out\nhead -c {STATE_BYTES} /dev/urandom > out/state.bin\n"
+        f"echo '{MODEL}' > out/model.tmp\nmv out/model.tmp out/model.json\n",
         encoding="utf-8",
     )
     return directory

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from zlib import crc32
 
@@ -74,7 +75,8 @@ from e2e.leased import (
     escaped,
 )
 
-from gpu_tenant.model import LeaseState
+from gpu_tenant.known import Known
+from gpu_tenant.model import LeaseState, SealedFile
 
 
 @dataclass(frozen=True)
@@ -290,6 +292,30 @@ def follow(lease: Leased, case: Case) -> None:
     assert status == 0, err
     assert lease.stands()[0] is LeaseState.GONE
     assert not lease.login.exists()
+
+
+def test_a_copy_that_rotted_behind_its_times_is_refused_and_then_fetched_again(
+    stages: Stages,
+) -> None:
+    lease = stages.at("collected")
+    copy, original = lease.here / "results.json", lease.out / "results.json"
+    flip_at(0.5)(copy)
+    os.utime(copy, (1, 1))
+    rotted = SealedFile(
+        name="work/out/results.json", at="", kind="file", role="artifact", mtime_ns=1_000_000_000,
+        size_bytes=copy.stat().st_size, sha256=sha256(original.read_bytes()).hexdigest(),
+    )  # fmt: skip
+    known = Known.of(lease.kept)
+    known.note([rotted])
+    known.save()
+
+    believed = command("collect", lease.id)[0], copy.read_bytes() == original.read_bytes()
+    refused = command("teardown", lease.id)[0]
+    mended = command("collect", lease.id)[0], copy.read_bytes() == original.read_bytes()
+
+    assert believed == (0, False), "a disk that changes bytes changes no times"
+    assert refused == 3
+    assert mended == (0, True)
 
 
 LAWLESS = {

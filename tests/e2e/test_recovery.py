@@ -22,6 +22,7 @@ from gpu_tenant.rehearsal.stage import Stage
 from gpu_tenant.rehearsal.tenant import really_at
 from gpu_tenant.service import Tenancy
 from gpu_tenant.snapshot import snapshot
+from gpu_tenant.transfer.work import Alone
 from gpu_tenant.transports.local import LocalTransport
 
 JOB = """\
@@ -68,7 +69,7 @@ async def began(tenancy: Tenancy, tree: Path, word: str, **asked: Any) -> str:
     assert await there(tenancy, lease, "out/state.json")
     looked = await snapshot(
         lease, directory=tenancy.home.kept(lease.id), caretaker=tenancy._caretaker(lease),
-        transport=tenancy._transport(lease), ledger=tenancy.ledger, clock=tenancy.clock, quiet_s=0,
+        transport=tenancy._transport(lease), ledger=tenancy.ledger, turn=Alone(), clock=tenancy.clock, quiet_s=0,
     )  # fmt: skip
     assert "work/out/state.json" in looked.names
     return lease.id

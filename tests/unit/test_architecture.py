@@ -17,7 +17,7 @@ PACKAGE = ROOT / "mcp_server" / "gpu_tenant"
 
 MOST_LINES = 400
 ONE_PLACE = {
-    "asyncssh": {"transports/dialer.py", "transports/ssh.py"},
+    "asyncssh": {"transports/dialer.py", "transports/piped.py", "transports/ssh.py"},
     "mcp": {"server.py"},
     "httpx": {"wire.py"},
     "sqlite3": {"ledger/database.py", "loads/sqlite.py"},

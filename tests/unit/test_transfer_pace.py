@@ -1,0 +1,168 @@
+"""A transfer finds how many connections its link repays, and keeps to those."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+
+from gpu_tenant.transfer.pace import MOST, Pace
+
+MB = 1_000_000
+LOOK_S = 0.05
+FIRST = Pace().look(0, 0, working=0, most=MOST)
+Link = Callable[[int], float]
+"""How many bytes come in a second over so many connections."""
+
+
+@dataclass
+class Run:
+    """One transfer over a link, looked at as often as the carriage does; connections come at once."""
+
+    link: Link
+    most: int = MOST
+    pace: Pace = field(default_factory=Pace)
+    now_s: float = 100.0
+    done_bytes: float = 0.0
+    working: int = 0
+    counts: list[int] = field(default_factory=list)
+    """How many there were to be, each time that this changed."""
+
+    def goes_on(self, seconds: float) -> int:
+        """How many there are to be so much later."""
+        until_s = self.now_s + seconds
+        while self.now_s < until_s:
+            self.now_s += LOOK_S
+            self.done_bytes += self.link(self.working) * LOOK_S
+            wanted = self.pace.look(
+                self.now_s, int(self.done_bytes), working=self.working, most=self.most
+            )
+            if not self.counts or wanted != self.counts[-1]:
+                self.counts.append(wanted)
+            self.working = wanted
+        return self.working
+
+
+def shared(rate: float) -> Link:
+    return lambda n: rate if n else 0.0
+
+
+def capped(each: float, rate: float) -> Link:
+    return lambda n: min(n * each, rate)
+
+
+def test_it_begins_with_a_few() -> None:
+    assert 1 < FIRST <= 4
+    assert Run(shared(100 * MB)).goes_on(LOOK_S) == FIRST
+
+
+@pytest.mark.parametrize("rate", [0.1 * MB, 10 * MB, 1000 * MB])
+def test_where_one_fills_the_link_it_settles_on_the_few_it_began_with(rate: float) -> None:
+    run = Run(shared(rate))
+
+    assert run.goes_on(20) == FIRST
+    assert run.pace.settled
+    assert max(run.counts) <= 2 * FIRST
+
+
+def test_where_each_brings_its_own_rate_it_goes_to_the_most() -> None:
+    run = Run(capped(1 * MB, 1000 * MB))
+
+    assert run.goes_on(20) == MOST
+    assert run.pace.settled
+    assert run.counts == sorted(run.counts), "it never gave any back"
+
+
+@pytest.mark.parametrize("fills", [2, 6, 8, 12, 16, 24, 32, 48])
+def test_it_settles_where_the_link_is_nearly_full_and_on_few_more_than_fill_it(fills: int) -> None:
+    link = capped(100 * MB / fills, 100 * MB)
+    run = Run(link)
+
+    settled = run.goes_on(25)
+
+    assert run.pace.settled
+    assert link(settled) >= 80 * MB
+    assert settled <= max(FIRST, 4 * fills)
+
+
+def test_what_more_connections_make_slower_is_given_back() -> None:
+    run = Run(lambda n: 100 * MB / max(1, n / FIRST))
+
+    assert run.goes_on(10) == FIRST
+    assert run.pace.settled
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_of_a_tenth_does_not_lead_it_astray(seed: int) -> None:
+    chance = random.Random(seed)
+    few = Run(lambda n: 50 * MB * chance.uniform(0.9, 1.1))
+    many = Run(lambda n: n * MB * chance.uniform(0.9, 1.1))
+
+    assert few.goes_on(25) <= 2 * FIRST
+    assert many.goes_on(25) >= MOST // 2
+
+
+def test_it_looks_a_bounded_number_of_times_until_it_settles() -> None:
+    for link in (shared(50 * MB), capped(MB, 1000 * MB), capped(9 * MB, 100 * MB)):
+        run = Run(link)
+        while not run.pace.settled:
+            run.goes_on(LOOK_S)
+            assert run.now_s < 110, "within ten seconds"
+        assert len(run.counts) <= 6
+
+
+def test_settled_it_tries_again_later_and_goes_by_what_the_link_is_then() -> None:
+    run = Run(shared(20 * MB))
+    assert run.goes_on(15) == FIRST
+
+    run.link = capped(5 * MB, 1000 * MB)
+
+    assert run.goes_on(10) == FIRST, "not yet"
+    assert run.goes_on(40) == MOST
+
+
+def test_a_link_that_stays_as_it_was_is_tried_seldom() -> None:
+    run = Run(shared(20 * MB))
+    run.goes_on(300)
+
+    assert max(run.counts) <= 2 * FIRST
+    assert len(run.counts) <= 1 + 2 * 11
+    more = sum(n > FIRST for n in run.counts)
+    assert more <= 11
+
+
+def test_it_never_wants_more_than_it_may_have() -> None:
+    run = Run(capped(1 * MB, 1000 * MB), most=2)
+    assert run.goes_on(5) == 2
+    run.most = 40
+    run.goes_on(60)
+    assert max(run.counts) == run.working == 40
+    run.most = 3
+    assert run.goes_on(LOOK_S) == 3, "at once"
+    run.most = 1
+    assert run.goes_on(60) == 1
+
+
+def test_until_all_that_are_wanted_work_nothing_is_decided() -> None:
+    pace = Pace()
+    for look in range(400):
+        wanted = pace.look(look * LOOK_S, look * MB, working=FIRST - 1, most=MOST)
+        assert wanted == FIRST
+    assert not pace.settled
+
+
+def test_a_long_way_is_given_time_to_find_its_speed() -> None:
+    run = Run(capped(1 * MB, 1000 * MB))
+    run.pace.round_trip_s = 0.3
+
+    assert run.goes_on(2.5) <= 4, "not before ten round trips"
+    assert run.goes_on(30) == MOST
+
+
+def test_nothing_that_comes_is_no_reason_for_more() -> None:
+    run = Run(shared(0))
+
+    run.goes_on(20)
+
+    assert run.counts[-1] in (FIRST, MOST)
+    assert run.pace.settled
