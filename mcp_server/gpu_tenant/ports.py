@@ -96,6 +96,7 @@ class Transport(Protocol):
 
         Raises:
             BoxUnreachable, HostKeyChanged, BoxTrouble: as for `run`.
+            LocalTrouble: this computer could not begin it.
         """
         ...
 

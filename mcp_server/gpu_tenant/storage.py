@@ -87,18 +87,21 @@ class Rereader:
         try:
             if opened is None:
                 opened = open_regular(path)
-            if opened is None or os.fstat(opened).st_size > len(self._buffer):
+            size_bytes = 0 if opened is None else os.fstat(opened).st_size
+            if opened is None or size_bytes > len(self._buffer):
                 return None
+            # No more of the buffer than the file fills: all that is offered must be held in memory.
+            view = memoryview(self._buffer)[: size_bytes + -size_bytes % ALIGNED_BYTES]
             _forget(opened, 0, 0)
             try:
-                got = os.preadv(opened, [self._buffer], 0)
+                got = os.preadv(opened, [view], 0)
             except OSError:
                 os.close(opened)  # it was opened in a way that it cannot be read in
                 opened = open_regular(path)
                 if opened is None:
                     return None
                 _forget(opened, 0, 0)
-                got = os.preadv(opened, [self._buffer], 0)
+                got = os.preadv(opened, [view], 0)
             # A network file system may give less at once than there is.
             while got < os.fstat(opened).st_size:
                 more = os.preadv(opened, [memoryview(self._buffer)[got:]], got)

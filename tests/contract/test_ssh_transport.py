@@ -21,8 +21,7 @@ from sshd import LOOPBACK, Relay, Sshd, make_key, wait_until
 from gpu_tenant.errors import BadRequest, BoxTrouble, BoxUnreachable, HostKeyChanged
 from gpu_tenant.model import SshAddress
 from gpu_tenant.ports import Channel
-from gpu_tenant.ssh_hosts import Reachable
-from gpu_tenant.ssh_hosts import entry as host_entry
+from gpu_tenant.ssh_hosts import Reachable, entry
 from gpu_tenant.store import Home
 from gpu_tenant.transports.openssh import OpenSsh
 from gpu_tenant.transports.shell import command_line
@@ -66,7 +65,7 @@ class Owner:
             owner_ssh=self.ssh,
             openssh=OpenSsh.found(
                 LEASE,
-                lambda: host_entry(Reachable(LEASE, address), self.state, self.ssh),
+                lambda: entry(Reachable(LEASE, address), self.state, self.ssh),
                 self.config,
             )
             if client == "OpenSSH"
@@ -349,10 +348,10 @@ def clients() -> list[list[bytes]]:
 def started_with(config: Path) -> list[str]:
     """Every process that has that file among its words."""
     found = []
-    for entry in Path("/proc").glob("[0-9]*"):
+    for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if os.fsencode(config) in (entry / "cmdline").read_bytes():
-                found.append(entry.name)
+            if os.fsencode(config) in (process / "cmdline").read_bytes():
+                found.append(process.name)
     return found
 
 

@@ -254,6 +254,17 @@ def test_an_artifact_wins_over_discard_and_over_its_age(box: Box) -> None:
     assert names(box.seal("*.pt")) == ["log/j1.log", "work/.cache/best.pt", "work/old.pt"]
 
 
+def test_of_all_that_is_there_nothing_is_taken_that_is_still_coming(box: Box) -> None:
+    (box.work / ".gpu-tenant-incoming" / "deep").mkdir(parents=True)
+    for name in ("a", ".gpu-tenant-incoming/b", ".gpu-tenant-incoming/deep/c"):
+        (box.work / name).write_bytes(b"x")
+
+    looked = box.ask("complete", work=str(box.work), artifacts=["**"], quiet_s=0)
+
+    assert names(box.seal("**")) == ["work/a"]
+    assert [Path(entry["at"]).name for entry in looked["files"]] == ["a"]
+
+
 def test_artifacts_elsewhere_are_named_by_their_whole_path(box: Box) -> None:
     far = box.root / "far"
     box.ran(f"mkdir {far}; echo a > {far}/a.pt; echo b > {far}/b; echo c > ~/c.pt")

@@ -4,6 +4,7 @@ import asyncio
 import os
 import random
 import shutil
+import threading
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,8 +13,9 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from arranged import eventually
 from e2e.leased import end_processes
-from unit.test_transfer import COUNTING, LYING
+from transferring import COUNTING, LYING, MB
 
 from gpu_tenant.clock import WallClock
 from gpu_tenant.connectors.local import LocalConnector
@@ -29,11 +31,14 @@ from gpu_tenant.transfer.partial import Partial, Span
 from gpu_tenant.transports.local import LocalTransport
 from gpu_tenant.verify import Assessment, assess
 
-MB = 1 << 20
-NOISE = random.Random(5).randbytes(3 * MB)
-OTHER = random.Random(6).randbytes(3 * MB)
+NOISE = random.Random(5).randbytes(3 * MB // 2)
+OTHER = random.Random(6).randbytes(3 * MB // 2)
 JOB = "mkdir -p out && echo done"
 LONG_AGO_NS = 1_700_000_000_123_456_789
+SURE_S = 2.1
+"""What was written so long before it was hashed is hashed once."""
+SLOWLY = COUNTING.replace("count = call", "__import__('time').sleep(0.1); count = call")
+"""What starts a courier on a box that takes its time."""
 
 
 class Counted(LocalTransport):
@@ -78,7 +83,7 @@ class Counted(LocalTransport):
 
 @dataclass
 class Scene:
-    """Leases on local boxes, each with a job that has ended."""
+    """Leases on local boxes, each with a job that has ended; the first is every test's."""
 
     root: Path
     ways: dict[str, Counted] = field(default_factory=dict)
@@ -115,6 +120,12 @@ class Scene:
         path.write_bytes(content)
         os.utime(path, ns=(mtime_ns, mtime_ns))
 
+    def is_sure(self, lease: str) -> bool:
+        """Whether a hash that is taken now need not be taken again."""
+        changed = max(os.lstat(path).st_ctime for path in self.out(lease).iterdir())
+        (self.root / "now").touch()
+        return (self.root / "now").stat().st_ctime - changed > SURE_S
+
 
 async def _nobody_asks(lease: Lease, password: str) -> None:
     raise AssertionError("no box here takes a password")
@@ -126,7 +137,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
     async def live() -> None:
         async with made.tenancy() as tenancy:
-            made.leases = [await finished(tenancy), await finished(tenancy)]
+            made.leases = [await finished(tenancy)]
 
     asyncio.run(live())
     yield made
@@ -135,15 +146,15 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
 
 @pytest.fixture
 def scene(shared: Scene) -> Scene:
-    """Two leases with nothing in `out/`, of which nothing was ever brought here."""
-    for lease in shared.leases:
-        shutil.rmtree(shared.out(lease))
-        shared.out(lease).mkdir()
-        shutil.rmtree(shared.root / "kept" / lease, ignore_errors=True)
-        way = shared.ways[lease]
-        shared.ways[lease] = Counted(way.directory)
-        shared.ways[lease].ran, shared.ways[lease].program = way.ran, COUNTING
-        way.sent_bytes()
+    """A lease with nothing in `out/`, of which nothing was ever brought here."""
+    (lease,) = shared.leases
+    shutil.rmtree(shared.out(lease))
+    shared.out(lease).mkdir()
+    shutil.rmtree(shared.root / "kept", ignore_errors=True)
+    way = shared.ways[lease]
+    shared.ways[lease] = Counted(way.directory)
+    shared.ways[lease].ran = way.ran
+    way.sent_bytes()
     return shared
 
 
@@ -183,40 +194,46 @@ async def test_what_the_box_holds_lies_here_and_costs_its_bytes_once(scene: Scen
         assert not list((scene.root / "kept" / lease / ".partial").iterdir())
 
 
-async def test_a_collect_of_what_is_here_asks_once_and_fetches_nothing(scene: Scene) -> None:
+async def test_a_collect_of_what_is_here_asks_once_and_fetches_nothing(
+    scene: Scene, tmp_path: Path
+) -> None:
+    (tmp_path / "config.txt").write_text("rate = 1", encoding="utf-8")
     async with scene.tenancy() as tenancy:
         lease = scene.leases[0]
+        await tenancy.push(lease, str(tmp_path))
         scene.holds(lease, "large", NOISE)
         scene.holds(lease, "small", b"small")
         (scene.out(lease) / "latest").symlink_to("large")
+        assert eventually(lambda: scene.is_sure(lease))
         first = await tenancy.collect(lease)
         way = scene.ways[lease]
-        # A file that was written within the last moments is read once more by the box.
-        for _ in range(300):
-            way.sent_bytes()
-            before = way.manifests
-            again = await tenancy.collect(lease)
-            assert way.sent_bytes() == 0
-            if way.manifests == before + 1:
-                break
-        assert way.manifests == before + 1
+        way.sent_bytes()
+        before = way.manifests
+
+        again = await tenancy.collect(lease)
+
+        assert (way.sent_bytes(), way.manifests) == (0, before + 1)
         assert (again.seal, again.fetched_files, again.fetched_bytes) == (first.seal, 0, 0)
-        assert again.files == first.files
+        assert (again.files, again.unclaimed_files) == (first.files, 0)
+        # What was pushed and changed is the job's: as long as before, it is told from that all the same.
+        pushed = scene.out(lease).parent / "config.txt"
+        pushed.write_text("rate = 2", encoding="utf-8")
+        assert (await tenancy.collect(lease)).unclaimed_files == 1
+        pushed.unlink()
 
 
 async def test_what_changed_after_the_draft_is_here_as_the_seal_says(scene: Scene) -> None:
     async with scene.tenancy() as tenancy:
         lease = scene.leases[0]
-        sizes = {"small": 1000, "large": 3 * MB // 2}
+        sizes = {"small": 1000, "large": MB + 5}
         for kind, size in sizes.items():
             for name in ("changes", "grows", "vanishes", "stays"):
                 scene.holds(lease, f"{kind} {name}", NOISE[:size])
 
         async def change() -> None:
             for kind, size in sizes.items():
-                scene.holds(
-                    lease, f"{kind} changes", OTHER[:size]
-                )  # its size and time are the same
+                # Its size and time are the same.
+                scene.holds(lease, f"{kind} changes", OTHER[:size])
                 scene.holds(lease, f"{kind} grows", NOISE[:size] + b"more")
                 scene.holds(lease, f"{kind} appears", OTHER[:size])
                 (scene.out(lease) / f"{kind} vanishes").unlink()
@@ -236,6 +253,7 @@ async def test_what_changed_after_the_draft_is_here_as_the_seal_says(scene: Scen
         }  # fmt: skip
         assert told.next == "verify_and_teardown"
         assert not (await assess_now(tenancy, lease)).losses
+        assert not list((scene.root / "kept" / lease / ".partial").iterdir())
 
 
 async def test_other_bytes_of_an_earlier_attempt_do_not_land(scene: Scene) -> None:
@@ -261,8 +279,8 @@ async def test_what_another_lease_brought_is_not_fetched_and_is_a_copy_of_its_ow
     scene: Scene,
 ) -> None:
     async with scene.tenancy() as tenancy:
-        one, other = scene.leases
-        for lease in scene.leases:
+        one, other = scene.leases[0], await finished(tenancy)
+        for lease in (one, other):
             scene.holds(lease, f"data of {lease}", NOISE)
             scene.holds(lease, "edited here", OTHER)
         await tenancy.collect(one)
@@ -270,6 +288,7 @@ async def test_what_another_lease_brought_is_not_fetched_and_is_a_copy_of_its_ow
         edited.write_bytes(NOISE[1:] + b".")
         os.utime(edited, ns=(LONG_AGO_NS, LONG_AGO_NS))
 
+        assert eventually(lambda: scene.is_sure(other))
         await tenancy.collect(other)
 
         assert len(OTHER) <= scene.ways[other].sent_bytes() < len(OTHER) + 10_000
@@ -280,6 +299,16 @@ async def test_what_another_lease_brought_is_not_fetched_and_is_a_copy_of_its_ow
         assert second.read_bytes() == NOISE
         assert (scene.kept(other) / "edited here").read_bytes() == OTHER
         assert edited.read_bytes() == NOISE[1:] + b"."
+        # The same where the box knows the hashes at once, of all that it lists.
+        first.write_bytes(b"changed")
+        shutil.rmtree(scene.root / "kept" / other)
+        await tenancy.collect(one)
+        way = scene.ways[other]
+        way.sent_bytes()
+        before = way.manifests
+        await tenancy.collect(other)
+        assert way.manifests == before + 1
+        assert way.sent_bytes() < 10_000
 
 
 def edited(path: Path) -> None:
@@ -308,13 +337,15 @@ def a_directory(path: Path) -> None:
 
 async def test_what_is_not_here_any_more_as_it_came_comes_again(scene: Scene) -> None:
     harms = (edited, edited_unseen, Path.unlink, a_link, a_pipe, a_directory)
-    names = [f"{size} {harm.__name__}" for size in (1000, 3 * MB // 2) for harm in harms]
+    large = (edited_unseen, Path.unlink, a_link)
+    done = [*((1000, harm) for harm in harms), *((MB + 5, harm) for harm in large)]
+    names = [f"{size} {harm.__name__}" for size, harm in done]
     async with scene.tenancy() as tenancy:
         lease = scene.leases[0]
         for name in names:
             scene.holds(lease, name, NOISE[: int(name.split()[0])])
         await tenancy.collect(lease)
-        for name, harm in zip(names, harms + harms, strict=True):
+        for name, (_, harm) in zip(names, done, strict=True):
             harm(scene.kept(lease) / name)
 
         told = await tenancy.collect(lease)
@@ -340,6 +371,38 @@ async def test_where_other_bytes_come_than_the_box_sealed_nothing_lands(scene: S
 
         assert not list((scene.root / "kept" / lease).glob("work/**/*"))
         assert not list((scene.root / "kept" / lease / ".partial").iterdir())
+
+
+def at_work() -> list[str]:
+    """The threads that move or prove bytes."""
+    named = [thread.name for thread in threading.enumerate()]
+    return [name for name in named if name.startswith(("courier", "prover"))]
+
+
+async def test_when_a_collect_has_ended_with_an_error_none_of_its_threads_is_at_work(
+    scene: Scene,
+) -> None:
+    met: list[str] = []
+
+    async def nothing() -> None:
+        pass
+
+    async def refused() -> None:
+        met.extend(at_work())
+        raise JobRunning("a job was started while the seal was made", remedy="seal again")
+
+    async with scene.tenancy() as tenancy:
+        lease = scene.leases[0]
+        for n in range(4):
+            scene.holds(lease, f"large {n}", NOISE)
+        scene.ways[lease].program = SLOWLY
+        scene.ways[lease].after_manifest += [nothing, refused]
+
+        with pytest.raises(JobRunning):
+            await tenancy.collect(lease)
+
+        assert met
+        assert not at_work()
 
 
 async def test_a_job_that_starts_while_bytes_flow_ends_it_and_nothing_lies_half_there(

@@ -20,6 +20,8 @@ from gpu_tenant.paths import escape
 SCRIPT = Path(__file__).parents[2] / "scripts" / "courier.py"
 HEAD = struct.Struct(">cxxxIQ")
 NOISE = random.Random(1).randbytes(300_000)
+UNREADABLE = "/sys/class/net/lo/speed"
+"""A regular file of 4,096 bytes, of which none can be read."""
 
 
 class Courier:
@@ -73,9 +75,13 @@ class Courier:
         assert set(told) == {"code", "message"}
         return str(told["code"])
 
+    def end(self) -> None:
+        """No more requests come."""
+        self._in.close()
+
     def close(self) -> int:
         """No more requests come; the status it ends with."""
-        self._in.close()
+        self.end()
         status = self.process.wait()
         self._bound.cancel()
         self._out.close()
@@ -186,6 +192,28 @@ def test_a_file_that_nobody_may_read_is_refused(courier: Courier, noise: Path) -
         return
     # To root, only what is no file at all is unreadable; a way through a file is such.
     assert courier.refused("read", at=f"{noise}/x", spans=[[0, 1]]) == "UNREADABLE"
+
+
+def test_what_cannot_be_read_never_comes_as_a_body() -> None:
+    assert Path(UNREADABLE).stat().st_size == 4096
+    courier = Courier()
+    courier.ask("read", at=UNREADABLE, spans=[[0, 4096]])
+
+    letter, _, size = courier.head()
+    courier.end()
+
+    assert len(courier.rest()) == (size if letter == "E" else 0)
+    courier.close()
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_each_file_of_a_bundle_has_its_answer_though_one_cannot_be_read(
+    courier: Courier, noise: Path, pack: bool
+) -> None:
+    courier.ask("files", files=[[UNREADABLE, 4096], [str(noise), 300_000]], pack=pack)
+
+    assert courier.answer()[0] == "E"
+    assert courier.answer() == ("D", 1, NOISE)
 
 
 @pytest.mark.parametrize("spans", [[[0, 300_001]], [[299_999, 2]], [[0, 5], [400_000, 1]]])

@@ -207,31 +207,25 @@ async def test_what_does_not_load_is_not_gone_on_from_and_not_fetched_again(
     assert await running.can_go_on_from() == {"work/out/state.json": '{"step": 1}'}
 
 
-async def test_of_a_file_saved_in_place_two_older_versions_stay_and_what_a_collect_brought_always(
+async def test_of_a_file_saved_in_place_two_older_versions_stay_and_always_what_is_no_snapshot(
     running: Running,
 ) -> None:
     (running.here).mkdir(parents=True)
     (running.here / "state.json").write_text('"of a collect"', encoding="utf-8")
     running.ledger.note(LEASE, Event.COLLECTED, {"seal": seal().digest}, at=running.clock.now())
-    for step in range(4):
-        running.saves("state.json", str(step))
-        await running.look()
-
-    older = running.superseded()
-    assert (running.here / "state.json").read_text("utf-8") == "3"
-    assert sorted(older.values()) == ['"of a collect"', "1", "2"]
-    assert [n.startswith("snapshot-") for n, held in sorted(older.items())] == [False, True, True]
-    assert len(list((running.kept / ".snapshots").iterdir())) == 3
-
-
-async def test_what_a_person_put_in_a_snapshots_place_is_never_pruned(running: Running) -> None:
     for step in range(5):
         running.saves("state.json", str(step))
         await running.look()
         if step == 0:
             (running.here / "state.json").write_text('"mine"', encoding="utf-8")
 
-    assert sorted(running.superseded().values()) == ['"mine"', "2", "3"]
+    older = running.superseded()
+    assert (running.here / "state.json").read_text("utf-8") == "4"
+    assert sorted(older.values()) == ['"mine"', '"of a collect"', "2", "3"]
+    snapshots = {held for name, held in older.items() if name.startswith("snapshot-")}
+    assert {"2", "3"} <= snapshots
+    assert '"of a collect"' not in snapshots
+    assert len(list((running.kept / ".snapshots").iterdir())) == 3
 
 
 async def test_a_look_does_not_believe_the_caretaker_that_a_job_may_have_written_over(

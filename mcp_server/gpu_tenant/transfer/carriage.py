@@ -13,7 +13,7 @@ from functools import cache
 from threading import Thread
 from typing import Literal, Protocol
 
-from gpu_tenant.errors import BoxTrouble, BoxUnreachable
+from gpu_tenant.errors import BoxUnreachable, TenantError
 from gpu_tenant.ports import Transport
 from gpu_tenant.skill import script
 from gpu_tenant.transfer.conversation import Conversation
@@ -122,6 +122,7 @@ class Carriage:
         self._dialling: set[asyncio.Task[None]] = set()
         self._gate = asyncio.Semaphore(_DIALLED_AT_ONCE)
         self._refused, self._was_ready = 0, False
+        self._refusal: TenantError | None = None
         self._reported_bytes = 0
         self._rates: list[tuple[float, int]] = []
 
@@ -191,7 +192,7 @@ class Carriage:
         ready = [courier for courier in self._couriers if courier.is_ready]
         self._was_ready = self._was_ready or any(courier.is_ready for courier in (*over, *ready))
         if not self._couriers and not self._dialling and not self._work.is_over:
-            raise BoxUnreachable(
+            raise self._refusal or BoxUnreachable(
                 "the link broke under a transfer" if self._was_ready
                 else "the box did not start what moves its files", remedy=_AGAIN,
             )  # fmt: skip
@@ -234,10 +235,9 @@ class Carriage:
             argv = ["python3", "-I", "-S", "-c", _START, str(len(packed)), mark]
             try:
                 channel = await self._transport.open(argv, way=way)
-            except BoxTrouble as trouble:
-                self._refused += 1
-                if not self._couriers and len(self._dialling) == 1:
-                    self._work.fail(trouble)
+            except TenantError as trouble:
+                # Another channel may do without this one; if none does, this is why.
+                self._refused, self._refusal = self._refused + 1, trouble
                 return
             except Exception as trouble:  # noqa: BLE001 - told by whoever waits for the transfer
                 self._work.fail(trouble)

@@ -72,7 +72,7 @@ class Conversation:
             raise LinkBroken("what came is no answer")
         return answer
 
-    def body(self, size_bytes: int) -> bytes:
+    def body(self, size_bytes: int) -> bytes | bytearray:
         """So many bytes, in memory.
 
         Raises:
@@ -131,11 +131,11 @@ class Conversation:
             except OSError as error:
                 raise LinkBroken(str(error.strerror)) from error
 
-    def _exactly(self, size_bytes: int) -> bytes:
+    def _exactly(self, size_bytes: int) -> bytearray:
         said = bytearray(size_bytes)
         if self.into(memoryview(said)) < size_bytes:
             raise LinkBroken("the channel ended")
-        return bytes(said)
+        return said
 
 
 def spans_asked(spans: Sequence[Span]) -> list[list[int]]:

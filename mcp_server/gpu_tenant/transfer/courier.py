@@ -207,7 +207,7 @@ class Courier(Hand):
         return self._talk.body(head.size_bytes).decode(errors="replace")
 
 
-def _compared(mine: bytes, theirs: bytes, span: Span) -> tuple[list[Span], list[Span]]:
+def _compared(mine: bytes, theirs: bytes | bytearray, span: Span) -> tuple[list[Span], list[Span]]:
     """The runs of blocks whose digests are alike, and the others."""
     same: list[Span] = []
     other: list[Span] = []

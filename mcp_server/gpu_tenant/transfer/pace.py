@@ -5,7 +5,7 @@ from dataclasses import dataclass
 MOST = 64
 _NEAR, _FAR = 2, 4
 """So many at first: a near box is limited by processors, a far one by what a connection may have under way."""
-_FAR_S = 0.01
+_FAR_S = 0.03
 _PAYS = 1.15
 """So much faster must twice as many be, or half of them do as well."""
 _LINEAR = 1.6

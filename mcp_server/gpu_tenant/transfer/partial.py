@@ -58,11 +58,21 @@ class Spans:
         end = max([span.end, *self._ends[high - 1 : high]]) if low < high else span.end
         self._firsts[low:high], self._ends[low:high] = [first], [end]
 
+    def lacking(self, span: Span) -> Iterator[Span]:
+        """What of it is not covered."""
+        at = span.first
+        place = bisect_right(self._ends, at)
+        while at < span.end:
+            known = place < len(self._firsts) and self._firsts[place] < span.end
+            gap_end = self._firsts[place] if known else span.end
+            if gap_end > at:
+                yield Span(at, gap_end - at)
+            at = self._ends[place] if known else span.end
+            place += 1
+
     def missing(self, size_bytes: int) -> list[Span]:
         """What is not covered of a file of that size."""
-        edges = [0, *(edge for span in self for edge in (span.first, span.end)), size_bytes]
-        pairs = zip(edges[::2], edges[1::2], strict=True)
-        return [Span(a, b - a) for a, b in pairs if b > a]
+        return list(self.lacking(Span(0, size_bytes)))
 
 
 class Partial:
@@ -114,13 +124,7 @@ class Partial:
     def lacking(self, spans: Sequence[Span]) -> list[Span]:
         """What of those is not here yet."""
         with self._lock:
-            gaps = self._spans.missing(self.size_bytes)
-        return [
-            Span(first, min(gap.end, span.end) - first)
-            for span in spans
-            for gap in gaps
-            if (first := max(gap.first, span.first)) < min(gap.end, span.end)
-        ]
+            return [gap for span in spans for gap in self._spans.lacking(span)]
 
     def write(self, content: memoryview, at: int) -> None:
         """The bytes lie at that place; past the page cache where `content` is a buffer that allows it.

@@ -15,7 +15,7 @@ from gpu_tenant.transfer.partial import Span
 from gpu_tenant.transfer.pieces import BLOCK_BYTES
 from gpu_tenant.transfer.work import Turn
 
-_AHEAD = 3
+_AHEAD = 2
 """So many pieces are under way at once, so that the link is never idle while an answer comes."""
 _PIECE_S = 0.4
 _FIRST_BYTES, _LEAST_BYTES, _MOST_BYTES = 256 << 10, 64 << 10, 1 << 20
@@ -191,7 +191,7 @@ class Sender(Hand):
             self._size_bytes = max(_LEAST_BYTES, grown // BLOCK_BYTES * BLOCK_BYTES)
 
 
-def _said(head: Answer, body: bytes) -> tuple[str, str]:
+def _said(head: Answer, body: bytes | bytearray) -> tuple[str, str]:
     """The code and the words of a refusal."""
     if head.letter != b"E":
         raise LinkBroken("another answer came than was asked for")
@@ -211,7 +211,7 @@ def _packed(content: bytes) -> bytes:
     return zlib.compress(content, 1)
 
 
-def _compared(piece: Comparison, theirs: bytes) -> tuple[list[Span], list[Span]]:
+def _compared(piece: Comparison, theirs: bytes | bytearray) -> tuple[list[Span], list[Span]]:
     """What of the span the older version on the box holds, too, and what it does not."""
     same: list[Span] = []
     other: list[Span] = []

@@ -42,6 +42,8 @@ _MAX_CHANNELS = 8
 """sshd serves ten sessions on a connection unless told otherwise."""
 _PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2)
 """sshd counts a session until it has reaped its process, a little after we saw its end."""
+_BESIDE_BYTES = 4 << 20
+"""Of a channel that is one of several: so much may wait in memory for whoever reads it."""
 _WINDOW_BYTES = 32 << 20
 """A stream moves at most this much in a round trip; the library's 2 MiB is 12 MB/s at 80 ms."""
 # fmt: off
@@ -130,7 +132,9 @@ class SshTransport:
         if way == "kept":
             await self._channels.acquire()
             try:
-                return Piped(await self._start(command), self._channels.release)
+                return Piped(
+                    await self._start(command, window_bytes=_BESIDE_BYTES), self._channels.release
+                )
             except BaseException:
                 self._channels.release()
                 raise
@@ -140,7 +144,9 @@ class SshTransport:
         # Whoever hangs up closes it; whoever closes all this waits for it, too.
         self._left = [*(link for link in self._left if not link.is_closed()), connection]
         try:
-            return Piped(await _begin(connection, command), connection.close)
+            return Piped(
+                await _begin(connection, command, window_bytes=_WINDOW_BYTES), connection.close
+            )
         except BaseException as exc:
             connection.close()
             if isinstance(exc, _UnsentError):
@@ -182,14 +188,16 @@ class SshTransport:
             raise _cut(EOFError("no exit status came"))
         return Finished(process.exit_status, stdout, stderr)
 
-    async def _start(self, command: str) -> asyncssh.SSHClientProcess[bytes]:
+    async def _start(
+        self, command: str, *, window_bytes: int = _WINDOW_BYTES
+    ) -> asyncssh.SSHClientProcess[bytes]:
         """`command` was sent, once: what may have run is never sent again."""
         pauses_s = iter(_PAUSES_S)
         died = False
         while True:
             connection = await self._connected()
             try:
-                return await _begin(connection, command)
+                return await _begin(connection, command, window_bytes=window_bytes)
             except _ChannelRefusedError as exc:
                 pause_s = next(pauses_s, None)
                 if pause_s is None:
@@ -225,7 +233,7 @@ class _ChannelRefusedError(_UnsentError):
 
 
 async def _begin(
-    connection: asyncssh.SSHClientConnection, command: str
+    connection: asyncssh.SSHClientConnection, command: str, *, window_bytes: int
 ) -> asyncssh.SSHClientProcess[bytes]:
     """`command` was sent on `connection`.
 
@@ -251,7 +259,7 @@ async def _begin(
                 send_env=None,
                 request_pty=False,
                 encoding=None,
-                window=_WINDOW_BYTES,
+                window=window_bytes,
             )
     except (asyncssh.Error, OSError) as exc:
         refused = isinstance(exc, asyncssh.ChannelOpenError) and not connection.is_closed()
