@@ -483,7 +483,7 @@ def test_a_full_disk_keeps_what_was_fetched_and_the_next_collect_goes_on(owner: 
     owner.does("collect", lease)
 
     assert full.returncode == HERE
-    assert "run `gpu-tenant collect" in error_of(full.stderr, "DISK_FULL")
+    assert "`gpu-tenant collect" in error_of(full.stderr, "DISK_FULL")
     assert 0 < partial < size_bytes
     assert (kept / "work" / "out" / "weights.bin").stat().st_ino in inodes
     owner.does("teardown", lease)

@@ -1,6 +1,7 @@
 """Over how many connections a transfer goes: as many as the link repays, and no more."""
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field
 
 MOST = 64
 _NEAR, _FAR = 2, 4
@@ -14,6 +15,8 @@ _LEAST_WINDOW_S = 0.5
 _ROUND_TRIPS = 10
 """So many until a new connection has found its speed, if it loses nothing."""
 _AGAIN_S = 30
+_SWIFT_BYTES_S = 40e6
+"""What a connection seldom reaches that loss, or a window, holds back."""
 
 
 @dataclass
@@ -25,6 +28,7 @@ class Pace:
 
     round_trip_s: float = 0.0
     settled: bool = False
+    cores: int = field(default_factory=lambda: os.cpu_count() or 1)
 
     def __post_init__(self) -> None:
         self._wanted = _NEAR
@@ -62,11 +66,15 @@ class Pace:
         gain = rate / before[1] if before and before[1] else float("inf")
         if before and gain < _PAYS:
             self._settle(at_s, before[0])
-        elif wanted >= most:
+        elif wanted >= most or self._is_processors(rate, wanted):
             self._settle(at_s, wanted)
         else:
             self._below = (wanted, rate)
             self._wanted = wanted * (4 if before and gain >= _LINEAR else 2)
+
+    def _is_processors(self, rate: float, wanted: int) -> bool:
+        """Whether it is the processors that hold it up, and no connection's own speed."""
+        return wanted >= self.cores and rate >= _SWIFT_BYTES_S * wanted
 
     def _settle(self, at_s: float, count: int) -> None:
         self._wanted, self.settled, self._below = count, True, None

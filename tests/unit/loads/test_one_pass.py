@@ -19,7 +19,7 @@ TORCH = (FIXTURES / "state_dict.pt").read_bytes()
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if every file were many blocks long."""
     monkeypatch.delattr(os, "O_DIRECT", raising=False)
-    monkeypatch.setattr(storage, "_ALIGNED_BYTES", 64)
+    monkeypatch.setattr(storage, "ALIGNED_BYTES", 64)
     monkeypatch.setattr(storage, "BLOCK_BYTES", 64)
 
 
