@@ -95,11 +95,8 @@ class Partial:
         self._unbuffered = unbuffered(self._fd, path, os.O_WRONLY)
         self._saved = list(self._spans)
         self._is_synced = False
-        try:
+        with suppress(OSError):  # where so large a file may not be, as much comes as may
             os.ftruncate(self._fd, size_bytes)
-        except BaseException:
-            self._leave()
-            raise
 
     @property
     def front(self) -> int:
