@@ -15,8 +15,8 @@ _LEAST_WINDOW_S = 0.5
 _ROUND_TRIPS = 10
 """So many until a new connection has found its speed, if it loses nothing."""
 _AGAIN_S = 30
-_SWIFT_BYTES_S = 40e6
-"""What a connection seldom reaches that loss, or a window, holds back."""
+_SWIFT_BYTES_S = 50e6
+"""So much for each core is seldom reached where loss, or a window, holds connections back."""
 
 
 @dataclass
@@ -74,7 +74,7 @@ class Pace:
 
     def _is_processors(self, rate: float, wanted: int) -> bool:
         """Whether it is the processors that hold it up, and no connection's own speed."""
-        return wanted >= self.cores and rate >= _SWIFT_BYTES_S * wanted
+        return wanted >= self.cores and rate >= _SWIFT_BYTES_S * self.cores
 
     def _settle(self, at_s: float, count: int) -> None:
         self._wanted, self.settled, self._below = count, True, None
