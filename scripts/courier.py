@@ -15,6 +15,7 @@ request's number, the length of what follows) and then so many bytes:
        or with "pack": 65536                                              and then so many, packed by zlib
     {"id": 5, "do": "gently"}                                             behind every other process
     {"id": 6, "do": "copy", "from": PATH, "at": PATH, "spans": [[FIRST, SIZE], ...]}
+    {"id": 7, "do": "echo"}                                               nothing, at once
 
 Paths are percent-escaped as the caretaker writes them. What comes on stdout before the line that is given as
 the only argument was said by a login script.
@@ -33,6 +34,7 @@ HEAD = struct.Struct(">cxxxIQ")
 CHUNK_BYTES = 1 << 20
 SAMPLE_BYTES = 1 << 16
 PAYS_BELOW = 0.8
+MOST_BETWEEN = 31
 IOPRIO_SET = {"x86_64": 251, "aarch64": 30}
 _PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})")
 
@@ -91,11 +93,25 @@ def give(number, fd, spans, pack):
         sys.exit(3)  # behind a head nothing can be said but what it promised
 
 
+class Sampling:
+    """What becomes of the samples: where none pays, they are taken less and less often."""
+
+    left = between = 0
+
+
 def pays(fd, spans):
-    """Whether the middle of the first span packs well enough to be worth the time."""
+    """Whether the middle of the first span packs well enough to be worth the time, or is thought not to."""
+    if Sampling.left:
+        Sampling.left -= 1
+        return False
     first, size = spans[0]
     sample = os.pread(fd, SAMPLE_BYTES, first + max(0, size - SAMPLE_BYTES) // 2)
-    return len(sample) > 512 and len(zlib.compress(sample, 1)) < PAYS_BELOW * len(sample)
+    if len(sample) <= 512:
+        return False
+    does = len(zlib.compress(sample, 1)) < PAYS_BELOW * len(sample)
+    Sampling.between = 0 if does else min(2 * Sampling.between + 1, MOST_BETWEEN)
+    Sampling.left = Sampling.between
+    return does
 
 
 def exactly(fd, first, size):
@@ -290,12 +306,24 @@ def copy(number, asked):
     say(b"A", number, b"{}")
 
 
+def echo(number, asked):
+    say(b"A", number, b"")
+
+
 def refuse(number, refusal):
     code, message = refusal.args
     say(b"E", number, json.dumps({"code": code, "message": str(message)}).encode())
 
 
-VERBS = {"read": read, "files": files, "sums": sums, "write": take, "gently": gently, "copy": copy}
+VERBS = {
+    "read": read,
+    "files": files,
+    "sums": sums,
+    "write": take,
+    "gently": gently,
+    "copy": copy,
+    "echo": echo,
+}
 
 
 def main(mark):

@@ -182,8 +182,8 @@ class Gathering:
             await asyncio.to_thread(self._put_now, proved)
         for entry, partial in proved:
             self._landed[entry.name] = entry
-            if partial is not None:
-                forget(partial)
+            if partial is not None and entry.size_bytes >= SMALL_BYTES:
+                forget(partial)  # smaller ones came whole, and nothing is on record of them
 
     def _put_now(self, proved: Sequence[tuple[SealedFile, Path | None]]) -> None:
         land_all(proved, self._directory, self._lease, superseded=self._superseded)

@@ -14,10 +14,10 @@ from gpu_tenant.model import Lease
 from gpu_tenant.paths import to_bytes
 from gpu_tenant.ports import Transport
 from gpu_tenant.storage import open_regular
+from gpu_tenant.transfer.job import Turn
 from gpu_tenant.transfer.outgoing import Changed, Going, Identity, acknowledged, identity, key_of
 from gpu_tenant.transfer.pieces import SMALL_BYTES
 from gpu_tenant.transfer.sending import NotTaken, sent
-from gpu_tenant.transfer.work import Turn
 
 _INCOMING = ".gpu-tenant-incoming"
 """As the caretaker calls it; what lies there is never collected."""

@@ -83,7 +83,9 @@ class Rereader:
         Raises:
             OSError: the storage could not be read.
         """
-        opened = open_regular(path, getattr(os, "O_DIRECT", 0))
+        direct = getattr(os, "O_DIRECT", 0)
+        opened = open_regular(path, direct)
+        is_direct = bool(direct and opened is not None)
         try:
             if opened is None:
                 opened = open_regular(path)
@@ -92,7 +94,8 @@ class Rereader:
                 return None
             # No more of the buffer than the file fills: all that is offered must be held in memory.
             view = memoryview(self._buffer)[: size_bytes + -size_bytes % ALIGNED_BYTES]
-            _forget(opened, 0, 0)
+            if not is_direct:
+                _forget(opened, 0, 0)
             try:
                 got = os.preadv(opened, [view], 0)
             except OSError:

@@ -22,7 +22,7 @@ from gpu_tenant.rehearsal.stage import Stage
 from gpu_tenant.rehearsal.tenant import really_at
 from gpu_tenant.service import Tenancy
 from gpu_tenant.snapshot import snapshot
-from gpu_tenant.transfer.work import Alone
+from gpu_tenant.transfer.job import Alone
 from gpu_tenant.transports.local import LocalTransport
 
 JOB = """\

@@ -150,6 +150,24 @@ def test_what_does_not_pack_comes_as_it_lies(courier: Courier, noise: Path) -> N
     assert courier.asked("read", at=str(noise), spans=[[0, 300_000]], pack=True) == ("D", NOISE)
 
 
+def test_where_nothing_packs_it_is_tried_less_and_less_often_and_never_given_up(
+    courier: Courier, noise: Path, tmp_path: Path
+) -> None:
+    text = tmp_path / "text"
+    text.write_bytes(b"the same words again. " * 1000)
+    kinds = ""
+    for path in [noise, text] * 20 + [text] * 40:
+        spans = [[0, path.stat().st_size]]
+        kinds += courier.asked("read", at=escape(str(path)), spans=spans, pack=True)[0]
+
+    assert kinds[:2] == "DD", "noise, and the next is not looked at"
+    assert kinds.endswith("Z" * 8)
+
+
+def test_an_echo_is_an_answer_and_nothing_more(courier: Courier) -> None:
+    assert courier.asked("echo") == ("A", b"")
+
+
 def test_what_seems_to_pack_and_does_not_comes_as_it_lies(courier: Courier, tmp_path: Path) -> None:
     path = tmp_path / "mixed"
     chance = random.Random(2)

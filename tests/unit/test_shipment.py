@@ -27,7 +27,7 @@ from gpu_tenant.push import Pushed, push
 from gpu_tenant.share import Share
 from gpu_tenant.shipment import hashed, ship
 from gpu_tenant.skill import script
-from gpu_tenant.transfer.work import Alone
+from gpu_tenant.transfer.job import Alone
 from gpu_tenant.transports.local import LocalTransport
 
 MB = 1 << 20

@@ -24,7 +24,7 @@ from gpu_tenant.restorable import newest
 from gpu_tenant.retention import Retention
 from gpu_tenant.skill import script
 from gpu_tenant.snapshot import Snapshot, snapshot
-from gpu_tenant.transfer.work import Alone
+from gpu_tenant.transfer.job import Alone
 from gpu_tenant.transports.local import LocalTransport
 
 
@@ -116,7 +116,8 @@ class Overheard:
             self._real.writer.sendall(said.read(script_bytes))
             for line in said:
                 asked = json.loads(line)
-                for source, _ in asked.get("files", [(asked.get("at"), 0)]):
+                alone = [(asked["at"], 0)] if "at" in asked else []
+                for source, _ in asked.get("files", alone):
                     self._link.asked_for(source)
                 self._real.writer.sendall(line)
         self._real.hang_up()

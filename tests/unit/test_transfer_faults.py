@@ -24,10 +24,11 @@ from transferring import (
 from gpu_tenant.errors import BoxTrouble, BoxUnreachable, LocalTrouble
 from gpu_tenant.model import SealedFile
 from gpu_tenant.ports import Channel
+from gpu_tenant.transfer.job import Alone
 from gpu_tenant.transfer.partial import Partial, Span
 from gpu_tenant.transfer.pieces import Coming, Comparison, Piece, Stretch
 from gpu_tenant.transfer.proof import Arrived, Lost, Prover
-from gpu_tenant.transfer.work import Alone, Work
+from gpu_tenant.transfer.work import Work
 
 LARGE_BYTES = 3 * MB // 2
 UNREADABLE = "/sys/class/net/lo/speed"
@@ -290,7 +291,7 @@ def test_a_file_that_becomes_whole_while_it_is_looked_at_is_told_when_all_of_it_
     piece = work.take(Idle(), SIZE)
     assert isinstance(piece, Stretch)
     piece.file.partial.__class__ = Filling
-    prover = Prover(work, told.append)
+    prover = Prover(work, told.extend)
 
     prover._read_back(piece.file)
     before = list(told)

@@ -25,6 +25,8 @@ class Run:
     now_s: float = 100.0
     done_bytes: float = 0.0
     working: int = 0
+    busy: float = 0.0
+    """How much of a core this process takes."""
     counts: list[int] = field(default_factory=list)
     """How many there were to be, each time that this changed."""
 
@@ -35,8 +37,9 @@ class Run:
             self.now_s += LOOK_S
             self.done_bytes += self.link(self.working) * LOOK_S
             wanted = self.pace.look(
-                self.now_s, int(self.done_bytes), working=self.working, most=self.most
-            )
+                self.now_s, int(self.done_bytes), working=self.working, most=self.most,
+                busy_s=self.busy * self.now_s,
+            )  # fmt: skip
             if not self.counts or wanted != self.counts[-1]:
                 self.counts.append(wanted)
             self.working = wanted
@@ -71,6 +74,12 @@ def test_where_each_brings_its_own_rate_it_goes_to_the_most() -> None:
     assert run.goes_on(20) == MOST
     assert run.pace.settled
     assert run.counts == sorted(run.counts), "it never gave any back"
+
+
+def test_where_this_process_has_no_time_left_no_more_are_opened() -> None:
+    idle, busy = Run(capped(1 * MB, 1000 * MB)), Run(capped(1 * MB, 1000 * MB), busy=0.9)
+
+    assert (idle.goes_on(20), busy.goes_on(20)) == (MOST, FIRST)
 
 
 @pytest.mark.parametrize("fills", [2, 6, 8, 12, 16, 24, 32, 48])

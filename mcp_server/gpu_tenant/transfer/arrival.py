@@ -7,12 +7,14 @@ from types import TracebackType
 from typing import Self
 
 from gpu_tenant.ports import Transport
-from gpu_tenant.transfer.carriage import Carriage, Hand, Way
+from gpu_tenant.transfer.carriage import Carriage
 from gpu_tenant.transfer.conversation import Conversation
 from gpu_tenant.transfer.courier import Courier
+from gpu_tenant.transfer.hand import Way
+from gpu_tenant.transfer.job import Turn
 from gpu_tenant.transfer.pieces import Coming
 from gpu_tenant.transfer.proof import Arrived, Lost, Prover
-from gpu_tenant.transfer.work import Turn, Work
+from gpu_tenant.transfer.work import Work
 
 
 class Arrival:
@@ -82,11 +84,11 @@ class Arrival:
 
     def _opened(
         self, talk: Conversation, script: bytes, *, way: Way, mark: str, wake: Callable[[], None]
-    ) -> Hand:
+    ) -> Courier:
         return Courier(talk, self._work, script, way=way, mark=mark, wake=wake)
 
-    def _tell(self, what: Arrived | Lost) -> None:
-        self._told.append(what)
+    def _tell(self, what: Sequence[Arrived | Lost]) -> None:
+        self._told.extend(what)
         self._carriage.wake()
 
 

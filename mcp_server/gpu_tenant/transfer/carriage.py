@@ -7,26 +7,28 @@ import asyncio
 import secrets
 import time
 import zlib
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from threading import Thread
-from typing import Literal, Protocol
+from typing import Generic, Protocol
 
 from gpu_tenant.errors import BoxUnreachable, TenantError
 from gpu_tenant.ports import Transport
 from gpu_tenant.skill import script
 from gpu_tenant.transfer.conversation import Conversation
-from gpu_tenant.transfer.pace import MOST, Pace
-from gpu_tenant.transfer.work import Turn
+from gpu_tenant.transfer.hand import Hand, Way
+from gpu_tenant.transfer.job import Job, P, Turn
+from gpu_tenant.transfer.pace import FAR_S, MOST, Pace
 
-Way = Literal["kept", "own"]
 _LOOK_S = 0.05
 _DIALLED_AT_ONCE = 8
 """OpenSSH's daemon drops some of more than ten that are not let in yet."""
 _WORTH_A_CONNECTION_BYTES = 2 << 20
 _REFUSED = 5
-"""So many channels in a row that brought nothing mean that no more will."""
+"""So many channels in a row that brought nothing mean that no more will, for a while."""
+_REFUSED_FOR_S = 60
 _GREETED_WITHIN_S = 60
 _STALL_S = 120
 _AGAIN = "what arrived is kept; run the same command again to go on from there"
@@ -40,71 +42,23 @@ exec(compile(script, "courier", "exec"), {"__name__": "__main__"})
 """
 
 
-class Job(Protocol):
-    """What the threads work on, as the carriage sees it."""
-
-    came_bytes: int
-    """How much has been moved."""
-    trouble: BaseException | None
-    """What has ended it."""
-
-    @property
-    def is_over(self) -> bool:
-        """Whether there is nothing left to do, or no use in it."""
-        ...
-
-    def want(self, couriers: int, rate_bytes_s: float) -> None:
-        """So many couriers may ask for more."""
-        ...
-
-    def fail(self, trouble: BaseException) -> None:
-        """It cannot go on."""
-        ...
-
-    def stop(self) -> None:
-        """Nobody starts anything more."""
-        ...
-
-
-class Hand(Thread):
-    """A thread that works over one channel; of those that are ready, as many as are wanted ask for more."""
-
-    def __init__(self, way: Way) -> None:
-        super().__init__(name=f"courier-{way}", daemon=True)
-        self.way = way
-        self.number = 0
-        """Its place among the others."""
-        self.is_ready = False
-        self.is_over = False
-        self.round_trip_s: float | None = None
-        self.carried_bytes = 0
-        self.is_receiving = False
-        """Whether an answer is due."""
-        self.moved_at = 0.0
-        """When something came last, on the monotonic clock, while that is so."""
-
-    def hang_up(self) -> None:
-        """The thread ends soon: its link is cut."""
-        raise NotImplementedError
-
-
-class Opened(Protocol):
+class Opened(Protocol[P]):
     """Makes the thread for a channel that was opened."""
 
     def __call__(
         self, talk: Conversation, script: bytes, *, way: Way, mark: str, wake: Callable[[], None]
-    ) -> Hand:
+    ) -> Hand[P]:
         """It has not begun."""
         ...
 
 
-class Carriage:
+class Carriage(Generic[P]):
     """The threads of one transfer of so many bytes, as the event loop sees them."""
 
     def __init__(
         self,
-        job: Job,
-        opened: Opened,
+        job: Job[P],
+        opened: Opened[P],
         transport: Transport,
         turn: Turn,
         *,
@@ -118,13 +72,14 @@ class Carriage:
         self._most = self._refused_at = MOST
         self.expect(total_bytes)
         self._pace = Pace()
-        self._couriers: list[Hand] = []
+        self._couriers: list[Hand[P]] = []
         self._dialling: set[asyncio.Task[None]] = set()
         self._gate = asyncio.Semaphore(_DIALLED_AT_ONCE)
         self._refused, self._was_ready = 0, False
+        self._refused_until = 0.0
         self._refusal: TenantError | None = None
         self._reported_bytes = 0
-        self._rates: list[tuple[float, int]] = []
+        self._rates: deque[tuple[float, int]] = deque()
 
     def begin(self, *, ahead: int = 0) -> None:
         """The first channel is being opened, over the connection that is there, and so many more at once."""
@@ -187,7 +142,7 @@ class Carriage:
         for courier in over:
             self._refused = 0 if courier.carried_bytes else self._refused + 1
         for courier in self._couriers:
-            if courier.is_receiving and time.monotonic() - courier.moved_at > _STALL_S:
+            if courier.is_waiting and time.monotonic() - courier.moved_at > _STALL_S:
                 courier.hang_up()
         ready = [courier for courier in self._couriers if courier.is_ready]
         self._was_ready = self._was_ready or any(courier.is_ready for courier in (*over, *ready))
@@ -198,29 +153,42 @@ class Carriage:
             )  # fmt: skip
         self._find_pace(ready)
 
-    def _find_pace(self, ready: Sequence[Hand]) -> None:
+    def _find_pace(self, ready: Sequence[Hand[P]]) -> None:
         now = time.monotonic()
         trips = [c.round_trip_s for c in ready if c.round_trip_s is not None]
         self._pace.round_trip_s = min(trips, default=0.0)
-        self._rates = [(at, done) for at, done in self._rates if at > now - 2] or [(now, 0)]
-        self._rates.append((now, self._work.came_bytes))
-        since, before = self._rates[0]
-        rate = (self._work.came_bytes - before) / (now - since) if now - since > 0.5 else 0.0
+        rate = self._rate_bytes_s(now)
+        if now >= self._refused_until:
+            self._refused_at = MOST
         most = min(self._turn.connections(MOST), self._most, self._refused_at)
-        wanted = self._pace.look(now, self._work.came_bytes, working=len(ready), most=most)
+        wanted = self._pace.look(
+            now, self._work.linked_bytes, working=len(ready), most=most,
+            busy_s=time.process_time(),
+        )  # fmt: skip
         # The kept connection is ours to decrypt, on the core that all else here runs on: it goes last.
         for number, courier in enumerate(sorted(ready, key=lambda one: one.way == "kept")):
             courier.number = number
         self._work.want(wanted, rate)
-        # A few more than that, so that they are there when they are found to pay.
-        spare = 0 if self._pace.settled else min(wanted, _DIALLED_AT_ONCE)
+        # Far away, a few more than that, so that they are there when they are found to pay.
+        is_far = self._pace.round_trip_s >= FAR_S
+        spare = min(wanted, _DIALLED_AT_ONCE) if is_far and not self._pace.settled else 0
         target = min(wanted + spare, most)
         missing = target - len(self._couriers) - len(self._dialling)
         if self._refused >= _REFUSED:
+            self._refused, self._refused_until = 0, now + _REFUSED_FOR_S
             self._refused_at = max(1, len(self._couriers))
             return
         for _ in range(missing):
             self._dial("own")
+
+    def _rate_bytes_s(self, now: float) -> float:
+        """How much came over the link lately; 0 while that is not known."""
+        if not self._rates or now - self._rates[-1][0] >= _LOOK_S / 2:
+            self._rates.append((now, self._work.linked_bytes))
+        while self._rates[0][0] < now - 2:
+            self._rates.popleft()
+        since, before = self._rates[0]
+        return (self._work.linked_bytes - before) / (now - since) if now - since > 0.5 else 0.0
 
     def _dial(self, way: Way) -> None:
         task = asyncio.create_task(self._dialled(way))

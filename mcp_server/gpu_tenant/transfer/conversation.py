@@ -3,6 +3,7 @@
 import json
 import socket
 import struct
+import time
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -48,6 +49,18 @@ class Conversation:
             said += self._exactly(1)
             if len(said) > _MOST_NOISE_BYTES:
                 raise LinkBroken("a login script prints without end")
+
+    def round_trip_s(self) -> float:
+        """How long a request and its answer take that have nothing to carry.
+
+        Raises:
+            LinkBroken: it was not answered.
+        """
+        asked_at = time.monotonic()
+        self.ask("echo", {})
+        if self.head().size_bytes:
+            raise LinkBroken("another answer came than was asked for")
+        return time.monotonic() - asked_at
 
     def ask(self, verb: str, request: Mapping[str, object], body: bytes | memoryview = b"") -> int:
         """The request went out, with the bytes that belong to it; its number.

@@ -1,14 +1,12 @@
-"""One channel's thread: it asks for pieces, a few ahead of what it receives, and puts what comes in place."""
+"""Brings files from a box over one channel: ranges, small files in a row, digests of what may be here."""
 
 import os
-import time
-from collections import deque
 from collections.abc import Callable
 from hashlib import sha256
 
 from gpu_tenant.storage import open_regular
-from gpu_tenant.transfer.carriage import Hand, Way
 from gpu_tenant.transfer.conversation import Answer, Conversation, LinkBroken, spans_asked
+from gpu_tenant.transfer.hand import Hand, Way
 from gpu_tenant.transfer.partial import Span
 from gpu_tenant.transfer.pieces import (
     BLOCK_BYTES,
@@ -22,21 +20,15 @@ from gpu_tenant.transfer.pieces import (
 from gpu_tenant.transfer.pouring import Pouring
 from gpu_tenant.transfer.work import Work
 
-_AHEAD = 2
-"""So many pieces are asked for at once, so that the box has always something to send."""
-_PIECE_S = 0.4
-_FIRST_BYTES, _LEAST_BYTES, _MOST_BYTES = 1 << 20, 256 << 10, 16 << 20
 
+class Courier(Hand[Piece]):
+    """Brings pieces from a box, and puts what comes in place."""
 
-class Courier(Hand):
-    """Carries pieces over one channel until there are none, or the link breaks.
-
-    `number` is its place among the couriers: only as many as are wanted ask for more.
-    """
+    FIRST_BYTES, LEAST_BYTES, MOST_BYTES = 1 << 20, 256 << 10, 16 << 20
 
     def __init__(
         self,
-        conversation: Conversation,
+        talk: Conversation,
         work: Work,
         script: bytes,
         *,
@@ -44,64 +36,19 @@ class Courier(Hand):
         mark: str,
         wake: Callable[[], None],
     ) -> None:
-        super().__init__(way)
-        self._talk, self._work, self._script = conversation, work, script
-        self._mark, self._wake = mark, wake
-        self._pouring = Pouring(conversation)
-        self.asked: deque[Piece] = deque()
-        self._size_bytes = _FIRST_BYTES
-        self._asked_at = 0.0
+        super().__init__(talk, work, script, way=way, mark=mark, wake=wake)
+        self._work: Work = work
+        self._pouring = Pouring(talk)
 
-    def run(self) -> None:
-        """Thread: see the class."""
-        try:
-            self._talk.greet(self._script, self._mark)
-            self.is_ready = True
-            self._wake()
-            self._carry()
-        except LinkBroken:
-            if self.is_receiving:
-                self._work.broke(self.asked[0])
-        except BaseException as error:  # noqa: BLE001 - told by whoever waits for the transfer
-            self._work.fail(error)
-        finally:
-            for piece in reversed(self.asked):
-                self._work.give_back(piece)
-            self._talk.close()
-            self.is_over = True
-            self._wake()
+    def _broke(self) -> None:
+        if self.is_hearing:
+            self._work.broke(self.asked[0])
 
-    def hang_up(self) -> None:
-        """The thread ends soon: its link is cut."""
-        self._talk.hang_up()
-
-    def _carry(self) -> None:
-        while True:
-            while len(self.asked) < _AHEAD:
-                piece = self._work.take(self, self._size_bytes)
-                if piece is None:
-                    break
-                self.asked.append(piece)
-                self._ask(piece)
-            if not self.asked:
-                return
-            began, before = time.monotonic(), self.carried_bytes
-            self.moved_at, self.is_receiving = began, True
-            self._receive(self.asked[0])
-            self.is_receiving = False
-            self._work.done(self.asked.popleft())
-            self._find_size(self.carried_bytes - before, time.monotonic() - began)
-
-    def _find_size(self, size_bytes: int, took_s: float) -> None:
-        """Pieces are as large as comes in a short while, so that the slowest does not end long after the others."""
-        if size_bytes >= self._size_bytes // 2:
-            wanted = int(size_bytes / max(took_s, 1e-6) * _PIECE_S)
-            grown = min(wanted, 4 * self._size_bytes, _MOST_BYTES)
-            self._size_bytes = max(_LEAST_BYTES, grown // BLOCK_BYTES * BLOCK_BYTES)
+    def _heard(self, piece: Piece) -> None:
+        self._work.done(piece)
 
     def _ask(self, piece: Piece) -> None:
         pack = self._work.packs
-        self._asked_at = time.monotonic()
         match piece:
             case Stretch(file=file, spans=spans):
                 self._talk.ask("read", {"at": file.at, "spans": spans_asked(spans), "pack": pack})
@@ -112,13 +59,7 @@ class Courier(Hand):
                 compared = {"first": span.first, "size": span.size_bytes, "block": BLOCK_BYTES}
                 self._talk.ask("sums", {"at": file.at, **compared})
 
-    def _head(self) -> Answer:
-        head = self._talk.head()
-        if self.round_trip_s is None:
-            self.round_trip_s = time.monotonic() - self._asked_at
-        return head
-
-    def _receive(self, piece: Piece) -> None:
+    def _hear(self, piece: Piece) -> None:
         match piece:
             case Stretch(file=file, spans=spans):
                 self._receive_spans(file, spans)
@@ -130,7 +71,7 @@ class Courier(Hand):
                 self._receive_sums(file, span)
 
     def _receive_spans(self, file: Large, spans: list[Span]) -> None:
-        head = self._head()
+        head = self._talk.head()
         match head.letter:
             case b"D":
                 if head.size_bytes != sum(span.size_bytes for span in spans):
@@ -157,12 +98,11 @@ class Courier(Hand):
             span = Span(span.first + count, span.size_bytes - count)
 
     def _count(self, size_bytes: int) -> None:
-        self.carried_bytes += size_bytes
-        self.moved_at = time.monotonic()
-        self._work.came(size_bytes)
+        self._carried(size_bytes)
+        self._work.came(size_bytes, "link")
 
     def _receive_whole(self, coming: Coming) -> None:
-        head, size = self._head(), coming.entry.size_bytes
+        head, size = self._talk.head(), coming.entry.size_bytes
         match head.letter:
             case b"D" if head.size_bytes == size:
                 content = self._talk.body(size)
@@ -183,11 +123,12 @@ class Courier(Hand):
         self._work.wrote(coming)
 
     def _receive_sums(self, file: Large, span: Span) -> None:
-        head, basis = self._head(), file.coming.basis
+        head, basis = self._talk.head(), file.coming.basis
         if head.letter != b"S" or basis is None:
             self._work.lose(file, self._why(head))
             return
         theirs = self._talk.body(head.size_bytes)
+        self._carried(head.size_bytes)
         opened = open_regular(basis)
         if opened is None:  # moved away meanwhile
             self._work.compared(file, [span], [])
@@ -196,7 +137,7 @@ class Courier(Hand):
             same, other = _compared(_digests(opened, span), theirs, span)
             for run in file.partial.lacking(same):
                 self._pouring.copy(opened, file.partial, run)
-                self._work.came(run.size_bytes)
+                self._work.came(run.size_bytes, "disk")
         finally:
             os.close(opened)
         self._work.compared(file, other, same)

@@ -4,22 +4,19 @@ import json
 import os
 import time
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Condition
-from typing import Protocol
+from typing import Literal
 
+from gpu_tenant.transfer.job import Job, Turn
 from gpu_tenant.transfer.partial import Span, Spans
 from gpu_tenant.transfer.pieces import BLOCK_BYTES
-from gpu_tenant.transfer.work import Turn
 
 _COMPARED_BYTES = 64 << 20
 _MOST_SPANS = 512
 _SAVED_EVERY_S = 0.2
-_PACKED_BELOW_BYTES_S = 32e6
-"""A processor packs faster than this; a faster link has no use for it."""
 _READING = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
 
 Identity = tuple[int, int, int, int]
@@ -142,67 +139,18 @@ class Copying:
 Piece = Stretch | Comparison | Copying
 
 
-class Asking(Protocol):
-    """Whoever asks for pieces."""
-
-    @property
-    def number(self) -> int:
-        """Its place among the others."""
-        ...
-
-    @property
-    def asked(self) -> Collection[Piece]:
-        """What it has sent and not heard of."""
-        ...
-
-
-class Outgoing:
-    """The state of one push, safe for its threads."""
+class Outgoing(Job[Piece]):
+    """The job of one push; it is over with its last file."""
 
     def __init__(self, going: Iterable[Going], turn: Turn) -> None:
+        super().__init__(turn)
         self._waiting = deque(sorted(going, key=lambda one: -one.size_bytes))
         self._open: list[Leaving] = []
-        self._turn = turn
-        self._changed = Condition()
         self._unfinished = len(self._waiting)
         self._whole: list[Going] = []
-        self._stopped = False
         self._saved_at = time.monotonic()
-        self._wanted = 1
-        self.trouble: BaseException | None = None
-        self.came_bytes = 0
-        self.packs = False
 
     # senders
-
-    def take(self, sender: Asking, size_bytes: int) -> Piece | None:
-        """The next piece for that sender; None where there is none, or it has something to hear of first.
-
-        A sender that has nothing to do waits here, until there is a piece or the work is over.
-        """
-        while True:
-            with self._changed:
-                if self._is_over():
-                    return None
-                piece = self._next(size_bytes) if sender.number < self._wanted else None
-                if piece is None and sender.asked:
-                    return None
-                if piece is None:
-                    if not self._is_over():
-                        self._changed.wait(0.5)
-                    continue
-            return self._in_turn(piece)
-
-    def _in_turn(self, piece: Piece) -> Piece | None:
-        """The piece, when it is this push's turn."""
-        at = time.monotonic() + self._turn.pause_s(piece.size_bytes)
-        while (pause_s := at - time.monotonic()) > 0:
-            with self._changed:
-                if self._is_over():
-                    self._take_back(piece)
-                    return None
-                self._changed.wait(pause_s)
-        return piece
 
     def _next(self, size_bytes: int) -> Piece | None:
         while True:
@@ -219,12 +167,6 @@ class Outgoing:
             self._open.append(file)
             self._finish(file)
 
-    def give_back(self, piece: Piece) -> None:
-        """The piece is not going to be acknowledged over the channel it was sent on."""
-        with self._changed:
-            self._take_back(piece)
-            self._changed.notify_all()
-
     def _take_back(self, piece: Piece) -> None:
         match piece:
             case Stretch(file=file, span=span):
@@ -234,12 +176,14 @@ class Outgoing:
             case Copying(file=file, spans=spans):
                 file.equal.extendleft(reversed(spans))
 
-    def arrived(self, file: Leaving, spans: Sequence[Span]) -> None:
-        """The box has acknowledged that those spans lie there."""
+    def arrived(self, file: Leaving, spans: Sequence[Span], over: Literal["link", "disk"]) -> None:
+        """The box has acknowledged that those spans lie there, sent or copied from an older version."""
         with self._changed:
             for span in spans:
                 file.there.add(span)
                 self.came_bytes += span.size_bytes
+                if over == "link":
+                    self.linked_bytes += span.size_bytes
             file.is_saved = False
             self._finish(file)
             self._save()
@@ -285,37 +229,11 @@ class Outgoing:
 
     # whoever waits for them
 
-    @property
-    def is_over(self) -> bool:
-        """Whether there is nothing left to do, or no use in it."""
-        with self._changed:
-            return self._is_over()
-
     def finished(self) -> list[Going]:
         """Those that lie on the box whole, each told once."""
         with self._changed:
             whole, self._whole = self._whole, []
         return whole
-
-    def want(self, couriers: int, rate_bytes_s: float) -> None:
-        """So many senders may ask for more."""
-        with self._changed:
-            if couriers != self._wanted:
-                self._wanted = couriers
-                self._changed.notify_all()
-            self.packs = 0 < rate_bytes_s < _PACKED_BELOW_BYTES_S
-
-    def fail(self, trouble: BaseException) -> None:
-        """The push cannot go on; the first trouble is told."""
-        with self._changed:
-            self.trouble = self.trouble or trouble
-            self._changed.notify_all()
-
-    def stop(self) -> None:
-        """Nobody starts anything more."""
-        with self._changed:
-            self._stopped = True
-            self._changed.notify_all()
 
     def leave(self) -> None:
         """What the box has of every file is on record; every thread has ended."""
@@ -323,8 +241,11 @@ class Outgoing:
             self._close(file)
         self._open.clear()
 
-    def _is_over(self) -> bool:
-        return self._stopped or self.trouble is not None or not self._unfinished
+    def _is_done(self) -> bool:
+        return not self._unfinished
+
+    def _is_ended(self) -> bool:
+        return super()._is_ended() or self._is_done()
 
 
 def _opened(going: Going) -> Leaving:

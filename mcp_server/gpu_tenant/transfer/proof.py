@@ -1,6 +1,6 @@
 """What has arrived is read back from the storage while the rest is under way."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from threading import Thread
@@ -35,7 +35,7 @@ class Lost:
 class Prover(Thread):
     """Reads back whatever is complete, from the front of each file on, until the work is over."""
 
-    def __init__(self, work: Work, tell: Callable[[Arrived | Lost], None]) -> None:
+    def __init__(self, work: Work, tell: Callable[[Sequence[Arrived | Lost]], None]) -> None:
         super().__init__(name="prover", daemon=True)
         self._work, self._tell = work, tell
         self._rereading: dict[Large, Rereading] = {}
@@ -58,19 +58,21 @@ class Prover(Thread):
         if todo is None:
             return False
         files, small, lost = todo
-        for coming, why in lost:
-            self._tell(Lost(coming, why))
+        if lost:
+            self._tell([Lost(coming, why) for coming, why in lost])
         for file in files:
             self._read_back(file)
         if small:
             durable([coming.partial for coming in small])
-            for coming in small:
-                held = self._rereader.read(coming.partial)
-                if held is None:
-                    raise OSError(2, "what had arrived was taken away", str(coming.partial))
-                self._tell(Arrived(coming, len(held), sha256(held).hexdigest()))
+            self._tell([self._read_whole(coming) for coming in small])
             self._work.proved(len(small))
         return True
+
+    def _read_whole(self, coming: Coming) -> Arrived:
+        held = self._rereader.read(coming.partial)
+        if held is None:
+            raise OSError(2, "what had arrived was taken away", str(coming.partial))
+        return Arrived(coming, len(held), sha256(held).hexdigest())
 
     def _read_back(self, file: Large) -> None:
         front = file.partial.front
@@ -84,4 +86,4 @@ class Prover(Thread):
         if is_whole:
             self._rereading.pop(file).close()
             self._work.close(file)
-            self._tell(Arrived(file.coming, file.proved_bytes, reading.hexdigest()))
+            self._tell([Arrived(file.coming, file.proved_bytes, reading.hexdigest())])

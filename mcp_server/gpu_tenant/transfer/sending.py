@@ -1,25 +1,20 @@
 """Large files go to a box in ranges, over as many channels as the link repays; a thread for each."""
 
 import json
-import time
 import zlib
-from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import suppress
 from hashlib import sha256
 
 from gpu_tenant.ports import Transport
-from gpu_tenant.transfer.carriage import Carriage, Hand, Way
+from gpu_tenant.transfer.carriage import Carriage
 from gpu_tenant.transfer.conversation import Answer, Conversation, LinkBroken, spans_asked
+from gpu_tenant.transfer.hand import Hand, Way
+from gpu_tenant.transfer.job import Turn
 from gpu_tenant.transfer.outgoing import Comparison, Copying, Going, Outgoing, Piece, Stretch
 from gpu_tenant.transfer.partial import Span
 from gpu_tenant.transfer.pieces import BLOCK_BYTES
-from gpu_tenant.transfer.work import Turn
 
-_AHEAD = 2
-"""So many pieces are under way at once, so that the link is never idle while an answer comes."""
-_PIECE_S = 0.4
-_FIRST_BYTES, _LEAST_BYTES, _MOST_BYTES = 256 << 10, 64 << 10, 1 << 20
-"""No more than is lost without regret when the link breaks."""
 _SAMPLE_BYTES = 64 << 10
 _PAYS_BELOW = 0.8
 
@@ -52,7 +47,7 @@ async def sent(
 
     def opened(
         talk: Conversation, script: bytes, *, way: Way, mark: str, wake: Callable[[], None]
-    ) -> Hand:
+    ) -> Sender:
         return Sender(talk, job, script, way=way, mark=mark, wake=wake)
 
     total = sum(one.size_bytes for one in going)
@@ -70,12 +65,15 @@ async def sent(
         job.leave()
 
 
-class Sender(Hand):
-    """Sends pieces over one channel until there are none, or the link breaks."""
+class Sender(Hand[Piece]):
+    """Sends pieces to a box, and hears that they lie there."""
+
+    FIRST_BYTES, LEAST_BYTES, MOST_BYTES = 256 << 10, 64 << 10, 1 << 20
+    """No more than is lost without regret when the link breaks."""
 
     def __init__(
         self,
-        conversation: Conversation,
+        talk: Conversation,
         job: Outgoing,
         script: bytes,
         *,
@@ -83,58 +81,17 @@ class Sender(Hand):
         mark: str,
         wake: Callable[[], None],
     ) -> None:
-        super().__init__(way)
-        self._talk, self._job, self._script = conversation, job, script
-        self._mark, self._wake = mark, wake
-        self.asked: deque[Piece] = deque()
-        self._asked_at: deque[float] = deque()
-        self._heard_at = 0.0
-        self._size_bytes = _FIRST_BYTES
+        super().__init__(talk, job, script, way=way, mark=mark, wake=wake)
+        self._work: Outgoing = job
 
-    def run(self) -> None:
-        """Thread: see the class."""
-        try:
-            self._talk.greet(self._script, self._mark)
-            self.is_ready = True
-            self._wake()
-            try:
-                self._send()
-            except LinkBroken:
-                # What came back before it broke need not be sent again.
-                while self.asked:
-                    self._hear_next()
-        except LinkBroken:
-            pass
-        except BaseException as error:  # noqa: BLE001 - told by whoever waits for the transfer
-            self._job.fail(error)
-        finally:
-            for piece in reversed(self.asked):
-                self._job.give_back(piece)
-            self._talk.close()
-            self.is_over = True
-            self._wake()
+    def _broke(self) -> None:
+        """What came back before it broke need not be sent again."""
+        with suppress(LinkBroken):
+            while self.asked:
+                self._hear_next()
 
-    def hang_up(self) -> None:
-        """The thread ends soon: its link is cut."""
-        self._talk.hang_up()
-
-    def _send(self) -> None:
-        while True:
-            while len(self.asked) < _AHEAD:
-                piece = self._job.take(self, self._size_bytes)
-                if piece is None:
-                    break
-                self.asked.append(piece)
-                self._asked_at.append(time.monotonic())
-                self._ask(piece)
-            if not self.asked:
-                return
-            self._hear_next()
-
-    def _hear_next(self) -> None:
-        self._hear(self.asked[0])
-        piece = self.asked.popleft()
-        self._measure(piece)
+    def _heard(self, piece: Piece) -> None:
+        self._carried(piece.size_bytes)
         if piece.file.is_whole:
             self._wake()
 
@@ -148,7 +105,7 @@ class Sender(Hand):
                     "first": span.first,
                     "size": span.size_bytes,
                 }
-                if self._job.packs and (packed := _packed(content)):
+                if self._work.packs and (packed := _packed(content)):
                     self._talk.ask("write", {**asked, "pack": len(packed)}, packed)
                 else:
                     self._talk.ask("write", asked, content)
@@ -164,31 +121,17 @@ class Sender(Hand):
         body = self._talk.body(head.size_bytes)
         match piece, head.letter:
             case Stretch(span=span), b"A":
-                self._job.arrived(file, [span])
+                self._work.arrived(file, [span], "link")
             case Copying(spans=spans), b"A":
-                self._job.arrived(file, spans)
+                self._work.arrived(file, spans, "disk")
             case Comparison(span=span), b"S":
-                self._job.compared(file, *_compared(piece, body))
+                self._work.compared(file, *_compared(piece, body))
             case Comparison(span=span), b"E":
-                self._job.dissolve(file, [span])
+                self._work.dissolve(file, [span])
             case Copying(spans=spans), b"E" if _said(head, body)[0] != "DISK_FULL":
-                self._job.dissolve(file, spans)
+                self._work.dissolve(file, spans)
             case _:
                 raise NotTaken(file.going.name, _said(head, body)[1])
-
-    def _measure(self, piece: Piece) -> None:
-        """Pieces are as large as are heard of in a short while, so that a break costs little."""
-        now, asked_at = time.monotonic(), self._asked_at.popleft()
-        took_s = now - max(asked_at, self._heard_at)
-        self._heard_at = now
-        if not isinstance(piece, Stretch):
-            return
-        # The bytes before it in the pipes count, too: the shortest of all is the nearest to the truth.
-        self.round_trip_s = min(self.round_trip_s or now - asked_at, now - asked_at)
-        if piece.size_bytes >= self._size_bytes // 2:
-            wanted = int(piece.size_bytes / max(took_s, 1e-6) * _PIECE_S)
-            grown = min(wanted, 4 * self._size_bytes, _MOST_BYTES)
-            self._size_bytes = max(_LEAST_BYTES, grown // BLOCK_BYTES * BLOCK_BYTES)
 
 
 def _said(head: Answer, body: bytes | bytearray) -> tuple[str, str]:
@@ -215,7 +158,7 @@ def _compared(piece: Comparison, theirs: bytes | bytearray) -> tuple[list[Span],
     """What of the span the older version on the box holds, too, and what it does not."""
     same: list[Span] = []
     other: list[Span] = []
-    span, step = piece.span, _MOST_BYTES
+    span, step = piece.span, Sender.MOST_BYTES
     for first in range(span.first, span.end, step):
         view = memoryview(piece.file.read(Span(first, min(step, span.end - first))))
         for at in range(0, len(view), BLOCK_BYTES):

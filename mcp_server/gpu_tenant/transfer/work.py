@@ -1,12 +1,12 @@
-"""What the threads of one transfer share: the pieces, what came, what went wrong."""
+"""What comes from a box: which pieces are under way, what arrived of them, what went wrong."""
 
 import time
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from threading import Condition
-from typing import Protocol
+from typing import Literal
 
+from gpu_tenant.transfer.job import Asking, Job, Turn
 from gpu_tenant.transfer.partial import Span
 from gpu_tenant.transfer.pieces import Bundle, Coming, Large, Piece, Pieces, Stretch
 
@@ -15,69 +15,19 @@ _BREAKS = 3
 _UNREADABLE = "the box cannot read it to its end"
 _LATE_S = 2.0
 """Pieces are cut to come in a fifth of it."""
-_PACKED_BELOW_BYTES_S = 32e6
-"""A processor packs faster than this; a faster link has no use for it."""
 
 
-class Turn(Protocol):
-    """What this transfer may take of the link, among others of the same user."""
-
-    def connections(self, wanted: int) -> int:
-        """How many of the wanted connections it may use now."""
-        ...
-
-    def pause_s(self, n_bytes: int) -> float:
-        """How long to wait before so many bytes more are asked for."""
-        ...
-
-
-class Alone:
-    """The turn of a transfer that shares with no other."""
-
-    def connections(self, wanted: int) -> int:
-        """All of them."""
-        return wanted
-
-    def pause_s(self, n_bytes: int) -> float:
-        """No while."""
-        return 0.0
-
-
-class Asking(Protocol):
-    """Whoever asks for pieces."""
-
-    @property
-    def number(self) -> int:
-        """Its place among the couriers."""
-        ...
-
-    @property
-    def asked(self) -> Collection[Piece]:
-        """What it has asked for and not received."""
-        ...
-
-    def hang_up(self) -> None:
-        """It asks for nothing more, and gives back what it has not received."""
-        ...
-
-
-class Work:
-    """The state of one transfer, safe for its threads, which wait for more until it is stopped."""
+class Work(Job[Piece]):
+    """The job of fetching files; its threads wait for more until it is stopped."""
 
     def __init__(self, turn: Turn) -> None:
+        super().__init__(turn)
         self._pieces = Pieces()
-        self._turn = turn
-        self._changed = Condition()
         self._unproved = 0
         self._written: list[Coming] = []
         self._lost: list[tuple[Coming, str]] = []
         self._given_up: list[Large] = []
         self._saved_at = time.monotonic()
-        self._stopped = False
-        self.trouble: BaseException | None = None
-        self.wanted = 1
-        self.came_bytes = 0
-        self.packs = False
         self._under_way: dict[Piece, tuple[float, Asking]] = {}
         self._doubled: set[Piece] = set()
         self._broken: Counter[tuple[str, int]] = Counter()
@@ -91,24 +41,11 @@ class Work:
 
     # couriers
 
-    def take(self, courier: Asking, size_bytes: int) -> Piece | None:
-        """The next piece for that courier; None where there is none, or it has something to receive first.
+    def _next(self, size_bytes: int) -> Piece | None:
+        return self._pieces.take(size_bytes)
 
-        A courier that has nothing to do waits here, until there is a piece or the work is stopped.
-        """
-        while True:
-            with self._changed:
-                if self._is_stopped():
-                    return None
-                piece = self._pieces.take(size_bytes) if courier.number < self.wanted else None
-                if piece is None and courier.asked:
-                    return None
-                piece = piece or self._late()
-                if piece is None:
-                    self._changed.wait(0.5)
-                    continue
-                self._under_way[piece] = (time.monotonic(), courier)
-            return self._in_turn(piece)
+    def _taken(self, piece: Piece, hand: Asking) -> None:
+        self._under_way[piece] = (time.monotonic(), hand)
 
     def _late(self) -> Piece | None:
         """What is left of a piece that should have come long since; asked for once more, and no oftener.
@@ -124,22 +61,12 @@ class Work:
                     return Stretch(piece.file, spans)
         return None
 
-    def _in_turn(self, piece: Piece) -> Piece | None:
-        """The piece, when it is this transfer's turn."""
-        at = time.monotonic() + self._turn.pause_s(piece.size_bytes)
-        while (pause_s := at - time.monotonic()) > 0:
-            with self._changed:
-                if self._is_stopped():
-                    del self._under_way[piece]
-                    self._pieces.give_back(piece)
-                    return None
-                self._changed.wait(pause_s)
-        return piece
-
-    def came(self, size_bytes: int) -> None:
-        """So many bytes of files arrived."""
+    def came(self, size_bytes: int, over: Literal["link", "disk"]) -> None:
+        """So many bytes of files arrived, from the box or from an older version that lay here."""
         with self._changed:
             self.came_bytes += size_bytes
+            if over == "link":
+                self.linked_bytes += size_bytes
 
     def done(self, piece: Piece) -> None:
         """All of the piece was received."""
@@ -157,12 +84,9 @@ class Work:
             if not isinstance(piece, Bundle) and piece.file is file:
                 courier.hang_up()
 
-    def give_back(self, piece: Piece) -> None:
-        """The piece is not going to come over the channel it was asked for on."""
-        with self._changed:
-            del self._under_way[piece]
-            self._pieces.give_back(piece)
-            self._changed.notify_all()
+    def _take_back(self, piece: Piece) -> None:
+        del self._under_way[piece]
+        self._pieces.give_back(piece)
 
     def broke(self, piece: Piece) -> None:
         """A channel ended while that piece was due on it; what ends every one is a file that cannot be read."""
@@ -217,7 +141,7 @@ class Work:
         """What can be read back now, and what was lost; None when the work is stopped. Waits for something."""
         while True:
             with self._changed:
-                if self._is_stopped():
+                if self._is_ended():
                     return None
                 files = [file for file in self._pieces.open if _is_due(file, least_bytes)]
                 is_last = not self._under_way
@@ -256,40 +180,14 @@ class Work:
 
     # whoever waits for them
 
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing is waited for now, or in vain."""
-        with self._changed:
-            return self._is_stopped() or not self._unproved
-
-    def want(self, couriers: int, rate_bytes_s: float) -> None:
-        """So many couriers may ask for more."""
-        with self._changed:
-            if couriers != self.wanted:
-                self.wanted = couriers
-                self._changed.notify_all()
-            self.packs = 0 < rate_bytes_s < _PACKED_BELOW_BYTES_S
-
-    def fail(self, trouble: BaseException) -> None:
-        """The transfer cannot go on; the first trouble is told."""
-        with self._changed:
-            self.trouble = self.trouble or trouble
-            self._changed.notify_all()
-
-    def stop(self) -> None:
-        """Nobody starts anything more."""
-        with self._changed:
-            self._stopped = True
-            self._changed.notify_all()
+    def _is_done(self) -> bool:
+        return not self._unproved
 
     def leave(self) -> None:
         """What is here of every file stays, and is on record; every thread has ended."""
         for file in (*self._pieces.open, *self._given_up):
             with suppress(OSError):
                 file.partial.close()
-
-    def _is_stopped(self) -> bool:
-        return self._stopped or self.trouble is not None
 
 
 def _place(piece: Piece) -> tuple[str, int]:
