@@ -19,7 +19,8 @@ directory, `./x` and `a/b` from its root, `out/` everything below, `**` across d
 `/abs/...` and `~/...` name other places.
 
 DIR holds jobs/<job>/{lock,log,spec,started,main,exit,ending}, since, since-push, pushed, guard, hashes
-(.json each), pruned (lines of JSON) and heartbeat. The values of `env` are never written to it.
+(.json each), pruned (lines of JSON), heartbeat, and queue/, which is runner.py's. The values of `env`
+are never written to it.
 """
 # mypy: disable-error-code="type-arg"
 # A bare `dict` is a JSON object, whose fields `_read` and `_checked` have proved.
@@ -50,7 +51,9 @@ DEFAULT_DISCARD = [
 ]  # fmt: skip
 LIVE = ("starting", "running", "lingering")
 JOB_NAME = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,64}").fullmatch
-TENANT_SCRIPT = re.compile(rb"(?:activity|caretaker|keep|leave)-([0-9a-f]{16})\.py").fullmatch
+TENANT_SCRIPT = re.compile(
+    rb"(?:activity|caretaker|keep|leave|runner)-([0-9a-f]{16})\.py"
+).fullmatch
 SCRIPT_BYTES = 1 << 20
 LOOK_S = 60.0
 INCOMING = b".gpu-tenant-incoming"
@@ -1657,12 +1660,44 @@ def _ours_of(paths: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _refuse_running(home: str) -> list[Job]:
-    """The jobs that were started here, all of which have ended."""
+    """The jobs that were started here, all of which have ended; and no other waits to be."""
     seen = [(job, observe(job).state) for job in _all_jobs(home)]
     running = [job.name for job, state in seen if state in LIVE]
     if running:
         raise Refusal("JOB_RUNNING", "still running: " + ", ".join(running), jobs=running)
+    waiting = _waiting(home)
+    if waiting:
+        told = ", ".join(waiting[:5]) + (" and %d more" % (len(waiting) - 5) if waiting[5:] else "")
+        raise Refusal("JOB_RUNNING", "queued, and may still run: " + told, jobs=waiting)
     return [job for job, state in seen if state != "absent"]
+
+
+def _waiting(home: str) -> list[str]:
+    """The jobs that runner.py may still start, from its journal; none once the guard has ended the work."""
+    path = os.path.join(home, "queue", "journal")
+    try:
+        with open(path, "rb") as file:
+            whole = file.read().rpartition(b"\n")[0]  # a line that was cut off was never written
+    except FileNotFoundError:
+        return []
+    try:
+        guard_record = _read(os.path.join(home, "guard.json"), GUARD) or NO_GUARD
+    except Refusal:  # damaged, which says nothing
+        guard_record = NO_GUARD
+    if guard_record["state"] == "fired":
+        return []
+    waiting, withdrawn = {}, set()
+    try:
+        for line in map(json.loads, whole.splitlines()):
+            if "queued" in line:
+                waiting[line["queued"]] = True
+            elif "withdrawn" in line:
+                withdrawn.add(line["withdrawn"])
+            elif "ended" in line:
+                waiting[line["job"]] = not line["final"]
+    except (ValueError, TypeError, KeyError):
+        raise Refusal("RECORD_CORRUPT", path + " has a line that is not whole") from None
+    return [name for name, waits in waiting.items() if waits and name not in withdrawn]
 
 
 def _since_ns(home: str, jobs: list[Job]) -> int | None:

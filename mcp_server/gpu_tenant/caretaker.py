@@ -6,15 +6,16 @@ import zlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from gpu_tenant.answers import R, is_missing, read, understood, words
 from gpu_tenant.archive import archived, at_once
 from gpu_tenant.entries import digest_of, sound
-from gpu_tenant.errors import BoxTrouble, CaretakerFailed, JobRunning
+from gpu_tenant.errors import BoxTrouble, CaretakerFailed
 from gpu_tenant.model import Job, JobId, Lease, Manifest
-from gpu_tenant.ports import Finished, Transport
+from gpu_tenant.ports import Transport
 
 _LOOK_WITHIN_S = 15
 """A look that takes longer tells as little as none, and a host's own limit may be a minute."""
@@ -153,13 +154,12 @@ class Guard(_Reply):
     deadline: float | None = None
 
 
-R = TypeVar("R", bound=BaseModel)
-
 _ACTIVATED = """\
+VIRTUAL_ENV=$1; export VIRTUAL_ENV
 [ -x "$VIRTUAL_ENV/bin/python" ] || { echo "gpu-tenant: there is no environment in $VIRTUAL_ENV" >&2; exit 127; }
 PATH="$VIRTUAL_ENV/bin:$PATH"; export PATH; exec sh -c "$0"
 """
-"""Runs its argument as a shell's `activate` would have it run."""
+"""Runs its argument as a shell's `activate` of the next one would have it run."""
 
 
 _FROM_STDIN = """\
@@ -169,6 +169,24 @@ del sys.argv[:2]
 exec(compile(script, sys.argv[0], "exec"), {"__name__": "__main__", "__file__": sys.argv[0]})
 """
 """Runs so many packed bytes of its input as the script that its arguments are for; the rest is the request."""
+
+
+def start_request(job: Job, lease: Lease, *, env: Mapping[str, str]) -> dict[str, JsonValue]:
+    """What `start` takes for that job, which runs in the environment that VIRTUAL_ENV names."""
+    values = dict(env)
+    place = values.pop("VIRTUAL_ENV", "")
+    request: dict[str, JsonValue] = {
+        "job": job.id,
+        # What PATH is on the box is known there alone.
+        "argv": ["sh", "-c", *([_ACTIVATED, job.command, place] if place else [job.command])],
+        "cwd": lease.work_directory,
+        "env": {**values},
+        "artifacts": list(job.artifacts),
+        "discard": list(job.discard),
+    }
+    if job.max_runtime_s is not None:
+        request["max_runtime_s"] = job.max_runtime_s
+    return request
 
 
 class Caretaker:
@@ -190,17 +208,7 @@ class Caretaker:
         Raises:
             CaretakerFailed: the box could not start it (no such command, no work directory).
         """
-        request: dict[str, JsonValue] = {
-            "job": job.id,
-            # What PATH is on the box is known there alone.
-            "argv": ["sh", "-c", *([_ACTIVATED] if env.get("VIRTUAL_ENV") else []), job.command],
-            "cwd": self._lease.work_directory,
-            "env": dict(env),
-            "artifacts": list(job.artifacts),
-            "discard": list(job.discard),
-        }
-        if job.max_runtime_s is not None:
-            request["max_runtime_s"] = job.max_runtime_s
+        request = start_request(job, self._lease, env=env)
         return await self.ask("start", request, Started)
 
     async def status(
@@ -282,12 +290,12 @@ class Caretaker:
 
         `before` is waited for before so many bytes go.
         """
-        await self._present()
+        await self.present()
         heading = json.dumps({"work": self._lease.work_directory}).encode() + b"\n"
         stream = archived(files, heading=heading, before=before)
         argv = self._argv("receive")
         finished = await self._transport.run(argv, stdin=stream, timeout_s=6 * 3600)
-        return _read(Index, self._understand("receive", finished))
+        return read(Index, understood("receive", finished, self._lease.id))
 
     async def disarm(self) -> None:
         """The guard holds nothing any more, and ends within seconds."""
@@ -297,7 +305,7 @@ class Caretaker:
         self, verb: str, request: Mapping[str, JsonValue], reply: type[R], *, timeout_s: float = 60
     ) -> R:
         """What the caretaker on the box answers; it is put there first where it is missing."""
-        return _read(reply, await self._ask_raw(verb, request, timeout_s=timeout_s))
+        return read(reply, await self._ask_raw(verb, request, timeout_s=timeout_s))
 
     async def ask_ours(
         self, verb: str, request: Mapping[str, JsonValue], reply: type[R], *, timeout_s: float
@@ -309,21 +317,22 @@ class Caretaker:
         finished = await self._transport.run(
             [*words, *self._argv(verb)[3:]], stdin=script + json.dumps(request).encode(), timeout_s=timeout_s
         )  # fmt: skip
-        said = self._understand(verb, finished)
-        return _read(reply, {k: v for k, v in said.items() if k in reply.model_fields})
+        said = understood(verb, finished, self._lease.id)
+        return read(reply, {k: v for k, v in said.items() if k in reply.model_fields})
 
     async def _ask_raw(
         self, verb: str, request: Mapping[str, JsonValue], *, timeout_s: float
     ) -> dict[str, JsonValue]:
         stdin = json.dumps(request).encode()
         finished = await self._transport.run(self._argv(verb), stdin=stdin, timeout_s=timeout_s)
-        if _script_missing(finished):
+        if is_missing(finished):
             # Python ended before the script began, so nothing was done and asking again is safe.
             await self._put()
             finished = await self._transport.run(self._argv(verb), stdin=stdin, timeout_s=timeout_s)
-        return self._understand(verb, finished)
+        return understood(verb, finished, self._lease.id)
 
-    async def _present(self) -> None:
+    async def present(self) -> None:
+        """It lies on the box."""
         finished = await self._transport.run(["test", "-f", self.path], timeout_s=60)
         if finished.exit_status:
             await self._put()
@@ -335,7 +344,7 @@ class Caretaker:
         )  # fmt: skip
         if made.exit_status:
             raise BoxTrouble(
-                f"the box will not take a directory: {_words(made.stderr)}",
+                f"the box will not take a directory: {words(made.stderr)}",
                 remedy=f"`gpu-tenant audit {self._lease.id}` looks at its disks",
             )
         await self._transport.put(self._script, self.path, mode=0o700)
@@ -345,55 +354,3 @@ class Caretaker:
         return [
             "python3", "-I", "-S", self.path, "--home", self._lease.caretaker_home, verb, "--request", "-",
         ]  # fmt: skip
-
-    def _understand(self, verb: str, finished: Finished) -> dict[str, JsonValue]:
-        if finished.exit_status == 127:
-            raise CaretakerFailed(
-                "there is no python3 on this box, and the caretaker needs one (3.7 or newer)",
-                remedy="install it (`apt-get install python3`, or activate the image's conda), then try again",
-            )
-        lines = finished.stdout.splitlines()
-        try:
-            # A login script that prints comes before the reply, which is the last line.
-            reply = json.loads(lines[-1])
-        except (IndexError, ValueError):
-            reply = None
-        if not isinstance(reply, dict):
-            raise CaretakerFailed(
-                f"`{verb}` ended with status {finished.exit_status} and no reply: {_words(finished.stderr)}",
-                remedy=f"`gpu-tenant audit {self._lease.id}` looks at the box",
-            )
-        if reply.get("ok") is True:
-            return reply
-        code, message = str(reply.get("code")), _words(str(reply.get("message")).encode())
-        if code == "JOB_RUNNING":
-            raise JobRunning(
-                message,
-                remedy=f"wait for it with `gpu-tenant monitor {self._lease.id}`, or end it with "
-                f"`gpu-tenant stop {self._lease.id}`; `gpu-tenant collect {self._lease.id} --live` brings "
-                "what is complete meanwhile",
-            )
-        raise CaretakerFailed(
-            f"{code}: {message}",
-            remedy=f"`gpu-tenant monitor {self._lease.id}` shows the job's state",
-        )
-
-
-def _script_missing(finished: Finished) -> bool:
-    return finished.exit_status == 2 and b"can't open file" in finished.stderr
-
-
-def _read(reply: type[R], said: Mapping[str, JsonValue]) -> R:
-    try:
-        return reply.model_validate(said)
-    except ValidationError as error:
-        raise CaretakerFailed(
-            f"the box's reply makes no sense: {error.errors()[0]['loc']} {error.errors()[0]['msg']}",
-            remedy="look at the box yourself before you believe it",
-        ) from error
-
-
-def _words(raw: bytes) -> str:
-    """The end of what a box printed, safe to show in a sentence."""
-    text = raw.decode(errors="replace").strip()[-300:]
-    return "".join(c if c.isprintable() else " " for c in text) or "it said nothing"

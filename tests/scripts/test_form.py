@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
-PYTHON = ["activity.py", "cadence.py", "checked.py", "fetch.py", "keep.py", "leave.py", "vram.py"]
+PYTHON = [
+    "activity.py",
+    "cadence.py",
+    "checked.py",
+    "fetch.py",
+    "keep.py",
+    "leave.py",
+    "pairs.py",
+    "vram.py",
+]
 
 
 @pytest.mark.parametrize("name", PYTHON)
