@@ -51,6 +51,20 @@ def covers(pattern: str, path: str) -> bool:
     return pattern[:1] == path[:1] and _covers(parts, [part for part in path.split("/") if part])
 
 
+def means(pattern: str, name: str) -> bool:
+    """Whether the pattern means the file that is kept under that name, as the box matches it."""
+    top, _, inner = name.partition("/")
+    parts = [part for part in pattern.split("/") if part not in ("", ".")]
+    path = [part for part in inner.split("/") if part]
+    if pattern.startswith("~"):
+        # Which home it was is the box's affair.
+        return top == "root" and _covers(["**", *parts[1:]], path)
+    if pattern.startswith("/"):
+        return top == "root" and _covers(parts, path)
+    is_anywhere = "/" not in pattern.rstrip("/")
+    return top == "work" and _covers(["**", *parts] if is_anywhere else parts, path)
+
+
 def _covers(pattern: Sequence[str], path: Sequence[str]) -> bool:
     if not pattern:
         return True

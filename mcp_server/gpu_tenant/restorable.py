@@ -37,6 +37,8 @@ class Listed(Record):
     """What snapshots brought and nothing goes on from any more: a job deleted it, or a policy gave it up."""
     only_here: tuple[SealedFile, ...] = ()
     """What was removed from the box on its owner's word: the copy here is the only one, and is never pruned."""
+    lacking: tuple[str, ...] | None = None
+    """What else was declared and on the box, such as what was still being written; None: nobody noted it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,10 +32,10 @@ from gpu_tenant.restorable import Listed, put_list
 from gpu_tenant.retention import Retention, surplus
 from gpu_tenant.store import is_reached
 from gpu_tenant.transfer.arrival import carried
+from gpu_tenant.transfer.job import Turn
 from gpu_tenant.transfer.partial import discard, forget, names_of
 from gpu_tenant.transfer.pieces import Coming
 from gpu_tenant.transfer.proof import Arrived
-from gpu_tenant.transfer.work import Turn
 
 _LIMIT_BYTES = 16 << 30
 """So much is read on the box in one look, newest first."""
@@ -127,13 +127,13 @@ async def snapshot(
     directory = outside_the_box(directory, lease)
     make_place(directory, lease)
     with alone(directory, lease):
+        # What is written from here on may have been overlooked.
+        began_at = clock.now()
         seen = await look(
             lease, caretaker, ledger, limit_bytes=_LIMIT_BYTES, limit_s=_LIMIT_S,
             quiet_s=quiet_s, done=done,
         )  # fmt: skip
-        one = _Look(
-            lease, directory, transport, ledger, at=clock.now(), turn=turn, progress=progress
-        )
+        one = _Look(lease, directory, transport, ledger, at=began_at, turn=turn, progress=progress)
         try:
             not_wanted = await one.take_all(seen.files, policy)
         finally:
@@ -303,6 +303,7 @@ class _Look:
             broken={n: held for n, held in self.broken.items() if n in on_the_box},
             left=tuple(still[-_LEFT:]),
             only_here=known.only_here if known else (),
+            lacking=tuple(sorted(on_the_box - set(entries))),
         )
         saves = saves_of((e.mtime_ns / 1e9, e.size_bytes) for e in self.came if e.kind == "file")
         detail: dict[str, object] = {

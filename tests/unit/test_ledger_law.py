@@ -5,11 +5,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from arranged import LEASE, NOON, TERMS, active, gone, intended, never_used, seal, terminating
+from arranged import LEASE, NOON, TERMS, active, gone, intended, job, never_used, seal, terminating
 
 from gpu_tenant.alarms import Level
+from gpu_tenant.grid import grid_of
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.model import Evidence, LeaseId, LeaseState, Verdict
+from gpu_tenant.placement import Said, Settlement, Sweep
 
 OTHER = LeaseId("local-efgh")
 
@@ -74,11 +76,37 @@ def alarmed(ledger: Ledger) -> None:
     ledger.end_alarm("ended", lease_id=LEASE, at=NOON)
 
 
+def swept(ledger: Ledger) -> None:
+    """A sweep whose first cell was withdrawn, whose second runs, and whose table somebody accepted."""
+    active(ledger)
+    grid = grid_of("t {x}", artifacts=["{cell}/"], matrix={"x": [1, 2]})
+    ledger.declare_sweep(
+        Sweep(
+            id="", grid=grid, env_names=(), env_from=(), max_runtime_s=None, attempts=1, slots=None,
+            python="image", at=NOON,
+        )
+    )  # fmt: skip
+    ledger.join_sweep("sw-1", [LEASE], at=NOON)
+    ledger.place("sw-1", {"x-1": job("x-1"), "x-2": job("x-2")}, at=NOON)
+    first, second = ledger.placements("sw-1")
+    ledger.heard({second.seq: Said(word="running", heard_at=NOON)})
+    ledger.release([first], "withdrawn", at=NOON)
+    ledger.settle_sweep("sw-1", Settlement(digest="d", wrong=("w",), by="ada", at=NOON))
+
+
+def of_a_fleet(ledger: Ledger) -> None:
+    active(ledger)
+    ledger.fleet_for("two boxes", at=NOON)
+
+
 TO = "UPDATE leases SET state='{}', box_id=coalesce(box_id, 'b')".format
 BEGIN = (
     "INSERT {} INTO leases(id, mark, provider, state, box_id, terms, created_at)"
     " VALUES ('{}','m','local',{},'{{}}','t')"
 )
+LET_GO = "INSERT INTO releases SELECT seq, '{}', 't' FROM placements WHERE cell='x-2'"
+PROVED = ("events", "permits", "receipts", "seals", "evidence", "sightings", "rates")
+SWEPT = ("sweeps", "sweep_leases", "placements", "releases", "reports", "settlements")
 INTENT = "law: a lease begins as an intent"
 TWICE = "law: gone is believed when the list has omitted the box twice"
 NO_PERMIT, NO_RECEIPT = "law: no permit is filed for this box", "law: no receipt is filed"
@@ -198,9 +226,35 @@ BREACHES: dict[str, tuple[Callable[[Ledger], object], str, str]] = {
         "UPDATE leases SET provider='another'",
         "law: a lease keeps its provider",
     ),
+    "a cell in two places": (
+        swept,
+        "INSERT INTO placements SELECT 9, sweep_id, cell, lease_id, 'j', at FROM placements WHERE seq=2",
+        "law: a cell is in one place at a time",
+    ),
+    "a blind box's cell lost": (
+        swept,
+        LET_GO.format("lost"),
+        "law: a box that may exist keeps its cells",
+    ),
+    "a running cell withdrawn": (
+        swept,
+        LET_GO.format("withdrawn"),
+        "law: what has begun is not withdrawn",
+    ),
+    "a running cell begun again": (
+        swept,
+        LET_GO.format("again"),
+        "law: what may still run is not begun again",
+    ),
+    "another fleet": (
+        of_a_fleet,
+        "UPDATE leases SET fleet='fl-1'",
+        "law: a lease keeps its fleet",
+    ),
     **{
-        f"{table} {done}": (proved, statement, f"law: {table} are never {done}")
-        for table in ("events", "permits", "receipts", "seals", "evidence", "sightings", "rates")
+        f"{table} {done}": (arrange, statement, f"law: {table} are never {done}")
+        for arrange, tables in ((proved, PROVED), (swept, SWEPT), (of_a_fleet, ("fleets",)))
+        for table in tables
         for done, statement in (
             ("changed", f"UPDATE {table} SET at='t'"),
             ("deleted", f"DELETE FROM {table}"),

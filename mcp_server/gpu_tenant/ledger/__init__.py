@@ -5,14 +5,16 @@ that forgets it: a lease with a box moves to `terminating` or `gone` only over a
 """
 
 from gpu_tenant.ledger.alarms import Alarms
+from gpu_tenant.ledger.fleets import Fleets
 from gpu_tenant.ledger.holds import Holds
 from gpu_tenant.ledger.proof import Proof
 from gpu_tenant.ledger.quotes import Quotes
+from gpu_tenant.ledger.sweeps import Sweeps
 from gpu_tenant.ledger.timeline import Event
 from gpu_tenant.ledger.work import Work
 
 __all__ = ["Event", "Ledger"]
 
 
-class Ledger(Proof, Work, Holds, Quotes, Alarms):
+class Ledger(Proof, Work, Fleets, Sweeps, Holds, Quotes, Alarms):
     """The leases of one user, and everything that was done about them."""

@@ -58,6 +58,11 @@ class Alarms(Database):
         """Every alarm that has not ended, oldest first."""
         return self._read(_alarm, _OPEN)
 
+    def open_alarms_of(self, lease_id: LeaseId) -> list[Alarm]:
+        """Those about that lease, oldest first."""
+        one = "SELECT * FROM alarms WHERE lease_id=? AND ended_at IS NULL ORDER BY since, seq"
+        return self._read(_alarm, one, lease_id)
+
     def claim_due(self, now: datetime, *, least: Level = Level.NOTICE) -> list[Alarm]:
         """The alarms whose turn has come and that are as loud as `least`; they count as told.
 

@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from gpu_tenant.errors import LeaseHeld
 from gpu_tenant.ledger.database import Database, Row
 from gpu_tenant.ledger.holders import Holder, this_process
-from gpu_tenant.model import LeaseId
 
 _HOLD_S = 120
 """A hold whose process cannot be asked about (another computer's) is void after this long."""
@@ -17,8 +16,8 @@ class Holds(Database):
     """The part of the ledger that says who is acting on a lease right now."""
 
     @contextmanager
-    def hold(self, lease_id: LeaseId, purpose: str, *, at: datetime) -> Iterator[None]:
-        """Nobody else acts on this lease until the block is left.
+    def hold(self, lease_id: str, purpose: str, *, at: datetime) -> Iterator[None]:
+        """Nobody else acts on this lease, or on this fleet, until the block is left.
 
         A hold of a process of this computer ends with that process, however it died.
 

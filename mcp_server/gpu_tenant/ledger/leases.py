@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import TypeAdapter
 
-from gpu_tenant.errors import BoxTaken, UnknownLease
+from gpu_tenant.errors import BoxTaken, LeaseHeld, UnknownLease
 from gpu_tenant.ledger.database import Connection, IntegrityError, Row, moment
 from gpu_tenant.ledger.timeline import Event, Timeline
 from gpu_tenant.market import Quote
@@ -23,8 +23,11 @@ _RATES: TypeAdapter[list[tuple[datetime, Decimal | None]]] = TypeAdapter(
 )
 _SELECT = (
     "SELECT *, (SELECT json_group_array(json_array(at, usd_h)) FROM"
-    " (SELECT at, usd_h FROM rates WHERE lease_id=leases.id ORDER BY seq)) AS rates FROM leases"
+    " (SELECT at, usd_h FROM rates WHERE lease_id=leases.id ORDER BY seq)) AS rates,"
+    " (SELECT json_extract(request, '$.count') FROM fleets WHERE id=leases.fleet) AS fleet_size"
+    " FROM leases"
 )
+_LIVE = "('intended','active','terminating')"
 
 
 class Leases(Timeline):
@@ -41,17 +44,33 @@ class Leases(Timeline):
         at: datetime,
         quote: Quote | None = None,
         recovers: LeaseId | None = None,
+        fleet: str | None = None,
     ) -> Lease:
         """The intent to have a box is written down; no box exists for it yet.
 
-        `recovers` is the lease whose work this one goes on with.
+        `recovers` is the lease whose work this one goes on with, in whose fleet it is, too.
+
+        Raises:
+            LeaseHeld: another box of that fleet is asked for, and its fate is not known yet.
         """
-        with self._transaction() as db:
+        with self._one_at_a_time(fleet), self._transaction() as db:
             self._intend(
                 db, lease_id, provider, terms, address, price_usd_h, at,
-                quote=quote, mark=None, touched_at=None, recovers=recovers,
+                quote=quote, mark=None, touched_at=None, recovers=recovers, fleet=fleet,
             )  # fmt: skip
         return self.lease(lease_id)
+
+    @contextmanager
+    def _one_at_a_time(self, fleet: str | None) -> Iterator[None]:
+        try:
+            yield
+        except IntegrityError as error:
+            if "leases.fleet" not in str(error):
+                raise
+            raise LeaseHeld(
+                f"a box of {fleet} was asked for, and whether it was made is not known yet",
+                remedy="`gpu-tenant leases` looks at it; then the same command again",
+            ) from error
 
     def take_up(
         self,
@@ -72,7 +91,7 @@ class Leases(Timeline):
         with self._bound_once(box), self._transaction() as db:
             self._intend(
                 db, lease_id, box.provider, terms, box.address, box.price_usd_h, at,
-                quote=None, mark=box.mark, touched_at=touched_at, recovers=None,
+                quote=None, mark=box.mark, touched_at=touched_at, recovers=None, fleet=None,
             )  # fmt: skip
             self._bind(db, lease_id, box, at)
         return self.lease(lease_id)
@@ -91,10 +110,12 @@ class Leases(Timeline):
         mark: str | None,
         touched_at: datetime | None,
         recovers: LeaseId | None,
+        fleet: str | None,
     ) -> None:
         db.execute(
             "INSERT INTO leases(id, mark, provider, state, terms, address, price_usd_h, created_at,"
-            " quote, touched_at, recovers) VALUES (?,?,?,?,?,?,?,?,?,?,?)",
+            " quote, touched_at, recovers, fleet) VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,"
+            " coalesce(?12, (SELECT fleet FROM leases WHERE id=?11)))",
             (
                 lease_id,
                 mark or f"{MARK_PREFIX}{self.deployment}:{lease_id}",
@@ -107,6 +128,7 @@ class Leases(Timeline):
                 quote and quote.model_dump_json(),
                 touched_at and touched_at.isoformat(),
                 recovers,
+                fleet,
             ),
         )
         self._note(db, lease_id, Event.INTENDED, terms.model_dump(mode="json"), at)
@@ -164,20 +186,40 @@ class Leases(Timeline):
         Raises:
             UnknownLease: there is none.
         """
-        for lease in self._read(_lease, f"{_SELECT} WHERE id=?", lease_id):
-            return lease
-        raise UnknownLease(
-            f"no lease {lease_id!r} is in the ledger", remedy="`gpu-tenant leases --all` lists them"
-        )
+        found = self.known(lease_id)
+        if found is None:
+            raise UnknownLease(
+                f"no lease {lease_id!r} is in the ledger",
+                remedy="`gpu-tenant leases --all` lists them",
+            )
+        return found
+
+    def known(self, lease_id: str) -> Lease | None:
+        """The lease of that id, if there is one."""
+        return next(iter(self._read(_lease, f"{_SELECT} WHERE id=?", lease_id)), None)
 
     def lease_on(self, provider: str, box_id: str) -> Lease | None:
         """The live lease on that box, if there is one."""
-        live = [lease for lease in self.leases() if lease.state.live]
-        return next((x for x in live if x.provider == provider and x.box_id == box_id), None)
+        on_it = f"{_SELECT} WHERE provider=? AND box_id=? AND state IN {_LIVE}"
+        return next(iter(self._read(_lease, on_it, provider, box_id)), None)
 
-    def leases(self) -> list[Lease]:
-        """Every lease there ever was, oldest first."""
-        return self._read(_lease, f"{_SELECT} ORDER BY created_at, id")
+    def leases(self, which: Literal["all", "live"] = "all") -> list[Lease]:
+        """Every lease there ever was, or that is live, oldest first."""
+        where = f" WHERE state IN {_LIVE}" if which == "live" else ""
+        return self._read(_lease, f"{_SELECT}{where} ORDER BY created_at, id")
+
+    def leases_at(self, provider: str, *, ended_since: datetime) -> list[Lease]:
+        """Those of a provider that are live, or ended at that moment or later; oldest first."""
+        late = f"{_SELECT} WHERE provider=? AND (ended_at IS NULL OR ended_at >= ?) ORDER BY created_at, id"
+        return self._read(_lease, late, provider, ended_since.isoformat())
+
+    def leases_of(self, fleet: str) -> list[Lease]:
+        """Every lease there ever was in that fleet, oldest first."""
+        return self._read(_lease, f"{_SELECT} WHERE fleet=? ORDER BY created_at, id", fleet)
+
+    def lease_ids(self) -> set[str]:
+        """The id of every lease there ever was."""
+        return set(self._read(lambda row: str(row["id"]), "SELECT id FROM leases"))
 
     @property
     def deployment(self) -> str:
@@ -305,4 +347,6 @@ def _lease(row: Row) -> Lease:
         touched_at=row["touched_at"] and moment(row["touched_at"]),
         kept_in=row["kept_in"],
         recovers=row["recovers"] and LeaseId(row["recovers"]),
+        fleet=row["fleet"],
+        fleet_size=row["fleet_size"],
     )

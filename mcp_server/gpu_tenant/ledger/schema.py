@@ -182,4 +182,74 @@ MIGRATIONS: tuple[str, ...] = (
       BEGIN SELECT raise(ABORT, 'law: an ended alarm stays ended'); END;
     """
     + _never_replaced("seq", "alarms"),
+    """
+    CREATE TABLE fleets(
+      seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, request TEXT NOT NULL, at TEXT NOT NULL) STRICT;
+    CREATE INDEX fleets_by_request ON fleets(request, seq);
+    ALTER TABLE leases ADD COLUMN fleet TEXT REFERENCES fleets(id);
+    CREATE INDEX leases_of_a_fleet ON leases(fleet) WHERE fleet IS NOT NULL;
+    CREATE UNIQUE INDEX one_open_intent_a_fleet ON leases(fleet)
+      WHERE fleet IS NOT NULL AND recovers IS NULL AND state = 'intended';
+    CREATE TRIGGER a_lease_keeps_its_fleet BEFORE UPDATE OF fleet ON leases
+      WHEN NEW.fleet IS NOT OLD.fleet
+      BEGIN SELECT raise(ABORT, 'law: a lease keeps its fleet'); END;
+
+    ALTER TABLE holds RENAME TO holds_on_leases;
+    CREATE TABLE holds(
+      lease_id TEXT PRIMARY KEY, purpose TEXT NOT NULL, host TEXT NOT NULL,
+      pid INTEGER NOT NULL, started TEXT NOT NULL, expires_at TEXT NOT NULL) STRICT;
+    INSERT INTO holds SELECT * FROM holds_on_leases;
+    DROP TABLE holds_on_leases;
+    """
+    + _append_only("fleets")
+    + _never_replaced("id", "fleets"),
+    """
+    CREATE TABLE sweeps(
+      id TEXT PRIMARY KEY, digest TEXT NOT NULL, record TEXT NOT NULL, at TEXT NOT NULL) STRICT;
+    CREATE INDEX sweeps_by_digest ON sweeps(digest);
+    CREATE TABLE sweep_leases(
+      seq INTEGER PRIMARY KEY, sweep_id TEXT NOT NULL REFERENCES sweeps(id),
+      lease_id TEXT NOT NULL REFERENCES leases(id), at TEXT NOT NULL,
+      UNIQUE (sweep_id, lease_id)) STRICT;
+    CREATE INDEX sweeps_of_a_lease ON sweep_leases(lease_id);
+    CREATE TABLE placements(
+      seq INTEGER PRIMARY KEY, sweep_id TEXT NOT NULL REFERENCES sweeps(id), cell TEXT NOT NULL,
+      lease_id TEXT NOT NULL REFERENCES leases(id), job TEXT NOT NULL, at TEXT NOT NULL,
+      UNIQUE (lease_id, job)) STRICT;
+    CREATE INDEX placements_of ON placements(sweep_id, cell);
+    CREATE TABLE releases(
+      placement INTEGER PRIMARY KEY REFERENCES placements(seq),
+      why TEXT NOT NULL CHECK (why IN ('withdrawn','lost','again')), at TEXT NOT NULL) STRICT;
+    CREATE TABLE reports(
+      seq INTEGER PRIMARY KEY, placement INTEGER NOT NULL REFERENCES placements(seq),
+      word TEXT NOT NULL, record TEXT NOT NULL, at TEXT NOT NULL) STRICT;
+    CREATE INDEX reports_of ON reports(placement, seq);
+    CREATE TABLE settlements(
+      seq INTEGER PRIMARY KEY, sweep_id TEXT NOT NULL REFERENCES sweeps(id),
+      digest TEXT NOT NULL, record TEXT NOT NULL, at TEXT NOT NULL) STRICT;
+
+    CREATE TRIGGER a_cell_is_in_one_place BEFORE INSERT ON placements
+      WHEN EXISTS (SELECT 1 FROM placements p WHERE sweep_id = NEW.sweep_id AND cell = NEW.cell
+        AND NOT EXISTS (SELECT 1 FROM releases WHERE placement = p.seq))
+      BEGIN SELECT raise(ABORT, 'law: a cell is in one place at a time'); END;
+    CREATE TRIGGER only_a_lost_box_loses_its_cells BEFORE INSERT ON releases
+      WHEN NEW.why = 'lost' AND 'lost' <> (SELECT state FROM leases WHERE id =
+        (SELECT lease_id FROM placements WHERE seq = NEW.placement))
+        AND 'gone' <> (SELECT state FROM leases WHERE id =
+        (SELECT lease_id FROM placements WHERE seq = NEW.placement))
+      BEGIN SELECT raise(ABORT, 'law: a box that may exist keeps its cells'); END;
+    CREATE TRIGGER what_ran_was_not_withdrawn BEFORE INSERT ON releases
+      WHEN NEW.why = 'withdrawn' AND EXISTS (SELECT 1 FROM reports WHERE placement = NEW.placement
+        AND word NOT IN ('queued','needs_env','withdrawn'))
+      BEGIN SELECT raise(ABORT, 'law: what has begun is not withdrawn'); END;
+    CREATE TRIGGER what_may_run_is_not_begun_again BEFORE INSERT ON releases
+      WHEN NEW.why = 'again' AND NOT EXISTS (SELECT 1 FROM reports WHERE seq =
+        (SELECT max(seq) FROM reports WHERE placement = NEW.placement)
+        AND word IN ('finished','failed','killed','stopped','withdrawn'))
+      BEGIN SELECT raise(ABORT, 'law: what may still run is not begun again'); END;
+    """
+    + _append_only("sweeps", "sweep_leases", "placements", "releases", "reports", "settlements")
+    + _never_replaced("id", "sweeps")
+    + _never_replaced("placement", "releases")
+    + _never_replaced("seq", "sweep_leases", "placements", "reports", "settlements"),
 )

@@ -12,6 +12,8 @@ from gpu_tenant.model import Job, JobId, LeaseId
 
 _CLAIM: TypeAdapter[dict[str, tuple[str, ...]]] = TypeAdapter(dict[str, tuple[str, ...]])
 
+_WITHDRAWN = "SELECT job FROM placements JOIN releases ON placement = seq WHERE lease_id=? AND why='withdrawn'"
+
 
 class Work(Timeline):
     """The part of the ledger that knows jobs, and what is to be kept of them."""
@@ -72,11 +74,14 @@ class Work(Timeline):
     def declared(self, lease_id: LeaseId) -> tuple[list[str], list[str]]:
         """What is to be kept and what may be lost, by every job's declaration and later claims.
 
-        A pattern may stand in both: what it matches is then kept, and its absence is excused.
+        A pattern may stand in both: what it matches is then kept, and its absence is excused. A job
+        that was withdrawn before it began declares nothing.
         """
         artifacts: dict[str, None] = {}
         discard: dict[str, None] = {}
-        claims = [(job.artifacts, job.discard) for job in self.jobs(lease_id)]
+        never_ran = set(self._read(lambda row: str(row["job"]), _WITHDRAWN, lease_id))
+        jobs = [job for job in self.jobs(lease_id) if job.id not in never_ran]
+        claims = [(job.artifacts, job.discard) for job in jobs]
         for _, kind, detail in self.events(lease_id):
             if kind == Event.CLAIMED:
                 claim = _CLAIM.validate_python(detail)

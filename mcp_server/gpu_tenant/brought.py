@@ -1,0 +1,60 @@
+"""What of a lease's artifacts came home, by its newest collect and what snapshots brought since."""
+
+import asyncio
+from collections.abc import Collection
+from pathlib import Path
+
+from gpu_tenant.landing import is_here
+from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.model import JobId, Lease, SealedFile
+from gpu_tenant.reckoning import Here
+from gpu_tenant.restorable import read_list
+
+_LOG = ".log"
+
+
+def brought(lease: Lease, *, ledger: Ledger) -> Here:
+    """What came, by the record that was made when each file's hash was proved; nothing is read again."""
+    entries, here = _entries(lease, ledger)
+    files = {entry.name: entry.sha256 or entry.target or "" for entry in entries.values()}
+    return Here(files, ended=here.ended, lacking=here.lacking, as_of=here.as_of)
+
+
+async def still_here(names: Collection[str], lease: Lease, *, ledger: Ledger) -> bool:
+    """Whether each of those files lies here now as it came, re-read."""
+    entries, _ = _entries(lease, ledger)
+    directory = Path(lease.kept_in or "")
+
+    def reread() -> bool:
+        return all(is_here(directory, entries[name]) for name in names)
+
+    return lease.kept_in is not None and await asyncio.to_thread(reread)
+
+
+def _entries(lease: Lease, ledger: Ledger) -> tuple[dict[str, SealedFile], Here]:
+    entries: dict[str, SealedFile] = {}
+    newer = None
+    for at, kind, detail in reversed(ledger.events(lease.id)):
+        if kind == Event.SNAPSHOT and newer is None:
+            listed = read_list(Path(lease.kept_in or ""), detail)
+            newer = (at, listed) if listed else None
+        if kind != Event.COLLECTED:
+            continue
+        seal = ledger.seal(lease.id)
+        if seal is None or seal.digest != detail.get("seal"):
+            break  # what it brought is not all that was sealed since
+        entries = {entry.name: entry for entry in seal.entries}
+        break
+    ended = frozenset(
+        JobId(entry.name.removeprefix("log/").removesuffix(_LOG))
+        for entry in entries.values()
+        if entry.role == "log"
+    )
+    artifacts = {name: entry for name, entry in entries.items() if entry.role == "artifact"}
+    if newer is None or newer[1].lacking is None:
+        return artifacts, Here({}, ended=ended)
+    _, listed = newer
+    since = {entry.name: entry for entry in listed.entries if entry.name not in listed.broken}
+    return artifacts | since, Here(
+        {}, ended=ended, lacking=frozenset(listed.lacking or ()), as_of=listed.taken_at
+    )

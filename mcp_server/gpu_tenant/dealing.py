@@ -1,0 +1,71 @@
+"""Which box takes which cell next: by how long its queue is for what it runs at once."""
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+B = TypeVar("B", bound=str)
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What a box has to do."""
+
+    slots: int
+    """So many at once; 0: it takes nothing more."""
+    ahead: int
+    """What runs there or waits to."""
+    movable: Sequence[str] = ()
+    """What of that can still go elsewhere, in the order of the queue."""
+
+
+def deal(cells: Sequence[str], loads: Mapping[B, Load], *, prefer: Mapping[str, B]) -> dict[str, B]:
+    """Each cell goes to the box whose queue is the shortest then; to the one it is to be at, if that takes any.
+
+    No box for any of them is no error: they wait.
+    """
+    dealt: dict[str, B] = {}
+    ahead = {box: load.ahead for box, load in loads.items() if load.slots}
+    if not ahead:
+        return dealt
+    order = {box: place for place, box in enumerate(ahead)}
+    heap = [(count / loads[box].slots, order[box], box) for box, count in ahead.items()]
+    heapq.heapify(heap)
+    for cell in sorted(cells, key=lambda cell: cell not in prefer):
+        if (wanted := prefer.get(cell)) in ahead:
+            dealt[cell] = wanted
+            ahead[wanted] += 1
+            heapq.heappush(heap, (ahead[wanted] / loads[wanted].slots, order[wanted], wanted))
+            continue
+        rounds, _, box = heapq.heappop(heap)
+        while rounds != ahead[box] / loads[box].slots:  # its queue has grown meanwhile
+            rounds, _, box = heapq.heappop(heap)
+        dealt[cell] = box
+        ahead[box] += 1
+        heapq.heappush(heap, (ahead[box] / loads[box].slots, order[box], box))
+    return {cell: dealt[cell] for cell in cells}
+
+
+def surplus(loads: Mapping[B, Load]) -> dict[B, list[str]]:
+    """What is to be taken from the end of which queue, because another box has or will have nothing to do.
+
+    Nothing moves while every box is busy: a cell that is moved costs two calls.
+    """
+    taken: dict[B, list[str]] = {
+        box: list(load.movable) for box, load in loads.items() if not load.slots and load.movable
+    }
+    ahead = {box: load.ahead for box, load in loads.items() if load.slots}
+    if not any(count < loads[box].slots for box, count in ahead.items()):
+        return taken
+    left = {box: list(loads[box].movable) for box in ahead}
+    while donors := [box for box in ahead if left[box]]:
+        giver = max(donors, key=lambda box: ahead[box] / loads[box].slots)
+        taker = min(ahead, key=lambda box: ahead[box] / loads[box].slots)
+        # It would wait there as long as here.
+        if (ahead[taker] + 1) / loads[taker].slots > (ahead[giver] - 1) / loads[giver].slots:
+            break
+        taken.setdefault(giver, []).append(left[giver].pop())
+        ahead[giver] -= 1
+        ahead[taker] += 1
+    return taken

@@ -1,0 +1,41 @@
+"""The fleets: which leases one request has, so that the same request never rents them twice."""
+
+from datetime import datetime
+
+from gpu_tenant.ledger.leases import Leases
+
+_HAD = "(state IN ('intended','active','terminating') OR ready_at IS NOT NULL OR touched_at IS NOT NULL)"
+_LIVE = "state IN ('intended','active','terminating')"
+
+
+class Fleets(Leases):
+    """The part of the ledger that knows which request a fleet was made by."""
+
+    def fleet_for(self, request: str, *, at: datetime) -> str:
+        """The name of the fleet of exactly that request: the newest one, or a new one.
+
+        A fleet that had boxes, all of which have ended, is over: the request makes another.
+        """
+        with self._transaction() as db:
+            known = db.execute(
+                "SELECT id FROM fleets WHERE request=? ORDER BY seq DESC LIMIT 1", (request,)
+            ).fetchone()
+            if known is not None:
+                had, live = db.execute(
+                    f"SELECT coalesce(sum({_HAD}), 0), coalesce(sum({_LIVE}), 0) FROM leases WHERE fleet=?",  # noqa: S608 - both are above
+                    (known["id"],),
+                ).fetchone()
+                if live or not had:
+                    name: str = known["id"]
+                    return name
+            count = db.execute("SELECT count(*) FROM fleets").fetchone()[0]
+            name = f"fl-{count + 1}"
+            db.execute(
+                "INSERT INTO fleets(id, request, at) VALUES (?,?,?)",
+                (name, request, at.isoformat()),
+            )
+            return name
+
+    def fleets(self) -> list[str]:
+        """Every fleet's name, oldest first."""
+        return self._read(lambda row: str(row["id"]), "SELECT id FROM fleets ORDER BY seq")

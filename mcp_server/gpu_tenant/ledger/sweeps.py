@@ -1,0 +1,223 @@
+"""Sweeps: what was declared, where each cell was put and why it left, and what boxes said of it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+from gpu_tenant.errors import BadRequest
+from gpu_tenant.ledger.database import Connection, Row, moment
+from gpu_tenant.ledger.leases import Leases
+from gpu_tenant.ledger.timeline import Event
+from gpu_tenant.model import Job, JobId, LeaseId
+from gpu_tenant.placement import Placement, Released, Said, Settlement, Sweep
+
+_PLACEMENTS = (
+    "SELECT p.*, r.why, s.record AS said FROM placements p"
+    " LEFT JOIN releases r ON r.placement = p.seq"
+    " LEFT JOIN reports s ON s.seq = (SELECT max(seq) FROM reports WHERE placement = p.seq)"
+)
+
+
+class Sweeps(Leases):
+    """The part of the ledger that knows sweeps. Its rows are only ever added."""
+
+    def declare_sweep(self, sweep: Sweep) -> Sweep:
+        """The sweep is on record under the next free id, before any box hears of it."""
+        with self._transaction() as db:
+            count = db.execute("SELECT count(*) FROM sweeps").fetchone()[0]
+            found = sweep.model_copy(update={"id": f"sw-{count + 1}"})
+            db.execute(
+                "INSERT INTO sweeps(id, digest, record, at) VALUES (?,?,?,?)",
+                (found.id, found.grid.digest, found.model_dump_json(), found.at.isoformat()),
+            )
+        return found
+
+    def sweep(self, sweep_id: str) -> Sweep:
+        """The sweep of that id.
+
+        Raises:
+            BadRequest: there is none.
+        """
+        for sweep in self._read(_sweep, "SELECT record FROM sweeps WHERE id=?", sweep_id):
+            return sweep
+        raise BadRequest(
+            f"no sweep {sweep_id!r} is in the ledger", remedy="`gpu-tenant sweep` lists them"
+        )
+
+    def sweeps(self) -> list[str]:
+        """Every sweep's id, oldest first."""
+        return self._read(lambda row: str(row["id"]), "SELECT id FROM sweeps ORDER BY rowid")
+
+    def sweep_like(self, digest: str) -> Sweep | None:
+        """The newest sweep of exactly that grid."""
+        found = self._read(
+            _sweep, "SELECT record FROM sweeps WHERE digest=? ORDER BY rowid DESC LIMIT 1", digest
+        )
+        return found[0] if found else None
+
+    def join_sweep(self, sweep_id: str, leases: Iterable[LeaseId], *, at: datetime) -> None:
+        """Cells of the sweep may be put on those leases from now on."""
+        with self._transaction() as db:
+            for lease_id in leases:
+                db.execute(
+                    "INSERT INTO sweep_leases(sweep_id, lease_id, at) SELECT ?1, ?2, ?3 WHERE NOT EXISTS"
+                    " (SELECT 1 FROM sweep_leases WHERE sweep_id=?1 AND lease_id=?2)",
+                    (sweep_id, lease_id, at.isoformat()),
+                )
+
+    def leases_of_sweep(self, sweep_id: str) -> list[LeaseId]:
+        """The leases that it runs or ran on, in the order in which they joined."""
+        return self._read(
+            lambda row: LeaseId(row["lease_id"]),
+            "SELECT lease_id FROM sweep_leases WHERE sweep_id=? ORDER BY seq",
+            sweep_id,
+        )
+
+    def sweeps_on(self, lease_id: str) -> list[str]:
+        """The sweeps that run or ran on that lease, oldest first."""
+        return self._read(
+            lambda row: str(row["sweep_id"]),
+            "SELECT sweep_id FROM sweep_leases WHERE lease_id=? ORDER BY seq",
+            lease_id,
+        )
+
+    # --- where cells are
+
+    def place(self, sweep_id: str, cells: Mapping[str, Job], *, at: datetime) -> list[str]:
+        """Each cell is on record as a job of its lease, before the box hears of it.
+
+        One that is somewhere already stays there, and is not among those that are returned.
+        """
+        placed: list[str] = []
+        with self._transaction() as db:
+            for cell, job in cells.items():
+                if self._is_placed(db, sweep_id, cell):
+                    continue
+                db.execute(
+                    "INSERT INTO placements(sweep_id, cell, lease_id, job, at) VALUES (?,?,?,?,?)",
+                    (sweep_id, cell, job.lease_id, job.id, at.isoformat()),
+                )
+                db.execute(
+                    "INSERT INTO jobs(lease_id, id, record) VALUES (?,?,?)",
+                    (job.lease_id, job.id, job.model_dump_json()),
+                )
+                # What is about to be used was used, from here on.
+                db.execute(
+                    "UPDATE leases SET touched_at=coalesce(touched_at, ?) WHERE id=?",
+                    (at.isoformat(), job.lease_id),
+                )
+                placed.append(cell)
+        return placed
+
+    @staticmethod
+    def _is_placed(db: Connection, sweep_id: str, cell: str) -> bool:
+        row = db.execute(
+            "SELECT 1 FROM placements p WHERE sweep_id=? AND cell=? AND NOT EXISTS"
+            " (SELECT 1 FROM releases WHERE placement=p.seq)",
+            (sweep_id, cell),
+        ).fetchone()
+        return row is not None
+
+    def placements(self, sweep_id: str) -> list[Placement]:
+        """Every placement there ever was of a cell of that sweep, oldest first."""
+        return self._read(_placement, f"{_PLACEMENTS} WHERE p.sweep_id=? ORDER BY p.seq", sweep_id)
+
+    def cell_jobs(self, lease_id: str) -> set[JobId]:
+        """The jobs of that lease that are cells of sweeps."""
+        return set(
+            self._read(
+                lambda row: JobId(row["job"]),
+                "SELECT job FROM placements WHERE lease_id=?",
+                lease_id,
+            )
+        )
+
+    def release(self, placements: Sequence[Placement], why: Released, *, at: datetime) -> None:
+        """The cells are no longer where they were put; one that was let go before stays so.
+
+        What has begun there is not withdrawn, whatever its box says now.
+        """
+        with self._transaction() as db:
+            for placement in placements:
+                db.execute(
+                    "INSERT INTO releases(placement, why, at) SELECT ?1, ?2, ?3 WHERE NOT EXISTS"
+                    " (SELECT 1 FROM releases WHERE placement=?1) AND NOT (?2 = 'withdrawn' AND EXISTS"
+                    " (SELECT 1 FROM reports WHERE placement=?1"
+                    " AND word NOT IN ('queued','needs_env','withdrawn')))",
+                    (placement.seq, why, at.isoformat()),
+                )
+
+    def cells_launched(
+        self,
+        sweep_id: str,
+        jobs: Sequence[JobId],
+        lease_id: LeaseId,
+        *,
+        at: datetime,
+        box_time_s: float,
+    ) -> None:
+        """It is on record that the box took those jobs into its queue, at `box_time_s` by its own clock."""
+        with self._transaction() as db:
+            for job in jobs:
+                db.execute(
+                    "UPDATE jobs SET record=json_set(record, '$.launched_at', ?)"
+                    " WHERE lease_id=? AND id=? AND json_extract(record, '$.launched_at') IS NULL",
+                    (at.isoformat(), lease_id, job),
+                )
+            detail: dict[str, object] = {
+                "sweep": sweep_id, "jobs": list(jobs), "box_time_s": box_time_s,
+            }  # fmt: skip
+            self._note(db, lease_id, Event.LAUNCHED, detail, at)
+
+    # --- what became of them
+
+    def heard(self, said: Mapping[int, Said]) -> None:
+        """What boxes said of placements, by their number, is on record; nothing is added that is not new."""
+        with self._transaction() as db:
+            for seq, each in said.items():
+                row = db.execute(
+                    "SELECT record FROM reports WHERE placement=? ORDER BY seq DESC LIMIT 1", (seq,)
+                ).fetchone()
+                last = row and Said.model_validate_json(row["record"])
+                if last and last.model_copy(update={"heard_at": each.heard_at}) == each:
+                    continue
+                db.execute(
+                    "INSERT INTO reports(placement, word, record, at) VALUES (?,?,?,?)",
+                    (seq, each.word, each.model_dump_json(), each.heard_at.isoformat()),
+                )
+
+    def settle_sweep(self, sweep_id: str, settlement: Settlement) -> None:
+        """It is on record that somebody accepted exactly that list of what is wrong."""
+        with self._transaction() as db:
+            db.execute(
+                "INSERT INTO settlements(sweep_id, digest, record, at) VALUES (?,?,?,?)",
+                (
+                    sweep_id,
+                    settlement.digest,
+                    settlement.model_dump_json(),
+                    settlement.at.isoformat(),
+                ),
+            )
+
+    def settlements(self, sweep_id: str) -> list[Settlement]:
+        """What was accepted of that sweep, oldest first."""
+        return self._read(
+            lambda row: Settlement.model_validate_json(row["record"]),
+            "SELECT record FROM settlements WHERE sweep_id=? ORDER BY seq",
+            sweep_id,
+        )
+
+
+def _sweep(row: Row) -> Sweep:
+    return Sweep.model_validate_json(row["record"])
+
+
+def _placement(row: Row) -> Placement:
+    return Placement(
+        seq=row["seq"],
+        cell=row["cell"],
+        lease_id=LeaseId(row["lease_id"]),
+        job=JobId(row["job"]),
+        at=moment(row["at"]),
+        released=row["why"],
+        said=row["said"] and Said.model_validate_json(row["said"]),
+    )

@@ -1,0 +1,239 @@
+"""One command over a grid of parameters and many boxes: begun, reckoned up, and accepted before any end."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from gpu_tenant.brought import brought
+from gpu_tenant.credentials import references, resolve_all
+from gpu_tenant.errors import BadRequest, Refused, SweepOpen
+from gpu_tenant.fence import attempts
+from gpu_tenant.grid import Grid
+from gpu_tenant.ledger import Event
+from gpu_tenant.model import Lease, LeaseId, LeaseState
+from gpu_tenant.patterns import require_narrow, require_patterns
+from gpu_tenant.placement import Settlement, Sweep
+from gpu_tenant.reckoning import Reckoning, reckon, stands_in_the_way
+from gpu_tenant.record import Record
+from gpu_tenant.tending import Answered, Tending
+
+
+class Tended(Record):
+    """A sweep after it was looked at: its table, and what could not be done about it now."""
+
+    table: Reckoning
+    troubles: tuple[str, ...] = Field(description="tried again with the next look")
+
+
+class Sweeping(Tending):
+    """The part of a tenancy that runs sweeps. Whoever looks at one moves it on."""
+
+    async def begin_sweep(
+        self,
+        leases: Sequence[str],
+        grid: Grid,
+        *,
+        env: Sequence[str] = (),
+        max_runtime_s: float | None = None,
+        attempts: int = 1,
+        slots: int | None = None,
+        python: Literal["prepared", "image"] = "prepared",
+    ) -> Tended:
+        """Every cell is on record, and is queued on one of the leases or will be; each runs there without us.
+
+        The same call goes on with a sweep of exactly that grid: the leases join it, and no cell is begun
+        twice. `attempts`: how often a cell is begun that fails; `slots`: cells at once on a box.
+
+        Raises:
+            BadRequest, Refused: nothing was begun.
+        """
+        if not grid.artifacts:
+            raise BadRequest(
+                "the cells declare nothing to keep, so their boxes could never be verified",
+                remedy="name their outputs, for example artifacts=['out/{cell}/'] (`--artifact 'out/{cell}/'`)",
+            )
+        require_patterns((*grid.artifacts, *grid.discard))
+        require_narrow(grid.discard)
+        values = resolve_all(env, self._environ, account=self._account)
+        found = [self._fit(lease) for lease in dict.fromkeys(leases)]
+        known = self.ledger.sweep_like(grid.digest)
+        if known is not None and self._has_ended(known):
+            known = None
+        for lease in found:
+            self._must_be_free(lease, grid, known)
+        sweep = known or self.ledger.declare_sweep(
+            Sweep(
+                id="",
+                grid=grid,
+                env_names=tuple(values),
+                env_from=references(env),
+                max_runtime_s=max_runtime_s,
+                attempts=attempts,
+                slots=slots,
+                python=python,
+                at=self._clock.now(),
+            )
+        )
+        self.ledger.join_sweep(sweep.id, [lease.id for lease in found], at=self._clock.now())
+        return await self.tend(sweep.id, values=values)
+
+    async def tend(
+        self,
+        sweep_id: str,
+        *,
+        values: Mapping[str, str] | None = None,
+        spare: LeaseId | None = None,
+    ) -> Tended:
+        """Every box of the sweep was heard, what an earlier call left half done is done, and idle boxes have work.
+
+        A box that does not answer keeps its cells. One that its provider lists no more loses those whose
+        files are not here, and others run them. `values` are those of the sweep's variables, where they
+        are known already. The lease to `spare` is given nothing more.
+        """
+        sweep = self.ledger.sweep(sweep_id)
+        troubles = await self._tended(sweep, values, spare)
+        return Tended(table=self.reckoned(sweep.id), troubles=troubles)
+
+    async def add_to_sweep(self, sweep_id: str, leases: Sequence[str]) -> Tended:
+        """Cells of the sweep that have not begun may run on those leases, too."""
+        sweep = self.ledger.sweep(sweep_id)
+        found = [self._fit(lease) for lease in dict.fromkeys(leases)]
+        for lease in found:
+            self._must_be_free(lease, sweep.grid, sweep)
+        self.ledger.join_sweep(sweep.id, [lease.id for lease in found], at=self._clock.now())
+        return await self.tend(sweep.id)
+
+    async def retry_cells(self, sweep_id: str, cells: Sequence[str]) -> Tended:
+        """Cells that failed, or did not leave all that they declared, run once more by the identical command.
+
+        Raises:
+            BadRequest, Refused: there is no such cell, or it may still run, or is done.
+        """
+        rows = {row.cell: row for row in (await self.tend(sweep_id)).table.rows}
+        for cell in cells:
+            if cell not in rows:
+                raise BadRequest(
+                    f"{sweep_id} has no cell {cell!r}", remedy=f"`gpu-tenant sweep {sweep_id}`"
+                )
+            if rows[cell].state not in ("failed", "missing"):
+                raise Refused(
+                    f"{cell} is {rows[cell].state}, and only what failed or is missing runs again",
+                    remedy=f"`gpu-tenant sweep {sweep_id}`",
+                )
+        again = [p for p in self._there(self.ledger.sweep(sweep_id)) if p.cell in cells]
+        self.ledger.release(again, "again", at=self._clock.now())
+        return await self.tend(sweep_id)
+
+    def settle_sweep(self, sweep_id: str, *, by: str) -> Reckoning:
+        """Exactly what is wrong with the sweep now is accepted; what goes wrong later is not."""
+        table = self.reckoned(sweep_id)
+        if table.wrong:
+            settlement = Settlement(
+                digest=table.digest, wrong=table.wrong, by=by, at=self._clock.now()
+            )
+            self.ledger.settle_sweep(sweep_id, settlement)
+        return self.reckoned(sweep_id)
+
+    def reckoned(self, sweep_id: str) -> Reckoning:
+        """The sweep's table by what is on record; nobody is asked."""
+        sweep, leases = self.ledger.sweep(sweep_id), self.ledger.leases_of_sweep(sweep_id)
+        here = {lease: brought(self.ledger.lease(lease), ledger=self.ledger) for lease in leases}
+        return reckon(
+            sweep, self.ledger.placements(sweep_id), here, leases=leases,
+            settlements=self.ledger.settlements(sweep_id),
+        )  # fmt: skip
+
+    def open_sweeps(self) -> list[str]:
+        """The sweeps that have a live lease, or cells that wait for one; oldest first."""
+        return [
+            sweep_id
+            for sweep_id in self.ledger.sweeps()
+            if any(self.ledger.lease(x).state.live for x in self.ledger.leases_of_sweep(sweep_id))
+            or self._is_open(self.ledger.sweep(sweep_id))
+        ]
+
+    async def tend_all(self) -> tuple[str, ...]:
+        """Every sweep that is not over was moved on; a line for each, with what is wrong."""
+        told = []
+        for sweep_id in self.open_sweeps():
+            tended = await self.tend(sweep_id)
+            wrong = () if tended.table.settled_by else tended.table.wrong
+            more = [f"and {len(wrong) - 1} more"] if wrong[1:] else []
+            said = [tended.table.words, *wrong[:1], *more, *tended.troubles[:1]]
+            told.append(f"{sweep_id}: {'; '.join(said)}")
+        return tuple(told)
+
+    async def tend_on(self, lease: str) -> None:
+        """Every sweep that has cells on that lease was moved on, as far as can be now."""
+        for sweep_id in self.ledger.sweeps_on(lease):
+            await self.tend(sweep_id)
+
+    async def vacate(self, lease: str) -> None:
+        """No further cell begins on that box; those that had not begun are for others.
+
+        Raises:
+            BoxTrouble: the box could not be asked.
+        """
+        found = self.ledger.lease(lease)
+        for sweep_id in self.ledger.sweeps_on(lease):
+            sweep = self.ledger.sweep(sweep_id)
+            mine = [p.job for p in self._there(sweep) if p.lease_id == found.id]
+            runner = self._runner(found)
+            if mine:
+                await runner.withdraw(mine)
+                self._hear(sweep, [Answered(found, await runner.roll(), slots=0, slot_gpus=None)])
+
+    async def _must_be_reckoned(self, lease: Lease) -> None:
+        """Nothing of a sweep stands in the way of the lease's end; past its terms nothing does.
+
+        Raises:
+            SweepOpen: cells there are still to run, or something is wrong that nobody has accepted.
+        """
+        if lease.state is not LeaseState.ACTIVE or attempts(self.ledger.events(lease.id)):
+            return
+        for sweep_id in self.ledger.sweeps_on(lease.id):
+            table = (await self.tend(sweep_id, spare=lease.id)).table
+            if reasons := stands_in_the_way(table, lease.id):
+                words = f"{lease.id} keeps its box, because of {sweep_id}: {'; '.join(reasons)}"
+                self.ledger.note(lease.id, Event.REFUSED, {"words": words}, at=self._clock.now())
+                raise SweepOpen(
+                    words,
+                    remedy=f"`gpu-tenant sweep {sweep_id}` shows the table; `--retry CELL` runs one again, "
+                    "and `--settle` accepts what is wrong with it, but not what still runs",
+                )
+
+    def _fit(self, lease: str) -> Lease:
+        """The lease, which takes cells.
+
+        Raises:
+            Refused: it does not.
+        """
+        found = self.ledger.lease(lease)
+        if not self._takes_cells(found):
+            raise Refused(
+                f"{found.id} takes no cells: it is {found.state}, or past its time",
+                remedy="`gpu-tenant leases`; `gpu-tenant extend` moves a deadline",
+            )
+        return found
+
+    def _has_ended(self, sweep: Sweep) -> bool:
+        """Whether it is over and its boxes are no more: the same grid is then another sweep."""
+        leases = self.ledger.leases_of_sweep(sweep.id)
+        is_live = any(self.ledger.lease(x).state.live for x in leases)
+        return not is_live and not self._is_open(sweep)
+
+    def _must_be_free(self, lease: Lease, grid: Grid, sweep: Sweep | None) -> None:
+        """No job there has the name of a cell, unless it is that cell.
+
+        Raises:
+            BadRequest: one has.
+        """
+        placed = self.ledger.placements(sweep.id) if sweep is not None else []
+        ours = {p.job for p in placed if p.lease_id == lease.id}
+        names = {job.id for job in self.ledger.jobs(lease.id)} - ours
+        if clash := sorted(names & {cell.name for cell in grid.cells}):
+            raise BadRequest(
+                f"{lease.id} has a job {clash[0]} already, which is not of this sweep",
+                remedy="give the sweep a name, which its cells' names begin with: --name",
+            )

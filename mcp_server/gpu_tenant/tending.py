@@ -1,0 +1,306 @@
+"""One look at a sweep: every box is heard, what was cut short is sent, and idle boxes have work."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gpu_tenant.attending import Attending
+from gpu_tenant.brought import brought, still_here
+from gpu_tenant.credentials import resolve_all
+from gpu_tenant.crowd import each
+from gpu_tenant.dealing import Load, deal, surplus
+from gpu_tenant.environment import activated
+from gpu_tenant.errors import LeaseHeld, TenantError
+from gpu_tenant.fence import attempts
+from gpu_tenant.grid import variables_of
+from gpu_tenant.guard import arm
+from gpu_tenant.mirrors import mirrors
+from gpu_tenant.model import Job, JobId, Lease, LeaseId, LeaseState, SlurmAddress
+from gpu_tenant.placement import OVER, Placement, Said, Sweep, by_lease
+from gpu_tenant.reckoning import whole_on
+from gpu_tenant.runner import MAY_RUN, Roll, Runner, Turn
+from gpu_tenant.skill import script
+
+_AT_ONCE = 500
+"""So many cells are handed to a box in one request."""
+_GPUS = ["sh", "-c", "nvidia-smi -L 2>/dev/null || true"]
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A box that answered: what is queued there, and how many cells it takes at once."""
+
+    lease: Lease
+    roll: Roll
+    slots: int
+    """0: it is given nothing more."""
+    slot_gpus: tuple[str, ...] | None
+    """Which GPUs each of these sees; None: as the box holds it already."""
+
+
+class Tending(Attending):
+    """The part of a tenancy that moves sweeps on. Every step is on record before a box hears of it, and each
+    may be repeated: so it does not matter who looks, how often, and where one look was cut short."""
+
+    async def _tended(
+        self, sweep: Sweep, values: Mapping[str, str] | None, spare: LeaseId | None
+    ) -> tuple[str, ...]:
+        """The sweep was moved on; what could not be done now, a sentence each."""
+        troubles: list[str] = []
+        try:
+            with self._held(sweep.id, "tend"):
+                await self._let_go(sweep)
+                if self._is_open(sweep):
+                    await self._move_on(sweep, values, spare, troubles)
+        except LeaseHeld as held:
+            troubles.append(held.message)
+        return tuple(troubles)
+
+    def _is_open(self, sweep: Sweep) -> bool:
+        """Whether something may still come of a cell, or is to be done for one."""
+        there = self._there(sweep)
+        is_over = {p.cell for p in there if p.said is not None and p.said.word in OVER}
+        return len(is_over) < len(sweep.grid.cells)
+
+    def _there(self, sweep: Sweep) -> list[Placement]:
+        return [p for p in self.ledger.placements(sweep.id) if p.released is None]
+
+    async def _let_go(self, sweep: Sweep) -> None:
+        """Boxes that are no more have no cells but those whose files are here, and those that failed there."""
+        for lease_id, mine in by_lease(self._there(sweep)).items():
+            lease = self.ledger.lease(lease_id)
+            if lease.state not in (LeaseState.LOST, LeaseState.GONE):
+                continue
+            whole = whole_on(sweep, lease.id, mine, brought(lease, ledger=self.ledger))
+            lost = []
+            for placement in mine:
+                if placement.said is not None and placement.said.word in OVER - {"finished"}:
+                    continue
+                names = whole.get(placement.cell)
+                # Nobody verified what is here of a lost box before it went, so it is read once more.
+                if names is None or not (
+                    lease.state is LeaseState.GONE
+                    or await still_here(names, lease, ledger=self.ledger)
+                ):
+                    lost.append(placement)
+            self.ledger.release(lost, "lost", at=self._clock.now())
+
+    async def _move_on(
+        self,
+        sweep: Sweep,
+        values: Mapping[str, str] | None,
+        spare: LeaseId | None,
+        troubles: list[str],
+    ) -> None:
+        boxes = await self._asked(sweep, spare, troubles)
+        self._hear(sweep, boxes)
+        await self._level(sweep, [box for box in boxes if box.lease.id != spare])
+        self._place(sweep, boxes)
+        unsent = {box.lease.id: self._unsent(sweep, box) for box in boxes}
+        todo = [box for box in boxes if box.slots and unsent[box.lease.id]]
+        if not todo:
+            return
+        if values is None:
+            try:
+                values = resolve_all(sweep.env_from, self._environ, account=self._account)
+            except TenantError as trouble:
+                troubles.append(
+                    f"cells wait for a variable: {trouble.message}; the same launch again brings it"
+                )
+                return
+        own = values
+
+        async def send(box: Answered) -> None:
+            await self._send(sweep, box, unsent[box.lease.id], own)
+
+        _tell(troubles, [box.lease for box in todo], await each(todo, send, begun="goes on"))
+
+    # --- the boxes
+
+    async def _asked(
+        self, sweep: Sweep, spare: LeaseId | None, troubles: list[str]
+    ) -> list[Answered]:
+        """Every box of the sweep that can be asked, with what is queued there."""
+        leases = [self.ledger.lease(x) for x in self.ledger.leases_of_sweep(sweep.id)]
+        reached = [
+            lease
+            for lease in leases
+            if lease.state is LeaseState.ACTIVE and lease.parked_at is None and lease.ready_at
+        ]
+
+        async def ask(lease: Lease) -> Answered:
+            roll = await self._runner(lease).roll()
+            takes = lease.id != spare and self._takes_cells(lease)
+            if takes and not (roll.jobs and roll.slots == (sweep.slots or roll.slots)):
+                return Answered(lease, roll, *await self._slots(sweep, lease))
+            return Answered(lease, roll, roll.slots if takes else 0, None)
+
+        came = await each(reached, ask)
+        _tell(troubles, reached, came)
+        return [box for box in came if isinstance(box, Answered)]
+
+    def _takes_cells(self, lease: Lease) -> bool:
+        """Whether new work may begin there: not past its deadline, and not where its end has begun."""
+        return (
+            lease.state is LeaseState.ACTIVE
+            and self._clock.now() < lease.terms.deadline_at
+            and not attempts(self.ledger.events(lease.id))
+        )
+
+    async def _slots(self, sweep: Sweep, lease: Lease) -> tuple[int, tuple[str, ...]]:
+        """How many cells run there at once, and which GPUs each of them sees."""
+        if lease.quote is not None:
+            gpus = lease.quote.offer.gpu_count
+        else:
+            listed = await self._transport(lease).run(_GPUS, timeout_s=30)
+            gpus = sum(line.startswith(b"GPU ") for line in listed.stdout.splitlines())
+        slots = sweep.slots or max(1, gpus)
+        if gpus < 2:
+            return slots, ()
+        share = max(1, gpus // slots)
+        first = [slot * share % gpus for slot in range(slots)]
+        return slots, tuple(",".join(str(at + n) for n in range(share)) for at in first)
+
+    def _runner(self, lease: Lease) -> Runner:
+        return Runner(
+            lease, self._transport(lease), script("runner.py"), caretaker=self._caretaker(lease)
+        )
+
+    def _hear(self, sweep: Sweep, boxes: Sequence[Answered]) -> None:
+        """What the boxes say is on record; what one of them knows to be withdrawn is let go."""
+        now, said, withdrawn = self._clock.now(), dict[int, Said](), list[Placement]()
+        known = by_lease(self.ledger.placements(sweep.id))
+        for box in boxes:
+            mine = {p.job: p for p in known.get(box.lease.id, ())}
+            for turn in box.roll.jobs:
+                placement = mine.get(JobId(turn.job))
+                if placement is None:
+                    continue
+                said[placement.seq] = Said(
+                    word=turn.state,
+                    attempts=turn.runs,
+                    exit_code=turn.exit_code,
+                    reason=turn.reason,
+                    heard_at=now,
+                )
+                if turn.state == "withdrawn" and placement.released is None:
+                    withdrawn.append(placement)
+        self.ledger.heard(said)
+        self.ledger.release(withdrawn, "withdrawn", at=now)
+
+    # --- who runs what
+
+    async def _level(self, sweep: Sweep, boxes: Sequence[Answered]) -> None:
+        """Cells that would wait in a long queue, while another box has nothing to do, have left it."""
+        there, loads = by_lease(self._there(sweep)), dict[LeaseId, Load]()
+        waiting = len(sweep.grid.cells) - sum(map(len, there.values()))
+        for box in boxes:
+            begun = {turn.job for turn in box.roll.jobs if turn.state != "queued" or turn.runs}
+            mine = [p.job for p in there.get(box.lease.id, ()) if p.job not in begun]
+            # What it never heard of is sent there next, unless it takes nothing more.
+            known = {turn.job for turn in box.roll.jobs}
+            movable = [job for job in mine if job in known or not box.slots]
+            loads[box.lease.id] = Load(box.slots, len(box.roll.waiting), movable)
+        # What waits for any box goes to the idle ones first.
+        todo = {} if waiting else surplus(loads)
+        for box in boxes:
+            if wanted := todo.get(box.lease.id):
+                told = await self._runner(box.lease).withdraw([JobId(job) for job in wanted])
+                gone = [p for p in there[box.lease.id] if p.job in told.withdrawn]
+                self.ledger.release(gone, "withdrawn", at=self._clock.now())
+
+    def _place(self, sweep: Sweep, boxes: Sequence[Answered]) -> None:
+        """Every cell that is nowhere has a box, on record, if any box takes cells."""
+        known = self.ledger.placements(sweep.id)
+        there, last = {p.cell for p in known if p.released is None}, {p.cell: p for p in known}
+        waiting = [cell for cell in sweep.grid.cells if cell.name not in there]
+        mine = by_lease([p for p in known if p.released is None])
+        loads = dict[LeaseId, Load]()
+        for box in boxes:
+            ours = {p.job for p in mine.get(box.lease.id, ()) if _may_run(p)}
+            loads[box.lease.id] = Load(box.slots, len(ours.union(box.roll.waiting)))
+        again = {p.cell: p.lease_id for p in last.values() if p.released == "again"}
+        dealt = deal([cell.name for cell in waiting], loads, prefer=again)
+        taken = {(p.lease_id, p.job) for p in known}
+        jobs = {}
+        for cell in waiting:
+            if (lease_id := dealt.get(cell.name)) is None:
+                continue
+            names = (JobId(cell.name if n == 1 else f"{cell.name}.r{n}") for n in range(1, 10_000))
+            jobs[cell.name] = Job(
+                id=next(name for name in names if (lease_id, name) not in taken),
+                lease_id=lease_id,
+                command=sweep.grid.command_of(cell),
+                artifacts=sweep.grid.artifacts_of(cell),
+                discard=sweep.grid.discard_of(cell),
+                env_names=(*sweep.env_names, *variables_of(cell)),
+                env_from=sweep.env_from,
+                max_runtime_s=sweep.max_runtime_s,
+                declared_at=self._clock.now(),
+                launched_at=None,
+            )
+        self.ledger.place(sweep.id, jobs, at=self._clock.now())
+
+    def _unsent(self, sweep: Sweep, box: Answered) -> list[Placement]:
+        """The cells on record for that box that it does not know of, or whose variables it has forgotten."""
+        known = {turn.job: turn for turn in box.roll.jobs}
+        return [
+            p
+            for p in self._there(sweep)
+            if p.lease_id == box.lease.id
+            and (p.job not in known or known[p.job].state == "needs_env")
+        ]
+
+    async def _send(
+        self,
+        sweep: Sweep,
+        box: Answered,
+        placements: Sequence[Placement],
+        values: Mapping[str, str],
+    ) -> None:
+        """The cells are queued on the box, which holds the lease's deadline."""
+        lease, profile = box.lease, self._profile(box.lease.provider)
+        with self._held(lease.id, "launch"):
+            own = activated(self.ledger, lease.id) if sweep.python == "prepared" else {}
+            env = {**mirrors(profile, self.home.configuration, self._environ), **own, **values}
+            await arm(
+                lease, profile, caretaker=self._caretaker(lease), transport=self._transport(lease),
+                ledger=self.ledger, clock=self._clock, store=self._box_store(lease), proof="recent",
+            )  # fmt: skip
+            jobs = {job.id: job for job in self.ledger.jobs(lease.id)}
+            for at in range(0, len(placements), _AT_ONCE):
+                turns = [
+                    Turn(
+                        job=jobs[p.job],
+                        attempts=sweep.attempts,
+                        env={**env, **_variables(sweep, p)},
+                    )
+                    for p in placements[at : at + _AT_ONCE]
+                ]
+                await self._runner(lease).queue(
+                    turns, slots=None if box.slot_gpus is None else box.slots,
+                    slot_gpus=box.slot_gpus or (),
+                    # What a step of an allocation starts ends with it: its batch script starts jobs.
+                    runner="elsewhere" if isinstance(lease.address, SlurmAddress) else "here",
+                )  # fmt: skip
+                queued = [turn.job.id for turn in turns]
+                self.ledger.cells_launched(
+                    sweep.id, queued, lease.id, at=self._clock.now(), box_time_s=box.roll.now
+                )
+
+
+def _variables(sweep: Sweep, placement: Placement) -> dict[str, str]:
+    cell = sweep.cell(placement.cell)
+    return variables_of(cell) if cell else {}
+
+
+def _may_run(placement: Placement) -> bool:
+    return placement.said is None or placement.said.word in MAY_RUN
+
+
+def _tell(troubles: list[str], leases: Sequence[Lease], came: Sequence[object]) -> None:
+    """What boxes did not do is told; whatever is no error of ours goes on up."""
+    for lease, outcome in zip(leases, came, strict=True):
+        if isinstance(outcome, TenantError):
+            troubles.append(f"{lease.id}: {outcome.message}; {outcome.remedy}")
+        elif isinstance(outcome, Exception):
+            raise outcome

@@ -1,0 +1,139 @@
+"""What the ledger holds of sweeps, and holds against any program that opens its file."""
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from arranged import LEASE, NOON, active, job
+
+from gpu_tenant.grid import grid_of
+from gpu_tenant.ledger import Ledger
+from gpu_tenant.model import Job, JobId, LeaseId
+from gpu_tenant.placement import Placement, Said, Sweep, Word
+
+OTHER = LeaseId("local-efgh")
+ONE, TWO = "x-1", "x-2"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger.sqlite3"
+
+
+@pytest.fixture
+def ledger(path: Path) -> Iterator[Ledger]:
+    """One with a sweep on two boxes, whose first cell is on the first of them."""
+    opened = Ledger(path)
+    active(opened)
+    active(opened, OTHER)
+    opened.declare_sweep(
+        Sweep(
+            id="", grid=grid_of("t {x}", artifacts=["{cell}/"], matrix={"x": [1, 2]}), env_names=(),
+            env_from=(), max_runtime_s=None, attempts=1, slots=None, python="image", at=NOON,
+        )
+    )  # fmt: skip
+    opened.join_sweep("sw-1", [LEASE, OTHER], at=NOON)
+    opened.place("sw-1", {ONE: cell_job(ONE)}, at=NOON)
+    yield opened
+    opened.close()
+
+
+def cell_job(name: str, lease: LeaseId = LEASE) -> Job:
+    return job(name, artifacts=(f"{name}/",)).model_copy(update={"lease_id": lease})
+
+
+def placed(ledger: Ledger) -> Placement:
+    return ledger.placements("sw-1")[-1]
+
+
+def told(ledger: Ledger, word: Word) -> None:
+    """The box has said that of the newest placement."""
+    ledger.heard({placed(ledger).seq: Said(word=word, heard_at=NOON)})
+
+
+def let_go(path: Path, placement: Placement, why: str) -> str:
+    """What another program is told that would let the cell go."""
+    raw = sqlite3.connect(path, isolation_level=None)
+    try:
+        raw.execute("INSERT INTO releases VALUES (?, ?, 't')", (placement.seq, why))
+    except sqlite3.IntegrityError as refused:
+        return str(refused)
+    finally:
+        raw.close()
+    return "done"
+
+
+def test_a_cell_is_put_once_whoever_asks_and_its_lease_counts_as_used(ledger: Ledger) -> None:
+    again = ledger.place("sw-1", {ONE: cell_job(ONE, OTHER), TWO: cell_job(TWO, OTHER)}, at=NOON)
+
+    assert again == [TWO]
+    assert [(p.cell, p.lease_id) for p in ledger.placements("sw-1")] == [(ONE, LEASE), (TWO, OTHER)]
+    assert ledger.lease(LEASE).touched_at == NOON
+    assert ledger.declared(LEASE) == ([f"{ONE}/"], [])
+
+
+def test_a_withdrawn_cell_declares_nothing_there_and_may_go_elsewhere(ledger: Ledger) -> None:
+    told(ledger, "queued")
+    ledger.release([placed(ledger)], "withdrawn", at=NOON)
+    ledger.release([placed(ledger)], "withdrawn", at=NOON)
+
+    assert ledger.declared(LEASE) == ([], [])
+    assert ledger.place("sw-1", {ONE: cell_job(ONE, OTHER)}, at=NOON) == [ONE]
+
+
+@pytest.mark.parametrize("word", ["running", "finished", "failed"])
+def test_what_has_begun_is_never_withdrawn_whatever_its_box_says_then(
+    ledger: Ledger, path: Path, word: Word
+) -> None:
+    told(ledger, word)
+    told(ledger, "queued")
+
+    ledger.release([placed(ledger)], "withdrawn", at=NOON)
+
+    assert placed(ledger).released is None
+    assert "what has begun is not withdrawn" in let_go(path, placed(ledger), "withdrawn")
+
+
+def test_only_a_box_that_is_no_more_loses_its_cells(ledger: Ledger, path: Path) -> None:
+    assert "a box that may exist keeps its cells" in let_go(path, placed(ledger), "lost")
+
+    ledger.end(LEASE, "lost", at=NOON)
+
+    assert let_go(path, placed(ledger), "lost") == "done"
+
+
+@pytest.mark.parametrize(
+    ("word", "answer"),
+    [
+        (None, "may still run"),
+        ("running", "may still run"),
+        ("needs_env", "may still run"),
+        ("failed", "done"),
+        ("finished", "done"),
+    ],
+)
+def test_only_what_has_ended_is_begun_again(
+    ledger: Ledger, path: Path, word: Word | None, answer: str
+) -> None:
+    if word is not None:
+        told(ledger, word)
+
+    assert answer in let_go(path, placed(ledger), "again")
+
+
+def test_only_what_is_new_is_put_down(ledger: Ledger, path: Path) -> None:
+    for word in ("queued", "queued", "running", "running"):
+        told(ledger, word)  # type: ignore[arg-type]
+
+    raw = sqlite3.connect(path)
+    assert raw.execute("SELECT word FROM reports").fetchall() == [("queued",), ("running",)]
+    raw.close()
+
+
+def test_cells_that_a_box_took_are_launched_once(ledger: Ledger) -> None:
+    for _ in range(2):
+        ledger.cells_launched("sw-1", [JobId(ONE)], LEASE, at=NOON, box_time_s=7.5)
+
+    assert ledger.jobs(LEASE)[0].launched_at == NOON
+    assert ledger.began_s(LEASE) == 7.5
