@@ -13,7 +13,7 @@ from gpu_tenant.model import Lease
 from gpu_tenant.ports import Billing, Clock, Connector
 
 _ASKED_EVERY = timedelta(hours=1)
-_BILLED_WITHIN = timedelta(days=1)
+BILLED_WITHIN = timedelta(days=1)
 _PATIENCE_S = 8.0
 """Of real time: nobody waits for a bill, and no list of boxes does."""
 _SLACK = Decimal("0.02")
@@ -42,7 +42,7 @@ async def ask_bills(
 
 def may_be_billed(lease: Lease, now: datetime) -> bool:
     """Whether its provider may yet write something on its bill."""
-    return lease.ended_at is None or now - lease.ended_at <= _BILLED_WITHIN
+    return lease.ended_at is None or now - lease.ended_at <= BILLED_WITHIN
 
 
 async def ask_bill(

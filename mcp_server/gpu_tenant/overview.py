@@ -6,9 +6,11 @@ from typing import Literal
 
 from gpu_tenant.alarms import Level
 from gpu_tenant.cards import Card, Foreign, Leases, card, in_all
+from gpu_tenant.crowd import each
+from gpu_tenant.errors import TenantError
 from gpu_tenant.model import Box, Lease
 from gpu_tenant.office import Office
-from gpu_tenant.settle import survey
+from gpu_tenant.settle import Survey, survey
 from gpu_tenant.sightings import is_of
 
 _UNWATCHED_S = 900
@@ -36,25 +38,25 @@ class Overview(Office):
         )
         alarms = [f"{name}: {words}" for name, words in found.alarms]
         alarms += await self._purse.alarms(found)
+        leases = self.ledger.leases("all" if which == "all" else "live")
+        live = [lease for lease in leases if lease.state.live]
+        looked = await each(live, lambda lease: self._looked_at(lease, found))
+        seen = dict(zip((lease.id for lease in live), looked, strict=True))
         cards: list[Card] = []
-        for lease in self.ledger.leases():
-            if not lease.state.live:
-                if which == "all":
-                    cards.append(self._card(lease, None))
+        for lease in leases:
+            came = seen.get(lease.id)
+            if came is None:
+                cards.append(self._card(lease, None))
                 continue
-            words: str | None
-            settled, listing = lease, found.listings.get(lease.provider)
-            if lease.provider in found.blind:
-                words = f"{lease.provider} does not answer: the box may be running"
-            else:
-                settled, words = await self._settled_if_free(lease, listing)
-            boxes = listing.boxes if listing else ()
-            box = next((box for box in boxes if is_of(box, settled)), None)
-            shown = self._card(settled, words, box).model_copy(update={"terms": ()})
+            if isinstance(came, TenantError):
+                came = (self._card(lease, f"{came.message}; {came.remedy}"), "told")
+            elif isinstance(came, Exception):
+                raise came
+            shown, words = came
             if shown.alarm:
-                alarms.append(f"{settled.id}: {shown.alarm}")
-            if settled.state.live or which == "all" or words:
-                cards.append(shown)
+                alarms.append(f"{lease.id}: {shown.alarm}")
+            if shown.state.live or which == "all" or words:
+                cards.append(shown.model_copy(update={"terms": ()}))
         shown_words = "\n".join(alarms)
         alarms += [
             f"{alarm.lease_id or 'the account'}: {alarm.words}"
@@ -73,6 +75,18 @@ class Overview(Office):
             watched=self._watched(),
             free={slug for slug, profile in self.profiles.items() if profile.kind == "own"},
         )
+
+    async def _looked_at(self, lease: Lease, found: Survey) -> tuple[Card, str | None]:
+        """The card of a live lease as its provider has just shown it, and what a person must hear."""
+        words: str | None
+        settled, listing = lease, found.listings.get(lease.provider)
+        if lease.provider in found.blind:
+            words = f"{lease.provider} does not answer: the box may be running"
+        else:
+            settled, words = await self._settled_if_free(lease, listing)
+        boxes = listing.boxes if listing else ()
+        box = next((box for box in boxes if is_of(box, settled)), None)
+        return self._card(settled, words, box), words
 
     def _watched(self) -> str:
         """When a watchdog last looked, for a person."""

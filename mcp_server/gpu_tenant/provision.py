@@ -44,6 +44,8 @@ def intend(
     address: Address | None,
     ledger: Ledger,
     clock: Clock,
+    fleet: str | None = None,
+    recovers: LeaseId | None = None,
 ) -> Lease:
     """The intent is in the ledger, with the terms that hold from now on; nothing exists for it yet.
 
@@ -77,6 +79,8 @@ def intend(
         address=address,
         price_usd_h=price_usd_h,
         at=now,
+        fleet=fleet,
+        recovers=recovers,
     )
 
 
@@ -88,6 +92,7 @@ def intend_quote(
     ledger: Ledger,
     clock: Clock,
     asked_at: datetime | None = None,
+    fleet: str | None = None,
 ) -> Lease:
     """The intent to rent exactly what was quoted is in the ledger.
 
@@ -133,6 +138,7 @@ def intend_quote(
         price_usd_h=price,
         quote=quote,
         at=now,
+        fleet=fleet,
     )
 
 
@@ -148,7 +154,7 @@ def must_be_hours(hours: float) -> None:
 
 def new_lease_id(profile: Profile, ledger: Ledger) -> LeaseId:
     """An id that no lease has, easy to say: the provider and four letters."""
-    return LeaseId(new_id(profile.id, {lease.id for lease in ledger.leases()}))
+    return LeaseId(new_id(profile.id, ledger.lease_ids()))
 
 
 async def fulfil(
@@ -166,7 +172,7 @@ async def fulfil(
         await _ask_the_price_again(lease, connector)
         box = await connector.create(lease)
     except ProviderSilent as silence:
-        return await _find_out(
+        return await find_out(
             lease, profile, silence, connector=connector, ledger=ledger, clock=clock
         )
     except ProviderTrouble:
@@ -195,7 +201,7 @@ async def _ask_the_price_again(lease: Lease, connector: Connector) -> None:
         )
 
 
-async def _find_out(
+async def find_out(
     lease: Lease,
     profile: Profile,
     silence: ProviderSilent,
@@ -204,7 +210,7 @@ async def _find_out(
     ledger: Ledger,
     clock: Clock,
 ) -> Lease:
-    """Whether a create that got no clear answer has made a box: the provider's list says so.
+    """The lease stands on the box that a create without a clear answer has made: its provider's list says so.
 
     Raises:
         ProviderSilent: it made none, or the list cannot be had.

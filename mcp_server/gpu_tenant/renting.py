@@ -1,6 +1,6 @@
 """How a box is rented for a lease, and how a lease is extended, parked and resumed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from decimal import Decimal
 from typing import Annotated, Literal
@@ -8,41 +8,26 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError
 
 from gpu_tenant.cards import Card, Leases
-from gpu_tenant.errors import (
-    BadRequest,
-    BoxTrouble,
-    NoCapacity,
-    NoQuota,
-    NotReady,
-    PriceMoved,
-    ProviderTrouble,
-    Refused,
-    TenantError,
-)
+from gpu_tenant.errors import BadRequest, BoxTrouble, ProviderTrouble, Refused
+from gpu_tenant.fleet import MOST
 from gpu_tenant.gpu_catalog import asked_for
 from gpu_tenant.guard import arm_again, last_armed
-from gpu_tenant.market import Quote, Trust, Wish
+from gpu_tenant.hiring import Hiring, must_be_one
+from gpu_tenant.market import Trust, Wish
 from gpu_tenant.model import Lease
 from gpu_tenant.offers import Found, find_offers
 from gpu_tenant.office import WAIT_S
 from gpu_tenant.park import park, resume
-from gpu_tenant.policy import must_end_unseen, remarks
+from gpu_tenant.policy import remarks
 from gpu_tenant.ports import Market, Tended, Timed
-from gpu_tenant.provision import (
-    intend,
-    intend_quote,
-    must_be_hours,
-    require_smoke,
-)
+from gpu_tenant.provision import intend, must_be_hours, require_smoke
 from gpu_tenant.reconcile import rate_words
-from gpu_tenant.recovering import Recovering
-from gpu_tenant.settle import return_unused
 from gpu_tenant.terms import Asked, Terms, WhenIdle
 
 LeaseName = Annotated[str, Field(description="lease id, as list_leases shows it")]
 
 
-class Renting(Recovering):
+class Renting(Hiring):
     """The part of a tenancy that begins leases and changes their terms."""
 
     async def find_offers(
@@ -134,6 +119,7 @@ class Renting(Recovering):
             list[str], Field(description="from find_offers, tried in this order until one is had")
         ] = [],  # noqa: B006 - never changed; a schema default
         wait_s: Annotated[float, Field(ge=0, le=3600, description="for a box to boot")] = WAIT_S,
+        count: Annotated[int, Field(ge=1, le=MOST, description="boxes; caps are their sum")] = 1,
     ) -> Card:
         """Have a box under a lease: rented by a quote, local, or one that exists (no smoke asked).
 
@@ -154,9 +140,14 @@ class Renting(Recovering):
                     )
         if quotes:
             require_smoke(smoke, ledger=self.ledger, clock=self._clock)
+            if count > 1:
+                return await self._fleet_by(
+                    quotes, asked, count, unguarded=unguarded, wait_s=wait_s
+                )
             return await self._rented(quotes, asked, unguarded=unguarded, wait_s=wait_s)
         profile = self._profile(provider)
         if profile.lease == "adopted" or target is not None:
+            must_be_one(count)
             return await self.adopt(provider, target, asked=asked, price_usd_h=price_usd_h)
         self._set_up(provider)
         if isinstance(self._connectors[provider], Market):
@@ -166,6 +157,8 @@ class Renting(Recovering):
                 f"`gpu-tenant offers --provider {provider}`",
             )
         require_smoke(smoke, ledger=self.ledger, clock=self._clock)
+        if count > 1:
+            return await self._fleet_at(profile, asked, count, price_usd_h, wait_s=wait_s)
         lease = intend(
             profile, asked=asked, price_usd_h=price_usd_h, address=None, ledger=self.ledger,
             clock=self._clock,
@@ -254,58 +247,6 @@ class Renting(Recovering):
                     raise
         return self.ledger.change_terms(lease.id, terms, at=self._clock.now())
 
-    async def _rented(
-        self,
-        quotes: Sequence[str],
-        asked: Asked,
-        *,
-        unguarded: Literal["refuse", "accept"],
-        wait_s: float,
-    ) -> Card:
-        """A box of the first quote that can be had; never a second while the first may bill."""
-        # A box that never gets ready is given back after its quotes' time, and the next is had all
-        # the same: its price is asked again before it is rented.
-        wanted, asked_at = [self._quote(name) for name in quotes], self._clock.now()
-        refused: list[str] = []
-        for quote in wanted:
-            profile = self._set_up(quote.offer.provider)
-            if unguarded == "refuse":
-                must_end_unseen(profile, quote.offer.price.running_usd_h)
-            lease = intend_quote(
-                quote,
-                profile,
-                asked=asked,
-                ledger=self.ledger,
-                clock=self._clock,
-                asked_at=asked_at,
-            )
-            with self._held(lease.id, "provision"):
-                try:
-                    rented = await self._fulfilled(lease, wait_s)
-                    return self._card(rented, "; ".join(refused) or None)
-                except (NoCapacity, NoQuota, PriceMoved, NotReady) as trouble:
-                    refused.append(f"{quote.id}: {trouble.message}")
-                    last: TenantError = trouble
-                standing = self.ledger.lease(lease.id)
-                if standing.state.live:
-                    receipt = await return_unused(
-                        standing, profile, connector=self._connector(standing),
-                        ledger=self.ledger, clock=self._clock,
-                    )  # fmt: skip
-                    refused[-1] += f"; it was given back unused, for {receipt.cost_usd} USD"
-                    last.remedy = "`gpu-tenant offers` shows what there is now"
-                    await self._close(standing)
-        last.message = "; ".join(refused)
-        raise last
-
-    def _quote(self, name: str) -> Quote:
-        quote = self.ledger.quote(name)
-        if quote is None:
-            raise BadRequest(
-                f"no quote {name!r} was given", remedy="`gpu-tenant offers` gives some"
-            )
-        return quote
-
     async def _changed(
         self,
         lease: Lease,
@@ -381,9 +322,11 @@ class Renting(Recovering):
             return None  # the deadline is moved all the same, and the timer is in the profile
         if at is None or at >= lease.terms.deadline_at:
             return None
+        profile = self._profile(lease.provider)
+        kept = "; its disk is kept, and resume starts it" if profile.park != "none" else ""
         return (
-            f"{self._profile(lease.provider).title} itself stops the box at {at:%Y-%m-%d %H:%M} UTC, before "
-            "the deadline, and that cannot be moved while it runs; its disk is kept, and resume starts it"
+            f"{profile.title} itself stops the box at {at:%Y-%m-%d %H:%M} UTC, before the deadline, and "
+            f"that cannot be moved while it runs{kept}"
         )
 
     async def reconcile(self) -> Leases:

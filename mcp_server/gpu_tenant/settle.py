@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
 
-from gpu_tenant.charged import ask_bills, billed_more, may_be_billed, newest_bill
+from gpu_tenant.charged import BILLED_WITHIN, ask_bills, billed_more, may_be_billed, newest_bill
 from gpu_tenant.errors import BoxTaken, LeaseHeld, ProviderTrouble
 from gpu_tenant.fate import fate, taken
 from gpu_tenant.guard import last_armed
@@ -197,7 +197,7 @@ async def survey(
             found.alarms.append(
                 (provider, f"what bills there besides boxes is unknown: {error.message}")
             )
-        rented = [lease for lease in ledger.leases() if lease.provider == provider]
+        rented = ledger.leases_at(provider, ended_since=clock.now() - BILLED_WITHIN)
         await ask_bills(rented, connector=connector, ledger=ledger, clock=clock)
         found.alarms += _billed_late(rented, ledger=ledger, clock=clock)
 
@@ -261,8 +261,7 @@ async def _take_up(
 ) -> tuple[str, str] | None:
     """The box is under a lease; what a person must hear."""
     # Asked after the list: whoever makes a box writes its lease down first.
-    leases = {lease.id: lease for lease in ledger.leases()}
-    known = leases.get(named)
+    known = ledger.known(named)
     # By provider too: two of them may give out one id.
     standing = ledger.lease_on(box.provider, box.id)
     if standing is None:
@@ -276,7 +275,7 @@ async def _take_up(
         # own, because the law and the meter know only leases.
         standing = ledger.take_up(
             box,
-            lease_id=LeaseId(new_id(known.provider, leases)),
+            lease_id=LeaseId(new_id(known.provider, ledger.lease_ids())),
             terms=known.terms.model_copy(update={"on_deadline": "keep"}),
             at=clock.now(),
             touched_at=None,
@@ -315,7 +314,7 @@ async def return_unused(
 
 def _adopt(box: Box, named: LeaseId, *, ledger: Ledger, clock: Clock) -> tuple[str, str]:
     now = clock.now()
-    taken = {lease.id for lease in ledger.leases()}
+    taken = ledger.lease_ids()
     lease = ledger.take_up(
         box,
         lease_id=named if named not in taken else LeaseId(new_id(box.provider, taken)),

@@ -1,8 +1,10 @@
 """Looks at a provider's list, each on record: what gone, lost and never made rest upon."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from weakref import WeakKeyDictionary
 
 from gpu_tenant.errors import ProviderTrouble
 from gpu_tenant.ledger import Ledger
@@ -42,7 +44,7 @@ async def look(
     if listing is None or listing.asked_at < lease.created_at:
         asked_at = clock.now()
         try:
-            listing = Listing(await connector.list_boxes(), asked_at)
+            listing = Listing(await _listed(connector), asked_at)
         except ProviderTrouble as error:
             return Blind(error.message)
     box = next((box for box in listing.boxes if is_of(box, lease)), None)
@@ -55,6 +57,34 @@ async def look(
         return Listed(await connector.create(lease))
     ledger.saw(lease.id, listed="omitted", at=listing.asked_at)
     return Omitted(ledger.absences(lease.id))
+
+
+class _Rounds:
+    """One provider's lists, asked for one after the other; whoever waits for the next gets the same."""
+
+    def __init__(self) -> None:
+        self._now: asyncio.Task[Sequence[Box]] | None = None
+        self._next: asyncio.Task[Sequence[Box]] | None = None
+
+    async def listed(self, connector: Connector) -> Sequence[Box]:
+        if self._next is None or self._next.done():
+            self._next = asyncio.create_task(self._ask(connector))
+        # Who gives up waiting leaves it to the others.
+        return await asyncio.shield(self._next)
+
+    async def _ask(self, connector: Connector) -> Sequence[Box]:
+        if self._now is not None and not self._now.done():
+            await asyncio.wait([self._now])
+        self._now, self._next = self._next, None
+        return await connector.list_boxes()
+
+
+_ROUNDS: WeakKeyDictionary[Connector, _Rounds] = WeakKeyDictionary()
+
+
+async def _listed(connector: Connector) -> Sequence[Box]:
+    """The provider's list, begun after this was called: a hundred boxes that boot share one."""
+    return await _ROUNDS.setdefault(connector, _Rounds()).listed(connector)
 
 
 def is_of(box: Box, lease: Lease) -> bool:

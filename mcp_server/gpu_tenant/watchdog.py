@@ -10,6 +10,7 @@ from typing import Literal
 from gpu_tenant.alarms import Level
 from gpu_tenant.attendant import Attendant
 from gpu_tenant.cards import Card
+from gpu_tenant.crowd import AT_ONCE
 from gpu_tenant.errors import LeaseHeld, TenantError
 from gpu_tenant.fence import outrun
 from gpu_tenant.model import LeaseId
@@ -19,6 +20,8 @@ from gpu_tenant.record import Record
 from gpu_tenant.service import Tenancy
 
 EVERY_S = 60
+_TURN_S = 30
+"""A look takes seconds; what brings home and ends a lease may take hours, and holds up nobody."""
 _ACCOUNT = "account:"
 """What the key of an alarm about no lease begins with."""
 
@@ -45,7 +48,9 @@ class Watchdog:
         self._every_s = every_s
         self._tell = tell
         self._under_way: dict[LeaseId, asyncio.Task[None]] = {}
+        self._turns = asyncio.Semaphore(AT_ONCE)
         self._did: list[str] = []
+        self._sweeps: asyncio.Task[None] | None = None
 
     async def forever(self) -> None:
         """Looks follow each other until this is cancelled; what one of them meets ends none."""
@@ -57,7 +62,7 @@ class Watchdog:
                     self._tell(f"a look failed: {error!r}")
                 await self._tenancy.clock.sleep(self._every_s)
         finally:
-            for task in self._under_way.values():
+            for task in (*self._under_way.values(), *self._over_sweeps()):
                 task.cancel()
 
     async def once(self) -> Look:
@@ -73,13 +78,15 @@ class Watchdog:
                 continue  # a lease that takes long holds nobody else up
             if lease.state.live or self._tenancy.may_recover(lease):
                 self._under_way[lease.id] = asyncio.create_task(
-                    self._attend(lease.id, cards.get(lease.id))
+                    self._in_turn(lease.id, cards.get(lease.id))
                 )
             else:
                 self._under_way.pop(lease.id, None)
                 self._end_alarms(lease.id, but=())
+        if not self._over_sweeps():
+            self._sweeps = asyncio.create_task(self._tend_sweeps())
         if wait == "done":
-            await asyncio.gather(*self._under_way.values())
+            await asyncio.gather(*self._under_way.values(), *self._over_sweeps())
         await tell_due(
             self._tenancy.home, self._tenancy.ledger, environ=self._tenancy.environ,
             clock=self._tenancy.clock,
@@ -93,6 +100,28 @@ class Watchdog:
                 for alarm in self._tenancy.ledger.open_alarms()
             ),
         )
+
+    def _over_sweeps(self) -> tuple[asyncio.Task[None], ...]:
+        """The look at sweeps that is under way, if one is."""
+        return (self._sweeps,) if self._sweeps and not self._sweeps.done() else ()
+
+    async def _tend_sweeps(self) -> None:
+        """Every sweep was moved on; what that met ends nobody's watch."""
+        try:
+            await self._tenancy.tend_all()
+        except Exception as error:  # noqa: BLE001 - the next look may fare better
+            self._tell(f"sweeps could not be tended: {error!r}")
+
+    async def _in_turn(self, lease_id: LeaseId, card: Card | None) -> None:
+        """As `_attend`, so many at a time; one that takes long gives up its turn, and goes on."""
+        async with self._turns:
+            attending = asyncio.create_task(self._attend(lease_id, card))
+            try:
+                await asyncio.wait([attending], timeout=_TURN_S)
+            except asyncio.CancelledError:
+                attending.cancel()
+                raise
+        await attending
 
     async def _attend(self, lease_id: LeaseId, card: Card | None) -> None:
         """One lease was looked at; what it met is told, and ends no other's watch."""
@@ -162,8 +191,8 @@ class Watchdog:
 
     def _end_alarms(self, lease_id: LeaseId, *, but: Collection[str]) -> None:
         """What this look did not raise again is over."""
-        for known in self._tenancy.ledger.open_alarms():
-            if known.lease_id == lease_id and known.key not in but:
+        for known in self._tenancy.ledger.open_alarms_of(lease_id):
+            if known.key not in but:
                 self._end_alarm(lease_id, known.key)
 
     def _end_alarm(self, lease_id: LeaseId | None, key: str) -> None:

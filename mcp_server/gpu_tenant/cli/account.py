@@ -7,18 +7,36 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gpu_tenant.cards import Leases
-from gpu_tenant.cli.show import errors, until, usd
+from gpu_tenant.cards import Card, Leases
+from gpu_tenant.cli.show import card, errors, listed, until, usd
 from gpu_tenant.speech import some, span
 
 _SHOWN = 3
 
 
+def provisioned(shown: Card) -> None:
+    """What was rented: a lease, and where several were asked for, how many there are and why."""
+    card(shown)
+    whole = shown.together
+    if whole is None:
+        return
+    rows: list[tuple[str, object]] = [
+        ("leases", ", ".join(whole.leases)),
+        ("price", "unknown" if whole.usd_h is None else f"{whole.usd_h} USD/h together"),
+        *([("not ready yet", ", ".join(whole.not_ready))] if whole.not_ready else []),
+        *(("missing", words) for words in whole.missing),
+        ("next", whole.next),
+    ]
+    listed(f"{whole.fleet}: {whole.had} of {whole.asked}", rows)
+
+
 def leases(shown: Leases) -> None:
     """A table of leases, the alarms, and what all of it comes to."""
     table = Table(box=None, pad_edge=False)
+    in_fleets = any(row.fleet for row in shown.leases)
     for column in (
         "LEASE",
+        *(("FLEET",) if in_fleets else ()),
         "STATE",
         "BOX",
         "AGE",
@@ -34,6 +52,7 @@ def leases(shown: Leases) -> None:
     for row in shown.leases:
         table.add_row(
             row.lease,
+            *((row.fleet or "-",) if in_fleets else ()),
             row.phase,
             row.box or "-",
             span(row.age_s),
@@ -50,6 +69,8 @@ def leases(shown: Leases) -> None:
     for box in shown.foreign:
         rate = "an unknown rate" if box.price_usd_h is None else f"{box.price_usd_h} USD/h"
         click.echo(f"not ours, left alone: {box.box} at {box.provider}, {box.state}, {rate}")
+    for words in shown.sweeps:
+        click.echo(words)
     for words in shown.also_billing:
         click.echo(f"without a box: {words}")
     for alarm in shown.alarms:

@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import ParamSpec, TypeVar
 
@@ -62,6 +63,65 @@ def one_lease(first: str | None, second: str | None) -> str | None:
     if first and second and first != second:
         raise BadRequest(f"two leases are named: {first} and {second}", remedy="name one")
     return first or second
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The leases that were named on a command line, in any way."""
+
+    names: tuple[str, ...]
+    fleet: str | None
+    every: bool
+
+    def leases(self, tenancy: show.Opened) -> list[str]:
+        """Their ids, each once: of a fleet the live ones, and the only live one where none was named.
+
+        Raises:
+            BadRequest: none was named, and not exactly one is live; or no lease of the fleet is.
+        """
+        if self.every:
+            return [lease.id for lease in tenancy.ledger.leases("live")]
+        named: list[str] = []
+        fleets = set(tenancy.ledger.fleets())
+        for name in (*self.names, *([self.fleet] if self.fleet else [])):
+            if name in fleets or name == self.fleet:
+                of_it = [x.id for x in tenancy.ledger.leases_of(name) if x.state.live]
+                if not of_it:
+                    raise BadRequest(
+                        f"no lease of a fleet {name} is live", remedy="`gpu-tenant leases --all`"
+                    )
+                named += of_it
+            else:
+                named.append(name)
+        return list(dict.fromkeys(named)) or [the_lease(None, tenancy)]
+
+    def are_several(self, leases: list[str]) -> bool:
+        """Whether more than one was asked for, or a way of naming that may mean more."""
+        named_otherwise = any(name not in leases for name in self.names)
+        return self.every or self.fleet is not None or len(leases) > 1 or named_otherwise
+
+
+def leases_argument(function: Callable[P, T]) -> Callable[P, T]:
+    """The command takes leases and fleets as arguments, or as --lease, --fleet and --all."""
+
+    def noted(ctx: click.Context, param: click.Parameter, value: object) -> None:
+        ctx.meta[str(param.name)] = value
+
+    def chosen(ctx: click.Context, _: click.Parameter, value: tuple[str, ...]) -> Chosen:
+        names = (*value, *ctx.meta["named"])
+        given = Chosen(names, ctx.meta["fleet"], ctx.meta["every"])
+        if given.every and (names or given.fleet):
+            raise BadRequest("--all leaves none to be named", remedy="name some, or say --all")
+        return given
+
+    for declared, more in (
+        (("--lease", "named"), {"multiple": True, "help": "as LEASE"}),
+        (("--fleet",), {"help": "every live lease of that fleet"}),
+        (("--all", "every"), {"is_flag": True, "help": "every live lease"}),
+    ):
+        option = click.option(*declared, expose_value=False, is_eager=True, callback=noted, **more)
+        function = option(function)
+    return click.argument("leases", nargs=-1, callback=chosen, metavar="[LEASE|FLEET]...")(function)
 
 
 def verb(name: str) -> Callable[[Callable[P, Awaitable[None]]], click.Command]:

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args
 
 import click
 
-from gpu_tenant.cli import asking, show
+from gpu_tenant.cli import account, asking, show
 from gpu_tenant.cli.command import (
     USD,
     P,
@@ -19,6 +19,8 @@ from gpu_tenant.cli.command import (
     the_lease,
     verb,
 )
+from gpu_tenant.errors import BadRequest
+from gpu_tenant.fleet import MOST
 from gpu_tenant.market import Trust
 from gpu_tenant.terms import Asked, WhenIdle
 
@@ -146,6 +148,13 @@ def _terms(function: Callable[P, T]) -> Callable[P, T]:
     help="where nothing ends its bill if this computer dies, and a day costs over 100 USD",
 )
 @click.option("--smoke", help="id of a passed smoke test, or `none` to go without")
+@click.option(
+    "--count",
+    type=click.IntRange(1, MOST),
+    default=1,
+    help="so many boxes: --max-price-usd-h and --budget-usd are for all together, and the same call "
+    "again goes on with them",
+)
 @as_json
 async def provision(
     quotes: tuple[str, ...],
@@ -162,7 +171,9 @@ async def provision(
             provider, quotes=list(quotes), smoke=smoke, wait_s=3600, unguarded=unguarded,
             recover=list(recover), **terms,
         )  # fmt: skip
-        show.answer(card, as_json, show.card)
+        show.answer(card, as_json, account.provisioned)
+    if card.together is not None and card.together.missing:
+        sys.exit(1)
 
 
 @verb("adopt")
@@ -177,19 +188,45 @@ async def provision(
     is_flag=True,
     help="read the console's password from stdin, once, to let our key in",
 )
+@click.option(
+    "--from",
+    "source",
+    metavar="TOOL:NAME",
+    help="in place of TARGET: skypilot:CLUSTER or dstack:RUN, which goes on renting it",
+)
+@click.option("--recovers", help="with --from: the lease that stood there before the tool moved it")
 @as_json
 async def adopt(
     target: str | None,
     provider: str,
     price_usd_h: Decimal | None,
     by_password: bool,
+    source: str | None,
+    recovers: str | None,
     as_json: bool,
     store: str | None,
     **terms: Any,
 ) -> None:
     """TARGET is user@host[:port], an ssh alias, or the console's own ssh command in quotes; for a
     platform with an API, a box's id there. A notebook that lets nobody in: what to paste into it."""
+    if source is not None and (target is not None or by_password or provider != "own"):
+        raise BadRequest(
+            "--from says where the box is and who may come in",
+            remedy=f"`gpu-tenant adopt --from {source}`, without TARGET, --on and --password-stdin",
+        )
+    if recovers is not None and source is None:
+        raise BadRequest(
+            "--recovers is for a box that another tool moved",
+            remedy=f"with --from skypilot:CLUSTER or dstack:RUN; else `gpu-tenant recover {recovers}`",
+        )
     async with show.tenancy() as tenancy:
+        if source is not None:
+            asked = Asked(store=tenancy.known_store(store), **terms)
+            taken = await tenancy.adopt_from(
+                source, asked=asked, price_usd_h=price_usd_h, recovers=recovers
+            )
+            show.answer(taken, as_json, show.card)
+            return
         cell = tenancy.bootstrap(provider) if target is None else None
         if cell is not None:
             click.echo(cell)

@@ -130,6 +130,8 @@ def card(shown: Card) -> None:
         rows.insert(2, ("counted", shown.counts))
     if shown.alarm:
         rows.append(("note", shown.alarm))
+    if shown.fleet is not None:
+        rows.insert(0, ("fleet", shown.fleet))
     listed(f"{shown.lease}: {shown.phase}", rows)
 
 
@@ -216,6 +218,7 @@ def watched(shown: Watched) -> None:
         ("cost so far", usd(shown.cost_usd)),
         ("deadline", until(shown.deadline_in_s)),
         *([("alarm", shown.alarm)] if shown.alarm else []),
+        *([("together", shown.gang)] if shown.gang else []),
         ("next", shown.next.removesuffix(" with this cursor")),  # --json shows it
     ]
     listed(f"{shown.job} on {shown.lease}", rows)
@@ -291,8 +294,8 @@ def receipt(shown: TornDown) -> None:
     rows += [("given up", words) for words in r.given_up[:5]]
     rows += [("not proved", words) for words in r.not_proved[:5]]
     rows += [("warning", words) for words in r.warnings[:5]]
-    if r.left_behind:
-        rows.append(("left behind", r.left_behind))
+    rows += [("left behind", r.left_behind)] if r.left_behind else []
+    rows += [("together", shown.gang)] if shown.gang else []
     listed(f"receipt for {shown.lease}: {shown.state}", rows)
 
 

@@ -2,20 +2,23 @@
 
 import getpass
 import sys
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
-from gpu_tenant.cli import asking, show
+from gpu_tenant.cli import asking, briefs, show, sweeping, together
 from gpu_tenant.cli.command import (
+    Chosen,
     as_json,
     joined,
     lease_argument,
     lease_option,
+    leases_argument,
     one_lease,
     the_lease,
     verb,
 )
+from gpu_tenant.cli.several import must_be_one, on_each
 from gpu_tenant.errors import BadRequest, OwnerMustAct
 from gpu_tenant.office import call_bytes_s
 from gpu_tenant.retention import Retention
@@ -23,6 +26,7 @@ from gpu_tenant.share import bytes_a_second
 from gpu_tenant.snapshot import Snapshot
 from gpu_tenant.speech import in_commands, size, some
 
+_LOG_BYTES = 65_536
 _limit_option = click.option(
     "--limit", metavar="RATE",
     callback=lambda _, __, value: None if value is None else bytes_a_second(value),
@@ -31,13 +35,13 @@ _limit_option = click.option(
 
 
 @verb("audit")
-@lease_argument
+@leases_argument
 @click.option("--gpus", type=int, help="how many GPUs the job needs")
 @click.option("--vram-gib", type=float, help="memory each GPU must have")
 @click.option("--disk-gib", type=float, help="free disk the job needs")
 @as_json
 async def audit(
-    lease: str | None,
+    leases: Chosen,
     gpus: int | None,
     vram_gib: float | None,
     disk_gib: float | None,
@@ -45,15 +49,16 @@ async def audit(
 ) -> None:
     """Each finding is ok, a warning or a blocker, with the reason."""
     async with show.tenancy() as tenancy:
-        audited = await tenancy.audit(the_lease(lease, tenancy), gpus, vram_gib, disk_gib)
-        show.answer(audited, as_json, show.audit)
-    if audited.blockers:
-        sys.exit(1)
+        await on_each(
+            leases, tenancy, lambda lease: tenancy.audit(lease, gpus, vram_gib, disk_gib),
+            as_json=as_json, words=show.audit, brief=briefs.audited, wrong=briefs.blockers,
+            status=lambda audited: 1 if audited.blockers else 0,
+        )  # fmt: skip
 
 
 @verb("push")
 @click.argument("directory", type=click.Path())
-@lease_argument
+@leases_argument
 @click.option(
     "--include-secret", multiple=True, help="a file to send although it looks like a secret"
 )
@@ -61,18 +66,18 @@ async def audit(
 @as_json
 async def push(
     directory: str,
-    lease: str | None,
+    leases: Chosen,
     include_secret: tuple[str, ...],
     limit: int | None,
     as_json: bool,
 ) -> None:
     """.gitignore is honoured, nothing on the box is removed, and secrets stay here unless named."""
     async with show.tenancy() as tenancy:
-        name = the_lease(lease, tenancy)
         call_bytes_s.set(limit)
-        with show.bytes_bar("push", tenancy.ledger.lease(name).price_usd_h):
-            pushed = await tenancy.push(name, directory, list(include_secret))
-        show.answer(pushed, as_json, show.pushed)
+        await on_each(
+            leases, tenancy, lambda lease: tenancy.push(lease, directory, list(include_secret)),
+            as_json=as_json, words=show.pushed, brief=briefs.pushed, moves="push",
+        )  # fmt: skip
 
 
 @verb("launch")
@@ -93,6 +98,8 @@ async def push(
     "--python", type=click.Choice(["prepared", "image"]), default="prepared", show_default=True,
     help="prepared: the environment of `prepare`, where there is one",
 )  # fmt: skip
+@together.options
+@sweeping.options
 @as_json
 async def launch(
     command: tuple[str, ...],
@@ -104,9 +111,25 @@ async def launch(
     name: str | None,
     python: Literal["prepared", "image"],
     as_json: bool,
+    **over: Any,
 ) -> None:
     """gpu-tenant launch --artifact out/ -- python3 train.py --epochs 12"""
+    over_a_grid = sweeping.taken(over)
     async with show.tenancy() as tenancy:
+        if over_a_grid is not None:
+            begun = await sweeping.launch(
+                tenancy, command, lease, artifact, discard, env,
+                max_runtime_h=max_runtime_h, name=name, python=python, **over_a_grid,
+            )  # fmt: skip
+            show.answer(begun, as_json, sweeping.table)
+            return
+        if together.is_meant(over):
+            launched_on_all = await together.launch(
+                tenancy, command, artifact, discard, env,
+                max_runtime_h=max_runtime_h, name=name, python=python, **over,
+            )  # fmt: skip
+            show.answer(launched_on_all, as_json, together.launched)
+            return
         if command[0] in {known.id for known in tenancy.ledger.leases()}:
             lease, command = one_lease(lease, command[0]), command[1:]
             if not command:
@@ -122,7 +145,7 @@ async def launch(
 
 
 @verb("monitor")
-@lease_argument
+@leases_argument
 @click.option("--job", help="the newest when left out")
 @click.option("--cursor", type=click.IntRange(min=0), help="only log from this byte on")
 @click.option("--wait-s", type=click.FloatRange(0, 45), default=0, show_default=True)
@@ -131,7 +154,7 @@ async def launch(
 )
 @as_json
 async def monitor(
-    lease: str | None,
+    leases: Chosen,
     job: str | None,
     cursor: int | None,
     wait_s: float,
@@ -140,31 +163,37 @@ async def monitor(
 ) -> None:
     """Leaving with Ctrl-C leaves the job alone."""
     async with show.tenancy() as tenancy:
-        name = the_lease(lease, tenancy)
+        if follow or cursor is not None:
+            one = must_be_one(leases, tenancy, "a log is followed, or read on, from one box")
         if follow:
-            seen = await show.follow(tenancy, name, job, cursor)
+            seen = await show.follow(tenancy, one, job, cursor)
             if as_json:
                 show.answer(seen, as_json, show.watched)
             if seen.state != "finished":
                 sys.exit(1)
-        else:
-            seen = await tenancy.follow(name, job, cursor=cursor, wait_s=wait_s, limit_bytes=65_536)
-            show.answer(seen, as_json, show.watched)
+            return
+        await on_each(
+            leases, tenancy,
+            lambda lease: tenancy.follow(lease, job, cursor=cursor, wait_s=wait_s, limit_bytes=_LOG_BYTES),
+            as_json=as_json, words=show.watched, brief=briefs.watched, wrong=briefs.why,
+        )  # fmt: skip
 
 
 @verb("stop")
-@lease_argument
+@leases_argument
 @click.option("--job", help="the newest when left out")
 @click.option("--grace-s", type=click.FloatRange(0, 600), default=20, show_default=True)
 @as_json
-async def stop(lease: str | None, job: str | None, grace_s: float, as_json: bool) -> None:
+async def stop(leases: Chosen, job: str | None, grace_s: float, as_json: bool) -> None:
     async with show.tenancy() as tenancy:
-        seen = await tenancy.stop_job(the_lease(lease, tenancy), job, grace_s)
-        show.answer(seen, as_json, show.watched)
+        await on_each(
+            leases, tenancy, lambda lease: tenancy.stop_job(lease, job, grace_s),
+            as_json=as_json, words=show.watched, brief=briefs.watched, begun="goes on",
+        )  # fmt: skip
 
 
 @verb("collect")
-@lease_argument
+@leases_argument
 @click.option(
     "--to",
     type=click.Path(),
@@ -191,7 +220,7 @@ async def stop(lease: str | None, job: str | None, grace_s: float, as_json: bool
 @_limit_option
 @as_json
 async def collect(
-    lease: str | None,
+    leases: Chosen,
     to: str | None,
     artifact: tuple[str, ...],
     discard: tuple[str, ...],
@@ -214,22 +243,27 @@ async def collect(
             remedy="--keep-last, --keep-every and --prune-box go with --live",
         )
     async with show.tenancy() as tenancy:
-        name = the_lease(lease, tenancy)
         call_bytes_s.set(limit)
-        with show.bytes_bar("collect", tenancy.ledger.lease(name).price_usd_h):
-            if live:
-                policy = None
-                if keep_last or keep_every:
-                    policy = Retention(keep_last=keep_last, keep_every=keep_every)
-                seen = await tenancy.pull(
-                    name, to=to, policy=policy, on_the_box="prune" if prune_box else "keep"
-                )
-            else:
-                collected = await tenancy.collect(name, to, list(artifact), list(discard))
-        if live:
-            show.answer(seen, as_json, _snapshot)
-        else:
-            show.answer(collected, as_json, show.collected)
+        if to is not None:
+            must_be_one(leases, tenancy, "--to names the directory of one lease")
+        if not live:
+            await on_each(
+                leases, tenancy,
+                lambda lease: tenancy.collect(lease, to, list(artifact), list(discard)),
+                as_json=as_json, words=show.collected, brief=briefs.collected,
+                wrong=briefs.not_collected, moves="collect",
+            )  # fmt: skip
+            return
+        policy = None
+        if keep_last or keep_every:
+            policy = Retention(keep_last=keep_last, keep_every=keep_every)
+        await on_each(
+            leases, tenancy,
+            lambda lease: tenancy.pull(
+                lease, to=to, policy=policy, on_the_box="prune" if prune_box else "keep"
+            ),
+            as_json=as_json, words=_snapshot, brief=briefs.snapshot, moves="collect",
+        )  # fmt: skip
 
 
 def _snapshot(shown: Snapshot) -> None:
@@ -258,25 +292,27 @@ def _snapshot(shown: Snapshot) -> None:
 
 
 @verb("teardown")
-@lease_argument
+@leases_argument
 @click.option(
     "--ended", is_flag=True, help="you have ended the box in its console: say so, at a terminal"
 )
 @as_json
-async def teardown(lease: str | None, ended: bool, as_json: bool) -> None:
+async def teardown(leases: Chosen, ended: bool, as_json: bool) -> None:
     """Every kept file is re-read from this computer's disk and compared with the box first."""
     async with show.tenancy() as tenancy:
-        name = the_lease(lease, tenancy)
         if not ended:
             try:
-                torn_down = await tenancy.verify_and_teardown(name)
+                await on_each(
+                    leases, tenancy, tenancy.verify_and_teardown, as_json=as_json,
+                    words=show.receipt, brief=briefs.torn_down, begun="goes on",
+                )  # fmt: skip
             except OwnerMustAct as asked:
                 if not sys.stdin.isatty() or as_json:
                     raise
                 click.echo(asked.message, err=True)
             else:
-                show.answer(torn_down, as_json, show.receipt)
                 return
+        name = must_be_one(leases, tenancy, "one box is attested at a time")
         typed = asking.signature(
             f"Type {name} when its console shows that it is gone (Ctrl-C to do it later)",
             instead=f"run `gpu-tenant teardown {name} --ended` in a terminal",

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from gpu_tenant.model import SshAddress
 from gpu_tenant.ports import Channel, Finished
 from gpu_tenant.transports import CHUNK_BYTES, all_of, as_told, converse, uninterrupted
 from gpu_tenant.transports.dialer import AUDIT, DOCTOR, Dialer, ensure_key, silent
+from gpu_tenant.transports.lines import OURS, Lines
 from gpu_tenant.transports.openssh import OpenSsh
 from gpu_tenant.transports.piped import Piped
 from gpu_tenant.transports.shell import command_line, refused, taking
@@ -60,7 +61,7 @@ class SshTransport:
     `known_hosts` is this lease's own file of pinned host keys, written on first contact.
     `owner_ssh` is the owner's own `~/.ssh`, whose config, known hosts and keys are used as well.
     `tell` is told, in a sentence, whenever a host key is pinned. `openssh` is the system's own client,
-    for connections beside the kept one.
+    for connections beside the kept one. `lines` closes the kept one while nobody uses it and too many are.
     """
 
     def __init__(
@@ -72,7 +73,10 @@ class SshTransport:
         tell: Callable[[str], None],
         owner_ssh: Path | None = None,
         openssh: OpenSsh | None = None,
+        lines: Lines = OURS,
     ) -> None:
+        self._lines = lines
+        self._users = 0
         self._target = address.target
         self._openssh = openssh
         self._dialer = Dialer(
@@ -130,14 +134,12 @@ class SshTransport:
         """
         command = command_line(argv)
         if way == "kept":
-            await self._channels.acquire()
-            try:
-                return Piped(
-                    await self._start(command, window_bytes=_BESIDE_BYTES), self._channels.release
-                )
-            except BaseException:
-                self._channels.release()
-                raise
+            with contextlib.ExitStack() as on_failure:
+                on_failure.enter_context(self._in_use())
+                await self._channels.acquire()
+                on_failure.callback(self._channels.release)
+                process = await self._start(command, window_bytes=_BESIDE_BYTES)
+                return Piped(process, on_failure.pop_all().close)
         if self._openssh is not None:
             return self._openssh.open(command)
         connection = await self._dialer.dial(self._target)
@@ -155,6 +157,7 @@ class SshTransport:
 
     async def aclose(self) -> None:
         """The connection is closed. Nothing on the box was stopped by it."""
+        self._lines.used(self)
         links = [*self._left, *([self._kept] if self._kept else [])]
         self._kept, self._left = None, []
         for link in links:
@@ -166,22 +169,44 @@ class SshTransport:
             except TimeoutError:
                 link.abort()
 
+    def hang_up(self) -> None:
+        """The kept connection is closed, if nobody uses it; the next call makes another."""
+        if self._kept is not None and not self._users:
+            self._left = [*(link for link in self._left if not link.is_closed()), self._kept]
+            self._kept.close()
+            self._kept = None
+
+    @contextlib.contextmanager
+    def _in_use(self) -> Iterator[None]:
+        self._users += 1
+        self._lines.used(self)
+        try:
+            yield
+        finally:
+            self._users -= 1
+            if self._kept is not None and not self._users:
+                self._lines.idle(self)
+
     async def _talk(self, argv: Sequence[str], stdin: bytes | AsyncIterable[bytes]) -> Finished:
-        async with self._channels:
-            process = await self._start(command_line(argv))
-            try:
-                stdout, stderr = await converse(
-                    stdin, process.stdin, all_of(process.stdout), all_of(process.stderr)
-                )
-                await process.wait_closed()
-            except (asyncssh.Error, OSError) as exc:
-                raise _cut(exc) from exc
-            finally:
-                if process.exit_status is None:
-                    # Asked, not made sure of: the other end may not hear it, or not obey.
-                    with contextlib.suppress(OSError):
-                        process.terminate()
-                process.close()
+        with self._in_use():
+            async with self._channels:
+                return await self._told(argv, stdin)
+
+    async def _told(self, argv: Sequence[str], stdin: bytes | AsyncIterable[bytes]) -> Finished:
+        process = await self._start(command_line(argv))
+        try:
+            stdout, stderr = await converse(
+                stdin, process.stdin, all_of(process.stdout), all_of(process.stderr)
+            )
+            await process.wait_closed()
+        except (asyncssh.Error, OSError) as exc:
+            raise _cut(exc) from exc
+        finally:
+            if process.exit_status is None:
+                # Asked, not made sure of: the other end may not hear it, or not obey.
+                with contextlib.suppress(OSError):
+                    process.terminate()
+            process.close()
         if process.exit_signal:
             return Finished(128 + _SIGNALS.get(process.exit_signal[0], 0), stdout, stderr)
         if process.exit_status is None:

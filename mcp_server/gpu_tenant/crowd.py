@@ -1,0 +1,52 @@
+"""Many things at once, so many at a time: what one of them meets stops no other, and hides none."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from typing import Literal, TypeVar
+
+K = TypeVar("K")
+T = TypeVar("T")
+
+AT_ONCE = 32
+"""So many boxes are spoken to at a time: more gained nothing, and a provider's gateway counts logins."""
+
+
+async def each(
+    things: Iterable[K],
+    do: Callable[[K], Awaitable[T]],
+    *,
+    at_once: int = AT_ONCE,
+    begun: Literal["is cut", "goes on"] = "is cut",
+    heard: Callable[[K, T | Exception], None] = lambda thing, came: None,
+) -> list[T | Exception]:
+    """What came of each thing, in their order: what `do` returned, or what it raised.
+
+    `heard` is called as soon as one has ended. When this is cancelled, nothing more is begun; what
+    is under way is cancelled too, or goes on to its end, and has ended when this has.
+    """
+    waiting = list(enumerate(things))
+    waiting.reverse()
+    came: dict[int, T | Exception] = {}
+
+    async def work() -> None:
+        while waiting:
+            place, thing = waiting.pop()
+            try:
+                came[place] = await do(thing)
+            except Exception as error:  # noqa: BLE001 - it is told in its place
+                came[place] = error
+            heard(thing, came[place])
+
+    workers = [asyncio.create_task(work()) for _ in range(min(at_once, len(waiting)))]
+    try:
+        await asyncio.shield(asyncio.gather(*workers))
+    except BaseException:
+        waiting.clear()
+        for worker in workers if begun == "is cut" else ():
+            worker.cancel()
+        while not all(worker.done() for worker in workers):
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait(workers)
+        raise
+    return [came[place] for place in range(len(came))]

@@ -1,0 +1,336 @@
+"""How a box is rented by quotes, and how a fleet of them is, inside one cap and one budget."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Literal
+
+from gpu_tenant.cards import Card
+from gpu_tenant.crowd import each
+from gpu_tenant.errors import (
+    BadRequest,
+    NoCapacity,
+    NoQuota,
+    NotReady,
+    PriceMoved,
+    ProviderSilent,
+    Refused,
+    TenantError,
+)
+from gpu_tenant.fleet import capped, fleet_of, had, is_one_machine, own_cap, part_of
+from gpu_tenant.market import Quote
+from gpu_tenant.model import Lease, LeaseState, Profile
+from gpu_tenant.office import WAIT_S
+from gpu_tenant.policy import must_end_unseen
+from gpu_tenant.provision import find_out, fulfil, intend, intend_quote
+from gpu_tenant.recovering import Recovering
+from gpu_tenant.settle import return_unused
+from gpu_tenant.terms import Asked
+
+
+@dataclass(slots=True)
+class _Source:
+    """Somewhere that a fleet's next box may come from."""
+
+    name: str
+    profile: Profile
+    intend: Callable[[Asked, int, str], Lease]
+    """Writes the intent down, on these terms, for one of so many that are missing in that fleet."""
+    offer: str | None = None
+    refused: str | None = None
+    """Why nothing more is asked for there; a quote that was refused once is for nobody in this call."""
+
+
+@dataclass(slots=True)
+class _Hunt:
+    """One call's search for the boxes of a fleet."""
+
+    fleet: str
+    count: int
+    asked: Asked
+    sources: Sequence[_Source]
+    until: datetime
+    """Nothing more is asked for from then on, so that whoever called hears of what there is."""
+    stopped: str | None = None
+    last: TenantError | None = None
+    given_back: list[str] = field(default_factory=list)
+
+    @property
+    def why(self) -> list[str]:
+        """Why there are no more boxes, in sentences."""
+        refused = [f"{s.name}: {s.refused}" for s in self.sources if s.refused is not None]
+        return [*refused, *self.given_back, *([self.stopped] if self.stopped else [])]
+
+
+class Hiring(Recovering):
+    """The part of a tenancy that rents by quotes: one box, or a fleet.
+
+    A fleet is what one request for several boxes has. The request is known again by its words (quotes
+    or provider, count and terms): made once more, after a crash or a timeout, it goes on with its fleet,
+    asks only for what is missing, and once all are there rents nothing, until all of them have ended.
+    The intent of each box is written before it is asked for, and the ledger takes no second open intent
+    in a fleet: while the fate of one is unknown, no other is rented.
+    """
+
+    async def _rented(
+        self,
+        quotes: Sequence[str],
+        asked: Asked,
+        *,
+        unguarded: Literal["refuse", "accept"],
+        wait_s: float,
+    ) -> Card:
+        """A box of the first quote that can be had; never a second while the first may bill."""
+        # A box that never gets ready is given back after its quotes' time, and the next is had all
+        # the same: its price is asked again before it is rented.
+        wanted, asked_at = [self._quote(name) for name in quotes], self._clock.now()
+        refused: list[str] = []
+        for quote in wanted:
+            profile = self._set_up(quote.offer.provider)
+            if unguarded == "refuse":
+                must_end_unseen(profile, quote.offer.price.running_usd_h)
+            lease = intend_quote(
+                capped(quote, asked.max_price_usd_h), profile, asked=asked, ledger=self.ledger,
+                clock=self._clock, asked_at=asked_at,
+            )  # fmt: skip
+            with self._held(lease.id, "provision"):
+                try:
+                    rented = await self._fulfilled(lease, wait_s)
+                    return self._card(rented, "; ".join(refused) or None)
+                except (NoCapacity, NoQuota, PriceMoved, NotReady) as trouble:
+                    refused.append(f"{quote.id}: {trouble.message}")
+                    last: TenantError = trouble
+                if self.ledger.lease(lease.id).state.live:
+                    refused[-1] += f"; {await self._given_back(lease)}"
+                    last.remedy = "`gpu-tenant offers` shows what there is now"
+        last.message = "; ".join(refused)
+        raise last
+
+    async def _given_back(self, lease: Lease) -> str:
+        """The box, which nobody has used, is gone; what that has cost, in words."""
+        standing = self.ledger.lease(lease.id)
+        receipt = await return_unused(
+            standing, self._profile(standing.provider), connector=self._connector(standing),
+            ledger=self.ledger, clock=self._clock,
+        )  # fmt: skip
+        await self._close(standing)
+        return f"it was given back unused, for {receipt.cost_usd} USD"
+
+    def _quote(self, name: str) -> Quote:
+        quote = self.ledger.quote(name)
+        if quote is None:
+            raise BadRequest(
+                f"no quote {name!r} was given", remedy="`gpu-tenant offers` gives some"
+            )
+        return quote
+
+    # --- several
+
+    async def _fleet_by(
+        self,
+        quotes: Sequence[str],
+        asked: Asked,
+        count: int,
+        *,
+        unguarded: Literal["refuse", "accept"],
+        wait_s: float,
+    ) -> Card:
+        """As many boxes of those quotes as can be had, each quote as often as its offer can be."""
+        wanted, asked_at = [self._quote(name) for name in quotes], self._clock.now()
+        sources = []
+        for quote in wanted:
+            profile, price = self._set_up(quote.offer.provider), quote.offer.price.running_usd_h
+            if unguarded == "refuse":
+                # By what all of them would cost in a day that nobody notices.
+                must_end_unseen(profile, None if price is None else price * count)
+
+            def of_quote(
+                part: Asked,
+                missing: int,
+                fleet: str,
+                quote: Quote = quote,
+                profile: Profile = profile,
+            ) -> Lease:
+                return intend_quote(
+                    capped(quote, part.max_price_usd_h, boxes=missing), profile, asked=part,
+                    ledger=self.ledger, clock=self._clock, asked_at=asked_at, fleet=fleet,
+                )  # fmt: skip
+
+            sources.append(_Source(quote.id, profile, of_quote, quote.offer.id))
+        return await self._fleet({"quotes": list(quotes)}, asked, count, sources, wait_s)
+
+    async def _fleet_at(
+        self,
+        profile: Profile,
+        asked: Asked,
+        count: int,
+        price_usd_h: Decimal | None,
+        *,
+        wait_s: float,
+    ) -> Card:
+        """That many boxes of a platform that makes them without an offer."""
+
+        def without_quote(part: Asked, missing: int, fleet: str) -> Lease:
+            cap = part.max_price_usd_h
+            if cap is not None and price_usd_h is not None and price_usd_h <= cap:
+                cap = own_cap(price_usd_h, cap, boxes=missing)
+            return intend(
+                profile, asked=part.model_copy(update={"max_price_usd_h": cap}), address=None,
+                price_usd_h=price_usd_h, ledger=self.ledger, clock=self._clock, fleet=fleet,
+            )  # fmt: skip
+
+        said = {
+            "provider": profile.id,
+            "price_usd_h": None if price_usd_h is None else str(price_usd_h),
+        }
+        sources = [_Source(profile.id, profile, without_quote)]
+        return await self._fleet(said, asked, count, sources, wait_s)
+
+    async def _fleet(
+        self,
+        said: Mapping[str, object],
+        asked: Asked,
+        count: int,
+        sources: Sequence[_Source],
+        wait_s: float,
+    ) -> Card:
+        """The first lease's card, with the whole fleet on it; fewer than `count`, and why, where need be.
+
+        Raises:
+            TenantError: none was had; why the last was not.
+        """
+        terms = asked.model_dump(mode="json", exclude_defaults=True)
+        request = json.dumps({**said, "count": count, "terms": terms}, sort_keys=True)
+        begun = self._clock.now()
+        name = self.ledger.fleet_for(request, at=begun)
+        hunt = _Hunt(
+            name, count, asked, sources, until=begun + timedelta(seconds=max(wait_s, WAIT_S))
+        )
+        with self._held(name, "provision"):
+            while await self._filled(hunt):
+                left_s = wait_s - (self._clock.now() - begun).total_seconds()
+                if await self._all_ready(hunt, max(0.0, left_s)):
+                    break
+        standing = self.ledger.leases_of(name)
+        whole = fleet_of(name, standing, asked=count, missing=hunt.why)
+        first = next((x for x in standing if x.state.live), None) or next(iter(had(standing)), None)
+        if first is None:
+            assert hunt.last is not None
+            hunt.last.message = "; ".join(hunt.why)
+            raise hunt.last
+        words = f"{whole.had} of {count} were had" if whole.missing else None
+        return self._card(first, words).model_copy(update={"together": whole})
+
+    async def _filled(self, hunt: _Hunt) -> bool:
+        """Whether there is a box to wait for; what could be had was asked for, one after the other."""
+        await self._fates_known(hunt)
+        while hunt.stopped is None:
+            standing = self.ledger.leases_of(hunt.fleet)
+            if len(had(standing)) >= hunt.count:
+                break
+            if had(standing) and self._clock.now() >= hunt.until:
+                hunt.stopped = "the time of this call was over: the same call goes on"
+                break
+            if not await self._another(hunt, standing):
+                break
+        return any(
+            lease.state is LeaseState.ACTIVE and lease.ready_at is None
+            for lease in self.ledger.leases_of(hunt.fleet)
+        )
+
+    async def _fates_known(self, hunt: _Hunt) -> None:
+        """What an earlier call asked for and did not see made is bound or void; else nothing is rented."""
+        for lease in self.ledger.leases_of(hunt.fleet):
+            if lease.state is not LeaseState.INTENDED:
+                continue
+            silence = ProviderSilent(
+                f"whether {lease.id} has a box is not known yet", remedy="`gpu-tenant leases` looks"
+            )
+            with self._held(lease.id, "provision"), suppress(ProviderSilent):
+                await find_out(
+                    lease, self._profile(lease.provider), silence,
+                    connector=self._connector(lease), ledger=self.ledger, clock=self._clock,
+                )  # fmt: skip
+            if self.ledger.lease(lease.id).state is LeaseState.INTENDED:
+                hunt.stopped, hunt.last = silence.message, silence
+
+    async def _another(self, hunt: _Hunt, standing: Sequence[Lease]) -> bool:
+        """Whether one more box was made, at the first source that had one."""
+        missing = hunt.count - len(had(standing))
+        for source in hunt.sources:
+            if source.refused is not None:
+                continue
+            taken = {
+                x.quote.offer.id for x in standing if x.quote and x.provider == source.profile.id
+            }
+            if source.offer in taken and is_one_machine(source.profile):
+                source.refused = "it is one machine, and was had"
+                continue
+            try:
+                part = part_of(hunt.asked, standing, count=hunt.count, now=self._clock.now())
+                lease = source.intend(part, missing, hunt.fleet)
+            except Refused as refusal:
+                source.refused, hunt.last = refusal.message, refusal
+                continue
+            try:
+                with self._held(lease.id, "provision"):
+                    await fulfil(
+                        lease, source.profile, connector=self._connector(lease),
+                        ledger=self.ledger, clock=self._clock,
+                    )  # fmt: skip
+            except (NoCapacity, NoQuota, PriceMoved) as trouble:
+                source.refused, hunt.last = trouble.message, trouble
+            except TenantError as trouble:
+                # Not this offer's alone: an empty account, a key that is refused, an open fate.
+                hunt.stopped, hunt.last = f"{trouble.message}; {trouble.remedy}", trouble
+                return False
+            else:
+                return True
+        return False
+
+    async def _all_ready(self, hunt: _Hunt, wait_s: float) -> bool:
+        """Whether nothing was given back: a box that is broken, late or dearer is, and is missing then."""
+        booting = [
+            lease
+            for lease in self.ledger.leases_of(hunt.fleet)
+            if lease.state is LeaseState.ACTIVE and lease.ready_at is None
+        ]
+
+        async def ready(lease: Lease) -> str | None:
+            with self._held(lease.id, "provision"):
+                try:
+                    await self._made_ready(lease, wait_s)
+                except (NotReady, PriceMoved) as trouble:
+                    hunt.last = trouble
+                    for source in hunt.sources:
+                        if lease.quote is not None and lease.quote.id == source.name:
+                            source.refused = f"{lease.id} came from it: {trouble.message}"
+                    return f"{lease.id}: {await self._given_back(lease)}"
+            return None
+
+        given_back = 0
+        for lease, came in zip(booting, await each(booting, ready), strict=True):
+            if isinstance(came, TenantError):
+                hunt.given_back.append(f"{lease.id}: {came.message}; {came.remedy}")
+            elif isinstance(came, Exception):
+                raise came
+            elif came is not None:
+                given_back += 1
+                hunt.given_back.append(came)
+        return given_back == 0
+
+
+def must_be_one(count: int) -> None:
+    """One box is asked for, not several.
+
+    Raises:
+        BadRequest: several are.
+    """
+    if count > 1:
+        raise BadRequest(
+            "a machine that exists is put under a lease one at a time",
+            remedy="provision without --count, once for each; `gpu-tenant offers` has quotes for several",
+        )
