@@ -1,0 +1,242 @@
+"""What Slurm's own commands say of jobs and partitions, as records; pure."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+from gpu_tenant.boxtext import plain
+from gpu_tenant.errors import NoCapacity, NoQuota, ProviderSilent, ProviderTrouble
+from gpu_tenant.model import MARK_PREFIX, Fate
+from gpu_tenant.ports import Finished
+
+SEPARATOR = "\x1f"
+"""It ends each field: a job's name may hold any printable sign."""
+
+JOB_FIELDS = (
+    "JobID", "ArrayJobID", "ArrayTaskID", "State", "Reason", "RestartCnt", "PreemptTime", "EndTime",
+    "Partition", "tres-per-node", "NumNodes", "Name", "Comment",
+)  # fmt: skip
+ENDED_FIELDS = ("JobID", "JobIDRaw", "State", "Partition", "JobName", "Comment", "End")
+PARTITION_FIELDS = (
+    "Partition", "PreemptMode", "PriorityTier", "Time", "Available", "StateCompact", "Nodes",
+    "Gres", "GresUsed",
+)  # fmt: skip
+
+_FATES: dict[str, Fate] = {
+    "TIMEOUT": "walltime", "DEADLINE": "walltime", "PREEMPTED": "preempted",
+    "NODE_FAIL": "host_lost", "BOOT_FAIL": "host_lost",
+}  # fmt: skip
+OVER = frozenset(
+    {*_FATES, "COMPLETED", "FAILED", "CANCELLED", "OUT_OF_MEMORY", "REVOKED", "SPECIAL_EXIT"}
+)
+"""The states that a job does not leave by itself."""
+
+_QUOTA = re.compile(r"QOS|Assoc|limit|account|violates", re.IGNORECASE)
+_FULL = re.compile(
+    r"Requested node configuration is not available|Invalid generic resource|partition",
+    re.IGNORECASE,
+)
+_SILENT = re.compile(
+    r"Unable to contact|Socket timed out|Communication|timed out|Zero Bytes", re.IGNORECASE
+)
+NOT_THERE = re.compile(r"Invalid job id|already completing or completed", re.IGNORECASE)
+_GPU = re.compile(r"gpu(?::(?P<kind>[^:(),]+))?:(?P<count>\d+)")
+_NONE = frozenset({"", "N/A", "(null)", "Unknown", "None", "NONE"})
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One job, or one task of an array, as Slurm shows it."""
+
+    id: str
+    """What scancel takes: `123`, or `123_4` for a task of an array."""
+    job: str
+    """What srun takes."""
+    state: str
+    partition: str
+    reason: str
+    restarts: int
+    is_being_preempted: bool
+    ends_at: datetime | None
+    gpus: int
+    mark: str | None
+    comment: str
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended for good."""
+        return self.state in OVER
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it waits until its owner releases it."""
+        return self.state == "PENDING" and self.reason == "JobHeldUser"
+
+    @property
+    def taken(self) -> Fate | None:
+        """What took the allocation, as far as Slurm says."""
+        if self.is_being_preempted or (self.state == "PENDING" and self.restarts):
+            return "preempted"
+        if self.state == "SUSPENDED":
+            return "preempted"
+        return _FATES.get(self.state)
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """The GPUs of one kind in one partition."""
+
+    partition: str
+    kind: str | None
+    """The type that its GRES names, where it names one."""
+    most_on_a_node: int
+    total: int
+    free: int
+    max_hours: float | None
+    interruptible: bool
+
+
+def jobs(text: str) -> list[Seen]:
+    """The rows of squeue, with `JOB_FIELDS`."""
+    return [_seen(dict(zip(JOB_FIELDS, row, strict=True))) for row in _rows(text, len(JOB_FIELDS))]
+
+
+def ended(text: str) -> list[Seen]:
+    """The rows of sacct, with `ENDED_FIELDS`: runs that were requeued are none of them."""
+    found = []
+    for row in _rows(text, len(ENDED_FIELDS)):
+        told = dict(zip(ENDED_FIELDS, row, strict=True))
+        array, _, task = told["JobID"].partition("_")
+        found.append(
+            _seen(
+                {
+                    **dict.fromkeys(JOB_FIELDS, "N/A"), "JobID": told["JobIDRaw"], "ArrayJobID": array,
+                    "ArrayTaskID": task or "N/A", "State": told["State"].split(" ")[0],
+                    "EndTime": told["End"], "Partition": told["Partition"], "Name": told["JobName"],
+                    "Comment": told["Comment"],
+                }
+            )
+        )  # fmt: skip
+    return found
+
+
+def pools(text: str, *, preemption: Literal["on", "off"]) -> list[Pool]:
+    """The GPUs of each partition that takes jobs, by the rows of sinfo with `PARTITION_FIELDS`."""
+    rows = [
+        dict(zip(PARTITION_FIELDS, row, strict=True)) for row in _rows(text, len(PARTITION_FIELDS))
+    ]
+    rows = [row for row in rows if row["Available"] == "up"]
+    highest = max((_number(row["PriorityTier"]) for row in rows), default=0)
+    found: dict[tuple[str, str | None], Pool] = {}
+    for row in rows:
+        name, nodes = row["Partition"].rstrip("*"), _number(row["Nodes"])
+        works = row["StateCompact"].rstrip("*~#!%$@^-+") in (
+            "idle",
+            "mix",
+            "alloc",
+            "comp",
+            "resv",
+            "plnd",
+        )
+        used = dict(_gpus(row["GresUsed"]))
+        for kind, count in _gpus(row["Gres"]):
+            if not works:
+                continue
+            before = found.get((name, kind))
+            found[name, kind] = Pool(
+                partition=name,
+                kind=kind,
+                most_on_a_node=max(count, before.most_on_a_node if before else 0),
+                total=nodes * count + (before.total if before else 0),
+                free=nodes * max(0, count - used.get(kind, 0)) + (before.free if before else 0),
+                max_hours=_hours(row["Time"]),
+                interruptible=preemption == "on"
+                and row["PreemptMode"] not in ("OFF", *_NONE)
+                and _number(row["PriorityTier"]) < highest,
+            )
+    return list(found.values())
+
+
+def _rows(text: str, width: int) -> Iterator[list[str]]:
+    for line in text.splitlines():
+        fields = [field.strip() for field in line.split(SEPARATOR)]
+        if len(fields) in (width, width + 1):
+            yield fields[:width]
+
+
+def _seen(told: dict[str, str]) -> Seen:
+    task = told["ArrayTaskID"]
+    is_task = task.isdigit()
+    return Seen(
+        id=f"{told['ArrayJobID']}_{task}" if is_task else told["JobID"],
+        job=told["JobID"],
+        state=told["State"],
+        partition=told["Partition"],
+        reason="" if told["Reason"] in _NONE else told["Reason"],
+        restarts=_number(told["RestartCnt"]),
+        is_being_preempted=told["State"] == "RUNNING" and told["PreemptTime"] not in _NONE,
+        ends_at=_time(told["EndTime"]),
+        gpus=sum(count for _, count in _gpus(told["tres-per-node"]))
+        * max(1, _number(told["NumNodes"])),
+        mark=_mark(told["Comment"]) or (None if is_task else _mark(told["Name"])),
+        comment=told["Comment"],
+    )
+
+
+def _mark(words: str) -> str | None:
+    return words if words.startswith(MARK_PREFIX) else None
+
+
+def _gpus(gres: str) -> Iterator[tuple[str | None, int]]:
+    for found in _GPU.finditer(gres):
+        yield found["kind"], int(found["count"])
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdigit() else 0
+
+
+def _time(text: str) -> datetime | None:
+    """A time in seconds since the epoch, as SLURM_TIME_FORMAT=%s asks for."""
+    return datetime.fromtimestamp(int(text), UTC) if text.isdigit() and int(text) else None
+
+
+def _hours(limit: str) -> float | None:
+    """`2-12:00:00`, `1:00:00`, `30:00`; None where there is no limit."""
+    found = re.fullmatch(r"(?:(\d+)-)?(?:(?:(\d+):)?(\d+):)?(\d+)", limit)
+    if found is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return days * 24 + hours + minutes / 60 + seconds / 3600
+
+
+def newest(rows: Sequence[Seen]) -> dict[str, Seen]:
+    """Each job once: a later row of one stands for it."""
+    return {row.id: row for row in rows}
+
+
+def words_of(told: Finished) -> str:
+    """The end of what the command complained of."""
+    return plain(told.stderr.decode(errors="replace").strip())[-400:]
+
+
+def refusal(command: str, told: Finished) -> ProviderTrouble:
+    """What a command of Slurm that failed means."""
+    words = f"{command}: {words_of(told) or f'it ended with {told.exit_status}'}"
+    if told.exit_status == 127:
+        return ProviderTrouble(
+            f"the login node has no {command}",
+            remedy="name the login node under [slurm], and where the commands are: "
+            'before = ["env", "PATH=/opt/slurm/bin:/usr/bin:/bin"]',
+        )
+    if _SILENT.search(words):
+        return ProviderSilent(
+            words, remedy="try again in a minute; `gpu-tenant leases` looks again"
+        )
+    if command == "sbatch" and _QUOTA.search(words):
+        return NoQuota(words, remedy="see account, qos and constraint under [slurm]; ask the site")
+    if command == "sbatch" and _FULL.search(words):
+        return NoCapacity(words, remedy="`gpu-tenant offers --provider slurm` has others")
+    return ProviderTrouble(words, remedy="`gpu-tenant profiles slurm`; ask the site")

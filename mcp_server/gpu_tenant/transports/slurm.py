@@ -1,0 +1,179 @@
+"""The way into an allocation of Slurm: by a step of its job, or by the home that the login node shares."""
+
+import re
+import secrets
+import shlex
+import struct
+from collections.abc import AsyncIterable, Sequence
+from pathlib import Path
+from socket import SHUT_WR, socket, socketpair
+from threading import Thread
+from typing import Literal
+
+from gpu_tenant.errors import BoxTrouble, BoxUnreachable
+from gpu_tenant.model import SlurmAddress
+from gpu_tenant.ports import Channel, Finished, Transport
+from gpu_tenant.transports import as_told
+from gpu_tenant.transports.shell import refused, taking
+
+SIGNED = "allocation"
+"""The file in the lease's directory into which an allocation writes its job's id when it starts."""
+
+_STEP = ("--overlap", "--immediate=20", "--nodes=1", "--ntasks=1", "--relative=0")
+_LOOK_S = 30
+_OVER = re.compile(rb"has expired|Invalid job id specified|already completing or completed")
+_PENDING = re.compile(rb"pending execution")
+
+_AT_HOME = 'cd && exec "$@"'
+_TOLD = """\
+cd || exit
+printf '%s\\n' "$0" >&2
+"$@"
+printf '\\n%s %s\\n' "$0" "$?" >&2
+"""
+"""Runs its arguments; what srun says of a step is no answer, so the command's own status is said first."""
+
+_FRAMED = """\
+import os, struct, subprocess, sys
+os.chdir(os.path.expanduser("~"))
+command = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE)
+while True:
+    chunk = os.read(command.stdout.fileno(), 65536)
+    if not chunk:
+        break
+    sys.stdout.buffer.write(struct.pack(">I", len(chunk)) + chunk + b"\\n")
+    sys.stdout.buffer.flush()
+sys.exit(command.wait())
+"""
+"""Slurm keeps what a task prints until its line ends: each piece travels as a line, after its length."""
+
+
+class SlurmTransport:
+    """Runs commands in, and copies to and from, the first node of an allocation.
+
+    `login` is the way to the login node, or to this computer where that is the login node; it is closed
+    with this. A home that both nodes share is told by the allocation's signature in it.
+    """
+
+    def __init__(self, address: SlurmAddress, login: Transport) -> None:
+        self._address = address
+        self._login = login
+        self._is_shared: bool | None = None
+
+    async def run(
+        self, argv: Sequence[str], *, stdin: bytes | AsyncIterable[bytes] = b"", timeout_s: float
+    ) -> Finished:
+        """The command has ended, as `Transport.run` says; one that is not there ends with 127.
+
+        An allocation that is over has left its files in a shared home: there the command runs on the
+        login node.
+
+        Raises:
+            BoxUnreachable: the job waits in the queue, the step was cut short, or `timeout_s` passed.
+            BoxTrouble, HostKeyChanged: as the way to the login node says.
+        """
+        nonce = secrets.token_hex(8)
+        step = [*self._srun(), "sh", "-c", _TOLD, nonce, *argv]
+        ended = await self._login.run(step, stdin=stdin, timeout_s=timeout_s)
+        told = re.search(
+            rb"%b\n(?P<said>.*)\n%b (?P<status>\d+)\n" % ((nonce.encode(),) * 2),
+            ended.stderr,
+            re.DOTALL,
+        )
+        if told:
+            return Finished(int(told["status"]), ended.stdout, told["said"])
+        if _OVER.search(ended.stderr) and isinstance(stdin, bytes) and await self._shares():
+            return await self._login.run(
+                ["sh", "-c", _AT_HOME, "run", *argv], stdin=stdin, timeout_s=timeout_s
+            )
+        raise self._cut(ended)
+
+    async def put(self, source: Path, destination: str, *, mode: int = 0o600) -> None:
+        """`destination` holds the bytes of `source`, complete: it appeared by rename.
+
+        Raises:
+            BoxUnreachable, BoxTrouble, HostKeyChanged, LocalTrouble: as `Transport.put`.
+        """
+        if await self._shares() and not destination.startswith("/"):
+            await self._login.put(source, destination, mode=mode)
+            return
+        content = source.read_bytes()
+        argv = taking(destination, size_bytes=len(content), mode=mode)
+        ended = await self.run(argv, stdin=content, timeout_s=300)
+        if ended.exit_status:
+            raise refused(destination, ended)
+
+    async def open(self, argv: Sequence[str], *, way: Literal["kept", "own"]) -> Channel:
+        """The command was sent: on the login node where the home is shared, else by a step of the job.
+
+        Raises:
+            BoxUnreachable, BoxTrouble, HostKeyChanged, LocalTrouble: as `Transport.open`.
+        """
+        if await self._shares():
+            return await self._login.open(["sh", "-c", _AT_HOME, "open", *argv], way=way)
+        step = [*self._srun(), "python3", "-I", "-S", "-c", _FRAMED, *argv]
+        return _Unframed(await self._login.open(step, way=way))
+
+    async def aclose(self) -> None:
+        """The way to the login node is closed. Nothing in the allocation was stopped by it."""
+        await self._login.aclose()
+
+    def _srun(self) -> list[str]:
+        return [*self._address.before, "srun", *_STEP, f"--jobid={self._address.job}"]
+
+    async def _shares(self) -> bool:
+        """Whether the allocation has signed in the home that the login node sees."""
+        if self._is_shared is None:
+            signed = f"{self._address.directory}/{SIGNED}"
+            looked = await self._login.run(
+                ["sh", "-c", f"cd && exec cat {shlex.quote(signed)}"], timeout_s=_LOOK_S
+            )
+            self._is_shared = self._address.job in looked.stdout.decode(errors="replace").split()
+        return self._is_shared
+
+    def _cut(self, ended: Finished) -> BoxTrouble:
+        job = self._address.job
+        if _PENDING.search(ended.stderr):
+            return BoxUnreachable(
+                f"the job {job} waits in the queue, and has no node",
+                remedy="`gpu-tenant leases` shows when it has; what it kept at home is kept",
+            )
+        if _OVER.search(ended.stderr):
+            return BoxUnreachable(
+                f"the allocation {job} is over, and the login node does not share its home",
+                remedy="`gpu-tenant leases` shows what ended it",
+            )
+        return BoxUnreachable(
+            f"a step of the job {job} was cut short, and its command may be running: "
+            f"{as_told(ended.stderr)}",
+            remedy="`gpu-tenant leases` shows how the job stands",
+        )
+
+
+class _Unframed:
+    """A channel whose pieces come as lines, each after its length, and are handed on as they were."""
+
+    def __init__(self, framed: Channel) -> None:
+        self._framed = framed
+        self.reader, self._plain = socketpair()
+        Thread(target=self._hand_on, name="unframing", daemon=True).start()
+
+    @property
+    def writer(self) -> socket:
+        """What the command's input is written to."""
+        return self._framed.writer
+
+    def hang_up(self) -> None:
+        """Nothing more comes, and the command is told to end."""
+        self._framed.hang_up()
+
+    def _hand_on(self) -> None:
+        with self._plain, self._framed.reader, self._framed.reader.makefile("rb") as lines:
+            try:
+                while len(head := lines.read(4)) == 4:
+                    (size,) = struct.unpack(">I", head)
+                    chunk = lines.read(size + 1)
+                    self._plain.sendall(chunk[:size])
+                self._plain.shutdown(SHUT_WR)
+            except OSError:
+                return

@@ -1,0 +1,201 @@
+"""Leases in a real Slurm: submitted, entered, queued for, swept over, ended, and told when somebody else ended them."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from arranged import eventually
+from slurm.cluster import Cluster
+from slurm.conftest import Site, allocated
+from sshd import Sshd
+
+from gpu_tenant.app import connect, known_platforms, open_tenancy
+from gpu_tenant.clock import WallClock
+from gpu_tenant.errors import JobRunning, ProviderTrouble, Unverified
+from gpu_tenant.market import Wish
+from gpu_tenant.model import LeaseState, SlurmAddress
+from gpu_tenant.ports import Market
+from gpu_tenant.service import Tenancy
+from gpu_tenant.store import Home
+from gpu_tenant.transports.local import LocalTransport
+from gpu_tenant.transports.slurm import SIGNED, SlurmTransport
+from gpu_tenant.transports.ssh import ensure_key
+
+TMP = "/tmp/**"
+"""A directory that all lab tests share, and no node of a site would."""
+
+KILLED = """
+import asyncio, os, signal, sys
+from slurm.conftest import allocated
+from gpu_tenant.app import open_tenancy
+
+async def begun():
+    tenancy = open_tenancy(os.environ)
+    lease = (await allocated(tenancy)).lease
+    await tenancy.push(lease, sys.argv[1])
+    await tenancy.launch_detached(lease, sys.argv[2], ["out/"], [sys.argv[3]], name="train")
+    print(lease, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+asyncio.run(begun())
+"""
+
+
+async def test_a_job_by_way_of_a_login_node_outlives_its_client_and_is_torn_down_when_proved(
+    here: Site, cluster: Cluster, tmp_path: Path
+) -> None:
+    key = ensure_key(here.state / "ssh" / "id_ed25519")
+    options = f"SetEnv SLURM_CONF={cluster.configuration}"
+    with Sshd(
+        tmp_path / "login", authorized=key.with_name(f"{key.name}.pub"), options=options
+    ) as login:
+        before = f'["env", "SLURM_CONF={cluster.configuration}"]'
+        here.configured(login=login.target)
+        with (here.state / "config.toml").open("a", encoding="utf-8") as more:
+            more.write(f"before = {before}\n")
+        child = await asyncio.to_thread(
+            subprocess.run, [sys.executable, "-c", KILLED, str(here.tree), here.command, TMP], check=False,
+            capture_output=True, text=True, timeout=120,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        )  # fmt: skip
+        assert child.returncode == -signal.SIGKILL, child.stderr
+        lease = child.stdout.strip()
+        tenancy = open_tenancy(os.environ)
+        try:
+            card = next(iter((await tenancy.list_leases()).leases))
+            assert card.stops_the_meter.startswith("the wall time")
+            with pytest.raises(Unverified):
+                await tenancy.verify_and_teardown(lease)
+            with pytest.raises(JobRunning):
+                await tenancy.collect(lease)
+            assert cluster.state(str(card.box)) == "RUNNING"
+
+            here.enough()
+            while (seen := await tenancy.monitor(lease, "train", wait_s=20)).state == "running":
+                pass
+            assert seen.state == "finished", seen
+            await tenancy.collect(lease)
+            torn = await tenancy.verify_and_teardown(lease)
+        finally:
+            await tenancy.aclose()
+        assert (torn.state, torn.receipt.ground) == (LeaseState.GONE, "verified")
+        assert torn.receipt.first_absent_at < torn.receipt.second_absent_at
+        assert cluster.state(str(card.box)) == "CANCELLED"
+        assert (here.state / "kept" / lease / "work" / "out" / "checkpoint.json").exists()
+        # What lies in a home that both nodes share is nobody's to delete.
+        assert (login.home / "gpu-tenant" / lease / "work" / "out").is_dir()
+
+
+async def test_what_somebody_else_cancelled_is_told_and_never_called_torn_down(
+    here: Site, cluster: Cluster, tenancy: Tenancy
+) -> None:
+    card = await allocated(tenancy)
+
+    cluster.told("scancel", str(card.box))
+    cluster.until(str(card.box), "CANCELLED")
+    told = await tenancy.list_leases("all")
+
+    (after,) = told.leases
+    assert after.state is LeaseState.LOST
+    assert any("gone, and not by us" in alarm for alarm in (*told.alarms, after.alarm or ""))
+
+
+async def test_where_no_cluster_is_named_there_are_no_boxes_and_one_that_was_named_is_never_empty(
+    here: Site, tmp_path: Path
+) -> None:
+    (here.state / "config.toml").unlink()
+    profile = known_platforms()["slurm"]
+    connector = connect(profile, Home(here.state), os.environ, WallClock())
+    assert isinstance(connector, Market)
+
+    assert list(await connector.list_boxes()) == list(await connector.offers(Wish())) == []
+
+    (here.state / "slurm").mkdir()
+    with pytest.raises(ProviderTrouble, match="no cluster is named"):
+        await connector.list_boxes()
+
+
+async def test_a_fleet_is_one_array_whose_tasks_are_leases_of_their_own(
+    here: Site, cluster: Cluster, tenancy: Tenancy
+) -> None:
+    here.configured(max_running=2)
+    card = await allocated(tenancy, count=3, wait_s=10)
+    assert card.together
+    leases = card.together.leases
+
+    ids = {str(tenancy.ledger.lease(lease).box_id) for lease in leases}
+    arrays = {box.partition("_")[0] for box in ids}
+    assert (len(ids), len(arrays)) == (3, 1)
+    assert card.together.not_ready, "the third waits for one of the first two"
+
+    here.enough()
+    await tenancy.verify_and_teardown(card.together.not_ready[0])
+    pair = [lease for lease in leases if lease not in card.together.not_ready]
+    for lease in pair:
+        await tenancy.push(lease, str(here.tree))
+    await tenancy.launch_detached(
+        pair[0], f"SEED={{seed}} {here.command} out/{{cell}}", ["out/{cell}/"], [TMP],
+        matrix={"seed": [1, 2]}, leases=pair[1:],
+    )  # fmt: skip
+    for lease in pair:
+        (job,) = tenancy.ledger.jobs(lease)
+        while (seen := await tenancy.monitor(lease, job.id, wait_s=20)).state == "running":
+            pass
+        assert seen.state == "finished", seen
+        await tenancy.collect(lease)
+    for lease in pair:
+        assert (await tenancy.verify_and_teardown(lease)).receipt.ground == "verified"
+    assert not cluster.jobs(), "tasks that no lease claimed do not wait on"
+
+
+async def test_a_job_that_was_submitted_is_found_by_its_mark_and_never_submitted_twice(
+    here: Site, cluster: Cluster, tenancy: Tenancy
+) -> None:
+    lease = tenancy.ledger.lease((await allocated(tenancy)).lease)
+    profile = known_platforms()["slurm"]
+    connector = connect(profile, tenancy.home, os.environ, tenancy.clock)
+    assert connector
+
+    again = await connector.create(lease)
+
+    (listed,) = await connector.list_boxes()
+    assert (again.id, listed.id, again.address) == (lease.box_id, lease.box_id, lease.address)
+    assert cluster.jobs() == [lease.box_id]
+
+
+async def test_bytes_come_and_go_whole_by_a_step_where_the_login_node_shares_no_home(
+    here: Site, tenancy: Tenancy, tmp_path: Path
+) -> None:
+    card = await allocated(tenancy)
+    lease = tenancy.ledger.lease(card.lease)
+    assert isinstance(lease.address, SlurmAddress)
+    (here.last_of(card.lease) / SIGNED).unlink()
+    inside = SlurmTransport(lease.address, LocalTransport(here.home))
+    much = bytes(range(256)) * 4096
+    source = tmp_path / "source"
+    source.write_bytes(much)
+
+    await inside.put(source, "gpu-tenant/it's here", mode=0o640)
+    ended = await inside.run(["sh", "-c", "cat; echo no >&2; exit 3"], stdin=much, timeout_s=20)
+    killed = await inside.run(["sh", "-c", "kill -TERM $$"], timeout_s=20)
+    channel = await inside.open(["cat", "gpu-tenant/it's here", "-"], way="own")
+    came = bytearray()
+    while len(came) < len(much):
+        came += channel.reader.recv(65536)
+    channel.writer.sendall(b"no end of a line")
+    assert channel.reader.recv(100) == b"no end of a line"
+    channel.hang_up()
+
+    assert (ended.exit_status, ended.stdout, ended.stderr) == (3, much, b"no\n")
+    assert killed.exit_status == 128 + signal.SIGTERM
+    assert (bytes(came), (here.home / "gpu-tenant/it's here").stat().st_mode & 0o777) == (
+        much,
+        0o640,
+    )
+    for end in (channel.reader, channel.writer):
+        end.close()
+    assert eventually(lambda: "cat" not in here.cluster.told("scontrol", "show", "steps"))

@@ -1,0 +1,92 @@
+"""How Slurm ends an allocation, and how the work goes on: preempted and requeued, or at its walltime."""
+
+import time
+
+import pytest
+from slurm.cluster import Cluster
+from slurm.conftest import Site, allocated
+
+from gpu_tenant.fate import taken
+from gpu_tenant.service import Tenancy
+
+TMP = "/tmp/**"
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def fates(tenancy: Tenancy, lease: str) -> list[object]:
+    return [d["fate"] for _, kind, d in tenancy.ledger.events(lease) if kind == "taken"]
+
+
+async def until_steps(tenancy: Tenancy, lease: str, at_least: bytes) -> None:
+    give_up = time.monotonic() + 30
+    while (
+        at_least
+        not in (
+            await tenancy.follow(lease, "train", cursor=0, wait_s=0, limit_bytes=5000)
+        ).log.encode()
+    ):
+        assert time.monotonic() < give_up
+
+
+async def test_a_preempted_job_is_requeued_and_goes_on_from_what_it_saved(
+    here: Site, cluster: Cluster, tenancy: Tenancy
+) -> None:
+    card = await allocated(tenancy)
+    lease, box = card.lease, str(card.box)
+    await tenancy.push(lease, str(here.tree))
+    await tenancy.launch_detached(lease, here.command, ["out/"], [TMP], name="train")
+
+    cluster.told(
+        "sbatch", "--partition=high", "--gres=gpu:2", "--time=1", "--output=/dev/null", "--wrap", "sleep 1"
+    )  # fmt: skip
+    cluster.until(box, "PENDING")
+    told = await tenancy.list_leases()
+    assert "waits to start again" in (told.leases[0].alarm or "")
+    assert told.leases[0].price_usd_h == 0
+    assert fates(tenancy, lease) == ["preempted"]
+    # Slurm would wait two minutes.
+    cluster.told("scontrol", "update", f"JobId={box}", "StartTime=now")
+    cluster.until(box, "RUNNING")
+    here.enough()
+    while (seen := await tenancy.monitor(lease, "train", wait_s=20)).state != "finished":
+        assert seen.state in ("running", "starting"), seen
+
+    await tenancy.list_leases()
+    await tenancy.collect(lease)
+    logs = [
+        path.read_text(encoding="utf-8") for path in (here.state / "kept" / lease).rglob("*.log")
+    ]
+    assert taken(tenancy.ledger.events(lease)) is None
+    assert any("saved at" in log for log in logs), logs
+    assert all("begins at 0 " not in log for log in logs if "done" in log), logs
+    assert (await tenancy.verify_and_teardown(lease)).receipt.ground == "verified"
+
+
+async def test_what_the_walltime_ended_was_asked_to_save_and_goes_on_under_a_new_lease(
+    here: Site, cluster: Cluster, tenancy: Tenancy
+) -> None:
+    card = await allocated(tenancy, recover=["same"])
+    lease, box = card.lease, str(card.box)
+    await tenancy.push(lease, str(here.tree))
+    await tenancy.launch_detached(lease, here.command, ["out/"], [TMP], name="train")
+
+    cluster.told("scontrol", "update", f"JobId={box}", "EndTime=now+1seconds")
+    cluster.until(box, "TIMEOUT", within_s=90)
+    told = await tenancy.list_leases()
+    assert fates(tenancy, lease) == ["walltime"]
+    assert told.leases[0].price_usd_h == 0
+    assert "TIMEOUT" in (told.leases[0].alarm or "")
+
+    # The home outlives the allocation: what was saved is brought home from there.
+    await tenancy.pull(lease)
+    new = (await tenancy.recover(lease)).lease
+    assert new != lease
+    here.enough()
+    while (seen := await tenancy.monitor(new, "train", wait_s=20)).state != "finished":
+        assert seen.state == "running", seen
+    assert "begins at 0 " not in seen.log
+    await tenancy.stop_job(lease, "train", grace_s=0)
+    for each in (lease, new):
+        await tenancy.collect(each)
+        assert (await tenancy.verify_and_teardown(each)).receipt.ground == "verified"

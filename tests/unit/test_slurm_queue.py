@@ -1,0 +1,99 @@
+"""What Slurm's commands print, read field by field; that they print so is shown on a real Slurm."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from gpu_tenant.errors import NoCapacity, NoQuota, ProviderSilent, ProviderTrouble
+from gpu_tenant.ports import Finished
+from gpu_tenant.slurm_queue import Pool, ended, jobs, pools, refusal
+
+MARK = "gpu-tenant:0a1b2c:slurm-aaaa"
+
+
+def lines(*rows: str) -> str:
+    """As squeue and sinfo end each field; `|` stands for that sign."""
+    return "".join(f"{row}|\n" for row in rows).replace("|", "\x1f")
+
+
+def test_a_task_of_an_array_is_ended_by_one_name_and_entered_by_another() -> None:
+    (task, foreign) = jobs(
+        lines(
+            f"19|18|2|RUNNING|None|0|N/A|1795331339|low|gres:gpu:a100:2|2|{MARK}|{MARK}",
+            "7|7|N/A|PENDING|Priority|0|N/A|N/A|low|N/A|1|a name, with a comma|(null)",
+        )
+    )
+
+    assert (task.id, task.job, task.gpus, task.mark) == ("18_2", "19", 4, MARK)
+    assert task.ends_at == datetime.fromtimestamp(1795331339, UTC)
+    assert (foreign.id, foreign.gpus, foreign.mark, foreign.taken) == ("7", 0, None, None)
+
+
+@pytest.mark.parametrize(
+    ("state", "restarts", "preempted_at", "fate"),
+    [
+        ("TIMEOUT", 0, "N/A", "walltime"),
+        ("DEADLINE", 0, "N/A", "walltime"),
+        ("PREEMPTED", 0, "1795331339", "preempted"),
+        ("RUNNING", 0, "1795331339", "preempted"),
+        ("PENDING", 1, "N/A", "preempted"),
+        ("RUNNING", 1, "N/A", None),
+        ("NODE_FAIL", 0, "N/A", "host_lost"),
+        ("OUT_OF_MEMORY", 0, "N/A", None),
+        ("FAILED", 0, "N/A", None),
+        ("CANCELLED", 0, "N/A", None),
+    ],
+)
+def test_what_took_an_allocation_is_told_apart_from_a_failure_of_its_own(
+    state: str, restarts: int, preempted_at: str, fate: str | None
+) -> None:
+    row = f"1|1|N/A|{state}|None|{restarts}|{preempted_at}|N/A|low|gpu:1|1|{MARK}|{MARK}"
+
+    (seen,) = jobs(lines(row))
+
+    assert seen.taken == fate
+
+
+def test_what_the_controller_has_forgotten_is_in_the_accounts() -> None:
+    told = f"18_2|19|TIMEOUT|low|{MARK}||2026-11-22T07:00:20\n41|41|PREEMPTED|low|{MARK}|{MARK}|Unknown\n"
+
+    (task, single) = ended(told.replace("|", "\x1f"))
+
+    assert (task.id, task.job, task.taken, task.is_over) == ("18_2", "19", "walltime", True)
+    assert task.mark is None, "the array's name is not every task's"
+    assert (single.id, single.mark, single.taken) == ("41", MARK, "preempted")
+
+
+def test_gpus_are_counted_by_kind_in_every_partition_that_takes_jobs() -> None:
+    told = lines(
+        "low*|REQUEUE|1|2-12:00:00|up|mix|3|gpu:a100:4(S:0-1),gpu:v100:1|gpu:a100:3(IDX:0-2),gpu:v100:0",
+        "low*|REQUEUE|1|2-12:00:00|up|idle|1|gpu:a100:8|gpu:a100:0(IDX:N/A)",
+        "low*|REQUEUE|1|2-12:00:00|up|drain|9|gpu:a100:8|gpu:a100:0",
+        "high|OFF|10|infinite|up|alloc|1|gpu:2|gpu:2(IDX:0-1)",
+        "gone|OFF|99|infinite|down|idle|1|gpu:2|gpu:0",
+    )
+
+    assert pools(told, preemption="on") == [
+        Pool("low", "a100", 8, 20, 11, 60, interruptible=True),
+        Pool("low", "v100", 1, 3, 3, 60, interruptible=True),
+        Pool("high", None, 2, 2, 0, None, interruptible=False),
+    ]
+    assert not any(pool.interruptible for pool in pools(told, preemption="off"))
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)", ProviderSilent),
+        ("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation", ProviderSilent),
+        ("sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified", NoQuota),
+        ("sbatch: error: QOSMaxSubmitJobPerUserLimit", NoQuota),
+        ("sbatch: error: Batch job submission failed: Requested node configuration is not available", NoCapacity),
+        ("sbatch: error: invalid partition specified: nope", NoCapacity),
+        ("sbatch: error: Script arguments not permitted", ProviderTrouble),
+    ],
+)  # fmt: skip
+def test_only_a_silence_of_the_controller_leaves_open_whether_a_job_was_made(
+    words: str, kind: type[ProviderTrouble]
+) -> None:
+    assert type(refusal("sbatch", Finished(1, b"", words.encode()))) is kind
