@@ -1,0 +1,311 @@
+"""Boxes in a Kubernetes cluster: a Job with one pod each, in the namespace that its owner names."""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from gpu_tenant.boxtext import plain
+from gpu_tenant.errors import BadRequest, ProviderSilent, ProviderTrouble, Rejected
+from gpu_tenant.gpu_catalog import asked_for, known
+from gpu_tenant.kube.calls import Calls, Shown
+from gpu_tenant.kube.order import (
+    CONTAINER,
+    FIRST_POD,
+    MARK,
+    Cluster,
+    cluster,
+    job,
+    job_name,
+    mark_of,
+)
+from gpu_tenant.kube.seen import Look, look
+from gpu_tenant.market import CENT, Leftover, Offer, Price, Wish
+from gpu_tenant.model import Box, BoxId, BoxState, Lease, PodAddress
+from gpu_tenant.permit import TeardownPermit, genuine
+from gpu_tenant.ports import Setting, wanted
+
+_SETUP_S = 600
+"""An image of ten gigabytes, on a node that an autoscaler has yet to start."""
+_GIB = {"Ki": 2**-20, "Mi": 2**-10, "Gi": 1.0, "Ti": 2.0**10, "k": 1e3 / 2**30, "M": 1e6 / 2**30, "G": 1e9 / 2**30, "T": 1e12 / 2**30}  # fmt: skip
+
+
+class KubernetesConnector:
+    """The Jobs of ours in one namespace. What a node costs, and who removes it, its owner knows."""
+
+    def __init__(self, setting: Setting, where: Cluster) -> None:
+        self._where = where
+        kubeconfig = where.kubeconfig or setting.environ.get("KUBECONFIG") or None
+        self._kubeconfig = kubeconfig
+        self._calls = Calls(where.context, kubeconfig)
+
+    # --- boxes
+
+    async def create(self, lease: Lease) -> Box:
+        """As `Connector.create`. The Job's name is made of the mark: a second of it cannot be."""
+        quote = wanted(lease)
+        asked = job(
+            lease.mark,
+            self._where,
+            gpu_count=quote.offer.gpu_count,
+        )
+        where = {"namespace": self._where.namespace}
+        try:
+            made = await self._calls.ask("BatchV1Api", "create_namespaced_job", body=asked, **where)
+        except Rejected as refused:
+            if refused.status != 409:
+                raise
+            # A create that was lost on its way back, or one that another process sent.
+            made = await self._calls.ask(
+                "BatchV1Api", "read_namespaced_job", name=job_name(lease.mark), **where
+            )
+            if made["metadata"].get("annotations", {}).get(MARK) != lease.mark:
+                raise ProviderTrouble(
+                    f"a Job called {job_name(lease.mark)} exists, and is not this lease's",
+                    remedy="`gpu-tenant leases` shows what runs",
+                ) from refused
+            if made["metadata"].get("deletionTimestamp"):
+                raise ProviderSilent(
+                    f"the Job {job_name(lease.mark)} is being deleted, and stands in its own way",
+                    remedy="try again in a minute; `gpu-tenant leases` looks again",
+                ) from refused
+        return self._box(made, look(made, []))
+
+    async def list_boxes(self) -> Sequence[Box]:
+        """As `Connector.list_boxes`: every Job that carries a mark; what else runs there is not ours to see.
+
+        A pod that runs for the first time is noted on its Job: it is the box from then on, and one that
+        the Job starts in its place is not.
+        """
+        where = {"namespace": self._where.namespace, "label_selector": MARK}
+        # The Jobs first: a pod without its Job is one that was made in between.
+        jobs = await self._calls.pages("BatchV1Api", "list_namespaced_job", **where)
+        pods = await self._calls.pages("CoreV1Api", "list_namespaced_pod", **where)
+        looks = [look(shown, _owned(shown, pods)) for shown in jobs]
+        noted = await asyncio.gather(
+            *(self._note(shown, seen) for shown, seen in zip(jobs, looks, strict=True))
+        )
+        return [self._box(shown, seen) for shown, seen in zip(jobs, noted, strict=True)]
+
+    async def destroy(self, permit: TeardownPermit) -> None:
+        """As `Connector.destroy`: the Job and its pod; a claim, its disk and the node are left as they are."""
+        permit = genuine(permit, provider="kubernetes")
+        namespace, name, uid = _where(permit.box_id)
+        try:
+            await self._calls.ask(
+                "BatchV1Api", "delete_namespaced_job", name=name, namespace=namespace,
+                body={"propagationPolicy": "Foreground", "preconditions": {"uid": uid}},
+            )  # fmt: skip
+        except Rejected as refused:
+            if refused.status != 404 and not await self._is_another(namespace, name, uid):
+                raise
+
+    async def _is_another(self, namespace: str, name: str, uid: str) -> bool:
+        """Whether a later Job has that name, and the permitted one is gone."""
+        try:
+            shown = await self._calls.ask(
+                "BatchV1Api", "read_namespaced_job", name=name, namespace=namespace
+            )
+        except Rejected as refused:
+            return refused.status == 404
+        return bool(shown["metadata"]["uid"] != uid)
+
+    async def _note(self, shown: Shown, seen: Look) -> Look:
+        """The pod that runs stands on its Job as the first; until it does, it is not ready."""
+        metadata = shown["metadata"]
+        if (
+            seen.state is not BoxState.READY
+            or seen.pod is None
+            or FIRST_POD in metadata["annotations"]
+        ):
+            return seen
+        note = {
+            "metadata": {
+                "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"],
+                "annotations": {FIRST_POD: seen.pod["metadata"]["uid"]},
+            }
+        }  # fmt: skip
+        try:
+            await self._calls.ask(
+                "BatchV1Api", "patch_namespaced_job", name=metadata["name"],
+                namespace=metadata["namespace"], body=note,
+            )  # fmt: skip
+        except ProviderTrouble as trouble:
+            return Look(BoxState.BOOTING, f"its pod runs, and is not noted yet: {trouble.message}")
+        return seen
+
+    def _box(self, shown: Shown, seen: Look) -> Box:
+        metadata = shown["metadata"]
+        told = metadata.get("annotations", {}).get(MARK)
+        # What somebody wrote there himself is no mark of ours.
+        mark = told if told and mark_of(metadata.get("labels", {}).get(MARK, "")) == told else None
+        address = None
+        if seen.state is BoxState.READY and seen.pod is not None:
+            address = PodAddress(
+                context=self._where.context, namespace=metadata["namespace"],
+                pod=seen.pod["metadata"]["name"], container=CONTAINER,
+                kubeconfig=self._kubeconfig,
+            )  # fmt: skip
+        return Box(
+            provider="kubernetes",
+            id=BoxId(f"{metadata['namespace']}/{metadata['name']}/{metadata['uid']}"),
+            mark=mark, state=seen.state, address=address, price_usd_h=self._usd_h(_gpus(shown)),
+            words=seen.words, taken=seen.taken,
+        )  # fmt: skip
+
+    # --- what can be had, and what is left
+
+    async def offers(self, wish: Wish) -> Sequence[Offer]:
+        """As `Market.offers`: what its owner says may be asked for; whether there is room, a pod finds out."""
+        notes = await self._notes()
+        found = []
+        for gpus in self._where.gpus:
+            gpu, most = asked_for(gpus)
+            model = known(gpu)
+            if wish.gpu_count > most:
+                continue
+            offer = Offer(
+                provider="kubernetes", id=f"{gpu}:{wish.gpu_count}", gpu=gpu, gpu_count=wish.gpu_count,
+                vram_gib=model.vram_gib if model else None, region=self._where.context,
+                price=self._price(wish.gpu_count), disk_gb=wish.disk_gb, interruptible=False,
+                trust="datacenter", reliability=None, max_hours=None, download_mbps=None,
+                upload_mbps=None, setup_s=_SETUP_S, notes=notes,
+            )  # fmt: skip
+            if offer.id == wish.offer if wish.offer is not None else offer.suits(wish):
+                found.append(offer)
+        return found
+
+    def _price(self, gpu_count: int) -> Price:
+        usd_h = self._usd_h(gpu_count)
+        # The owner's rate is for everything: nothing else is billed where it is known.
+        rest = None if usd_h is None else Decimal(0)
+        return Price(
+            gpu_usd_h=usd_h, disk_usd_h=rest, parked_usd_h=None, upload_usd_gb=rest,
+            download_usd_gb=rest, source="owner",
+        )  # fmt: skip
+
+    def _usd_h(self, gpu_count: int) -> Decimal | None:
+        rate = self._where.rate_usd_h
+        return None if rate is None else (rate * gpu_count).quantize(CENT)
+
+    async def _notes(self) -> tuple[str, ...]:
+        queue = self._where.queue
+        return (
+            await self._survival(),
+            *(
+                (f"it waits in Kueue's queue {queue}; who preempts it there ends it",)
+                if queue
+                else ()
+            ),
+        )
+
+    async def outlived(self, lease: Lease) -> str | None:
+        """As `Outlived.outlived`: the claim with its disk, and the node."""
+        node = "the node that it ran on bills until its pool scales down, or a person removes it"
+        if self._where.claim is None:
+            return node
+        return f"{await self._survival()}; {node}"
+
+    async def _survival(self) -> str:
+        """What becomes of what was written, by the claim and by the reclaim policy of its volume."""
+        name, path = self._where.claim, self._where.claim_path
+        if name is None:
+            return "nothing outlives the pod: no claim is named in [kubernetes]"
+        try:
+            claim = await self._calls.ask(
+                "CoreV1Api", "read_namespaced_persistent_volume_claim", name=name,
+                namespace=self._where.namespace,
+            )  # fmt: skip
+        except Rejected as refused:
+            if refused.status != 404:
+                raise
+            raise ProviderTrouble(
+                f"there is no claim {name!r} in {self._where.namespace}, and a pod would wait for it for ever",
+                remedy="make it, or name another as `claim` in [kubernetes]",
+            ) from refused
+        volume = claim.get("spec", {}).get("volumeName")
+        if not volume:
+            return f"{path} outlives the pod, on the claim {name}; its volume is yet to be made"
+        try:
+            shown = await self._calls.ask("CoreV1Api", "read_persistent_volume", name=volume)
+        except ProviderTrouble as trouble:
+            return (
+                f"{path} outlives the pod, on the claim {name}; whether its disk outlives the claim is unknown "
+                f"({trouble.message})"
+            )
+        policy = shown.get("spec", {}).get("persistentVolumeReclaimPolicy")
+        after = {
+            "Retain": "its disk outlives the claim, too, and bills on (reclaim policy Retain)",
+            "Delete": "who deletes the claim deletes its disk (reclaim policy Delete)",
+        }.get(str(policy), f"its reclaim policy is {plain(str(policy))}")
+        return f"{path} outlives the pod, on the claim {name}: {after}"
+
+    async def leftovers(self) -> Sequence[Leftover]:
+        """As `Residue.leftovers`: claims of the namespace that no pod mounts."""
+        where = {"namespace": self._where.namespace}
+        claims, pods = await asyncio.gather(
+            self._calls.pages("CoreV1Api", "list_namespaced_persistent_volume_claim", **where),
+            self._calls.pages("CoreV1Api", "list_namespaced_pod", **where),
+        )
+        used = set(_claims(pods))
+        return [
+            Leftover(
+                provider="kubernetes", kind="volume", id=claim["metadata"]["uid"],
+                name=plain(claim["metadata"]["name"]), mark=None,
+                size_gb=_gib(claim.get("status", {}).get("capacity", {}).get("storage")),
+                usd_month=None,
+            )
+            for claim in claims
+            if claim["metadata"]["name"] not in used
+        ]  # fmt: skip
+
+
+def connect(setting: Setting) -> KubernetesConnector | None:
+    """The connector for the cluster of `[kubernetes]`; None where the configuration names none.
+
+    Raises:
+        LocalTrouble: what it says cannot be read.
+    """
+    where = cluster(setting.state / "config.toml")
+    return None if where is None else KubernetesConnector(setting, where)
+
+
+def _where(box_id: str | None) -> tuple[str, str, str]:
+    """Namespace, name and uid of the Job that our id of a box stands for."""
+    namespace, _, rest = (box_id or "").partition("/")
+    name, _, uid = rest.partition("/")
+    if not (namespace and name and uid):
+        raise BadRequest(f"{box_id!r} is no Job", remedy="`gpu-tenant leases` shows what runs")
+    return namespace, name, uid
+
+
+def _owned(shown: Shown, pods: Iterable[Shown]) -> list[Shown]:
+    uid = shown["metadata"]["uid"]
+    return [
+        pod
+        for pod in pods
+        if any(owner["uid"] == uid for owner in pod["metadata"].get("ownerReferences", []))
+    ]
+
+
+def _claims(pods: Iterable[Shown]) -> Iterable[str]:
+    for pod in pods:
+        if pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
+            continue
+        for volume in pod.get("spec", {}).get("volumes", []) or []:
+            if "persistentVolumeClaim" in volume:
+                yield volume["persistentVolumeClaim"]["claimName"]
+
+
+def _gpus(shown: Shown) -> int:
+    """How many GPUs a Job of ours asks for."""
+    template: Mapping[str, Any] = shown["spec"]["template"]["spec"]
+    limits = (box.get("resources", {}).get("limits", {}) for box in template["containers"])
+    return sum(int(each.get("nvidia.com/gpu", 0)) for each in limits)
+
+
+def _gib(quantity: str | None) -> float | None:
+    for unit, gib in _GIB.items():
+        if quantity and quantity.endswith(unit) and quantity.removesuffix(unit).isdigit():
+            return int(quantity.removesuffix(unit)) * gib
+    return None

@@ -1,0 +1,255 @@
+"""A websocket that carries an exec: frames both ways in one thread, and the few lines at its far end."""
+
+import os
+import selectors
+import socket
+import ssl
+import struct
+from collections.abc import Callable
+
+_READ_BYTES = 256 << 10
+_AHEAD_BYTES = 1 << 20
+"""So much input may wait here while the server takes none."""
+_QUIET_S, _SILENT_S = 30, 120
+"""After so long without a word we ask whether anybody is there, and after so long nobody is."""
+_MOST_BYTES = 32 << 20
+"""No server sends a frame as large as this."""
+_BINARY, _CLOSE, _PING, _PONG = 2, 8, 9, 10
+_STDIN = 0
+
+FAR_END = """\
+import errno,json,os,signal,struct,subprocess,sys,threading,time
+def take(n):
+    got=b""
+    while len(got)<n:
+        more=os.read(0,n-len(got))
+        if not more: raise EOFError
+        got+=more
+    return got
+def piece(): return take(struct.unpack(">I",take(4))[0])
+lock=threading.Lock()
+def tell(kind,said):
+    said=memoryview(struct.pack(">BI",kind,len(said))+said)
+    with lock:
+        while len(said): said=said[os.write(2,said):]
+fed=threading.Event()
+command=None
+def feed():
+    try:
+        while True:
+            chunk=memoryview(piece())
+            if not len(chunk): break
+            try:
+                while len(chunk): chunk=chunk[command.stdin.write(chunk):]
+            except (OSError,AttributeError): pass
+        if command: command.stdin.close()
+        fed.set()
+        take(1)
+    except EOFError: pass
+    fed.set()
+    for number in (signal.SIGTERM,signal.SIGKILL):
+        try: os.killpg(command.pid,number)
+        except (OSError,AttributeError): pass
+        time.sleep(2)
+def complain():
+    for said in iter(lambda: os.read(command.stderr.fileno(),65536),b""): tell(1,said)
+argv=[os.fsencode(word) for word in json.loads(piece().decode())]
+try:
+    os.chdir(os.path.expanduser("~"))
+    command=subprocess.Popen(argv,stdin=subprocess.PIPE,stderr=subprocess.PIPE,bufsize=0,start_new_session=True)
+except OSError as error:
+    tell(1,("%s: %s\\n"%(ascii(argv[0]),error.strerror)).encode())
+    code=127 if error.errno==errno.ENOENT else 126
+threading.Thread(target=feed,daemon=True).start()
+if command:
+    complaints=threading.Thread(target=complain,daemon=True)
+    complaints.start()
+    code=command.wait()
+    complaints.join(2)
+code=code if code>=0 else 128-code
+tell(0,bytes((code,)))
+fed.wait()
+os._exit(code)
+"""
+"""Runs the command that it is told, in the login home. Input comes in pieces behind their lengths, and an
+empty one is its end; where the link ends before that, or after, the command is told to end. What the command
+itself has detached into a session of its own is left alone.
+
+Complaints go back in pieces, too (1), and so does the exit status (0). It waits then until its input has
+ended: a server that hangs up on bytes that nobody has read takes what it said last with it."""
+
+
+class Frames:
+    """A connected websocket, past its handshake, as a client has it."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self._link = link
+        self._link.setblocking(False)
+        self._came = bytearray()
+        self._going = bytearray()
+        self._feeding = True
+        self._hang_up, self._told = socket.socketpair()
+
+    def hang_up(self) -> None:
+        """The link ends, whoever waits on it; also from another thread, and again."""
+        try:
+            self._hang_up.send(b"x")
+        except OSError:
+            return
+
+    def end_input(self) -> None:
+        """Nothing more goes there, whatever is left of it here; from the thread that carries alone."""
+        if self._feeding:
+            self._feeding = False
+            self._say(b"")
+
+    def close(self) -> None:
+        """Nothing is open any more."""
+        for each in (self._link, self._hang_up, self._told):
+            each.close()
+
+    def carry(
+        self, order: bytes, source: socket.socket, take: Callable[[int, bytes], None]
+    ) -> None:
+        """`order` and all of `source` went to the far end, and what it said to `take`, until it hung up.
+
+        Raises:
+            OSError, EOFError: the link broke, nobody was there any more, or it was hung up here.
+        """
+        self._say(order)
+        source.setblocking(False)
+        quiet_s = 0
+        with selectors.DefaultSelector() as waiting:
+            waiting.register(self._told, selectors.EVENT_READ)
+            waiting.register(self._link, selectors.EVENT_READ)
+            while True:
+                hungry = self._feeding and len(self._going) < _AHEAD_BYTES
+                _watch(waiting, source, selectors.EVENT_READ if hungry else 0)
+                sends = selectors.EVENT_WRITE if self._going else 0
+                _watch(waiting, self._link, selectors.EVENT_READ | sends)
+                happened = {key.fileobj for key, _ in waiting.select(_QUIET_S)}
+                if self._told in happened:
+                    raise EOFError("it was hung up")
+                if self._link in happened:
+                    quiet_s = 0
+                    self._send()
+                    if self._receive(take) == "over":
+                        return
+                elif not happened:
+                    quiet_s += _QUIET_S
+                    if quiet_s >= _SILENT_S:
+                        raise EOFError("nobody answers at its other end")
+                    self._frame(_PING, b"")
+                if source in happened and self._feeding:
+                    self._say(chunk := source.recv(_READ_BYTES))
+                    self._feeding = bool(chunk)
+
+    def _say(self, piece: bytes) -> None:
+        self._frame(_BINARY, bytes((_STDIN,)) + struct.pack(">I", len(piece)) + piece)
+
+    def _frame(self, kind: int, content: bytes) -> None:
+        """One frame waits to be sent, masked, as a client's must be."""
+        size = len(content)
+        if size < 126:
+            head = struct.pack(">BB", 0x80 | kind, 0x80 | size)
+        elif size < 1 << 16:
+            head = struct.pack(">BBH", 0x80 | kind, 0x80 | 126, size)
+        else:
+            head = struct.pack(">BBQ", 0x80 | kind, 0x80 | 127, size)
+        mask = os.urandom(4)
+        self._going += head + mask + _masked(content, mask)
+
+    def _send(self) -> None:
+        try:
+            while self._going:
+                with memoryview(self._going) as all_of_it:
+                    sent = self._link.send(all_of_it[:_READ_BYTES])
+                del self._going[:sent]
+        except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+            return
+
+    def _receive(self, take: Callable[[int, bytes], None]) -> str:
+        """What came was taken; `over` where the far end has hung up in good order."""
+        while True:
+            try:
+                chunk = self._link.recv(_READ_BYTES)
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                return ""
+            if not chunk:
+                raise EOFError("it was cut off")
+            self._came += chunk
+            while (frame := self._next()) is not None:
+                kind, content = frame
+                if kind == _CLOSE:
+                    return "over"
+                if kind == _PING:
+                    self._frame(_PONG, content)
+                elif kind != _PONG and content:
+                    take(content[0], content[1:])
+
+    def _next(self) -> tuple[int, bytes] | None:
+        """The first whole frame of what came, taken off it. A part of a message counts as one."""
+        came = self._came
+        if len(came) < 2:
+            return None
+        kind, size, at = came[0] & 0x0F, came[1] & 0x7F, 2
+        if size >= 126:
+            at = 4 if size == 126 else 10
+            if len(came) < at:
+                return None
+            size = int.from_bytes(came[2:at], "big")
+        if size > _MOST_BYTES:
+            raise EOFError("what came is no websocket's")
+        if len(came) < at + size:
+            return None
+        content = bytes(came[at : at + size])
+        del came[: at + size]
+        return kind, content
+
+
+def _masked(content: bytes, mask: bytes) -> bytes:
+    whole = mask * (len(content) // 4 + 1)
+    size = len(content)
+    mixed = int.from_bytes(content, "big") ^ int.from_bytes(whole[:size], "big")
+    return mixed.to_bytes(size, "big")
+
+
+def _watch(waiting: selectors.BaseSelector, what: socket.socket, events: int) -> None:
+    """From now on that is waited for, and nothing else of it."""
+    known = waiting.get_map().get(what)
+    if known is None:
+        if events:
+            waiting.register(what, events)
+    elif not events:
+        waiting.unregister(what)
+    elif known.events != events:
+        waiting.modify(what, events)
+
+
+class Told:
+    """What the far end says besides the command's output, put together again from pieces of any size."""
+
+    def __init__(self) -> None:
+        self._came = bytearray()
+        self.exit_status: int | None = None
+        """The command's own; None while it runs, or where the far end never began."""
+
+    def heard(self, chunk: bytes) -> bytes:
+        """The complaints in it. What is in no form of ours is one: some other program's, in its place."""
+        self._came += chunk
+        complaints = bytearray()
+        while len(self._came) >= 5:
+            kind, size = struct.unpack_from(">BI", self._came)
+            if kind > 1 or size > _MOST_BYTES:
+                complaints += self._came
+                self._came.clear()
+            elif len(self._came) < 5 + size:
+                break
+            else:
+                said = self._came[5 : 5 + size]
+                del self._came[: 5 + size]
+                if kind == 1:
+                    complaints += said
+                else:
+                    self.exit_status = said[0]
+        return bytes(complaints)
