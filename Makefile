@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 
-.PHONY: demo test check fix docs evals bench bench-transfers torture deaths wheel clean
+.PHONY: demo test check fix docs evals bench bench-fleet bench-transfers torture deaths kube wheel clean
 
 PROVIDER ?= local
 demo: $(VENV)/.ready            ## a whole lease on this computer; PROVIDER=vastai: at a rehearsal of one
@@ -26,6 +26,9 @@ docs: $(VENV)/.ready-dev        ## write the generated parts; `make test` compar
 bench: $(VENV)/.ready-dev       ## ratios against an empty MCP server, in one run
 	$(BIN)/python tests/bench/bench.py
 
+bench-fleet: $(VENV)/.ready-dev   ## polling and auditing 1, 10, 100 boxes, in 5 minutes; ARGS='--only 10'
+	$(BIN)/python tests/bench/fleet.py $(ARGS)
+
 bench-transfers: $(VENV)/.ready-dev   ## collect against scp, rsync, rclone and others, in 45 minutes; ARGS='--only long-600'
 	$(BIN)/python tests/bench/transfers.py $(ARGS)
 
@@ -39,6 +42,9 @@ torture: $(VENV)/.ready-dev     ## every case of what the suite samples, and 500
 DEATHS ?= 100
 deaths: $(VENV)/.ready-dev      ## the tenant's computer dies; what each platform bills from its deadline on
 	DEATHS=$(DEATHS) $(BIN)/pytest -q -s tests/death
+
+kube:                           ## the Kubernetes that some tests need, built from Debian's sources, in 6 minutes
+	@tests/kube/build
 
 wheel: $(VENV)/.ready-dev
 	$(BIN)/python -m build --wheel --no-isolation

@@ -29,6 +29,7 @@ from gpu_tenant.model import (
 from gpu_tenant.permit import TeardownPermit
 from gpu_tenant.ports import Setting
 from gpu_tenant.terms import Rate, Terms
+from gpu_tenant.transports.local import LocalTransport
 from gpu_tenant.verify import Assessment, prove
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -105,6 +106,7 @@ def setting(state: Path, provider: str = "local") -> Setting:
         clock=HandClock(),
         credential=None,
         public_key=lambda: "ssh-ed25519 AAAA test",
+        shell_at=lambda at: LocalTransport(state),
     )
 
 

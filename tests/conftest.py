@@ -2,12 +2,26 @@
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+if TYPE_CHECKING:
+    from kube.cluster import Cluster
+
 # Every box of a test is this computer: nothing that a test starts may switch it off.
 os.environ["GPU_TENANT_NO_POWEROFF"] = "1"
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Cluster]":
+    """A real Kubernetes of this worker's own."""
+    from kube.cluster import Cluster
+
+    with Cluster(tmp_path_factory.mktemp("kube")) as made:
+        yield made
 
 
 @pytest.hookimpl(wrapper=True)

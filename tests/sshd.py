@@ -11,7 +11,7 @@ import struct
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -50,13 +50,23 @@ class Sshd:
     Logins are by key alone, as the user that runs the tests.
     """
 
-    def __init__(self, directory: Path, *, authorized: Path, options: str = "") -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        authorized: Path,
+        options: str = "",
+        address: str = LOOPBACK,
+        within: Sequence[str] = (),
+    ) -> None:
+        """`within` is what it runs by, such as a command that enters a network namespace."""
         if SSHD is None:
             pytest.skip("needs a real sshd: `apt-get install openssh-server`")
         directory.mkdir(parents=True, exist_ok=True)
         self._directory = directory
         self._authorized = authorized
         self._options = options
+        self._address, self._within = address, within
         self._process: subprocess.Popen[bytes] | None = None
         self._host_key = make_key(directory / "host_key")
         self.home = directory / "home"
@@ -80,7 +90,7 @@ class Sshd:
     @property
     def target(self) -> str:
         """What to give to ssh."""
-        return f"{getpass.getuser()}@{LOOPBACK}:{self.port}"
+        return f"{getpass.getuser()}@{self._address}:{self.port}"
 
     @property
     def pid(self) -> int:
@@ -137,7 +147,7 @@ class Sshd:
         )
         config = self._directory / "sshd_config"
         config.write_text(
-            f"ListenAddress {LOOPBACK}:{self.port}\n"
+            f"ListenAddress {self._address}:{self.port}\n"
             f"HostKey {self._host_key}\n"
             f"AuthorizedKeysFile {self._authorized}\n"
             f"PidFile none\n"
@@ -151,12 +161,12 @@ class Sshd:
             encoding="utf-8",
         )
         self._process = subprocess.Popen(
-            [SSHD, "-D", "-f", config, "-E", self.log_file],
+            [*self._within, SSHD, "-D", "-f", config, "-E", self.log_file],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        wait_until(lambda: _answers(self.port))
+        wait_until(lambda: _answers(self._address, self.port))
 
 
 class Relay:
@@ -270,9 +280,9 @@ def _free_port() -> int:
         return port
 
 
-def _answers(port: int) -> bool:
+def _answers(address: str, port: int) -> bool:
     try:
-        with socket.create_connection((LOOPBACK, port), timeout=1) as probe:
+        with socket.create_connection((address, port), timeout=1) as probe:
             return probe.recv(4) == b"SSH-"
     except OSError:
         return False

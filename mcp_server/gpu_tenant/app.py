@@ -11,7 +11,16 @@ from gpu_tenant.clock import WallClock
 from gpu_tenant.credentials import find_credential
 from gpu_tenant.errors import BadRequest, BoxUnreachable
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.model import Address, Lease, LocalAddress, Profile, SshAddress
+from gpu_tenant.model import (
+    Address,
+    Lease,
+    LeaseId,
+    LocalAddress,
+    PodAddress,
+    Profile,
+    SlurmAddress,
+    SshAddress,
+)
 from gpu_tenant.ports import Clock, Connector, Setting, Transport
 from gpu_tenant.profiles import load_profiles
 from gpu_tenant.service import Tenancy
@@ -41,7 +50,7 @@ def open_tenancy(
         # In a rehearsal nobody real is asked, whose clock is another and whose money is real.
         if stage and profile.credential and slug != environ.get("GPU_TENANT_REHEARSED"):
             continue
-        connector = connect(profile, home, environ, clock)
+        connector = connect(profile, home, environ, clock, tell=tell)
         if connector is not None:
             connectors[slug] = connector
     return Tenancy(
@@ -63,7 +72,12 @@ def known_platforms() -> Mapping[str, Profile]:
 
 
 def connect(
-    profile: Profile, home: Home, environ: Mapping[str, str], clock: Clock
+    profile: Profile,
+    home: Home,
+    environ: Mapping[str, str],
+    clock: Clock,
+    *,
+    tell: Callable[[str], None] = lambda words: None,
 ) -> Connector | None:
     """The connector of `connectors/<slug>.py`.
 
@@ -84,9 +98,13 @@ def connect(
             return by_hand
     setting = Setting(
         profile=profile, state=home.root, environ=environ, clock=clock, credential=credential,
-        public_key=lambda: _public_key(home),
+        public_key=lambda: _public_key(home), shell_at=lambda at: _shell(profile.id, at, home, tell),
     )  # fmt: skip
-    connector: Connector = import_module(f"gpu_tenant.connectors.{profile.id}").connect(setting)
+    connector: Connector | None = import_module(f"gpu_tenant.connectors.{profile.id}").connect(
+        setting
+    )
+    if connector is None:
+        return by_hand
     return Both(connector, by_hand) if by_hand else connector
 
 
@@ -129,21 +147,45 @@ def _transport(
 
             return LocalTransport(Path(directory))
         case SshAddress() as address:
-            # asyncssh costs a quarter of a second to import, and local boxes never need it.
-            from gpu_tenant.transports.openssh import OpenSsh
-            from gpu_tenant.transports.ssh import SshTransport, ensure_key
+            return _over_ssh(lease.id, address, home, tell)
+        case SlurmAddress() as allocation:
+            from gpu_tenant.transports.slurm import SlurmTransport
 
-            owner_ssh = Path.home() / ".ssh"
-            return SshTransport(
-                address,
-                known_hosts=home.known_hosts(lease.id),
-                client_key=ensure_key(home.client_key),
-                tell=tell,
-                owner_ssh=owner_ssh,
-                openssh=OpenSsh.found(
-                    lease.id, lambda: entry(Reachable(lease.id, address), home, owner_ssh), home.channels(lease.id)
-                ),
-            )  # fmt: skip
+            login = _shell(lease.provider, allocation.login, home, tell)
+            return SlurmTransport(allocation, login)
+        case PodAddress() as pod:
+            from gpu_tenant.transports.pods import PodTransport
+
+            return PodTransport(pod)
+
+
+def _shell(slug: str, at: str | None, home: Home, tell: Callable[[str], None]) -> Transport:
+    """A machine that all leases at a provider have in common, its host key pinned under its slug."""
+    if at is not None:
+        return _over_ssh(LeaseId(slug), SshAddress(target=at), home, tell)
+    from gpu_tenant.transports.local import LocalTransport
+
+    return LocalTransport(Path.home())
+
+
+def _over_ssh(
+    name: LeaseId, address: SshAddress, home: Home, tell: Callable[[str], None]
+) -> Transport:
+    # asyncssh costs a quarter of a second to import, and local boxes never need it.
+    from gpu_tenant.transports.openssh import OpenSsh
+    from gpu_tenant.transports.ssh import SshTransport, ensure_key
+
+    owner_ssh = home.ssh_of(name, Path.home() / ".ssh")
+    return SshTransport(
+        address,
+        known_hosts=home.known_hosts(name),
+        client_key=ensure_key(home.client_key),
+        tell=tell,
+        owner_ssh=owner_ssh,
+        openssh=OpenSsh.found(
+            name, lambda: entry(Reachable(name, address), home, owner_ssh), home.channels(name)
+        ),
+    )  # fmt: skip
 
 
 async def _introduce(lease: Lease, password: str, home: Home, tell: Callable[[str], None]) -> None:
@@ -161,7 +203,7 @@ def _address(lease: Lease, stage: str | None) -> Address:
         raise BoxUnreachable(
             f"the box of {lease.id} has no address yet", remedy="`gpu-tenant leases` looks again"
         )
-    if stage is None or isinstance(lease.address, LocalAddress) or _is_real(lease):
+    if stage is None or not isinstance(lease.address, SshAddress) or _is_real(lease):
         return lease.address
     from gpu_tenant.rehearsal.tenant import really_at
 

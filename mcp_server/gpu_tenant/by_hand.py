@@ -12,7 +12,7 @@ from gpu_tenant.lent import Lent
 from gpu_tenant.market import Leftover, Offer, Wish
 from gpu_tenant.model import Box, BoxId, BoxState, Lease, Profile, SshAddress
 from gpu_tenant.permit import TeardownPermit, genuine
-from gpu_tenant.ports import Connector, Market, Parking, Residue
+from gpu_tenant.ports import Connector, Market, Outlived, Parking, Residue
 
 
 class ByHand:
@@ -107,6 +107,12 @@ class Both:
     async def leftovers(self) -> Sequence[Leftover]:
         """As `Residue.leftovers`."""
         return await self._api.leftovers() if isinstance(self._api, Residue) else []
+
+    async def outlived(self, lease: Lease) -> str | None:
+        """As `Outlived.outlived`."""
+        if isinstance(self._api, Outlived) and not self.tends(lease.box_id):
+            return await self._api.outlived(lease)
+        return None
 
     def tends(self, box_id: BoxId | None) -> bool:
         """As `Tended.tends`."""

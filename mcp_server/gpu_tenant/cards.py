@@ -7,6 +7,7 @@ from decimal import Decimal
 from pydantic import Field
 
 from gpu_tenant.charged import billed_more, counted_words, newest_bill
+from gpu_tenant.fleet import Fleet
 from gpu_tenant.forecast import course_of, forecast
 from gpu_tenant.market import CENT, Leftover
 from gpu_tenant.model import (
@@ -28,6 +29,8 @@ MONTH_H = 720
 
 TAKEN = "stopped by its provider"
 _STANDS_STILL = ("parked", TAKEN)
+_NAMED = 8
+"""So many jobs, the newest ones: a sweep has hundreds."""
 
 
 class Card(Record):
@@ -58,6 +61,10 @@ class Card(Record):
     jobs: tuple[str, ...]
     alarm: str | None
     next: str
+    fleet: str | None = None
+    together: Fleet | None = Field(
+        default=None, description="its fleet, where several were asked for"
+    )
 
     @property
     def price_words(self) -> str:
@@ -91,6 +98,7 @@ class Leases(Record):
     leaking_usd_month: Decimal = Decimal(0)
     not_counted: tuple[str, ...] = Field(default=(), description="what these sums lack")
     watched: str = Field(default="", description="whether a watchdog looks after them")
+    sweeps: tuple[str, ...] = Field(default=(), description="how their cells stand")
 
 
 class LossReport(Record):
@@ -107,6 +115,7 @@ class TornDown(Record):
     lease: str
     state: LeaseState
     receipt: Receipt
+    gang: str | None = Field(default=None, description="who else ran a job of this lease")
 
 
 def card(
@@ -151,9 +160,10 @@ def card(
         terms=rules_of(lease, profile) if lease.state.live else (),
         stops_the_meter=protection.words,
         phase=phase,
-        jobs=tuple(job.id for job in jobs),
+        jobs=_named(jobs),
         alarm="; ".join(filter(None, (alarm, *warned))) or None,
         next=_next(lease, jobs, phase),
+        fleet=lease.fleet,
     )
 
 
@@ -203,6 +213,11 @@ def in_all(
 
 def _sum(amounts: Iterable[Decimal | None]) -> Decimal:
     return sum((usd for usd in amounts if usd is not None), Decimal(0))
+
+
+def _named(jobs: Sequence[Job]) -> tuple[str, ...]:
+    more = [f"and {len(jobs) - _NAMED} before them"] if len(jobs) > _NAMED else []
+    return (*(job.id for job in jobs[-_NAMED:]), *more)
 
 
 def _where(lease: Lease) -> str | None:

@@ -87,6 +87,8 @@ class DeadMan:
         if lease.touched_at is None:
             return None
         try:
+            # Or the next cell would begin as soon as one is stopped.
+            await tenancy.vacate(lease.id)
             for job in (await tenancy.standing(lease.id)).live:
                 await tenancy.stop_job(lease.id, job, grace_s=_GRACE_S)
             await tenancy.collect(lease.id)

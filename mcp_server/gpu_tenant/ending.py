@@ -1,6 +1,5 @@
 """How a lease ends: verified, never used, or signed for; and what a person has to do for it."""
 
-from gpu_tenant.attending import Attending
 from gpu_tenant.cards import LossReport, TornDown
 from gpu_tenant.errors import BoxTrouble, BoxUnreachable, HostKeyChanged, Refused
 from gpu_tenant.ledger import Event
@@ -8,13 +7,14 @@ from gpu_tenant.model import Lease, LeaseState, Receipt
 from gpu_tenant.permit import TeardownPermit
 from gpu_tenant.ports import Tended
 from gpu_tenant.renting import LeaseName
+from gpu_tenant.sweeping import Sweeping
 from gpu_tenant.teardown import tear_down
 from gpu_tenant.verify import honour, prove, sign
 
 _LOOKS = 300
 
 
-class Ending(Attending):
+class Ending(Sweeping):
     """The part of a tenancy that ends leases, each over a permit."""
 
     async def verify_and_teardown(self, lease: LeaseName) -> TornDown:
@@ -25,6 +25,7 @@ class Ending(Attending):
         known = self.ledger.receipt(found.id)
         if known is not None:
             return self._torn_down(found, known)
+        await self._must_be_reckoned(found)
         with self._held(found.id, "teardown"):
             found, words = await self._settled(found)
             if found.state is LeaseState.GONE:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from gpu_tenant.cards import Leases
 from gpu_tenant.errors import BadRequest, TenantError
-from gpu_tenant.model import Lease, LeaseState, LocalAddress, SshAddress
+from gpu_tenant.model import Lease, LeaseState, LocalAddress, PodAddress, SshAddress
 from gpu_tenant.office import WAIT_S
 from gpu_tenant.record import Record
 from gpu_tenant.rehearsal.tenant import really_at
@@ -40,6 +40,12 @@ class Entering(Renting):
             raise BadRequest(
                 f"the box of {found.id} is this computer: there is nothing to log in to",
                 remedy=f"`cd {home / found.work_directory}`",
+            )
+        if isinstance(found.address, PodAddress):
+            at = found.address
+            raise BadRequest(
+                f"the box of {found.id} is a pod, which is entered by its cluster's own door",
+                remedy=f"`kubectl --context {at.context} -n {at.namespace} exec -it {at.pod} -- sh`",
             )
         if not self.home.known_hosts(found.id).exists():
             await self._reach(found)
@@ -82,7 +88,7 @@ class Entering(Renting):
         with suppress(OSError, TenantError):
             boxes = [
                 box
-                for lease in self.ledger.leases()
+                for lease in self.ledger.leases("live")
                 if lease.state in (LeaseState.ACTIVE, LeaseState.TERMINATING)
                 if lease.ready_at and lease.parked_at is None
                 if (box := self._reachable(lease)) is not None

@@ -7,6 +7,7 @@ TenantError
 ├── Refused               3   the law or the owner's terms say no; nothing was changed
 │   ├── Unverified        3   a teardown without a ground
 │   ├── JobRunning        3
+│   ├── SweepOpen         3   a sweep on the box is not done, or not as declared
 │   └── BoxTaken          3   a live lease already stands on this box
 ├── BoxTrouble            4   the box did not do what was asked
 │   ├── BoxUnreachable    4   unknown, which is not dead
@@ -92,6 +93,12 @@ class JobRunning(Refused):
     """A job on the box is still running, or has left processes that are."""
 
     code = "JOB_RUNNING"
+
+
+class SweepOpen(Refused):
+    """A sweep has cells on the box that still run, or something is wrong that nobody accepted."""
+
+    code = "SWEEP_OPEN"
 
 
 class BoxTaken(Refused):

@@ -13,7 +13,7 @@ from gpu_tenant.boxtext import plain
 from gpu_tenant.caretaker import Caretaker, Guard
 from gpu_tenant.errors import BoxTrouble
 from gpu_tenant.ledger import Event, Ledger
-from gpu_tenant.model import Lease, Profile
+from gpu_tenant.model import Lease, Profile, SlurmAddress
 from gpu_tenant.policy import rescue, running_usd_h
 from gpu_tenant.ports import Clock, Transport
 from gpu_tenant.protection import END_GRACE_S, Armed, way_out
@@ -25,6 +25,7 @@ _COPY_S = 7200
 
 _PROVED_FOR = timedelta(minutes=10)
 
+_WALLTIME = "none: the allocation's wall time ends it, and has its jobs save before"
 _LACKING = """\
 mkdir -p -m 700 gpu-tenant || exit 1
 for place do [ -f "$place" ] || echo "$place"; done
@@ -114,6 +115,11 @@ async def arm_again(
     Raises:
         BoxTrouble: the box does not know that deadline; what it held before, it holds still.
     """
+    if isinstance(lease.address, SlurmAddress):
+        # A guard that a step leaves behind is ended with the step.
+        armed = Armed(state="not armed", ends_the_meter=False, words=_WALLTIME)
+        _record(lease, armed, ledger=ledger, clock=clock)
+        return armed
     way = way_out(profile, lease)
     names = ("activity", *(("leave",) if way else ()), *(("keep",) if store else ()))
     scripts = {name: script(f"{name}.py") for name in names}

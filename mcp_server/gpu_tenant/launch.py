@@ -30,6 +30,9 @@ class Launched(Record):
         description="the prepared one it runs in; None: the image's own"
     )
     guard: str
+    sweep: str | None = Field(
+        default=None, description="its id and how its cells stand; job is the first of them here"
+    )
     next: str
 
 

@@ -7,6 +7,11 @@ from typing import Literal, NewType
 
 from pydantic import AwareDatetime, ConfigDict, Field
 
+from gpu_tenant.address import Address as Address
+from gpu_tenant.address import LocalAddress as LocalAddress
+from gpu_tenant.address import PodAddress as PodAddress
+from gpu_tenant.address import SlurmAddress as SlurmAddress
+from gpu_tenant.address import SshAddress as SshAddress
 from gpu_tenant.market import CENT, Quote
 from gpu_tenant.record import Record, Usd
 from gpu_tenant.terms import Rate, Terms, cost_usd
@@ -19,24 +24,7 @@ MARK_PREFIX = "gpu-tenant:"
 """Every box of ours carries `gpu-tenant:<deployment>:<lease id>` where its provider keeps labels."""
 
 
-# --- the box and the way to it ------------------------------------------------------------------
-
-
-class LocalAddress(Record):
-    """A box that is a private directory on this computer."""
-
-    kind: Literal["local"] = "local"
-    directory: str
-
-
-class SshAddress(Record):
-    """A box reached by ssh: `user@host[:port]`, or an alias from the owner's ssh config."""
-
-    kind: Literal["ssh"] = "ssh"
-    target: str
-
-
-Address = LocalAddress | SshAddress
+# --- the box ------------------------------------------------------------------------------------
 
 
 class BoxState(StrEnum):
@@ -126,6 +114,8 @@ class Lease(Record):
     )
     kept_in: str | None = Field(description="the directory here that collect fills")
     recovers: LeaseId | None = Field(default=None, description="the one whose work it goes on with")
+    fleet: str | None = Field(default=None, description="the leases that one request has")
+    fleet_size: int | None = Field(default=None, description="for how many boxes that request is")
 
     @property
     def directory(self) -> str:

@@ -7,6 +7,7 @@ from contextvars import ContextVar
 
 from pydantic import JsonValue
 
+from gpu_tenant.allocated import AllocatedCaretaker
 from gpu_tenant.cards import TornDown
 from gpu_tenant.caretaker import Caretaker
 from gpu_tenant.credentials import Account
@@ -21,9 +22,10 @@ from gpu_tenant.errors import (
     Refused,
     TenantError,
 )
+from gpu_tenant.gang import gangs
 from gpu_tenant.guard import arm, last_armed
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.model import Lease, LeaseId, LeaseState, Profile, Receipt
+from gpu_tenant.model import Lease, LeaseState, Profile, Receipt, SlurmAddress
 from gpu_tenant.ports import Clock, Connector, Market, Transport
 from gpu_tenant.protection import Armed, Protection, protection, way_out
 from gpu_tenant.provision import make_ready
@@ -118,6 +120,11 @@ class Office:
         profile = self._profile(provider)
         if provider not in self._connectors or self._lacks_key(profile):
             place = profile.credential
+            if place is None and profile.lease == "either":
+                raise BadRequest(
+                    f"{profile.title} is not set up: no [{provider}] is in {self.home.configuration}",
+                    remedy=f"`gpu-tenant profiles {provider}` says what stands there",
+                )
             raise BadRequest(
                 f"{profile.title} is not set up: no key was found"
                 if place
@@ -131,9 +138,8 @@ class Office:
 
     def _lacks_key(self, profile: Profile) -> bool:
         """Whether only the boxes of its console can be seen, because no key for its API was found."""
-        return profile.credential is not None and not isinstance(
-            self._connectors.get(profile.id), Market
-        )
+        needs_one = profile.credential is not None or profile.lease == "either"
+        return needs_one and not isinstance(self._connectors.get(profile.id), Market)
 
     def _connector(self, lease: Lease) -> Connector:
         """The connector of the lease's provider.
@@ -163,14 +169,17 @@ class Office:
         return self._transports[place]
 
     def _caretaker(self, lease: Lease) -> Caretaker:
-        return Caretaker(lease, self._transport(lease), script("caretaker.py"))
+        transport, ours = self._transport(lease), script("caretaker.py")
+        if isinstance(lease.address, SlurmAddress):
+            return AllocatedCaretaker(lease, transport, ours, script("runner.py"))
+        return Caretaker(lease, transport, ours)
 
     async def _close(self, lease: Lease) -> None:
         for place in [place for place in self._transports if place[0] == lease.id]:
             await self._transports.pop(place).aclose()
 
     @contextmanager
-    def _held(self, lease_id: LeaseId, purpose: str) -> Iterator[None]:
+    def _held(self, lease_id: str, purpose: str) -> Iterator[None]:
         with self.ledger.hold(lease_id, purpose, at=self._clock.now()):
             yield
 
@@ -355,4 +364,12 @@ class Office:
         return receipt
 
     def _torn_down(self, lease: Lease, receipt: Receipt) -> TornDown:
-        return TornDown(lease=lease.id, state=lease.state, receipt=receipt)
+        live = {other.id for other in self.ledger.leases("live")}
+        words = [
+            f"{gang.job} ran over {', '.join(left)}, too, which bill until they are torn down as well"
+            for gang in gangs(self.ledger.events(lease.id))
+            if (left := [name for name in gang.others(lease.id) if name in live])
+        ]
+        return TornDown(
+            lease=lease.id, state=lease.state, receipt=receipt, gang="; ".join(words) or None
+        )

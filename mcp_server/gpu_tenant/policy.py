@@ -36,6 +36,9 @@ def _rules(lease: Lease, profile: Profile) -> Iterator[str]:
         yield f"idle for {terms.idle_h:g} h: {does}"
     if profile.destroy == "deletes":
         yield f"unverified at its end: {_rescue(lease, profile)}"
+    if profile.kind == "kubernetes" and lease.quote is not None:
+        # What outlives the pod, and when the cluster ends it, as it stood when it was ordered.
+        yield from lease.quote.offer.notes
     if terms.store is not None:
         yield f"artifacts are copied to {terms.store} too"
     if terms.recover:

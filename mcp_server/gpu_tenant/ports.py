@@ -134,12 +134,16 @@ class Setting:
     """None where the platform needs none; a connector that needs one is not made without it."""
     public_key: Callable[[], str]
     """The ssh public key, one line, that a new box must let in."""
+    shell_at: Callable[[str | None], Transport]
+    """A way to the machine at that ssh address, where the provider's commands are run; None: to this
+    one, as its user. It is the caller's to close."""
 
 
 class Connector(Protocol):
     """One provider's API, in our words. It knows its provider and nothing else.
 
-    `connectors/<slug>.py` has `connect(setting: Setting)`, which returns one and does no I/O.
+    `connectors/<slug>.py` has `connect(setting: Setting)`, which returns one and asks nobody; or None,
+    where the owner's configuration has to name a cluster and names none.
     """
 
     async def create(self, lease: Lease) -> Box:
@@ -245,6 +249,19 @@ class Timed(Protocol):
 
 
 @runtime_checkable
+class Outlived(Protocol):
+    """A connector whose boxes stand on something that is not theirs, and stays when they go."""
+
+    async def outlived(self, lease: Lease) -> str | None:
+        """What stays when the lease's box is destroyed and what becomes of it, in a sentence; None: nothing.
+
+        Raises:
+            ProviderTrouble: the provider did not say.
+        """
+        ...
+
+
+@runtime_checkable
 class Residue(Protocol):
     """A connector whose provider bills for more than boxes."""
 
@@ -280,6 +297,15 @@ class Funded(Protocol):
         Raises:
             ProviderTrouble: the provider did not answer.
         """
+        ...
+
+
+@runtime_checkable
+class Lending(Protocol):
+    """A connector whose list is ours, of machines that somebody else rents and may move."""
+
+    def let_go(self, lease: Lease) -> None:
+        """The list omits the lease's machine from now on, by the word of whoever rents it."""
         ...
 
 

@@ -102,8 +102,12 @@ def _has_only_kept_disks(lease: Lease) -> bool:
 
 
 def _keeps_no_timer(profile: Profile, lease: Lease) -> bool:
-    """Whether the provider's timer is not set for this box: it would empty a disk of it."""
-    return lease.quote is not None and not _stop_keeps_all(profile, lease)
+    """Whether the provider's timer is not set for this box: it would empty a disk of it.
+
+    One that ends every box by itself, as a walltime does, is nobody's to set.
+    """
+    is_set = profile.provider_timer == "stop"
+    return is_set and lease.quote is not None and not _stop_keeps_all(profile, lease)
 
 
 def _may_be_here(lease: Lease) -> bool:

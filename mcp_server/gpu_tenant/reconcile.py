@@ -138,6 +138,8 @@ def news(lease: Lease, box: Box) -> News:
             "the provider has stopped it, and not at our word; what is parked still bills: "
             f"`gpu-tenant resume {lease.id}` starts it where its GPU is free, with what its disk kept"
         )
+    if box.state is BoxState.BOOTING and box.taken is not None:
+        words.append("it was taken back, and waits to start again")
     if box.state is BoxState.READY and lease.parked_at is not None:
         words.append("it runs again although it was parked")
     if box.state in (BoxState.BROKEN, BoxState.UNKNOWN):

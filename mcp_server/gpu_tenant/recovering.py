@@ -7,7 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import cast
 
-from gpu_tenant.adopting import Adopting
+from gpu_tenant.brokering import Brokering
 from gpu_tenant.cards import Card
 from gpu_tenant.credentials import resolve_all
 from gpu_tenant.environment import activated
@@ -64,7 +64,7 @@ _TRIED = 3
 _POLL_S = 5
 
 
-class Recovering(Adopting):
+class Recovering(Brokering):
     """The part of a tenancy that goes on elsewhere with work whose box was taken.
 
     It stands below the verbs that rent, so that they can begin with it, and calls the workflows that
@@ -129,7 +129,7 @@ class Recovering(Adopting):
         Raises:
             Refused: nothing did, as far as its provider shows; or its owner did not say where to go on.
         """
-        if not lost.terms.recover:
+        if not lost.terms.recover and known is None:
             raise Refused(
                 f"nobody has said where the work of {lost.id} may go on",
                 remedy="provision with --recover same, or with a provider's name",

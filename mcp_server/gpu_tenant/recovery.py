@@ -9,6 +9,7 @@ from pydantic import AwareDatetime
 
 from gpu_tenant.caretaker import ENDED
 from gpu_tenant.errors import Refused
+from gpu_tenant.gang import gangs
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.market import CENT, Wish
 from gpu_tenant.model import Fate, Job, Lease, LeaseId, LeaseState
@@ -109,6 +110,13 @@ def work_of(lease: Lease, *, ledger: Ledger) -> Work:
             raise Refused(
                 f"the value of {name} was written out when {lease.id} was used, and is not on record",
                 remedy=f"{by_hand}; next time refer to it: `{name}=env:{name}`",
+            )
+    for gang in gangs(ledger.events(lease.id)):
+        if any(job.id == gang.job for job in jobs):
+            raise Refused(
+                f"{gang.job} of {lease.id} is one job with {', '.join(gang.others(lease.id))}, which meet at "
+                "an address that is gone",
+                remedy=f"{gang.stop}; then a box for it, and launch --together anew, from its checkpoint",
             )
     for tree in work.trees:
         if not is_unchanged(tree):

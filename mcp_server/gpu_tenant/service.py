@@ -7,7 +7,7 @@ its return model the structured output and the `--json` output.
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from gpu_tenant.audit import Audited, audit
 from gpu_tenant.cadence import advice_for
@@ -17,11 +17,12 @@ from gpu_tenant.collect import Collected, collect
 from gpu_tenant.credentials import references, resolve_all
 from gpu_tenant.diagnosis import BoxSeen
 from gpu_tenant.doctor import Checkup, examine
-from gpu_tenant.ending import Ending
 from gpu_tenant.environment import activated
-from gpu_tenant.errors import TenantError
+from gpu_tenant.errors import BadRequest, TenantError
 from gpu_tenant.facts import Needs
 from gpu_tenant.fate import taken
+from gpu_tenant.grid import Grid, grid_of
+from gpu_tenant.guard import last_armed
 from gpu_tenant.launch import Launched, launch
 from gpu_tenant.ledger import Event
 from gpu_tenant.mirrors import mirrors
@@ -33,6 +34,8 @@ from gpu_tenant.renting import LeaseName
 from gpu_tenant.share import share_of
 from gpu_tenant.skill import script
 from gpu_tenant.smoke import SmokeReceipt, smoke
+from gpu_tenant.sweeping import Tended
+from gpu_tenant.together import Together
 from gpu_tenant.watch import Watched, fenced, job_of, watch
 
 _AGENT_LOG_BYTES = 6_000
@@ -41,7 +44,7 @@ _AGENT_LOG_BYTES = 6_000
 JobName = Annotated[str | None, Field(description="job id; the newest when left out")]
 
 
-class Tenancy(Ending):
+class Tenancy(Together):
     """One user's leases, and what can be done about them."""
 
     async def audit(
@@ -158,11 +161,35 @@ class Tenancy(Ending):
         python: Annotated[
             Literal["prepared", "image"], Field(description="prepared: where prepare was called")
         ] = "prepared",
+        matrix: Annotated[
+            dict[str, list[JsonValue]],
+            Field(description="a sweep, e.g. {'lr': [0.1, 0.2]}: {lr} in command, out/{cell}/"),
+        ] = {},  # noqa: B006 - never changed; a schema default
+        cells: Annotated[
+            list[dict[str, JsonValue]], Field(description="or its parameter sets, listed")
+        ] = [],  # noqa: B006 - never changed; a schema default
+        leases: Annotated[list[str], Field(description="further boxes for a sweep")] = [],  # noqa: B006 - never changed; a schema default
+        attempts: Annotated[int, Field(ge=1, le=20, description="of a cell")] = 1,
     ) -> Launched:
         """Start a job that survives us: detached, logged to a file, with its outputs declared.
 
         Everything it writes must be an artifact or discarded, or the box cannot be torn down.
         """
+        runtime_s = None if max_runtime_h is None else max_runtime_h * 3600
+        if matrix or cells:
+            grid = grid_of(
+                command, artifacts=artifacts, discard=discard, matrix=matrix, cells=cells,
+                prefix=name,
+            )  # fmt: skip
+            begun = await self.begin_sweep(
+                [lease, *leases], grid, env=env, max_runtime_s=runtime_s, attempts=attempts,
+                python=python,
+            )  # fmt: skip
+            return self._launched_cells(lease, grid, begun)
+        if leases or attempts > 1:
+            raise BadRequest(
+                "leases and attempts are for a sweep", remedy="give it a matrix, or its cells"
+            )
         values = resolve_all(env, self._environ, account=self._account)
         found = await self._active(lease)
         with self._held(found.id, "launch"):
@@ -172,10 +199,25 @@ class Tenancy(Ending):
                 found, profile, command, artifacts=artifacts, discard=discard,
                 env={**self._mirrors(profile), **own, **values},
                 env_from=references(env), name=name,
-                max_runtime_s=None if max_runtime_h is None else max_runtime_h * 3600,
+                max_runtime_s=runtime_s,
                 caretaker=self._caretaker(found), transport=self._transport(found),
                 ledger=self.ledger, clock=self._clock, store=self._box_store(found),
             )  # fmt: skip
+
+    def _launched_cells(self, lease: str, grid: Grid, begun: Tended) -> Launched:
+        held, here = last_armed(self.ledger.lease(lease), self.ledger), begun.table.on(lease)
+        return Launched(
+            lease=lease,
+            job=(here[0].job if here else None) or "none here yet",
+            command=grid.command,
+            artifacts=grid.artifacts,
+            discard=grid.discard,
+            already=False,
+            environment=None,
+            guard=held.words if held else "not armed",
+            sweep="; ".join((f"{begun.table.sweep}: {begun.table.words}", *begun.troubles)),
+            next="list_leases, until no cell is queued or running; then collect each lease",
+        )
 
     async def monitor(
         self,
@@ -202,13 +244,15 @@ class Tenancy(Ending):
     ) -> Watched:
         """As `monitor`, with as much log as a terminal wants, and no fence around it."""
         found = await self._running(lease)
+        await self.tend_on(found.id)
         seen = await watch(
             found, job_of(found, job, ledger=self.ledger), cursor=cursor, wait_s=wait_s,
             limit_bytes=limit_bytes, caretaker=self._caretaker(found), clock=self._clock,
             ledger=self.ledger, box=self._last_told(found),
         )  # fmt: skip
         advice = advice_for(found, ledger=self.ledger, now=self._clock.now())
-        return seen.model_copy(update={"cadence": advice})
+        gang = await self.gang_words(found, seen)
+        return seen.model_copy(update={"cadence": advice, "gang": gang})
 
     def _last_told(self, lease: Lease) -> BoxSeen | None:
         """What took the box, where its provider has said so."""
@@ -258,6 +302,7 @@ class Tenancy(Ending):
                 news="some" if self.has_news(found) else "unknown",
                 elsewhere=self._kept_elsewhere(found), progress=progress_to.get(),
             )  # fmt: skip
+        await self.tend_on(found.id)
         return collected.model_copy(update=await self._stored(found))
 
     async def _stored(self, lease: Lease) -> dict[str, str]:
@@ -280,7 +325,8 @@ class Tenancy(Ending):
 
         Every provider is asked: boxes with our mark that no lease knew are taken up, others only shown.
         """
-        return await self._overview(which)
+        seen = await self._overview(which)
+        return seen.model_copy(update={"sweeps": await self.tend_all()})
 
     async def doctor(self) -> Checkup:
         """Check this computer: state directory, ledger, key, profiles, tools, credentials, boxes."""

@@ -29,7 +29,15 @@ _TOOL = re.compile(
 _INSTANT = re.compile(r"\bat ([1-9]\d{9})(?:\.\d+)?\b")
 
 _LISTS = {"artifact": "artifacts", "discard": "discard", "quote": "quotes", "recover": "recover"}
-_NUMBERS = ("hours", "price-usd-h", "max-price-usd-h", "budget-usd", "idle-h", "rescue-usd")
+_NUMBERS = (
+    "hours",
+    "price-usd-h",
+    "max-price-usd-h",
+    "budget-usd",
+    "idle-h",
+    "rescue-usd",
+    "count",
+)
 _PLACES = {"push": ("directory", "lease"), "adopt": ("target",), "smoke": ("directory",)}
 """What the words of a command without an option are; of the others' it is the lease."""
 

@@ -5,7 +5,9 @@ import re
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 from shutil import which
 
@@ -15,6 +17,7 @@ from gpu_tenant.store import Home
 
 _MAX_JUMPS = 8
 _HEAD = "# Written by gpu-tenant at every change of a lease; what you write here is lost."
+_STAMP = "# as things stood: "
 _OWNERS_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 _OURS = frozenset(
     {
@@ -43,13 +46,26 @@ def refresh(boxes: Sequence[Reachable], home: Home, owner_ssh: Path) -> None:
 
     It is not written anew where the boxes, their pins and the owner's configuration are as they were.
     """
-    config = owner_ssh / "config"
-    parts = [f"{x.lease} {x.address.target} {_text(home.known_hosts(x.lease))}" for x in boxes]
-    stamp = f"# {sha256('|'.join([*parts, _text(config), str(which('ssh'))]).encode()).hexdigest()[:16]}"
-    if stamp in _text(ssh_config(home)).splitlines()[:2]:
-        return
-    blocks = [block for x in boxes for block in _entry(x, home, owner_ssh)]
-    _replace(ssh_config(home), "\n".join([_HEAD, stamp, "", *blocks]) + "\n", mode=0o600)
+    before, client = _text(ssh_config(home)), str(which("ssh"))
+    owners = _text(owner_ssh / "config")
+    known = dict(_written(before))
+    parts = [_HEAD + "\n\n"]
+    for box in boxes:
+        of_what = (box.address.target, _text(home.known_hosts(box.lease)), owners, client)
+        stamp = f"{_STAMP}{box.lease} {sha256('|'.join(of_what).encode()).hexdigest()[:16]}\n"
+        # ssh is asked twice for a new entry: for every box at every change it would be a fleet's squared.
+        parts += [stamp, known.get(stamp) or entry(box, home, owner_ssh) + "\n"]
+    after = "".join(parts)
+    if after != before:
+        _replace(ssh_config(home), after, mode=0o600)
+
+
+def _written(text: str) -> Iterator[tuple[str, str]]:
+    """Every stamp in the file, with the entry below it."""
+    lines = text.splitlines(keepends=True)
+    at = [number for number, line in enumerate(lines) if line.startswith(_STAMP)]
+    for begin, end in pairwise([*at, len(lines)]):
+        yield lines[begin], "".join(lines[begin + 1 : end])
 
 
 def ssh_config(home: Home) -> Path:
@@ -112,6 +128,7 @@ def inclusion(home: Home, owner_ssh: Path) -> Inclusion:
 
 
 def _entry(box: Reachable, home: Home, owner_ssh: Path) -> Iterator[str]:
+    owner_ssh = home.ssh_of(box.lease, owner_ssh)
     yield from _blocks(str(box.lease), box.address.target, box, home, owner_ssh, jumps=0)
 
 
@@ -126,8 +143,9 @@ def _blocks(
     told = _TARGET.fullmatch(target.removeprefix("ssh://"))
     if told is None:
         raise BadRequest(f"{target!r} is not an ssh target", remedy="`gpu-tenant leases` shows it")
-    effective = _effective(told.groupdict(), owner_ssh / "config")
     plain = _effective(told.groupdict(), None)
+    config = owner_ssh / "config"
+    effective = _effective(told.groupdict(), config) if config.is_file() else plain
     hops = [hop for hop in _one(effective, "proxyjump").split(",") if hop not in ("", "none")]
     way: list[str] = []
     for hop in hops if target not in hops else []:
@@ -171,28 +189,36 @@ def _owners_keys(
     return [path for name in _OWNERS_KEYS if (path := owner_ssh / name).is_file()]
 
 
-def _effective(told: Mapping[str, str | None], config: Path | None) -> dict[str, list[str]]:
+def _effective(told: Mapping[str, str | None], config: Path | None) -> Mapping[str, Sequence[str]]:
     """Every option that ssh would use for that target with `config`, in its own words."""
-    host = told["literal"] or told["host"] or ""
-    said: dict[str, list[str]] = {}
+    host, port, user = told["literal"] or told["host"] or "", told["port"], told["user"]
+    said = {"hostname": [host], "port": [port or "22"]} | ({"user": [user]} if user else {})
+    if config is None:
+        # Without a configuration nothing else depends on the host: ssh is asked once for all of them.
+        return {**_defaults(which("ssh")), **said}
     # A lease is reached as by the transport, which reads this one file; ssh would ask the
     # password database for the home, where an environment names another.
-    named = str(config) if config and config.is_file() else "none"
-    argv = ["ssh", "-G", "-F", named]
-    argv += ["-l", told["user"]] if told["user"] else []
-    argv += ["-p", told["port"]] if told["port"] else []
+    argv = ["-F", str(config), *(["-l", user] if user else []), *(["-p", port] if port else [])]
+    # Without a client of its own this computer can still hand the entry to another.
+    return _asked(which("ssh"), *argv, "--", host) or said
+
+
+@cache
+def _defaults(client: str | None) -> Mapping[str, Sequence[str]]:
+    return _asked(client, "-F", "none", "--", "host")
+
+
+def _asked(client: str | None, *argv: str) -> Mapping[str, Sequence[str]]:
+    """What `ssh -G` says of those arguments; nothing where there is no client, or it fails."""
     try:
         ran = subprocess.run(
-            [*argv, "--", host], capture_output=True, encoding="utf-8", errors="replace", timeout=10,
-            check=False, stdin=subprocess.DEVNULL,
+            [client or "ssh", "-G", *argv], capture_output=True, encoding="utf-8", errors="replace",
+            timeout=10, check=False, stdin=subprocess.DEVNULL,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
-        ran = None
-    if ran is None or ran.returncode:
-        # Without a client of its own this computer can still hand the entry to another.
-        said = {"hostname": [host], "port": [told["port"] or "22"]}
-        return said | ({"user": [told["user"]]} if told["user"] else {})
-    for line in ran.stdout.splitlines():
+        return {}
+    said: dict[str, list[str]] = {}
+    for line in ran.stdout.splitlines() if not ran.returncode else ():
         key, _, value = line.partition(" ")
         said.setdefault(key.lower(), []).append(value)
     return said

@@ -76,6 +76,15 @@ class Home:
         """What the system's own ssh is told of one lease's box, when bytes go by it."""
         return self.root / "ssh" / "channels" / lease_id
 
+    def brokered(self, lease_id: str) -> Path:
+        """In place of the owner's `~/.ssh`, where another tool's entries led to the lease's box."""
+        return self.root / "ssh" / "brokered" / lease_id
+
+    def ssh_of(self, lease_id: str, usual: Path) -> Path:
+        """Whose configuration leads to the lease's box: a copy of another tool's, or the `usual` one."""
+        own = self.brokered(lease_id)
+        return own if own.is_dir() else usual
+
     def kept(self, lease_id: str) -> Path:
         """Where a lease's artifacts go unless the owner says otherwise."""
         return self.root / "kept" / lease_id

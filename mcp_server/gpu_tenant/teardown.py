@@ -5,12 +5,13 @@ from datetime import datetime, timedelta
 from pydantic import TypeAdapter
 
 from gpu_tenant.bill import Billed
+from gpu_tenant.brokers import brokered
 from gpu_tenant.charged import ask_bill, counted_words, disagreement
 from gpu_tenant.errors import OwnerMustAct, ProviderSilent, ProviderTrouble
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.model import Evidence, Lease, Profile, Receipt
 from gpu_tenant.permit import TeardownPermit
-from gpu_tenant.ports import Clock, Connector, Residue
+from gpu_tenant.ports import Clock, Connector, Outlived, Residue
 from gpu_tenant.reconcile import (
     Blind,
     FileReceipt,
@@ -133,7 +134,7 @@ async def file_receipt(
                 *_billed_otherwise(lease, billed, first),
                 *(f"{e.name}: {w}" for e in evidence for w in e.verdict.warnings),
             ),
-            "left_behind": await _left_behind(lease, profile, connector),
+            "left_behind": await _left_behind(lease, profile, connector, ledger),
         }
     )
     ledger.file_receipt(receipt, at=clock.now())
@@ -202,21 +203,26 @@ def _given_up(lease: Lease, ground: str, ledger: Ledger) -> tuple[str, ...]:
     return tuple(_WORDS.validate_python(signed[-1]["losses"])) if signed else ()
 
 
-async def _left_behind(lease: Lease, profile: Profile, connector: Connector) -> str | None:
+async def _left_behind(
+    lease: Lease, profile: Profile, connector: Connector, ledger: Ledger
+) -> str | None:
     """What stays on the box or at the provider, with what it costs; None where nothing does."""
     if profile.destroy == "hands_back":
+        broker = brokered(ledger.events(lease.id))
         rate = "its meter" if lease.price_usd_h is None else f"its {lease.price_usd_h} USD/h"
         return (
             f"~/{lease.directory} on {lease.box_id}: the machine was handed back as it is, and "
-            f"{rate} goes on until its owner stops it"
+            f"{rate} goes on until its owner stops it{f': {broker.ends}' if broker else ''}"
         )
-    if not isinstance(connector, Residue):
-        return None
+    left: list[str | None] = []
     try:
-        left = [each for each in await connector.leftovers() if each.mark == lease.mark]
+        if isinstance(connector, Outlived):
+            left.append(await connector.outlived(lease))
+        if isinstance(connector, Residue):
+            left += [each.words for each in await connector.leftovers() if each.mark == lease.mark]
     except ProviderTrouble as error:
         return f"unknown: {profile.title} could not be asked what else bills ({error.message})"
-    return "; ".join(each.words for each in left) or None
+    return "; ".join(filter(None, left)) or None
 
 
 def _pause_s(step: object, clock: Clock) -> float:

@@ -58,6 +58,9 @@ class Watched(Record):
     cadence: str | None = Field(
         default=None, description="how often it should save, as seen so far"
     )
+    gang: str | None = Field(
+        default=None, description="one job over several leases: how it stands on the others"
+    )
     next: str
 
 

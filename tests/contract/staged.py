@@ -28,6 +28,8 @@ PROFILES = load_profiles(skill_directory() / "profiles")
 SOURCES = Path(__file__).parents[2] / "mcp_server" / "gpu_tenant"
 RENTED = sorted(slug for slug, p in PROFILES.items() if p.credential is not None)
 """Every platform whose boxes are rented through an API with a key."""
+CLUSTERS = {slug for slug, p in PROFILES.items() if p.kind in ("scheduler", "kubernetes")}
+"""They are installed and started by our own tests, and under contract there: nothing has to be rehearsed."""
 
 
 @dataclass

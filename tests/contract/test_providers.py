@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from arranged import never_used
-from contract.staged import RENTED, SOURCES, Staged, on_stage
+from contract.staged import CLUSTERS, RENTED, SOURCES, Staged, on_stage
 
 from gpu_tenant.errors import (
     CredentialRefused,
@@ -87,6 +87,7 @@ def test_every_provider_with_a_key_has_its_three_files() -> None:
         "__init__",
         "local",
         "own",
+        *CLUSTERS,
     }
 
     assert connectors == set(RENTED), "a connector and a profile with a credential go together"

@@ -1,4 +1,4 @@
-"""What every transport promises, asked of a local directory and of a box behind a real sshd."""
+"""What every transport promises, asked of a local directory, a box behind a real sshd, and a real pod."""
 
 import asyncio
 import contextlib
@@ -15,6 +15,7 @@ from typing import Literal
 
 import pytest
 from arranged import LEASE
+from kube.cluster import Cluster
 from sshd import Sshd, wait_until
 
 from gpu_tenant.errors import BadRequest, BoxTrouble, BoxUnreachable, LocalTrouble
@@ -24,6 +25,7 @@ from gpu_tenant.ssh_hosts import Reachable, entry
 from gpu_tenant.store import Home
 from gpu_tenant.transports.local import LocalTransport
 from gpu_tenant.transports.openssh import OpenSsh
+from gpu_tenant.transports.pods import PodTransport
 from gpu_tenant.transports.ssh import SshTransport, ensure_key
 
 MIB = 1 << 20
@@ -49,8 +51,15 @@ class Box:
     writing_pid: int
 
 
-@pytest.fixture(params=["local", "ssh"])
+@pytest.fixture(params=["local", "ssh", "pod"])
 async def box(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Box]:
+    if request.param == "pod":
+        cluster: Cluster = request.getfixturevalue("cluster")
+        with cluster.box() as (address, container):
+            inside = PodTransport(address)
+            yield Box(inside, container.home, container.kill, cluster.execs_from)
+            await inside.aclose()
+        return
     if request.param == "local":
         home = tmp_path / "home"
         home.mkdir()
@@ -262,7 +271,10 @@ async def test_a_source_that_is_not_there_is_our_own_trouble(box: Box, tmp_path:
 
 # --- open ---------------------------------------------------------------------------------------
 
-WAYS = [("local", "kept"), ("local", "own"), ("ssh", "kept"), ("ssh", "own"), ("openssh", "own")]
+WAYS = [
+    *[("local", "kept"), ("local", "own"), ("ssh", "kept"), ("ssh", "own"), ("openssh", "own")],
+    ("pod", "own"),
+]
 over_every_way = pytest.mark.parametrize(("box", "way"), WAYS, indirect=["box"])
 
 

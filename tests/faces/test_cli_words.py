@@ -91,7 +91,7 @@ def test_every_verb_takes_its_lease_by_name(
 
 
 def test_two_names_of_leases_are_one_too_many(told: Tell) -> None:
-    status, _, err = told("audit", "one", "--lease", "another")
+    status, _, err = told("extend", "one", "--lease", "another", "--hours", "1")
 
     assert status == 2
     assert "two leases are named: one and another" in err

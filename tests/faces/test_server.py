@@ -111,6 +111,8 @@ def test_both_faces_offer_the_same_verbs() -> None:
         "watchdog",
         "demo",
         "ssh",
+        "preflight",
+        "sweep",
         "install",
         "waive",
         "profiles",

@@ -24,6 +24,7 @@ ONE_PLACE = {
     "yaml": {"profiles.py"},
     "jsonschema": {"profiles.py"},
     "google": {"gce/calls.py"},
+    "kubernetes": {"kube/calls.py", "transports/pods.py"},
     "apprise": {"delivery.py"},
     "requests": {"delivery.py"},
 }

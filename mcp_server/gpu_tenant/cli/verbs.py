@@ -7,6 +7,8 @@ from gpu_tenant.cli import (
     preparing,
     renting,
     standing,
+    sweeping,
+    together,
     watching,
     working,
 )
@@ -20,6 +22,8 @@ __all__ = [
     "preparing",
     "renting",
     "standing",
+    "sweeping",
+    "together",
     "watching",
     "working",
 ]

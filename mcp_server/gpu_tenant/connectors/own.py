@@ -71,6 +71,11 @@ class OwnConnector:
         """As `Connector.destroy`: the machine is off the list; on it, nothing was touched."""
         self._lent.remove(genuine(permit, provider="own").box_id)
 
+    def let_go(self, lease: Lease) -> None:
+        """As `Lending.let_go`."""
+        if lease.box_id is not None:
+            self._lent.remove(lease.box_id)
+
 
 def connect(setting: Setting) -> OwnConnector:
     """The connector for machines that are noted below the user's state directory."""
