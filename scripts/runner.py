@@ -8,7 +8,8 @@ queue     {"jobs": [{"job", "attempts", and what `caretaker.py start` takes}], "
           the jobs are on record in that order, once each, and a runner is alive. So many run at once as there
           are slots, each with its own CUDA_VISIBLE_DEVICES where `slot_gpus` has one for each slot. With
           "runner": "elsewhere" none is started here: a `stay` will take them.
-withdraw  {"jobs": [...]}: each will never begin here from now on, or it is too late.
+withdraw  {"jobs": [...], "begun"}: each will never begin here from now on, or it is too late; with "begun": "spare"
+          that is so, too, of one that has had a run, and keeps the attempts it has left.
 roll      {}: every job that was ever queued here, in brief, and whether a runner is alive.
 stay      {"grace_s", "signal", "linger_s"}: this process is the runner, until nothing may run any more (and
           `linger_s` have passed), or until SIGTERM, SIGINT or SIGUSR1: then each job is asked to end by its own
@@ -171,7 +172,10 @@ class Queue:
             for name in line["held"]:
                 self.turns[name].held_by = line["by"]
         elif "withdrawn" in line:
-            self.turns.setdefault(line["withdrawn"], Turn(line["withdrawn"])).withdrawn = True
+            turn = self.turns.setdefault(line["withdrawn"], Turn(line["withdrawn"]))
+            turn.withdrawn = True
+            if turn.begun:  # it never came to a start, and will not
+                turn.runs.pop()
         elif "began" in line:
             turn, run = self.turns[line["job"]], dict(line, run=line["began"], end=None)
             if turn.begun:  # it never came to a start
@@ -714,6 +718,7 @@ def withdraw(home, request):
                 is_free = caretaker.observe(caretaker.Job(home, name)).state == "absent"
             else:
                 is_free = turn.withdrawn or not (turn.settled or turn.begun) or turn.name in absent
+                is_free = is_free and not (turn.runs and request.get("begun") == "spare")
             (withdrawn if is_free else late).append(name)
         lines = [
             {"withdrawn": n}
@@ -785,7 +790,7 @@ def stay(home, request):
 
 VERBS = {
     "queue": (queue, {"jobs": "objects", "slots": "whole", "slot_gpus": "texts", "runner": "text"}),
-    "withdraw": (withdraw, {"jobs": "texts"}),
+    "withdraw": (withdraw, {"jobs": "texts", "begun": "text"}),
     "roll": (roll, {}),
     "stay": (stay, {"grace_s": "number", "signal": "signal", "linger_s": "number"}),
 }
@@ -812,8 +817,11 @@ def checked(verb, arguments):
             raise caretaker.Refusal(
                 "BAD_REQUEST", "%s is not a proper %s" % (name, kinds[name])
             ) from None
-    if verb == "withdraw" and "jobs" not in request:
-        raise caretaker.Refusal("BAD_REQUEST", "withdraw needs jobs")
+    if verb == "withdraw":
+        if "jobs" not in request:
+            raise caretaker.Refusal("BAD_REQUEST", "withdraw needs jobs")
+        if request.get("begun", "end") not in ("end", "spare"):
+            raise caretaker.Refusal("BAD_REQUEST", "begun is end or spare")
     if verb == "queue":
         request.setdefault("runner", "here")
         gpus, slots = request.get("slot_gpus", []), request.get("slots")

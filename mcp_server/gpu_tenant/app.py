@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
+from typing import Literal
 from urllib.parse import urlsplit
 
 from gpu_tenant.by_hand import Both, ByHand
@@ -30,9 +31,14 @@ from gpu_tenant.store import Home
 
 
 def open_tenancy(
-    environ: Mapping[str, str] | None = None, *, tell: Callable[[str], None] = lambda words: None
+    environ: Mapping[str, str] | None = None,
+    *,
+    tell: Callable[[str], None] = lambda words: None,
+    tending: Literal["on", "off"] = "on",
 ) -> Tenancy:
     """The one user's tenancy of this computer; `tell` hears what a person should know on the way.
+
+    With `tending="off"` a look at a sweep begins nothing, moves nothing, and tells what is on record.
 
     Raises:
         LedgerBusy, LedgerTooNew, LedgerCorrupt: the ledger cannot be believed.
@@ -63,6 +69,7 @@ def open_tenancy(
         public_key=lambda: _public_key(home),
         introduce=lambda lease, password: _introduce(lease, password, home, tell),
         environ=environ,
+        tending=tending,
     )
 
 

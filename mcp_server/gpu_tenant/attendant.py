@@ -202,6 +202,8 @@ class Attendant(DeadMan):
         except TenantError as trouble:
             # What cannot be kept here is told, and is no reason to stop looking.
             self.alarm("gather", f"{trouble.message}; {trouble.remedy}", Level.WARNING)
+        except Exception as error:  # noqa: BLE001 - nor is it one to forget how long the box was idle
+            self.alarm("gather", f"bringing its work here failed: {error!r}", Level.URGENT)
 
     def _tell_what_will_not_end(self, lease: Lease) -> None:
         """While there is time, its owner hears of what would keep the box from being ended."""

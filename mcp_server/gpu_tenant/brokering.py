@@ -6,7 +6,7 @@ from pathlib import Path
 from gpu_tenant.adopting import Adopting
 from gpu_tenant.brokers import EVENT, Brokered, brokered, found
 from gpu_tenant.cards import Card
-from gpu_tenant.errors import BadRequest, BoxTaken, Refused, TenantError
+from gpu_tenant.errors import BadRequest, BoxTaken, BoxTrouble, Refused, TenantError
 from gpu_tenant.ledger import Event
 from gpu_tenant.model import Lease, LeaseId, SshAddress
 from gpu_tenant.ports import Lending
@@ -38,7 +38,8 @@ class Brokering(Adopting):
             BadRequest: that configuration shows no such box.
             BoxTaken: a lease stands on it already.
             Refused: the tool has not moved it.
-            BoxUnreachable, BoxTrouble: it does not let us in; all is as it was.
+            BoxUnreachable, BoxTrouble: it does not let us in, or does not say what lies on its disk;
+                all is as it was.
         """
         there, entries = found(source, Path.home())
         old = None if recovers is None else self.ledger.lease(recovers)
@@ -98,8 +99,18 @@ class Brokering(Adopting):
         being_written.replace(config)
 
     async def _has_disk_of(self, old: Lease, new: Lease) -> bool:
-        """Whether what was put on the old lease's box lies on the new one's."""
+        """Whether what was put on the old lease's box lies on the new one's.
+
+        Raises:
+            BoxTrouble: the box did not say so, and did not say no.
+        """
         held = await self._transport(new).run(["test", "-d", old.caretaker_home], timeout_s=30)
+        if held.exit_status not in (0, 1):
+            raise BoxTrouble(
+                f"whether the disk of {old.id} moved along is unknown: the box could not look "
+                f"(exit status {held.exit_status})",
+                remedy="the same command again, once its disks are mounted",
+            )
         return held.exit_status == 0
 
     async def _goes_on(self, old: Lease, new: Lease, there: Brokered, entries: str) -> Card:

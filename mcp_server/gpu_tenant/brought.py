@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import Collection
 from pathlib import Path
+from typing import Literal
 
 from gpu_tenant.landing import is_here
 from gpu_tenant.ledger import Event, Ledger
-from gpu_tenant.model import JobId, Lease, SealedFile
+from gpu_tenant.model import JobId, Lease, LeaseState, SealedFile
 from gpu_tenant.reckoning import Here
 from gpu_tenant.restorable import read_list
 
@@ -17,7 +18,13 @@ def brought(lease: Lease, *, ledger: Ledger) -> Here:
     """What came, by the record that was made when each file's hash was proved; nothing is read again."""
     entries, here = _entries(lease, ledger)
     files = {entry.name: entry.sha256 or entry.target or "" for entry in entries.values()}
-    return Here(files, ended=here.ended, lacking=here.lacking, as_of=here.as_of)
+    more: Literal["may come", "never"] = "never" if lease.state is LeaseState.GONE else "may come"
+    return Here(files, ended=here.ended, lacking=here.lacking, as_of=here.as_of, more=more)
+
+
+def is_kept(lease: Lease) -> bool:
+    """Whether the directory in which the lease's files are kept can be looked into, if it has one."""
+    return lease.kept_in is None or Path(lease.kept_in).is_dir()
 
 
 async def still_here(names: Collection[str], lease: Lease, *, ledger: Ledger) -> bool:
@@ -40,10 +47,9 @@ def _entries(lease: Lease, ledger: Ledger) -> tuple[dict[str, SealedFile], Here]
             newer = (at, listed) if listed else None
         if kind != Event.COLLECTED:
             continue
-        seal = ledger.seal(lease.id)
-        if seal is None or seal.digest != detail.get("seal"):
-            break  # what it brought is not all that was sealed since
-        entries = {entry.name: entry for entry in seal.entries}
+        # Not the newest seal: a collect that was cut short left one, and brought some of it.
+        if seal := ledger.seal(lease.id, digest=str(detail.get("seal"))):
+            entries = {entry.name: entry for entry in seal.entries}
         break
     ended = frozenset(
         JobId(entry.name.removeprefix("log/").removesuffix(_LOG))

@@ -5,6 +5,7 @@ that it is done; the box itself may contradict, by answering.
 """
 
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 
 from gpu_tenant.errors import OwnerMustAct
@@ -12,7 +13,7 @@ from gpu_tenant.lent import Lent
 from gpu_tenant.market import Leftover, Offer, Wish
 from gpu_tenant.model import Box, BoxId, BoxState, Lease, Profile, SshAddress
 from gpu_tenant.permit import TeardownPermit, genuine
-from gpu_tenant.ports import Connector, Market, Outlived, Parking, Residue
+from gpu_tenant.ports import Connector, Market, Outlived, Parking, Residue, Timed
 
 
 class ByHand:
@@ -107,6 +108,12 @@ class Both:
     async def leftovers(self) -> Sequence[Leftover]:
         """As `Residue.leftovers`."""
         return await self._api.leftovers() if isinstance(self._api, Residue) else []
+
+    async def timer_at(self, lease: Lease) -> datetime | None:
+        """As `Timed.timer_at`; None, too, where the API's boxes have no timer."""
+        if isinstance(self._api, Timed) and not self.tends(lease.box_id):
+            return await self._api.timer_at(lease)
+        return None
 
     async def outlived(self, lease: Lease) -> str | None:
         """As `Outlived.outlived`."""

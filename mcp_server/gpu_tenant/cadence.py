@@ -9,7 +9,7 @@ from statistics import median
 from typing import Literal
 
 from gpu_tenant.fate import INTERRUPTIONS
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Event, Ledger, Ran
 from gpu_tenant.model import Lease, LeaseState
 from gpu_tenant.outlay import INTERRUPTIONS_PER_DAY
 
@@ -22,6 +22,8 @@ _APART_S = 20
 """Files that were written closer together than this are one save."""
 _LOOKED_AT = 8
 """So many of the newest saves count: a job that changed its mind is believed soon."""
+_BOXES = 256
+"""So many of the newest boxes count: enough for a mean, and asked for at every look at a job."""
 _WORTH_SAYING = 1.5
 """The loss is flat around its best: half as often, or twice, costs a quarter more."""
 
@@ -114,11 +116,10 @@ def between_interruptions(ledger: Ledger, provider: str, now: datetime) -> tuple
     interruption, or one lucky day, does not decide alone.
     """
     exposed_s, interruptions = 0.0, 0
-    for lease in ledger.leases():
-        if lease.provider == provider and _interruptible(lease) and lease.ready_at is not None:
-            seconds, count = _exposure(lease, ledger, now)
-            exposed_s += seconds
-            interruptions += count
+    for box in ledger.interruptible(provider, most=_BOXES):
+        seconds, count = _exposure(box, now)
+        exposed_s += seconds
+        interruptions += count
     return (exposed_s + _PRIOR_S) / (interruptions + 1), interruptions
 
 
@@ -126,21 +127,21 @@ def _interruptible(lease: Lease) -> bool:
     return lease.quote is not None and lease.quote.offer.interruptible
 
 
-def _exposure(lease: Lease, ledger: Ledger, now: datetime) -> tuple[float, int]:
-    """How long that lease's box could have been taken, and how often it was."""
-    seconds, count, since = 0.0, 0, lease.ready_at
-    for at, kind, detail in ledger.events(lease.id):
+def _exposure(box: Ran, now: datetime) -> tuple[float, int]:
+    """How long that box could have been taken, and how often it was."""
+    seconds, count, since = 0.0, 0, None
+    for at, kind, fate in box.turns:
         if kind == Event.READY:
             since = at
         elif kind in (Event.TAKEN, Event.PARKED) and since is not None:
             seconds += max(0.0, (at - since).total_seconds())
-            count += kind == Event.TAKEN and detail.get("fate") in INTERRUPTIONS
+            count += kind == Event.TAKEN and fate in INTERRUPTIONS
             since = None
-        elif kind == Event.TAKEN and detail.get("fate") is None:
+        elif kind == Event.TAKEN and fate is None:
             since = at
     if since is not None:
-        seconds += max(0.0, ((lease.ended_at or now) - since).total_seconds())
-        count += lease.state is LeaseState.LOST
+        seconds += max(0.0, ((box.ended_at or now) - since).total_seconds())
+        count += box.state is LeaseState.LOST
     return seconds, count
 
 

@@ -1,7 +1,8 @@
 """The end of a lease in the dead-man order: proved and torn down, or parked, or paid for, or signed for."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import TypeVar
 
 from gpu_tenant.alarms import Level
 from gpu_tenant.cards import Card
@@ -13,6 +14,8 @@ from gpu_tenant.policy import rescue
 from gpu_tenant.reconcile import rate_words
 from gpu_tenant.service import Tenancy
 from gpu_tenant.terms import cost_usd
+
+T = TypeVar("T")
 
 _GRACE_S = 60
 """Between asking a job to save its work and killing it."""
@@ -86,17 +89,14 @@ class DeadMan:
         tenancy = self._tenancy
         if lease.touched_at is None:
             return None
-        try:
-            # Or the next cell would begin as soon as one is stopped.
-            await tenancy.vacate(lease.id)
-            for job in (await tenancy.standing(lease.id)).live:
-                await tenancy.stop_job(lease.id, job, grace_s=_GRACE_S)
-            await tenancy.collect(lease.id)
-        except LeaseHeld:
-            raise
-        except TenantError as trouble:
-            return trouble.message
-        return None
+        met: list[str] = []
+        # Or the next cell would begin as soon as one is stopped.
+        await _tried(tenancy.vacate(lease.id), met)
+        standing = await _tried(tenancy.standing(lease.id), met)
+        for run in standing.live if standing else ():
+            await _tried(tenancy.stop_run(lease.id, run, grace_s=_GRACE_S), met)
+        await _tried(tenancy.collect(lease.id), met)
+        return met[0] if met else None
 
     async def _tear_down(self, lease: Lease) -> str | None:
         """Why the lease may not be ended; None where it has ended, or goes on ending by itself."""
@@ -184,3 +184,20 @@ class DeadMan:
             )
             sum_words = f", {spent:.2f} of the {most:.2f} USD since its end; then it is {then}"
         return f"{why}its box bills on {rate_words(lease)}{sum_words}"
+
+
+async def _tried(step: Awaitable[T], met: list[str]) -> T | None:
+    """What the step gave; or None, and what it met is told: a box must not bill on because of that.
+
+    Raises:
+        LeaseHeld: somebody else is acting on the lease.
+    """
+    try:
+        return await step
+    except LeaseHeld:
+        raise
+    except TenantError as trouble:
+        met.append(trouble.message)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the rest is tried, and the lease ended
+        met.append(f"saving its work failed: {error!r}")
+    return None

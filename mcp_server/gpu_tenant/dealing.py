@@ -59,7 +59,8 @@ def surplus(loads: Mapping[B, Load]) -> dict[B, list[str]]:
     if not any(count < loads[box].slots for box, count in ahead.items()):
         return taken
     left = {box: list(loads[box].movable) for box in ahead}
-    while donors := [box for box in ahead if left[box]]:
+    # What a box has a free slot for begins there at once.
+    while donors := [box for box in ahead if left[box] and ahead[box] > loads[box].slots]:
         giver = max(donors, key=lambda box: ahead[box] / loads[box].slots)
         taker = min(ahead, key=lambda box: ahead[box] / loads[box].slots)
         # It would wait there as long as here.

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from gpu_tenant.errors import Refused
 from gpu_tenant.market import CENT, Quote
-from gpu_tenant.model import Lease, Profile
+from gpu_tenant.model import Lease, LeaseState, Profile
 from gpu_tenant.record import Record, Usd
 from gpu_tenant.speech import some
 from gpu_tenant.terms import Asked
@@ -71,8 +71,9 @@ def part_of(asked: Asked, leases: Sequence[Lease], *, count: int, now: datetime)
 
     The budget's part is what is left of it, over the boxes still missing, rounded down; left is what
     neither a live lease has as its own budget nor an ended one has cost (all of its budget, where its
-    cost is unknown). The cap is what the caps of the live ones leave of it. So neither the budgets nor
-    the caps can ever sum to more than was asked.
+    cost is unknown). The cap is what the caps of the live ones leave of it. A lost one whose work may
+    yet go on inside of its own terms counts as live. So neither the budgets nor the caps can ever sum
+    to more than was asked.
 
     Raises:
         Refused: nothing is left.
@@ -80,12 +81,13 @@ def part_of(asked: Asked, leases: Sequence[Lease], *, count: int, now: datetime)
     update: dict[str, Decimal] = {}
     lacking = max(1, count - len(had(leases)))
     if asked.budget_usd is not None:
-        left = asked.budget_usd - sum((_set_aside(lease, now) for lease in leases), Decimal(0))
+        set_aside = (_set_aside(lease, leases, now) for lease in leases)
+        left = asked.budget_usd - sum(set_aside, Decimal(0))
         update["budget_usd"] = (left / lacking).quantize(CENT, ROUND_DOWN)
         if update["budget_usd"] <= 0:
             raise _used_up(f"the budget of {asked.budget_usd} USD for {some(count, 'box')}")
     if asked.max_price_usd_h is not None:
-        live = [lease for lease in leases if lease.state.live]
+        live = [lease for lease in leases if lease.state.live or _may_go_on(lease, leases, now)]
         caps = (lease.terms.max_price_usd_h or lease.price_usd_h or Decimal(0) for lease in live)
         update["max_price_usd_h"] = asked.max_price_usd_h - sum(caps, Decimal(0))
         if update["max_price_usd_h"] <= 0:
@@ -93,12 +95,20 @@ def part_of(asked: Asked, leases: Sequence[Lease], *, count: int, now: datetime)
     return asked.model_copy(update=update)
 
 
-def _set_aside(lease: Lease, now: datetime) -> Decimal:
+def _set_aside(lease: Lease, leases: Sequence[Lease], now: datetime) -> Decimal:
     own = lease.terms.budget_usd or Decimal(0)
-    if lease.state.live:
+    if lease.state.live or _may_go_on(lease, leases, now):
         return own
     cost = lease.cost_usd(now)
     return own if cost is None else cost
+
+
+def _may_go_on(lost: Lease, leases: Sequence[Lease], now: datetime) -> bool:
+    """Whether another box may yet be rented for the work of a lease that was lost, by its own terms."""
+    if lost.state is not LeaseState.LOST or lost.touched_at is None or not lost.terms.recover:
+        return False
+    goes_on = any(x.recovers == lost.id and (x.state.live or x.touched_at) for x in leases)
+    return now < lost.terms.deadline_at and not goes_on
 
 
 def _used_up(what: str) -> Refused:

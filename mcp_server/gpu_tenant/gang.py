@@ -43,6 +43,8 @@ class Gang(Record):
     launcher: Launcher
     leases: tuple[str, ...]
     """In the order of their ranks: the first one has rank 0."""
+    command: str
+    """The script with its arguments, as it was asked for."""
     lines: tuple[str, ...]
     interface: str
 

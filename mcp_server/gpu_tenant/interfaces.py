@@ -3,6 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_interface, ip_network
+from typing import Annotated
+
+from pydantic import Field
 
 from gpu_tenant.errors import BadRequest, Refused
 from gpu_tenant.record import Record
@@ -12,14 +15,19 @@ _OF_A_HOST_ALONE = ("lo", "docker", "br-", "veth", "virbr", "cni", "lxc", "podma
 
 Network = IPv4Network | IPv6Network
 
+Address = Annotated[str, Field(pattern=r"^[0-9A-Fa-f.:]{2,45}(/[0-9]{1,3})?$")]
+"""Without a scope, which may be any text, and leads nowhere from another box."""
+
 
 class Interface(Record):
     """One interface of a box, by its own word."""
 
-    name: str
-    addresses: tuple[str, ...]
-    mtu: int | None = None
-    mbit_s: int | None = None
+    name: str = Field(pattern=r"^[A-Za-z0-9_.:@-]{1,15}$")
+    addresses: tuple[Address, ...]
+    mtu: int | None = Field(default=None, ge=0, lt=2**31)
+    mbit_s: int | None = Field(
+        default=None, ge=-1, lt=2**31, description="-1: its driver cannot say"
+    )
 
 
 @dataclass(frozen=True, slots=True)

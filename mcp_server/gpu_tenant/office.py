@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from typing import Literal
 
 from pydantic import JsonValue
 
@@ -26,7 +27,7 @@ from gpu_tenant.gang import gangs
 from gpu_tenant.guard import arm, last_armed
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.model import Lease, LeaseState, Profile, Receipt, SlurmAddress
-from gpu_tenant.ports import Clock, Connector, Market, Transport
+from gpu_tenant.ports import Clock, Connector, Market, Tended, Transport
 from gpu_tenant.protection import Armed, Protection, protection, way_out
 from gpu_tenant.provision import make_ready
 from gpu_tenant.purse import Purse
@@ -65,6 +66,7 @@ class Office:
         introduce: Callable[[Lease, str], Awaitable[None]],
         public_key: Callable[[], str],
         environ: Mapping[str, str],
+        tending: Literal["on", "off"] = "on",
     ) -> None:
         self.home = home
         self.ledger = ledger
@@ -75,6 +77,7 @@ class Office:
         self._introduce = introduce
         self._public_key = public_key
         self._environ = environ
+        self._tending = tending
         self._account = Account.of(profiles.values(), home.root)
         self._transports: dict[tuple[str, str], Transport] = {}
         self._purse = Purse(connectors, profiles, clock)
@@ -119,22 +122,28 @@ class Office:
         """
         profile = self._profile(provider)
         if provider not in self._connectors or self._lacks_key(profile):
-            place = profile.credential
-            if place is None and profile.lease == "either":
-                raise BadRequest(
-                    f"{profile.title} is not set up: no [{provider}] is in {self.home.configuration}",
-                    remedy=f"`gpu-tenant profiles {provider}` says what stands there",
-                )
-            raise BadRequest(
-                f"{profile.title} is not set up: no key was found"
-                if place
-                else f"{profile.title} has no box that one could log in to",
-                remedy=f"set {' or '.join(place.env)}, or name another place under [credentials] in "
-                f"{self.home.configuration}"
-                if place
-                else f"`gpu-tenant profiles {provider}` says how its runs are kept and ended",
-            )
+            words, remedy = self._not_set_up(profile)
+            raise BadRequest(words, remedy=remedy)
         return profile
+
+    def _not_set_up(self, profile: Profile) -> tuple[str, str]:
+        """What keeps a platform from being asked, and what mends that."""
+        place, shown = profile.credential, f"`gpu-tenant profiles {profile.id}` says"
+        settings = self.home.configuration
+        if place is not None:
+            return (
+                f"{profile.title} is not set up: no key was found",
+                f"set {' or '.join(place.env)}, or name another place under [credentials] in {settings}",
+            )
+        if profile.lease == "either":
+            return (
+                f"{profile.title} is not set up: no [{profile.id}] is in {settings}",
+                f"{shown} what stands there",
+            )
+        return (
+            f"{profile.title} has no box that one could log in to",
+            f"{shown} how its runs are kept and ended",
+        )
 
     def _lacks_key(self, profile: Profile) -> bool:
         """Whether only the boxes of its console can be seen, because no key for its API was found."""
@@ -145,19 +154,19 @@ class Office:
         """The connector of the lease's provider.
 
         Raises:
-            CredentialRefused: its key, with which the box was rented, is not to be found now.
+            CredentialRefused: its key or its settings, with which the box was rented, are not to be found now.
         """
         connector = self._connectors.get(lease.provider)
-        profile = self.profiles.get(lease.provider)
+        profile = self._profile(lease.provider)
         # Not on our own list of a console's boxes is not the same as gone.
         rented = lease.quote is not None or (lease.box_id and not lease.goes_by_address)
-        if connector is None or (rented and profile is not None and self._lacks_key(profile)):
-            place = profile.credential if profile else None
-            named = " or ".join(place.env) if place else "its key"
+        if connector is not None and isinstance(connector, Tended):
+            rented = rented and not connector.tends(lease.box_id)
+        if connector is None or (rented and self._lacks_key(profile)):
+            words, remedy = self._not_set_up(profile)
             raise CredentialRefused(
-                f"{lease.id} is at {lease.provider}, and no key for it is to be found; "
-                f"its box may be billing {rate_words(lease)}",
-                remedy=f"set {named}, then the same command again",
+                f"{lease.id}: {words}; its box may be billing {rate_words(lease)}",
+                remedy=f"{remedy}; then the same command again",
             )
         return connector
 

@@ -1,6 +1,7 @@
 """A sweep on record: what it runs, where each cell was put, and what its box last said of it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Literal
 
 from pydantic import AwareDatetime, Field
@@ -36,7 +37,11 @@ class Sweep(Record):
 
     def cell(self, name: str) -> Cell | None:
         """The cell of that name, if there is one."""
-        return next((cell for cell in self.grid.cells if cell.name == name), None)
+        return self._by_name.get(name)
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, Cell]:
+        return {cell.name: cell for cell in self.grid.cells}
 
 
 class Said(Record):
@@ -59,6 +64,9 @@ class Placement(Record):
     at: AwareDatetime
     released: Released | None
     said: Said | None = Field(description="the newest; None: the box was never heard of it")
+    reread_at: AwareDatetime | None = Field(
+        default=None, description="when its files were found here whole, after its box was lost"
+    )
 
 
 class Settlement(Record):

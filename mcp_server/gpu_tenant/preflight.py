@@ -4,7 +4,7 @@ import asyncio
 import json
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -26,6 +26,9 @@ _FROM_STDIN = "import sys; exec(compile(sys.stdin.read(int(sys.argv.pop(1))), 'p
 """Runs so many characters of its input, so that nothing is written on the box; the rest is the request."""
 
 
+Port = Annotated[int, Field(ge=1, le=65535)]
+
+
 class _Said(BaseModel):
     """What a box says; fields of later versions are passed over."""
 
@@ -37,13 +40,13 @@ class Seen(_Said):
 
     interfaces: tuple[Interface, ...]
     gpus: int = Field(ge=0, le=1024)
-    infiniband: tuple[str, ...] = ()
-    ports: tuple[int, int] = (32768, 60999)
+    infiniband: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")], ...] = ()
+    ports: tuple[Port, Port] = (32768, 60999)
 
 
 class _Try(_Said):
     to: str
-    port: int
+    port: Port
     outcome: Literal["talks", "stranger", "other", "stalls", "silent", "refused", "no_way"]
     who: str | None = None
     source: str | None = None

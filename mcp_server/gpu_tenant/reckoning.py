@@ -1,8 +1,8 @@
 """What became of every cell of a sweep: what was declared, held against what boxes said and what is here."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
 from typing import Literal
@@ -17,10 +17,18 @@ from gpu_tenant.record import Record
 from gpu_tenant.speech import some
 
 CellState = Literal[
-    "verified", "finished", "running", "queued", "waiting", "failed", "missing", "duplicate"
+    "verified",
+    "finished",
+    "running",
+    "queued",
+    "waiting",
+    "given_up",
+    "failed",
+    "missing",
+    "duplicate",
 ]
 STATES: tuple[CellState, ...] = (
-    "verified", "finished", "running", "queued", "waiting", "failed", "missing", "duplicate",
+    "verified", "finished", "running", "queued", "waiting", "given_up", "failed", "missing", "duplicate",
 )  # fmt: skip
 OPEN: frozenset[CellState] = frozenset({"running", "queued", "waiting"})
 """Something of it may still come."""
@@ -41,7 +49,8 @@ class Here:
     """Without a seal: what was on the box by then, and is not here."""
     as_of: datetime | None = None
     """Without a seal: when that was."""
-    _owned: dict[str, dict[str, str]] = field(default_factory=dict, compare=False)
+    more: Literal["may come", "never"] = "may come"
+    """Whether the box can still be asked for what is not here."""
 
 
 class Row(Record):
@@ -94,11 +103,13 @@ def reckon(
     *,
     leases: Sequence[LeaseId],
     settlements: Sequence[Settlement] = (),
+    given_up: Collection[str] = (),
 ) -> Reckoning:
-    """Every declared cell in one of the eight states, and what of it somebody must look at.
+    """Every declared cell in one of the nine states, and what of it somebody must look at.
 
     `placements` are the oldest first. A cell counts as verified where all that it declared came home after
-    it had ended; as missing where the box was sealed after that, and some of it was not there.
+    it had ended; as missing where the box was sealed after that, and some of it was not there, or where
+    the box is no more. One that was `given_up` counts as that once it is on no box.
     """
     of_cell: dict[str, list[Placement]] = defaultdict(list)
     for placement in placements:
@@ -108,6 +119,12 @@ def reckon(
         for lease, held in here.items()
     }
     rows = [_row(sweep, cell, of_cell[cell.name], here, mine) for cell in sweep.grid.cells]
+    rows = [
+        row.model_copy(update={"state": "given_up"})
+        if row.state == "waiting" and row.cell in given_up
+        else row
+        for row in rows
+    ]
     twins = tuple(_twins(rows, mine))
     wrong = [_sentence(row, of_cell[row.cell]) for row in rows if row.state in WRONG]
     wrong += [f"{', '.join(alike)} left the same bytes in every file" for alike in twins]
@@ -235,7 +252,9 @@ def _proof(
         return "verified" if is_all else "missing"
     came_after = here.as_of is not None and said.heard_at <= here.as_of
     lacks = any(means(pattern, name) for pattern in patterns for name in here.lacking)
-    return "verified" if is_all and came_after and not lacks else "finished"
+    if is_all and came_after and not lacks:
+        return "verified"
+    return "finished" if here.more == "may come" else "missing"
 
 
 def _owned(here: Here, sweep: Sweep, cells: set[str]) -> dict[str, dict[str, str]]:

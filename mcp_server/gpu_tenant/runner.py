@@ -1,13 +1,14 @@
 """What the tenant asks of the runner on a box, which takes queued jobs in order, and what it replies."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import AfterValidator, BaseModel, ConfigDict, JsonValue
 
 from gpu_tenant.answers import R, is_missing, read, told, understood
 from gpu_tenant.caretaker import Caretaker, start_request
@@ -23,6 +24,12 @@ MAY_RUN: frozenset[TurnState] = frozenset({"queued", "needs_env", "running"})
 
 _LOOK_WITHIN_S = 15
 """A look that takes longer tells as little as none."""
+
+
+_is_code = re.compile("[a-z_]{1,40}").fullmatch
+
+Code = Annotated[str, AfterValidator(lambda said: said if _is_code(said) else "unknown")]
+"""A word of the caretaker's for why a run ended; whatever else a box says in its place is not shown."""
 
 
 class _Reply(BaseModel):
@@ -77,7 +84,7 @@ class Withdrawn(_Reply):
     """They will not begin here, or not again: after failed attempts the last one stands. So will those
     that were never queued: a `queue` that arrives late finds them withdrawn."""
     too_late: tuple[str, ...]
-    """They run, or have ended."""
+    """They run, or have ended; or have had a run, and were to be spared then."""
 
 
 class TurnStatus(_Reply):
@@ -93,7 +100,7 @@ class TurnStatus(_Reply):
     """How many of these count: an interruption (preemption, walltime of an allocation) does not."""
     exit_code: int | None = None
     signal: str | None = None
-    reason: str | None = None
+    reason: Code | None = None
     """Why the latest run ended: the caretaker's code, such as `exit`, `cgroup_oom` or `interrupted`."""
     slot: int | None = None
     started_at: float | None = None
@@ -158,9 +165,14 @@ class Runner:
             request |= {"slots": slots, "slot_gpus": list(slot_gpus)}
         return await self._ask("queue", request, Queued)
 
-    async def withdraw(self, jobs: Sequence[JobId]) -> Withdrawn:
-        """Each either never begins on this box from now on, or has begun already."""
-        return await self._ask("withdraw", {"jobs": list(jobs)}, Withdrawn)
+    async def withdraw(
+        self, jobs: Sequence[JobId], *, begun: Literal["end", "spare"] = "end"
+    ) -> Withdrawn:
+        """Each either never begins on this box from now on, or runs or has ended already.
+
+        One that failed, and has attempts left, loses these; with `begun="spare"` it keeps them.
+        """
+        return await self._ask("withdraw", {"jobs": list(jobs), "begun": begun}, Withdrawn)
 
     async def roll(self) -> Roll:
         """How every queued job stands, in one answer."""

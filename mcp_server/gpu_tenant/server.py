@@ -175,7 +175,8 @@ class Signature(BaseModel):
 class _Rooms:
     """The tenancy of this process, opened at the first call: listing tools needs none of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, scope: Literal["full", "read-only"]) -> None:
+        self._scope = scope
         self._tenancy: Tenancy | None = None
         self.shown: dict[str, str] = {}
 
@@ -184,7 +185,8 @@ class _Rooms:
             # Profiles bring jsonschema and YAML along, and a host waits for the list of tools.
             from gpu_tenant.app import open_tenancy
 
-            self._tenancy = open_tenancy(tell=_log.warning)
+            tending: Literal["on", "off"] = "on" if self._scope == "full" else "off"
+            self._tenancy = open_tenancy(tell=_log.warning, tending=tending)
         return self._tenancy
 
     async def aclose(self) -> None:
@@ -193,8 +195,8 @@ class _Rooms:
 
 
 def make_server(scope: Literal["full", "read-only"] = "full") -> MCPServer[None]:
-    """The server, over stdio or in memory; `read-only` has no tool that changes anything."""
-    rooms = _Rooms()
+    """The server, over stdio or in memory; `read-only` changes nothing, and moves no sweep on."""
+    rooms = _Rooms(scope)
 
     @asynccontextmanager
     async def lifespan(_: MCPServer[None]) -> AsyncIterator[None]:

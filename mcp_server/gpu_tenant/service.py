@@ -26,7 +26,7 @@ from gpu_tenant.guard import last_armed
 from gpu_tenant.launch import Launched, launch
 from gpu_tenant.ledger import Event
 from gpu_tenant.mirrors import mirrors
-from gpu_tenant.model import BoxState, Lease, Profile
+from gpu_tenant.model import BoxState, JobId, Lease, Profile
 from gpu_tenant.office import call_bytes_s, progress_to
 from gpu_tenant.prepare import Asked, Prepared, Setup
 from gpu_tenant.push import Pushed, push, records_of
@@ -246,7 +246,7 @@ class Tenancy(Together):
         found = await self._running(lease)
         await self.tend_on(found.id)
         seen = await watch(
-            found, job_of(found, job, ledger=self.ledger), cursor=cursor, wait_s=wait_s,
+            found, await self._run_of(found, job), cursor=cursor, wait_s=wait_s,
             limit_bytes=limit_bytes, caretaker=self._caretaker(found), clock=self._clock,
             ledger=self.ledger, box=self._last_told(found),
         )  # fmt: skip
@@ -270,12 +270,37 @@ class Tenancy(Together):
         ] = 20,
     ) -> Watched:
         """End a job: it is asked first, so that it can checkpoint, and killed after the grace."""
+        run = await self._run_of(await self._running(lease), job)
+        await self.stop_run(lease, run, grace_s=grace_s)
+        return await self.monitor(lease, run, wait_s=0)
+
+    async def stop_run(self, lease: str, run: str, *, grace_s: float) -> None:
+        """What the box knows by that name has ended: it was asked first, and killed after the grace.
+
+        Raises:
+            BoxTrouble: it could not be asked, or knows no such run.
+        """
         found = await self._running(lease)
-        chosen = job_of(found, job, ledger=self.ledger)
         with self._held(found.id, "stop"):
-            await self._caretaker(found).stop(chosen.id, grace_s=grace_s)
-            self.ledger.note(found.id, Event.STOPPED, {"job": chosen.id}, at=self._clock.now())
-        return await self.monitor(lease, chosen.id, wait_s=0)
+            await self._caretaker(found).stop(JobId(run), grace_s=grace_s)
+            self.ledger.note(found.id, Event.STOPPED, {"job": run}, at=self._clock.now())
+
+    async def _run_of(self, lease: Lease, name: str | None) -> JobId:
+        """What the box calls the job of that name: of a cell its latest run, unless one is named.
+
+        Raises:
+            BadRequest: there is no such job.
+            BoxTrouble: the box could not be asked.
+        """
+        cells = self.ledger.cell_jobs(lease.id)
+        cell, _, number = (name or "").rpartition(".")
+        if name is not None and name not in cells and cell in cells and number.isdigit():
+            return JobId(name)
+        chosen = job_of(lease, name, ledger=self.ledger)
+        if chosen.id not in cells:
+            return chosen.id
+        turns = (await self._runner(lease).roll()).jobs
+        return next((JobId(x.run) for x in turns if x.job == chosen.id and x.run), chosen.id)
 
     async def collect(
         self,

@@ -124,7 +124,8 @@ def order(
 def batch(directory_of: str, *, grace_s: int) -> str:
     """The batch script: it signs in, brings the runner along, and becomes it.
 
-    `directory_of` is a word of the shell that is the lease's directory. When the runner was asked to
+    `directory_of` is a word of the shell that is the lease's directory; where it is not one, nothing
+    starts. When the runner was asked to
     leave, the script waits for the end that was announced: one that ends by itself before a preemption
     would not be started again, and one before the wall time would not be told as that.
     """
@@ -134,6 +135,7 @@ def batch(directory_of: str, *, grace_s: int) -> str:
 umask 077
 cd || exit 1
 directory={directory_of}
+case $directory in */ | *[!a-z0-9_/-]*) exit 1 ;; esac
 mkdir -p "$directory/caretaker" || exit 1
 echo "$SLURM_JOB_ID" >"$directory/allocation"
 {brought}
@@ -160,7 +162,9 @@ def of_lease(lease: Lease) -> str:
 
 def of_task(site: Site) -> str:
     """The directory of the lease that a task of an array was claimed for, by the name it has now."""
-    name = f'{shlex.join([*site.before, "scontrol"])} show job -o "$SLURM_JOB_ID"'
+    # By its job's id alone, the last task is asked for as the whole array.
+    task = "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}"
+    name = f'{shlex.join([*site.before, "scontrol"])} show job -o "{task}"'
     return f"gpu-tenant/$({name} | sed -n 's/.* JobName=[^ ]*:\\([a-z0-9_-]*\\) .*/\\1/p')"
 
 

@@ -16,7 +16,7 @@ SEPARATOR = "\x1f"
 
 JOB_FIELDS = (
     "JobID", "ArrayJobID", "ArrayTaskID", "State", "Reason", "RestartCnt", "PreemptTime", "EndTime",
-    "Partition", "tres-per-node", "NumNodes", "Name", "Comment",
+    "SubmitTime", "Partition", "tres-per-node", "NumNodes", "Comment",
 )  # fmt: skip
 ENDED_FIELDS = ("JobID", "JobIDRaw", "State", "Partition", "JobName", "Comment", "End")
 PARTITION_FIELDS = (
@@ -41,6 +41,11 @@ _FULL = re.compile(
 _SILENT = re.compile(
     r"Unable to contact|Socket timed out|Communication|timed out|Zero Bytes", re.IGNORECASE
 )
+_NO_ACCOUNTS = re.compile(
+    r"accounting (?:storage )?(?:is |was )?(?:disabled|not configured|not enabled)", re.IGNORECASE
+)
+_MARK = re.compile(rf"{MARK_PREFIX}(?:[0-9a-f]{{6}}:)?[a-z][a-z0-9_]*-[a-z0-9]+")
+_CLUSTER = re.compile(r"ClusterName\s*=\s*([\w.-]+)\s*")
 NOT_THERE = re.compile(r"Invalid job id|already completing or completed", re.IGNORECASE)
 _GPU = re.compile(r"gpu(?::(?P<kind>[^:(),]+))?:(?P<count>\d+)")
 _NONE = frozenset({"", "N/A", "(null)", "Unknown", "None", "NONE"})
@@ -58,11 +63,17 @@ class Seen:
     partition: str
     reason: str
     restarts: int
+    submitted_at: datetime | None
     is_being_preempted: bool
     ends_at: datetime | None
     gpus: int
     mark: str | None
     comment: str
+
+    @property
+    def array(self) -> str:
+        """The id of the array that it is a task of; else its own."""
+        return self.id.partition("_")[0]
 
     @property
     def is_over(self) -> bool:
@@ -98,6 +109,80 @@ class Pool:
     interruptible: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """All that Slurm knows of a user's jobs, heard to its end."""
+
+    cluster: str
+    """What the cluster is called."""
+    rows: Sequence[Seen]
+
+
+QUEUE = """\
+SLURM_TIME_FORMAT=%s
+export SLURM_TIME_FORMAT
+nonce=$1 fields=$2 ended=$3 since=$4
+shift 4
+printf '\\n%s queue\\n' "$nonce"
+"$@" squeue --noheader --array --states=all --user="$(id -un)" --Format="$fields" || exit
+printf '%s cluster\\n' "$nonce"
+"$@" scontrol show config || exit
+printf '%s ended\\n' "$nonce"
+"$@" sacct --noheader --allocations --parsable2 --delimiter="$(printf '\\037')" --user="$(id -un)" \\
+  --starttime="$since" --format="$ended" \\
+  --state=TIMEOUT,PREEMPTED,NODE_FAIL,BOOT_FAIL,DEADLINE,OUT_OF_MEMORY,FAILED,COMPLETED
+printf '%s end %s\\n' "$nonce" "$?"
+"""
+"""Jobs as the controller remembers them; the cluster; where the site keeps accounts, forgotten jobs.
+
+Each part begins with a line that nobody could have foreseen, so that neither a login's greeting nor an
+answer that was cut short is taken for a part.
+"""
+
+
+def told(answer: Finished, nonce: str) -> Told:
+    """The answer to `QUEUE`.
+
+    Raises:
+        ProviderSilent: it is not whole, or a row of it cannot be understood: unknown, and not empty.
+        ProviderTrouble: a command of it was refused.
+    """
+    lines = answer.stdout.decode(errors="replace").split("\n")
+    marks = [(at, line.removeprefix(f"{nonce} ").split(" ")) for at, line in enumerate(lines)
+             if line.startswith(f"{nonce} ")]  # fmt: skip
+    if answer.exit_status:
+        raise refusal(
+            "scontrol" if ["cluster"] in [words for _, words in marks] else "squeue", answer
+        )
+    if [words[0] for _, words in marks] != ["queue", "cluster", "ended", "end"]:
+        raise _odd("its answer is not whole")
+    queue, config, over, end = (at for at, _ in marks)
+    status = marks[3][1][-1]
+    if status != "0" and not _NO_ACCOUNTS.search(words_of(answer)):
+        raise refusal("sacct", Finished(int(status), b"", answer.stderr))
+    named = [found[1] for line in lines[config:over] if (found := _CLUSTER.fullmatch(line))]
+    if len(named) != 1:
+        raise _odd("it does not say which cluster it is")
+    known_now, forgotten = "\n".join(lines[queue + 1 : config]), "\n".join(lines[over + 1 : end])
+    rows = {row.id: row for row in (*(ended(forgotten) if status == "0" else ()), *jobs(known_now))}
+    return Told(named[0], list(rows.values()))
+
+
+def made(answer: Finished) -> str:
+    """The id of the job that `sbatch --parsable` made.
+
+    Raises:
+        ProviderSilent: it names none, and a job may have been made.
+    """
+    found = re.findall(rb"^(\d+)(?:;\S*)?\r?$", answer.stdout, re.MULTILINE)
+    if not found:
+        raise ProviderSilent(
+            "sbatch succeeded and named no job: one may have been made",
+            remedy="`gpu-tenant leases` looks for it by its mark",
+        )
+    return str(found[-1].decode())
+
+
 def jobs(text: str) -> list[Seen]:
     """The rows of squeue, with `JOB_FIELDS`."""
     return [_seen(dict(zip(JOB_FIELDS, row, strict=True))) for row in _rows(text, len(JOB_FIELDS))]
@@ -107,15 +192,16 @@ def ended(text: str) -> list[Seen]:
     """The rows of sacct, with `ENDED_FIELDS`: runs that were requeued are none of them."""
     found = []
     for row in _rows(text, len(ENDED_FIELDS)):
-        told = dict(zip(ENDED_FIELDS, row, strict=True))
-        array, _, task = told["JobID"].partition("_")
+        said = dict(zip(ENDED_FIELDS, row, strict=True))
+        array, _, task = said["JobID"].partition("_")
         found.append(
             _seen(
                 {
-                    **dict.fromkeys(JOB_FIELDS, "N/A"), "JobID": told["JobIDRaw"], "ArrayJobID": array,
-                    "ArrayTaskID": task or "N/A", "State": told["State"].split(" ")[0],
-                    "EndTime": told["End"], "Partition": told["Partition"], "Name": told["JobName"],
-                    "Comment": told["Comment"],
+                    **dict.fromkeys(JOB_FIELDS, "N/A"), "JobID": said["JobIDRaw"], "ArrayJobID": array,
+                    "ArrayTaskID": task or "N/A", "State": said["State"].split(" ")[0],
+                    "EndTime": said["End"], "Partition": said["Partition"],
+                    # Few sites keep comments; both were given the mark.
+                    "Comment": said["Comment"] or said["JobName"],
                 }
             )
         )  # fmt: skip
@@ -124,6 +210,8 @@ def ended(text: str) -> list[Seen]:
 
 def pools(text: str, *, preemption: Literal["on", "off"]) -> list[Pool]:
     """The GPUs of each partition that takes jobs, by the rows of sinfo with `PARTITION_FIELDS`."""
+    # A login may greet before them.
+    text = "\n".join(line for line in text.split("\n") if SEPARATOR in line)
     rows = [
         dict(zip(PARTITION_FIELDS, row, strict=True)) for row in _rows(text, len(PARTITION_FIELDS))
     ]
@@ -160,10 +248,19 @@ def pools(text: str, *, preemption: Literal["on", "off"]) -> list[Pool]:
 
 
 def _rows(text: str, width: int) -> Iterator[list[str]]:
-    for line in text.splitlines():
+    # Not splitlines: a name may hold other signs that end a line.
+    for line in filter(None, text.split("\n")):
         fields = [field.strip() for field in line.split(SEPARATOR)]
-        if len(fields) in (width, width + 1):
-            yield fields[:width]
+        if fields[width:] not in ([], [""]) or len(fields) < width:
+            raise _odd(f"a row has {len(fields)} fields: {plain(line)[:200]}")
+        yield fields[:width]
+
+
+def _odd(words: str) -> ProviderSilent:
+    return ProviderSilent(
+        f"what Slurm's commands told cannot be understood: {words}",
+        remedy="see `squeue --me` on the login node; a job's name with a line break must go",
+    )
 
 
 def _seen(told: dict[str, str]) -> Seen:
@@ -176,17 +273,19 @@ def _seen(told: dict[str, str]) -> Seen:
         partition=told["Partition"],
         reason="" if told["Reason"] in _NONE else told["Reason"],
         restarts=_number(told["RestartCnt"]),
+        submitted_at=_time(told["SubmitTime"]),
         is_being_preempted=told["State"] == "RUNNING" and told["PreemptTime"] not in _NONE,
         ends_at=_time(told["EndTime"]),
         gpus=sum(count for _, count in _gpus(told["tres-per-node"]))
         * max(1, _number(told["NumNodes"])),
-        mark=_mark(told["Comment"]) or (None if is_task else _mark(told["Name"])),
+        # Not its name: an srun from inside an allocation inherits that.
+        mark=_mark(told["Comment"]),
         comment=told["Comment"],
     )
 
 
 def _mark(words: str) -> str | None:
-    return words if words.startswith(MARK_PREFIX) else None
+    return words if _MARK.fullmatch(words) else None
 
 
 def _gpus(gres: str) -> Iterator[tuple[str | None, int]]:
@@ -210,11 +309,6 @@ def _hours(limit: str) -> float | None:
         return None
     days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
     return days * 24 + hours + minutes / 60 + seconds / 3600
-
-
-def newest(rows: Sequence[Seen]) -> dict[str, Seen]:
-    """Each job once: a later row of one stands for it."""
-    return {row.id: row for row in rows}
 
 
 def words_of(told: Finished) -> str:

@@ -1,13 +1,16 @@
 """One command over a grid of parameters and many boxes: begun, reckoned up, and accepted before any end."""
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Literal
 
 from pydantic import Field
 
 from gpu_tenant.brought import brought
 from gpu_tenant.credentials import references, resolve_all
-from gpu_tenant.errors import BadRequest, Refused, SweepOpen
+from gpu_tenant.errors import BadRequest, Refused, SweepOpen, TenantError
 from gpu_tenant.fence import attempts
 from gpu_tenant.grid import Grid
 from gpu_tenant.ledger import Event
@@ -16,7 +19,16 @@ from gpu_tenant.patterns import require_narrow, require_patterns
 from gpu_tenant.placement import Settlement, Sweep
 from gpu_tenant.reckoning import Reckoning, reckon, stands_in_the_way
 from gpu_tenant.record import Record
-from gpu_tenant.tending import Answered, Tending
+from gpu_tenant.tending import Answered, Tending, unrecorded
+
+_TERMS = {
+    "env_from": "--env",
+    "max_runtime_s": "--max-runtime-h",
+    "attempts": "--attempts",
+    "slots": "--slots",
+    "python": "--python",
+}
+"""What of a sweep the same launch must not change, and how it is said there."""
 
 
 class Tended(Record):
@@ -55,26 +67,31 @@ class Sweeping(Tending):
             )
         require_patterns((*grid.artifacts, *grid.discard))
         require_narrow(grid.discard)
+        env_from = references(env)
+        if unknown := unrecorded(env_from):
+            raise BadRequest(
+                f"the value of {unknown[0]} would not be on record, and cells may be sent days from now",
+                remedy=f"make it a parameter of the grid, or refer to it: `{unknown[0]}=env:{unknown[0]}`",
+            )
         values = resolve_all(env, self._environ, account=self._account)
         found = [self._fit(lease) for lease in dict.fromkeys(leases)]
         known = self.ledger.sweep_like(grid.digest)
-        if known is not None and self._has_ended(known):
-            known = None
+        ended = known.id if known is not None and self._has_ended(known) else None
         for lease in found:
-            self._must_be_free(lease, grid, known)
-        sweep = known or self.ledger.declare_sweep(
-            Sweep(
-                id="",
-                grid=grid,
-                env_names=tuple(values),
-                env_from=references(env),
-                max_runtime_s=max_runtime_s,
-                attempts=attempts,
-                slots=slots,
-                python=python,
-                at=self._clock.now(),
-            )
+            self._must_be_free(lease, grid, None if ended else known)
+        wanted = Sweep(
+            id="",
+            grid=grid,
+            env_names=tuple(values),
+            env_from=tuple(sorted(env_from)),
+            max_runtime_s=max_runtime_s,
+            attempts=attempts,
+            slots=slots,
+            python=python,
+            at=self._clock.now(),
         )
+        sweep = self.ledger.declare_sweep(wanted, after=ended)
+        _must_be_alike(sweep, wanted)
         self.ledger.join_sweep(sweep.id, [lease.id for lease in found], at=self._clock.now())
         return await self.tend(sweep.id, values=values)
 
@@ -93,7 +110,8 @@ class Sweeping(Tending):
         """
         sweep = self.ledger.sweep(sweep_id)
         troubles = await self._tended(sweep, values, spare)
-        return Tended(table=self.reckoned(sweep.id), troubles=troubles)
+        # Of thousands of cells it takes a while, in which others are served.
+        return Tended(table=await asyncio.to_thread(self._to_reckon(sweep.id)), troubles=troubles)
 
     async def add_to_sweep(self, sweep_id: str, leases: Sequence[str]) -> Tended:
         """Cells of the sweep that have not begun may run on those leases, too."""
@@ -113,9 +131,7 @@ class Sweeping(Tending):
         rows = {row.cell: row for row in (await self.tend(sweep_id)).table.rows}
         for cell in cells:
             if cell not in rows:
-                raise BadRequest(
-                    f"{sweep_id} has no cell {cell!r}", remedy=f"`gpu-tenant sweep {sweep_id}`"
-                )
+                raise _no_cell(sweep_id, cell)
             if rows[cell].state not in ("failed", "missing"):
                 raise Refused(
                     f"{cell} is {rows[cell].state}, and only what failed or is missing runs again",
@@ -123,6 +139,30 @@ class Sweeping(Tending):
                 )
         again = [p for p in self._there(self.ledger.sweep(sweep_id)) if p.cell in cells]
         self.ledger.release(again, "again", at=self._clock.now())
+        return await self.tend(sweep_id)
+
+    async def give_up_cells(self, sweep_id: str, cells: Sequence[str] | Literal["rest"]) -> Tended:
+        """Cells that have not begun never will, on any box; `rest`: all of those.
+
+        What a box does not withdraw now, because it does not answer, it does when it is heard next; what
+        begins before that runs on.
+
+        Raises:
+            BadRequest, Refused: there is no such cell, or it has begun.
+        """
+        rows = {row.cell: row for row in (await self.tend(sweep_id)).table.rows}
+        has_not_begun = ("waiting", "queued", "given_up")
+        if cells == "rest":
+            cells = [name for name, row in rows.items() if row.state in has_not_begun]
+        for cell in cells:
+            if cell not in rows:
+                raise _no_cell(sweep_id, cell)
+            if rows[cell].state not in has_not_begun:
+                raise Refused(
+                    f"{cell} is {rows[cell].state}, and only what has not begun is given up",
+                    remedy=f"`gpu-tenant sweep {sweep_id}`; --settle accepts what went wrong",
+                )
+        self.ledger.give_up(sweep_id, cells, at=self._clock.now())
         return await self.tend(sweep_id)
 
     def settle_sweep(self, sweep_id: str, *, by: str) -> Reckoning:
@@ -137,11 +177,15 @@ class Sweeping(Tending):
 
     def reckoned(self, sweep_id: str) -> Reckoning:
         """The sweep's table by what is on record; nobody is asked."""
+        return self._to_reckon(sweep_id)()
+
+    def _to_reckon(self, sweep_id: str) -> Callable[[], Reckoning]:
+        """What makes the table of what is on record now, in any thread."""
         sweep, leases = self.ledger.sweep(sweep_id), self.ledger.leases_of_sweep(sweep_id)
         here = {lease: brought(self.ledger.lease(lease), ledger=self.ledger) for lease in leases}
-        return reckon(
-            sweep, self.ledger.placements(sweep_id), here, leases=leases,
-            settlements=self.ledger.settlements(sweep_id),
+        return partial(
+            reckon, sweep, self.ledger.placements(sweep_id), here, leases=leases,
+            settlements=self.ledger.settlements(sweep_id), given_up=self.ledger.given_up(sweep_id),
         )  # fmt: skip
 
     def open_sweeps(self) -> list[str]:
@@ -157,7 +201,11 @@ class Sweeping(Tending):
         """Every sweep that is not over was moved on; a line for each, with what is wrong."""
         told = []
         for sweep_id in self.open_sweeps():
-            tended = await self.tend(sweep_id)
+            try:
+                tended = await self.tend(sweep_id)
+            except TenantError as trouble:
+                told.append(f"{sweep_id}: {trouble.message}; {trouble.remedy}")
+                continue
             wrong = () if tended.table.settled_by else tended.table.wrong
             more = [f"and {len(wrong) - 1} more"] if wrong[1:] else []
             said = [tended.table.words, *wrong[:1], *more, *tended.troubles[:1]]
@@ -165,9 +213,13 @@ class Sweeping(Tending):
         return tuple(told)
 
     async def tend_on(self, lease: str) -> None:
-        """Every sweep that has cells on that lease was moved on, as far as can be now."""
+        """Every sweep that has cells on that lease was moved on, as far as can be now.
+
+        What could not be done is no trouble of whoever asked about the lease: the next look tells it.
+        """
         for sweep_id in self.ledger.sweeps_on(lease):
-            await self.tend(sweep_id)
+            with suppress(TenantError):
+                await self.tend(sweep_id)
 
     async def vacate(self, lease: str) -> None:
         """No further cell begins on that box; those that had not begun are for others.
@@ -224,16 +276,37 @@ class Sweeping(Tending):
         return not is_live and not self._is_open(sweep)
 
     def _must_be_free(self, lease: Lease, grid: Grid, sweep: Sweep | None) -> None:
-        """No job there has the name of a cell, unless it is that cell.
+        """No job there has the name of a cell, unless it is that cell; nor will one of another sweep.
 
         Raises:
-            BadRequest: one has.
+            BadRequest: one has, or may.
         """
         placed = self.ledger.placements(sweep.id) if sweep is not None else []
         ours = {p.job for p in placed if p.lease_id == lease.id}
-        names = {job.id for job in self.ledger.jobs(lease.id)} - ours
+        names = {str(job.id) for job in self.ledger.jobs(lease.id) if job.id not in ours}
+        for other in self.ledger.sweeps_on(lease.id):
+            if sweep is None or other != sweep.id:
+                names |= {cell.name for cell in self.ledger.sweep(other).grid.cells}
         if clash := sorted(names & {cell.name for cell in grid.cells}):
             raise BadRequest(
-                f"{lease.id} has a job {clash[0]} already, which is not of this sweep",
+                f"{lease.id} has, or may get, a job {clash[0]} already, which is not of this sweep",
                 remedy="give the sweep a name, which its cells' names begin with: --name",
             )
+
+
+def _must_be_alike(known: Sweep, wanted: Sweep) -> None:
+    """The sweep of the same grid runs its cells as is wanted now.
+
+    Raises:
+        BadRequest: it does not.
+    """
+    for term, option in _TERMS.items():
+        if getattr(known, term) != getattr(wanted, term):
+            raise BadRequest(
+                f"{known.id} runs exactly that grid, with another {option}",
+                remedy=f"launch it as then, to go on with {known.id}; or another sweep, by its --name",
+            )
+
+
+def _no_cell(sweep_id: str, cell: str) -> BadRequest:
+    return BadRequest(f"{sweep_id} has no cell {cell!r}", remedy=f"`gpu-tenant sweep {sweep_id}`")

@@ -1,17 +1,18 @@
 """One look at a sweep: every box is heard, what was cut short is sent, and idle boxes have work."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gpu_tenant.attending import Attending
-from gpu_tenant.brought import brought, still_here
+from gpu_tenant.brought import brought, is_kept, still_here
 from gpu_tenant.credentials import resolve_all
 from gpu_tenant.crowd import each
 from gpu_tenant.dealing import Load, deal, surplus
 from gpu_tenant.environment import activated
 from gpu_tenant.errors import LeaseHeld, TenantError
 from gpu_tenant.fence import attempts
-from gpu_tenant.grid import variables_of
+from gpu_tenant.grid import Cell, variables_of
 from gpu_tenant.guard import arm
 from gpu_tenant.mirrors import mirrors
 from gpu_tenant.model import Job, JobId, Lease, LeaseId, LeaseState, SlurmAddress
@@ -22,6 +23,7 @@ from gpu_tenant.skill import script
 
 _AT_ONCE = 500
 """So many cells are handed to a box in one request."""
+_WRITTEN = "=text:"
 _GPUS = ["sh", "-c", "nvidia-smi -L 2>/dev/null || true"]
 
 
@@ -44,11 +46,13 @@ class Tending(Attending):
     async def _tended(
         self, sweep: Sweep, values: Mapping[str, str] | None, spare: LeaseId | None
     ) -> tuple[str, ...]:
-        """The sweep was moved on; what could not be done now, a sentence each."""
+        """The sweep was moved on, unless this tenancy only looks; what could not be done now, a sentence each."""
+        if self._tending == "off":
+            return ()
         troubles: list[str] = []
         try:
             with self._held(sweep.id, "tend"):
-                await self._let_go(sweep)
+                await self._let_go(sweep, troubles)
                 if self._is_open(sweep):
                     await self._move_on(sweep, values, spare, troubles)
         except LeaseHeld as held:
@@ -59,29 +63,41 @@ class Tending(Attending):
         """Whether something may still come of a cell, or is to be done for one."""
         there = self._there(sweep)
         is_over = {p.cell for p in there if p.said is not None and p.said.word in OVER}
-        return len(is_over) < len(sweep.grid.cells)
+        nowhere = self.ledger.given_up(sweep.id) - {p.cell for p in there}
+        return len(is_over | nowhere) < len(sweep.grid.cells)
 
     def _there(self, sweep: Sweep) -> list[Placement]:
         return [p for p in self.ledger.placements(sweep.id) if p.released is None]
 
-    async def _let_go(self, sweep: Sweep) -> None:
-        """Boxes that are no more have no cells but those whose files are here, and those that failed there."""
+    async def _let_go(self, sweep: Sweep, troubles: list[str]) -> None:
+        """Boxes that are no more have no cells but those that ended there; of a lost one, whose files are here."""
         for lease_id, mine in by_lease(self._there(sweep)).items():
             lease = self.ledger.lease(lease_id)
             if lease.state not in (LeaseState.LOST, LeaseState.GONE):
                 continue
-            whole = whole_on(sweep, lease.id, mine, brought(lease, ledger=self.ledger))
-            lost = []
-            for placement in mine:
-                if placement.said is not None and placement.said.word in OVER - {"finished"}:
-                    continue
-                names = whole.get(placement.cell)
-                # Nobody verified what is here of a lost box before it went, so it is read once more.
-                if names is None or not (
-                    lease.state is LeaseState.GONE
-                    or await still_here(names, lease, ledger=self.ledger)
-                ):
-                    lost.append(placement)
+            # A box that was torn down had its files verified, or somebody gave them up.
+            stays = OVER if lease.state is LeaseState.GONE else OVER - {"finished"}
+            doubtful = [
+                p for p in mine if not p.reread_at and (p.said is None or p.said.word not in stays)
+            ]
+            if doubtful and not is_kept(lease):
+                troubles.append(
+                    f"{lease.id} is lost, and {lease.kept_in}, where its files are kept, is not there; "
+                    "mount it again, or make it anew, empty, and its cells run again"
+                )
+                continue
+            held = brought(lease, ledger=self.ledger)
+            whole = await asyncio.to_thread(whole_on, sweep, lease.id, doubtful, held)
+            # Nobody verified what is here of a lost box before it went, so it is read once more.
+            read = [
+                placement
+                for placement in doubtful
+                if placement.cell in whole
+                and await still_here(whole[placement.cell], lease, ledger=self.ledger)
+            ]
+            self.ledger.reread(read, at=self._clock.now())
+            kept = {placement.seq for placement in read}
+            lost = [placement for placement in doubtful if placement.seq not in kept]
             self.ledger.release(lost, "lost", at=self._clock.now())
 
     async def _move_on(
@@ -93,26 +109,37 @@ class Tending(Attending):
     ) -> None:
         boxes = await self._asked(sweep, spare, troubles)
         self._hear(sweep, boxes)
+        await self._drop(sweep, boxes)
         await self._level(sweep, [box for box in boxes if box.lease.id != spare])
         self._place(sweep, boxes)
         unsent = {box.lease.id: self._unsent(sweep, box) for box in boxes}
         todo = [box for box in boxes if box.slots and unsent[box.lease.id]]
         if not todo:
             return
-        if values is None:
-            try:
-                values = resolve_all(sweep.env_from, self._environ, account=self._account)
-            except TenantError as trouble:
-                troubles.append(
-                    f"cells wait for a variable: {trouble.message}; the same launch again brings it"
-                )
-                return
-        own = values
+        own = self._resolved(sweep, troubles) if values is None else values
+        if own is None:
+            return
 
         async def send(box: Answered) -> None:
             await self._send(sweep, box, unsent[box.lease.id], own)
 
         _tell(troubles, [box.lease for box in todo], await each(todo, send, begun="goes on"))
+
+    def _resolved(self, sweep: Sweep, troubles: list[str]) -> Mapping[str, str] | None:
+        """The sweep's variables as its references lead to them now; None where one leads nowhere."""
+        if unknown := unrecorded(sweep.env_from):
+            troubles.append(
+                f"cells wait for a variable: the value of {unknown[0]} was written out when {sweep.id} "
+                "was launched, and is not on record; launch it under another --name, and refer to it"
+            )
+            return None
+        try:
+            return resolve_all(sweep.env_from, self._environ, account=self._account)
+        except TenantError as trouble:
+            troubles.append(
+                f"cells wait for a variable: {trouble.message}; the same launch again brings it"
+            )
+            return None
 
     # --- the boxes
 
@@ -189,30 +216,50 @@ class Tending(Attending):
 
     # --- who runs what
 
+    async def _drop(self, sweep: Sweep, boxes: Sequence[Answered]) -> None:
+        """What was given up, and has not begun, will not begin on any box that answered."""
+        given_up, there = self.ledger.given_up(sweep.id), by_lease(self._there(sweep))
+        for box in boxes:
+            begun = _begun(box)
+            mine = [
+                p for p in there.get(box.lease.id, ()) if p.cell in given_up and p.job not in begun
+            ]
+            if mine:
+                await self._withdraw(box, mine)
+
+    async def _withdraw(self, box: Answered, placements: Sequence[Placement]) -> None:
+        """Those of the cells that the box had not begun are no longer there."""
+        told = await self._runner(box.lease).withdraw([p.job for p in placements], begun="spare")
+        gone = [p for p in placements if p.job in told.withdrawn]
+        self.ledger.release(gone, "withdrawn", at=self._clock.now())
+
     async def _level(self, sweep: Sweep, boxes: Sequence[Answered]) -> None:
         """Cells that would wait in a long queue, while another box has nothing to do, have left it."""
         there, loads = by_lease(self._there(sweep)), dict[LeaseId, Load]()
-        waiting = len(sweep.grid.cells) - sum(map(len, there.values()))
+        nowhere = self._nowhere(sweep)
         for box in boxes:
-            begun = {turn.job for turn in box.roll.jobs if turn.state != "queued" or turn.runs}
+            begun = _begun(box)
             mine = [p.job for p in there.get(box.lease.id, ()) if p.job not in begun]
             # What it never heard of is sent there next, unless it takes nothing more.
             known = {turn.job for turn in box.roll.jobs}
             movable = [job for job in mine if job in known or not box.slots]
             loads[box.lease.id] = Load(box.slots, len(box.roll.waiting), movable)
         # What waits for any box goes to the idle ones first.
-        todo = {} if waiting else surplus(loads)
+        todo = {} if nowhere else surplus(loads)
         for box in boxes:
             if wanted := todo.get(box.lease.id):
-                told = await self._runner(box.lease).withdraw([JobId(job) for job in wanted])
-                gone = [p for p in there[box.lease.id] if p.job in told.withdrawn]
-                self.ledger.release(gone, "withdrawn", at=self._clock.now())
+                await self._withdraw(box, [p for p in there[box.lease.id] if p.job in wanted])
+
+    def _nowhere(self, sweep: Sweep) -> list[Cell]:
+        """The cells that are on no box, and are to run."""
+        settled = {p.cell for p in self._there(sweep)} | self.ledger.given_up(sweep.id)
+        return [cell for cell in sweep.grid.cells if cell.name not in settled]
 
     def _place(self, sweep: Sweep, boxes: Sequence[Answered]) -> None:
         """Every cell that is nowhere has a box, on record, if any box takes cells."""
         known = self.ledger.placements(sweep.id)
-        there, last = {p.cell for p in known if p.released is None}, {p.cell: p for p in known}
-        waiting = [cell for cell in sweep.grid.cells if cell.name not in there]
+        last = {p.cell: p for p in known}
+        waiting = self._nowhere(sweep)
         mine = by_lease([p for p in known if p.released is None])
         loads = dict[LeaseId, Load]()
         for box in boxes:
@@ -220,7 +267,8 @@ class Tending(Attending):
             loads[box.lease.id] = Load(box.slots, len(ours.union(box.roll.waiting)))
         again = {p.cell: p.lease_id for p in last.values() if p.released == "again"}
         dealt = deal([cell.name for cell in waiting], loads, prefer=again)
-        taken = {(p.lease_id, p.job) for p in known}
+        # A single job may have got a cell's name since the box joined.
+        taken = {(lease_id, job.id) for lease_id in loads for job in self.ledger.jobs(lease_id)}
         jobs = {}
         for cell in waiting:
             if (lease_id := dealt.get(cell.name)) is None:
@@ -260,6 +308,8 @@ class Tending(Attending):
         """The cells are queued on the box, which holds the lease's deadline."""
         lease, profile = box.lease, self._profile(box.lease.provider)
         with self._held(lease.id, "launch"):
+            if not self._takes_cells(self.ledger.lease(lease.id)):
+                return  # its end began since it was asked, and a launch would undo that
             own = activated(self.ledger, lease.id) if sweep.python == "prepared" else {}
             env = {**mirrors(profile, self.home.configuration, self._environ), **own, **values}
             await arm(
@@ -291,6 +341,18 @@ class Tending(Attending):
 def _variables(sweep: Sweep, placement: Placement) -> dict[str, str]:
     cell = sweep.cell(placement.cell)
     return variables_of(cell) if cell else {}
+
+
+def unrecorded(env_from: Sequence[str]) -> list[str]:
+    """The names of the variables whose value was written out, and is not on record."""
+    return [entry.removesuffix(_WRITTEN) for entry in env_from if entry.endswith(_WRITTEN)]
+
+
+def _begun(box: Answered) -> set[str]:
+    """The jobs that the box has ever begun, or has withdrawn."""
+    return {
+        turn.job for turn in box.roll.jobs if turn.state not in ("queued", "needs_env") or turn.runs
+    }
 
 
 def _may_run(placement: Placement) -> bool:

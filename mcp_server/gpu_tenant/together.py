@@ -84,7 +84,7 @@ class Together(Ending):
                     members, checked, command, launcher=launcher, name=name, processes=processes,
                     python=python,
                 )  # fmt: skip
-            elif not all(line.endswith(f" {command}") for line in gang.lines):
+            elif gang.command != command:
                 raise BadRequest(
                     f"the job {gang.job} of {', '.join(gang.leases)} runs another command",
                     remedy="choose another name",
@@ -196,6 +196,7 @@ class Together(Ending):
             job=job,
             launcher=launcher,
             leases=tuple(lease.id for lease in members),
+            command=command,
             lines=lines(
                 nodes, command, launcher=launcher, run_id=f"{job}-{members[0].id}",
                 port=checked.port, pythons=pythons,

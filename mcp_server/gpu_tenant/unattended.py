@@ -16,6 +16,11 @@ _OF_A_SHELL = (
     "GOOGLE_APPLICATION_CREDENTIALS", "GPU_TENANT_GCP_ZONES",
 )  # fmt: skip
 """Variables that decide whether a provider is reached at all."""
+_OF_A_CLUSTER = (
+    ("KUBECONFIG", "kubernetes", {"kubeconfig"}, 'kubeconfig = "{}"'),
+    ("SLURM_CONF", "slurm", {"login", "before"}, 'before = ["env", "SLURM_CONF={}"]'),
+)
+"""Variables that decide which cluster is asked, the table that speaks of it, and what says so there."""
 
 
 def must_start_alone(program: Sequence[str]) -> None:
@@ -70,8 +75,21 @@ def lacking(
     unseen = [name for name in _OF_A_SHELL if environ.get(name) and name not in told]
     if unseen:
         yield f"this shell sets {', '.join(unseen)}, and the watchdog would not see it"
+    yield from _clusters(configuration, environ)
     if ".cache" in Path(program[0]).parts:
         yield f"{program[0]} lies in a cache, which may be emptied: `uv tool install gpu-tenant` first"
+
+
+def _clusters(configuration: Path, environ: Mapping[str, str]) -> Iterator[str]:
+    """Where a cluster is named by this shell alone, and another may be asked without it."""
+    said = _said(configuration)
+    for variable, table, settles, line in _OF_A_CLUSTER:
+        value, named = environ.get(variable), said.get(table)
+        if value and isinstance(named, dict) and settles.isdisjoint(named):
+            yield (
+                f"this shell's {variable} says which cluster [{table}] means, and the watchdog would not"
+                f" see it: write `{line.format(value)}` there"
+            )
 
 
 def _put(profile: Profile, configuration: Path) -> str:
@@ -83,8 +101,7 @@ def _put(profile: Profile, configuration: Path) -> str:
 
 def _references(configuration: Path) -> Iterator[str]:
     """Every variable that the configuration refers to, wherever it stands."""
-    content = there(configuration)
-    waiting: list[object] = [tomllib.loads(content.decode())] if isinstance(content, bytes) else []
+    waiting: list[object] = [_said(configuration)]
     while waiting:
         said = waiting.pop()
         if isinstance(said, dict):
@@ -93,3 +110,8 @@ def _references(configuration: Path) -> Iterator[str]:
             waiting += said
         elif isinstance(said, str) and said.startswith("env:"):
             yield said.removeprefix("env:")
+
+
+def _said(configuration: Path) -> dict[str, object]:
+    content = there(configuration)
+    return tomllib.loads(content.decode()) if isinstance(content, bytes) else {}

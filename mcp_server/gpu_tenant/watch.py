@@ -66,7 +66,7 @@ class Watched(Record):
 
 async def watch(
     lease: Lease,
-    job: Job,
+    run: JobId,
     *,
     cursor: int | None,
     wait_s: float,
@@ -76,15 +76,16 @@ async def watch(
     clock: Clock,
     box: BoxSeen | None = None,
 ) -> Watched:
-    """The job's state and the newest of its log since byte `cursor`, at most `limit_bytes`.
+    """The state of what the box knows by that name, and the newest of its log since byte `cursor`.
 
-    With `wait_s` it answers when the job has ended, or that much time has passed.
+    Of that no more than `limit_bytes`. With `wait_s` it answers when the job has ended, or that much time
+    has passed.
     """
     until = clock.now() + timedelta(seconds=wait_s)
     log = bytearray()
     offset, skipped = (-limit_bytes if cursor is None else cursor), 0
     while True:
-        status = await caretaker.status(job.id, offset=offset, limit=limit_bytes, sample="sample")
+        status = await caretaker.status(run, offset=offset, limit=limit_bytes, sample="sample")
         if status.log is not None:
             if status.log.truncated:
                 log.clear()
@@ -111,7 +112,7 @@ async def watch(
     why = await _why(status, bytes(log), caretaker, box)
     seen = _answer(lease, status, why, text, offset, skipped, clock=clock)
     if seen.state != "absent":
-        keep_course(lease.id, job.id, seen.state, seen.progress, ledger=ledger, at=clock.now())
+        keep_course(lease.id, run, seen.state, seen.progress, ledger=ledger, at=clock.now())
     return seen
 
 

@@ -8,7 +8,7 @@ from e2e.people import NewBox, Person, World, until
 from e2e.writers import written
 from sshd import LOOPBACK, Sshd, make_key
 
-from gpu_tenant.errors import BadRequest, BoxTaken, HostKeyChanged, Refused
+from gpu_tenant.errors import BadRequest, BoxTaken, BoxTrouble, HostKeyChanged, Refused
 from gpu_tenant.model import LeaseState
 from gpu_tenant.service import Tenancy
 
@@ -129,6 +129,25 @@ async def test_where_the_disk_moved_along_the_lease_itself_goes_on(
         assert (card.lease, card.state) == (old, LeaseState.ACTIVE)
         assert [x.id for x in tenancy.ledger.leases("live")] == [old]
         await tenancy.push(old, str(world.tree))
+
+
+async def test_a_box_that_cannot_look_at_its_disk_proves_nothing_lost(
+    person: Person, new_box: NewBox, key: Path, tmp_path: Path
+) -> None:
+    public = key.with_suffix(".pub")
+    cannot = 'case "$SSH_ORIGINAL_COMMAND" in *test*-d*) exit 126;; esac; exec sh -c "$SSH_ORIGINAL_COMMAND"'
+    before = new_box("before", authorized=public)
+    after = new_box("after", authorized=public, options=f"ForceCommand {cannot}")
+    shows("skypilot", person, key, before)
+    async with person.tenancy() as tenancy:
+        old = (await tenancy.adopt_from("skypilot:dev")).lease
+        shows("skypilot", person, key, after)
+
+        with pytest.raises(BoxTrouble, match="moved along is unknown") as told:
+            await tenancy.adopt_from("skypilot:dev", recovers=old)
+
+        assert "same command again" in told.value.remedy
+        assert [lease.id for lease in tenancy.ledger.leases("live")] == [old]
 
 
 async def test_a_run_is_leased_by_dstacks_entries_through_its_host(

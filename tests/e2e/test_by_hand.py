@@ -5,11 +5,13 @@ import os
 import pty
 import subprocess
 import sys
+from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
 
 import asyncssh
 import pytest
+from arranged import NOON, TERMS
 from e2e.people import NewBox, Person, Told, World, ended
 from sshd import LOOPBACK, Relay, Sshd
 
@@ -23,8 +25,16 @@ from gpu_tenant.errors import (
     Refused,
     Unverified,
 )
-from gpu_tenant.model import Box, BoxId, BoxState, LeaseId, LeaseState
+from gpu_tenant.model import Box, BoxId, BoxState, Lease, LeaseId, LeaseState, SshAddress
 from gpu_tenant.service import Tenancy
+
+
+class Ends(ByHand):
+    """A platform that ends each box at noon by a timer of its own."""
+
+    async def timer_at(self, lease: Lease) -> datetime | None:
+        """As `Timed.timer_at`."""
+        return NOON
 
 
 def at_a_terminal(person: Person, typed: str, *words: str) -> Told:
@@ -295,6 +305,49 @@ async def test_a_box_rented_by_the_api_is_unseen_without_its_key_and_not_gone(
             f.subject: f.words for f in (await tenancy.doctor()).findings if f.level == "blocker"
         }
         assert rented.id in blocked["autodl"]
+
+
+async def test_what_stands_under_settings_that_are_gone_is_told_by_their_section(
+    person: Person, tmp_path: Path
+) -> None:
+    async with person.tenancy() as tenancy:
+        by_hand = ByHand(tenancy.profiles["slurm"], tmp_path / "console")
+        tenancy._connectors = {**tenancy._connectors, "slurm": by_hand}
+        rented, named = (
+            tenancy.ledger.intend(
+                lease_id=LeaseId(name), provider="slurm", address=SshAddress(target="dev"),
+                terms=TERMS, price_usd_h=None, at=NOON,
+            )
+            for name in ("slurm-api0", "slurm-dev0")
+        )  # fmt: skip
+        job = (await by_hand.create(named)).model_copy(update={"id": BoxId("77")})
+        tenancy.ledger.bind(rented.id, job, at=NOON)
+        tenancy.ledger.bind(named.id, (await by_hand.list_boxes())[0], at=NOON)
+
+        with pytest.raises(CredentialRefused, match=r"no \[slurm\] is in") as told:
+            tenancy._connector(tenancy.ledger.lease(rented.id))
+        assert "`gpu-tenant profiles slurm`" in told.value.remedy
+        # An alias of the owner's own, in which no provider's id can be told from it.
+        assert tenancy._connector(tenancy.ledger.lease(named.id)) is by_hand
+
+
+async def test_a_timer_of_the_api_is_told_of_its_own_boxes_alone(
+    person: Person, tmp_path: Path
+) -> None:
+    async with person.tenancy() as tenancy:
+        profile = tenancy.profiles["autodl"]
+        by_hand, api = (ByHand(profile, tmp_path / name) for name in ("console", "api"))
+        lease = tenancy.ledger.intend(
+            lease_id=LeaseId("autodl-dev0"), provider="autodl", address=SshAddress(target="dev"),
+            terms=TERMS, price_usd_h=None, at=NOON,
+        )  # fmt: skip
+        rented = lease.model_copy(update={"box_id": BoxId("77")})
+
+        assert await Both(Ends(profile, tmp_path / "timed"), by_hand).timer_at(rented) == NOON
+        assert await Both(api, by_hand).timer_at(rented) is None
+        box = await by_hand.create(lease)
+        here = lease.model_copy(update={"box_id": box.id})
+        assert await Both(Ends(profile, tmp_path / "timed"), by_hand).timer_at(here) is None
 
 
 def test_a_notebook_that_lets_nobody_in_is_told_what_to_paste(person: Person) -> None:

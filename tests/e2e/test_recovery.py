@@ -128,7 +128,7 @@ async def test_outbid_work_goes_on_at_another_provider_and_both_leases_say_what_
     with Stage("runpod", tmp_path / "other", way="local", time="runs") as other:
         tenancy = at_both(tenant, other)
         lost = await began(
-            tenancy, tree, "WORD=env:WORD_HERE", recover=["runpod"], max_price_usd_h=Decimal(1)
+            tenancy, tree, "WORD=env:WORD_HERE", recover=["runpod"], max_price_usd_h=Decimal(2)
         )
         old = tenant.lease(lost)
         tenant.wait(1800)
@@ -235,7 +235,7 @@ def test_a_recovery_that_is_killed_again_and_again_goes_on_and_rents_one_box(
 
     async def first(tenancy: Tenancy) -> str:
         lost = await began(
-            tenancy, tree, "WORD=cmd:echo w", recover=["same"], max_price_usd_h=Decimal(1)
+            tenancy, tree, "WORD=cmd:echo w", recover=["same"], max_price_usd_h=Decimal(2)
         )
         box = tenancy.ledger.lease(lost).box_id
         scene.ask("faults", [{"do": "host_lost", "box": box}])

@@ -235,6 +235,50 @@ async def test_a_cell_that_failed_runs_once_more_by_the_identical_command(desk: 
     assert (await tenancy.verify_and_teardown(lease)).state is LeaseState.GONE
 
 
+async def test_a_cell_in_its_second_run_is_looked_at_and_stopped_by_its_own_name(
+    desk: Desk,
+) -> None:
+    tenancy = desk.tenancy
+    (lease,) = await desk.boxes(1)
+    await tenancy.begin_sweep(
+        [lease],
+        grid(desk, 7, run="[ -e out ] && exec sleep 60; mkdir out; exit {seed}"),
+        attempts=2,
+    )
+    await until(lambda: list((desk.state / "boxes" / lease).rglob("seed-7.2/started.json")))
+
+    assert (
+        await tenancy.follow(lease, "seed-7", cursor=None, wait_s=0, limit_bytes=9)
+    ).job == "seed-7.2"
+    stopped = await tenancy.stop_job(lease, "seed-7", grace_s=1)
+
+    assert (stopped.job, stopped.state) == ("seed-7.2", "stopped")
+    assert (await tenancy.monitor(lease, "seed-7", wait_s=0)).state == "stopped"
+
+
+async def test_what_was_accepted_as_missing_does_not_run_again_when_its_box_has_gone(
+    desk: Desk,
+) -> None:
+    tenancy, ledger = desk.tenancy, desk.tenancy.ledger
+    lease, other = await desk.boxes(2)
+    run = "echo {seed} begun >>{out}/ran; until [ -e {out}/go ]; do sleep 0.2; done; echo {seed} done >>{out}/ran"
+    await tenancy.begin_sweep([lease], grid(desk, 7, 8, 9, run=run))
+    await until(lambda: desk.ran("begun"))
+    given_up = await tenancy.give_up_cells("sw-1", ["seed-8", "seed-9"])
+    assert [row.state for row in given_up.table.rows] == ["running", "given_up", "given_up"]
+    desk.let_them_end()
+    await desk.tended_until_over(1)
+    await tenancy.collect(lease, discard=["out/seed-7/"])
+    assert tenancy.settle_sweep("sw-1", by="ada").settled_by == "ada"
+    assert (await tenancy.verify_and_teardown(lease)).state is LeaseState.GONE
+
+    left = await tenancy.add_to_sweep("sw-1", [other])
+
+    assert [row.state for row in left.table.rows] == ["missing", "given_up", "given_up"]
+    assert of(ledger.placements("sw-1"), other) == []
+    assert left.table.settled_by == "ada"
+
+
 async def test_a_box_that_joins_takes_over_what_waits_and_one_that_is_vacated_takes_nothing(
     desk: Desk,
 ) -> None:

@@ -12,7 +12,7 @@ from e2e.people import Person, nothing_left_on
 from networks import Host, hosts
 from sshd import Sshd
 
-from gpu_tenant.errors import BoxTrouble, Refused
+from gpu_tenant.errors import BadRequest, BoxTrouble, Refused
 from gpu_tenant.together import LaunchedTogether
 from gpu_tenant.transports.ssh import ensure_key
 from gpu_tenant.watch import Watched
@@ -85,11 +85,11 @@ class Two:
     net: list[Host]
     names: tuple[str, str]
 
-    async def launch(self, name: str) -> LaunchedTogether:
+    async def launch(self, name: str, command: str = "train.py") -> LaunchedTogether:
         """The job was launched over both."""
         async with self.person.tenancy() as tenancy:
             return await tenancy.launch_together(
-                self.names, "train.py", ["out/"], [], [], launcher="torchrun", interface=None,
+                self.names, command, ["out/"], [], [], launcher="torchrun", interface=None,
                 port=29400, processes=2, max_runtime_h=None, name=name, python="prepared",
             )  # fmt: skip
 
@@ -202,12 +202,15 @@ async def test_one_job_runs_over_two_boxes_of_which_the_first_alone_has_somethin
 ) -> None:
     first, second = two.names
     words = ("--together", "torchrun", "--per-node", "2", "--artifact", "out/", "--name", "train")
-    begun = two.person.gpu_tenant("launch", first, second, *words, "--json", "--", "train.py")
+    begun = two.person.gpu_tenant("launch", first, second, *words, "--json", "--", "train.py", "12")
     assert begun.status == 0, begun
     launched = LaunchedTogether.model_validate_json(begun.out)
     assert launched.checked
     assert {pair.state for pair in launched.checked.pairs} == {"talks"}
-    assert [member.already for member in (await two.launch("train")).members] == [True, True]
+    again = await two.launch("train", "train.py 12")
+    assert [member.already for member in again.members] == [True, True]
+    with pytest.raises(BadRequest, match="runs another command"):
+        await two.launch("train", "12")
 
     for name in (second, first):
         seen = await ended(two.person, name, "train")

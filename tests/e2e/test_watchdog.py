@@ -139,6 +139,32 @@ async def test_at_the_deadline_a_running_job_saves_its_work_and_the_box_ends_pro
         scene.tenant.assert_nothing_bills()
 
 
+async def test_at_the_deadline_a_cells_second_attempt_saves_its_work_whatever_else_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with scene_at("lambda_cloud", tmp_path) as scene:
+        tenancy = scene.tenant.tenancy
+        await scene.rent()
+        await tenancy.launch_detached(
+            scene.lease, "[ -e tried ] || ! touch tried || exit {seed}\n" + SAVES, ["out/"],
+            discard=["tried"], matrix={"seed": [3]}, attempts=2,
+        )  # fmt: skip
+        for _ in range(100):
+            seen = await tenancy.monitor(scene.lease, "seed-3", wait_s=0)
+            if (seen.job, seen.state) == ("seed-3.2", "running"):
+                break
+            await asyncio.sleep(0.1)
+        assert seen.job == "seed-3.2"
+        monkeypatch.setattr(tenancy, "vacate", lambda _: _surprised())
+
+        await scene.later(hours=2)
+
+        receipt = tenancy.ledger.receipt(scene.lease)
+        assert receipt is not None
+        assert receipt.ground == "verified"
+        assert (scene.kept() / "out" / "final.txt").read_text() == "whole\n"
+
+
 async def test_what_nobody_claimed_is_parked_with_its_box_and_destroyed_never(
     tmp_path: Path,
 ) -> None:

@@ -6,10 +6,12 @@ import pytest
 from arranged import HandClock, lease, profile
 
 from gpu_tenant.cards import Card, Leases, card, in_all
-from gpu_tenant.cli import account
+from gpu_tenant.cli import account, sweeping
 from gpu_tenant.market import Leftover
 from gpu_tenant.model import Box, BoxId, BoxState, Lease, LeaseId
 from gpu_tenant.protection import protection
+from gpu_tenant.reckoning import STATES, Reckoning, Row
+from gpu_tenant.sweeping import Tended
 
 NOW = HandClock().now()
 VOLUME = Leftover(
@@ -66,6 +68,25 @@ def test_the_last_line_is_what_burns_what_leaks_and_what_is_spent(
         == "2 boxes burn 3.12 USD/h; parked and left over: 9.38 USD a month; spent 0.0000 USD"
     )
     assert "the volume v1, 10 GB at tiny bills on at 7 USD a month" in lines[-2]
+
+
+def test_what_came_from_elsewhere_is_shown_as_it_stands_and_is_no_markup(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    odd = shown(rented("tiny-a")).model_copy(update={"box": "[/]", "jobs": ("[red]x",)})
+    row = Row(
+        cell="n-1", state="failed", lease="tiny-a", job="n-1", attempts=1, why="[/b]", parameters={}
+    )
+    cells = Reckoning(
+        sweep="sw-1", command="true", leases=("tiny-a",), rows=(row,), counts=dict.fromkeys(STATES, 0) | {"failed": 1},
+        twins=(), wrong=(), digest="", settled_by=None,
+    )  # fmt: skip
+
+    account.leases(told(odd))
+    sweeping.table(Tended(table=cells, troubles=()))
+
+    said = capsys.readouterr().out
+    assert [word for word in ("[/]", "[red]x", "[/b]") if word not in said] == []
 
 
 def test_what_is_unknown_is_named_and_never_counted_as_nothing() -> None:

@@ -12,6 +12,9 @@ import pytest
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.types import CallToolResult, ElicitRequestParams, ElicitResult
 
+from gpu_tenant.app import open_tenancy
+from gpu_tenant.grid import grid_of
+from gpu_tenant.placement import Sweep
 from gpu_tenant.server import INSTRUCTIONS, TOOLS, make_server
 from gpu_tenant.service import Tenancy
 from gpu_tenant.speech import TOOL_OF
@@ -134,6 +137,27 @@ async def test_read_only_has_no_tool_that_changes_anything() -> None:
 
     assert names == {"find_offers", "audit", "monitor", "list_leases", "doctor"}
     assert answer.is_error
+
+
+async def test_a_read_only_look_at_a_sweep_gives_no_box_a_cell(home: Path) -> None:
+    tenancy = open_tenancy()
+    lease = (await tenancy.provision(smoke="none")).lease
+    grid = grid_of("echo {n}", artifacts=["out/{cell}/"], matrix={"n": [1]})
+    ledger = tenancy.ledger
+    sweep = ledger.declare_sweep(
+        Sweep(
+            id="", grid=grid, env_names=(), env_from=(), max_runtime_s=None, attempts=1, slots=None,
+            python="image", at=tenancy.clock.now(),
+        )
+    )  # fmt: skip
+    ledger.join_sweep(sweep.id, [ledger.lease(lease).id], at=tenancy.clock.now())
+
+    async with Client(make_server("read-only")) as client:
+        shown = await call(client, "list_leases")
+
+    assert shown["sweeps"] == [f"{sweep.id}: 1 cell: 1 waiting"]
+    assert ledger.placements(sweep.id) == []
+    await tenancy.aclose()
 
 
 @pytest.mark.parametrize("era", ERAS)

@@ -123,7 +123,7 @@ class Cluster:
         """A pod as the connector orders it, and the way to it; gone afterwards."""
         where = order.Cluster(context=CONTEXT, image=IMAGE, gpus=("A100 SXM 80GB:1",))
         name = secrets.token_hex(4)
-        ordered = job(f"gpu-tenant:0a1b2c:kube-{name}", where, gpu_count=1, ends_in_s=600)
+        ordered = job(f"gpu-tenant:0a1b2c:kube-{name}", where, gpu_count=1)
         made = self.batch.create_namespaced_job("default", ordered)
         pod = self.pod(made.metadata.name).metadata.name
         container = self.container(pod)

@@ -172,6 +172,57 @@ async def test_somebody_else_s_job_of_that_name_is_not_taken_for_ours(
     assert list(await here.list_boxes()) == []
 
 
+async def test_a_copy_of_our_job_and_one_that_took_its_label_are_not_ours_and_stay_as_they_are(
+    cluster: Cluster, here: KubernetesConnector
+) -> None:
+    wanted = await intent(here)
+    box = await here.create(wanted)
+    await ready(here, wanted)
+    ours = json.loads(cluster.kubectl("get", "job", job_name(wanted.mark), "-o", "json").stdout)
+    metadata, spec = ours["metadata"], ours["spec"]
+    labels = {"gpu-tenant/mark": metadata["labels"]["gpu-tenant/mark"]}
+    template = {"metadata": {"labels": labels}, "spec": spec["template"]["spec"]}
+    for name, marked in (
+        ("a-colleague-s", {"labels": labels, "annotations": metadata["annotations"]}),
+        ("another-s", {}),  # a Job without labels has those of its template
+    ):
+        cluster.batch.create_namespaced_job(
+            "default", {"metadata": {"name": name, **marked}, "spec": {"template": template}}
+        )
+        cluster.container(cluster.pod(name).metadata.name)
+    was = [job.metadata.annotations for job in cluster.batch.list_namespaced_job("default").items]
+
+    for _ in range(400):
+        boxes = await here.list_boxes()
+        if any(each.mark is None and each.state is BoxState.READY for each in boxes):
+            break
+        await asyncio.sleep(0.05)
+
+    assert [each.id for each in boxes if each.mark is not None] == [box.id]
+    assert len(boxes) == 3
+    is_now = [
+        job.metadata.annotations for job in cluster.batch.list_namespaced_job("default").items
+    ]
+    assert is_now == was
+
+
+async def test_another_namespace_s_complete_list_says_nothing_of_the_leases(
+    cluster: Cluster, here: KubernetesConnector, tmp_path: Path
+) -> None:
+    wanted = await intent(here)
+    box = await here.create(wanted)
+    moved = connector(cluster, tmp_path / "state", namespace="kube-system")
+
+    with pytest.raises(ProviderTrouble, match="the leases are in default"):
+        await moved.list_boxes()
+    with pytest.raises(ProviderTrouble, match="the leases are in default"):
+        await moved.destroy(permit_for(box, wanted))
+    with pytest.raises(ProviderTrouble, match="the leases are in default"):
+        await moved.create(await intent(moved, "bbbb"))
+
+    assert [each.id for each in await here.list_boxes()] == [box.id]
+
+
 async def test_only_the_permitted_job_is_deleted_and_its_pod_with_it(
     cluster: Cluster, here: KubernetesConnector
 ) -> None:

@@ -5,17 +5,19 @@ import os
 import signal
 import subprocess
 import sys
+from datetime import datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 from arranged import eventually
 from slurm.cluster import Cluster
 from slurm.conftest import Site, allocated
-from sshd import Sshd
+from sshd import Sshd, wait_until
 
 from gpu_tenant.app import connect, known_platforms, open_tenancy
 from gpu_tenant.clock import WallClock
-from gpu_tenant.errors import JobRunning, ProviderTrouble, Unverified
+from gpu_tenant.errors import BoxUnreachable, JobRunning, ProviderTrouble, Unverified
 from gpu_tenant.market import Wish
 from gpu_tenant.model import LeaseState, SlurmAddress
 from gpu_tenant.ports import Market
@@ -97,7 +99,8 @@ async def test_what_somebody_else_cancelled_is_told_and_never_called_torn_down(
 
     cluster.told("scancel", str(card.box))
     cluster.until(str(card.box), "CANCELLED")
-    told = await tenancy.list_leases("all")
+    while (told := await tenancy.list_leases("all")).leases[0].state is LeaseState.ACTIVE:
+        await tenancy.clock.sleep(1)
 
     (after,) = told.leases
     assert after.state is LeaseState.LOST
@@ -114,7 +117,7 @@ async def test_where_no_cluster_is_named_there_are_no_boxes_and_one_that_was_nam
 
     assert list(await connector.list_boxes()) == list(await connector.offers(Wish())) == []
 
-    (here.state / "slurm").mkdir()
+    (here.state / "slurm" / "begun").mkdir(parents=True)
     with pytest.raises(ProviderTrouble, match="no cluster is named"):
         await connector.list_boxes()
 
@@ -133,8 +136,13 @@ async def test_a_fleet_is_one_array_whose_tasks_are_leases_of_their_own(
     assert card.together.not_ready, "the third waits for one of the first two"
 
     here.enough()
-    await tenancy.verify_and_teardown(card.together.not_ready[0])
-    pair = [lease for lease in leases if lease not in card.together.not_ready]
+    (last,) = card.together.not_ready
+    first, second = (lease for lease in leases if lease != last)
+    await tenancy.verify_and_teardown(first)
+    # The last task has its array's own id.
+    (array,) = arrays
+    wait_until(lambda: array in cluster.told("squeue", "-h", "-t", "RUNNING", "-o", "%A").split())
+    pair = [second, last]
     for lease in pair:
         await tenancy.push(lease, str(here.tree))
     await tenancy.launch_detached(
@@ -165,6 +173,79 @@ async def test_a_job_that_was_submitted_is_found_by_its_mark_and_never_submitted
     (listed,) = await connector.list_boxes()
     assert (again.id, listed.id, again.address) == (lease.box_id, lease.box_id, lease.address)
     assert cluster.jobs() == [lease.box_id]
+
+
+class _Later(WallClock):
+    """The same clock, when the evening has come."""
+
+    def now(self) -> datetime:
+        return super().now() + timedelta(hours=2)
+
+
+async def test_a_task_that_no_lease_claimed_is_a_box_when_it_runs_and_does_not_wait_for_ever(
+    here: Site, cluster: Cluster
+) -> None:
+    begun = here.state / "slurm" / "begun"
+    begun.mkdir(parents=True)
+    (begun / "gpu-tenant:0a1b2c:slurm-aaaa").touch()
+    name = "gpu-tenant/0a1b2c/fleet"
+    array = cluster.told(
+        "sbatch", "--parsable", "--partition=low", "--gres=gpu:1", "--time=1", "--output=/dev/null",
+        "--hold", "--array=1-3", f"--job-name={name}", f"--comment={name}", "--wrap", "sleep 60",
+    )  # fmt: skip
+    cluster.told("scontrol", "release", f"{array}_1")
+    wait_until(lambda: cluster.told("squeue", "-h", "-t", "RUNNING", "-o", "%i") == f"{array}_1")
+    profile, home = known_platforms()["slurm"], Home(here.state)
+    today, later = (connect(profile, home, os.environ, clock()) for clock in (WallClock, _Later))
+    assert today
+    assert later
+
+    (running,) = await today.list_boxes()
+    assert (running.id, running.mark, running.price_usd_h) == (f"{array}_1", None, Decimal("0.5"))
+    assert len(cluster.told("squeue", "-h", "--array", "-o", "%i").split()) == 3
+
+    assert [box.id for box in await later.list_boxes()] == [running.id]
+    wait_until(lambda: cluster.told("squeue", "-h", "--array", "-o", "%i") == running.id)
+
+
+async def test_another_job_under_a_lease_s_old_id_and_another_cluster_are_left_alone(
+    here: Site, cluster: Cluster, tenancy: Tenancy
+) -> None:
+    card = await allocated(tenancy)
+    box = str(card.box)
+
+    cluster.told("scontrol", "update", f"JobId={box}", "Comment=the thesis", "JobName=thesis")
+    with pytest.raises(ProviderTrouble, match="does not carry the mark"):
+        await tenancy.verify_and_teardown(card.lease)
+    assert cluster.state(box) == "RUNNING"
+
+    noted = here.state / "slurm" / "cluster"
+    (noted / "lab").rename(noted / "elsewhere")
+    connector = connect(known_platforms()["slurm"], tenancy.home, os.environ, tenancy.clock)
+    assert connector
+    with pytest.raises(ProviderTrouble, match="leases were begun in elsewhere"):
+        await connector.list_boxes()
+
+
+async def test_while_a_job_of_an_allocation_may_still_save_nothing_is_read_in_its_stead(
+    here: Site, cluster: Cluster
+) -> None:
+    signed = here.last_of("slurm-aaaa") / SIGNED
+    signed.parent.mkdir(parents=True)
+    job = cluster.told(
+        "sbatch", "--parsable", "--partition=low", "--gres=gpu:1", "--time=1", "--output=/dev/null",
+        "--wrap", f"trap '' TERM; echo $SLURM_JOB_ID > {signed}; sleep 60",
+    )  # fmt: skip
+    wait_until(lambda: signed.exists() and signed.read_text() == f"{job}\n")
+    before = ("env", f"SLURM_CONF={cluster.configuration}")
+    address = SlurmAddress(login=None, before=before, job=job, directory="gpu-tenant/slurm-aaaa")
+    ended = SlurmTransport(address, LocalTransport(here.home))
+
+    cluster.told("scancel", job)
+    with pytest.raises(BoxUnreachable, match="may still be saving"):
+        await ended.run(["true"], timeout_s=20)
+    cluster.until(job, "CANCELLED")
+    assert (await ended.run(["true"], timeout_s=20)).exit_status == 0
 
 
 async def test_bytes_come_and_go_whole_by_a_step_where_the_login_node_shares_no_home(

@@ -97,6 +97,18 @@ def test_the_time_between_interruptions_is_learned_from_this_users_own_boxes(
     assert between_interruptions(ledger, "other", NOON) == (DAY_S, 0)
 
 
+def test_however_many_boxes_there_were_one_question_tells_of_the_newest(ledger: Ledger) -> None:
+    for number in range(5):
+        rented(ledger, f"tiny-{number:04}")
+    asked: list[str] = []
+    ledger._db.set_trace_callback(asked.append)
+
+    between_interruptions(ledger, "tiny", NOON)
+
+    assert len(asked) == 1, asked
+    assert len(ledger.interruptible("tiny", most=3)) == 3
+
+
 def test_the_advice_is_a_sentence_with_its_reasons_and_follows_what_is_seen(ledger: Ledger) -> None:
     of = rented(ledger)
     assert advice_for(of, ledger=ledger, now=NOON) is None

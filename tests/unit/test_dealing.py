@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpu_tenant.dealing import Load, deal, surplus
@@ -46,6 +46,7 @@ def test_what_cannot_begin_where_it_is_leaves_though_every_box_is_busy() -> None
     assert surplus({"a": Load(0, 2, ["1", "2"]), "b": Load(1, 1)}) == {"a": ["1", "2"]}
 
 
+@example({"a": Load(2, 0), "b": Load(2, 2, ["0", "1"])})
 @given(loads_of)
 def test_no_box_ends_up_with_more_to_wait_for_than_it_took_over(
     loads: dict[str, Load],

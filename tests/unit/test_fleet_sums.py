@@ -61,6 +61,25 @@ def test_neither_caps_nor_budgets_ever_sum_to_more_than_was_asked(
         assert sum((x.terms.budget_usd or budget for x in live), spent) <= budget
 
 
+def test_a_lost_box_whose_work_may_yet_go_on_keeps_its_part_of_cap_and_budget() -> None:
+    asked = Asked(budget_usd=Decimal(10), max_price_usd_h=Decimal(2))
+    part = Asked(budget_usd=Decimal(5))
+    lost = standing(1, part, Decimal(1), state=LeaseState.LOST, cost=Decimal("0.5"))
+    lost = lost.model_copy(
+        update={"terms": lost.terms.model_copy(update={"recover": ("same",)}), "ready_at": NOON}
+    )
+    asked_again = part_of(asked, [lost], count=2, now=NOON)
+    later = part_of(asked, [lost], count=2, now=lost.terms.deadline_at)
+    rest = Asked(budget_usd=Decimal("4.5"))
+    successor = standing(2, rest, Decimal(1), state=LeaseState.ACTIVE)
+    gone_on = successor.model_copy(update={"recovers": lost.id})
+
+    assert (asked_again.budget_usd, asked_again.max_price_usd_h) == (Decimal(5), Decimal(1))
+    assert (later.budget_usd, later.max_price_usd_h) == (Decimal("9.5"), Decimal(2))
+    both = part_of(asked, [lost, gone_on], count=2, now=NOON)
+    assert (both.budget_usd, both.max_price_usd_h) == (Decimal(5), Decimal(1))
+
+
 def test_an_unknown_cost_counts_as_all_of_its_budget() -> None:
     asked = Asked(budget_usd=Decimal(10))
     part = part_of(asked, [], count=2, now=NOON)

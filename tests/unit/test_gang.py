@@ -3,12 +3,13 @@
 import shlex
 
 import pytest
+from pydantic import ValidationError
 
 from gpu_tenant.errors import BadRequest, Refused
 from gpu_tenant.gang import Launcher, Node, lines
 from gpu_tenant.interfaces import Interface, chosen, shared
 from gpu_tenant.model import LeaseId
-from gpu_tenant.preflight import Pair, judged
+from gpu_tenant.preflight import Pair, Seen, judged
 
 
 def node(number: int, *, processes: int = 8, infiniband: bool = True) -> Node:
@@ -103,6 +104,24 @@ def test_where_all_call_one_address_their_own_there_is_no_network() -> None:
 def test_an_interface_that_one_lacks_is_said_with_what_it_has() -> None:
     with pytest.raises(BadRequest, match=r"b has no address on eth1 \(it has eth0 10.0.0.2\)"):
         chosen({"a": has(eth1="10.0.0.1/24"), "b": has(eth0="10.0.0.2/24")}, "eth1")
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"interfaces": [{"name": "eth0\x1b[2J", "addresses": ["10.0.0.1/24"]}]},
+        {"interfaces": [{"name": "eth0", "addresses": ["fe80::1%\x1b[2J/64"]}]},
+        {"interfaces": [{"name": "eth0", "addresses": [], "mtu": 10**12}]},
+        {"infiniband": ["mlx5_0\n; reboot"]},
+        {"ports": [1024, 10**12]},
+    ],
+)
+def test_what_no_network_has_is_not_believed_of_a_box(odd: dict[str, object]) -> None:
+    sober = {"interfaces": [{"name": "eth0@if5", "addresses": ["10.0.0.1/24"]}], "gpus": 8}
+    Seen.model_validate(sober)
+
+    with pytest.raises(ValidationError):
+        Seen.model_validate({**sober, **odd})
 
 
 def went(outcome: str, *, port: int = 29400, **more: object) -> Pair:

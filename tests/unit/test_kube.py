@@ -1,15 +1,23 @@
 """What a Job and its pods show, where a cluster of our own cannot be brought to show it."""
 
+import asyncio
+import socket
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+from arranged import setting
 
-from gpu_tenant.errors import BadRequest, LocalTrouble
+from gpu_tenant.connectors.kubernetes import connect
+from gpu_tenant.errors import BadRequest, BoxUnreachable, ProviderTrouble
+from gpu_tenant.kube.noted import Identity, must_be_noted, note_once
 from gpu_tenant.kube.order import Cluster, cluster, job, job_name, label, mark_of
 from gpu_tenant.kube.seen import look
-from gpu_tenant.model import BoxState
+from gpu_tenant.model import BoxState, PodAddress
+from gpu_tenant.transports import pods
 from gpu_tenant.transports.frames import Told
+from gpu_tenant.unattended import lacking
 
 MARK = "gpu-tenant:0a1b2c:kubernetes-abcd"
 WHERE = Cluster(context="lab", image="cuda", gpus=("H100 SXM:8",), queue="team", claim="work")
@@ -81,8 +89,98 @@ def test_a_cluster_that_is_named_by_halves_is_told_by_what_is_wrong(
 ) -> None:
     (tmp_path / "config.toml").write_text(said, encoding="utf-8")
 
-    with pytest.raises(LocalTrouble, match=names):
+    with pytest.raises(ProviderTrouble, match=names):
         cluster(tmp_path / "config.toml")
+
+
+async def test_what_is_wrong_with_the_cluster_stops_its_own_calls_alone(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("[kubernetes]\ncontex = 'a'", encoding="utf-8")
+
+    made = connect(setting(tmp_path, "kubernetes"))
+
+    assert made is not None
+    with pytest.raises(ProviderTrouble, match="context"):
+        await made.list_boxes()
+    assert connect(setting(tmp_path / "unnamed", "kubernetes")) is None
+
+
+def test_a_namespace_is_known_by_its_uid_and_by_its_server_where_that_is_hidden(
+    tmp_path: Path,
+) -> None:
+    note = tmp_path / "kubernetes" / "cluster.json"
+    here = Identity(server="https://a", authority="1", namespace="lab", uid="u1")
+    must_be_noted(here, note)
+    note_once(here, note)
+
+    for same in (
+        here,
+        here.model_copy(update={"server": "https://b", "authority": "2"}),
+        here.model_copy(update={"uid": None}),
+    ):
+        note_once(same, note)
+    for other in (
+        here.model_copy(update={"uid": "u2"}),
+        here.model_copy(update={"uid": None, "server": "https://b"}),
+        here.model_copy(update={"uid": None, "authority": "2"}),
+        here.model_copy(update={"uid": None, "namespace": "kitchen"}),
+    ):
+        with pytest.raises(ProviderTrouble, match="the leases are in lab") as told:
+            must_be_noted(other, note)
+        assert str(note) in told.value.remedy
+    note.write_bytes(b"{")
+    with pytest.raises(ProviderTrouble, match="cannot be read"):
+        must_be_noted(here, note)
+
+
+@pytest.mark.parametrize(
+    ("said", "shell", "told"),
+    [
+        ("[kubernetes]\ncontext = 'a'", {"KUBECONFIG": "/k"}, 'kubeconfig = "/k"'),
+        ("[kubernetes]\nkubeconfig = '/k'", {"KUBECONFIG": "/k"}, None),
+        ("", {"KUBECONFIG": "/k", "SLURM_CONF": "/s"}, None),
+        ("[slurm]", {"SLURM_CONF": "/s"}, 'before = ["env", "SLURM_CONF=/s"]'),
+        ("[slurm]\nlogin = 'there'", {"SLURM_CONF": "/s"}, None),
+    ],
+)
+def test_a_cluster_that_only_this_shell_names_is_told_before_nobody_attends(
+    tmp_path: Path, said: str, shell: dict[str, str], told: str | None
+) -> None:
+    (tmp_path / "config.toml").write_text(said, encoding="utf-8")
+
+    sentences = [*lacking(("/bin/gpu-tenant",), tmp_path / "config.toml", (), shell)]
+
+    assert len(sentences) == (told is not None)
+    assert told is None or told in sentences[0]
+
+
+async def test_a_cluster_that_takes_a_connection_and_says_nothing_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pods, "_DIAL_S", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        (tmp_path / "kubeconfig").write_text(
+            f"""\
+clusters: [{{name: a, cluster: {{server: "http://127.0.0.1:{deaf.getsockname()[1]}"}}}}]
+contexts: [{{name: a, context: {{cluster: a, user: a}}}}]
+users: [{{name: a, user: {{token: a}}}}]
+""",
+            encoding="utf-8",
+        )
+        way = pods.PodTransport(
+            PodAddress(
+                context="a", namespace="lab", pod="p", container="box",
+                kubeconfig=str(tmp_path / "kubeconfig"),
+            )
+        )  # fmt: skip
+
+        async with asyncio.timeout(20):
+            with pytest.raises(BoxUnreachable, match="does not answer"):
+                await way.open(["true"], way="own")
+            dialling = [each for each in threading.enumerate() if each.name == "dial"]
+            assert all(each.daemon for each in dialling), "this program's end waits for none"
+            for each in dialling:
+                await asyncio.to_thread(each.join, 10)
+            assert not any(each.is_alive() for each in dialling)
 
 
 def test_what_the_far_end_tells_is_put_together_from_pieces_of_any_size() -> None:

@@ -77,7 +77,7 @@ def alarmed(ledger: Ledger) -> None:
 
 
 def swept(ledger: Ledger) -> None:
-    """A sweep whose first cell was withdrawn, whose second runs, and whose table somebody accepted."""
+    """A sweep whose first cell was given up, whose second runs, and whose table somebody accepted."""
     active(ledger)
     grid = grid_of("t {x}", artifacts=["{cell}/"], matrix={"x": [1, 2]})
     ledger.declare_sweep(
@@ -91,6 +91,8 @@ def swept(ledger: Ledger) -> None:
     first, second = ledger.placements("sw-1")
     ledger.heard({second.seq: Said(word="running", heard_at=NOON)})
     ledger.release([first], "withdrawn", at=NOON)
+    ledger.give_up("sw-1", ["x-1"], at=NOON)
+    ledger.reread([second], at=NOON)
     ledger.settle_sweep("sw-1", Settlement(digest="d", wrong=("w",), by="ada", at=NOON))
 
 
@@ -106,7 +108,9 @@ BEGIN = (
 )
 LET_GO = "INSERT INTO releases SELECT seq, '{}', 't' FROM placements WHERE cell='x-2'"
 PROVED = ("events", "permits", "receipts", "seals", "evidence", "sightings", "rates")
-SWEPT = ("sweeps", "sweep_leases", "placements", "releases", "reports", "settlements")
+SWEPT = (
+    "sweeps", "sweep_leases", "placements", "releases", "reports", "settlements", "rereads", "given_up",
+)  # fmt: skip
 INTENT = "law: a lease begins as an intent"
 TWICE = "law: gone is believed when the list has omitted the box twice"
 NO_PERMIT, NO_RECEIPT = "law: no permit is filed for this box", "law: no receipt is filed"
@@ -230,6 +234,11 @@ BREACHES: dict[str, tuple[Callable[[Ledger], object], str, str]] = {
         swept,
         "INSERT INTO placements SELECT 9, sweep_id, cell, lease_id, 'j', at FROM placements WHERE seq=2",
         "law: a cell is in one place at a time",
+    ),
+    "a cell that was given up put on a box": (
+        swept,
+        "INSERT INTO placements SELECT 9, sweep_id, cell, lease_id, 'j', at FROM placements WHERE seq=1",
+        "law: what was given up is put nowhere",
     ),
     "a blind box's cell lost": (
         swept,

@@ -57,9 +57,14 @@ def sealed(held: Mapping[str, str], *jobs: str) -> Here:
     return Here(held, ended=frozenset(map(JobId, jobs)))
 
 
-def table(*placements: Placement, settled: tuple[Settlement, ...] = (), **here: Here) -> Reckoning:
+def table(
+    *placements: Placement,
+    settled: tuple[Settlement, ...] = (),
+    given_up: tuple[str, ...] = (),
+    **here: Here,
+) -> Reckoning:
     held = {LeaseId(name.replace("_", "-")): one for name, one in here.items()}
-    return reckon(SWEEP, placements, held, leases=[A, B], settlements=settled)
+    return reckon(SWEEP, placements, held, leases=[A, B], settlements=settled, given_up=given_up)
 
 
 def states(found: Reckoning) -> dict[str, str]:
@@ -185,3 +190,18 @@ def test_what_was_tried_again_is_not_accepted_by_the_word_about_the_first_time()
 
     assert again.settled_by is None
     assert again.rows[0].attempts == 2
+
+
+def test_what_was_given_up_is_neither_open_nor_wrong_once_it_is_on_no_box() -> None:
+    found = table(put(ONE, A, "queued"), given_up=(ONE, TWO, TEN))
+
+    assert states(found) == {ONE: "queued", TWO: "given_up", TEN: "given_up"}
+    assert (found.still_open, found.wrong) == (1, ())
+
+
+def test_a_finished_cell_whose_box_is_no_more_is_missing_if_its_files_are_not_here() -> None:
+    over = Here(files(TWO), ended=frozenset({JobId(TWO)}), more="never")
+
+    found = table(put(ONE, A, "finished"), put(TWO, A, "finished"), box_a=over)
+
+    assert (states(found)[ONE], states(found)[TWO]) == ("missing", "verified")

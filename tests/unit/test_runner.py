@@ -21,7 +21,7 @@ from arranged import NOON, lease
 from gpu_tenant.caretaker import Caretaker
 from gpu_tenant.errors import CaretakerFailed
 from gpu_tenant.model import Job, JobId
-from gpu_tenant.runner import Runner, Turn
+from gpu_tenant.runner import Runner, Turn, TurnStatus
 from gpu_tenant.transports.local import LocalTransport
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
@@ -244,6 +244,22 @@ def test_a_withdrawn_job_never_begins_even_if_it_is_queued_later(box: Box) -> No
     }  # fmt: skip
 
 
+def test_a_job_whose_runner_died_before_its_start_never_begins_once_it_is_withdrawn(
+    box: Box,
+) -> None:
+    box.queue(box.job("c1", SAYS), runner="elsewhere")
+    with (box.home / "queue" / "journal").open("a") as journal:
+        journal.write('{"began":"c1","job":"c1","slot":0,"at":1.0,"by":"x","stay":true}\n')
+
+    assert box.ask("withdraw", jobs=["c1"])["withdrawn"] == ["c1"]
+    at_once = box.roll()["c1"]
+    box.queue(box.job("c2", SAYS))
+    box.settled()
+
+    assert at_once == {"job": "c1", "state": "withdrawn", "runs": 0, "attempts": 0}
+    assert (box.roll()["c1"], box.said()) == (at_once, ["+c2"])
+
+
 # --- deaths -------------------------------------------------------------------------------------
 
 
@@ -411,6 +427,9 @@ def test_a_job_withdrawn_between_two_attempts_stands_as_it_failed(box: Box) -> N
     staying.communicate()
     until(lambda: box.states()["c1"] == "needs_env")
 
+    spared = box.ask("withdraw", jobs=["c1"], begun="spare")
+    assert (spared["withdrawn"], spared["too_late"]) == ([], ["c1"])
+    assert box.states()["c1"] == "needs_env", "it has an attempt left, and keeps it"
     assert box.ask("withdraw", jobs=["c1"])["withdrawn"] == ["c1"]
     assert box.roll()["c1"]["state"] in ("failed", "killed")
     assert box.ask("manifest", "caretaker", work=str(box.work))["ok"]
@@ -516,6 +535,13 @@ def test_an_allocation_that_is_taken_without_a_word_is_gone_on_with(box: Box) ->
 
 
 # --- the tenant's side --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"), [("cgroup_oom", "cgroup_oom"), ("[red]pay me", "unknown")]
+)
+def test_why_a_run_ended_is_a_code_or_unknown(said: str, shown: str) -> None:
+    assert TurnStatus(job="c1", state="failed", reason=said).reason == shown
 
 
 async def test_the_tenant_brings_both_scripts_and_reads_the_roll(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from arranged import LEASE, NOON, active, job
 
+from gpu_tenant.errors import Refused
 from gpu_tenant.grid import grid_of
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.model import Job, JobId, LeaseId
@@ -14,6 +15,10 @@ from gpu_tenant.placement import Placement, Said, Sweep, Word
 
 OTHER = LeaseId("local-efgh")
 ONE, TWO = "x-1", "x-2"
+SWEEP = Sweep(
+    id="", grid=grid_of("t {x}", artifacts=["{cell}/"], matrix={"x": [1, 2]}), env_names=(),
+    env_from=(), max_runtime_s=None, attempts=1, slots=None, python="image", at=NOON,
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -27,12 +32,7 @@ def ledger(path: Path) -> Iterator[Ledger]:
     opened = Ledger(path)
     active(opened)
     active(opened, OTHER)
-    opened.declare_sweep(
-        Sweep(
-            id="", grid=grid_of("t {x}", artifacts=["{cell}/"], matrix={"x": [1, 2]}), env_names=(),
-            env_from=(), max_runtime_s=None, attempts=1, slots=None, python="image", at=NOON,
-        )
-    )  # fmt: skip
+    opened.declare_sweep(SWEEP)
     opened.join_sweep("sw-1", [LEASE, OTHER], at=NOON)
     opened.place("sw-1", {ONE: cell_job(ONE)}, at=NOON)
     yield opened
@@ -137,3 +137,33 @@ def test_cells_that_a_box_took_are_launched_once(ledger: Ledger) -> None:
 
     assert ledger.jobs(LEASE)[0].launched_at == NOON
     assert ledger.began_s(LEASE) == 7.5
+
+
+def test_of_two_launches_of_one_grid_at_once_there_is_one_sweep(ledger: Ledger) -> None:
+    assert ledger.declare_sweep(SWEEP).id == "sw-1"
+    assert ledger.declare_sweep(SWEEP, after="sw-1").id == "sw-2"
+    assert ledger.declare_sweep(SWEEP, after="sw-1").id == "sw-2"
+
+
+def test_a_name_that_another_job_has_got_is_refused_in_words_and_nothing_is_put(
+    ledger: Ledger,
+) -> None:
+    ledger.declare(cell_job("other", OTHER))
+
+    with pytest.raises(Refused, match="does not allow that now"):
+        ledger.place("sw-1", {TWO: cell_job("other", OTHER)}, at=NOON)
+
+    assert [p.cell for p in ledger.placements("sw-1")] == [ONE]
+
+
+def test_what_may_still_run_is_not_let_go_and_that_is_told_in_words(ledger: Ledger) -> None:
+    with pytest.raises(Refused, match="a box that may exist keeps its cells"):
+        ledger.release([placed(ledger)], "lost", at=NOON)
+
+
+def test_a_cell_that_was_given_up_is_put_nowhere(ledger: Ledger) -> None:
+    for _ in range(2):
+        ledger.give_up("sw-1", [TWO], at=NOON)
+
+    assert ledger.given_up("sw-1") == {TWO}
+    assert ledger.place("sw-1", {TWO: cell_job(TWO)}, at=NOON) == []

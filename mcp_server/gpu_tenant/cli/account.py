@@ -50,7 +50,7 @@ def leases(shown: Leases) -> None:
         widest = max((len(row.lease) for row in shown.leases), default=0)
         table.add_column(column, min_width=widest if column == "LEASE" else None)
     for row in shown.leases:
-        table.add_row(
+        said = (
             row.lease,
             *((row.fleet or "-",) if in_fleets else ()),
             row.phase,
@@ -62,6 +62,7 @@ def leases(shown: Leases) -> None:
             usd(row.forecast_deadline_usd) if row.state.live else "-",
             ", ".join(row.jobs) or "-",
         )
+        table.add_row(*map(escape, said))
     if shown.leases:
         Console(highlight=False, soft_wrap=True).print(table)
     else:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import click
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from gpu_tenant.cli import show
@@ -120,6 +121,10 @@ def _listed(path: str) -> list[dict[str, object]]:
 @click.option("--retry", multiple=True, metavar="CELL", help="run a cell that failed once more")
 @click.option("--add", multiple=True, metavar="LEASE", help="another box for its cells")
 @click.option(
+    "--give-up", multiple=True, metavar="CELL", help="never run a cell that has not begun"
+)
+@click.option("--rest", is_flag=True, help="give up every cell that has not begun")
+@click.option(
     "--settle", is_flag=True, help="accept exactly what is wrong now, so that its boxes may end"
 )
 @click.option("--watch", is_flag=True, help="stay until nothing more may run")
@@ -128,6 +133,8 @@ async def sweep(
     sweep: str | None,
     retry: tuple[str, ...],
     add: tuple[str, ...],
+    give_up: tuple[str, ...],
+    rest: bool,
     settle: bool,
     watch: bool,
     as_json: bool,
@@ -143,6 +150,8 @@ async def sweep(
             )
         if retry:
             tended = await tenancy.retry_cells(chosen, retry)
+        if give_up or rest:
+            tended = await tenancy.give_up_cells(chosen, "rest" if rest else give_up)
         while watch and tended.table.still_open:
             click.echo(tended.table.words, err=True)
             await asyncio.sleep(5)
@@ -176,6 +185,7 @@ def table(shown: Tended) -> None:
         "running",
         "queued",
         "finished",
+        "given_up",
         "verified",
     )
     rows = sorted(found.rows, key=lambda row: order.index(row.state))
@@ -183,7 +193,8 @@ def table(shown: Tended) -> None:
     for column in ("CELL", "STATE", "BOX", "RUNS", "WHY"):
         drawn.add_column(column, no_wrap=True)
     for row in rows[:_SHOWN]:
-        drawn.add_row(row.cell, row.state, row.lease or "-", str(row.attempts), row.why or "")
+        said = row.cell, row.state, row.lease or "-", str(row.attempts), row.why or ""
+        drawn.add_row(*map(escape, said))
     Console(highlight=False).print(drawn)
     if len(rows) > _SHOWN:
         click.echo(f"and {len(rows) - _SHOWN} more; --json has them all")
@@ -200,7 +211,7 @@ def next_step(found: Reckoning) -> str:
     if states["running"] or states["queued"]:
         return f"`gpu-tenant sweep {found.sweep} --watch`"
     if states["waiting"]:
-        return f"`gpu-tenant sweep {found.sweep} --add LEASE`: no box takes the cells that wait"
+        return f"`gpu-tenant sweep {found.sweep} --add LEASE`: no box takes the cells that wait; `--rest` gives them up"
     if states["finished"]:
         return f"`gpu-tenant collect {' '.join(found.leases)}`"
     if found.wrong and not found.settled_by:

@@ -3,21 +3,24 @@
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
 from gpu_tenant.boxtext import plain
 from gpu_tenant.errors import BadRequest, ProviderSilent, ProviderTrouble, Rejected
 from gpu_tenant.gpu_catalog import asked_for, known
 from gpu_tenant.kube.calls import Calls, Shown
+from gpu_tenant.kube.noted import Identity, identity, must_be_noted, note_once
 from gpu_tenant.kube.order import (
     CONTAINER,
     FIRST_POD,
     MARK,
     Cluster,
     cluster,
+    is_named,
     job,
     job_name,
-    mark_of,
+    mark_on,
 )
 from gpu_tenant.kube.seen import Look, look
 from gpu_tenant.market import CENT, Leftover, Offer, Price, Wish
@@ -33,11 +36,33 @@ _GIB = {"Ki": 2**-20, "Mi": 2**-10, "Gi": 1.0, "Ti": 2.0**10, "k": 1e3 / 2**30, 
 class KubernetesConnector:
     """The Jobs of ours in one namespace. What a node costs, and who removes it, its owner knows."""
 
-    def __init__(self, setting: Setting, where: Cluster) -> None:
-        self._where = where
-        kubeconfig = where.kubeconfig or setting.environ.get("KUBECONFIG") or None
-        self._kubeconfig = kubeconfig
-        self._calls = Calls(where.context, kubeconfig)
+    def __init__(self, setting: Setting) -> None:
+        self._configuration = setting.state / "config.toml"
+        self._note_of_cluster = setting.state / "kubernetes" / "cluster.json"
+        self._environ = setting.environ
+
+    @cached_property
+    def _where(self) -> Cluster:
+        """The owner's word, read when it is needed: what is wrong with it is this provider's trouble alone."""
+        return cluster(self._configuration)
+
+    @cached_property
+    def _kubeconfig(self) -> str | None:
+        return self._where.kubeconfig or self._environ.get("KUBECONFIG") or None
+
+    @cached_property
+    def _calls(self) -> Calls:
+        return Calls(self._where.context, self._kubeconfig)
+
+    async def _noted(self) -> Identity:
+        """The namespace that is asked: the one where the leases are, or nothing is noted yet.
+
+        Raises:
+            ProviderTrouble: another is. That nothing of ours is in it says nothing of ours is gone.
+        """
+        found = await identity(self._calls, self._where.namespace)
+        must_be_noted(found, self._note_of_cluster)
+        return found
 
     # --- boxes
 
@@ -50,6 +75,7 @@ class KubernetesConnector:
             gpu_count=quote.offer.gpu_count,
         )
         where = {"namespace": self._where.namespace}
+        note_once(await self._noted(), self._note_of_cluster)
         try:
             made = await self._calls.ask("BatchV1Api", "create_namespaced_job", body=asked, **where)
         except Rejected as refused:
@@ -59,7 +85,7 @@ class KubernetesConnector:
             made = await self._calls.ask(
                 "BatchV1Api", "read_namespaced_job", name=job_name(lease.mark), **where
             )
-            if made["metadata"].get("annotations", {}).get(MARK) != lease.mark:
+            if mark_on(made) != lease.mark:
                 raise ProviderTrouble(
                     f"a Job called {job_name(lease.mark)} exists, and is not this lease's",
                     remedy="`gpu-tenant leases` shows what runs",
@@ -78,6 +104,7 @@ class KubernetesConnector:
         the Job starts in its place is not.
         """
         where = {"namespace": self._where.namespace, "label_selector": MARK}
+        here = await self._noted()
         # The Jobs first: a pod without its Job is one that was made in between.
         jobs = await self._calls.pages("BatchV1Api", "list_namespaced_job", **where)
         pods = await self._calls.pages("CoreV1Api", "list_namespaced_pod", **where)
@@ -85,12 +112,17 @@ class KubernetesConnector:
         noted = await asyncio.gather(
             *(self._note(shown, seen) for shown, seen in zip(jobs, looks, strict=True))
         )
-        return [self._box(shown, seen) for shown, seen in zip(jobs, noted, strict=True)]
+        boxes = [self._box(shown, seen) for shown, seen in zip(jobs, noted, strict=True)]
+        if any(box.mark for box in boxes):
+            # One that no create of this state directory made may become a lease, too.
+            note_once(here, self._note_of_cluster)
+        return boxes
 
     async def destroy(self, permit: TeardownPermit) -> None:
         """As `Connector.destroy`: the Job and its pod; a claim, its disk and the node are left as they are."""
         permit = genuine(permit, provider="kubernetes")
         namespace, name, uid = _where(permit.box_id)
+        await self._noted()
         try:
             await self._calls.ask(
                 "BatchV1Api", "delete_namespaced_job", name=name, namespace=namespace,
@@ -111,11 +143,15 @@ class KubernetesConnector:
         return bool(shown["metadata"]["uid"] != uid)
 
     async def _note(self, shown: Shown, seen: Look) -> Look:
-        """The pod that runs stands on its Job as the first; until it does, it is not ready."""
+        """The pod that runs stands on its Job as the first; until it does, it is not ready.
+
+        A Job that is none of ours is left as it is.
+        """
         metadata = shown["metadata"]
         if (
             seen.state is not BoxState.READY
             or seen.pod is None
+            or mark_on(shown) is None
             or FIRST_POD in metadata["annotations"]
         ):
             return seen
@@ -136,9 +172,6 @@ class KubernetesConnector:
 
     def _box(self, shown: Shown, seen: Look) -> Box:
         metadata = shown["metadata"]
-        told = metadata.get("annotations", {}).get(MARK)
-        # What somebody wrote there himself is no mark of ours.
-        mark = told if told and mark_of(metadata.get("labels", {}).get(MARK, "")) == told else None
         address = None
         if seen.state is BoxState.READY and seen.pod is not None:
             address = PodAddress(
@@ -149,8 +182,8 @@ class KubernetesConnector:
         return Box(
             provider="kubernetes",
             id=BoxId(f"{metadata['namespace']}/{metadata['name']}/{metadata['uid']}"),
-            mark=mark, state=seen.state, address=address, price_usd_h=self._usd_h(_gpus(shown)),
-            words=seen.words, taken=seen.taken,
+            mark=mark_on(shown), state=seen.state, address=address,
+            price_usd_h=self._usd_h(_gpus(shown)), words=seen.words, taken=seen.taken,
         )  # fmt: skip
 
     # --- what can be had, and what is left
@@ -263,11 +296,9 @@ class KubernetesConnector:
 def connect(setting: Setting) -> KubernetesConnector | None:
     """The connector for the cluster of `[kubernetes]`; None where the configuration names none.
 
-    Raises:
-        LocalTrouble: what it says cannot be read.
+    What is wrong there, its calls say.
     """
-    where = cluster(setting.state / "config.toml")
-    return None if where is None else KubernetesConnector(setting, where)
+    return KubernetesConnector(setting) if is_named(setting.state / "config.toml") else None
 
 
 def _where(box_id: str | None) -> tuple[str, str, str]:

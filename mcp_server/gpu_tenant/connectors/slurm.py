@@ -2,9 +2,10 @@
 
 import asyncio
 import re
+import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 
 from gpu_tenant.boxtext import plain
@@ -17,7 +18,7 @@ from gpu_tenant.errors import (
 )  # fmt: skip
 from gpu_tenant.gpu_catalog import known
 from gpu_tenant.market import Offer, Price, Wish
-from gpu_tenant.model import Box, BoxId, BoxState, Lease, SlurmAddress
+from gpu_tenant.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SlurmAddress
 from gpu_tenant.permit import TeardownPermit, genuine
 from gpu_tenant.ports import Finished, Setting, Transport, wanted
 from gpu_tenant.slurm_batch import (
@@ -31,19 +32,21 @@ from gpu_tenant.slurm_batch import (
     order,
     site,
 )
+from gpu_tenant.slurm_notes import SlurmNotes
 from gpu_tenant.slurm_queue import (
     ENDED_FIELDS,
     JOB_FIELDS,
     NOT_THERE,
     PARTITION_FIELDS,
+    QUEUE,
     SEPARATOR,
     Pool,
     Seen,
-    ended,
-    jobs,
-    newest,
+    Told,
+    made,
     pools,
     refusal,
+    told,
     words_of,
 )
 
@@ -52,20 +55,8 @@ _SETUP_S = 30.0
 """From a free GPU to a step that answers; how long a queue is, nobody knows."""
 _REMEMBERED = "now-7days"
 _OFFER = re.compile(r"(?P<partition>[^/\s]+)/(?P<gres>gpu(?::[^:\s]+)?):(?P<count>\d+)")
-
-_QUEUE = """\
-SLURM_TIME_FORMAT=%s
-export SLURM_TIME_FORMAT
-fields=$1 ended=$2 since=$3
-shift 3
-"$@" squeue --noheader --array --states=all --user="$(id -un)" --Format="$fields" || exit
-echo
-"$@" sacct --noheader --allocations --parsable2 --delimiter="$(printf '\\037')" --user="$(id -un)" \\
-  --starttime="$since" --format="$ended" \\
-  --state=TIMEOUT,PREEMPTED,NODE_FAIL,BOOT_FAIL,DEADLINE,OUT_OF_MEMORY,FAILED,COMPLETED 2>/dev/null
-exit 0
-"""
-"""Jobs as the controller remembers them; then, where the site keeps accounts, those that it has forgotten."""
+_LEFT = timedelta(hours=1)
+"""A task that no lease has claimed for so long waits for none."""
 
 
 class SlurmConnector:
@@ -78,7 +69,7 @@ class SlurmConnector:
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
         self._states = setting.profile.states
-        self._handed_back = setting.state / "slurm" / "handed_back"
+        self._notes = SlurmNotes(setting.state / "slurm")
 
     # --- boxes
 
@@ -99,22 +90,22 @@ class SlurmConnector:
             gres=f"{ordered['gres']}:{ordered['count']}", gpu_count=int(ordered["count"]),
             max_hours=quote.offer.max_hours, now=self._setting.clock.now(),
         )  # fmt: skip
-        await asyncio.to_thread(self._handed_back.mkdir, 0o700, True, True)
         async with self._login(owner) as login:
-            rows = await self._rows(login, owner)
+            rows = (await self._told(login, owner, of=lease)).rows
             known_one = next((r for r in rows if r.mark == lease.mark and not r.is_over), None)
             if known_one is not None:
                 if known_one.is_held:
                     await self._done(login, owner, "scontrol", "release", known_one.id)
                 return self._box(known_one, owner, interruptible=quote.offer.interruptible)
             if (lease.fleet_size or 1) > 1:
-                made = await self._claimed(login, owner, lease, options, rows)
+                box_id = await self._claimed(login, owner, lease, options, rows)
                 # Held until now: from here on it may start, and bill.
-                await self._done(login, owner, "scontrol", "release", made)
+                await self._done(login, owner, "scontrol", "release", box_id)
             else:
-                made = await self._submitted(login, owner, lease, options)
+                text = batch(of_lease(lease), grace_s=owner.grace_s)
+                box_id = await self._sbatch(login, owner, text, [*options, *_named(lease.mark)])
         return Box(
-            provider="slurm", id=BoxId(made), mark=lease.mark, state=BoxState.BOOTING, address=None,
+            provider="slurm", id=BoxId(box_id), mark=lease.mark, state=BoxState.BOOTING, address=None,
             price_usd_h=Decimal(0), running_usd_h=quote.offer.price.running_usd_h,
             interruptible=quote.offer.interruptible,
         )  # fmt: skip
@@ -131,40 +122,44 @@ class SlurmConnector:
             return await self._boxes(login, owner)
 
     async def destroy(self, permit: TeardownPermit) -> None:
-        """As `Connector.destroy`: the job was cancelled; what it wrote to a shared home stays."""
-        box_id = genuine(permit, provider="slurm").box_id
+        """As `Connector.destroy`: the job was cancelled; what it wrote to a shared home stays.
+
+        Raises:
+            ProviderTrouble: the job of that id is another one by now; it was left alone.
+        """
+        shown = genuine(permit, provider="slurm")
         owner = self._site()
         async with self._login(owner) as login:
-            told = await self._asked(login, owner, "scancel", box_id)
-            if told.exit_status and not NOT_THERE.search(words_of(told)):
-                raise refusal("scancel", told)
-            await self._tidy(login, owner, box_id)
+            rows = (await self._told(login, owner)).rows
+            row = next((row for row in rows if row.id == shown.box_id), None)
+            if row is None:
+                return
+            self._notes.check_ours(row.id, row.mark, lease=shown.lease_id)
+            answer = await self._asked(login, owner, "scancel", row.id)
+            if answer.exit_status and not NOT_THERE.search(words_of(answer)):
+                raise refusal("scancel", answer)
+            await self._tidy(
+                login, owner, [each for each in rows if each.id != row.id], array=row.array
+            )
         # Slurm remembers for days what has ended: from now on that is no box any more.
-        await asyncio.to_thread(self._hand_back, box_id)
+        await asyncio.to_thread(self._notes.hand_back, row.id, row.mark)
 
-    async def _tidy(self, login: Transport, owner: Site, box_id: str) -> None:
+    async def _tidy(
+        self, login: Transport, owner: Site, rows: Sequence[Seen], *, array: str
+    ) -> None:
         """Tasks that no lease ever claimed do not wait on when the last lease of their array has ended."""
-        array, is_task, _ = box_id.partition("_")
-        if not is_task:
-            return
-        others = [
-            row
-            for row in await self._rows(login, owner)
-            if row.id.startswith(f"{array}_") and row.id != box_id and not row.is_over
-        ]
-        if all(row.comment.startswith(UNCLAIMED) for row in others):
-            for row in others:
-                await self._asked(login, owner, "scancel", row.id)
-
-    def _hand_back(self, box_id: str) -> None:
-        self._handed_back.mkdir(parents=True, exist_ok=True, mode=0o700)
-        (self._handed_back / box_id).touch()
+        others = [row for row in rows if row.array == array and not row.is_over]
+        left = [row for row in others if _is_unclaimed(row)]
+        if left and not any(row.mark for row in others):
+            # By name as well: one that was claimed a moment ago has another.
+            only = ["--state=PENDING", f"--name={left[0].comment}"]
+            await self._asked(login, owner, "scancel", *only, *(row.id for row in left))
 
     async def timer_at(self, lease: Lease) -> datetime | None:
         """As `Timed.timer_at`: the end of the walltime, once the job has started."""
         owner = self._site()
         async with self._login(owner) as login:
-            rows = await self._rows(login, owner)
+            rows = (await self._told(login, owner)).rows
         seen = next((row for row in rows if row.id == lease.box_id), None)
         return seen.ends_at if seen and seen.state == "RUNNING" else None
 
@@ -192,12 +187,6 @@ class SlurmConnector:
 
     # --- the commands
 
-    async def _submitted(
-        self, login: Transport, owner: Site, lease: Lease, options: Sequence[str]
-    ) -> str:
-        text = batch(of_lease(lease), grace_s=owner.grace_s)
-        return await self._sbatch(login, owner, text, [*options, *_named(lease.mark)])
-
     async def _claimed(
         self,
         login: Transport,
@@ -212,7 +201,7 @@ class SlurmConnector:
         that no meter runs without a lease, and each lease has its own.
         """
         name = array_name(lease)
-        task = next((row.id for row in rows if row.comment == name and not row.is_over), None)
+        task = next((row.id for row in rows if row.comment == name and row.is_held), None)
         if task is None:
             at_once = "" if owner.max_running is None else f"%{owner.max_running}"
             array = ["--hold", f"--array=1-{lease.fleet_size}{at_once}", *_named(name)]
@@ -225,21 +214,32 @@ class SlurmConnector:
     async def _sbatch(
         self, login: Transport, owner: Site, text: str, options: Sequence[str]
     ) -> str:
-        told = await self._done(login, owner, "sbatch", "--parsable", *options, stdin=text.encode())
-        made = re.match(rb"(\d+)", told.stdout)
-        if made is None:
-            raise refusal("sbatch", told)
-        return made[1].decode()
+        answer = await self._done(
+            login, owner, "sbatch", "--parsable", *options, stdin=text.encode()
+        )
+        return made(answer)
 
     async def _boxes(self, login: Transport, owner: Site) -> list[Box]:
-        rows = await self._rows(login, owner)
+        rows = (await self._told(login, owner)).rows
         firm = {p.partition: not p.interruptible for p in await self._pools(login, owner)}
+        for array in {row.array for row in rows if self._is_left(row)}:
+            await self._tidy(login, owner, rows, array=array)
         return [
             self._box(row, owner, interruptible=not firm.get(row.partition, True))
             for row in rows
-            if row.state != "CANCELLED" and not row.comment.startswith(UNCLAIMED)
-            if not row.is_over or (row.mark and not (self._handed_back / row.id).exists())
+            if row.state != "CANCELLED" and not _is_unclaimed(row)
+            if not row.is_over or self._notes.shown(row.id, row.mark)
         ]
+
+    def _is_left(self, row: Seen) -> bool:
+        """Whether the task waits for a lease of this deployment, and none came for long."""
+        of = row.comment.removeprefix(UNCLAIMED).partition("/")[0]
+        return (
+            _is_unclaimed(row)
+            and self._notes.is_here(f"{MARK_PREFIX}{of}")
+            and row.submitted_at is not None
+            and self._setting.clock.now() - row.submitted_at > _LEFT
+        )
 
     def _box(self, row: Seen, owner: Site, *, interruptible: bool) -> Box:
         state = self._states.get(row.state, BoxState.UNKNOWN)
@@ -257,32 +257,27 @@ class SlurmConnector:
             interruptible=interruptible, words=_said(row), taken=row.taken,
         )  # fmt: skip
 
-    async def _rows(self, login: Transport, owner: Site) -> list[Seen]:
+    async def _told(self, login: Transport, owner: Site, *, of: Lease | None = None) -> Told:
+        """Every job, of the cluster where the leases are; `of` is noted as one that begins there.
+
+        Raises:
+            ProviderTrouble: another cluster answers.
+        """
         fields = ",".join(f"{name}:{SEPARATOR}" for name in JOB_FIELDS)
-        told = await self._run(
-            login,
-            [
-                "sh",
-                "-c",
-                _QUEUE,
-                "queue",
-                fields,
-                ",".join(ENDED_FIELDS),
-                _REMEMBERED,
-                *owner.before,
-            ],
-        )
-        if told.exit_status:
-            raise refusal("squeue", told)
-        known_now, _, forgotten = told.stdout.decode(errors="replace").partition("\n\n")
-        return list(newest([*ended(forgotten), *jobs(known_now)]).values())
+        nonce = secrets.token_hex(8)
+        asked = [nonce, fields, ",".join(ENDED_FIELDS), _REMEMBERED, *owner.before]
+        answer = told(await self._run(login, ["sh", "-c", QUEUE, "queue", *asked]), nonce)
+        if of is not None:
+            await asyncio.to_thread(self._notes.begin, of.mark, cluster=answer.cluster)
+        self._notes.check(answer.cluster)
+        return answer
 
     async def _pools(self, login: Transport, owner: Site) -> list[Pool]:
         fields = ",".join(f"{name}:{SEPARATOR}" for name in PARTITION_FIELDS)
-        told = await self._done(login, owner, "sinfo", "--noheader", f"--Format={fields}")
+        shown = await self._done(login, owner, "sinfo", "--noheader", f"--Format={fields}")
         config = await self._done(login, owner, "scontrol", "show", "config")
         preempts = re.search(rb"PreemptType\s*=\s*(?!\(null\)|preempt/none)\S", config.stdout)
-        return pools(told.stdout.decode(errors="replace"), preemption="on" if preempts else "off")
+        return pools(shown.stdout.decode(errors="replace"), preemption="on" if preempts else "off")
 
     async def _asked(
         self, login: Transport, owner: Site, command: str, *argv: str, stdin: bytes = b""
@@ -293,10 +288,10 @@ class SlurmConnector:
         self, login: Transport, owner: Site, command: str, *argv: str, stdin: bytes = b""
     ) -> Finished:
         """What that command of Slurm said; it succeeded."""
-        told = await self._asked(login, owner, command, *argv, stdin=stdin)
-        if told.exit_status:
-            raise refusal(command, told)
-        return told
+        answer = await self._asked(login, owner, command, *argv, stdin=stdin)
+        if answer.exit_status:
+            raise refusal(command, answer)
+        return answer
 
     async def _run(self, login: Transport, argv: Sequence[str], *, stdin: bytes = b"") -> Finished:
         try:
@@ -321,7 +316,7 @@ class SlurmConnector:
 
     def _is_named(self) -> bool:
         """Whether the configuration names a cluster, or a lease was ever begun in one."""
-        return is_named(self._setting.state / "config.toml") or self._handed_back.parent.exists()
+        return is_named(self._setting.state / "config.toml") or self._notes.exist
 
     def _site(self) -> Site:
         """The owner's word on the cluster.
@@ -381,6 +376,11 @@ def _offer(pool: Pool, count: int, wish: Wish, owner: Site) -> Offer:
 
 def _named(name: str) -> list[str]:
     return [f"--job-name={name}", f"--comment={name}"]
+
+
+def _is_unclaimed(row: Seen) -> bool:
+    """Whether no lease has claimed the task, and it cannot start; one that could is a box, and bills."""
+    return row.comment.startswith(UNCLAIMED) and row.is_held
 
 
 def _said(row: Seen) -> str | None:

@@ -7,7 +7,6 @@ from typing import Any, Literal, TypeAlias
 
 from gpu_tenant.errors import (
     CredentialRefused,
-    LocalTrouble,
     NoQuota,
     ProviderSilent,
     ProviderTrouble,
@@ -39,8 +38,8 @@ class Calls:
         """The official client of that context, made once; its connections are shared by threads.
 
         Raises:
-            ProviderTrouble: the package is not installed.
-            LocalTrouble: the kubeconfig has no such context, or cannot be read.
+            ProviderTrouble: the package is not installed, or the kubeconfig has no such context, or
+                cannot be read.
             CredentialRefused: the program that it names for a key gave none.
         """
         if self._made is None:
@@ -51,7 +50,7 @@ class Calls:
         """That part of the API over a client of its own: an exec changes the client that it goes over.
 
         Raises:
-            ProviderTrouble, LocalTrouble, CredentialRefused: as for `client`.
+            ProviderTrouble, CredentialRefused: as for `client`.
         """
         settings = self.client().configuration
         kubernetes = import_module("kubernetes.client")
@@ -142,7 +141,7 @@ def _client(context: str, kubeconfig: str | None) -> Client:
             persist_config=False,
         )  # fmt: skip
     except (config.ConfigException, OSError, ValueError, TypeError, KeyError) as error:
-        raise LocalTrouble(
+        raise ProviderTrouble(
             f"the kubeconfig does not lead to the context {context!r}: {words(str(error))}",
             remedy="`kubectl config get-contexts` shows what there is; [kubernetes] names one",
         ) from error

@@ -8,8 +8,9 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from gpu_tenant.errors import BadRequest, LocalTrouble
+from gpu_tenant.errors import BadRequest, ProviderTrouble
 from gpu_tenant.gpu_catalog import asked_for
+from gpu_tenant.kube.calls import Shown
 from gpu_tenant.model import MARK_PREFIX
 from gpu_tenant.record import Record
 
@@ -65,22 +66,28 @@ class Cluster(Record):
     )
 
 
-def cluster(configuration: Path) -> Cluster | None:
-    """What the owner says of their cluster; None where nothing is said.
+def is_named(configuration: Path) -> bool:
+    """Whether the owner names a cluster there, however badly; so, too, where that cannot be told."""
+    try:
+        return "kubernetes" in tomllib.loads(configuration.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError):
+        return True
+
+
+def cluster(configuration: Path) -> Cluster:
+    """What the owner says of their cluster.
 
     Raises:
-        LocalTrouble: it cannot be read.
+        ProviderTrouble: it cannot be understood; nothing may be concluded of what runs there.
     """
     try:
         # TOML's numbers with a point are money here.
         said = tomllib.loads(configuration.read_text(encoding="utf-8"), parse_float=Decimal)
-        if "kubernetes" not in said:
-            return None
-        found = Cluster.model_validate(said["kubernetes"])
+        found = Cluster.model_validate(said.get("kubernetes", {}))
         for gpus in found.gpus:
             asked_for(gpus)
-    except FileNotFoundError:
-        return None
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors()[0]["loc"])
         problem = f"`{where}`: {error.errors()[0]['msg'].lower()}"
@@ -90,7 +97,7 @@ def cluster(configuration: Path) -> Cluster | None:
         problem = str(error)
     else:
         return found
-    raise LocalTrouble(
+    raise ProviderTrouble(
         f"{configuration.name} does not say which cluster is meant: {problem}",
         remedy='write `[kubernetes]` with `context = "..."`, `image = "..."` and `gpus = ["A100 SXM 80GB:1"]`',
     )
@@ -117,6 +124,18 @@ def mark_of(text: str) -> str | None:
 def job_name(mark: str) -> str:
     """The name of the Job of that mark: the same however often it is asked for, and nobody else's."""
     return f"gt-{label(mark).replace('_', '-')}"
+
+
+def mark_on(shown: Shown) -> str | None:
+    """The mark that we gave that Job.
+
+    None where it is no mark, or stands on a copy: whoever copies a Job of ours copies all but its name.
+    """
+    metadata = shown["metadata"]
+    told = metadata.get("annotations", {}).get(MARK)
+    if not told or mark_of(metadata.get("labels", {}).get(MARK, "")) != told:
+        return None
+    return str(told) if metadata["name"] == job_name(told) else None
 
 
 def job(mark: str, where: Cluster, *, gpu_count: int) -> dict[str, object]:

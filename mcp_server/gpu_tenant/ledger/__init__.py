@@ -10,10 +10,10 @@ from gpu_tenant.ledger.holds import Holds
 from gpu_tenant.ledger.proof import Proof
 from gpu_tenant.ledger.quotes import Quotes
 from gpu_tenant.ledger.sweeps import Sweeps
-from gpu_tenant.ledger.timeline import Event
+from gpu_tenant.ledger.timeline import Event, Ran
 from gpu_tenant.ledger.work import Work
 
-__all__ = ["Event", "Ledger"]
+__all__ = ["Event", "Ledger", "Ran"]
 
 
 class Ledger(Proof, Work, Fleets, Sweeps, Holds, Quotes, Alarms):

@@ -34,12 +34,14 @@ class Proof(Leases):
                 at,
             )
 
-    def seal(self, lease_id: LeaseId) -> Manifest | None:
-        """The newest seal on record for that lease."""
+    def seal(self, lease_id: LeaseId, *, digest: str | None = None) -> Manifest | None:
+        """The newest seal on record for that lease, or the one of that digest."""
         newest = self._read(
             lambda row: Manifest.model_validate_json(row["manifest"]),
-            "SELECT manifest FROM seals WHERE lease_id=? ORDER BY seq DESC LIMIT 1",
+            "SELECT manifest FROM seals WHERE lease_id=?1 AND (?2 IS NULL OR digest=?2)"
+            " ORDER BY seq DESC LIMIT 1",
             lease_id,
+            digest,
         )
         return newest[0] if newest else None
 

@@ -227,11 +227,19 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE TABLE settlements(
       seq INTEGER PRIMARY KEY, sweep_id TEXT NOT NULL REFERENCES sweeps(id),
       digest TEXT NOT NULL, record TEXT NOT NULL, at TEXT NOT NULL) STRICT;
+    CREATE TABLE rereads(
+      placement INTEGER PRIMARY KEY REFERENCES placements(seq), at TEXT NOT NULL) STRICT;
+    CREATE TABLE given_up(
+      seq INTEGER PRIMARY KEY, sweep_id TEXT NOT NULL REFERENCES sweeps(id), cell TEXT NOT NULL,
+      at TEXT NOT NULL, UNIQUE (sweep_id, cell)) STRICT;
 
     CREATE TRIGGER a_cell_is_in_one_place BEFORE INSERT ON placements
       WHEN EXISTS (SELECT 1 FROM placements p WHERE sweep_id = NEW.sweep_id AND cell = NEW.cell
         AND NOT EXISTS (SELECT 1 FROM releases WHERE placement = p.seq))
       BEGIN SELECT raise(ABORT, 'law: a cell is in one place at a time'); END;
+    CREATE TRIGGER what_was_given_up_is_put_nowhere BEFORE INSERT ON placements
+      WHEN EXISTS (SELECT 1 FROM given_up WHERE sweep_id = NEW.sweep_id AND cell = NEW.cell)
+      BEGIN SELECT raise(ABORT, 'law: what was given up is put nowhere'); END;
     CREATE TRIGGER only_a_lost_box_loses_its_cells BEFORE INSERT ON releases
       WHEN NEW.why = 'lost' AND 'lost' <> (SELECT state FROM leases WHERE id =
         (SELECT lease_id FROM placements WHERE seq = NEW.placement))
@@ -249,7 +257,8 @@ MIGRATIONS: tuple[str, ...] = (
       BEGIN SELECT raise(ABORT, 'law: what may still run is not begun again'); END;
     """
     + _append_only("sweeps", "sweep_leases", "placements", "releases", "reports", "settlements")
+    + _append_only("rereads", "given_up")
     + _never_replaced("id", "sweeps")
-    + _never_replaced("placement", "releases")
-    + _never_replaced("seq", "sweep_leases", "placements", "reports", "settlements"),
+    + _never_replaced("placement", "releases", "rereads")
+    + _never_replaced("seq", "sweep_leases", "placements", "reports", "settlements", "given_up"),
 )

@@ -1,28 +1,37 @@
 """Sweeps: what was declared, where each cell was put and why it left, and what boxes said of it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 
-from gpu_tenant.errors import BadRequest
-from gpu_tenant.ledger.database import Connection, Row, moment
+from gpu_tenant.errors import BadRequest, Refused
+from gpu_tenant.ledger.database import Connection, IntegrityError, Row, moment
 from gpu_tenant.ledger.leases import Leases
 from gpu_tenant.ledger.timeline import Event
 from gpu_tenant.model import Job, JobId, LeaseId
 from gpu_tenant.placement import Placement, Released, Said, Settlement, Sweep
 
 _PLACEMENTS = (
-    "SELECT p.*, r.why, s.record AS said FROM placements p"
+    "SELECT p.*, r.why, s.record AS said, w.at AS reread_at FROM placements p"
     " LEFT JOIN releases r ON r.placement = p.seq"
+    " LEFT JOIN rereads w ON w.placement = p.seq"
     " LEFT JOIN reports s ON s.seq = (SELECT max(seq) FROM reports WHERE placement = p.seq)"
 )
+_LIKE = "SELECT id, record FROM sweeps WHERE digest=? ORDER BY rowid DESC LIMIT 1"
 
 
 class Sweeps(Leases):
     """The part of the ledger that knows sweeps. Its rows are only ever added."""
 
-    def declare_sweep(self, sweep: Sweep) -> Sweep:
-        """The sweep is on record under the next free id, before any box hears of it."""
+    def declare_sweep(self, sweep: Sweep, *, after: str | None = None) -> Sweep:
+        """The sweep is on record under the next free id, before any box hears of it.
+
+        Where there is one of exactly that grid, that is returned instead; but not the one to come `after`.
+        """
         with self._transaction() as db:
+            known = db.execute(_LIKE, (sweep.grid.digest,)).fetchone()
+            if known is not None and known["id"] != after:
+                return _sweep(known)
             count = db.execute("SELECT count(*) FROM sweeps").fetchone()[0]
             found = sweep.model_copy(update={"id": f"sw-{count + 1}"})
             db.execute(
@@ -49,9 +58,7 @@ class Sweeps(Leases):
 
     def sweep_like(self, digest: str) -> Sweep | None:
         """The newest sweep of exactly that grid."""
-        found = self._read(
-            _sweep, "SELECT record FROM sweeps WHERE digest=? ORDER BY rowid DESC LIMIT 1", digest
-        )
+        found = self._read(_sweep, _LIKE, digest)
         return found[0] if found else None
 
     def join_sweep(self, sweep_id: str, leases: Iterable[LeaseId], *, at: datetime) -> None:
@@ -85,10 +92,14 @@ class Sweeps(Leases):
     def place(self, sweep_id: str, cells: Mapping[str, Job], *, at: datetime) -> list[str]:
         """Each cell is on record as a job of its lease, before the box hears of it.
 
-        One that is somewhere already stays there, and is not among those that are returned.
+        One that is somewhere already stays there, and is not among those that are returned; nor is one
+        that was given up.
+
+        Raises:
+            Refused: a job there has one of the names; none of the cells was put anywhere.
         """
         placed: list[str] = []
-        with self._transaction() as db:
+        with self._unless_it_changed() as db:
             for cell, job in cells.items():
                 if self._is_placed(db, sweep_id, cell):
                     continue
@@ -111,8 +122,9 @@ class Sweeps(Leases):
     @staticmethod
     def _is_placed(db: Connection, sweep_id: str, cell: str) -> bool:
         row = db.execute(
-            "SELECT 1 FROM placements p WHERE sweep_id=? AND cell=? AND NOT EXISTS"
-            " (SELECT 1 FROM releases WHERE placement=p.seq)",
+            "SELECT 1 FROM placements p WHERE sweep_id=?1 AND cell=?2 AND NOT EXISTS"
+            " (SELECT 1 FROM releases WHERE placement=p.seq)"
+            " UNION ALL SELECT 1 FROM given_up WHERE sweep_id=?1 AND cell=?2",
             (sweep_id, cell),
         ).fetchone()
         return row is not None
@@ -135,8 +147,11 @@ class Sweeps(Leases):
         """The cells are no longer where they were put; one that was let go before stays so.
 
         What has begun there is not withdrawn, whatever its box says now.
+
+        Raises:
+            Refused: for one of them that is not so (any more); none was let go.
         """
-        with self._transaction() as db:
+        with self._unless_it_changed() as db:
             for placement in placements:
                 db.execute(
                     "INSERT INTO releases(placement, why, at) SELECT ?1, ?2, ?3 WHERE NOT EXISTS"
@@ -145,6 +160,44 @@ class Sweeps(Leases):
                     " AND word NOT IN ('queued','needs_env','withdrawn')))",
                     (placement.seq, why, at.isoformat()),
                 )
+
+    def reread(self, placements: Sequence[Placement], *, at: datetime) -> None:
+        """It is on record that the cells' files lay here as they came, after their box was lost."""
+        with self._transaction() as db:
+            db.executemany(
+                "INSERT INTO rereads(placement, at) SELECT ?1, ?2"
+                " WHERE NOT EXISTS (SELECT 1 FROM rereads WHERE placement=?1)",
+                [(placement.seq, at.isoformat()) for placement in placements],
+            )
+
+    def give_up(self, sweep_id: str, cells: Iterable[str], *, at: datetime) -> None:
+        """Those cells are put on no box from now on; where one is, it stays until it is let go."""
+        with self._transaction() as db:
+            db.executemany(
+                "INSERT INTO given_up(sweep_id, cell, at) SELECT ?1, ?2, ?3"
+                " WHERE NOT EXISTS (SELECT 1 FROM given_up WHERE sweep_id=?1 AND cell=?2)",
+                [(sweep_id, cell, at.isoformat()) for cell in cells],
+            )
+
+    def given_up(self, sweep_id: str) -> frozenset[str]:
+        """The cells of that sweep that its owner gave up."""
+        return frozenset(
+            self._read(
+                lambda row: str(row["cell"]), "SELECT cell FROM given_up WHERE sweep_id=?", sweep_id
+            )
+        )
+
+    @contextmanager
+    def _unless_it_changed(self) -> Iterator[Connection]:
+        """A transaction whose grounds another program may have taken away since they were read."""
+        try:
+            with self._transaction() as db:
+                yield db
+        except IntegrityError as broken:
+            raise Refused(
+                f"the sweep's record does not allow that now ({broken})",
+                remedy="look again: `gpu-tenant sweep`",
+            ) from broken
 
     def cells_launched(
         self,
@@ -220,4 +273,5 @@ def _placement(row: Row) -> Placement:
         at=moment(row["at"]),
         released=row["why"],
         said=row["said"] and Said.model_validate_json(row["said"]),
+        reread_at=row["reread_at"] and moment(row["reread_at"]),
     )

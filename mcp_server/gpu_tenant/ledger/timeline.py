@@ -1,11 +1,13 @@
 """What was done about each lease, line by line, and every look at a provider's list."""
 
 import json
+from dataclasses import dataclass
 from datetime import datetime
+from itertools import groupby
 from typing import Literal
 
 from gpu_tenant.ledger.database import Connection, Database, moment
-from gpu_tenant.model import LeaseId
+from gpu_tenant.model import LeaseId, LeaseState
 
 
 class Event:
@@ -48,6 +50,16 @@ class Event:
     ENDED = "ended"
 
 
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """When a box that may be taken at any time ran."""
+
+    state: LeaseState
+    ended_at: datetime | None
+    turns: tuple[tuple[datetime, str, str | None], ...]
+    """Each time it was ready, parked or taken: when, which, and its fate; oldest first."""
+
+
 class Timeline(Database):
     """The append-only part of the ledger."""
 
@@ -74,6 +86,24 @@ class Timeline(Database):
             "SELECT at, kind, detail FROM events WHERE lease_id=? ORDER BY seq",
             lease_id,
         )
+
+    def interruptible(self, provider: str, *, most: int) -> list[Ran]:
+        """How the newest `most` interruptible boxes of a provider ran, of those that let us in."""
+        rows = self._read(
+            lambda row: (
+                (row["id"], LeaseState(row["state"]), row["ended_at"] and moment(row["ended_at"])),
+                (moment(row["at"]), row["kind"], row["fate"]),
+            ),
+            "SELECT l.*, e.kind, e.at, json_extract(e.detail, '$.fate') AS fate FROM"
+            " (SELECT id, state, ended_at FROM leases WHERE provider=? AND ready_at IS NOT NULL"
+            " AND json_extract(quote, '$.offer.interruptible') ORDER BY created_at DESC, id LIMIT ?) l"
+            " JOIN events e ON e.lease_id=l.id AND e.kind IN (?,?,?) ORDER BY l.id, e.seq",
+            provider, most, Event.READY, Event.PARKED, Event.TAKEN,
+        )  # fmt: skip
+        return [
+            Ran(state, ended_at, tuple(turn for _, turn in lines))
+            for (_, state, ended_at), lines in groupby(rows, key=lambda row: row[0])
+        ]
 
     def attested(self, lease_id: str) -> bool:
         """Whether a person has said that the box is gone."""

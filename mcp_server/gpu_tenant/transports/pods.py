@@ -7,7 +7,8 @@ import os
 import re
 import threading
 from collections.abc import AsyncIterable, Callable, Sequence
-from functools import partial
+from concurrent.futures import Future, InvalidStateError
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from socket import socket, socketpair
@@ -22,6 +23,8 @@ from gpu_tenant.transports.frames import FAR_END, Frames, Told
 from gpu_tenant.transports.shell import refused, taking
 
 _STALL_S = 300
+_DIAL_S = 30.0
+"""So long a cluster may take to begin an exec."""
 _AUDIT = "run `gpu-tenant audit` to look again; its Job may have ended"
 _OUT, _ERR, _STATUS = 1, 2, 3
 
@@ -127,11 +130,37 @@ class PodTransport:
     ) -> "_Exec":
         if not argv or any("\0" in argument for argument in argv):
             raise BadRequest(f"not a command: {list(argv)!r}", remedy="see `gpu-tenant --help`")
-        frames = await asyncio.to_thread(self._dial)
+        try:
+            async with asyncio.timeout(_DIAL_S):
+                frames = await self._dialled()
+        except TimeoutError:
+            raise BoxUnreachable(
+                f"the cluster of {self._address.context} does not answer ({_DIAL_S:g} s)",
+                remedy=_AUDIT,
+            ) from None
         link = _Exec(frames, argv, complaints=complaints, over=self._left.discard)
         self._left.add(link)
         link.start()
         return link
+
+    async def _dialled(self) -> Frames:
+        """As `_dial`, in a thread that this program's end need not wait for; one that comes too late is closed."""
+        answer: Future[Frames] = Future()
+
+        def dial() -> None:
+            try:
+                frames = self._dial()
+            except BaseException as error:  # noqa: BLE001 - whoever waits is told
+                with contextlib.suppress(InvalidStateError):
+                    answer.set_exception(error)
+                return
+            try:
+                answer.set_result(frames)
+            except InvalidStateError:
+                frames.close()
+
+        threading.Thread(target=dial, name="dial", daemon=True).start()
+        return await asyncio.wrap_future(answer)
 
     def _dial(self) -> Frames:
         """The far end waits for its command.
@@ -145,6 +174,7 @@ class PodTransport:
         except ProviderTrouble as trouble:
             raise BoxTrouble(trouble.message, remedy=trouble.remedy) from trouble
         kubernetes = import_module("kubernetes.client")
+        _limit_dialling()
         try:
             made: Any = import_module("kubernetes.stream").stream(
                 api.connect_get_namespaced_pod_exec, at.pod, at.namespace, container=at.container,
@@ -154,6 +184,23 @@ class PodTransport:
         except kubernetes.ApiException as error:
             raise _kept_out(at, str(error.reason)) from error
         return Frames(made.sock.sock)
+
+
+@cache
+def _limit_dialling() -> None:
+    """From now on a websocket of the official client gives up on a server that says nothing.
+
+    The client has no option for it. `Frames` has a time of its own for what comes later.
+    """
+    client: Any = import_module("kubernetes.stream.ws_client")
+    websocket = client.WebSocket
+
+    def limited(**options: object) -> object:
+        made = websocket(**options)
+        made.settimeout(_DIAL_S)
+        return made
+
+    client.WebSocket = limited
 
 
 class _Exec:

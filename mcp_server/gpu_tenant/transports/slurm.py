@@ -23,6 +23,13 @@ _STEP = ("--overlap", "--immediate=20", "--nodes=1", "--ntasks=1", "--relative=0
 _LOOK_S = 30
 _OVER = re.compile(rb"has expired|Invalid job id specified|already completing or completed")
 _PENDING = re.compile(rb"pending execution")
+_UNKNOWN = re.compile(rb"Invalid job id")
+_ALIVE = re.compile(
+    rb"^(?:COMPLETING|CONFIGURING|PENDING|REQUEUED|RESIZING|RUNNING|SIGNALING|STAGE_OUT|STOPPED"
+    rb"|SUSPENDED)\s*$",
+    re.MULTILINE,
+)
+"""The states in which a process of the job may still write; Slurm calls COMPLETING over, too."""
 
 _AT_HOME = 'cd && exec "$@"'
 _TOLD = """\
@@ -66,10 +73,11 @@ class SlurmTransport:
         """The command has ended, as `Transport.run` says; one that is not there ends with 127.
 
         An allocation that is over has left its files in a shared home: there the command runs on the
-        login node.
+        login node, once no process of the job can be writing any more.
 
         Raises:
-            BoxUnreachable: the job waits in the queue, the step was cut short, or `timeout_s` passed.
+            BoxUnreachable: the job waits in the queue or is still ending, the step was cut short, or
+                `timeout_s` passed.
             BoxTrouble, HostKeyChanged: as the way to the login node says.
         """
         nonce = secrets.token_hex(8)
@@ -83,6 +91,7 @@ class SlurmTransport:
         if told:
             return Finished(int(told["status"]), ended.stdout, told["said"])
         if _OVER.search(ended.stderr) and isinstance(stdin, bytes) and await self._shares():
+            await self._check_over()
             return await self._login.run(
                 ["sh", "-c", _AT_HOME, "run", *argv], stdin=stdin, timeout_s=timeout_s
             )
@@ -130,6 +139,18 @@ class SlurmTransport:
             )
             self._is_shared = self._address.job in looked.stdout.decode(errors="replace").split()
         return self._is_shared
+
+    async def _check_over(self) -> None:
+        job = self._address.job
+        looked = await self._login.run(
+            [*self._address.before, "squeue", "-h", "-j", job, "-o", "%T"], timeout_s=_LOOK_S
+        )
+        unknown = looked.exit_status and not _UNKNOWN.search(looked.stderr)
+        if unknown or _ALIVE.search(looked.stdout):
+            raise BoxUnreachable(
+                f"the allocation {job} is ending, and its processes may still be saving",
+                remedy="try again in a minute",
+            )
 
     def _cut(self, ended: Finished) -> BoxTrouble:
         job = self._address.job
