@@ -61,12 +61,14 @@ async def newest(lease: Lease, *, ledger: Ledger) -> Restorable | None:
     if lease.kept_in is None:
         return None
     directory = Path(lease.kept_in)
-    seal = ledger.seal(lease.id)
     for at, kind, detail in reversed(ledger.events(lease.id)):
         login, entries = "", None
         if kind == Event.SNAPSHOT and (listed := read_list(directory, detail)) is not None:
             login, entries = listed.login, listed.entries
-        elif kind == Event.COLLECTED and seal is not None and seal.digest == detail.get("seal"):
+        elif kind == Event.COLLECTED and (
+            seal := ledger.seal(lease.id, digest=str(detail["seal"]))
+        ):
+            # Its own: a later seal may be of a collect that was cut short.
             entries = tuple(entry for entry in seal.entries if entry.role == "artifact")
         if entries is not None:
             files = await asyncio.to_thread(_found, directory, entries)

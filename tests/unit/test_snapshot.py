@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
 from socket import socketpair
 from threading import Thread
@@ -17,7 +18,7 @@ from arranged import LEASE, HandClock, active, eventually, job, seal
 from gpu_tenant.caretaker import Caretaker
 from gpu_tenant.errors import BoxUnreachable
 from gpu_tenant.ledger import Event, Ledger
-from gpu_tenant.model import Lease, LocalAddress
+from gpu_tenant.model import Lease, LocalAddress, SealedFile
 from gpu_tenant.ports import Channel
 from gpu_tenant.pruning import Pruned, prune_box, prune_here
 from gpu_tenant.restorable import newest
@@ -227,6 +228,25 @@ async def test_of_a_file_saved_in_place_two_older_versions_stay_and_always_what_
     assert {"2", "3"} <= snapshots
     assert '"of a collect"' not in snapshots
     assert len(list((running.kept / ".snapshots").iterdir())) == 3
+
+
+async def test_what_a_collect_brought_is_gone_on_from_after_a_later_one_was_cut_short(
+    running: Running,
+) -> None:
+    content = b'{"step": 7}'
+    running.here.mkdir(parents=True)
+    (running.here / "state.json").write_bytes(content)
+    held = SealedFile(
+        name="work/out/state.json", at="out/state.json", kind="file", role="artifact",
+        size_bytes=len(content), sha256=sha256(content).hexdigest(), mtime_ns=1,
+    )  # fmt: skip
+    now = running.clock.now()
+    running.ledger.keep_in(LEASE, running.kept)
+    running.ledger.file_seal(LEASE, seal("first").model_copy(update={"entries": (held,)}), at=now)
+    running.ledger.note(LEASE, Event.COLLECTED, {"seal": "first"}, at=now)
+    running.ledger.file_seal(LEASE, seal("second"), at=now)
+
+    assert await running.can_go_on_from() == {"work/out/state.json": '{"step": 7}'}
 
 
 async def test_a_look_does_not_believe_the_caretaker_that_a_job_may_have_written_over(
