@@ -12,7 +12,7 @@ from pydantic import Field
 from gpu_tenant.grid import Cell
 from gpu_tenant.model import JobId, LeaseId
 from gpu_tenant.patterns import means
-from gpu_tenant.placement import Placement, Settlement, Sweep
+from gpu_tenant.placement import Placement, Said, Settlement, Sweep
 from gpu_tenant.record import Record
 from gpu_tenant.speech import some
 
@@ -198,7 +198,7 @@ def _row(
         lease=now.lease_id if now else None,
         job=now.job if now else None,
         attempts=sum(p.said.attempts for p in placements if p.said),
-        why=(said.reason or said.word) if said and ended_badly else None,
+        why=_why(said) if said and ended_badly else None,
         parameters=cell.parameters,
     )
 
@@ -311,6 +311,12 @@ def _digest(rows: Sequence[Row], twins: Sequence[tuple[str, ...]]) -> str:
     lines = [f"{row.cell} {row.state} {row.job}" for row in rows if row.state in WRONG]
     lines += [f"twins {' '.join(alike)}" for alike in twins]
     return sha256("\n".join(sorted(lines)).encode()).hexdigest()[:16]
+
+
+def _why(said: Said) -> str:
+    if said.reason == "exit" and said.exit_code is not None:
+        return f"exit {said.exit_code}"
+    return said.reason or said.word
 
 
 def _some_of(cells: Sequence[str]) -> str:

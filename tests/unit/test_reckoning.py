@@ -192,6 +192,13 @@ def test_what_was_tried_again_is_not_accepted_by_the_word_about_the_first_time()
     assert again.rows[0].attempts == 2
 
 
+def test_a_cell_that_ended_by_itself_is_told_with_its_status() -> None:
+    ended = Said(word="failed", attempts=1, reason="exit", exit_code=2, heard_at=NOON)
+    found = table(put(ONE, A, "failed").model_copy(update={"said": ended}))
+
+    assert found.rows[0].why == "exit 2"
+
+
 def test_what_was_given_up_is_neither_open_nor_wrong_once_it_is_on_no_box() -> None:
     found = table(put(ONE, A, "queued"), given_up=(ONE, TWO, TEN))
 
