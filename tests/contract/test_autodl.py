@@ -7,7 +7,7 @@ from typing import cast
 
 import httpx
 import pytest
-from arranged import never_used
+from arranged import never_used, setting
 from contract.staged import PROFILES, Staged, on_stage
 
 from gpu_tenant.connectors.autodl import AutodlConnector
@@ -43,6 +43,7 @@ def connected(staged: Staged, **environ: str) -> AutodlConnector:
             profile=PROFILES["autodl"], state=staged.home.root, clock=staged.clock,
             environ={**staged.stage.environment, **environ},
             credential=Credential("env:AUTODL_TOKEN", lambda: KEY), public_key=lambda: PUBLIC_KEY,
+            shell_at=setting(staged.home.root).shell_at,
         )
     )  # fmt: skip
 

@@ -1,17 +1,16 @@
 """The owner's own machines are offered as the configuration says, at the owner's rate or at none."""
 
-from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from arranged import HandClock, lease, profile
+from arranged import lease, setting
 
 from gpu_tenant.connectors import own
 from gpu_tenant.errors import LocalTrouble, TenantError
 from gpu_tenant.market import Offer, Wish
 from gpu_tenant.model import LeaseId, LeaseState, SshAddress
-from gpu_tenant.ports import Market, Setting
+from gpu_tenant.ports import Market
 
 PAIR = """
 [[own]]
@@ -27,21 +26,11 @@ SINGLE = """
 address = "lab"
 gpus = "A100 PCIe 40GB"
 """
-NO_ENVIRONMENT: Mapping[str, str] = {}
 
 
 @pytest.fixture
 def connector(tmp_path: Path) -> own.OwnConnector:
-    return own.connect(
-        Setting(
-            profile=profile("own"),
-            state=tmp_path,
-            environ=NO_ENVIRONMENT,
-            clock=HandClock(),
-            credential=None,
-            public_key=lambda: "",
-        )
-    )
+    return own.connect(setting(tmp_path, "own"))
 
 
 def configure(state: Path, text: str) -> None:
