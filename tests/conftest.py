@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,10 @@ if TYPE_CHECKING:
 
 # Every box of a test is this computer: nothing that a test starts may switch it off.
 os.environ["GPU_TENANT_NO_POWEROFF"] = "1"
+# The interpreter itself before any program that looks for it: it starts thousands of times.
+os.environ["PATH"] = os.pathsep.join((f"{sys.base_prefix}/bin", os.environ["PATH"]))
+# A run in the background ignores Ctrl-C, and so would every program that a test sends it to.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

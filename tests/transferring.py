@@ -99,10 +99,11 @@ class Throttled:
 def nothing_left() -> Iterator[None]:
     """No thread, no process and no open file is left of what was done in between."""
     threads, files = set(threading.enumerate()), len(list(OPEN.iterdir()))
+    before = children()
     yield
     assert eventually(lambda: set(threading.enumerate()) <= threads), threading.enumerate()
     assert len(list(OPEN.iterdir())) <= files
-    assert not children()
+    assert not children() - before
 
 
 def children() -> set[int]:
