@@ -219,7 +219,7 @@ async def test_a_cell_that_failed_runs_once_more_by_the_identical_command(desk: 
     failed = await desk.tended_until_over(1)
     again = await tenancy.begin_sweep([lease], flaky, attempts=2)
 
-    assert failed.wrong == (f"seed-flaky failed after 2 attempts on {lease}: exit",)
+    assert failed.wrong == (f"seed-flaky failed after 2 attempts on {lease}: exit 7",)
     assert again.table == failed, "the same launch begins nothing twice"
     with pytest.raises(Refused, match="seed-1 is finished"):
         await tenancy.retry_cells("sw-1", ["seed-1"])
