@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
@@ -73,8 +74,9 @@ def connector(cluster: Cluster, state: Path, **more: object) -> KubernetesConnec
     return made
 
 
-async def intent(at: KubernetesConnector, name: str = "aaaa") -> Lease:
-    now = WallClock().now()
+async def intent(at: KubernetesConnector, name: str | None = None) -> Lease:
+    # A name of its own: the controller comes to one whose pods have failed later and later.
+    name, now = name or secrets.token_hex(3), WallClock().now()
     (offer,) = await at.offers(Wish())
     assert offer.price.running_usd_h is not None
     quote = Quote(
