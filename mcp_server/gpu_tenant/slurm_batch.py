@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
-from gpu_tenant.errors import LocalTrouble
+from gpu_tenant.errors import ProviderTrouble
 from gpu_tenant.model import MARK_PREFIX, Lease
 from gpu_tenant.record import Record
 from gpu_tenant.skill import script
@@ -54,7 +54,7 @@ def is_named(configuration: Path) -> bool:
     """Whether its owner names a cluster there.
 
     Raises:
-        LocalTrouble: that cannot be told.
+        ProviderTrouble: that cannot be told.
     """
     return "slurm" in _said(configuration)
 
@@ -63,7 +63,7 @@ def site(configuration: Path, environ: Mapping[str, str]) -> Site:
     """The owner's word on the cluster; where this computer is its login node, by its own environment.
 
     Raises:
-        LocalTrouble: it is none that could be understood.
+        ProviderTrouble: it is none that could be understood.
     """
     try:
         found = Site.model_validate(_said(configuration).get("slurm", {}))
@@ -84,8 +84,8 @@ def _said(configuration: Path) -> dict[str, object]:
         raise _unclear(configuration, error) from error
 
 
-def _unclear(configuration: Path, error: Exception) -> LocalTrouble:
-    return LocalTrouble(
+def _unclear(configuration: Path, error: Exception) -> ProviderTrouble:
+    return ProviderTrouble(
         f"[slurm] in {configuration} cannot be understood: {error}",
         remedy="mend it; `gpu-tenant profiles slurm` says what may stand there",
     )

@@ -1,9 +1,12 @@
 """What Slurm's commands print, read field by field; that they print so is shown on a real Slurm."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
+from arranged import setting
 
+from gpu_tenant.connectors.slurm import connect
 from gpu_tenant.errors import NoCapacity, NoQuota, ProviderSilent, ProviderTrouble
 from gpu_tenant.ports import Finished
 from gpu_tenant.slurm_queue import Pool, ended, jobs, made, pools, refusal, told
@@ -173,3 +176,15 @@ def test_only_a_silence_of_the_controller_leaves_open_whether_a_job_was_made(
     words: str, kind: type[ProviderTrouble]
 ) -> None:
     assert type(refusal("sbatch", Finished(1, b"", words.encode()))) is kind
+
+
+async def test_a_typo_in_the_configuration_is_the_provider_s_trouble_and_asks_for_no_job(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "config.toml").write_text('[slurm]\nacount = "a"\n', encoding="utf-8")
+    connector = connect(setting(tmp_path))
+
+    with pytest.raises(ProviderTrouble, match="acount") as told_of:
+        await connector.list_boxes()
+
+    assert type(told_of.value) is ProviderTrouble, "and not silent: nothing was asked"

@@ -322,8 +322,8 @@ class SlurmConnector:
         """The owner's word on the cluster.
 
         Raises:
-            ProviderTrouble: there is none any more; nothing may be concluded of what runs there.
-            LocalTrouble: it cannot be understood.
+            ProviderTrouble: there is none any more, or it cannot be understood; nothing was asked, and
+                nothing may be concluded of what runs there.
         """
         configuration = self._setting.state / "config.toml"
         if not is_named(configuration):
