@@ -112,7 +112,8 @@ def test_an_alias_behind_a_jump_host_is_leased_like_any_other(
 
     assert_kept(person, box, lease)
     assert list(gate.home.iterdir()) == []
-    assert gate.logins == box.logins > 4
+    # The gate also knows of a spare connection that was given up before the box heard of it.
+    assert gate.logins >= box.logins > 4
 
 
 async def test_a_login_that_talks_spoils_nothing(

@@ -24,6 +24,7 @@ class Cluster:
     Several may be up at once: their jobs' ids, by which the node fences processes, lie far apart.
     Partition `low` is preempted by `high`, and its jobs are requeued. Nothing waits as long as it does
     at a site: a requeued job starts again in seconds, and what is told to end has three.
+    Whoever submitted jobs ends them: what still runs when the cluster goes is left alone.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -52,7 +53,6 @@ class Cluster:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.end_jobs()
         for process in reversed(self._processes):
             process.terminate()
         for process in reversed(self._processes):
@@ -89,9 +89,8 @@ class Cluster:
 
     def end_jobs(self) -> None:
         """Nothing waits or runs any more."""
-        if len(self._processes) == 3:
-            self.told("scancel", "--user", getpass.getuser())
-            wait_until(lambda: not self.jobs(), within_s=20)
+        self.told("scancel", "--user", getpass.getuser())
+        wait_until(lambda: not self.jobs(), within_s=20)
 
     def _start(self) -> None:
         at = self.directory

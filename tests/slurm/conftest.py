@@ -20,7 +20,7 @@ out = Path(*sys.argv[2:] or ["out"])
 out.mkdir(parents=True, exist_ok=True)
 kept = out / "checkpoint.json"
 step = json.loads(kept.read_text())["step"] if kept.exists() else 0
-print("begins at", step, "in job", os.environ["SLURM_JOB_ID"], flush=True)
+begun = step
 
 
 def save(*asked):
@@ -32,13 +32,17 @@ def save(*asked):
 
 
 signal.signal(signal.SIGTERM, save)
+step += 1
+print("begins at", begun, "in job", os.environ["SLURM_JOB_ID"], flush=True)
 while not (Path(sys.argv[1]) / "enough").exists():
     step += 1
     time.sleep(0.05)
 save()
 print("done", flush=True)
 """
-"""Works until it finds a file named `enough`, and goes on from where it was asked to save."""
+"""Works until it finds a file named `enough`, and goes on from where it was asked to save.
+
+Once it has said where it begins, a signal finds it at a later step, and saves that."""
 
 
 @dataclass(frozen=True)

@@ -18,14 +18,10 @@ def fates(tenancy: Tenancy, lease: str) -> list[object]:
     return [d["fate"] for _, kind, d in tenancy.ledger.events(lease) if kind == "taken"]
 
 
-async def until_steps(tenancy: Tenancy, lease: str, at_least: bytes) -> None:
-    give_up = time.monotonic() + 30
-    while (
-        at_least
-        not in (
-            await tenancy.follow(lease, "train", cursor=0, wait_s=0, limit_bytes=5000)
-        ).log.encode()
-    ):
+async def begun(tenancy: Tenancy, lease: str) -> None:
+    """The job works, and would save if it were asked to."""
+    give_up = time.monotonic() + 60
+    while "begins at" not in (await tenancy.monitor(lease, "train", wait_s=2)).log:
         assert time.monotonic() < give_up
 
 
@@ -36,6 +32,7 @@ async def test_a_preempted_job_is_requeued_and_goes_on_from_what_it_saved(
     lease, box = card.lease, str(card.box)
     await tenancy.push(lease, str(here.tree))
     await tenancy.launch_detached(lease, here.command, ["out/"], [TMP], name="train")
+    await begun(tenancy, lease)
 
     cluster.told(
         "sbatch", "--partition=high", "--gres=gpu:2", "--time=1", "--output=/dev/null", "--wrap", "sleep 1"
@@ -70,6 +67,7 @@ async def test_what_the_walltime_ended_was_asked_to_save_and_goes_on_under_a_new
     lease, box = card.lease, str(card.box)
     await tenancy.push(lease, str(here.tree))
     await tenancy.launch_detached(lease, here.command, ["out/"], [TMP], name="train")
+    await begun(tenancy, lease)
 
     cluster.told("scontrol", "update", f"JobId={box}", "EndTime=now+1seconds")
     cluster.until(box, "TIMEOUT", within_s=90)
