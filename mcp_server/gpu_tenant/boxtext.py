@@ -3,38 +3,43 @@
 import re
 
 _ESCAPE = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor moves
-    r"|\x9b[0-?]*[ -/]*[@-~]"
-    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n]*(?:\x07|\x9c|\x1b\\)?"  # titles, links
-    r"|\x1b[ -/]*[0-~]?"
+    # One class before all branches: what has no escape sequence is passed over quickly.
+    r"[\x1b\x90\x98\x9b\x9d-\x9f](?:"
+    r"(?P<colour>(?<=\x1b)\[[0-9;:]*m)"  # SGR
+    r"|(?:(?<=\x1b)\[|(?<=\x9b))[0-?]*[ -/]*[@-~]"  # other CSI: cursor moves, modes
+    r"|(?:(?<=\x1b)[\]PX^_]|(?<=[\x90\x98\x9d-\x9f]))[^\x07\x1b\x9c\n]*(?:\x07|\x9c|\x1b\\)?"  # titles, links
+    r"|(?<=\x1b)[ -/]*[0-~]?"
+    r")?"
 )
+_COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
+_RESET = re.compile(r"\x1b\[[0;:]*m")
 
-
-def _points(*ranges: tuple[int, int]) -> dict[int, None]:
-    return {point: None for first, last in ranges for point in range(first, last + 1)}
-
-
+_GONE = (
+    (0x00, 0x08),
+    (0x0B, 0x1F),
+    (0x7F, 0x9F),
+    (0xAD, 0xAD),  # soft hyphen
+    (0x061C, 0x061C),
+    (0x180E, 0x180E),
+    (0x200B, 0x200F),  # zero width, and direction marks
+    (0x202A, 0x202E),  # bidi embeddings and overrides
+    (0x2060, 0x206F),
+    (0xFEFF, 0xFEFF),
+    (0xFFF9, 0xFFFB),
+    (0xE0000, 0xE01EF),  # tags and variation selectors: letters nobody sees
+)
 _UNSEEN: dict[int, str | None] = {
-    **_points(
-        (0x00, 0x08),
-        (0x0B, 0x1F),
-        (0x7F, 0x9F),
-        (0xAD, 0xAD),  # soft hyphen
-        (0x061C, 0x061C),
-        (0x180E, 0x180E),
-        (0x200B, 0x200F),  # zero width, and direction marks
-        (0x202A, 0x202E),  # bidi embeddings and overrides
-        (0x2060, 0x206F),
-        (0xFEFF, 0xFEFF),
-        (0xFFF9, 0xFFFB),
-        (0xE0000, 0xE01EF),  # tags and variation selectors: letters nobody sees
-    ),
+    **{point: None for first, last in _GONE for point in range(first, last + 1)},
     0x2028: " ",
     0x2029: " ",
     **dict.fromkeys(
         range(0xD800, 0xE000), "\N{REPLACEMENT CHARACTER}"
     ),  # bytes that were not UTF-8
 }
+# As ranges: a class of as many single characters is searched a hundred times slower.
+_IS_UNSEEN = re.compile(
+    f"[{''.join(f'{chr(first)}-{chr(last)}' for first, last in _GONE)}\u2028\u2029\ud800-\udfff]"
+)
 
 _FENCE_TAG = re.compile(r"<(?=\s*/?\s*untrusted)", re.IGNORECASE)
 _NONCE = re.compile(r"[0-9A-Za-z]{8,64}")
@@ -47,9 +52,31 @@ def plain(text: str, *, max_line: int = 2000) -> str:
     are gone; a line redrawn with carriage returns is in its last state; a line longer than
     `max_line` characters is cut to it and says by how much.
     """
-    text = _ESCAPE.sub("", text.replace("\r\n", "\n"))
-    lines = (_last_state(line).translate(_UNSEEN) for line in text.split("\n"))
-    return "\n".join(_cut(line, max_line) for line in lines)
+    return "\n".join(_cut(line, max_line) for line in bare(text).split("\n"))
+
+
+def coloured(text: str, *, max_line: int = 2000) -> str:
+    """As `plain`, but colours stay: what is left of escape sequences is SGR, `ESC [ digits ; : m`, each whole.
+
+    A cut line, and a redrawn one, ends in the colours in which it would have ended. Without them
+    it is what `plain` makes of the same text.
+    """
+    text = _ESCAPE.sub(
+        lambda found: found[0] if found["colour"] else "", text.replace("\r\n", "\n")
+    )
+    text = _IS_UNSEEN.sub(lambda one: _shown(one[0], but="\x1b"), _redrawn(text))
+    return "\n".join(_cut(line, max_line) for line in text.split("\n"))
+
+
+def bare(text: str) -> str:
+    """As `plain`, with every line whole; it has as many lines as the text."""
+    text = text.replace("\r\n", "\n")
+    if "\x1b" in text or not text.isascii():
+        text = _ESCAPE.sub("", text)
+    text = _redrawn(text)
+    if text.isascii():
+        return text.translate(_UNSEEN)  # ten times as fast
+    return _IS_UNSEEN.sub(lambda one: _shown(one[0]), text)
 
 
 def fence(text: str, *, nonce: str) -> str:
@@ -63,16 +90,54 @@ def fence(text: str, *, nonce: str) -> str:
     return f'<untrusted-{nonce} source="box log">\n{held}\n</untrusted-{nonce}>'
 
 
+def _shown(character: str, but: str = "") -> str:
+    """What stands for a character that would not be seen."""
+    return character if character == but else _UNSEEN[ord(character)] or ""
+
+
+def _redrawn(text: str) -> str:
+    if "\r" not in text:
+        return text
+    return "\n".join(_last_state(line) if "\r" in line else line for line in text.split("\n"))
+
+
 def _last_state(line: str) -> str:
     """What a progress bar showed last: the last thing written after a carriage return."""
     states = line.split("\r")
-    return next((state for state in reversed(states) if state.strip()), states[-1])
+    shown = next(
+        (n for n in reversed(range(len(states))) if _COLOUR.sub("", states[n]).strip()),
+        len(states) - 1,
+    )
+    before, after = "".join(states[:shown]), "".join(states[shown + 1 :])
+    return f"{_colours(before)}{states[shown]}{_colours(after)}"
+
+
+def _colours(text: str) -> str:
+    """The colour sequences of the text that still count at its end."""
+    said = "".join(_COLOUR.findall(text))
+    resets = [reset.start() for reset in _RESET.finditer(said)]
+    return said[resets[-1] :] if resets else said
 
 
 def _cut(line: str, max_line: int) -> str:
     if len(line) <= max_line:
         return line
+    shown = len(_COLOUR.sub("", line))
+    if shown <= max_line:
+        return line
     # The note itself fits, so that a text made plain twice is not cut twice.
-    note = f"… [+{len(line)} characters]"
+    note = f"… [+{shown} characters]"
     kept = max(0, max_line - len(note))
-    return f"{line[:kept]}… [+{len(line) - kept} characters]"
+    at = _place_of(line, kept)
+    return f"{line[:at]}… [+{shown - kept} characters]{_colours(line[at:])}"
+
+
+def _place_of(line: str, shown: int) -> int:
+    """Where the line has shown so many characters."""
+    at = 0
+    for colour in _COLOUR.finditer(line):
+        if colour.start() - at >= shown:
+            break
+        shown -= colour.start() - at
+        at = colour.end()
+    return at + shown

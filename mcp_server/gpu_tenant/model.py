@@ -14,6 +14,7 @@ from gpu_tenant.address import SlurmAddress as SlurmAddress
 from gpu_tenant.address import SshAddress as SshAddress
 from gpu_tenant.market import CENT, Quote
 from gpu_tenant.record import Record, Usd
+from gpu_tenant.sourced import Fact
 from gpu_tenant.terms import Rate, Terms, cost_usd
 
 LeaseId = NewType("LeaseId", str)
@@ -238,6 +239,7 @@ class Profile(Record):
         description="with what a guard on the box can end the bill"
     )
     trap: str = Field(description="the one thing that surprises people here")
+    facts: tuple[Fact, ...] = Field(default=(), description="each with its source")
     runbook: str = Field(description="the body, for a person")
 
     def console_words(self, verb: Literal["rent", "address", "park", "resume", "destroy"]) -> str:

@@ -124,6 +124,7 @@ def load_profile(path: Path) -> Profile:
             "provider_timer": cast("Facts", facts["deadman"]).get("provider_timer", "none"),
             "in_box": cast("Facts", facts["deadman"]).get("in_box", "none"),
             "trap": _at(facts, "trap"),
+            "facts": tuple(_sourced(facts)),
             "runbook": body,
         }
     )
@@ -168,6 +169,26 @@ def _place(entry: Facts) -> dict[str, Leaf | None]:
             event: _at(entry, "survives", event) for event in cast("Facts", entry["survives"])
         },
     }
+
+
+_NAMES_OF_THE_FILE = ("schema", "id", "title", "checked")
+
+
+def _sourced(facts: Facts) -> Iterator[dict[str, Leaf]]:
+    """Every fact by its place; a plain value rests on what the whole file was checked against."""
+    whole = cast("Facts", facts["checked"])
+    stating = (section for section in facts if section not in _NAMES_OF_THE_FILE)
+    for section in stating:
+        for where, leaf in _leaves(facts[section], section):
+            stated = leaf if isinstance(leaf, dict) else {**whole, "v": leaf}
+            value = stated["v"]
+            yield {
+                "place": where,
+                "value": ", ".join(map(str, value)) if isinstance(value, list) else str(value),
+                "source": stated["src"],
+                "checked_on": stated["on"],
+                "confidence": stated["conf"],
+            }
 
 
 _ON_THE_WAY_OUT = ("paths", "verbs", "billing", "gone", "clocks", "interrupt", "deadman")

@@ -25,18 +25,19 @@ from gpu_tenant.grid import Grid, grid_of
 from gpu_tenant.guard import last_armed
 from gpu_tenant.launch import Launched, launch
 from gpu_tenant.ledger import Event
+from gpu_tenant.log_reading import LogReading
 from gpu_tenant.mirrors import mirrors
 from gpu_tenant.model import BoxState, JobId, Lease, Profile
 from gpu_tenant.office import call_bytes_s, progress_to
 from gpu_tenant.prepare import Asked, Prepared, Setup
 from gpu_tenant.push import Pushed, push, records_of
+from gpu_tenant.readings import keep_reading
 from gpu_tenant.renting import LeaseName
 from gpu_tenant.share import share_of
 from gpu_tenant.skill import script
 from gpu_tenant.smoke import SmokeReceipt, smoke
 from gpu_tenant.sweeping import Tended
-from gpu_tenant.together import Together
-from gpu_tenant.watch import Watched, fenced, job_of, watch
+from gpu_tenant.watch import Watched, fenced, watch
 
 _AGENT_LOG_BYTES = 6_000
 """So much log in one answer: a host cuts a tool's output in the middle at some 8 to 12 thousand."""
@@ -44,7 +45,7 @@ _AGENT_LOG_BYTES = 6_000
 JobName = Annotated[str | None, Field(description="job id; the newest when left out")]
 
 
-class Tenancy(Together):
+class Tenancy(LogReading):
     """One user's leases, and what can be done about them."""
 
     async def audit(
@@ -250,6 +251,7 @@ class Tenancy(Together):
             limit_bytes=limit_bytes, caretaker=self._caretaker(found), clock=self._clock,
             ledger=self.ledger, box=self._last_told(found),
         )  # fmt: skip
+        keep_reading(self.home, seen, at=self._clock.now())
         advice = advice_for(found, ledger=self.ledger, now=self._clock.now())
         gang = await self.gang_words(found, seen)
         return seen.model_copy(update={"cadence": advice, "gang": gang})
@@ -284,23 +286,6 @@ class Tenancy(Together):
         with self._held(found.id, "stop"):
             await self._caretaker(found).stop(JobId(run), grace_s=grace_s)
             self.ledger.note(found.id, Event.STOPPED, {"job": run}, at=self._clock.now())
-
-    async def _run_of(self, lease: Lease, name: str | None) -> JobId:
-        """What the box calls the job of that name: of a cell its latest run, unless one is named.
-
-        Raises:
-            BadRequest: there is no such job.
-            BoxTrouble: the box could not be asked.
-        """
-        cells = self.ledger.cell_jobs(lease.id)
-        cell, _, number = (name or "").rpartition(".")
-        if name is not None and name not in cells and cell in cells and number.isdigit():
-            return JobId(name)
-        chosen = job_of(lease, name, ledger=self.ledger)
-        if chosen.id not in cells:
-            return chosen.id
-        turns = (await self._runner(lease).roll()).jobs
-        return next((JobId(x.run) for x in turns if x.job == chosen.id and x.run), chosen.id)
 
     async def collect(
         self,

@@ -85,6 +85,15 @@ class Home:
         own = self.brokered(lease_id)
         return own if own.is_dir() else usual
 
+    def readings(self, lease_id: str) -> Path:
+        """What looks at the lease's jobs have read, a line each."""
+        return self.root / "readings" / f"{lease_id}.jsonl"
+
+    @property
+    def logs(self) -> Path:
+        """What was read of logs on boxes, a directory for each lease."""
+        return self.root / "logs"
+
     def kept(self, lease_id: str) -> Path:
         """Where a lease's artifacts go unless the owner says otherwise."""
         return self.root / "kept" / lease_id

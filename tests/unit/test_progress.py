@@ -81,6 +81,14 @@ def test_a_log_that_tells_of_no_progress_has_none(log: str) -> None:
     assert read_progress(log) is None
 
 
+def test_a_name_that_only_json_can_spell_can_be_told_on() -> None:
+    told = read_progress('{"step": 1, "loss\\ud800\\u202e": 2}')
+
+    assert told is not None
+    assert "loss" in told.model_dump_json()
+    assert "\u202e" not in told.model_dump_json()
+
+
 @given(st.text())
 def test_no_log_is_too_odd_to_be_read(log: str) -> None:
     read_progress(log + " step " + log)

@@ -1,0 +1,131 @@
+"""The logs of jobs as every face reads them, wherever they are by now."""
+
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from gpu_tenant.errors import BadRequest, BoxTrouble, ProviderTrouble, Refused
+from gpu_tenant.joblog import Hits, LogWindow, search, window
+from gpu_tenant.log_bytes import Log, LogHere, LogOnBox
+from gpu_tenant.log_copies import LogCopy, forget_copies
+from gpu_tenant.model import JobId, Lease
+from gpu_tenant.store import is_reached
+from gpu_tenant.together import Together
+from gpu_tenant.watch import job_of
+
+_Read = TypeVar("_Read", LogWindow, Hits)
+
+
+class LogReading(Together):
+    """The part of a tenancy that reads logs: from the box while it answers, else from what is here of them."""
+
+    async def log_window(self, lease: str, job: str | None, *, start: int, limit: int) -> LogWindow:
+        """The log's lines about `limit` bytes from `start` on, or from so far before its end; see `joblog.window`.
+
+        Raises:
+            BadRequest: there is no such job, or its lease has ended and its log was never brought here.
+            BoxTrouble, ProviderTrouble, Refused: the box does not answer, and nothing is here of the log.
+        """
+        return await self._read_log(lease, job, lambda log: window(log, start=start, limit=limit))
+
+    async def log_search(
+        self,
+        lease: str,
+        job: str | None,
+        *,
+        q: str,
+        start: int = 0,
+        case: Literal["no", "yes"] = "no",
+        budget_s: float = 1.0,
+    ) -> Hits:
+        """The log's lines from byte `start` on that have the text `q`; see `joblog.search`.
+
+        Raises:
+            BadRequest: as for a window; or there is nothing to search for.
+            BoxTrouble, ProviderTrouble, Refused: as for a window.
+        """
+        return await self._read_log(
+            lease, job, lambda log: search(log, q=q, start=start, case=case, budget_s=budget_s)
+        )
+
+    async def _read_log(
+        self, lease: str, job: str | None, read: Callable[[Log], Awaitable[_Read]]
+    ) -> _Read:
+        found = self.ledger.lease(lease)
+        self._forget_copies()
+        if not found.state.live:
+            here = self._log_here(found, job)
+            if here is None:
+                raise BadRequest(
+                    f"the log of {job or 'that job'} was not brought here before {found.id} ended",
+                    remedy="`gpu-tenant leases --all` shows what was kept of each lease",
+                )
+            return await read(here)
+        try:
+            box = await self._running(found.id)
+            run = await self._run_of(box, job)
+            copy = LogCopy(self.home.logs / box.id / f"{run}.log")
+            return await read(LogOnBox(run, self._caretaker(box), copy))
+        except (BoxTrouble, ProviderTrouble, Refused):
+            here = self._log_here(found, job)
+            if here is None:
+                raise
+            return await read(here)
+
+    async def _run_of(self, lease: Lease, name: str | None) -> JobId:
+        """What the box calls the job of that name: of a cell its latest run, unless one is named.
+
+        Raises:
+            BadRequest: there is no such job.
+            BoxTrouble: the box could not be asked.
+        """
+        if self._is_run_of_cell(lease, name):
+            return JobId(name or "")
+        chosen = job_of(lease, name, ledger=self.ledger)
+        if chosen.id not in self.ledger.cell_jobs(lease.id):
+            return chosen.id
+        turns = (await self._runner(lease).roll()).jobs
+        return next((JobId(x.run) for x in turns if x.job == chosen.id and x.run), chosen.id)
+
+    def _is_run_of_cell(self, lease: Lease, name: str | None) -> bool:
+        cells = self.ledger.cell_jobs(lease.id)
+        cell, _, number = (name or "").rpartition(".")
+        return name not in cells and cell in cells and number.isdigit()
+
+    def _log_here(self, lease: Lease, job: str | None) -> LogHere | None:
+        """The log as it was collected, or what was read of it; while the lease lives, the longer of them."""
+        named = self._is_run_of_cell(lease, job)
+        name = job if named and job else job_of(lease, job, ledger=self.ledger).id
+        others = {other.id for other in self.ledger.jobs(lease.id)} - {name}
+        kept = _latest(self._kept(lease), "log", name, others)
+        seen = _latest(self.home.logs, lease.id, name, others)
+        if kept is None or seen is None or not lease.state.live:
+            place = kept or seen
+        else:
+            place = max(kept, seen, key=lambda path: path.stat().st_size)
+        if place is None:
+            return None
+        return LogHere(place, "kept" if place == kept else "seen")
+
+    def _forget_copies(self) -> None:
+        """What was read of logs that are kept by now, and grow no more, is gone."""
+        if not self.home.logs.is_dir():
+            return
+        for copies in self.home.logs.iterdir():
+            lease = self.ledger.known(copies.name)
+            if lease is not None and not lease.state.live:
+                forget_copies(copies, self._kept(lease) / "log")
+
+
+def _latest(root: Path, directory: str, name: str, others: set[JobId]) -> Path | None:
+    """The log of the job's latest run in that directory, where no link leads elsewhere."""
+    is_run = re.compile(rf"{re.escape(name)}(?:\.(\d+))?\.log")
+    place = root / directory
+    runs = [
+        (int(run[1] or 1), path)
+        for path in (place.iterdir() if place.is_dir() else ())
+        if (run := is_run.fullmatch(path.name)) and path.name.removesuffix(".log") not in others
+    ]
+    path = max(runs)[1] if runs else None
+    return path if path is not None and path.is_file() and is_reached(root, path) else None
