@@ -33,6 +33,8 @@ SUMMARIES = {
     "resume": "Start a parked box again.",
     "recover": "Go on elsewhere with the work of a box that its provider took.",
     "leases": "Every lease: state, cost, deadline, what stops its meter.",
+    "dashboard": "Everything that is leased, on a web page of this computer alone.",
+    "report": "A lease as one file to keep: what ran, what it cost, what was proved.",
     "reconcile": "As leases, for a schedule: status 1 when something needs a person.",
     "watchdog": "Look after every lease on a schedule, so that none bills unseen.",
     "alarms": "What a person must hear of, and whether the ways to tell it work.",

@@ -1,6 +1,7 @@
 """The commands about everything: leases, this computer, platforms, the server, the rehearsals."""
 
 import sys
+from typing import Literal
 
 import click
 
@@ -11,13 +12,34 @@ from gpu_tenant.cli.command import (
 )
 from gpu_tenant.errors import BadRequest
 
+_EVERY_S = 15.0
+
 
 @verb("leases")
 @click.option("--all", "every", is_flag=True, help="ended ones too")
+@click.option("--live", "shown", flag_value="live", help="on the whole screen, until q is pressed")
+@click.option(
+    "--every",
+    "every_s",
+    type=click.FloatRange(min=5, max=3600),
+    help="with --live: seconds between two looks at the providers; 15 when left out",
+)
 @as_json
-async def leases(every: bool, as_json: bool) -> None:
+async def leases(every: bool, shown: str | None, every_s: float | None, as_json: bool) -> None:
+    which: Literal["live", "all"] = "all" if every else "live"
+    if shown == "live" and as_json:
+        raise BadRequest(
+            "--live is for a person, and --json is not", remedy="`gpu-tenant leases --json`"
+        )
+    if shown != "live" and every_s is not None:
+        raise BadRequest("--every goes with --live", remedy="`gpu-tenant leases --live --every 30`")
+    if shown == "live":
+        from gpu_tenant.cli.live import live
+
+        await live(which, every_s or _EVERY_S)
+        return
     async with show.tenancy() as tenancy:
-        show.answer(await tenancy.list_leases("all" if every else "live"), as_json, account.leases)
+        show.answer(await tenancy.list_leases(which), as_json, account.leases)
 
 
 @verb("reconcile")

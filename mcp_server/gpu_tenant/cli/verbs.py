@@ -2,10 +2,12 @@
 
 from gpu_tenant.cli import (
     alarms,
+    dashboard,
     entering,
     installing,
     preparing,
     renting,
+    reporting,
     standing,
     sweeping,
     together,
@@ -17,10 +19,12 @@ from gpu_tenant.cli.command import COMMANDS
 __all__ = [
     "COMMANDS",
     "alarms",
+    "dashboard",
     "entering",
     "installing",
     "preparing",
     "renting",
+    "reporting",
     "standing",
     "sweeping",
     "together",
