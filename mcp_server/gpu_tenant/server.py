@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 import anyio
 from mcp.server import MCPServer
+from mcp.server.apps import Apps
 from mcp.server.mcpserver import AcceptedElicitation, Context, Elicit, ElicitationResult, Resolve
 from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
 from mcp.server.mcpserver.resources import FileResource
@@ -17,7 +18,7 @@ from mcp.server.mcpserver.tools import Tool
 from mcp.types import ToolAnnotations
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
 
-from gpu_tenant import __version__
+from gpu_tenant import __version__, chat_card
 from gpu_tenant.cards import TornDown
 from gpu_tenant.collect import Collected
 from gpu_tenant.errors import BadRequest, Refused, TenantError
@@ -88,7 +89,10 @@ class StrictTool(Tool):
     def of(cls, verb: Callable[..., Any], annotations: ToolAnnotations) -> "StrictTool":
         """The tool for one verb; its docstring and signature are the description and the schema."""
         tool = cls.from_function(
-            verb, description=inspect.cleandoc(verb.__doc__ or ""), annotations=annotations
+            verb,
+            description=inspect.cleandoc(verb.__doc__ or ""),
+            annotations=annotations,
+            meta=chat_card.meta_of(verb.__name__),
         )
         assert isinstance(tool, cls)
         # The SDK drops unknown arguments silently, and a misspelt cap must not be a missing one.
@@ -217,6 +221,7 @@ def make_server(scope: Literal["full", "read-only"] = "full") -> MCPServer[None]
             for name, annotations in TOOLS.items()
             if scope == "full" or annotations.read_only_hint
         ],
+        extensions=[_lease_card()],
     )
     _add_resources(server)
     return server
@@ -331,6 +336,15 @@ def _teardown_with_waiver(rooms: _Rooms) -> Callable[..., Any]:
 
     verify_and_teardown.__doc__ = Tenancy.verify_and_teardown.__doc__
     return verify_and_teardown
+
+
+def _lease_card() -> Apps:
+    """The page beside some answers; a host that does not render it shows the answers as ever."""
+    apps = Apps()
+    apps.add_html_resource(
+        chat_card.URI, chat_card.page(), name="lease-card", title="Lease card", prefers_border=True
+    )
+    return apps
 
 
 def _add_resources(server: MCPServer[None]) -> None:

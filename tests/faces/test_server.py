@@ -112,7 +112,9 @@ def test_both_faces_offer_the_same_verbs() -> None:
     of_the_terminal_alone = {
         "alarms",
         "watchdog",
+        "dashboard",
         "demo",
+        "report",
         "ssh",
         "preflight",
         "sweep",

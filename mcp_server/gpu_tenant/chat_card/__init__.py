@@ -1,0 +1,37 @@
+"""The lease card: a page that a chat shows beside an answer, where its host renders such pages."""
+
+from pathlib import Path
+
+URI = "ui://gpu-tenant/lease.html"
+"""The one page for every answer it knows: it chooses by what the answer holds."""
+
+_PARTS = Path(__file__).parent
+
+_SHOWN = frozenset(
+    {"list_leases", "monitor", "collect", "provision", "change_lease", "verify_and_teardown"}
+)
+"""The tools whose answers it draws."""
+
+_ASKS = frozenset({"list_leases", "monitor"})
+"""The tools that it may call itself: they look, and nothing else."""
+
+
+def page() -> str:
+    """The whole page in one text: it loads nothing, from here or from anywhere."""
+    html, css, js = (
+        (_PARTS / name).read_text(encoding="utf-8") for name in ("card.html", "card.css", "card.js")
+    )
+    return html.replace("/* card.css */", css).replace("/* card.js */", js)
+
+
+def meta_of(tool: str) -> dict[str, object]:
+    """What a host is told of a tool: its page if it has one, and whether that page may call it.
+
+    A host that keeps to the protocol lets the page call nothing that changes or ends a lease.
+    """
+    told: dict[str, object] = {}
+    if tool in _SHOWN:
+        told["resourceUri"] = URI
+    if tool not in _ASKS:
+        told["visibility"] = ["model"]
+    return {"ui": told}

@@ -1,0 +1,378 @@
+// The lease card, as a module: a host may draw it again in the same window. It speaks the protocol of
+// MCP Apps, JSON-RPC over postMessage, and draws the answers of a few tools. What an answer holds is only
+// ever set as text. It asks for nothing but another look.
+
+const VERSION = "2026-01-26";
+const LOG_LINES = 40;
+const OPEN_AT_MOST = 3;
+const STILL = ["parked", "stopped by its provider"];
+
+// The host
+
+const host = window.parent;
+const waiting = new Map();
+let asked = 0;
+let canAsk = false;
+let input = {};
+
+function send(message) {
+  // No host tells its origin; nothing secret is said here.
+  host.postMessage({ jsonrpc: "2.0", ...message }, "*");
+}
+
+function ask(method, params) {
+  return new Promise((resolve, reject) => {
+    asked += 1;
+    waiting.set(asked, { resolve, reject });
+    send({ id: asked, method, params });
+  });
+}
+
+const heard = {
+  "ui/notifications/tool-input": (params) => { input = params.arguments ?? {}; },
+  "ui/notifications/tool-result": (params) => show(params, "told"),
+  "ui/notifications/tool-cancelled": () => draw([part("p", { class: "soft" }, "This call was cancelled.")]),
+  "ui/notifications/host-context-changed": dress,
+};
+
+window.addEventListener("message", ({ source, data }) => {
+  if (source !== host || data?.jsonrpc !== "2.0") return;
+  if (data.method === undefined) {
+    const asker = waiting.get(data.id);
+    waiting.delete(data.id);
+    if (data.error) asker?.reject(new Error(String(data.error.message)));
+    else asker?.resolve(data.result);
+  } else if (data.id === undefined) {
+    if (Object.hasOwn(heard, data.method)) heard[data.method](data.params ?? {});
+  } else if (data.method === "ping" || data.method === "ui/resource-teardown") {
+    send({ id: data.id, result: {} });
+  } else {
+    send({ id: data.id, error: { code: -32601, message: "the card has no such method" } });
+  }
+});
+
+function dress(context) {
+  const root = document.documentElement;
+  if (context.theme === "light" || context.theme === "dark") root.dataset.theme = context.theme;
+  for (const [name, value] of Object.entries(context.styles?.variables ?? {})) {
+    if (name.startsWith("--") && typeof value === "string") root.style.setProperty(name, value);
+  }
+}
+
+async function begin() {
+  const told = await ask("ui/initialize", {
+    protocolVersion: VERSION,
+    appInfo: { name: "gpu-tenant lease card", version: "1" },
+    appCapabilities: { availableDisplayModes: ["inline"] },
+  });
+  canAsk = told.hostCapabilities?.serverTools !== undefined;
+  dress(told.hostContext ?? {});
+  send({ method: "ui/notifications/initialized", params: {} });
+  new ResizeObserver(measure).observe(document.body);
+}
+
+let measured = 0;
+function measure() {
+  const height = Math.ceil(document.body.getBoundingClientRect().height);
+  if (height === measured) return;
+  measured = height;
+  send({ method: "ui/notifications/size-changed", params: { width: window.innerWidth, height } });
+}
+
+// Looking again
+
+async function look(tool, args, button) {
+  const status = document.getElementById("heard");
+  button.disabled = true;
+  status.textContent = "Looking…";
+  try {
+    show(await ask("tools/call", { name: tool, arguments: args }), "looked");
+    status.textContent = `Looked at ${new Date().toLocaleTimeString()}.`;
+    document.querySelector("main > .actions button")?.focus();
+  } catch (error) {
+    status.textContent = `The host did not let the card look: ${error.message}`;
+    button.disabled = false;
+  }
+}
+
+function again(words, tool, args) {
+  if (!canAsk) return null;
+  const button = part("button", { type: "button" }, words);
+  button.addEventListener("click", () => look(tool, args, button));
+  return button;
+}
+
+const allLeases = (words = "All leases") => again(words, "list_leases", {});
+
+// Words
+
+function part(tag, attributes, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return made;
+}
+
+function money(usd) {
+  if (usd === null || usd === undefined) return "unknown";
+  const amount = Number(usd);
+  return Number.isFinite(amount) ? `${amount.toFixed(Math.abs(amount) >= 1 ? 2 : 4)} USD` : String(usd);
+}
+
+const rate = (usd) => (usd === null || usd === undefined ? "unknown" : `${money(usd)}/h`);
+
+function size(count) {
+  if (count === null || count === undefined) return "unknown";
+  const units = ["B", "KB", "MB", "GB", "TB"];
+  let amount = Number(count);
+  let unit = 0;
+  while (amount >= 1000 && unit < units.length - 1) { amount /= 1000; unit += 1; }
+  return `${amount.toFixed(unit ? 1 : 0)} ${units[unit]}`;
+}
+
+const files = (count) => `${count} ${count === 1 ? "file" : "files"}`;
+
+function span(seconds) {
+  if (seconds < 120) return `${Math.round(seconds)} s`;
+  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
+  return `${(seconds / 3600).toFixed(1)} h`;
+}
+
+function clock(seconds) {
+  const whole = Math.floor(seconds);
+  const two = (count) => String(count).padStart(2, "0");
+  return `${Math.floor(whole / 3600)}:${two(Math.floor(whole / 60) % 60)}:${two(whole % 60)}`;
+}
+
+// The countdown runs only after a look of the card's own: a host draws an old answer again as it was,
+// and nothing in it tells how old it is.
+let ticking = [];
+let shownAt = 0;
+let shownHow = "told";
+
+function deadline(seconds) {
+  const words = part("span", {});
+  const tell = () => {
+    const left = seconds - (shownHow === "looked" ? (performance.now() - shownAt) / 1000 : 0);
+    words.className = left < 0 ? "bad" : left < 1800 ? "warn" : "";
+    words.textContent = left < 0 ? `passed ${span(-left)} ago` : `in ${clock(left)}`;
+  };
+  tell();
+  ticking.push(tell);
+  return words;
+}
+
+setInterval(() => { if (shownHow === "looked") for (const tell of ticking) tell(); }, 1000);
+
+function facts(rows) {
+  const list = part("dl", {});
+  for (const row of rows) {
+    if (row) list.append(part("dt", {}, row[0]), part("dd", {}, row[1]));
+  }
+  return list;
+}
+
+const alarm = (words) => part("p", { class: "alarm" }, part("strong", { class: "bad" }, "Alarm: "), words);
+
+function bullets(title, lines) {
+  if (!lines?.length) return null;
+  return part("section", {}, part("h3", {}, title), part("ul", {}, lines.map((line) => part("li", {}, line))));
+}
+
+function heading(title) {
+  const how = shownHow === "looked"
+    ? `looked at ${new Date().toLocaleTimeString()}`
+    : "as this answer told it; it may be old";
+  return part("div", { class: "heading" }, part("h1", {}, title), part("span", { class: "soft" }, how));
+}
+
+// The answers
+
+let opened = new Set();
+
+function show(answer, how) {
+  const told = answer?.structuredContent;
+  shownAt = performance.now();
+  shownHow = how;
+  ticking = [];
+  opened = new Set(Array.from(document.querySelectorAll("details[open] h2"), (name) => name.textContent));
+  if (answer?.isError || !told) {
+    const words = (answer?.content ?? []).map((piece) => piece.text ?? "").join("\n");
+    const title = answer?.isError ? "Refused, or it did not work" : "The answer";
+    draw([part("section", { class: "panel", role: "alert" }, part("h1", {}, title), part("p", {}, words)),
+      actions(allLeases())]);
+    return;
+  }
+  const drawn = [[told.leases, leases], [told.job && told.state, watched], [told.receipt, tornDown],
+    [told.seal, collected], [told.proves, snapshot], [told.stops_the_meter, one]].find(([is]) => is);
+  draw(drawn ? drawn[1](told) : [part("p", { class: "soft" }, "The card does not draw this answer.")]);
+}
+
+function draw(parts) {
+  document.getElementById("card").replaceChildren(...parts.filter((drawn) => drawn !== null));
+}
+
+function actions(...buttons) {
+  const given = buttons.filter((button) => button !== null);
+  return given.length ? part("div", { class: "actions" }, given) : null;
+}
+
+function tone(card) {
+  if (STILL.includes(card.phase)) return "warn";
+  return card.phase === "ready" ? "good" : "soft";
+}
+
+function lease(card, open, told) {
+  const live = ["intended", "active", "terminating"].includes(card.state);
+  const parked = card.leaking_usd_month === null ? null : ["leaks", `${money(card.leaking_usd_month)} a month`];
+  const summary = part("summary", {},
+    part("h2", {}, card.lease), part("span", { class: `pill ${tone(card)}` }, card.phase),
+    card.alarm ? part("span", { class: "pill bad" }, "alarm") : null,
+    part("span", { class: "soft" }, `${card.provider}, ${rate(card.price_usd_h)}, spent ${money(card.cost_usd)}`));
+  const rows = facts([
+    ["age", span(card.age_s)],
+    live ? ["deadline", deadline(card.deadline_in_s)] : null,
+    ["rate", card.running_usd_h ? `${rate(card.price_usd_h)} now, ${rate(card.running_usd_h)} once it runs` : rate(card.price_usd_h)],
+    ["spent", card.counts ? `${money(card.cost_usd)}: ${card.counts}` : money(card.cost_usd)],
+    live ? ["by its deadline", money(card.forecast_deadline_usd)] : null,
+    card.job_ends_in_s === null || card.job_ends_in_s === undefined ? null
+      : ["job's end", `in ${span(card.job_ends_in_s)}, ${money(card.forecast_job_usd)} at most`],
+    card.leaking_usd_month === undefined ? null : parked,
+    live ? ["if this computer dies", card.stops_the_meter] : null,
+    card.jobs.length ? ["jobs", card.jobs.join(", ")] : null,
+    ["next", card.next],
+  ]);
+  const job = live && card.jobs.length ? again("Look at its job", "monitor", { lease: card.lease, wait_s: 0 }) : null;
+  const shown = part("details", { class: "lease" }, summary, card.alarm && told !== "above" ? alarm(card.alarm) : null, rows, actions(job));
+  shown.open = open || Boolean(card.alarm) || opened.has(card.lease);
+  return shown;
+}
+
+function leases(told) {
+  const few = told.leases.length <= OPEN_AT_MOST;
+  const which = input.which === "all" ? { which: "all" } : {};
+  const none = "No lease is live: no box of ours is billing that this ledger knows of.";
+  const foreign = (told.foreign ?? []).map((box) => `${box.box} at ${box.provider}: ${box.state}, ${rate(box.price_usd_h)}`);
+  return [
+    heading("Leases"),
+    part("div", { class: "summed" },
+      part("span", {}, `burning ${rate(told.burning_usd_h)}`),
+      part("span", {}, `spent ${money(told.spent_usd)}`),
+      part("span", {}, `leaking ${money(told.leaking_usd_month)} a month`)),
+    told.not_counted?.length ? part("p", { class: "soft" }, `Not counted: ${told.not_counted.join(", ")}`) : null,
+    ...(told.alarms ?? []).map(alarm),
+    ...(told.leases.length ? told.leases.map((card) => lease(card, few, "above")) : [part("p", { class: "panel" }, none)]),
+    bullets("Without a box, and billing", told.also_billing),
+    bullets("Not ours, left alone", foreign),
+    bullets("Sweeps", told.sweeps),
+    told.watched ? part("p", { class: "soft" }, `Watched by: ${told.watched}`) : null,
+    actions(again("Look now", "list_leases", which)),
+  ];
+}
+
+function one(card) {
+  return [heading("Lease"), lease(card, true, "here"), bullets("Terms", card.terms), actions(allLeases("Look now"))];
+}
+
+function fromBox(log) {
+  const fenced = /^<untrusted-([0-9A-Za-z]+)[^>\n]*>\n([\s\S]*)\n<\/untrusted-\1>$/.exec(log);
+  return (fenced ? fenced[2] : log).replace(/\n+$/, "").split("\n").slice(-LOG_LINES).join("\n");
+}
+
+function progress(told) {
+  const at = told.progress;
+  if (!at) return null;
+  const metrics = Object.entries(at.metrics ?? {}).slice(0, 4).map(([name, value]) => `${name} ${value}`);
+  const known = at.fraction !== null && at.fraction !== undefined;
+  const place = at.done === null ? [] : [`${at.unit ?? ""} ${at.done}${at.total === null ? "" : ` of ${at.total}`}`.trim()];
+  const words = [...(known ? [`${Math.round(at.fraction * 100)} %`] : []), ...place, ...metrics].join(", ");
+  const bar = known ? part("progress", { max: "1", value: String(at.fraction), "aria-label": "Progress" }) : null;
+  return part("div", {}, bar, part("p", { class: "soft" }, words));
+}
+
+function watched(told) {
+  const gpus = (told.gpus ?? []).map((gpu) => [`GPU ${gpu.index}`,
+    `${gpu.util_pct ?? "unknown"} %, ${gpu.mem_used_mib ?? "unknown"} of ${gpu.mem_total_mib ?? "unknown"} MiB, ${gpu.temp_c ?? "unknown"} °C, ${gpu.name}`]);
+  const ended = told.exit_code === null ? told.state : `${told.state}, status ${told.exit_code}`;
+  const kind = { running: "good", failed: "bad", killed: "bad" }[told.state] ?? "soft";
+  return [
+    heading(`${told.job} on ${told.lease}`),
+    part("section", { class: "panel" },
+      part("p", {}, part("span", { class: `pill ${kind}` }, ended), told.running_s === null ? "" : `after ${span(told.running_s)}`),
+      told.why ? part("p", { class: "bad" }, told.why) : null,
+      progress(told),
+      facts([
+        ...gpus,
+        ["memory", `${size(told.memory_used_bytes)} of ${size(told.memory_limit_bytes)}`],
+        ["disk free", size(told.disk_free_bytes)],
+        ["spent", money(told.cost_usd)],
+        ["deadline", deadline(told.deadline_in_s)],
+        told.cadence ? ["saves", told.cadence] : null,
+        told.gang ? ["together", told.gang] : null,
+        ["next", told.next],
+      ])),
+    told.alarm ? alarm(told.alarm) : null,
+    part("section", {}, part("h3", {}, "Last of its log, in words from the box"),
+      part("pre", { tabindex: "0", "aria-label": "Log, from the box" }, told.log ? fromBox(told.log) : "nothing new")),
+    actions(again("Look now", "monitor", { lease: told.lease, job: told.job, wait_s: 0 }), allLeases()),
+  ];
+}
+
+function tornDown(told) {
+  const proof = told.receipt;
+  const formats = Object.entries(proof.formats).map(([format, count]) => `${count} ${format}`).join(", ");
+  return [
+    heading(`Receipt for ${told.lease}`),
+    part("section", { class: "panel" },
+      part("p", {}, part("span", { class: "pill good" }, told.state), `at ${proof.provider}, box ${proof.box_id}`),
+      facts([
+        ["ground", proof.ground],
+        ["kept", proof.kept_in ? `${files(proof.kept_files)}, ${size(proof.kept_bytes)}, in ${proof.kept_in}` : "nothing"],
+        ["proved to load", formats || "nothing to load"],
+        [proof.left_behind ? "lease lasted" : "box lived", span(proof.lived_s)],
+        [proof.left_behind ? "handed back" : "seen gone", `${proof.first_absent_at}, and again ${proof.second_absent_at}`],
+        ["cost", proof.counts ? `${money(proof.cost_usd)}: ${proof.counts}` : money(proof.cost_usd)],
+        proof.billed_usd === null ? null : ["billed so far", money(proof.billed_usd)],
+        proof.left_behind ? ["left behind", proof.left_behind] : null,
+        told.gang ? ["together", told.gang] : null,
+      ])),
+    bullets("Given up", proof.given_up), bullets("Not proved", proof.not_proved), bullets("Warnings", proof.warnings),
+    actions(allLeases()),
+  ];
+}
+
+function collected(told) {
+  return [
+    heading(`Collected from ${told.lease}`),
+    part("section", { class: "panel" }, facts([
+      ["here", `${files(told.files)}, ${size(told.size_bytes)}, in ${told.directory}`],
+      ["fetched now", `${files(told.fetched_files)}, ${size(told.fetched_bytes)}`],
+      ["unclaimed", `${files(told.unclaimed_files)}, ${size(told.unclaimed_bytes)}`],
+      ["may be lost", `${size(told.discarded_bytes)} by ${told.discarded_by.join(", ") || "no pattern"}`],
+      told.stored ? ["stored", told.stored] : null,
+      told.not_stored ? ["not stored", told.not_stored] : null,
+      ["seal", told.seal.slice(0, 12)],
+      ["next", told.next],
+    ])),
+    bullets("Unclaimed, largest first", told.unclaimed_largest), bullets("Cannot be kept", told.cannot_be_kept),
+    bullets("Never appeared", told.never_appeared), bullets("Nothing matched, so not discarded", told.discarded_nothing),
+    actions(allLeases()),
+  ];
+}
+
+function snapshot(told) {
+  return [
+    heading(`Brought home from ${told.lease} while it runs`),
+    part("section", { class: "panel" }, facts([
+      ["here", `${files(told.files)}, ${size(told.size_bytes)}, in ${told.directory}`],
+      ["left for later", String(told.left_out)],
+      ["unfinished", String(told.unfinished_files)],
+      ["proves", told.proves],
+      ["next", told.next],
+    ])),
+    bullets("Broken", told.broken), bullets("No room here for", told.no_room),
+    actions(allLeases()),
+  ];
+}
+
+begin().catch((error) => draw([part("p", { class: "soft" }, `No host answers the card: ${error.message}`)]));
