@@ -1,9 +1,11 @@
 """What is asked of a box, and done about it, by whoever watches a lease for its owner."""
 
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
 from gpu_tenant.activity import Activity
+from gpu_tenant.cards import Card
 from gpu_tenant.caretaker import Guard, Standing
 from gpu_tenant.entering import Entering
 from gpu_tenant.errors import BadRequest, LeaseHeld, Refused
@@ -203,16 +205,39 @@ class Attending(Entering):
             ProviderTrouble: it is not stopped; the meter may run.
         """
         found = await self._with_box(lease)
-        profile = self._profile(found.provider)
         if found.state is not LeaseState.ACTIVE or found.parked_at is not None:
             raise Refused(f"{found.id} does not run", remedy="`gpu-tenant leases`")
-        with self._held(found.id, "park"):
+        await self._stopped_unsealed(found)
+
+    async def park_stray(self, provider: str, box: str) -> Card:
+        """A box of the account that was under no lease is under one, and is stopped, whatever runs on it.
+
+        For its owner's word alone. Its disk is kept, and bills; nobody looked at what is on it.
+
+        Raises:
+            Refused: the platform has no stop that keeps the disk; nothing was changed.
+            BadRequest, BoxTaken: there is no such box, or a lease stands on it.
+            ProviderTrouble: it is under a lease, and not stopped; the meter may run.
+        """
+        profile = self._profile(provider)
+        if profile.park != "keeps":
+            raise Refused(
+                f"{profile.title} has no stop that keeps all of a disk",
+                remedy=f"`gpu-tenant adopt {box} --on {provider}`, then see what is on it",
+            )
+        card = await self.adopt(provider, box)
+        await self._stopped_unsealed(self.ledger.lease(card.lease))
+        return self.on_card(card.lease)
+
+    async def _stopped_unsealed(self, lease: Lease) -> None:
+        with self._held(lease.id, "park"):
             await park(
-                found, profile, connector=self._connector(found), caretaker=self._caretaker(found),
-                transport=self._transport(found), ledger=self.ledger, clock=self._clock,
+                lease, self._profile(lease.provider), connector=self._connector(lease),
+                caretaker=partial(self._caretaker, lease),
+                transport=partial(self._transport, lease), ledger=self.ledger, clock=self._clock,
                 unsealed="accept",
             )  # fmt: skip
-        await self._close(found)
+        await self._close(lease)
 
     def _kept(self, lease: Lease) -> Path:
         return Path(lease.kept_in or self.home.kept(lease.id))

@@ -40,7 +40,10 @@ async def each(
 
     workers = [asyncio.create_task(work()) for _ in range(min(at_once, len(waiting)))]
     try:
-        await asyncio.shield(asyncio.gather(*workers))
+        if workers:
+            await asyncio.wait(workers)
+        for worker in workers:
+            worker.result()
     except BaseException:
         waiting.clear()
         for worker in workers if begun == "is cut" else ():

@@ -1,5 +1,6 @@
 """Stop a box's GPU meter and keep its disk, where the platform can; and start it again."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from typing import Literal
@@ -34,16 +35,17 @@ async def park(
     profile: Profile,
     *,
     connector: Connector,
-    caretaker: Caretaker,
-    transport: Transport,
+    caretaker: Callable[[], Caretaker],
+    transport: Callable[[], Transport],
     ledger: Ledger,
     clock: Clock,
     unsealed: Literal["refuse", "accept"] = "refuse",
 ) -> Lease:
     """The box is stopped, its disk is kept, and the lease costs what a parked box costs.
 
-    With `unsealed="accept"` also one that cannot be sealed first, or where a process outlives
-    its end: for a lease past its own.
+    `caretaker` and `transport` are asked for when they are needed: a box that has no address can be
+    stopped by its provider all the same. With `unsealed="accept"` also one that cannot be sealed first,
+    or where a process outlives its end: for a lease past its own, or at its owner's word.
 
     Raises:
         Refused: the platform has no stop that saves anything, or it would empty a disk that was used.
@@ -81,13 +83,13 @@ async def park(
     by_hand = isinstance(connector, Tended) and connector.tends(lease.box_id)
     asked = bool(ledger.events(lease.id)) and ledger.events(lease.id)[-1][1] == Event.PARKING
     if by_hand and asked:
-        await _stopped_by_now(lease, profile, transport=transport, ledger=ledger, clock=clock)
+        await _stopped_by_now(lease, profile, transport=transport(), ledger=ledger, clock=clock)
     else:
         if lease.touched_at is not None:
             with suppress(*((BoxTrouble, JobRunning) if unsealed == "accept" else ())):
-                await reseal(lease, profile, caretaker=caretaker, ledger=ledger)
+                await reseal(lease, profile, caretaker=caretaker(), ledger=ledger)
         if by_hand:
-            await _stop(lease, profile, transport=transport, ledger=ledger, clock=clock)
+            await _stop(lease, profile, transport=transport(), ledger=ledger, clock=clock)
     await connector.park(lease)
     give_up_at = clock.now() + timedelta(seconds=_WITHIN_S)
     while clock.now() < give_up_at:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from datetime import timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
@@ -270,8 +271,9 @@ class Renting(Hiring):
                         remedy=f"`gpu-tenant resume {lease.id}`",
                     )
                 lease = await park(
-                    lease, profile, connector=connector, caretaker=self._caretaker(lease),
-                    transport=self._transport(lease), ledger=self.ledger, clock=self._clock,
+                    lease, profile, connector=connector, caretaker=partial(self._caretaker, lease),
+                    transport=partial(self._transport, lease), ledger=self.ledger,
+                    clock=self._clock,
                 )  # fmt: skip
                 await self._close(lease)
                 return lease

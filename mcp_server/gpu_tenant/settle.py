@@ -215,6 +215,9 @@ async def survey(
     for provider, listing in found.listings.items():
         for box in listing.boxes:
             marked = _MARK.fullmatch(box.mark or "")
+            is_ours = marked is not None and marked["deployment"] in (None, ledger.deployment)
+            if not is_ours and ledger.lease_on(provider, box.id) is not None:
+                continue  # it was adopted, and carries whatever mark it had
             if marked is None:
                 found.foreign.append(box)
             elif marked["deployment"] not in (None, ledger.deployment):

@@ -64,8 +64,8 @@ class Garage:
         at: TinyProvider | None = None,
     ) -> Lease:
         return await park(
-            lease, of, connector=at or self.tiny, caretaker=self.caretaker(lease),
-            transport=LocalTransport(self.home), ledger=self.ledger, clock=self.clock,
+            lease, of, connector=at or self.tiny, caretaker=lambda: self.caretaker(lease),
+            transport=lambda: LocalTransport(self.home), ledger=self.ledger, clock=self.clock,
         )  # fmt: skip
 
     async def resume(self, lease: Lease) -> Lease:

@@ -121,6 +121,19 @@ async def test_another_deployment_s_box_is_told_and_never_touched(
     assert only(tiny) == [box.id]
 
 
+@pytest.mark.parametrize("mark", [None, "somebody-else", "gpu-tenant:xyzxyz:tiny-abcd"])
+async def test_a_box_that_was_adopted_is_foreign_no_more(
+    tiny: TinyProvider, ledger: Ledger, clock: HandClock, mark: str | None
+) -> None:
+    box = tiny.rent(mark)
+    ledger.take_up(box, lease_id=LEASE, terms=TERMS, at=clock.now(), touched_at=clock.now())
+
+    found = await asked(tiny, ledger, clock)
+
+    assert found.foreign == []
+    assert ledger.lease(LEASE).box_id == box.id
+
+
 # Ours, and unknown
 
 
