@@ -92,6 +92,11 @@ class Office:
         """The clock that this tenancy goes by."""
         return self._clock
 
+    @property
+    def connected(self) -> frozenset[str]:
+        """The providers whose boxes can be listed now."""
+        return frozenset(self._connectors)
+
     async def aclose(self) -> None:
         """Every connection is closed; boxes, jobs and leases go on as they are."""
         for transport in self._transports.values():

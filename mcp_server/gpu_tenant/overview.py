@@ -30,6 +30,10 @@ class Overview(Office):
         # It was billed until it was seen gone, and not until that was written down.
         return shown.model_copy(update={"cost_usd": receipt.cost_usd}) if receipt else shown
 
+    def on_card(self, lease: str) -> Card:
+        """That lease by what is on record; nobody is asked."""
+        return self._card(self.ledger.lease(lease), None)
+
     async def _overview(
         self, which: Literal["live", "all"], *, twins: Literal["give_back", "tell"] = "tell"
     ) -> Leases:

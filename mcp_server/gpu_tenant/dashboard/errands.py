@@ -1,0 +1,135 @@
+"""Actions that take a while: begun by the page, told as they go, and not ended by closing it."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from pydantic import AwareDatetime, JsonValue
+
+from gpu_tenant.errors import LocalTrouble, TenantError
+from gpu_tenant.eta import Eta
+from gpu_tenant.office import progress_to
+from gpu_tenant.ports import Clock
+from gpu_tenant.record import Record
+
+_REMEMBERED = 50
+_TOLD_EVERY_S = 0.5
+_CUT = ("collect", "snapshot")
+"""What may be cut at any byte: the next one goes on from there. Anything else is waited for."""
+
+
+class Trouble(Record):
+    """An error in the form that every answer of the API gives it."""
+
+    code: str
+    message: str
+    remedy: str
+
+    @classmethod
+    def of(cls, error: Exception) -> "Trouble":
+        """The error in its own words; one that nobody foresaw says so."""
+        if not isinstance(error, TenantError):
+            error = LocalTrouble(
+                f"it failed in a way nobody foresaw ({type(error).__name__}); nothing was destroyed",
+                remedy="`gpu-tenant leases` shows how everything stands; the terminal of the "
+                "dashboard has the rest, please report it",
+            )
+        return cls(code=error.code, message=error.message, remedy=error.remedy)
+
+
+class Errand(Record):
+    """One action, as far as it has come."""
+
+    id: int
+    lease: str | None
+    verb: str
+    state: Literal["running", "done", "failed"]
+    began_at: AwareDatetime
+    ended_at: AwareDatetime | None = None
+    done_bytes: int = 0
+    total_bytes: int = 0
+    words: str = ""
+    result: dict[str, JsonValue] | None = None
+    error: Trouble | None = None
+
+
+@dataclass(slots=True)
+class Errands:
+    """What was begun since this dashboard started, the newest last; `changed` hears of each change."""
+
+    clock: Clock
+    changed: Callable[[Errand], None]
+    ended: Callable[[Errand, Exception | None], None]
+    _all: dict[int, Errand] = field(default_factory=dict)
+    _tasks: dict[int, asyncio.Task[None]] = field(default_factory=dict)
+    _begun: int = 0
+
+    @property
+    def newest_first(self) -> list[Errand]:
+        """All that are remembered."""
+        return list(reversed(self._all.values()))
+
+    def begin(
+        self, verb: str, lease: str | None, act: Callable[[], Awaitable[Record | None]]
+    ) -> Errand:
+        """It is under way; what it comes to is told as it changes."""
+        self._begun += 1
+        errand = Errand(
+            id=self._begun, lease=lease, verb=verb, state="running", began_at=self._now()
+        )
+        self._tell(errand)
+        self._tasks[errand.id] = asyncio.create_task(self._run(errand, act))
+        for old in [e.id for e in self._all.values() if e.state != "running"][:-_REMEMBERED]:
+            del self._all[old]
+        return errand
+
+    def running(self, lease: str, verb: str) -> Errand | None:
+        """The one that does the same already."""
+        same = (e for e in self._all.values() if (e.lease, e.verb) == (lease, verb))
+        return next((e for e in same if e.state == "running"), None)
+
+    async def aclose(self) -> None:
+        """What may be cut was cut; what changes the world was waited for."""
+        for number, task in self._tasks.items():
+            if self._all[number].verb in _CUT:
+                task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def _run(self, errand: Errand, act: Callable[[], Awaitable[Record | None]]) -> None:
+        eta, now_s, told_s = Eta(), asyncio.get_running_loop().time, 0.0
+
+        def heard(done: int, total: int) -> None:
+            nonlocal told_s
+            eta.heard(done, total, at_s=now_s())
+            if now_s() - told_s >= _TOLD_EVERY_S:
+                told_s = now_s()
+                self._change(
+                    errand.id, done_bytes=done, total_bytes=total, words=eta.words(at_s=now_s())
+                )
+
+        progress_to.set(heard)
+        trouble: Exception | None = None
+        try:
+            came = await act()
+            result = came.model_dump(mode="json") if came else None
+            self._change(errand.id, state="done", result=result, ended_at=self._now(), words="")
+        except Exception as error:  # noqa: BLE001 - it is told, and the others go on
+            trouble = error
+            self._change(
+                errand.id, state="failed", error=Trouble.of(error), ended_at=self._now(), words=""
+            )
+        finally:
+            del self._tasks[errand.id]
+        self.ended(self._all[errand.id], trouble)
+
+    def _change(self, number: int, **news: object) -> None:
+        self._tell(Errand.model_validate({**dict(self._all[number]), **news}))
+
+    def _tell(self, errand: Errand) -> None:
+        self._all[errand.id] = errand
+        self.changed(errand)
+
+    def _now(self) -> datetime:
+        return self.clock.now()

@@ -1,0 +1,113 @@
+"""Who may speak to the dashboard: this computer's own page, with the token of this start, and nobody else.
+
+A web page of another site can send requests to a loopback port, and a name of its own can be made to
+lead there. So each request must name us as its host, come from our own origin where it says whence it
+comes, and carry a token that is in no cookie: nothing that a browser adds by itself opens this gate.
+"""
+
+from collections.abc import Iterable
+from hmac import compare_digest
+
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+MOST_BYTES = 64 * 1024
+"""No request of ours is longer."""
+
+POLICY = "; ".join((
+    "default-src 'none'",
+    "script-src 'self'",
+    "style-src 'self'",
+    "img-src 'self' data:",
+    "connect-src 'self'",
+    "manifest-src 'none'",
+    "base-uri 'none'",
+    "form-action 'none'",
+    "frame-ancestors 'none'",
+    # Nothing on this page makes HTML out of text, and no browser that knows this lets it.
+    "require-trusted-types-for 'script'",
+    "trusted-types 'none'",
+))  # fmt: skip
+
+_HEADERS = {
+    b"content-security-policy": POLICY.encode(),
+    b"x-content-type-options": b"nosniff",
+    b"x-frame-options": b"DENY",
+    b"referrer-policy": b"no-referrer",
+    b"cross-origin-opener-policy": b"same-origin",
+    b"cross-origin-resource-policy": b"same-origin",
+    b"cross-origin-embedder-policy": b"require-corp",
+    b"permissions-policy": b"camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+    b"cache-control": b"no-store",
+}
+
+
+class Gate:
+    """Before the routes: what is not ours is refused here, and every answer leaves with strict headers."""
+
+    def __init__(self, app: ASGIApp, *, port: int, token: str) -> None:
+        self._app = app
+        self._hosts = frozenset(f"{name}:{port}" for name in ("127.0.0.1", "localhost"))
+        self._token = token.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The request was answered, by the routes or by a refusal."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            return  # a socket that nobody accepts is closed
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                kept = [(k, v) for k, v in message["headers"] if k.lower() not in _HEADERS]
+                message = {**message, "headers": [*kept, *_HEADERS.items()]}
+            await send(message)
+
+        refusal = self._refusal(scope)
+        await (refusal or self._app)(scope, receive, guarded)
+
+    def _refusal(self, scope: Scope) -> JSONResponse | None:
+        said = _Said(scope["headers"])
+        host = said.one(b"host")
+        if host not in self._hosts:
+            return _refused(421, "WRONG_HOST", "this is not the name of the dashboard")
+        origin, site = said.one(b"origin"), said.one(b"sec-fetch-site")
+        if origin is not None and origin != f"http://{host}":
+            return _refused(403, "OTHER_ORIGIN", "another site asked")
+        is_api = scope["path"].startswith("/api/")
+        # A link from elsewhere may open the page, and nothing of what it shows.
+        is_link = not is_api and said.one(b"sec-fetch-mode") == "navigate"
+        ours = (None, "same-origin") if is_api else (None, "same-origin", "none")
+        if site not in ours and not is_link:
+            return _refused(403, "OTHER_ORIGIN", "another site asked")
+        if scope["method"] not in ("GET", "HEAD", *(("POST",) if is_api else ())):
+            return _refused(405, "BAD_METHOD", f"{scope['method']} is not spoken here")
+        if not is_api:
+            return None
+        kind, _, token = (said.one(b"authorization") or "").partition(" ")
+        if kind != "Bearer" or not compare_digest(token.encode(), self._token):
+            return _refused(401, "NO_TOKEN", "the token of this start of the dashboard is missing")
+        if scope["method"] == "POST":
+            length = said.one(b"content-length") or ""
+            if (said.one(b"content-type") or "").split(";")[0].strip() != "application/json":
+                return _refused(415, "BAD_REQUEST", "a request's body is JSON")
+            if not length.isdigit() or int(length) > MOST_BYTES:
+                return _refused(413, "BAD_REQUEST", "a request is short, and says how long it is")
+        return None
+
+
+class _Said:
+    """The headers of a request, of which none that matters may come twice."""
+
+    def __init__(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        self._all = list(headers)
+
+    def one(self, name: bytes) -> str | None:
+        found = [value for key, value in self._all if key.lower() == name]
+        return None if not found else b",".join(found).decode("latin-1")
+
+
+def _refused(status: int, code: str, words: str) -> JSONResponse:
+    remedy = "open the link that `gpu-tenant dashboard` shows in its terminal"
+    return JSONResponse({"code": code, "message": words, "remedy": remedy}, status)

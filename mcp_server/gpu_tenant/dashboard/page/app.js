@@ -1,0 +1,39 @@
+// The page: what is shown where, drawn into the document.
+import {html, render, useEffect} from "./vendor/htm-preact.js";
+import {History} from "./parts/history.js";
+import {LeasePage} from "./parts/lease.js";
+import {Offers} from "./parts/offers.js";
+import {Overview} from "./parts/overview.js";
+import {Runbooks} from "./parts/runbooks.js";
+import {Settings} from "./parts/settings.js";
+import {NoKey, NotHere, Shell} from "./parts/shell.js";
+import {begin, useStore} from "./store.js";
+import {t, useLang} from "./words.js";
+
+export {noteErrand, refresh, route, state, useFollow, useStore} from "./store.js";
+
+// The overview writes its title itself, with how many leases need somebody.
+const VIEWS = {
+  overview: {view: Overview},
+  lease: {view: LeasePage, title: (id) => id},
+  offers: {view: Offers, title: () => t("Offers")},
+  runbooks: {view: Runbooks, title: () => t("Runbooks")},
+  history: {view: History, title: () => t("History")},
+  settings: {view: Settings, title: () => t("Settings")},
+};
+
+function App() {
+  const lang = useLang();
+  const {name, id, rest} = useStore((known) => known.route);
+  const refused = useStore((known) => known.link === "refused");
+  const {view, title} = VIEWS[name] ?? {view: NotHere, title: () => t("Nothing here")};
+  useEffect(() => {
+    if (title) document.title = `${title(id)} · gpu-tenant`;
+  }, [name, id, lang]);
+  return html`<${Shell} key=${lang} at=${name}>
+    ${refused ? html`<${NoKey} />` : html`<${view} key=${`${name}/${id}`} id=${id} rest=${rest} />`}
+  <//>`;
+}
+
+begin();
+render(html`<${App} />`, document.getElementById("app"));

@@ -1,0 +1,186 @@
+// How the page speaks with its server: the token, the questions, and the stream.
+import {createParser} from "./vendor/eventsource-parser.js";
+import {t} from "./words.js";
+
+const KEPT = "gpu-tenant.token";
+const SILENT_MS = 40_000; // the server says something every 15 s
+const SLOWEST_MS = 15_000;
+const OFFLINE_AFTER = 2;
+
+// An answer that is no success, in words, with the next step.
+export class Problem extends Error {
+  constructor({code, message, remedy = ""}) {
+    super(message);
+    this.code = code;
+    this.remedy = remedy;
+  }
+}
+
+const away = () =>
+  new Problem({
+    code: "UNREACHABLE",
+    message: t("The dashboard's server does not answer"),
+    remedy: t("See whether `gpu-tenant dashboard` still runs in its terminal, or run it again"),
+  });
+
+const refused = () =>
+  new Problem({
+    code: "NO_TOKEN",
+    message: t("This page has no key to the dashboard, or an old one"),
+    remedy: t("Open the link that the terminal shows, or run `gpu-tenant dashboard` again"),
+  });
+
+// -- the token --------------------------------------------------------------
+
+// Takes the token out of the address, where it stands in it; true where one was there.
+export function takeToken() {
+  const found = /^#token=([\w.~-]+)$/.exec(location.hash);
+  if (!found) return false;
+  localStorage.setItem(KEPT, found[1]);
+  history.replaceState(null, "", `${location.pathname}#/`);
+  return true;
+}
+
+// Calls `tell` where another tab was opened with a newer link.
+export function onToken(tell) {
+  addEventListener("storage", (event) => event.key === KEPT && event.newValue && tell());
+}
+
+function headers(more = {}) {
+  return {Authorization: `Bearer ${localStorage.getItem(KEPT) ?? ""}`, ...more};
+}
+
+// -- questions --------------------------------------------------------------
+
+async function ask(path, how = {}) {
+  let answer;
+  try {
+    answer = await fetch(path, {cache: "no-store", credentials: "omit", ...how, headers: headers(how.headers)});
+  } catch (problem) {
+    if (problem.name === "AbortError") throw problem;
+    throw away();
+  }
+  if (answer.ok) return answer;
+  throw answer.status === 401 ? refused() : new Problem(await told(answer));
+}
+
+async function told(answer) {
+  const unsaid = {code: `HTTP_${answer.status}`, message: t("The server answered {status}", {status: answer.status})};
+  try {
+    return {...unsaid, ...(await answer.json())};
+  } catch {
+    return unsaid;
+  }
+}
+
+export async function get(path, how) {
+  return (await ask(path, how)).json();
+}
+
+export async function getFile(path) {
+  return (await ask(path)).blob();
+}
+
+export async function post(path, body = {}) {
+  const how = {method: "POST", body: JSON.stringify(body), headers: {"Content-Type": "application/json"}};
+  return (await ask(path, how)).json();
+}
+
+// -- the stream -------------------------------------------------------------
+
+let hidden = "closed";
+const sleepers = new Set();
+
+// Whether streams stay open while the tab is hidden: they must, for notifications.
+export function whileHidden(what) {
+  hidden = what;
+  sleepers.forEach((look) => look());
+}
+
+document.addEventListener("visibilitychange", () => sleepers.forEach((look) => look()));
+
+// Reads /api/stream until `close()`: `on[event](value)` at each event, and `state(link, problem)` at each change
+// of the link: "opening", "live", "offline" (it goes on trying), "asleep" (the tab is hidden), "refused" (401).
+export function stream(query, {on, state}) {
+  let link = "";
+  let failures = 0;
+  let reading = null;
+  let again = null;
+  let cursor = query.cursor;
+
+  const become = (next, problem = null) => {
+    if (next !== link) state((link = next), problem);
+  };
+  const heard = ({event = "message", data: text}) => {
+    const value = JSON.parse(text);
+    if (event === "log") cursor = value.to;
+    failures = 0;
+    become("live");
+    on[event]?.(value);
+  };
+  const failed = (problem) => {
+    if (problem.code === "NO_TOKEN") return become("refused", problem);
+    failures += 1;
+    if (failures >= OFFLINE_AFTER) become("offline", problem);
+    const wait = Math.min(SLOWEST_MS, 500 * 2 ** (failures - 1));
+    again = setTimeout(open, wait * (0.8 + Math.random() * 0.4));
+  };
+  const open = async () => {
+    const mine = (reading = new AbortController());
+    try {
+      await read(address({...query, cursor}), mine, heard);
+      if (reading === mine) failed(away());
+    } catch (problem) {
+      if (reading === mine) failed(problem instanceof Problem ? problem : away());
+    }
+  };
+  const close = () => {
+    clearTimeout(again);
+    const mine = reading;
+    reading = null;
+    mine?.abort();
+  };
+  const look = () => {
+    const asleep = document.hidden && hidden === "closed";
+    if (asleep && link !== "asleep" && link !== "refused") {
+      close();
+      become("asleep");
+    } else if (!asleep && link === "asleep") {
+      become("opening");
+      open();
+    }
+  };
+
+  become("opening");
+  open();
+  sleepers.add(look);
+  look();
+  return {
+    close() {
+      sleepers.delete(look);
+      close();
+    },
+  };
+}
+
+function address(query) {
+  const asked = Object.entries(query).filter(([, value]) => value !== undefined && value !== null);
+  return asked.length === 0 ? "/api/stream" : `/api/stream?${new URLSearchParams(asked)}`;
+}
+
+// Feeds what comes to `heard` until the server ends it; silence counts as an end.
+async function read(path, abort, heard) {
+  let silence = setTimeout(() => abort.abort(), SILENT_MS);
+  try {
+    const answer = await ask(path, {signal: abort.signal});
+    const parser = createParser({onEvent: heard});
+    const words = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    for (let piece = await words.read(); !piece.done; piece = await words.read()) {
+      clearTimeout(silence);
+      silence = setTimeout(() => abort.abort(), SILENT_MS);
+      parser.feed(piece.value);
+    }
+  } finally {
+    clearTimeout(silence);
+  }
+}

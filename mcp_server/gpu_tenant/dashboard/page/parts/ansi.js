@@ -1,0 +1,100 @@
+// The colours of a log line as spans with classes. Text stays text: nothing of a box is ever markup.
+import {createAnsiSequenceParser} from "../vendor/ansi-sequence-parser.js";
+import {h} from "../vendor/htm-preact.js";
+
+const SGR = /\x1b\[[\d;:]*m/g;
+const RESET = /^\x1b\[(?:0*(?:;0+)*)?m$/;
+const CARRIED = 12; // so many sequences at most are in effect at a line's start
+
+const NAMES = [
+  "black", "red", "green", "yellow", "blue", "magenta", "cyan", "white",
+  "brightBlack", "brightRed", "brightGreen", "brightYellow", "brightBlue", "brightMagenta", "brightCyan", "brightWhite",
+];
+// The sixteen as xterm has them: only to find which of them a colour out of 16 million is nearest to.
+const PALETTE = [
+  [0, 0, 0], [205, 0, 0], [0, 205, 0], [205, 205, 0], [0, 0, 238], [205, 0, 205], [0, 205, 205], [229, 229, 229],
+  [127, 127, 127], [255, 0, 0], [0, 255, 0], [255, 255, 0], [92, 92, 255], [255, 0, 255], [0, 255, 255], [255, 255, 255],
+];
+const SHOWN = {bold: "a-bold", dim: "a-dim", italic: "a-italic", underline: "a-underline", strikethrough: "a-strike", reverse: "a-reverse", hidden: "a-dim"};
+
+/** The line without its colours. */
+export function plain(line) {
+  return line.includes("\x1b") ? line.replace(SGR, "").replaceAll("\x1b", "") : line;
+}
+
+/** The sequences that are still in effect after this line, given those before it. */
+export function carriedOver(line, before) {
+  const last = line.lastIndexOf("\x1b[");
+  if (last === -1) return before;
+  if (line.startsWith("\x1b[0m", last) || line.startsWith("\x1b[m", last)) return "";
+  let open = before === "" ? [] : before.match(SGR);
+  for (const sequence of line.match(SGR) ?? []) {
+    if (RESET.test(sequence)) open = [];
+    else open.push(sequence);
+  }
+  return open.slice(-CARRIED).join("");
+}
+
+/** The line as text and spans; what matches one of `marked` ([from, to) of the plain text) is in a <mark>. */
+export function painted(line, marked = []) {
+  const tokens = line.includes("\x1b")
+    ? createAnsiSequenceParser().parse(line.replace(SGR, (sequence) => sequence.replace(/:+/g, ";")))
+    : [{value: line, foreground: null, background: null, decorations: null}];
+  const pieces = [];
+  let at = 0;
+  for (const token of tokens) {
+    const text = token.value.replaceAll("\x1b", "");
+    for (const piece of cut(text, at, marked)) {
+      const classes = classesOf(token);
+      const inner = piece.marked ? h("mark", null, piece.text) : piece.text;
+      pieces.push(classes ? h("span", {class: classes}, inner) : inner);
+    }
+    at += text.length;
+  }
+  return pieces;
+}
+
+function cut(text, at, marked) {
+  const pieces = [];
+  let done = 0;
+  for (const [from, to] of marked) {
+    const begins = Math.max(from - at, done);
+    const ends = Math.min(to - at, text.length);
+    if (ends <= begins) continue;
+    if (begins > done) pieces.push({text: text.slice(done, begins), marked: false});
+    pieces.push({text: text.slice(begins, ends), marked: true});
+    done = ends;
+  }
+  if (done < text.length) pieces.push({text: text.slice(done), marked: false});
+  return pieces;
+}
+
+function classesOf({foreground, background, decorations}) {
+  if (foreground === null && background === null && !decorations?.size) return "";
+  const classes = [...(decorations ?? [])].map((name) => SHOWN[name]).filter(Boolean);
+  if (foreground) classes.push(`a-fg-${nameOf(foreground)}`);
+  if (background) classes.push(`a-bg-${nameOf(background)}`);
+  return classes.join(" ");
+}
+
+function nameOf(colour) {
+  if (colour.type === "named") return colour.name;
+  if (colour.type === "table" && colour.index < 16) return NAMES[colour.index];
+  return NAMES[nearest(colour.type === "rgb" ? colour.rgb : tableColour(colour.index))];
+}
+
+function tableColour(index) {
+  if (index >= 232) return Array(3).fill(8 + 10 * (index - 232));
+  const steps = [Math.floor((index - 16) / 36), Math.floor((index - 16) / 6) % 6, (index - 16) % 6];
+  return steps.map((step) => (step === 0 ? 0 : 55 + 40 * step));
+}
+
+function nearest(rgb) {
+  let best = 0;
+  let least = Infinity;
+  PALETTE.forEach((known, index) => {
+    const far = known.reduce((sum, part, i) => sum + (part - rgb[i]) ** 2, 0);
+    if (far < least) [best, least] = [index, far];
+  });
+  return best;
+}

@@ -1,0 +1,135 @@
+// The files of the newest seal, each with what re-reading it off the box has proved.
+import {html, useMemo, useState} from "../vendor/htm-preact.js";
+import {t} from "../words.js";
+import {Bytes, Button, Copy, Empty, Field, Pill, Shape, When} from "./widgets.js";
+
+const PAGE = 200; // rows that are drawn at first; more as they are asked for
+
+const STANDINGS = {
+  problem: {rank: 0, kind: "bad", words: () => t("broken")},
+  unproved: {rank: 1, kind: "bad", words: () => t("not proved")},
+  warned: {rank: 2, kind: "warn", words: () => t("proved, with a warning")},
+  hashed: {rank: 3, kind: "accent", words: () => t("bytes proved")},
+  proved: {rank: 4, kind: "good", words: () => t("proved")},
+};
+
+/** How a file stands by its evidence: nothing is called proved that was not re-read. */
+function standingOf({evidence}) {
+  if (evidence === null) return "unproved";
+  if (evidence.outcome === "broken" || evidence.problem) return "problem";
+  if (evidence.warnings.length > 0) return "warned";
+  return evidence.outcome === "loads" ? "proved" : "hashed";
+}
+
+const COLUMNS = [
+  ["standing", () => t("Evidence"), (one, other) => STANDINGS[one.standing].rank - STANDINGS[other.standing].rank || byName(one, other)],
+  ["name", () => t("File"), (one, other) => byName(one, other)],
+  ["size", () => t("Size"), (one, other) => other.size_bytes - one.size_bytes],
+];
+const byName = (one, other) => one.name.localeCompare(other.name, "en", {numeric: true});
+
+export function Artifacts({lease, files, keptIn, verifiedAt, ended}) {
+  if (files === null) {
+    return html`<${Empty} title=${t("Nothing is sealed yet")}>
+      <p>${t("When the job has ended, collect seals what lies on the box and fetches every declared artifact.")}</p>
+      <p><${Copy} text=${`gpu-tenant collect ${lease}`} /></p><//>`;
+  }
+  return html`<div class="files"><${Sealed} lease=${lease} files=${files} keptIn=${keptIn} verifiedAt=${verifiedAt} />
+    <${Loose} lease=${lease} files=${files} ended=${ended} /><${Listing} files=${files} /></div>`;
+}
+
+// -- the whole --------------------------------------------------------------
+
+function Sealed({files, keptIn, verifiedAt}) {
+  const counts = useMemo(() => tally(files.shown), [files]);
+  const said = Object.keys(STANDINGS).filter((name) => counts[name] > 0);
+  return html`<section aria-labelledby="files-title"><h2 id="files-title">${t("{n} files", {n: files.total.toLocaleString("en-US")})}
+      ${" "}<span class="soft">· <${Bytes} n=${files.bytes} /></span></h2>
+    <p class="standings">${said.map((name) => html`<${Pill} key=${name} kind=${STANDINGS[name].kind}>${counts[name].toLocaleString("en-US")} ${STANDINGS[name].words()}<//> `)}</p>
+    <p class="soft">${t("Sealed on the box")} <${When} at=${new Date(files.sealed_at * 1000).toISOString()} />
+      ${verifiedAt && html` · ${t("re-read and verified")} <${When} at=${verifiedAt} />`}
+      ${keptIn && html` · ${t("kept in")} <code>${keptIn}</code>`}
+      ${" · "}<span title=${files.digest}>${t("digest")} <code>${files.digest.slice(0, 12)}</code></span></p>
+  </section>`;
+}
+
+function tally(shown) {
+  const counts = {};
+  for (const file of shown) {
+    const standing = standingOf(file);
+    counts[standing] = (counts[standing] ?? 0) + 1;
+  }
+  return counts;
+}
+
+// What stands in the way of a teardown, and what is given up.
+function Loose({lease, files, ended}) {
+  const {unclaimed, discarded, problems, unmatched = []} = files;
+  return html`
+    ${problems.length > 0 && html`<section class="loose is-bad" aria-labelledby="problems-title"><h3 id="problems-title"><${Shape} kind="bad" />${
+      t("{n} could not be sealed", {n: problems.length})}</h3>
+      <ul>${problems.map(({at, why, detail}) => html`<li key=${at}><code>${at}</code> <strong>${why}</strong> <span class="soft">${detail}</span></li>`)}</ul></section>`}
+    ${unmatched.length > 0 && html`<section class="loose is-warn" aria-labelledby="unmatched-title"><h3 id="unmatched-title"><${Shape} kind="warn" />${
+      t("Declared, and matching nothing")}</h3><ul>${unmatched.map((pattern) => html`<li key=${pattern}><code>${pattern}</code></li>`)}</ul></section>`}
+    ${unclaimed.count > 0 && html`<section class="loose is-warn" aria-labelledby="unclaimed-title"><h3 id="unclaimed-title"><${Shape} kind="warn" />${
+      t("{n} files are unclaimed", {n: unclaimed.count.toLocaleString("en-US")})} <span class="soft">· <${Bytes} n=${unclaimed.bytes} /></span></h3>
+      ${!ended && html`<p>${t("They were written since the launch and nobody has claimed or discarded them, so no teardown happens. Keep them, or give them up by name:")}</p>
+      <p><${Copy} text=${`gpu-tenant collect ${lease} --artifact PATTERN --discard PATTERN`} /></p>`}
+      <table class="table"><caption class="unseen">${t("The largest of them")}</caption><thead><tr><th scope="col">${t("File")}</th><th scope="col" class="number">${t("Size")}</th></tr></thead>
+        <tbody>${unclaimed.largest.map(({at, size}) => html`<tr key=${at}><td class="name">${at}</td><td class="number"><${Bytes} n=${size} /></td></tr>`)}</tbody></table></section>`}
+    ${discarded.count > 0 && html`<p class="soft">${t("{n} files are discarded, by the job's own word or as a well-known cache:", {
+      n: discarded.count.toLocaleString("en-US")})} <${Bytes} n=${discarded.bytes} /></p>`}`;
+}
+
+// -- the list ---------------------------------------------------------------
+
+function Listing({files}) {
+  const [words, setWords] = useState("");
+  const [only, setOnly] = useState("");
+  const [sorted, setSorted] = useState({by: "standing", backwards: false});
+  const [most, setMost] = useState(PAGE);
+  const all = useMemo(() => files.shown.map((file) => ({...file, standing: standingOf(file)})), [files]);
+  const chosen = useMemo(() => {
+    const wanted = words.toLowerCase();
+    const found = all.filter((file) => (only === "" || file.standing === only) && file.name.toLowerCase().includes(wanted));
+    found.sort(COLUMNS.find(([name]) => name === sorted.by)[2]);
+    return sorted.backwards ? found.reverse() : found;
+  }, [all, words, only, sorted]);
+  const sort = (by) => setSorted({by, backwards: sorted.by === by && !sorted.backwards});
+  const present = Object.keys(STANDINGS).filter((name) => all.some(({standing}) => standing === name));
+  return html`<section class="listing" aria-labelledby="listing-title"><h3 id="listing-title" class="unseen">${t("Each file and its evidence")}</h3>
+    <div class="listing-bar">
+      <${Field} label=${t("Name has")}><input type="search" value=${words} onInput=${(event) => (setWords(event.target.value), setMost(PAGE))} /><//>
+      ${present.length > 1 && html`<${Field} label=${t("Evidence")}><select value=${only} onChange=${(event) => (setOnly(event.target.value), setMost(PAGE))}>
+        <option value="">${t("any")}</option>${present.map((name) => html`<option key=${name} value=${name}>${STANDINGS[name].words()}</option>`)}</select><//>`}
+      <p class="soft" role="status">${t("{n} of {all} shown", {n: chosen.length.toLocaleString("en-US"), all: files.total.toLocaleString("en-US")})}</p>
+    </div>
+    <div class="scroll"><table class="table"><thead><tr>${COLUMNS.map(([name, title]) => html`<th key=${name} scope="col" class=${name === "size" ? "number" : ""}
+      aria-sort=${sorted.by !== name ? undefined : sorted.backwards ? "descending" : "ascending"}><button type="button" onClick=${() => sort(name)}>${title()}
+      <span aria-hidden="true">${sorted.by !== name ? "" : sorted.backwards ? " ▾" : " ▴"}</span></button></th>`)}</tr></thead>
+      <tbody>${chosen.slice(0, most).map((file) => html`<${FileRow} key=${file.name} file=${file} />`)}</tbody></table></div>
+    ${chosen.length > most && html`<p><${Button} onClick=${() => setMost(most + 5 * PAGE)}>${t("Show {n} more", {n: Math.min(5 * PAGE, chosen.length - most)})}<//></p>`}
+    ${files.total > files.shown.length && html`<p class="soft">${t("The list has the first {n}; the report has all.", {n: files.shown.length.toLocaleString("en-US")})}</p>`}
+  </section>`;
+}
+
+function FileRow({file}) {
+  const {kind, words} = STANDINGS[file.standing];
+  const {evidence} = file;
+  const details = evidence && [...evidence.proved, ...evidence.not_proved, ...evidence.warnings, evidence.problem].some(Boolean);
+  return html`<tr class="is-${kind}"><td>
+      ${details ? html`<details><summary><${Pill} kind=${kind}>${words()}<//> <span class="soft">${evidence.format}</span></summary><${Evidence} evidence=${evidence} sha256=${file.sha256} /></details>`
+        : html`<${Pill} kind=${kind}>${words()}<//> <span class="soft">${evidence?.format ?? ""}</span>`}</td>
+    <td class="name">${file.name}${file.role === "log" && html` <span class="soft small">${t("log")}</span>`}${file.kind === "link" && html` <span class="soft small">${t("link")}</span>`}</td>
+    <td class="number"><${Bytes} n=${file.size_bytes} /></td></tr>`;
+}
+
+function Evidence({evidence, sha256}) {
+  const lines = (kind, list) => list.map((words) => html`<li key=${words}><${Shape} kind=${kind} />${words}</li>`);
+  return html`<ul class="evidence">
+    ${evidence.problem && lines("bad", [evidence.problem])}${lines("warn", evidence.warnings)}${lines("good", evidence.proved)}
+    ${lines("soft", evidence.not_proved.map((words) => t("not proved: {words}", {words})))}
+    <li class="soft">${t("re-read from {where}", {where: evidence.where === "here" ? t("this computer") : evidence.where})}</li>
+    ${sha256 && html`<li class="soft">sha256 <code>${sha256}</code></li>`}
+  </ul>`;
+}

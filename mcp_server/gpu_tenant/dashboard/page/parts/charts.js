@@ -1,0 +1,171 @@
+// What a job's box did over time and what the job measured by step, live.
+import {html, useEffect, useMemo, useRef, useState} from "../vendor/htm-preact.js";
+import {get} from "../net.js";
+import {t} from "../words.js";
+import {Chart} from "./chart.js";
+import {bytesWords, Empty, Trouble, Waiting} from "./widgets.js";
+
+const MIB = 1024 ** 2;
+const UNSEEN_S = 60; // longer than this without a reading: the line has a gap
+const AFRESH_MS = 60_000;
+const SHOWN = 12; // so many measures; a log may have dozens
+const FIRST = ["loss", "train_loss", "train/loss", "eval_loss", "val_loss", "eval/loss", "val/loss"];
+
+const percent = (value) => `${Math.round(value)} %`;
+const plainNumber = (value) => (value !== 0 && (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e6) ? value.toExponential(2).replace(/\.?0+e/, "e") : String(+value.toPrecision(4)));
+
+/** The readings of a job that grow with each look at it: [readings, problem, again]. */
+function useReadings(lease, job, seen) {
+  const [problem, setProblem] = useState(null);
+  const [version, setVersion] = useState(0);
+  const [round, setRound] = useState(0);
+  const kept = useRef(null);
+  const running = seen !== null && ["starting", "running", "lingering"].includes(seen.state);
+
+  useEffect(() => {
+    let wanted = true;
+    kept.current = null;
+    setProblem(null);
+    const load = async () => {
+      try {
+        const answer = await get(`/api/leases/${lease}/readings?job=${encodeURIComponent(job)}`);
+        if (!wanted) return;
+        kept.current = readingsOf(answer);
+        setVersion((n) => n + 1);
+      } catch (trouble) {
+        if (wanted && kept.current === null) setProblem(trouble);
+      }
+    };
+    load();
+    // What a job measures is read out of its whole log by the server; here only its newest value is known.
+    const timer = running ? setInterval(load, AFRESH_MS) : null;
+    return () => {
+      wanted = false;
+      clearInterval(timer);
+    };
+  }, [lease, job, running, round]);
+
+  useEffect(() => {
+    if (seen === null || kept.current === null || seen.job !== job) return;
+    if (grow(kept.current, seen)) setVersion((n) => n + 1);
+  }, [seen]);
+
+  return [{readings: kept.current, version}, problem, () => setRound((n) => n + 1)];
+}
+
+/** The answer of the server with a gap wherever nobody looked. */
+function readingsOf(answer) {
+  const gpus = answer.gpus ?? [];
+  const readings = {
+    times: [], names: gpus.map(shortName), models: new Set(gpus.map(({name}) => name)),
+    util: gpus.map(() => []), mem: gpus.map(() => []),
+    memory: [], disk: [],
+    memTotal: answer.gpu_mem_total_mib && answer.gpu_mem_total_mib / Math.max(1, gpus.length), // of one
+    memoryLimit: answer.memory_limit_bytes,
+    metrics: structuredClone(answer.metrics ?? {}),
+  };
+  if (gpus.length === 0 && answer.gpu_util?.some((value) => value !== null)) {
+    readings.names = ["GPU"];
+    [readings.util, readings.mem] = [[[]], [[]]];
+  }
+  const utils = gpus.length > 0 ? gpus.map((gpu) => gpu.util) : [answer.gpu_util];
+  const mems = gpus.length > 0 ? gpus.map((gpu) => gpu.mem_mib) : [answer.gpu_mem_mib];
+  answer.times.forEach((time, at) => {
+    put(readings, time, {
+      util: utils.map((values) => values?.[at] ?? null), mem: mems.map((values) => values?.[at] ?? null),
+      memory: answer.memory_bytes[at], disk: answer.disk_free_bytes[at],
+    });
+  });
+  return readings;
+}
+
+const shortName = ({index}) => `GPU ${index}`;
+
+function put(readings, time, {util, mem, memory, disk}) {
+  const before = readings.times.at(-1);
+  if (before !== undefined && time - before > UNSEEN_S + usual(readings.times)) {
+    put(readings, before + 1, {util: [], mem: [], memory: null, disk: null});
+  }
+  readings.times.push(time);
+  readings.util.forEach((values, at) => values.push(util[at] ?? null));
+  readings.mem.forEach((values, at) => values.push(mem[at] ?? null));
+  readings.memory.push(memory ?? null);
+  readings.disk.push(disk ?? null);
+}
+
+// How far apart the last few readings were: a watchdog looks less often than an open page.
+function usual(times) {
+  const few = times.slice(-6);
+  return few.length < 2 ? Infinity : 3 * ((few.at(-1) - few[0]) / (few.length - 1));
+}
+
+/** Adds what this look saw; says whether anything is new. */
+function grow(readings, seen) {
+  const time = Date.parse(seen.at) / 1000;
+  if (!(time > (readings.times.at(-1) ?? 0))) return false;
+  if (readings.names.length === 0 && seen.gpus.length > 0) {
+    readings.names = seen.gpus.map(shortName);
+    readings.models = new Set(seen.gpus.map(({name}) => name));
+    const unknown = () => Array(readings.times.length).fill(null);
+    [readings.util, readings.mem] = [seen.gpus.map(unknown), seen.gpus.map(unknown)];
+  }
+  readings.memTotal ??= seen.gpus[0]?.mem_total_mib ?? null; // of one
+  readings.memoryLimit ??= seen.memory_limit_bytes;
+  put(readings, time, {
+    util: seen.gpus.map((gpu) => gpu.util_pct), mem: seen.gpus.map((gpu) => gpu.mem_used_mib),
+    memory: seen.memory_used_bytes, disk: seen.disk_free_bytes,
+  });
+  measured(readings.metrics, seen.progress);
+  return true;
+}
+
+// Epochs are not added: the server counts by step, and a chart has one scale.
+function measured(metrics, progress) {
+  if (!progress || !["step", "it"].includes(progress.unit)) return;
+  for (const [name, value] of Object.entries(progress.metrics)) {
+    metrics[name] ??= {steps: [], values: []};
+    const {steps, values} = metrics[name];
+    if (steps.length > 0 && progress.done <= steps.at(-1)) continue;
+    steps.push(progress.done);
+    values.push(Number.isFinite(value) ? value : null);
+  }
+}
+
+const known = (values) => values.some((value) => value !== null);
+
+/** The charts of one job. */
+export function Charts({lease, job, seen}) {
+  const [{readings, version}, problem, again] = useReadings(lease, job, seen);
+  const names = useMemo(() => (readings === null ? [] : ordered(readings.metrics)), [readings, version]);
+  if (problem) return html`<${Trouble} problem=${problem} retry=${again} />`;
+  if (readings === null) return html`<${Waiting} lines=${4} />`;
+  const {times, names: gpus, models, util, mem, memory, disk, memTotal, memoryLimit} = readings;
+  const per = (columns) => columns.map((values, at) => ({name: gpus[at], values})).filter(({values}) => known(values));
+  const [utils, mems] = [per(util), per(mem)];
+  const model = [...models].join(", ");
+  const bytes = (values) => [{name: t("bytes"), values}];
+  if (times.length === 0 && names.length === 0) {
+    return html`<${Empty} title=${t("No readings yet")}><p>${t("They are kept while somebody looks: this page, monitor, or a watchdog.")}</p><//>`;
+  }
+  return html`<div class="charts">
+    ${names.map((name) => html`<${Chart} key=${`m ${name}`} title=${name} over="step" xs=${readings.metrics[name].steps}
+      series=${[{name, values: readings.metrics[name].values}]} format=${plainNumber} from0=${false} version=${version} />`)}
+    ${utils.length > 0 && html`<${Chart} key="util" title=${t("GPU in use")} over="time" xs=${times} series=${utils}
+      aside=${model} format=${percent} top=${100} version=${version} />`}
+    ${mems.length > 0 && html`<${Chart} key="mem" title=${t("GPU memory")} over="time" xs=${times} series=${mems}
+      aside=${model} binary format=${(mib) => bytesWords(mib * MIB)} top=${memTotal ?? undefined} version=${version} />`}
+    ${known(memory) && html`<${Chart} key="ram" title=${t("Memory of the box")} over="time" xs=${times}
+      binary series=${bytes(memory)} format=${bytesWords} top=${memoryLimit ?? undefined} version=${version} />`}
+    ${known(disk) && html`<${Chart} key="disk" title=${t("Disk that is free")} over="time" xs=${times}
+      binary series=${bytes(disk)} format=${bytesWords} version=${version} />`}
+  </div>`;
+}
+
+// Losses first, the rest by name.
+function ordered(metrics) {
+  const rank = (name) => (FIRST.includes(name) ? FIRST.indexOf(name) : name.includes("loss") ? FIRST.length : FIRST.length + 1);
+  return Object.keys(metrics)
+    .filter((name) => known(metrics[name].values))
+    .sort((one, other) => rank(one) - rank(other) || one.localeCompare(other))
+    .slice(0, SHOWN);
+}

@@ -1,0 +1,76 @@
+// The jobs of a lease, and how the chosen one stands: how far it is, when it ends, or why it ended.
+import {html} from "../vendor/htm-preact.js";
+import {t} from "../words.js";
+import {Charts} from "./charts.js";
+import {doneWords} from "./leaserow.js";
+import {jobStateOf} from "./standing.js";
+import {Empty, Pill, Progress, Shape, Span, SpanTicking, When, Words} from "./widgets.js";
+
+const known = (value) => value !== null && value !== undefined;
+const figure = (value) => Number(value).toLocaleString("en-US", {maximumSignificantDigits: 5});
+
+/** Every job, the newest first; `place` is the sub-view that a choice stays in. */
+export function JobList({lease, jobs, chosen, place}) {
+  if (jobs.length < 2) return null;
+  return html`<nav class="joblist" aria-label=${t("Jobs of this lease")}><ol>${jobs.toReversed().map((job) => html`<li key=${job.id}><a
+    href=${`#/lease/${encodeURIComponent(lease)}/${place}/${encodeURIComponent(job.id)}`} aria-current=${job.id === chosen ? "true" : undefined}
+    title=${job.command}><span class="mono">${job.id}</span> <span class="soft small">${known(job.launched_at)
+      ? html`<${When} at=${job.launched_at} />` : t("not launched")}</span></a></li>`)}</ol></nav>`;
+}
+
+/** `seen` is the last look at the job, null before there was one. */
+export function JobView({row, job, seen}) {
+  if (!job) {
+    return html`<${Empty} title=${t("No job yet")}><p>${t("Next:")} <${Words} text=${row.card.next} /></p><//>`;
+  }
+  return html`<section class="job" aria-labelledby="job-title">
+    <${Standing} row=${row} job=${job} seen=${seen} />
+    <${Declared} job=${job} />
+  </section>
+  <section aria-labelledby="charts-title"><h2 id="charts-title">${t("Over time")}</h2>
+    <${Charts} key=${`${row.card.lease}/${job.id}`} lease=${row.card.lease} job=${job.id} seen=${seen} />
+  </section>`;
+}
+
+function Standing({row, job, seen}) {
+  const brief = row.job?.id === job.id ? row.job : null;
+  const state = seen?.state ?? brief?.state;
+  const progress = seen?.progress ?? brief?.progress ?? brief;
+  const shown = state ? jobStateOf({state}) : null;
+  const running = state === "running" || state === "starting";
+  const ends = running && brief !== null && known(row.card.job_ends_in_s);
+  return html`<header class="job-head"><h2 id="job-title"><span class="soft">${t("Job")}</span> <span class="mono">${job.id}</span></h2>
+      ${shown ? html`<${Pill} kind=${shown.kind}>${shown.words()}<//>` : html`<span class="soft">${t("not looked at yet")}</span>`}
+      ${known(seen?.running_s) && html`<span class="soft">${running ? t("for") : t("ran")} ${running
+        ? html`<${SpanTicking} seconds=${seen.running_s} at=${seen.at} />` : html`<${Span} seconds=${seen.running_s} />`}</span>`}
+      ${known(seen?.exit_code) && html`<span class="soft">${t("exit code {code}", {code: seen.exit_code})}</span>`}
+    </header>
+    ${seen?.why && html`<p class="says is-bad"><${Shape} kind="bad" /><span><strong>${t("Why it ended:")}</strong> <${Words} text=${seen.why} /></span></p>`}
+    ${seen?.alarm && html`<p class="says is-warn"><${Shape} kind="warn" /><span><${Words} text=${seen.alarm} /></span></p>`}
+    ${(running || known(progress?.fraction)) && html`<div class="job-way"><${Progress} fraction=${progress?.fraction ?? null}
+        label=${t("Progress of {job}", {job: job.id})} />
+      <p>${progress ? doneWords(progress).join(" · ") : ""}${ends && html` <span class="soft">${t("ends in")}</span> <${Span} seconds=${row.card.job_ends_in_s} />`}</p></div>`}
+    <${Measures} metrics=${progress?.metrics ?? {}} />
+    ${seen?.cadence && html`<p class="soft"><${Words} text=${seen.cadence} /></p>`}
+    ${seen?.gang && html`<p class="soft"><${Words} text=${seen.gang} /></p>`}`;
+}
+
+function Measures({metrics}) {
+  const named = Object.entries(metrics);
+  if (named.length === 0) return null;
+  return html`<dl class="measures">${named.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${
+    known(value) ? figure(value) : "NaN"}</dd></div>`)}</dl>`;
+}
+
+// What was asked for when it was launched.
+function Declared({job}) {
+  const patterns = (list) => list.map((pattern) => html`<code key=${pattern}>${pattern}</code> `);
+  return html`<details class="declared"><summary><span class="soft">${t("Command")}</span> <code>${job.command.replace(/\s*\\?\s*\n\s*/g, " ")}</code></summary>
+    <pre tabindex="0" aria-label=${t("Command")}>${job.command}</pre>
+    <dl class="facts">
+      <div><dt>${t("Kept")}</dt><dd>${job.artifacts.length > 0 ? patterns(job.artifacts) : t("nothing was declared")}</dd></div>
+      ${job.discard.length > 0 && html`<div><dt>${t("Given up")}</dt><dd>${patterns(job.discard)}</dd></div>`}
+      ${job.env_names.length > 0 && html`<div><dt>${t("Environment")}</dt><dd>${patterns(job.env_names)}</dd></div>`}
+      <div><dt>${t("Launched")}</dt><dd>${known(job.launched_at) ? html`<${When} at=${job.launched_at} />` : t("not launched")}</dd></div>
+    </dl></details>`;
+}

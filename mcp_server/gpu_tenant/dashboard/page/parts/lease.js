@@ -1,0 +1,127 @@
+// One lease: how it stands always in sight, and below it the job, the log, the files, the story or the terms.
+import {html, useCallback, useEffect, useRef, useState} from "../vendor/htm-preact.js";
+import {get} from "../net.js";
+import {useFollow, useStore} from "../store.js";
+import {t} from "../words.js";
+import {Artifacts} from "./artifacts.js";
+import {JobList, JobView} from "./jobs.js";
+import {Head, Says, Vitals} from "./leasehead.js";
+import {Log} from "./log.js";
+import {ReceiptView} from "./receipt.js";
+import {isLive} from "./standing.js";
+import {Terms} from "./terms.js";
+import {now} from "./ticking.js";
+import {Timeline} from "./timeline.js";
+import {Copy, Empty, Trouble, Waiting} from "./widgets.js";
+
+const AFRESH_MS = 60_000;
+const PLACES = [
+  ["job", () => t("Job")],
+  ["log", () => t("Log")],
+  ["files", () => t("Files")],
+  ["story", () => t("Story")],
+  ["terms", () => t("Terms")],
+];
+
+/** `#/lease/ID/PLACE/JOB`; without a place: the job, or the receipt's files where the lease has ended. */
+export function LeasePage({id, rest}) {
+  const followed = useStore((known) => known.overview?.leases.find((row) => row.card.lease === id) ?? null);
+  const blind = useStore((known) => known.blind[id] ?? null);
+  const ended = useStore((known) => Object.values(known.errands).filter((one) => one.lease === id && one.state !== "running").length);
+  const stamp = followed ? `${followed.card.phase} ${followed.card.jobs.length} ${followed.card.alarm}` : "none";
+  const [detail, problem, again] = useDetail(id, `${stamp} ${ended}`);
+  if (problem && !detail) return html`<section class="page leasepage"><h1>${id}</h1><${Unread} problem=${problem} retry=${again} /></section>`;
+  if (!detail) return html`<section class="page leasepage"><h1>${id}</h1><${Waiting} lines=${6} /></section>`;
+  const row = followed ?? detail.row;
+  return html`<${Whole} detail=${{...detail, row}} blind=${blind} rest=${rest} />`;
+}
+
+function Unread({problem, retry}) {
+  if (problem.code !== "UNKNOWN_LEASE") return html`<${Trouble} problem=${problem} retry=${retry} />`;
+  return html`<${Empty} title=${t("There is no such lease")}><p>${problem.message}</p><p><a href="#/">${t("To the leases")}</a></p><//>`;
+}
+
+function Whole({detail, blind, rest}) {
+  const {row, jobs} = detail;
+  const lease = row.card.lease;
+  const place = PLACES.some(([name]) => name === rest[0]) ? rest[0] : isLive(row) ? "job" : "files";
+  const job = jobs.find((one) => one.id === rest[1]) ?? jobs.at(-1) ?? null;
+  const [seen, heard] = useCloseLook(lease, job?.id ?? null);
+  const mine = seen?.job === job?.id ? seen : null;
+  return html`<article class="page leasepage is-${place}">
+    <${Head} detail=${detail} seen=${mine} />
+    <${Says} detail=${detail} blind=${blind} />
+    ${detail.receipt ? html`<${ReceiptView} detail=${detail} />` : html`<${Vitals} detail=${detail} />`}
+    <${Places} lease=${lease} place=${place} job=${rest[1]} files=${detail.files?.total} />
+    <div class="place">
+      ${(place === "job" || place === "log") && html`<${JobList} lease=${lease} jobs=${jobs} chosen=${job?.id} place=${place} />`}
+      <${Place} place=${place} detail=${detail} job=${job} seen=${mine} heard=${heard} />
+    </div>
+  </article>`;
+}
+
+function Place({place, detail, job, seen, heard}) {
+  const {row, lease, files, events, policy} = detail;
+  switch (place) {
+    case "log":
+      return job
+        ? html`<${Log} key=${job.id} lease=${row.card.lease} job=${job.id} heard=${heard} />`
+        : html`<${Empty} title=${t("No job, and so no log")}><p><${Copy} text=${`gpu-tenant launch --lease ${row.card.lease} -- COMMAND`} /></p><//>`;
+    case "files":
+      return html`<${Artifacts} lease=${row.card.lease} files=${files} keptIn=${lease.kept_in}
+        verifiedAt=${events.findLast(({kind}) => kind === "verified" || kind === "stored")?.at} ended=${detail.receipt !== null} />`;
+    case "story":
+      return html`<${Timeline} events=${events} />`;
+    case "terms":
+      return html`<${Terms} row=${row} lease=${lease} policy=${policy} />`;
+    default:
+      return html`<${JobView} row=${row} job=${job} seen=${seen} />`;
+  }
+}
+
+function Places({lease, place, job, files}) {
+  const to = (name) => `#/lease/${encodeURIComponent(lease)}/${name}${job && (name === "job" || name === "log") ? `/${encodeURIComponent(job)}` : ""}`;
+  return html`<nav class="places" aria-label=${t("Parts of this lease")}><ul>${PLACES.map(([name, words]) => html`<li key=${name}><a
+    href=${to(name)} aria-current=${name === place ? "page" : undefined}>${words()}${name === "files" && files > 0 &&
+    html` <span class="count">${files.toLocaleString("en-US")}</span>`}</a></li>`)}</ul></nav>`;
+}
+
+// -- what is known of it ----------------------------------------------------
+
+// The lease as it is on record; asked again where `stamp` becomes another, and now and then.
+function useDetail(id, stamp) {
+  const [found, setFound] = useState([null, null]);
+  const [round, setRound] = useState(0);
+  const again = useCallback(() => setRound((n) => n + 1), []);
+  useEffect(() => {
+    let wanted = true;
+    get(`/api/leases/${encodeURIComponent(id)}`).then(
+      (detail) => {
+        const at = new Date(now()).toISOString();
+        if (wanted) setFound([{...detail, row: {...detail.row, at}}, null]);
+      },
+      (problem) => wanted && setFound(([detail]) => [detail, problem]),
+    );
+    const timer = setTimeout(again, AFRESH_MS);
+    return () => {
+      wanted = false;
+      clearTimeout(timer);
+    };
+  }, [id, stamp, round]);
+  return [...found, again];
+}
+
+// The newest look at the job, and `heard(tell)` for whoever wants each piece of its log.
+function useCloseLook(lease, job) {
+  const [seen, setSeen] = useState(null);
+  const tellers = useRef(new Set());
+  useFollow({lease, job}, {
+    job: setSeen,
+    log: (piece) => tellers.current.forEach((tell) => tell(piece)),
+  });
+  const heard = useCallback((tell) => {
+    tellers.current.add(tell);
+    return () => tellers.current.delete(tell);
+  }, []);
+  return [seen, heard];
+}

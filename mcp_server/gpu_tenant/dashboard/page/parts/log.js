@@ -1,0 +1,356 @@
+// The live log of a job: a list of lines of which only those in sight are in the document.
+import {html, useEffect, useLayoutEffect, useRef, useState} from "../vendor/htm-preact.js";
+import {get} from "../net.js";
+import {t} from "../words.js";
+import {painted, plain} from "./ansi.js";
+import {occurrences, SearchBar} from "./logsearch.js";
+import {drawn, lineAt, LogWindow, MOST_LINES, rowsOf, WINDOW_BYTES} from "./logwindow.js";
+import {Button, bytesWords, Copy, Trouble} from "./widgets.js";
+
+const ROW = 18; // px, as .log-line has it
+const SPARE = 20; // lines above and below those in sight
+const NEAR = 30 * ROW; // so near an edge what lies beyond it is fetched
+const HEAD_BYTES = 131_072; // the server's windows have a least size: what is left before one is nothing, or at least this
+const FIRST_BYTES = 65_536; // enough to fill any window at once
+const FAR = 4 * WINDOW_BYTES; // farther behind than this, the reader is taken to the newest end
+const WRAPPED = "gpu-tenant.log.wrap";
+
+/** `heard(tell)` has `tell` called with each piece of the log that the stream brings; it returns how to stop. */
+export function Log({lease, job, heard}) {
+  const [wrap, setWrap] = useState(() => localStorage.getItem(WRAPPED) === "yes");
+  const [full, setFull] = useState(false);
+  const [searched, setSearched] = useState(null);
+  const view = useLog(lease, job, heard, wrap);
+  const rewrap = () => {
+    localStorage.setItem(WRAPPED, wrap ? "no" : "yes");
+    setWrap(!wrap);
+  };
+  const {log, unseen, problem} = view;
+  return html`<section class="log ${full ? "is-full" : ""}" aria-label=${t("Log of {job}", {job})}
+      onKeyDown=${(event) => event.key === "Escape" && full && setFull(false)}>
+    <div class="log-bar">
+      <${SearchBar} key=${`${lease}/${job}`} lease=${lease} job=${job} onJump=${view.jump} onSearched=${setSearched} />
+      <div class="log-switches">
+        <${Button} kind="quiet" aria-pressed=${String(wrap)} onClick=${rewrap}>${t("Wrap lines")}<//>
+        <${CopyShown} shown=${view.inSight} />
+        <${Button} kind="quiet" aria-pressed=${String(full)} onClick=${() => setFull(!full)}>${t("Fill the window")}<//>
+      </div>
+    </div>
+    ${problem && html`<${Trouble} problem=${problem} retry=${view.again} />`}
+    <div class="log-frame">
+      <div class="log-scroller ${wrap ? "is-wrapped" : ""}" ref=${view.scroller} tabindex="0" role="region"
+          aria-label=${t("Lines of the log")} onScroll=${view.onScroll} onKeyDown=${view.onKey}>
+        <span class="log-probe" ref=${view.probe} aria-hidden="true">${"0".repeat(100)}</span>
+        <${Lines} view=${view} searched=${searched} />
+      </div>
+      ${!view.following && html`<button type="button" class="button is-primary log-newest" onClick=${view.toEnd}>${
+        unseen > 0 ? t("{n} new lines", {n: unseen.toLocaleString("en-US")}) : t("To the newest line")} ↓</button>`}
+    </div>
+    <div class="log-foot">
+      <span>${log.size === 0 && view.loaded ? t("The log is empty so far.") : t("{from} to {to} of {size}", {
+        from: bytesWords(log.from), to: bytesWords(log.to), size: bytesWords(log.size),
+      })}${view.busy ? html` <span class="soft">${t("fetching…")}</span>` : ""}</span>
+      <span class="log-whole">${t("The whole log comes with")} <${Copy} text=${`gpu-tenant collect ${lease}`} /></span>
+    </div>
+  </section>`;
+}
+
+function Lines({view, searched}) {
+  const {log, layout, first, last, found} = view;
+  const block = useRef(null);
+  const spacer = useRef(null);
+  useLayoutEffect(() => {
+    spacer.current.style.height = `${layout.total * ROW}px`;
+    spacer.current.style.width = layout.wide === null ? "" : `${layout.wide}ch`;
+    block.current.style.transform = `translateY(${layout.rowOf(first) * ROW}px)`;
+    view.settle();
+  });
+  const lines = [];
+  for (let at = first; at < last; at++) lines.push(html`<${Line} text=${log.lines[at]} searched=${searched} found=${at === found} />`);
+  return html`<div class="log-space" ref=${spacer}><div class="log-block" ref=${block}>${lines}</div></div>`;
+}
+
+function Line({text, searched, found}) {
+  const [shown, left] = drawn(text);
+  const marked = searched ? occurrences(plain(shown), searched) : [];
+  return html`<div class="log-line ${found ? "is-found" : ""}">${painted(shown, marked)}${left > 0 &&
+    html`<span class="log-more"> ${t("and {n} more characters", {n: left.toLocaleString("en-US")})}</span>`}</div>`;
+}
+
+function CopyShown({shown}) {
+  const [said, setSaid] = useState("");
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(shown().join("\n"));
+      setSaid(t("Copied"));
+    } catch {
+      setSaid(t("The browser does not let this page copy"));
+    }
+    setTimeout(() => setSaid(""), 2000);
+  };
+  return html`<${Button} kind="quiet" onClick=${copy}>${said || t("Copy what is in sight")}<//>`;
+}
+
+// Everything about where the reader is: what is loaded, what is in sight, and whether the end is followed.
+function useLog(lease, job, heard, wrap) {
+  const [, draw] = useState(0);
+  const scroller = useRef(null);
+  const probe = useRef(null);
+  const held = useRef(null);
+  held.current ??= new Reading(lease, job, () => draw((n) => n + 1));
+  const reading = held.current;
+  reading.scroller = scroller;
+
+  useEffect(() => {
+    const stop = heard((piece) => reading.hear(piece));
+    const watcher = new ResizeObserver(() => {
+      reading.measure(probe.current);
+      reading.wake();
+    });
+    watcher.observe(scroller.current);
+    reading.toEnd();
+    return () => {
+      stop();
+      watcher.disconnect();
+      reading.close();
+    };
+  }, []);
+  useLayoutEffect(() => reading.setWrap(wrap), [wrap]);
+  return {...reading.seen(), scroller, probe, ...reading.can};
+}
+
+/** One reader of one log. It tells `changed` at most once in an animation frame. */
+class Reading {
+  constructor(lease, job, changed) {
+    this.path = `/api/leases/${lease}/jobs/${encodeURIComponent(job)}/log`;
+    this.log = new LogWindow();
+    this.changed = changed;
+    this.following = true;
+    this.unseen = 0;
+    this.found = null;
+    this.busy = false;
+    this.loaded = false;
+    this.problem = null;
+    this.wrap = false;
+    this.columns = 80;
+    this.frame = null;
+    this.goal = null; // where to scroll once the lines are drawn
+    this.top = 0;
+    this.size = 0; // as the stream said last
+    this.can = {
+      toEnd: () => this.toEnd(), jump: (at) => this.jump(at), again: () => this.toEnd(), settle: () => this.settle(),
+      onScroll: () => this.scrolled(), onKey: (event) => this.key(event), inSight: () => this.inSight(),
+    };
+  }
+
+  close() {
+    this.closed = true;
+    cancelAnimationFrame(this.frame);
+  }
+
+  wake() {
+    if (this.closed) return;
+    this.frame ??= requestAnimationFrame(() => {
+      this.frame = null;
+      this.changed();
+    });
+  }
+
+  measure(probe) {
+    const wide = probe.getBoundingClientRect().width / 100;
+    const room = this.scroller.current.clientWidth - 24;
+    if (wide > 0) this.columns = Math.max(20, Math.floor(room / wide));
+  }
+
+  setWrap(wrap) {
+    if (this.wrap === wrap) return;
+    const at = this.layout().lineAt(Math.floor(this.top / ROW));
+    this.wrap = wrap;
+    if (!this.following) this.goal = {line: at, above: 0};
+    this.wake();
+  }
+
+  layout() {
+    const {log} = this;
+    if (!this.wrap) {
+      const last = Math.max(0, log.lines.length - 1);
+      return {total: log.lines.length, wide: log.widest + 2, rowOf: (line) => line, lineAt: (row) => Math.min(row, last)};
+    }
+    const rows = rowsOf(log, this.columns);
+    return {total: rows.at(-1), wide: null, rowOf: (line) => rows[line], lineAt: (row) => lineAt(rows, row)};
+  }
+
+  seen() {
+    const {log, following, unseen, found, busy, problem, loaded} = this;
+    const layout = this.layout();
+    const high = this.scroller?.current?.clientHeight ?? 600;
+    const top = this.following ? Math.max(0, layout.total * ROW - high) : this.goal ? this.goalTop(layout, high) : this.top;
+    const first = Math.max(0, layout.lineAt(Math.floor(top / ROW)) - SPARE);
+    const last = Math.min(log.lines.length, layout.lineAt(Math.ceil((top + high) / ROW)) + SPARE + 1);
+    return {log, layout, first, last, following, unseen, found, busy, problem, loaded};
+  }
+
+  goalTop(layout, high) {
+    const {line, above} = this.goal;
+    return Math.max(0, Math.min(layout.rowOf(line) * ROW - above * high + (this.goal.within ?? 0), layout.total * ROW - high));
+  }
+
+  // After the lines are drawn: stay at the end, or where the reader was.
+  settle() {
+    const box = this.scroller.current;
+    if (this.following) box.scrollTop = box.scrollHeight;
+    else if (this.goal) box.scrollTop = this.goalTop(this.layout(), box.clientHeight);
+    this.goal = null;
+    this.top = box.scrollTop;
+  }
+
+  inSight() {
+    const layout = this.layout();
+    const high = this.scroller.current.clientHeight;
+    const [first, last] = [layout.lineAt(Math.ceil(this.top / ROW)), layout.lineAt(Math.floor((this.top + high) / ROW) - 1)];
+    return this.log.lines.slice(first, last + 1).map(plain);
+  }
+
+  scrolled() {
+    const box = this.scroller.current;
+    const back = box.scrollTop < this.top;
+    this.top = box.scrollTop;
+    const below = box.scrollHeight - box.scrollTop - box.clientHeight;
+    this.following = below < 2 * ROW && (this.log.atEnd || this.following);
+    if (this.following) this.unseen = 0;
+    if (back && this.top < NEAR && this.log.from > 0) this.older();
+    else if (!back && below < NEAR && !this.log.atEnd) this.newer();
+    this.wake();
+  }
+
+  key(event) {
+    if (event.key === "End") this.toEnd();
+    else if (event.key === "Home") this.jump(0);
+    else return;
+    event.preventDefault();
+  }
+
+  hear(piece) {
+    const {log} = this;
+    if (piece.size < log.to) {
+      this.size = piece.size; // it was begun anew
+      return this.startAtEnd();
+    }
+    const atEnd = log.atEnd;
+    log.size = this.size = Math.max(log.size, piece.size);
+    if (!this.following) this.unseen += piece.text.split("\n").length - 1;
+    if (!this.loaded || this.busy) return this.wake(); // what is under way asks up to the end
+    if (atEnd && (this.following || log.lines.length < MOST_LINES)) {
+      if (!this.grow(piece)) this.catchUp();
+    }
+    this.wake();
+  }
+
+  // A reader who looks at older lines keeps them; the end is fetched again when they go there.
+  grow(piece) {
+    const joined = this.log.append(piece);
+    if (this.following) this.log.dropOldest();
+    return joined;
+  }
+
+  ask(from, limit) {
+    return get(`${this.path}?from=${from}&limit=${limit}`);
+  }
+
+  // One question at a time; what is wrong is shown and breaks nothing.
+  async fetching(work) {
+    if (this.busy) return;
+    this.busy = true;
+    try {
+      await work();
+      this.problem = null;
+    } catch (problem) {
+      this.problem = problem;
+    }
+    this.busy = false;
+    this.wake();
+  }
+
+  toEnd() {
+    this.following = true;
+    this.unseen = 0;
+    if (!this.loaded || !this.log.atEnd) return this.startAtEnd();
+    this.wake();
+  }
+
+  startAtEnd() {
+    this.following = true;
+    return this.fetching(async () => {
+      await this.tail();
+      await this.rest();
+    });
+  }
+
+  async tail() {
+    let window = await this.ask(-FIRST_BYTES, FIRST_BYTES);
+    if (window.from > 0 && window.from < HEAD_BYTES) window = await this.ask(0, window.to);
+    this.log.start(window);
+    this.log.size = Math.max(this.log.size, this.size); // the stream may have said more meanwhile
+    this.found = null;
+    this.loaded = true;
+  }
+
+  catchUp() {
+    return this.fetching(() => this.rest());
+  }
+
+  // Whatever was written while something else was asked.
+  async rest() {
+    while (this.following && !this.log.atEnd) {
+      const {to} = this.log;
+      if (this.log.size - to > FAR || !this.grow(await this.ask(to, WINDOW_BYTES)) || this.log.to === to) return this.tail();
+    }
+  }
+
+  older() {
+    return this.fetching(async () => {
+      const {from} = this.log;
+      const begin = from < WINDOW_BYTES + HEAD_BYTES ? 0 : from - WINDOW_BYTES;
+      const piece = await this.ask(begin, from - begin);
+      if (this.log.from !== from) return;
+      this.anchored(() => this.log.prepend(piece));
+      this.log.dropNewest();
+    });
+  }
+
+  // `change` adds lines above, and says how many; what the reader sees stays where it is.
+  anchored(change) {
+    const layout = this.layout();
+    const line = layout.lineAt(Math.floor(this.top / ROW));
+    const within = this.top - layout.rowOf(line) * ROW;
+    const shift = change();
+    if (this.found !== null) this.found += shift;
+    this.goal = {line: Math.max(0, line + shift), above: 0, within};
+  }
+
+  newer() {
+    return this.fetching(async () => {
+      this.log.append(await this.ask(this.log.to, WINDOW_BYTES));
+      this.anchored(() => -this.log.dropOldest());
+    });
+  }
+
+  // Which line begins at that byte is told by two windows that end at the same place.
+  jump(at) {
+    this.following = false;
+    return this.fetching(async () => {
+      const begin = at < WINDOW_BYTES + HEAD_BYTES ? 0 : at - WINDOW_BYTES;
+      const [around, there] = await Promise.all([this.ask(begin, at - begin + WINDOW_BYTES), this.ask(at, WINDOW_BYTES)]);
+      this.log.start(around);
+      this.loaded = true;
+      const line = Math.max(0, this.log.lines.length - linesIn(there));
+      this.found = at === 0 ? null : line;
+      this.goal = {line, above: 1 / 3};
+    });
+  }
+}
+
+function linesIn({text}) {
+  if (text === "") return 0;
+  return text.split("\n").length - (text.endsWith("\n") ? 1 : 0);
+}

@@ -1,0 +1,124 @@
+// Search in a whole log, of which the page holds only a part: the server looks, the page shows where.
+import {html, useEffect, useRef, useState} from "../vendor/htm-preact.js";
+import {get} from "../net.js";
+import {t} from "../words.js";
+import {plain} from "./ansi.js";
+import {Button, bytesWords, Trouble} from "./widgets.js";
+
+const MOST = 2_000;
+const LISTED = 300;
+const SHOWN = 240; // characters of a hit
+const NOTHING = {hits: [], scanned: 0, size: 0, state: "idle", problem: null};
+
+/** Where `searched` stands in a text: [[from, to), ...]. */
+export function occurrences(text, {words, exact}) {
+  const [within, wanted] = exact ? [text, words] : [text.toLowerCase(), words.toLowerCase()];
+  const found = [];
+  for (let at = within.indexOf(wanted); at !== -1; at = within.indexOf(wanted, at + wanted.length)) {
+    found.push([at, at + wanted.length]);
+  }
+  return found;
+}
+
+/** The field, how far the search is, and what it found; `onJump(at)` shows the line at that byte. */
+export function SearchBar({lease, job, onJump, onSearched}) {
+  const [words, setWords] = useState("");
+  const [exact, setExact] = useState(false);
+  const [found, setFound] = useState(NOTHING);
+  const [chosen, setChosen] = useState(-1);
+  const asked = useRef({key: "", abort: null});
+  useEffect(() => () => asked.current.abort?.abort(), []);
+
+  const clear = () => {
+    asked.current.abort?.abort();
+    asked.current = {key: "", abort: null};
+    setWords("");
+    setFound(NOTHING);
+    setChosen(-1);
+    onSearched(null);
+  };
+  const begin = async (exactly) => {
+    asked.current.abort?.abort();
+    const abort = new AbortController();
+    asked.current = {key: keyOf(words, exactly), abort};
+    setChosen(-1);
+    onSearched({words, exact: exactly});
+    const base = `/api/leases/${lease}/jobs/${encodeURIComponent(job)}/log/search?q=${encodeURIComponent(words)}`;
+    let [hits, from] = [[], 0];
+    setFound({...NOTHING, state: "looking"});
+    try {
+      for (;;) {
+        const answer = await get(`${base}&from=${from}&case=${exactly ? "yes" : "no"}`, {signal: abort.signal});
+        if (abort.signal.aborted) return;
+        hits = hits.concat(answer.hits);
+        const stuck = answer.scanned_to <= from;
+        from = answer.scanned_to;
+        const over = stuck || from >= answer.size || hits.length >= MOST;
+        setFound({hits, scanned: from, size: answer.size, state: over ? "over" : "looking", problem: null});
+        if (over) return;
+      }
+    } catch (problem) {
+      if (!abort.signal.aborted) setFound({...NOTHING, hits, state: "over", problem});
+    }
+  };
+  const go = (at) => {
+    setChosen(at);
+    onJump(found.hits[at].at);
+  };
+  const step = (by) => found.hits.length > 0 && go(chosen < 0 && by < 0 ? found.hits.length - 1 : (chosen + by + found.hits.length) % found.hits.length);
+  const submit = (event) => {
+    event.preventDefault();
+    if (words === "") clear();
+    else if (asked.current.key === keyOf(words, exact)) step(1);
+    else begin(exact);
+  };
+  const key = (event) => {
+    if (event.key === "Enter" && event.shiftKey) {
+      event.preventDefault();
+      step(-1);
+    } else if (event.key === "Escape" && words !== "") {
+      event.stopPropagation();
+      clear();
+    }
+  };
+  const recase = () => {
+    setExact(!exact);
+    if (words !== "" && found.state !== "idle") begin(!exact);
+  };
+
+  return html`<form class="log-search" role="search" onSubmit=${submit}>
+    <input type="search" value=${words} placeholder=${t("Search the whole log")} aria-label=${t("Search the whole log")}
+      title=${t("Enter: search, then the next hit. Shift+Enter: the one before.")} onInput=${(event) => setWords(event.target.value)} onKeyDown=${key} />
+    <${Button} kind="quiet" aria-pressed=${String(exact)} aria-label=${t("Tell capital from small letters")} onClick=${recase}>Aa<//>
+    ${found.hits.length > 0 && html`<${Button} kind="quiet" aria-label=${t("The hit before")} onClick=${() => step(-1)}>↑<//>
+      <${Button} kind="quiet" aria-label=${t("The next hit")} onClick=${() => step(1)}>↓<//>`}
+    <${Said} found=${found} chosen=${chosen} />
+    ${found.problem && html`<${Trouble} problem=${found.problem} />`}
+    ${found.hits.length > 0 && html`<${Hits} found=${found} chosen=${chosen} onGo=${go} />`}
+  </form>`;
+}
+
+const keyOf = (words, exact) => `${exact ? "yes" : "no"} ${words}`;
+
+function Said({found, chosen}) {
+  const {hits, scanned, size, state} = found;
+  if (state === "idle") return null;
+  const n = `${hits.length.toLocaleString("en-US")}${hits.length >= MOST ? "+" : ""}`;
+  const count = chosen >= 0 ? t("{at} of {n}", {at: chosen + 1, n}) : hits.length === 1 ? t("1 hit") : t("{n} hits", {n});
+  return html`<span class="log-said" role="status">${hits.length > 0 ? count : state === "over" ? t("Nothing found") : t("Searching…")}</span>
+    ${state === "looking" && size > 0 && html`<span class="log-scan"><progress max=${size || 1} value=${scanned} aria-label=${t("Search")}></progress>
+      ${t("scanned {done} of {all}", {done: bytesWords(scanned), all: bytesWords(size)})}</span>`}`;
+}
+
+function Hits({found, chosen, onGo}) {
+  const list = useRef(null);
+  useEffect(() => {
+    list.current?.children[chosen]?.scrollIntoView({block: "nearest"});
+  }, [chosen]);
+  const more = found.hits.length - LISTED;
+  return html`<ol class="log-hits" aria-label=${t("What was found")} ref=${list}>
+    ${found.hits.slice(0, LISTED).map(({at, line}, index) => html`<li key=${at}><button type="button"
+      aria-current=${index === chosen ? "true" : undefined} onClick=${() => onGo(index)}>${plain(line).trim().slice(0, SHOWN) || " "}</button></li>`)}
+    ${more > 0 && html`<li class="soft" key="more">${t("and {n} more: ↑ and ↓ go through them all", {n: more.toLocaleString("en-US")})}</li>`}
+  </ol>`;
+}

@@ -1,0 +1,177 @@
+// The part of a job's log that is on this page: bytes [from, to) of it as lines, and how they grow and shrink.
+import {carriedOver, plain} from "./ansi.js";
+
+export const MOST_LINES = 60_000;
+export const WINDOW_BYTES = 262_144;
+const CHUNK_LINES = 1_000;
+const UNKNOWN = -1; // columns are counted when lines are wrapped, and not for each line that comes
+const LONGEST = 10_000; // of a longer line only so much is drawn
+
+/**
+ * Lines in the order of the log. Bytes are known at the borders of chunks only, since the text that is
+ * shown is not the log byte for byte; so whole chunks are dropped, and each ends with a whole line.
+ * What one has from byte `from` of a new window on is replaced by it: a line that was not whole comes again.
+ */
+export class LogWindow {
+  constructor() {
+    this.start({from: 0, to: 0, size: 0, text: ""});
+  }
+
+  /** Forgets everything and begins with this window. */
+  start(window) {
+    this.lines = [];
+    this.columns = [];
+    this.widest = 0;
+    this.chunks = [];
+    this.from = window.from;
+    this.to = window.from;
+    this.size = window.size;
+    this.open = false; // the last line goes on
+    this.carried = "";
+    this.append(window);
+  }
+
+  /** Whether the log's own end is on the page. */
+  get atEnd() {
+    return this.to >= this.size;
+  }
+
+  /** Adds what follows, in place of what is known from its first byte on; says whether it could be joined. */
+  append({from, to, size, text}) {
+    this.size = Math.max(this.size, size);
+    if (to <= this.to) return to === this.to || from >= this.from;
+    if (from > this.to || (from < this.to && !this.#cut(from))) return false;
+    this.to = to;
+    const pieces = text.split("\n");
+    const ends = pieces.pop();
+    if (ends !== "") pieces.push(ends);
+    const joins = this.open && pieces.length > 0;
+    if (joins) {
+      const last = this.lines.length - 1;
+      this.#put(last, this.lines[last] + pieces[0]);
+    }
+    const goesOn = this.open;
+    for (let i = 0; i < pieces.length; i++) {
+      if (i > 0 || !joins) this.#put(this.lines.length, this.carried + pieces[i]);
+      if (i < pieces.length - 1 || ends === "") this.carried = carriedOver(pieces[i], this.carried);
+    }
+    const last = this.chunks.at(-1);
+    const added = pieces.length - (joins ? 1 : 0);
+    if (last && (goesOn || last.count < CHUNK_LINES)) last.count += added;
+    else if (added > 0) this.chunks.push({from, count: added});
+    this.open = ends !== "";
+    return true;
+  }
+
+  /** Adds what comes before; returns how many lines are new. */
+  prepend({from, to, text}) {
+    if (to !== this.from || from >= to) return 0;
+    const older = new LogWindow();
+    older.start({from, to, size: to, text});
+    const held = this.lines.length;
+    if (older.open && held > 0) {
+      const last = older.lines.length - 1;
+      older.#put(last, older.lines[last] + this.lines[0]);
+      this.lines = older.lines.concat(this.lines.slice(1));
+      this.columns = older.columns.concat(this.columns.slice(1));
+      // The line that was cut in two belongs to one chunk again, so that it is never dropped by half.
+      const tail = older.chunks.pop();
+      this.chunks[0] = {from: tail.from, count: tail.count + this.chunks[0].count - 1};
+    } else {
+      this.lines = older.lines.concat(this.lines);
+      this.columns = older.columns.concat(this.columns);
+    }
+    this.chunks = older.chunks.concat(this.chunks);
+    this.widest = Math.max(this.widest, older.widest);
+    this.from = from;
+    return this.lines.length - held;
+  }
+
+  /** Drops the oldest lines that are too many; returns how many went. */
+  dropOldest() {
+    let gone = 0;
+    while (this.chunks.length > 1 && this.lines.length - gone > MOST_LINES) {
+      gone += this.chunks.shift().count;
+      this.from = this.chunks[0].from;
+    }
+    if (gone > 0) {
+      this.lines.splice(0, gone);
+      this.columns.splice(0, gone);
+    }
+    return gone;
+  }
+
+  /** Drops the newest lines that are too many, as a reader goes back. */
+  dropNewest() {
+    while (this.chunks.length > 1 && this.lines.length > MOST_LINES) {
+      const last = this.chunks.pop();
+      this.lines.length -= last.count;
+      this.columns.length -= last.count;
+      this.to = last.from;
+      this.open = false;
+      this.carried = "";
+    }
+  }
+
+  // Forgets what begins at this byte: a chunk, or the last line where it is not whole yet.
+  #cut(from) {
+    const begins = this.chunks.findIndex((chunk) => chunk.from === from);
+    let gone = 1;
+    if (begins >= 0) {
+      gone = this.chunks.splice(begins).reduce((sum, {count}) => sum + count, 0);
+    } else {
+      const last = this.chunks.at(-1);
+      if (!this.open || !last || from < last.from) return false;
+      last.count -= 1;
+    }
+    this.lines.length -= gone;
+    this.columns.length -= gone;
+    this.to = from;
+    this.open = false;
+    return true;
+  }
+
+  #put(index, line) {
+    this.lines[index] = line;
+    this.columns[index] = UNKNOWN;
+    if (line.length > this.widest) this.widest = Math.max(this.widest, Math.min(columnsOf(line), LONGEST));
+  }
+}
+
+/** How many columns a line takes: a Chinese character takes two. */
+function columnsOf(line) {
+  const text = plain(line);
+  let columns = text.length;
+  if (!/^[\x00-\x7f]*$/.test(text)) {
+    columns = 0;
+    for (const character of text) columns += character.codePointAt(0) >= 0x1100 ? 2 : 1;
+  }
+  return columns;
+}
+
+/** The part of a line that is drawn, and how much is left out. */
+export function drawn(line) {
+  return line.length <= LONGEST ? [line, 0] : [line.slice(0, LONGEST), line.length - LONGEST];
+}
+
+/** Where each line of the log begins, in rows of `wide` columns; the last number is how many rows there are. */
+export function rowsOf({lines, columns}, wide) {
+  const rows = new Int32Array(lines.length + 1);
+  for (let i = 0; i < lines.length; i++) {
+    if (columns[i] === UNKNOWN) columns[i] = Math.min(columnsOf(lines[i]), LONGEST);
+    rows[i + 1] = rows[i] + Math.max(1, Math.ceil(columns[i] / wide));
+  }
+  return rows;
+}
+
+/** The last line that begins at or before this row. */
+export function lineAt(rows, row) {
+  let low = 0;
+  let high = rows.length - 2;
+  while (low < high) {
+    const middle = (low + high + 1) >> 1;
+    if (rows[middle] <= row) low = middle;
+    else high = middle - 1;
+  }
+  return Math.max(0, low);
+}

@@ -1,0 +1,48 @@
+// The proof that a lease has ended: what was kept and proved, that the box is gone, and what it cost.
+import {html} from "../vendor/htm-preact.js";
+import {t} from "../words.js";
+import {Bytes, Money, Shape, Span, When, Words} from "./widgets.js";
+
+const GROUNDS = {
+  verified: {kind: "good", words: () => t("Ended, and nothing was lost"), how: () => t("Everything declared was re-read off the box, and every other byte was accounted for.")},
+  never_used: {kind: "good", words: () => t("Ended, never used"), how: () => t("Nothing was ever launched or pushed on it, so there was nothing to lose.")},
+  waived: {kind: "warn", words: () => t("Ended over a signature"), how: () => t("A person signed for exactly the loss below.")},
+};
+const known = (value) => value !== null && value !== undefined;
+
+export function ReceiptView({detail}) {
+  const {receipt} = detail;
+  const {kind, words, how} = GROUNDS[receipt.ground] ?? {kind: "soft", words: () => receipt.ground, how: () => ""};
+  const formats = Object.entries(receipt.formats);
+  return html`<section class="receipt is-${kind}" aria-labelledby="receipt-title">
+    <header><h2 id="receipt-title"><${Shape} kind=${kind} />${words()}</h2><p>${how()}</p></header>
+    <dl class="receipt-sums">
+      <div class="vital"><dt>${t("It cost")}</dt><dd class="figure"><${Money} usd=${receipt.cost_usd} /></dd>
+        ${receipt.counts && html`<dd class="below soft"><${Words} text=${receipt.counts} /></dd>`}
+        ${known(receipt.billed_usd) && html`<dd class="below"><${Money} usd=${receipt.billed_usd} /> ${t("by its provider's books so far")}</dd>`}</div>
+      <div class="vital"><dt>${t("It lived")}</dt><dd class="figure"><${Span} seconds=${receipt.lived_s} /></dd>
+        <dd class="below"><${When} at=${receipt.active_at} /> – <${When} at=${receipt.first_absent_at} /></dd></div>
+      <div class="vital"><dt>${t("Kept")}</dt><dd class="figure">${receipt.kept_files.toLocaleString("en-US")} <span class="unit">${t("files")}</span> · <${Bytes} n=${receipt.kept_bytes} /></dd>
+        ${formats.length > 0 && html`<dd class="below">${t("proved to load:")} ${formats.map(([format, n]) => `${n} ${format}`).join(", ")}</dd>`}
+        ${receipt.kept_in && html`<dd class="below"><code>${receipt.kept_in}</code></dd>`}</div>
+    </dl>
+    <div class="receipt-more"><ol class="proof" aria-label=${t("The proof that the box is gone")}>
+      <${Step} at=${receipt.destroy_asked_at} words=${t("its end was asked of {provider}", {provider: detail.row.title})} />
+      <${Step} at=${receipt.first_absent_at} words=${t("its list no longer had box {box}", {box: receipt.box_id})} />
+      <${Step} at=${receipt.second_absent_at} words=${t("and not the second time either: gone")} />
+    </ol><div class="stack">
+    <${Lines} kind="warn" title=${t("Given up")} lines=${receipt.given_up} />
+    <${Lines} kind="warn" title=${t("Warnings")} lines=${receipt.warnings} />
+    <${Lines} kind="soft" title=${t("What was not proved")} lines=${receipt.not_proved} />
+    ${receipt.left_behind && html`<${Lines} kind="bad" title=${t("What stays there")} lines=${[receipt.left_behind]} />`}</div></div>
+  </section>`;
+}
+
+function Step({at, words}) {
+  return html`<li><${When} at=${at} /><span>${words}</span></li>`;
+}
+
+function Lines({kind, title, lines}) {
+  if (lines.length === 0) return null;
+  return html`<div class="receipt-lines"><h3><${Shape} kind=${kind} />${title}</h3><ul>${lines.map((line) => html`<li key=${line}><${Words} text=${line} /></li>`)}</ul></div>`;
+}

@@ -1,0 +1,94 @@
+// How a lease stands, and so where it is shown and how loudly.
+import {t} from "../words.js";
+import {now} from "./ticking.js";
+
+const ENDED = ["gone", "void", "lost"];
+const STILL = ["parked", "stopped by its provider"];
+const SOON_S = 900;
+
+export const isLive = ({card}) => !ENDED.includes(card.state);
+// Nobody bills for a box that is one's own.
+export const isFree = ({kind}) => kind === "own";
+export const isStill = ({card}) => STILL.includes(card.phase);
+
+// USD an hour of those that are live, the parked ones too; what is unknown is not in it.
+export const rateOf = (rows) => rows.filter(isLive).reduce((sum, {card}) => sum + Number(card.price_usd_h ?? 0), 0);
+
+export const leftOf = ({card, at}) => card.deadline_in_s - (now() - Date.parse(at)) / 1000;
+
+const PHASES = {
+  intended: {kind: "wait", words: () => t("Ordered")},
+  booting: {kind: "wait", words: () => t("Starting")},
+  ready: {kind: "good", words: () => t("Running")},
+  parked: {kind: "still", words: () => t("Parked")},
+  "stopped by its provider": {kind: "warn", words: () => t("Stopped by its provider")},
+  terminating: {kind: "wait", words: () => t("Ending")},
+  gone: {kind: "soft", words: () => t("Ended")},
+  void: {kind: "soft", words: () => t("Never came")},
+  lost: {kind: "bad", words: () => t("Lost")},
+};
+
+export function phaseOf({card}) {
+  return PHASES[card.phase] ?? {kind: "soft", words: () => card.phase};
+}
+
+const JOBS = {
+  absent: {kind: "soft", words: () => t("not there")},
+  starting: {kind: "wait", words: () => t("starting")},
+  running: {kind: "good", words: () => t("running")},
+  lingering: {kind: "warn", words: () => t("lingering")},
+  finished: {kind: "accent", words: () => t("finished")},
+  failed: {kind: "bad", words: () => t("failed")},
+  killed: {kind: "bad", words: () => t("killed")},
+  stopped: {kind: "still", words: () => t("stopped")},
+};
+
+export function jobStateOf(job) {
+  return JOBS[job.state] ?? {kind: "soft", words: () => job.state};
+}
+
+// -- the groups -------------------------------------------------------------
+
+const inDanger = (row, blind) =>
+  Boolean(row.card.alarm || row.blind || blind || row.card.phase === "stopped by its provider") ||
+  (!isStill(row) && row.card.state === "active" && leftOf(row) < SOON_S);
+
+export const GROUPS = [
+  {id: "attention", words: () => t("Needs attention")},
+  {id: "running", words: () => t("Running")},
+  {id: "starting", words: () => t("Starting")},
+  {id: "ending", words: () => t("Ending")},
+  {id: "still", words: () => t("Parked: nothing runs, and it bills")},
+];
+
+function groupOf(row, blind) {
+  if (inDanger(row, blind)) return "attention";
+  if (isStill(row)) return "still";
+  return {intended: "starting", booting: "starting", terminating: "ending"}[row.card.phase] ?? "running";
+}
+
+const dearestThenSoonest = (one, other) =>
+  Number(other.card.price_usd_h ?? Infinity) - Number(one.card.price_usd_h ?? Infinity) || leftOf(one) - leftOf(other);
+const soonest = (one, other) => leftOf(one) - leftOf(other);
+
+// [{id, words, rows}], those with rows alone; the soonest deadline first, what is parked by what it costs.
+export function grouped(rows, blind) {
+  const live = rows.filter(isLive);
+  return GROUPS.map((group) => ({
+    ...group,
+    rows: live
+      .filter((row) => groupOf(row, blind[row.card.lease]) === group.id)
+      .sort(group.id === "still" ? dearestThenSoonest : soonest),
+  })).filter((group) => group.rows.length > 0);
+}
+
+// The rows with those of one fleet together, then all others: [{fleet: name | null, rows}].
+export function byFleet(rows) {
+  const fleets = new Map();
+  for (const row of rows) fleets.set(row.card.fleet, [...(fleets.get(row.card.fleet) ?? []), row]);
+  const together = [...fleets].filter(([name, members]) => name && members.length > 1);
+  const named = new Set(together.map(([name]) => name));
+  const others = rows.filter(({card}) => !named.has(card.fleet));
+  const blocks = together.map(([fleet, members]) => ({fleet, rows: members}));
+  return others.length > 0 ? [{fleet: null, rows: others}, ...blocks] : blocks;
+}

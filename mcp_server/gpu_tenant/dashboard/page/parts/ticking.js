@@ -1,0 +1,46 @@
+// One clock for the page: what ticks asks it, so that a second passes once and no row is drawn for it.
+import {useEffect, useState} from "../vendor/htm-preact.js";
+
+const waiting = new Set();
+let timer = null;
+let ahead = 0;
+
+// The server's time now, in milliseconds: the browser may stand on another computer.
+export const now = () => Date.now() - ahead;
+
+// Sets the page's clock by a time that the server has just said.
+export function setClock(at) {
+  const said = Date.parse(at);
+  if (!Number.isNaN(said)) ahead = Date.now() - said;
+}
+
+const beat = () => waiting.forEach((wake) => wake(now()));
+
+function begin(wake) {
+  waiting.add(wake);
+  timer ??= setInterval(beat, 1000);
+}
+
+function end(wake) {
+  waiting.delete(wake);
+  if (waiting.size > 0) return;
+  clearInterval(timer);
+  timer = null;
+}
+
+// The time now; whoever uses it is drawn again every second, and nobody else.
+export function useNow() {
+  const [moment, setMoment] = useState(now);
+  useEffect(() => {
+    begin(setMoment);
+    return () => end(setMoment);
+  }, []);
+  return Math.max(moment, 0);
+}
+
+// Seconds since the server said something; `at` is ISO 8601 or milliseconds.
+export function useSecondsSince(at) {
+  const moment = useNow();
+  const said = typeof at === "number" ? at : Date.parse(at);
+  return Number.isNaN(said) ? 0 : Math.max(0, (moment - said) / 1000);
+}

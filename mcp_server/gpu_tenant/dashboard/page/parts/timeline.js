@@ -1,0 +1,56 @@
+// The ledger's lines about a lease as a story, day by day.
+import {html, useState} from "../vendor/htm-preact.js";
+import {locale, t} from "../words.js";
+import {Ago, Button, Empty, Shape, spanWords, Words} from "./widgets.js";
+
+const KINDS = {
+  good: ["ready", "resumed", "verified", "stored", "collected", "recovered", "prepared", "receipt"],
+  bad: ["taken", "refused"],
+  warn: ["notice", "absent", "waived", "waived ahead", "runs on", "stopped"],
+  still: ["parking", "parked"],
+  accent: ["launched", "permitted", "bound", "intended", "ended"],
+};
+const QUIET = new Set(["progress", "price", "billed"]);
+const LONG_S = 600; // a pause that is worth saying
+
+const kindOf = (kind) => Object.keys(KINDS).find((tone) => KINDS[tone].includes(kind)) ?? "soft";
+
+/** `events` oldest first, as the ledger has them; the newest are shown first. */
+export function Timeline({events}) {
+  const [order, setOrder] = useState("newest");
+  const [every, setEvery] = useState(false);
+  if (events.length === 0) return html`<${Empty} title=${t("Nothing has happened yet")} />`;
+  const told = events.map((event, at) => ({...event, key: at})).filter(({kind}) => every || !QUIET.has(kind));
+  const quiet = events.length - events.filter(({kind}) => !QUIET.has(kind)).length;
+  const days = byDay(order === "newest" ? told.toReversed() : told);
+  return html`<section class="story" aria-labelledby="story-title">
+    <header class="story-head"><h2 id="story-title">${t("What happened")}</h2>
+      <${Button} kind="quiet" onClick=${() => setOrder(order === "newest" ? "oldest" : "newest")}>${
+        order === "newest" ? t("Newest first") : t("Oldest first")} ⇅<//>
+      ${quiet > 0 && html`<${Button} kind="quiet" aria-pressed=${String(every)} onClick=${() => setEvery(!every)}>${
+        t("Progress and prices too ({n})", {n: quiet})}<//>`}
+    </header>
+    ${days.map(({day, lines}) => html`<section key=${day}><h3>${day}</h3><ol>${lines.map((line, at) => html`<${Line} key=${line.key}
+      line=${line} apart=${apart(line, lines[at + 1])} />`)}</ol></section>`)}
+  </section>`;
+}
+
+function Line({line, apart: seconds}) {
+  const tone = kindOf(line.kind);
+  return html`<li class="line is-${tone}"><time class="soft" datetime=${line.at}>${new Date(line.at).toLocaleTimeString(locale(), {hour12: false})}</time>
+    <${Shape} kind=${tone} /><p><span class="kind">${t(line.kind)}</span> <${Words} text=${line.words} /></p>
+    <span class="ago soft small"><${Ago} at=${line.at} /></span></li>
+    ${seconds >= LONG_S && html`<li class="pause soft small" aria-hidden="true">${spanWords(seconds)}</li>`}`;
+}
+
+const apart = (one, other) => (other ? Math.abs(Date.parse(one.at) - Date.parse(other.at)) / 1000 : 0);
+
+function byDay(lines) {
+  const days = [];
+  for (const line of lines) {
+    const day = new Date(line.at).toLocaleDateString(locale(), {weekday: "long", day: "numeric", month: "long", year: "numeric"});
+    if (days.at(-1)?.day !== day) days.push({day, lines: []});
+    days.at(-1).lines.push(line);
+  }
+  return days;
+}

@@ -1,0 +1,273 @@
+// The small parts that every view is made of.
+import {Component, html, useEffect, useLayoutEffect, useRef, useState} from "../vendor/htm-preact.js";
+import {locale, t} from "../words.js";
+import {useNow, useSecondsSince} from "./ticking.js";
+
+// -- what is said -----------------------------------------------------------
+
+const PER = {h: "/h", month: "/month"};
+
+// 12.3 -> "12.30"; a small amount keeps four places, and a small rate does, so that a cheap box is not free.
+export function amount(usd, per) {
+  const value = Number(usd);
+  const small = Math.abs(value) >= 0.00005 && Math.abs(value) < (per ? 0.1 : 0.01);
+  const places = small ? 4 : 2;
+  return value.toLocaleString("en-US", {minimumFractionDigits: places, maximumFractionDigits: places});
+}
+
+// The two greatest units of a duration: "2 d 3 h", "14 min", "9 s".
+export function spanWords(seconds) {
+  const whole = Math.max(0, Math.floor(seconds));
+  const parts = [
+    [Math.floor(whole / 86400), "{n} d"],
+    [Math.floor((whole % 86400) / 3600), "{n} h"],
+    [Math.floor((whole % 3600) / 60), "{n} min"],
+    [whole % 60, "{n} s"],
+  ];
+  const first = parts.findIndex(([n]) => n > 0);
+  if (first < 0) return t("{n} s", {n: 0});
+  const shown = first === 2 ? parts.slice(2, 3) : parts.slice(first, first + 2);
+  return shown.filter(([n]) => n > 0).map(([n, key]) => t(key, {n})).join(" ");
+}
+
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+
+export function bytesWords(n) {
+  if (n === null || n === undefined) return t("unknown");
+  const step = n < 1 ? 0 : Math.min(UNITS.length - 1, Math.floor(Math.log2(n) / 10));
+  const value = n / 1024 ** step;
+  return `${value.toFixed(step === 0 || value >= 100 ? 0 : 1)} ${UNITS[step]}`;
+}
+
+// -- money and time ---------------------------------------------------------
+
+const Unknown = () => html`<span class="unknown">${t("unknown")}</span>`;
+const absent = (value) => value === null || value === undefined;
+
+// An amount in USD; unknown is said, and is no zero. `per`: "h", "month" or nothing.
+export function Money({usd, per}) {
+  if (absent(usd)) return html`<${Unknown} />`;
+  return html`<span class="money"><span class="unit">$</span>${amount(usd, per)}${per &&
+  html`<span class="unit">${t(PER[per])}</span>`}</span>`;
+}
+
+// An amount that grows: `usd` at the time `at`, and `rate` USD an hour since.
+export function MoneyTicking({usd, rate, at}) {
+  const since = useSecondsSince(at);
+  if (absent(usd)) return html`<${Unknown} />`;
+  const grown = Number(usd) + (Number(rate ?? 0) * since) / 3600;
+  return html`<span class=${Number(rate) > 0 ? "ticking" : ""}><${Money} usd=${grown} /></span>`;
+}
+
+export function Span({seconds}) {
+  if (absent(seconds)) return html`<${Unknown} />`;
+  return html`<span class="span">${spanWords(seconds)}</span>`;
+}
+
+// How long something has gone on: `seconds` at the time `at`, and counting.
+export function SpanTicking({seconds, at}) {
+  const since = useSecondsSince(at);
+  return html`<${Span} seconds=${absent(seconds) ? null : seconds + since} />`;
+}
+
+const two = (n) => String(n).padStart(2, "0");
+
+function clockWords(seconds) {
+  const whole = Math.floor(Math.abs(seconds));
+  if (whole >= 86400) return spanWords(whole);
+  return `${Math.floor(whole / 3600)}:${two(Math.floor((whole % 3600) / 60))}:${two(whole % 60)}`;
+}
+
+// What is left of `seconds`, which were true at the time `at`; late is said in words.
+export function Countdown({seconds, at, soon = 1800}) {
+  const since = useSecondsSince(at);
+  if (absent(seconds)) return html`<${Unknown} />`;
+  const left = seconds - since;
+  const kind = left <= 0 ? "bad" : left < soon ? "warn" : "calm";
+  return html`<span class="countdown ticking is-${kind}" role="timer">${kind !== "calm" &&
+  html`<${Shape} kind=${kind} />`}${left <= 0
+    ? t("{span} over", {span: spanWords(-left)})
+    : clockWords(left)}</span>`;
+}
+
+export function Bytes({n}) {
+  if (absent(n)) return html`<${Unknown} />`;
+  return html`<span class="bytes" title=${`${n.toLocaleString("en-US")} B`}>${bytesWords(n)}</span>`;
+}
+
+const sameDay = (one, other) => one.toDateString() === other.toDateString();
+
+// A moment in this browser's time zone; the day is left out where it is today.
+export function When({at}) {
+  if (absent(at)) return html`<${Unknown} />`;
+  const moment = new Date(at);
+  const time = moment.toLocaleTimeString(locale(), {hour12: false});
+  const day = moment.toLocaleDateString(locale(), {day: "numeric", month: "short"});
+  return html`<time datetime=${moment.toISOString()} title=${moment.toString()}>${
+    sameDay(moment, new Date()) ? time : `${day} ${time}`
+  }</time>`;
+}
+
+// "3 min ago", ticking.
+export function Ago({at}) {
+  const moment = useNow();
+  if (absent(at)) return html`<${Unknown} />`;
+  const span = spanWords((moment - Date.parse(at)) / 1000);
+  return html`<time datetime=${at} title=${new Date(at).toString()}>${t("{span} ago", {span})}</time>`;
+}
+
+// A sentence of the server: what stands in `backticks` is shown as code, all else as plain text.
+export function Words({text}) {
+  return text.split("`").map((part, n) => (n % 2 ? html`<code>${part}</code>` : part));
+}
+
+// -- state ------------------------------------------------------------------
+
+const SHAPES = {
+  good: html`<circle cx="6" cy="6" r="4.5" />`,
+  warn: html`<path d="M6 .8 11.6 11H.4Z" />`,
+  bad: html`<path d="M3.6.5h4.8l3.1 3.1v4.8l-3.1 3.1H3.6L.5 8.4V3.6Z" />`,
+  wait: html`<path d="M6 1.5a4.5 4.5 0 0 1 0 9Z" /><circle cx="6" cy="6" r="4.3" fill="none" stroke="currentColor" />`,
+  still: html`<path d="M2 1.5h3v9H2zM7 1.5h3v9H7z" />`,
+  soft: html`<circle cx="6" cy="6" r="4" fill="none" stroke="currentColor" stroke-width="1.5" />`,
+  accent: html`<path d="M6 .7 11.3 6 6 11.3.7 6Z" />`,
+};
+
+// The shape that goes with a kind, so that colour never speaks alone.
+export function Shape({kind = "soft"}) {
+  return html`<svg class="shape is-${kind}" viewBox="0 0 12 12" aria-hidden="true">${SHAPES[kind] ?? SHAPES.soft}</svg>`;
+}
+
+// kinds: good warn bad wait still soft accent
+export function Pill({kind = "soft", children}) {
+  return html`<span class="pill is-${kind}"><${Shape} kind=${kind} />${children}</span>`;
+}
+
+// A share of the whole; `fraction` null is unknown, and drawn as such.
+export function Progress({fraction, label}) {
+  if (absent(fraction)) return html`<progress class="progress" aria-label=${label}></progress>`;
+  return html`<progress class="progress" max="1" value=${fraction} aria-label=${label}></progress>`;
+}
+
+// -- what is pressed --------------------------------------------------------
+
+// kinds: plain primary danger quiet
+export function Button({kind = "plain", busy = false, disabled = false, onClick, children, type = "button", ...rest}) {
+  return html`<button ...${rest} type=${type} class="button is-${kind}" disabled=${disabled || busy}
+    aria-busy=${busy ? "true" : undefined} onClick=${onClick}>${children}</button>`;
+}
+
+// A command to copy.
+export function Copy({text}) {
+  const [said, setSaid] = useState("");
+  const code = useRef(null);
+  const copy = async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+      setSaid(t("Copied"));
+    } catch {
+      getSelection().selectAllChildren(code.current);
+      setSaid(t("Selected: press Ctrl+C"));
+    }
+    setTimeout(() => setSaid(""), 2000);
+  };
+  return html`<span class="copy"><code ref=${code}>${text}</code><button type="button" class="button is-quiet"
+    aria-label=${t("Copy the command {text}", {text})} onClick=${copy}>${said || t("Copy")}</button><span
+    class="unseen" role="status">${said}</span></span>`;
+}
+
+// A label with its control; `hint` and `problem` stand below.
+export function Field({label, hint, problem, children}) {
+  return html`<div class="field ${problem ? "is-bad" : ""}"><label><span class="label">${label}</span>${children}</label>
+    ${hint && html`<p class="hint">${hint}</p>`}
+    ${problem && html`<p class="wrong" role="alert"><${Shape} kind="bad" />${problem}</p>`}</div>`;
+}
+
+// tabs: [{id, title, count?}]; left and right arrows go from one to the next.
+export function Tabs({label, tabs, chosen, onChoose, children}) {
+  const bar = useRef(null);
+  const go = (event) => {
+    const step = {ArrowRight: 1, ArrowLeft: -1}[event.key];
+    if (!step) return;
+    const at = tabs.findIndex((tab) => tab.id === chosen);
+    const next = (at + step + tabs.length) % tabs.length;
+    onChoose(tabs[next].id);
+    bar.current.children[next].focus();
+  };
+  return html`<div class="tabs"><div class="tabbar" role="tablist" aria-label=${label} ref=${bar} onKeyDown=${go}>
+      ${tabs.map((tab) => html`<button key=${tab.id} type="button" role="tab" id=${`tab-${tab.id}`}
+        aria-selected=${String(tab.id === chosen)} aria-controls=${tab.id === chosen ? `panel-${tab.id}` : undefined}
+        tabindex=${tab.id === chosen ? 0 : -1} onClick=${() => onChoose(tab.id)}>${tab.title}${
+        absent(tab.count) ? "" : html` <span class="count">${tab.count}</span>`}</button>`)}
+    </div><div class="panel" role="tabpanel" id=${`panel-${chosen}`} aria-labelledby=${`tab-${chosen}`}
+      tabindex="0">${children}</div></div>`;
+}
+
+// A modal dialog: focus stays within, Esc closes, and focus returns to where it was.
+export function Dialog({title, onClose, children}) {
+  const box = useRef(null);
+  useLayoutEffect(() => {
+    const dialog = box.current;
+    dialog.showModal();
+    return () => dialog.close();
+  }, []);
+  const away = (event) => event.target === box.current && onClose();
+  return html`<dialog class="dialog" ref=${box} aria-labelledby="dialog-title" onClick=${away}
+      onCancel=${(event) => (event.preventDefault(), onClose())}>
+    <div class="inside"><header><h2 id="dialog-title">${title}</h2><button type="button" class="button is-quiet"
+      aria-label=${t("Close")} onClick=${onClose}><svg viewBox="0 0 12 12" class="shape" aria-hidden="true"><path
+      d="M1 1l10 10M11 1 1 11" stroke="currentColor" stroke-width="1.6" /></svg></button></header>${children}</div>
+  </dialog>`;
+}
+
+// -- nothing, waiting, trouble ----------------------------------------------
+
+export function Empty({title, children}) {
+  return html`<section class="empty"><h2>${title}</h2>${children}</section>`;
+}
+
+// Grey lines while something is fetched; they appear only when it takes a moment.
+export function Waiting({lines = 3}) {
+  return html`<div class="waiting" role="status"><span class="unseen">${t("Loading")}</span>
+    ${Array.from({length: lines}, (_, n) => html`<span key=${n} class="line" aria-hidden="true"></span>`)}</div>`;
+}
+
+// What went wrong and the next step; `problem` has code, message and remedy.
+export function Trouble({problem, retry}) {
+  return html`<div class="trouble" role="alert"><p><${Shape} kind="bad" /><strong><${Words} text=${problem.message} /></strong></p>
+    ${problem.remedy && html`<p class="remedy"><${Words} text=${problem.remedy} /></p>`}
+    ${retry && html`<p><${Button} onClick=${retry}>${t("Try again")}<//></p>`}</div>`;
+}
+
+// -- drawing less -----------------------------------------------------------
+
+const same = (one, other) =>
+  Object.keys(one).length === Object.keys(other).length && Object.keys(one).every((key) => Object.is(one[key], other[key]));
+
+// The part, drawn again only where a property is another one.
+export function memo(Part) {
+  return class extends Component {
+    shouldComponentUpdate(next) {
+      return !same(this.props, next);
+    }
+    render() {
+      return html`<${Part} ...${this.props} />`;
+    }
+  };
+}
+
+// What `load()` promises: [value, problem, again]; asked anew where `key` changes.
+export function useLoaded(load, key) {
+  const [found, setFound] = useState({});
+  const [round, setRound] = useState(0);
+  useEffect(() => {
+    let wanted = true;
+    load().then(
+      (value) => wanted && setFound({key, value}),
+      (problem) => wanted && setFound((before) => ({key, value: before.key === key ? before.value : undefined, problem})),
+    );
+    return () => (wanted = false);
+  }, [key, round]);
+  const mine = found.key === key ? found : {};
+  return [mine.value, mine.problem, () => setRound((n) => n + 1)];
+}

@@ -1,0 +1,145 @@
+// What the page knows: the last word of the server, kept while it is away, and where the reader is.
+import {useEffect, useRef, useState} from "./vendor/htm-preact.js";
+import {get, onToken, stream, takeToken} from "./net.js";
+import {setClock} from "./parts/ticking.js";
+
+let known = {
+  link: "opening",
+  problem: null,
+  since: null,
+  route: route(),
+  overview: null,
+  errands: {},
+  blind: {},
+};
+const readers = new Set();
+
+export const state = () => known;
+
+function set(changes) {
+  known = {...known, ...changes};
+  readers.forEach((look) => look());
+}
+
+// A part of the state; whoever uses it is drawn again where that part has become another.
+export function useStore(select) {
+  const [, draw] = useState(0);
+  const latest = useRef();
+  latest.current = {select, value: select(known)};
+  useEffect(() => {
+    const look = () => {
+      if (!Object.is(latest.current.select(known), latest.current.value)) draw((n) => n + 1);
+    };
+    readers.add(look);
+    look();
+    return () => readers.delete(look);
+  }, []);
+  return latest.current.value;
+}
+
+// -- where the reader is ----------------------------------------------------
+
+// "#/lease/ID/log" is {name: "lease", id: "ID", rest: ["log"]}; "#/" is the overview.
+export function route() {
+  const path = location.hash.replace(/^#\/?/, "").split("?")[0];
+  const [name = "", id = null, ...rest] = path.split("/").filter(Boolean).map(decodeURIComponent);
+  return {name: name || "overview", id, rest};
+}
+
+function onHash() {
+  if (takeToken()) reopen();
+  set({route: route()});
+}
+
+// -- the stream -------------------------------------------------------------
+
+let open = null;
+let asked = {};
+let follower = null;
+
+const timed = (rows, at) => rows.map((row) => ({...row, at}));
+
+function takeOverview(overview) {
+  setClock(overview.at);
+  const ids = new Set(overview.leases.map((row) => row.card.lease));
+  const blind = Object.fromEntries(Object.entries(known.blind).filter(([lease]) => ids.has(lease)));
+  set({overview: {...overview, leases: timed(overview.leases, overview.at)}, blind, since: Date.now()});
+}
+
+function takeRows({rows, ...sums}) {
+  if (!known.overview) return;
+  setClock(sums.at);
+  const changed = new Map(timed(rows, sums.at).map((row) => [row.card.lease, row]));
+  const leases = known.overview.leases.map((row) => changed.get(row.card.lease) ?? row);
+  set({overview: {...known.overview, ...sums, leases}, since: Date.now()});
+}
+
+// Puts an errand, as a POST answered it or the stream told it, among those the page shows.
+export function noteErrand(errand) {
+  set({errands: {...known.errands, [errand.id]: errand}});
+}
+
+const on = {
+  overview: takeOverview,
+  rows: takeRows,
+  errand: noteErrand,
+  ping: () => (known.since = Date.now()),
+  blind(seen) {
+    set({blind: {...known.blind, [seen.lease]: seen}});
+    follower?.blind?.(seen);
+  },
+  seeing(seen) {
+    const {[seen.lease]: _gone, ...blind} = known.blind;
+    set({blind});
+    follower?.seeing?.(seen);
+  },
+  job: (watched) => follower?.job?.(watched),
+  log: (piece) => follower?.log?.(piece),
+};
+
+function onLink(link, problem) {
+  document.documentElement.dataset.link = link;
+  set({link, problem});
+}
+
+function reopen() {
+  open?.close();
+  open = stream(asked, {on, state: onLink});
+}
+
+// Asks the tab's one stream for this lease and job too, as long as the part that calls it stands.
+export function useFollow({lease, job = null, cursor = null}, tell) {
+  const latest = useRef();
+  latest.current = tell;
+  useEffect(() => {
+    const mine = {};
+    for (const event of ["job", "log", "blind", "seeing"]) mine[event] = (value) => latest.current[event]?.(value);
+    follower = mine;
+    asked = {lease, job, cursor};
+    reopen();
+    return () => {
+      if (follower !== mine) return;
+      follower = null;
+      asked = {};
+      reopen();
+    };
+  }, [lease, job]);
+}
+
+// Asks for the overview at once, for whoever has just changed something.
+export async function refresh() {
+  takeOverview(await get("/api/overview"));
+}
+
+// Begins to listen: to the address, to newer links, and to the server.
+export function begin() {
+  takeToken();
+  set({route: route()});
+  addEventListener("hashchange", onHash);
+  onToken(reopen);
+  reopen();
+  get("/api/errands").then(
+    ({errands}) => set({errands: {...Object.fromEntries(errands.map((one) => [one.id, one])), ...known.errands}}),
+    () => {}, // the stream says what is wrong
+  );
+}

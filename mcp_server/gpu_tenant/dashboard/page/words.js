@@ -1,0 +1,48 @@
+// What the page says, in English or Chinese; a key is the English sentence itself.
+import {useEffect, useState} from "./vendor/htm-preact.js";
+import lease from "./words_zh_lease.js";
+import rest from "./words_zh_rest.js";
+import shell from "./words_zh_shell.js";
+
+const KEPT = "gpu-tenant.language";
+const CHINESE = {...lease, ...rest, ...shell};
+const heard = new Set();
+
+let lang = chosen();
+document.documentElement.lang = tag();
+
+function chosen() {
+  const kept = localStorage.getItem(KEPT);
+  if (kept === "en" || kept === "zh") return kept;
+  return navigator.language.toLowerCase().startsWith("zh") ? "zh" : "en";
+}
+
+function tag() {
+  return lang === "zh" ? "zh-Hans" : "en";
+}
+
+// The locale for dates and numbers.
+export const locale = () => (lang === "zh" ? "zh-CN" : "en-GB");
+
+// The sentence in the language of the page, with `{name}` filled in from `values`.
+export function t(key, values = {}) {
+  const sentence = (lang === "zh" && CHINESE[key]) || key;
+  return sentence.replace(/\{(\w+)\}/g, (whole, name) => (name in values ? String(values[name]) : whole));
+}
+
+export function setLang(next) {
+  lang = next;
+  localStorage.setItem(KEPT, next);
+  document.documentElement.lang = tag();
+  heard.forEach((tell) => tell(next));
+}
+
+// The language, and a new drawing where it changes.
+export function useLang() {
+  const [value, setValue] = useState(lang);
+  useEffect(() => {
+    heard.add(setValue);
+    return () => heard.delete(setValue);
+  }, []);
+  return value;
+}

@@ -1,0 +1,168 @@
+"""What the page shows of each lease at a glance: its card, and what a person may do about it now."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import AwareDatetime, Field
+
+from gpu_tenant.cards import TAKEN, Card, Leases
+from gpu_tenant.caretaker import JobState
+from gpu_tenant.dashboard.errands import Trouble
+from gpu_tenant.model import Lease, LeaseState, Profile
+from gpu_tenant.progress import Progress
+from gpu_tenant.record import Record, Usd
+from gpu_tenant.service import Tenancy
+from gpu_tenant.speech import in_commands
+from gpu_tenant.watch import Gpu, Watched
+
+Verb = Literal[
+    "extend", "park", "resume", "stop", "collect", "snapshot", "teardown", "waive", "recover"
+]
+
+
+class Working(Record):
+    """The newest job of a lease, as it was last seen."""
+
+    id: str
+    state: JobState
+    progress: Progress | None
+    gpus: tuple[Gpu, ...]
+
+    @classmethod
+    def of(cls, seen: Watched) -> "Working":
+        """What the overview needs of that look."""
+        return cls(id=seen.job, state=seen.state, progress=seen.progress, gpus=seen.gpus)
+
+
+class Row(Record):
+    """One lease among the others."""
+
+    card: Card
+    title: str
+    kind: str
+    gpu: str | None
+    park: Literal["keeps", "wipes", "none"]
+    park_how: Literal["api", "in_box", "owner"]
+    blind: str | None = Field(description="why its box could not be asked, which is no death")
+    job: Working | None
+    verbs: tuple[Verb, ...] = Field(description="what makes sense now, the most fitting first")
+
+
+class Stray(Record):
+    """A box in the account that is not ours."""
+
+    provider: str
+    title: str
+    box: str
+    state: str
+    price_usd_h: Usd
+    can_park: bool
+
+
+class Sums(Record):
+    """What all of it comes to, and what a person must hear."""
+
+    at: AwareDatetime = Field(description="when it was looked at; what counts on, counts from then")
+    watched: str
+    alarms: tuple[str, ...]
+    foreign: tuple[Stray, ...]
+    also_billing: tuple[str, ...]
+    spent_usd: Usd
+    burning_usd_h: Usd
+    leaking_usd_month: Usd
+    not_counted: tuple[str, ...]
+    sweeps: tuple[str, ...]
+    trouble: Trouble | None = Field(
+        description="why the last look failed; the rest is of the one before"
+    )
+
+
+class Overview(Sums):
+    """Everything at once."""
+
+    leases: tuple[Row, ...]
+
+
+def rows_of(
+    seen: Leases,
+    tenancy: Tenancy,
+    *,
+    blind: Mapping[str, str],
+    working: Mapping[str, Working],
+) -> tuple[Row, ...]:
+    """A row for each card; `blind` and `working` are by lease."""
+    return tuple(
+        row_of(
+            card, tenancy.ledger.lease(card.lease), tenancy.profiles[card.provider],
+            blind=blind.get(card.lease), job=working.get(card.lease),
+        )
+        for card in seen.leases
+    )  # fmt: skip
+
+
+def row_of(
+    card: Card, lease: Lease, profile: Profile, *, blind: str | None, job: Working | None
+) -> Row:
+    """That lease as the page shows it."""
+    return Row(
+        card=card.model_copy(update={"next": in_commands(card.next)}),
+        title=profile.title,
+        kind=profile.kind,
+        gpu=gpu_of(lease, job),
+        park=profile.park,
+        park_how=profile.park_how,
+        blind=blind,
+        job=job,
+        verbs=_verbs(card, profile, job),
+    )
+
+
+def gpu_of(lease: Lease, job: Working | None = None) -> str | None:
+    """The box's GPUs, by the offer that it was rented by or by its own word; None: nobody has said."""
+    if lease.quote is not None:
+        offer = lease.quote.offer
+        return offer.gpu if offer.gpu_count == 1 else f"{offer.gpu} x{offer.gpu_count}"
+    if job is None or not job.gpus:
+        return None
+    names = [gpu.name for gpu in job.gpus]
+    return names[0] if len(names) == 1 else f"{names[0]} x{len(names)}"
+
+
+def sums_of(
+    seen: Leases, profiles: Mapping[str, Profile], at: AwareDatetime, trouble: Trouble | None
+) -> Sums:
+    """The same look without its leases."""
+    strays = tuple(
+        Stray(
+            provider=box.provider, title=profiles[box.provider].title, box=box.box, state=box.state,
+            price_usd_h=box.price_usd_h, can_park=profiles[box.provider].park == "keeps",
+        )
+        for box in seen.foreign
+    )  # fmt: skip
+    return Sums(
+        at=at, watched=seen.watched, alarms=seen.alarms, foreign=strays,
+        also_billing=seen.also_billing, spent_usd=seen.spent_usd, burning_usd_h=seen.burning_usd_h,
+        leaking_usd_month=seen.leaking_usd_month, not_counted=seen.not_counted, sweeps=seen.sweeps,
+        trouble=trouble,
+    )  # fmt: skip
+
+
+def _verbs(card: Card, profile: Profile, job: Working | None) -> tuple[Verb, ...]:
+    if card.state is LeaseState.LOST:
+        return ("recover",)
+    if card.state is LeaseState.TERMINATING:
+        return ("teardown",)
+    if card.state is not LeaseState.ACTIVE:
+        return ()
+    if card.phase == TAKEN:
+        return ("recover", "resume", "teardown", "waive", "extend")
+    if card.phase == "parked":
+        return ("resume", "teardown", "waive", "extend")
+    if card.phase == "booting":
+        return ("extend", "teardown")
+    park: tuple[Verb, ...] = () if profile.park == "none" else ("park",)
+    if not card.jobs:
+        return ("extend", "teardown", *park, "waive")
+    if job is not None and job.state in ("starting", "running", "lingering"):
+        return ("snapshot", "stop", "extend", "collect", "teardown", *park, "waive")
+    return ("collect", "teardown", "extend", *park, "snapshot", "waive")

@@ -1,0 +1,334 @@
+"""The dashboard's server, spoken to as a page, as other pages, and as programs without manners would."""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from gpu_tenant.app import open_tenancy
+from gpu_tenant.dashboard.gate import MOST_BYTES, Gate
+from gpu_tenant.dashboard.looks import Looks
+from gpu_tenant.dashboard.serving import application
+
+PORT, TOKEN = 4567, "t" * 43
+US = f"http://127.0.0.1:{PORT}"
+KNOWN = {"authorization": f"Bearer {TOKEN}"}
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "GPU_TENANT_HOME": str(tmp_path / "state"),
+    }
+
+
+class Served:
+    """The application behind its gate, in this process."""
+
+    def __init__(self, environ: dict[str, str], signs: str = "nobody") -> None:
+        self.looks = Looks(lambda: open_tenancy(environ))
+        self.app = application(self.looks, "person" if signs == "person" else "nobody")
+        gate = Gate(self.app, port=PORT, token=TOKEN)
+        transport = httpx.ASGITransport(gate, raise_app_exceptions=False)
+        self.page = httpx.AsyncClient(transport=transport, base_url=US, headers=KNOWN)
+        self.stranger = httpx.AsyncClient(transport=transport, base_url=US)
+
+    async def done(self, begun: httpx.Response) -> dict[str, object]:
+        """The errand, when it has ended."""
+        assert begun.status_code == 202, begun.text
+        while True:
+            told = (await self.page.get("/api/errands")).json()["errands"]
+            (errand,) = [each for each in told if each["id"] == begun.json()["id"]]
+            if errand["state"] != "running":
+                return dict(errand)
+            await asyncio.sleep(0.02)
+
+    async def aclose(self) -> None:
+        await self.page.aclose()
+        await self.stranger.aclose()
+        await self.looks.tenancy.aclose()
+
+
+@pytest_asyncio.fixture
+async def served(environ: dict[str, str]) -> AsyncIterator[Served]:
+    made = Served(environ)
+    yield made
+    await made.aclose()
+
+
+async def lease_of(served: Served) -> str:
+    return (await served.looks.tenancy.provision("local", hours=2, smoke="none")).lease
+
+
+# Who may speak
+
+
+STRANGERS = {
+    "no token": ({}, 401),
+    "another token": ({"authorization": "Bearer " + "u" * 43}, 401),
+    "the token in a cookie": ({"cookie": f"token={TOKEN}"}, 401),
+    "another kind of word": ({"authorization": f"Basic {TOKEN}"}, 401),
+    "a name that was made to lead here": ({**KNOWN, "host": f"evil.example:{PORT}"}, 421),
+    "another port": ({**KNOWN, "host": "127.0.0.1:80"}, 421),
+    "our own name, and another": ({**KNOWN, "host": f"127.0.0.1:{PORT}.evil.example"}, 421),
+    "a page of another site": ({**KNOWN, "origin": "https://evil.example"}, 403),
+    "a page of another port": ({**KNOWN, "origin": "http://127.0.0.1:1"}, 403),
+    "a page of no origin": ({**KNOWN, "origin": "null"}, 403),
+    "what a browser calls same-site": ({**KNOWN, "sec-fetch-site": "same-site"}, 403),
+    "what a browser calls cross-site": ({**KNOWN, "sec-fetch-site": "cross-site"}, 403),
+    "what was typed into a browser": ({**KNOWN, "sec-fetch-site": "none"}, 403),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("headers", "status"), STRANGERS.values(), ids=STRANGERS)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_nobody_else_is_answered(
+    served: Served, headers: dict[str, str], status: int, method: str
+) -> None:
+    path = "/api/overview" if method == "GET" else "/api/leases/x/teardown"
+    said = {**headers, "content-type": "application/json"}
+    answered = await served.stranger.request(method, path, headers=said, content="{}")
+
+    assert answered.status_code == status
+    assert set(answered.json()) == {"code", "message", "remedy"}
+    assert "access-control-allow-origin" not in answered.headers
+
+
+@pytest.mark.parametrize(
+    ("headers", "content", "status"),
+    [
+        ({"content-type": "text/plain"}, "{}", 415),
+        ({"content-type": "application/x-www-form-urlencoded"}, "a=b", 415),
+        ({"content-type": "application/json"}, " " * (MOST_BYTES + 1), 413),
+    ],
+)
+async def test_what_a_form_can_send_changes_nothing(
+    served: Served, headers: dict[str, str], content: str, status: int
+) -> None:
+    answered = await served.page.post("/api/leases/x/teardown", headers=headers, content=content)
+
+    assert answered.status_code == status
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "OPTIONS", "PATCH", "TRACE"])
+async def test_no_other_method_is_spoken(served: Served, method: str) -> None:
+    assert (await served.page.request(method, "/api/overview")).status_code == 405
+    assert (await served.stranger.request(method, "/")).status_code == 405
+    assert (await served.stranger.post("/")).status_code == 405
+
+
+async def test_a_link_elsewhere_opens_the_page_and_reads_nothing(served: Served) -> None:
+    other = {"sec-fetch-site": "cross-site"}
+
+    linked = await served.stranger.get("/", headers={**other, "sec-fetch-mode": "navigate"})
+    script = await served.stranger.get(
+        "/page/app.js", headers={**other, "sec-fetch-mode": "no-cors"}
+    )
+
+    assert (linked.status_code, script.status_code) == (200, 403)
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/page/app.js", "/api/overview", "/api/nothing", "/runbooks/vastai"]
+)
+async def test_every_answer_leaves_with_strict_headers(served: Served, path: str) -> None:
+    told = (await served.page.get(path)).headers
+
+    policy = dict(part.split(" ", 1) for part in told["content-security-policy"].split("; "))
+    assert policy["default-src"] == "'none'"
+    assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
+    assert policy["require-trusted-types-for"] == "'script'"
+    assert policy["frame-ancestors"] == policy["form-action"] == policy["base-uri"] == "'none'"
+    assert told["cache-control"] == "no-store"
+    assert told["x-content-type-options"] == "nosniff"
+    assert told["referrer-policy"] == "no-referrer"
+
+
+async def test_no_file_beside_the_page_is_served(served: Served) -> None:
+    for path in (
+        "/page/../gate.py",
+        "/page/%2e%2e/gate.py",
+        "/page//etc/passwd",
+        "/page/..%2fgate.py",
+    ):
+        assert (await served.stranger.get(path)).status_code == 404
+
+
+# What it tells and does
+
+
+async def test_a_lease_is_told_whole_and_ended_over_the_same_law(served: Served) -> None:
+    lease = await lease_of(served)
+
+    seen = (await served.page.get("/api/overview")).json()
+    (row,) = seen["leases"]
+    assert (row["card"]["lease"], row["title"], row["blind"]) == (lease, "This computer", None)
+    assert {"extend", "teardown"} <= set(row["verbs"])
+
+    extended = await served.done(
+        await served.page.post(f"/api/leases/{lease}/extend", json={"hours": 5})
+    )
+    assert extended["state"] == "done"
+    assert 17_900 < extended["result"]["deadline_in_s"] <= 18_000  # type: ignore[index]
+
+    detail = (await served.page.get(f"/api/leases/{lease}")).json()
+    assert [line["kind"] for line in detail["events"]][:2] == ["intended", "bound"]
+    assert all(line["words"] for line in detail["events"])
+    assert detail["files"] is None
+    assert detail["receipt"] is None
+
+    ended = await served.done(await served.page.post(f"/api/leases/{lease}/teardown", json={}))
+    assert ended["result"]["receipt"]["ground"] == "never_used"  # type: ignore[index]
+    over = (await served.page.get(f"/api/leases/{lease}")).json()
+    assert over["receipt"]["ground"] == "never_used"
+    assert (await served.page.get("/api/history")).json()["leases"][0]["lease"] == lease
+
+
+async def test_a_refusal_has_its_words_and_the_next_step(served: Served) -> None:
+    lease = await lease_of(served)
+    tenancy = served.looks.tenancy
+    tree = Path(tenancy.home.root) / "tree"
+    tree.mkdir()
+    (tree / "a.py").write_text("1", encoding="utf-8")
+    await tenancy.push(lease, str(tree))
+    await tenancy.launch_detached(lease, "echo 1 > kept.txt", ["kept.txt"], name="train")
+    await tenancy.monitor(lease, "train", wait_s=20)
+
+    refused = await served.done(await served.page.post(f"/api/leases/{lease}/teardown", json={}))
+    assert refused["state"] == "failed"
+    assert refused["error"]["code"] == "UNVERIFIED"  # type: ignore[index]
+    assert "collect" in refused["error"]["remedy"]  # type: ignore[index]
+
+    losses = (await served.page.get(f"/api/leases/{lease}/losses")).json()
+    assert losses["losses"]
+    signed = await served.page.post(
+        f"/api/leases/{lease}/waive", json={"digest": losses["digest"], "typed": lease}
+    )
+    assert signed.status_code == 409
+    assert f"gpu-tenant waive {lease}" in signed.json()["remedy"]
+    assert tenancy.ledger.lease(lease).state.live
+
+
+@pytest.mark.parametrize("typed", ["", "yes", "L", "{lease} "])
+async def test_a_waiver_wants_the_id_and_the_loss_that_was_shown(
+    environ: dict[str, str], typed: str
+) -> None:
+    served = Served(environ, signs="person")
+    lease = await lease_of(served)
+    tenancy = served.looks.tenancy
+    await tenancy.launch_detached(lease, "echo 1 > kept.txt", ["kept.txt"], name="train")
+    await tenancy.monitor(lease, "train", wait_s=20)
+    losses = (await served.page.get(f"/api/leases/{lease}/losses")).json()
+    said = {"digest": losses["digest"], "typed": typed.format(lease=lease)}
+
+    for wrong in ({**said, "digest": "0" * 64}, {**said, "typed": "something else"}):
+        refused = await served.done(
+            await served.page.post(f"/api/leases/{lease}/waive", json=wrong)
+        )
+        assert refused["state"] == "failed", refused
+    came = await served.done(await served.page.post(f"/api/leases/{lease}/waive", json=said))
+
+    is_right = typed.format(lease=lease).strip() == lease
+    assert came["state"] == ("done" if is_right else "failed"), came
+    assert tenancy.ledger.lease(lease).state.live is not is_right
+    await served.aclose()
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("leases/x/fly", {}),
+        ("leases/x/extend", {"hours": 1}),
+        ("leases/{lease}/extend", {}),
+        ("leases/{lease}/extend", {"hours": -1}),
+        ("leases/{lease}/extend", {"hours": 1, "force": True}),
+        ("leases/{lease}/collect", {"discard": ["x" * 500]}),
+        ("boxes/adopt", {"provider": "vastai"}),
+    ],
+)
+async def test_a_wrong_request_is_told_what_is_wrong_and_does_nothing(
+    served: Served, path: str, body: dict[str, object]
+) -> None:
+    lease = await lease_of(served)
+
+    answered = await served.page.post(f"/api/{path.format(lease=lease)}", json=body)
+
+    assert answered.status_code == 400, answered.text
+    assert answered.json()["remedy"]
+    assert (await served.page.get("/api/errands")).json() == {"errands": []}
+
+
+async def test_what_another_program_writes_is_noticed(
+    served: Served, environ: dict[str, str]
+) -> None:
+    before = served.looks.tenancy.ledger.written_by_others()
+    assert served.looks.tenancy.ledger.written_by_others() == before
+    other = open_tenancy(environ)
+    await other.provision("local", smoke="none")
+    await other.aclose()
+
+    assert served.looks.tenancy.ledger.written_by_others() != before
+
+
+# Keys
+
+
+async def test_a_reference_is_kept_with_all_else_in_the_file_as_it_was(
+    served: Served, environ: dict[str, str], tmp_path: Path
+) -> None:
+    configuration = served.looks.tenancy.home.configuration
+    configuration.write_text("# mine\n[own]\nx = 1  # note\n", encoding="utf-8")
+    key = tmp_path / "key"
+    key.write_text("s3cr3t-of-vast", encoding="utf-8")
+
+    answered = await served.page.post(
+        "/api/credentials", json={"provider": "vastai", "reference": f"file:{key}"}
+    )
+
+    assert answered.status_code == 200, answered.text
+    assert answered.json()["written"] == f"file:{key}"
+    assert answered.json()["test"]["ok"] is False  # nobody answers here
+    text = configuration.read_text(encoding="utf-8")
+    assert text.startswith("# mine\n[own]\nx = 1  # note\n")
+    assert f'vastai = "file:{key}"' in text
+    assert configuration.stat().st_mode & 0o777 == 0o600
+    known = {p["id"]: p for p in (await served.page.get("/api/platforms")).json()}
+    assert known["vastai"]["credential"]["reference"] == f"file:{key}"
+    assert "s3cr3t" not in answered.text + json.dumps(known)
+
+
+@pytest.mark.parametrize(
+    "reference",
+    ["s3cr3t-0123456789abcdef", "cmd:cat /etc/passwd", "text:s3cr3t-0123456789abcdef", "env:NOT_SET_ANYWHERE",
+     "file:/no/such/file", "file:a\nb = 1", "env:"],
+)  # fmt: skip
+async def test_what_is_no_reference_is_not_written_and_not_repeated(
+    served: Served, reference: str
+) -> None:
+    answered = await served.page.post(
+        "/api/credentials", json={"provider": "vastai", "reference": reference}
+    )
+
+    assert answered.status_code == 400
+    assert "s3cr3t" not in answered.text
+    assert not served.looks.tenancy.home.configuration.exists()
+
+
+@pytest.mark.parametrize("scheme", ["env", "file", "keyring"])
+async def test_a_key_that_was_typed_behind_a_scheme_is_not_repeated(
+    served: Served, scheme: str
+) -> None:
+    said = {"provider": "vastai", "reference": f"{scheme}:rpa_S3CR3T0123456789abcdef"}
+
+    answered = await served.page.post("/api/credentials", json=said)
+
+    assert answered.status_code == 400
+    assert "S3CR3T" not in answered.text
+    assert not served.looks.tenancy.home.configuration.exists()
