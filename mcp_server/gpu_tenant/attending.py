@@ -207,7 +207,7 @@ class Attending(Entering):
         found = await self._with_box(lease)
         if found.state is not LeaseState.ACTIVE or found.parked_at is not None:
             raise Refused(f"{found.id} does not run", remedy="`gpu-tenant leases`")
-        await self._stopped_unsealed(found)
+        await self._made_still(found, unsealed="accept")
 
     async def park_stray(self, provider: str, box: str) -> Card:
         """A box of the account that was under no lease is under one, and is stopped, whatever runs on it.
@@ -226,16 +226,16 @@ class Attending(Entering):
                 remedy=f"`gpu-tenant adopt {box} --on {provider}`, then see what is on it",
             )
         card = await self.adopt(provider, box)
-        await self._stopped_unsealed(self.ledger.lease(card.lease))
+        await self._made_still(self.ledger.lease(card.lease), unsealed="skip")
         return self.on_card(card.lease)
 
-    async def _stopped_unsealed(self, lease: Lease) -> None:
+    async def _made_still(self, lease: Lease, *, unsealed: Literal["accept", "skip"]) -> None:
         with self._held(lease.id, "park"):
             await park(
                 lease, self._profile(lease.provider), connector=self._connector(lease),
                 caretaker=partial(self._caretaker, lease),
                 transport=partial(self._transport, lease), ledger=self.ledger, clock=self._clock,
-                unsealed="accept",
+                unsealed=unsealed,
             )  # fmt: skip
         await self._close(lease)
 

@@ -82,6 +82,7 @@ class Foreign(Record):
     box: str
     state: str
     price_usd_h: Usd
+    deployment: str | None = Field(default=None, description="another gpu-tenant's, by its mark")
 
 
 class Leases(Record):

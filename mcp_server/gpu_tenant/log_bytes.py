@@ -18,7 +18,7 @@ _SEAM_BYTES = 64
 """So much of what is known is asked for again: another log under the same name would differ there."""
 _NEAR_BYTES = 1 << 20
 """What is so near to the end of the known part is fetched with all that lies between."""
-_LEAST_BYTES, _MOST_BYTES = 512 << 10, 4 << 20
+_LEAST_BYTES, _MOST_BYTES = 1 << 20, 8 << 20
 _QUICK_S, _SLOW_S = 0.5, 2.0
 
 
@@ -111,7 +111,9 @@ class LogOnBox:
             return await self._asked(start, min(limit, self._piece))
         seam = max(0, known - _SEAM_BYTES)
         missing = max(0, start + limit - known)
-        got = await self._asked(seam, known - seam + min(missing, self._piece + _NEAR_BYTES))
+        # At least a piece, also where less was wanted: each asking starts a program on the box.
+        ahead = min(max(missing, self._piece), self._piece + _NEAR_BYTES)
+        got = await self._asked(seam, known - seam + ahead)
         if got.at <= start < got.at + len(got.raw):
             return got._replace(at=start, raw=got.raw[start - got.at :][:limit])
         if start >= self._size:

@@ -54,12 +54,12 @@ class LogReading(Together):
     ) -> _Read:
         found = self.ledger.lease(lease)
         self._forget_copies()
-        if not found.state.live:
+        if not found.state.live or not found.lets_us_in:
             here = self._log_here(found, job)
             if here is None:
                 raise BadRequest(
-                    f"the log of {job or 'that job'} was not brought here before {found.id} ended",
-                    remedy="`gpu-tenant leases --all` shows what was kept of each lease",
+                    f"the log of {job or 'that job'} is not here, and the box of {found.id} does not run",
+                    remedy="`gpu-tenant leases --all` shows how it stands, and what was kept",
                 )
             return await read(here)
         try:
@@ -86,7 +86,8 @@ class LogReading(Together):
         if chosen.id not in self.ledger.cell_jobs(lease.id):
             return chosen.id
         turns = (await self._runner(lease).roll()).jobs
-        return next((JobId(x.run) for x in turns if x.job == chosen.id and x.run), chosen.id)
+        said = (x.run for x in turns if x.job == chosen.id and x.run)
+        return next((JobId(run) for run in said if is_run(run, of=chosen.id)), chosen.id)
 
     def _is_run_of_cell(self, lease: Lease, name: str | None) -> bool:
         cells = self.ledger.cell_jobs(lease.id)
@@ -116,6 +117,11 @@ class LogReading(Together):
             lease = self.ledger.known(copies.name)
             if lease is not None and not lease.state.live:
                 forget_copies(copies, self._kept(lease) / "log")
+
+
+def is_run(said: str, *, of: str) -> bool:
+    """Whether that word of a box names a run of the job: it becomes the name of a file here."""
+    return re.fullmatch(rf"{re.escape(of)}\.[1-9][0-9]{{0,8}}", said) is not None
 
 
 def _latest(root: Path, directory: str, name: str, others: set[JobId]) -> Path | None:

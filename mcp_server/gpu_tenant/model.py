@@ -143,6 +143,11 @@ class Lease(Record):
         """Where the caretaker keeps its records and the job logs."""
         return f"{self.directory}/caretaker"
 
+    @property
+    def lets_us_in(self) -> bool:
+        """Whether its box has let us in, and was not stopped since."""
+        return self.ready_at is not None and self.parked_at is None
+
     def cost_usd(self, now: datetime) -> Decimal | None:
         """What the box has cost so far, or None where the price is unknown."""
         spent = cost_usd(self.rates, since=None, until=min(self.ended_at or now, now))
@@ -314,7 +319,9 @@ class Problem(Record):
 class Manifest(Record):
     """Everything on the box that matters, sealed there after the last job ended."""
 
-    sealed_at: float = Field(description="seconds since the epoch, by the box's clock")
+    sealed_at: float = Field(
+        ge=0, lt=253402300800, description="seconds since the epoch, by the box's clock"
+    )
     boot_id: str
     since_ns: int | None = Field(description="bytes written from here on are accounted for")
     digest: str = Field(description="sha256 over the sorted entries")

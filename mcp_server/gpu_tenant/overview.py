@@ -71,7 +71,13 @@ class Overview(Office):
             cards,
             alarms=alarms,
             foreign=[
-                Foreign(provider=b.provider, box=b.id, state=b.state, price_usd_h=b.price_usd_h)
+                Foreign(
+                    provider=b.provider,
+                    box=b.id,
+                    state=b.state,
+                    price_usd_h=b.price_usd_h,
+                    deployment=found.deployment_of(b),
+                )
                 for b in found.foreign
             ],
             leftovers=found.leftovers,

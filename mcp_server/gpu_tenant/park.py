@@ -1,5 +1,6 @@
 """Stop a box's GPU meter and keep its disk, where the platform can; and start it again."""
 
+import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
@@ -23,6 +24,7 @@ from gpu_tenant.sightings import look
 from gpu_tenant.verify import reseal
 
 _WITHIN_S = 600
+_SEALED_WITHIN_S = 120
 _QUIET_WITHIN_S = 120
 _POLL_S = 5
 _SOON_S = 2
@@ -39,13 +41,14 @@ async def park(
     transport: Callable[[], Transport],
     ledger: Ledger,
     clock: Clock,
-    unsealed: Literal["refuse", "accept"] = "refuse",
+    unsealed: Literal["refuse", "accept", "skip"] = "refuse",
 ) -> Lease:
     """The box is stopped, its disk is kept, and the lease costs what a parked box costs.
 
     `caretaker` and `transport` are asked for when they are needed: a box that has no address can be
-    stopped by its provider all the same. With `unsealed="accept"` also one that cannot be sealed first,
-    or where a process outlives its end: for a lease past its own, or at its owner's word.
+    stopped by its provider all the same. With `unsealed="accept"` also one that cannot be sealed soon,
+    or where a process outlives its end: for a lease past its own. With "skip" it is not even tried: for
+    a box of which nothing is known, at its owner's word.
 
     Raises:
         Refused: the platform has no stop that saves anything, or it would empty a disk that was used.
@@ -85,9 +88,8 @@ async def park(
     if by_hand and asked:
         await _stopped_by_now(lease, profile, transport=transport(), ledger=ledger, clock=clock)
     else:
-        if lease.touched_at is not None:
-            with suppress(*((BoxTrouble, JobRunning) if unsealed == "accept" else ())):
-                await reseal(lease, profile, caretaker=caretaker(), ledger=ledger)
+        if lease.touched_at is not None and unsealed != "skip":
+            await _sealed(lease, profile, unsealed, caretaker=caretaker, ledger=ledger)
         if by_hand:
             await _stop(lease, profile, transport=transport(), ledger=ledger, clock=clock)
     await connector.park(lease)
@@ -103,6 +105,24 @@ async def park(
         f"{profile.title} does not show {lease.box_id} as stopped; it may be billing {rate_words(lease)}",
         remedy="`gpu-tenant leases` looks again",
     )
+
+
+async def _sealed(
+    lease: Lease,
+    profile: Profile,
+    unsealed: Literal["refuse", "accept"],
+    *,
+    caretaker: Callable[[], Caretaker],
+    ledger: Ledger,
+) -> None:
+    """The box is sealed, so that what runs, or cannot be read, is told before it is stopped."""
+    if unsealed == "refuse":
+        await reseal(lease, profile, caretaker=caretaker(), ledger=ledger)
+        return
+    # Its time is over, and each hour of hashing is billed.
+    with suppress(BoxTrouble, JobRunning, TimeoutError):
+        async with asyncio.timeout(_SEALED_WITHIN_S):
+            await reseal(lease, profile, caretaker=caretaker(), ledger=ledger)
 
 
 async def _stop(

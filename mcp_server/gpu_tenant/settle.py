@@ -164,6 +164,12 @@ class Survey:
     foreign: list[Box] = field(default_factory=list)
     """Boxes that carry no mark of ours: somebody else's, and never touched."""
 
+    @staticmethod
+    def deployment_of(box: Box) -> str | None:
+        """Which gpu-tenant the box is marked as of; None where its mark names none."""
+        marked = _MARK.fullmatch(box.mark or "")
+        return marked["deployment"] if marked else None
+
 
 async def survey(
     connectors: Mapping[str, Connector],

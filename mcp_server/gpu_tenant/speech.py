@@ -99,6 +99,11 @@ def in_commands(words: str) -> str:
     return _TOOL.sub(lambda named: f"gpu-tenant {named[2] or _COMMAND_OF[named[1]]}", words)
 
 
+def in_verbs(words: str) -> str:
+    """The words with each verb by its name alone, as buttons have it."""
+    return in_commands(words).replace("gpu-tenant ", "")
+
+
 def _call(verb: str, rest: list[str]) -> str:
     arguments: dict[str, object] = {}
     places = iter(_PLACES.get(verb, ("lease",)))

@@ -34,7 +34,8 @@ class Served:
 
     def __init__(self, environ: dict[str, str], signs: str = "nobody") -> None:
         self.looks = Looks(lambda: open_tenancy(environ))
-        self.app = application(self.looks, "person" if signs == "person" else "nobody")
+        self.terminal: list[str] = []
+        self.app = application(self.looks, self.terminal.append if signs == "person" else None)
         gate = Gate(self.app, port=PORT, token=TOKEN)
         transport = httpx.ASGITransport(gate, raise_app_exceptions=False)
         self.page = httpx.AsyncClient(transport=transport, base_url=US, headers=KNOWN)
@@ -77,6 +78,7 @@ STRANGERS = {
     "another kind of word": ({"authorization": f"Basic {TOKEN}"}, 401),
     "a name that was made to lead here": ({**KNOWN, "host": f"evil.example:{PORT}"}, 421),
     "another port": ({**KNOWN, "host": "127.0.0.1:80"}, 421),
+    "a name by which another may listen": ({**KNOWN, "host": f"localhost:{PORT}"}, 421),
     "our own name, and another": ({**KNOWN, "host": f"127.0.0.1:{PORT}.evil.example"}, 421),
     "a page of another site": ({**KNOWN, "origin": "https://evil.example"}, 403),
     "a page of another port": ({**KNOWN, "origin": "http://127.0.0.1:1"}, 403),
@@ -216,28 +218,32 @@ async def test_a_refusal_has_its_words_and_the_next_step(served: Served) -> None
     assert tenancy.ledger.lease(lease).state.live
 
 
-@pytest.mark.parametrize("typed", ["", "yes", "L", "{lease} "])
-async def test_a_waiver_wants_the_id_and_the_loss_that_was_shown(
-    environ: dict[str, str], typed: str
+async def test_a_waiver_wants_the_id_the_loss_that_was_shown_and_the_terminal_s_code(
+    environ: dict[str, str],
 ) -> None:
     served = Served(environ, signs="person")
     lease = await lease_of(served)
     tenancy = served.looks.tenancy
     await tenancy.launch_detached(lease, "echo 1 > kept.txt", ["kept.txt"], name="train")
     await tenancy.monitor(lease, "train", wait_s=20)
-    losses = (await served.page.get(f"/api/leases/{lease}/losses")).json()
-    said = {"digest": losses["digest"], "typed": typed.format(lease=lease)}
 
-    for wrong in ({**said, "digest": "0" * 64}, {**said, "typed": "something else"}):
-        refused = await served.done(
-            await served.page.post(f"/api/leases/{lease}/waive", json=wrong)
-        )
-        assert refused["state"] == "failed", refused
-    came = await served.done(await served.page.post(f"/api/leases/{lease}/waive", json=said))
+    async def said(**otherwise: str) -> httpx.Response:
+        losses = (await served.page.get(f"/api/leases/{lease}/losses")).json()
+        code = served.terminal[-1].rpartition(" ")[2]
+        right = {"digest": losses["digest"], "typed": lease, "code": code}
+        return await served.page.post(f"/api/leases/{lease}/waive", json={**right, **otherwise})
 
-    is_right = typed.format(lease=lease).strip() == lease
-    assert came["state"] == ("done" if is_right else "failed"), came
-    assert tenancy.ledger.lease(lease).state.live is not is_right
+    for wrong in ({"digest": "0" * 64}, {"code": ""}, {"code": "aaaaaa"}):
+        assert (await said(**wrong)).status_code == 409
+    # A code is good for once, whatever came of it.
+    spent = served.terminal[-1].rpartition(" ")[2]
+    for typed in ("", "yes", lease[:-1]):
+        assert (await served.done(await said(typed=typed)))["state"] == "failed"
+    assert (await said(code=spent)).status_code == 409
+    assert tenancy.ledger.lease(lease).state.live
+
+    assert (await served.done(await said(typed=f"{lease} ")))["state"] == "done"
+    assert tenancy.ledger.receipt(tenancy.ledger.lease(lease).id).ground == "waived"  # type: ignore[union-attr]
     await served.aclose()
 
 
@@ -268,13 +274,14 @@ async def test_a_wrong_request_is_told_what_is_wrong_and_does_nothing(
 async def test_what_another_program_writes_is_noticed(
     served: Served, environ: dict[str, str]
 ) -> None:
-    before = served.looks.tenancy.ledger.written_by_others()
-    assert served.looks.tenancy.ledger.written_by_others() == before
+    before = served.looks.tenancy.ledger.newest_event()
+    await served.looks.overview()
+    assert served.looks.tenancy.ledger.newest_event() == before
     other = open_tenancy(environ)
     await other.provision("local", smoke="none")
     await other.aclose()
 
-    assert served.looks.tenancy.ledger.written_by_others() != before
+    assert served.looks.tenancy.ledger.newest_event() > before
 
 
 # Keys

@@ -20,6 +20,7 @@ from gpu_tenant.errors import BadRequest
 from gpu_tenant.joblog import Hits, LogWindow, search, window
 from gpu_tenant.log_bytes import Log, LogOnBox, Source, Stretch, stretch
 from gpu_tenant.log_copies import LogCopy
+from gpu_tenant.log_reading import is_run
 from gpu_tenant.model import JobId, Lease, LocalAddress
 from gpu_tenant.service import Tenancy
 from gpu_tenant.skill import script
@@ -417,11 +418,21 @@ def test_a_log_is_read_on_the_box_and_then_from_what_is_here_of_it(leased: OnBox
     assert not (leased.state / "logs" / leased.id).exists(), "the copy went when it was of no use"
 
 
+@pytest.mark.parametrize(
+    "said",
+    ["../../kept/other/log/train", "/etc/passwd", "train", "train.", "train.0", "train.1/../x", "train.1\n",
+     "other.1", "train.\u0661", "train.1234567890", "TRAIN.1", ""],
+)  # fmt: skip
+def test_a_box_s_word_for_a_run_names_no_other_file(said: str) -> None:
+    assert not is_run(said, of="train")
+    assert is_run("train.2", of="train")
+
+
 def test_a_log_that_nobody_has_is_said_to_be_gone(leased: OnBox) -> None:
     """Last: its lease has ended."""
     (leased.kept / "log" / "train.log").unlink()
 
-    with pytest.raises(BadRequest, match="was not brought here"):
+    with pytest.raises(BadRequest, match="is not here"):
         leased.ask(lambda tenancy: tenancy.log_window(leased.id, "train", start=0, limit=1))
     with pytest.raises(BadRequest, match="no job other"):
         leased.ask(lambda tenancy: tenancy.log_window(leased.id, "other", start=0, limit=1))

@@ -4,7 +4,6 @@ import os
 import sys
 import webbrowser
 from pathlib import Path
-from typing import Literal
 from urllib.parse import urlsplit
 
 import click
@@ -19,8 +18,8 @@ from gpu_tenant.credentials import UNATTENDED
 async def dashboard(port: int, no_open: bool) -> None:
     """On this computer alone, until Ctrl-C; the link it prints holds the token of this start.
 
-    What the page begins goes through the same checks as the commands. A waiver can be signed there
-    only where a person started it at a terminal.
+    What the page begins goes through the same checks as the commands. A waiver is signed
+    there only with a code that is shown at the terminal where a person started it.
     """
     from gpu_tenant.app import open_tenancy
     from gpu_tenant.dashboard.serving import serve
@@ -37,11 +36,13 @@ async def dashboard(port: int, no_open: bool) -> None:
         if not no_open and _has_screen():
             webbrowser.open(opening.as_uri())
 
-    at_terminal = sys.stdin.isatty() and not os.environ.get(UNATTENDED)
-    signs: Literal["person", "nobody"] = "person" if at_terminal else "nobody"
+    def tell(words: str) -> None:
+        click.echo(f"note: {words}", err=True)
+
+    at_terminal = sys.stdin.isatty() and sys.stderr.isatty() and not os.environ.get(UNATTENDED)
     await serve(
-        lambda: open_tenancy(tell=lambda words: click.echo(f"note: {words}", err=True)),
-        port=port, signs=signs, ready=ready,
+        lambda: open_tenancy(tell=tell), port=port, sign=tell if at_terminal else None, ready=ready,
+        tell=tell,
     )  # fmt: skip
 
 

@@ -12,7 +12,8 @@ from starlette.routing import Route
 from gpu_tenant.dashboard.credential_desk import keep_reference, try_key
 from gpu_tenant.dashboard.errands import Errand, Errands
 from gpu_tenant.dashboard.reads import answer, looks, tenancy
-from gpu_tenant.errors import BadRequest, Refused
+from gpu_tenant.dashboard.signing import Signing
+from gpu_tenant.errors import BadRequest
 from gpu_tenant.record import Record
 from gpu_tenant.service import Tenancy
 
@@ -57,6 +58,7 @@ class Waive(_Body):
 
     digest: _Text
     typed: _Text
+    code: _Text = ""
 
 
 class Nothing(_Body):
@@ -153,14 +155,12 @@ async def act(request: Request) -> Response:
     shape, do = _VERBS[verb]
     body = await _body(request, shape)
     lease = opened.ledger.lease(request.path_params["lease"]).id
-    if verb == "waive" and not request.app.state.signs:
-        raise Refused(
-            "a person signs at a terminal, and this dashboard was not started at one",
-            remedy=f"`gpu-tenant waive {lease}` at a terminal",
-        )
+    if isinstance(body, Waive):
+        signing: Signing = request.app.state.signing
+        signing.must_fit(lease, body.digest, body.code)
     errands: Errands = request.app.state.errands
-    same = errands.running(lease, verb)
-    return answer(same or errands.begin(verb, lease, lambda: do(opened, lease, body)), 202)
+    asked = body.model_dump_json()
+    return answer(errands.begin(verb, lease, lambda: do(opened, lease, body), asked=asked), 202)
 
 
 async def adopt(request: Request) -> Response:
@@ -169,7 +169,12 @@ async def adopt(request: Request) -> Response:
 
     take = opened.park_stray if body.then == "park" else opened.adopt
     errands: Errands = request.app.state.errands
-    return answer(errands.begin("adopt", None, lambda: take(body.provider, body.box)), 202)
+    return answer(
+        errands.begin(
+            "adopt", None, lambda: take(body.provider, body.box), asked=body.model_dump_json()
+        ),
+        202,
+    )
 
 
 async def begun(request: Request) -> Response:

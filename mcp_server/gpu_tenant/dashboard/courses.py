@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from gpu_tenant.metrics import Metrics, Series
 from gpu_tenant.service import Tenancy
@@ -12,10 +13,19 @@ _BUDGET_S = 0.8
 _REMEMBERED = 32
 
 
+class Course(NamedTuple):
+    """The metrics of a job by step; whole where all of its log was read."""
+
+    series: dict[str, Series]
+    read_bytes: int
+    size_bytes: int
+
+
 @dataclass(slots=True)
 class _Course:
     metrics: Metrics = field(default_factory=Metrics)
     read_bytes: int = 0
+    size_bytes: int = 0
     begun: str = ""
     """The line that was read in part."""
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -27,8 +37,8 @@ class Courses:
     def __init__(self) -> None:
         self._all: dict[tuple[str, str], _Course] = {}
 
-    async def upto_now(self, tenancy: Tenancy, lease: str, job: str) -> dict[str, Series]:
-        """Each metric by step, as far as the log could be read in about a second.
+    async def upto_now(self, tenancy: Tenancy, lease: str, job: str) -> Course:
+        """What the log tells by step, as far as it could be read in about a second.
 
         Raises:
             TenantError: the log could not be read.
@@ -44,6 +54,7 @@ class Courses:
                 part = await tenancy.log_window(
                     lease, job, start=course.read_bytes, limit=_WINDOW_BYTES
                 )
+                course.size_bytes = part.size
                 if part.size < course.read_bytes:
                     # It was begun anew.
                     course.metrics, course.read_bytes, course.begun = Metrics(), 0, ""
@@ -53,7 +64,7 @@ class Courses:
                 # Where a line was read in part, the next window mostly begins with all of it.
                 goes_on = part.from_ == course.read_bytes
                 text = course.begun + part.text if goes_on else part.text
-                whole, newline, course.begun = text.rpartition("\n")
+                whole, newline, begun = text.rpartition("\n")
+                course.begun, course.read_bytes = begun, part.to
                 await asyncio.to_thread(course.metrics.feed, whole + newline)
-                course.read_bytes = part.to
-        return course.metrics.series()
+        return Course(course.metrics.series(), course.read_bytes, course.size_bytes)

@@ -165,6 +165,8 @@ def _write(configuration: Path, provider: str, reference: str) -> None:
             file.write(tomlkit.dumps(said))
             file.flush()
             os.fsync(file.fileno())
+        if configuration.exists() and configuration.read_text(encoding="utf-8") != before:
+            raise OSError("somebody else has just written to it")  # noqa: TRY301 - told like the others
         # A file that is kept elsewhere, and linked to from here, stays so.
         fresh.replace(configuration.resolve())
     except (OSError, TOMLKitError, TypeError, AttributeError) as error:

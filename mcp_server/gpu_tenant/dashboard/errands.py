@@ -1,6 +1,7 @@
 """Actions that take a while: begun by the page, told as they go, and not ended by closing it."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -8,11 +9,14 @@ from typing import Literal
 
 from pydantic import AwareDatetime, JsonValue
 
-from gpu_tenant.errors import LocalTrouble, TenantError
+from gpu_tenant.errors import LocalTrouble, Refused, TenantError
 from gpu_tenant.eta import Eta
 from gpu_tenant.office import progress_to
 from gpu_tenant.ports import Clock
 from gpu_tenant.record import Record
+from gpu_tenant.speech import in_verbs
+
+_log = logging.getLogger(__name__)
 
 _REMEMBERED = 50
 _TOLD_EVERY_S = 0.5
@@ -32,7 +36,7 @@ class Trouble(Record):
         """The error in its own words; one that nobody foresaw says so."""
         if not isinstance(error, TenantError):
             error = LocalTrouble(
-                f"it failed in a way nobody foresaw ({type(error).__name__}); nothing was destroyed",
+                f"it failed in a way nobody foresaw ({type(error).__name__}); how far it came is on record",
                 remedy="`gpu-tenant leases` shows how everything stands; the terminal of the "
                 "dashboard has the rest, please report it",
             )
@@ -61,7 +65,8 @@ class Errands:
 
     clock: Clock
     changed: Callable[[Errand], None]
-    ended: Callable[[Errand, Exception | None], None]
+    ended: Callable[[], None]
+    _asked: dict[int, str] = field(default_factory=dict)
     _all: dict[int, Errand] = field(default_factory=dict)
     _tasks: dict[int, asyncio.Task[None]] = field(default_factory=dict)
     _begun: int = 0
@@ -72,23 +77,43 @@ class Errands:
         return list(reversed(self._all.values()))
 
     def begin(
-        self, verb: str, lease: str | None, act: Callable[[], Awaitable[Record | None]]
+        self,
+        verb: str,
+        lease: str | None,
+        act: Callable[[], Awaitable[Record | None]],
+        *,
+        asked: str,
     ) -> Errand:
-        """It is under way; what it comes to is told as it changes."""
+        """It is under way; what it comes to is told as it changes. Asked for twice, it is done once.
+
+        Raises:
+            Refused: another of that verb is, to which something else was said in `asked`.
+        """
+        for other in self._all.values():
+            if (other.lease, other.verb, other.state) == (lease, verb, "running"):
+                if self._asked[other.id] == asked:
+                    return other
+                if lease is not None:
+                    raise Refused(
+                        f"another {verb} of {lease} is under way, with other words",
+                        remedy="wait until it has ended, then try again",
+                    )
         self._begun += 1
         errand = Errand(
             id=self._begun, lease=lease, verb=verb, state="running", began_at=self._now()
         )
+        self._asked[errand.id] = asked
         self._tell(errand)
         self._tasks[errand.id] = asyncio.create_task(self._run(errand, act))
         for old in [e.id for e in self._all.values() if e.state != "running"][:-_REMEMBERED]:
-            del self._all[old]
+            del self._all[old], self._asked[old]
         return errand
 
-    def running(self, lease: str, verb: str) -> Errand | None:
-        """The one that does the same already."""
-        same = (e for e in self._all.values() if (e.lease, e.verb) == (lease, verb))
-        return next((e for e in same if e.state == "running"), None)
+    @property
+    def under_way(self) -> list[str]:
+        """What must not be cut, in words."""
+        waited = (e for e in self._all.values() if e.state == "running" and e.verb not in _CUT)
+        return [f"{e.verb} of {e.lease or 'a box'}" for e in waited]
 
     async def aclose(self) -> None:
         """What may be cut was cut; what changes the world was waited for."""
@@ -110,19 +135,21 @@ class Errands:
                 )
 
         progress_to.set(heard)
-        trouble: Exception | None = None
         try:
             came = await act()
             result = came.model_dump(mode="json") if came else None
+            if result and isinstance(result.get("next"), str):
+                result["next"] = in_verbs(str(result["next"]))
             self._change(errand.id, state="done", result=result, ended_at=self._now(), words="")
         except Exception as error:  # noqa: BLE001 - it is told, and the others go on
-            trouble = error
+            if not isinstance(error, TenantError):
+                _log.exception("%s of %s failed", errand.verb, errand.lease)
             self._change(
                 errand.id, state="failed", error=Trouble.of(error), ended_at=self._now(), words=""
             )
         finally:
             del self._tasks[errand.id]
-        self.ended(self._all[errand.id], trouble)
+        self.ended()
 
     def _change(self, number: int, **news: object) -> None:
         self._tell(Errand.model_validate({**dict(self._all[number]), **news}))

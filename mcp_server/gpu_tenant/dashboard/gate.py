@@ -47,7 +47,8 @@ class Gate:
 
     def __init__(self, app: ASGIApp, *, port: int, token: str) -> None:
         self._app = app
-        self._hosts = frozenset(f"{name}:{port}" for name in ("127.0.0.1", "localhost"))
+        # Not `localhost`: by its other address somebody else may listen at the same port.
+        self._host = f"127.0.0.1:{port}"
         self._token = token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -70,7 +71,7 @@ class Gate:
     def _refusal(self, scope: Scope) -> JSONResponse | None:
         said = _Said(scope["headers"])
         host = said.one(b"host")
-        if host not in self._hosts:
+        if host != self._host:
             return _refused(421, "WRONG_HOST", "this is not the name of the dashboard")
         origin, site = said.one(b"origin"), said.one(b"sec-fetch-site")
         if origin is not None and origin != f"http://{host}":

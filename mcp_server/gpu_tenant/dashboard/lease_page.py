@@ -1,18 +1,22 @@
 """One lease whole: its terms, jobs, story, and every file with what was proved of it."""
 
 from collections.abc import Sequence
+from datetime import datetime
 
-from pydantic import AwareDatetime
+from pydantic import AwareDatetime, Field
 
 from gpu_tenant.alarms import Level
 from gpu_tenant.boxtext import plain
 from gpu_tenant.dashboard.looks import Looks
-from gpu_tenant.dashboard.rows import Row, row_of
+from gpu_tenant.dashboard.rows import Row, gpu_words, row_of
+from gpu_tenant.ledger import Event
 from gpu_tenant.model import Evidence, Job, Lease, Manifest, Problem, Receipt, Unclaimed
 from gpu_tenant.policy import Policy
+from gpu_tenant.readings import readings_of
 from gpu_tenant.record import Record, Usd
 from gpu_tenant.story import told
 
+_LAST = ("state", "fraction", "done", "total")
 _FILES = 5_000
 """So many are listed; the rest is counted."""
 
@@ -39,6 +43,16 @@ class Dates(Record):
     rates: tuple[Rated, ...]
 
 
+class LastSeen(Record):
+    """How a job was when that was last put on record."""
+
+    at: AwareDatetime
+    state: str | None
+    fraction: float | None
+    done: float | None
+    total: float | None
+
+
 class Declared(Record):
     """A job as it was declared; no value of its environment."""
 
@@ -49,6 +63,7 @@ class Declared(Record):
     env_names: tuple[str, ...]
     declared_at: AwareDatetime
     launched_at: AwareDatetime | None
+    last: LastSeen | None
 
 
 class Line(Record):
@@ -62,6 +77,7 @@ class Line(Record):
 class Proved(Record):
     """What re-reading a kept file has proved."""
 
+    at: AwareDatetime
     where: str
     format: str
     outcome: str
@@ -93,6 +109,11 @@ class Files(Record):
     """The newest seal, and what of it was proved."""
 
     sealed_at: float
+    collected_at: AwareDatetime | None = Field(
+        description="when all of it had come, each file with the hash of the seal"
+    )
+    verified_at: AwareDatetime | None = Field(description="when all of it was re-read here")
+    stored_at: AwareDatetime | None = Field(description="when it was copied to the store")
     digest: str
     total: int
     bytes: int
@@ -132,21 +153,30 @@ async def detail_of(looks: Looks, name: str) -> Detail:
     """
     tenancy = looks.tenancy
     lease, ledger = tenancy.ledger.lease(name), tenancy.ledger
-    seal = ledger.seal(lease.id)
-    return Detail(
+    seal, events = ledger.seal(lease.id), ledger.events(lease.id)
+    last = {
+        str(d["job"]): LastSeen.model_validate({"at": at} | {k: d.get(k) for k in _LAST})
+        for at, kind, d in events
+        if kind == Event.PROGRESS and "job" in d
+    }
+    row = looks.row(lease.id) or row_of(
         # One that has ended is not among those looked at.
-        row=looks.row(lease.id)
-        or row_of(
-            tenancy.on_card(lease.id), lease, tenancy.profiles[lease.provider], blind=None, job=None
-        ),
+        tenancy.on_card(lease.id), lease, tenancy.profiles[lease.provider], blind=None, job=None
+    )  # fmt: skip
+    if row.gpu is None:
+        seen = [gpu.name for gpu in readings_of(tenancy.home, lease.id).gpus]
+        row = row.model_copy(update={"gpu": gpu_words(seen)})
+    return Detail(
+        row=row,
         lease=_dates(lease),
         policy=tenancy.policy(lease.id),
-        jobs=tuple(map(_declared, ledger.jobs(lease.id))),
+        jobs=tuple(_declared(job, last.get(job.id)) for job in ledger.jobs(lease.id)),
         events=tuple(
-            Line(at=at, kind=kind, words=plain(told(kind, detail)))
-            for at, kind, detail in ledger.events(lease.id)
+            Line(at=at, kind=kind, words=plain(told(kind, detail))) for at, kind, detail in events
         ),
-        files=None if seal is None else _files(seal, ledger.evidence(lease.id, seal.digest)),
+        files=None
+        if seal is None
+        else _files(seal, ledger.evidence_filed(lease.id, seal.digest), events),
         receipt=ledger.receipt(lease.id),
         alarms=tuple(
             Alarmed(words=a.words, level=Level(a.level).name.lower(), since=a.since)
@@ -164,17 +194,35 @@ def _dates(lease: Lease) -> Dates:
     )  # fmt: skip
 
 
-def _declared(job: Job) -> Declared:
+def _declared(job: Job, last: LastSeen | None) -> Declared:
     return Declared(
         id=job.id, command=job.command, artifacts=job.artifacts, discard=job.discard,
         env_names=job.env_names, declared_at=job.declared_at, launched_at=job.launched_at,
+        last=last,
     )  # fmt: skip
 
 
-def _files(seal: Manifest, evidence: Sequence[Evidence]) -> Files:
-    by_name = {proof.name: proof for proof in evidence}
+def _files(
+    seal: Manifest,
+    evidence: Sequence[tuple[datetime, Evidence]],
+    events: Sequence[tuple[datetime, str, dict[str, object]]],
+) -> Files:
+    by_name = {proof.name: (at, proof) for at, proof in evidence}
+
+    def newest(wanted: str) -> datetime | None:
+        of_it = (seal.digest,)
+        found = [
+            at
+            for at, kind, d in events
+            if kind == wanted and (d.get("seal") in of_it or d.get("digest") in of_it)
+        ]
+        return found[-1] if found else None
+
     return Files(
         sealed_at=seal.sealed_at,
+        collected_at=newest(Event.COLLECTED),
+        verified_at=newest(Event.VERIFIED),
+        stored_at=newest(Event.STORED),
         digest=seal.digest,
         total=len(seal.entries),
         bytes=sum(entry.size_bytes for entry in seal.entries),
@@ -182,7 +230,7 @@ def _files(seal: Manifest, evidence: Sequence[Evidence]) -> Files:
             File(
                 name=entry.name, role=entry.role, kind=entry.kind, size_bytes=entry.size_bytes,
                 sha256=entry.sha256,
-                evidence=_proved(by_name[entry.name]) if entry.name in by_name else None,
+                evidence=_proved(*by_name[entry.name]) if entry.name in by_name else None,
             )
             for entry in seal.entries[:_FILES]
         ),
@@ -193,9 +241,10 @@ def _files(seal: Manifest, evidence: Sequence[Evidence]) -> Files:
     )  # fmt: skip
 
 
-def _proved(evidence: Evidence) -> Proved:
+def _proved(at: datetime, evidence: Evidence) -> Proved:
     verdict = evidence.verdict
     return Proved(
+        at=at,
         where=evidence.where, format=verdict.format, outcome=verdict.outcome, proved=verdict.proved,
         not_proved=verdict.not_proved, warnings=verdict.warnings, problem=verdict.problem,
     )  # fmt: skip

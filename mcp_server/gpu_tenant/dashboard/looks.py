@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,12 +25,13 @@ _ASK_S = 15.0
 _LEAST_S = 4.0
 """Between two of them, whatever happens: providers count calls."""
 _NOTICE_S = 1.0
-"""How often the ledger is asked whether another program wrote to it, which reads one number."""
+"""How often the ledger is asked for the number of its newest line, which another program may have written."""
 _AT_ONCE = 4
 """Boxes asked for their newest job at a time: each such look starts a program there."""
 _TAIL_BYTES = 4096
 _NOTHING = Leases(leases=(), alarms=())
-_BEHIND = 64
+_UNKNOWN = dict.fromkeys(("spent_usd", "burning_usd_h", "leaking_usd_month"))
+_BEHIND = 128
 """A page that does not read so many news is told everything anew."""
 
 
@@ -57,6 +58,8 @@ class Looks:
 
     def __init__(self, opened: Callable[[], Tenancy]) -> None:
         self._opened = opened
+        self.begun: Callable[[], Sequence[News]] = tuple
+        """How each errand stands, for a page that may have missed it."""
         self._before: list[Tenancy] = []
         self.tenancy = opened()
         self.blind: dict[str, str] = {}
@@ -65,6 +68,7 @@ class Looks:
         self._at: datetime | None = None
         self._trouble: Trouble | None = None
         self._looked_s = -1e9
+        self._newest_event = 0
         self._wanted = asyncio.Event()
         self._looking = asyncio.Lock()
         self._hearers: set[Told] = set()
@@ -76,7 +80,7 @@ class Looks:
         if which == "all":
             seen = await self.tenancy.list_leases("all")
             return self._shown(seen, self.tenancy.clock.now())
-        if self._seen is None:
+        if _now_s() - self._looked_s > 2 * _ASK_S:
             await self._look()
         return self._shown(self._seen or _NOTHING)
 
@@ -84,12 +88,31 @@ class Looks:
         """That lease as it was last seen; None where it was not among them."""
         return next((row for row in self._rows(self._seen) if row.card.lease == lease), None)
 
+    def job_of(self, lease: str) -> str | None:
+        """The job that is shown of that lease; None where none was looked at yet."""
+        job = self._working.get(lease)
+        return None if job is None else job.id
+
+    def others_on(self, lease: str) -> int:
+        """How many further jobs run there."""
+        job = self._working.get(lease)
+        return 0 if job is None else job.others_running
+
+    def declared(self, lease: str, run: str) -> str:
+        """The job in the ledger that the box knows by that run."""
+        known = {job.id for job in self.tenancy.ledger.jobs(self.tenancy.ledger.lease(lease).id)}
+        return run if run in known else run.rpartition(".")[0]
+
     def _shown(self, seen: Leases, at: datetime | None = None) -> Overview:
         return Overview(**dict(self._sums(seen, at)), leases=self._rows(seen))
 
     def _sums(self, seen: Leases, at: datetime | None = None) -> Sums:
-        at = at or self._at or self.tenancy.clock.now()
-        return sums_of(seen, self.tenancy.profiles, at, self._trouble)
+        now = self.tenancy.clock.now()
+        sums = sums_of(
+            seen, self.tenancy.profiles, at=at or self._at or now, now=now, trouble=self._trouble
+        )
+        # Where nobody could look yet, nothing is known, which is not nothing.
+        return sums.model_copy(update=_UNKNOWN) if seen is _NOTHING else sums
 
     def _rows(self, seen: Leases | None) -> tuple[Row, ...]:
         if seen is None:
@@ -115,16 +138,23 @@ class Looks:
             if news.full():
                 while not news.empty():
                     news.get_nowait()
-                if self._seen is not None:
-                    news.put_nowait(News("overview", self._shown(self._seen)))
+                for anew in (News("overview", self._shown(self._seen or _NOTHING)), *self.begun()):
+                    news.put_nowait(anew)
             news.put_nowait(News(event, content))
+
+    def end(self) -> None:
+        """Every open page hears no more."""
+        for news in self._hearers:
+            if news.full():
+                news.get_nowait()
+            news.put_nowait(None)
 
     def want(self) -> None:
         """Everything is looked at again soon."""
         self._wanted.set()
 
     def sees(self, lease: str, job: Working) -> None:
-        """The newest job of that lease stands so; its box answered."""
+        """The job that is shown of that lease stands so; its box answered."""
         changed = self._working.get(lease) != job or lease in self.blind
         self._working[lease] = job
         self.blind.pop(lease, None)
@@ -144,8 +174,9 @@ class Looks:
 
     def reopened(self) -> None:
         """The tenancy is opened anew: it knows the keys that were added. What still uses the old one may go on."""
+        fresh = self._opened()
         self._before.append(self.tenancy)
-        self.tenancy = self._opened()
+        self.tenancy = fresh
         self.want()
 
     # Who looks
@@ -153,7 +184,10 @@ class Looks:
     @asynccontextmanager
     async def kept_up(self) -> AsyncIterator[None]:
         """While the block runs, it is looked as long as a page is open."""
-        tasks = [asyncio.create_task(turn()) for turn in (self._ask, self._notice, self._see_work)]
+        tasks = [
+            asyncio.create_task(_insisting(turn))
+            for turn in (self._ask, self._notice, self._see_work)
+        ]
         try:
             yield
         finally:
@@ -175,14 +209,9 @@ class Looks:
                 await self._wanted.wait()
 
     async def _notice(self) -> None:
-        known = self.tenancy.ledger.written_by_others()
         while True:
             await asyncio.sleep(_NOTICE_S)
-            if not self._hearers:
-                continue
-            newest = self.tenancy.ledger.written_by_others()
-            if newest != known:
-                known = newest
+            if self._hearers and self.tenancy.ledger.newest_event() != self._newest_event:
                 self.want()
 
     async def _look(self) -> None:
@@ -200,6 +229,7 @@ class Looks:
                 _log.exception("a look failed")
                 self._trouble = Trouble.of(trouble)
             self._looked_s = _now_s()
+            self._newest_event = self.tenancy.ledger.newest_event()
         seen = self._seen or _NOTHING
         gone = {*self._working, *self.blind} - {c.lease for c in seen.leases}
         for lease in gone:
@@ -229,15 +259,38 @@ class Looks:
 
     async def _see(self, lease: str) -> None:
         try:
+            running = await self._running_on(lease)
+            newest = running[-1] if running else None
             seen = await self.tenancy.follow(
-                lease, None, cursor=None, wait_s=0, limit_bytes=_TAIL_BYTES
+                lease, newest, cursor=None, wait_s=0, limit_bytes=_TAIL_BYTES
             )
         except LeaseHeld:
             return
         except TenantError as trouble:
             self.is_blind(lease, trouble.message)
         else:
-            self.sees(lease, Working.of(seen))
+            others = max(0, len(running) - 1)
+            job = seen.model_copy(update={"job": self.declared(lease, seen.job)})
+            self.sees(lease, Working.of(job, others_running=others))
+
+    async def _running_on(self, lease: str) -> list[str]:
+        """The jobs that run there, the newest last; not asked where there is but one."""
+        jobs = [job.id for job in self.tenancy.ledger.jobs(self.tenancy.ledger.lease(lease).id)]
+        if len(jobs) == 1:
+            return []
+        runs = set((await self.tenancy.standing(lease)).live)
+        runs |= {run.rpartition(".")[0] for run in runs}
+        return [job for job in jobs if job in runs]
+
+
+async def _insisting(turn: Callable[[], Awaitable[None]]) -> None:
+    """It goes on for ever: what nobody foresaw is logged, and ends no page's news."""
+    while True:
+        try:
+            await turn()
+        except Exception:  # noqa: BLE001 - logged, and looked again
+            _log.exception("the dashboard looks on after a failure")
+        await asyncio.sleep(_LEAST_S)
 
 
 def _now_s() -> float:

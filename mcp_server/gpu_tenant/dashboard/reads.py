@@ -1,5 +1,6 @@
 """What the page asks for: one lease whole, its files and their evidence, offers, history, platforms."""
 
+import re
 from contextlib import suppress
 from typing import Literal, cast
 
@@ -13,11 +14,27 @@ from gpu_tenant.dashboard.credential_desk import platforms
 from gpu_tenant.dashboard.history import history
 from gpu_tenant.dashboard.lease_page import detail_of
 from gpu_tenant.dashboard.looks import Looks
+from gpu_tenant.dashboard.signing import Signing
 from gpu_tenant.dashboard.stream import stream
 from gpu_tenant.errors import BadRequest, TenantError
-from gpu_tenant.readings import readings_of
+from gpu_tenant.readings import Readings, readings_of
 from gpu_tenant.record import Record
 from gpu_tenant.service import Tenancy
+
+_NUMBER = re.compile(r"-?[0-9]{1,15}")
+
+
+class Course(Readings):
+    """What was read of a job over time; its metrics are whole once all of its log was read."""
+
+    log_read_bytes: int | None = None
+    log_size_bytes: int | None = None
+
+
+class Losses(LossReport):
+    """What would be lost, and where the code is shown that a signature for it needs."""
+
+    code: Literal["terminal", "none"]
 
 
 def answer(record: Record, status: int = 200) -> Response:
@@ -45,10 +62,9 @@ def number(request: Request, name: str, default: int) -> int:
     said = request.query_params.get(name)
     if said is None:
         return default
-    try:
-        return int(said)
-    except ValueError:
-        raise BadRequest(f"{name} is no whole number", remedy="leave it out, or mend it") from None
+    if not _NUMBER.fullmatch(said):
+        raise BadRequest(f"{name} is no whole number", remedy="leave it out, or mend it")
+    return int(said)
 
 
 async def overview(request: Request) -> Response:
@@ -69,12 +85,18 @@ async def readings(request: Request) -> Response:
     opened, courses = tenancy(request), request.app.state.courses
     found = opened.ledger.lease(request.path_params["lease"])
     job = request.query_params.get("job")
-    known = readings_of(opened.home, found.id, job)
+    known = Course(**dict(readings_of(opened.home, found.id, job)))
     if job is not None:
         # Its log has every step, where a look every few seconds met some; a silent box leaves those.
         with suppress(TenantError):
-            by_step = await courses.upto_now(opened, found.id, job)
-            known = known.model_copy(update={"metrics": {**known.metrics, **by_step}})
+            told = await courses.upto_now(opened, found.id, job)
+            known = known.model_copy(
+                update={
+                    "metrics": {**known.metrics, **told.series},
+                    "log_read_bytes": told.read_bytes,
+                    "log_size_bytes": told.size_bytes,
+                }
+            )
     return answer(known)
 
 
@@ -105,7 +127,11 @@ async def search(request: Request) -> Response:
 async def losses(request: Request) -> Response:
     """What would be gone for good if the box were destroyed now."""
     report: LossReport = await tenancy(request).assess_loss(request.path_params["lease"])
-    return answer(report)
+    signing: Signing = request.app.state.signing
+    if report.losses:
+        signing.ask(report.lease, report.digest)
+    code: Literal["terminal", "none"] = "terminal" if signing.tell else "none"
+    return answer(Losses(**dict(report), code=code))
 
 
 async def report(request: Request) -> Response:

@@ -1,6 +1,6 @@
 """What the page shows of each lease at a glance: its card, and what a person may do about it now."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from pydantic import AwareDatetime, Field
@@ -12,7 +12,7 @@ from gpu_tenant.model import Lease, LeaseState, Profile
 from gpu_tenant.progress import Progress
 from gpu_tenant.record import Record, Usd
 from gpu_tenant.service import Tenancy
-from gpu_tenant.speech import in_commands
+from gpu_tenant.speech import in_verbs
 from gpu_tenant.watch import Gpu, Watched
 
 Verb = Literal[
@@ -21,17 +21,21 @@ Verb = Literal[
 
 
 class Working(Record):
-    """The newest job of a lease, as it was last seen."""
+    """A job of a lease, as it was last seen."""
 
     id: str
     state: JobState
     progress: Progress | None
     gpus: tuple[Gpu, ...]
+    others_running: int = 0
 
     @classmethod
-    def of(cls, seen: Watched) -> "Working":
+    def of(cls, seen: Watched, *, others_running: int = 0) -> "Working":
         """What the overview needs of that look."""
-        return cls(id=seen.job, state=seen.state, progress=seen.progress, gpus=seen.gpus)
+        return cls(
+            id=seen.job, state=seen.state, progress=seen.progress, gpus=seen.gpus,
+            others_running=others_running,
+        )  # fmt: skip
 
 
 class Row(Record):
@@ -44,7 +48,8 @@ class Row(Record):
     park: Literal["keeps", "wipes", "none"]
     park_how: Literal["api", "in_box", "owner"]
     blind: str | None = Field(description="why its box could not be asked, which is no death")
-    job: Working | None
+    job: Working | None = Field(description="the newest that runs, else the newest")
+    others_running: int
     verbs: tuple[Verb, ...] = Field(description="what makes sense now, the most fitting first")
 
 
@@ -56,6 +61,7 @@ class Stray(Record):
     box: str
     state: str
     price_usd_h: Usd
+    deployment: str | None = Field(description="of another gpu-tenant, which looks after it")
     can_park: bool
 
 
@@ -63,6 +69,7 @@ class Sums(Record):
     """What all of it comes to, and what a person must hear."""
 
     at: AwareDatetime = Field(description="when it was looked at; what counts on, counts from then")
+    now: AwareDatetime = Field(description="when it was told")
     watched: str
     alarms: tuple[str, ...]
     foreign: tuple[Stray, ...]
@@ -105,7 +112,7 @@ def row_of(
 ) -> Row:
     """That lease as the page shows it."""
     return Row(
-        card=card.model_copy(update={"next": in_commands(card.next)}),
+        card=card.model_copy(update={"next": in_verbs(card.next)}),
         title=profile.title,
         kind=profile.kind,
         gpu=gpu_of(lease, job),
@@ -113,6 +120,7 @@ def row_of(
         park_how=profile.park_how,
         blind=blind,
         job=job,
+        others_running=job.others_running if job else 0,
         verbs=_verbs(card, profile, job),
     )
 
@@ -122,25 +130,35 @@ def gpu_of(lease: Lease, job: Working | None = None) -> str | None:
     if lease.quote is not None:
         offer = lease.quote.offer
         return offer.gpu if offer.gpu_count == 1 else f"{offer.gpu} x{offer.gpu_count}"
-    if job is None or not job.gpus:
+    return gpu_words([gpu.name for gpu in job.gpus] if job else [])
+
+
+def gpu_words(names: Sequence[str]) -> str | None:
+    """What those GPUs are together; None where there is none."""
+    if not names:
         return None
-    names = [gpu.name for gpu in job.gpus]
     return names[0] if len(names) == 1 else f"{names[0]} x{len(names)}"
 
 
 def sums_of(
-    seen: Leases, profiles: Mapping[str, Profile], at: AwareDatetime, trouble: Trouble | None
+    seen: Leases,
+    profiles: Mapping[str, Profile],
+    *,
+    at: AwareDatetime,
+    now: AwareDatetime,
+    trouble: Trouble | None,
 ) -> Sums:
     """The same look without its leases."""
     strays = tuple(
         Stray(
             provider=box.provider, title=profiles[box.provider].title, box=box.box, state=box.state,
-            price_usd_h=box.price_usd_h, can_park=profiles[box.provider].park == "keeps",
+            price_usd_h=box.price_usd_h, deployment=box.deployment,
+            can_park=profiles[box.provider].park == "keeps" and box.deployment is None,
         )
         for box in seen.foreign
     )  # fmt: skip
     return Sums(
-        at=at, watched=seen.watched, alarms=seen.alarms, foreign=strays,
+        at=at, now=now, watched=seen.watched, alarms=seen.alarms, foreign=strays,
         also_billing=seen.also_billing, spent_usd=seen.spent_usd, burning_usd_h=seen.burning_usd_h,
         leaking_usd_month=seen.leaking_usd_month, not_counted=seen.not_counted, sweeps=seen.sweeps,
         trouble=trouble,

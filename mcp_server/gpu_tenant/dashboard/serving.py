@@ -1,10 +1,12 @@
 """The dashboard on a port of this computer, from its first link to its last errand."""
 
+import asyncio
 import contextlib
 import os
 import secrets
+import signal
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -17,14 +19,17 @@ from starlette.staticfiles import StaticFiles
 
 from gpu_tenant.dashboard import acts, reads
 from gpu_tenant.dashboard.courses import Courses
-from gpu_tenant.dashboard.errands import Errand, Errands, Trouble
+from gpu_tenant.dashboard.errands import Errands, Trouble
 from gpu_tenant.dashboard.gate import Gate
-from gpu_tenant.dashboard.looks import Looks
+from gpu_tenant.dashboard.looks import Looks, News
 from gpu_tenant.dashboard.runbooks import runbook_page
+from gpu_tenant.dashboard.signing import Signing
 from gpu_tenant.errors import BadRequest, TenantError
 from gpu_tenant.service import Tenancy
 
 HOST = "127.0.0.1"
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_POLL_S = 0.2
 _PAGE = Path(__file__).parent / "page"
 _STATUS = {2: 400, 3: 409, 4: 502, 5: 502, 6: 500, 7: 409, 9: 502}
 """By the exit status of the same error on the command line."""
@@ -40,27 +45,30 @@ async def serve(
     opened: Callable[[], Tenancy],
     *,
     port: int,
-    signs: Literal["person", "nobody"],
+    sign: Callable[[str], None] | None,
     ready: Callable[[str, Path], None],
+    tell: Callable[[str], None],
 ) -> None:
     """The dashboard answered until it was told to end; what its page began was waited for.
 
     `ready` is called once with the link, which holds the token of this start, and with a file that
-    leads there and only this user can read: what a browser is started with, all users may see.
+    leads there and only this user can read: what a browser is started with, all users may see. `sign`
+    shows a code to the person at the terminal, if one started it there; `tell` says what is waited for.
 
     Raises:
         BadRequest: the port is taken.
+        KeyboardInterrupt: that is how it was told; a second time, what its page began was left to the ledger.
     """
     with _listening(port) as listening:
         number: int = listening.getsockname()[1]
         token = secrets.token_urlsafe(32)
         looks = Looks(opened)
-        app = Gate(application(looks, signs), port=number, token=token)
-        server = uvicorn.Server(
+        app = application(looks, sign)
+        server = _Server(
             uvicorn.Config(
-                app, loop="asyncio", lifespan="on", log_level="warning", access_log=False, ws="none",
-                server_header=False, date_header=False, timeout_graceful_shutdown=3,
-                proxy_headers=False,
+                Gate(app, port=number, token=token), loop="asyncio", lifespan="off", log_level="warning",
+                access_log=False, ws="none", server_header=False, date_header=False,
+                timeout_graceful_shutdown=3, proxy_headers=False,
             )
         )  # fmt: skip
         link = f"http://{HOST}:{number}/#token={token}"
@@ -68,9 +76,57 @@ async def serve(
         try:
             _write_privately(opening, _OPENING.format(link=link))
             ready(link, opening)
-            await server.serve(sockets=[listening])
+            async with looks.kept_up():
+                with _told_to_end(server, looks) as signals:
+                    await server.serve(sockets=[listening])
+                    await _waited_for(app.state.errands, signals, tell)
         finally:
             opening.unlink(missing_ok=True)
+    if signal.SIGINT in signals:
+        raise KeyboardInterrupt
+
+
+class _Server(uvicorn.Server):
+    """Without signal handlers of its own: what was begun outlives the last answer."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """None is."""
+        yield
+
+
+@contextlib.contextmanager
+def _told_to_end(server: uvicorn.Server, looks: Looks) -> Iterator[list[int]]:
+    """While the block runs, a signal ends the server; which came, in their order."""
+    came: list[int] = []
+    loop = asyncio.get_running_loop()
+
+    def heard(number: int) -> None:
+        came.append(number)
+        server.should_exit = True
+        looks.end()
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, heard, number)
+    try:
+        yield came
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+
+
+async def _waited_for(
+    errands: Errands, signals: Sequence[int], tell: Callable[[str], None]
+) -> None:
+    """What the page began has ended, or a second signal came."""
+    if errands.under_way:
+        tell(f"waiting for the {', the '.join(errands.under_way)}; Ctrl-C leaves it to the ledger, "
+             "and the next command goes on with it")  # fmt: skip
+    known = len(signals)
+    closing = asyncio.create_task(errands.aclose())
+    while not closing.done() and len(signals) == known:
+        await asyncio.wait([closing], timeout=_POLL_S)
+    closing.cancel()
 
 
 def _listening(port: int) -> socket.socket:
@@ -91,22 +147,12 @@ def _write_privately(path: Path, text: str) -> None:
         file.write(text)
 
 
-def application(looks: Looks, signs: Literal["person", "nobody"]) -> Starlette:
+def application(looks: Looks, sign: Callable[[str], None] | None) -> Starlette:
     """The routes, with what they share; a gate must stand before them."""
-
-    def ended(errand: Errand, trouble: Exception | None) -> None:
-        looks.want()
-
     errands = Errands(
-        looks.tenancy.clock, changed=lambda errand: looks.tell("errand", errand), ended=ended
+        looks.tenancy.clock, changed=lambda errand: looks.tell("errand", errand), ended=looks.want
     )
-
-    @contextlib.asynccontextmanager
-    async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        async with looks.kept_up():
-            yield
-            await errands.aclose()
-
+    looks.begun = lambda: [News("errand", errand) for errand in reversed(errands.newest_first)]
     app = Starlette(
         routes=[
             Route("/", _page),
@@ -116,10 +162,9 @@ def application(looks: Looks, signs: Literal["person", "nobody"]) -> Starlette:
             *acts.ROUTES,
         ],
         exception_handlers={TenantError: _told, Exception: _told},
-        lifespan=lifespan,
     )
     app.state.looks, app.state.errands, app.state.courses = looks, errands, Courses()
-    app.state.signs = signs == "person"
+    app.state.signing = Signing(sign)
     return app
 
 

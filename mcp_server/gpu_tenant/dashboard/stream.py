@@ -1,9 +1,10 @@
 """What changes, told to an open page as it happens: server-sent events, one stream a page."""
 
 import asyncio
+import logging
+import re
 from collections.abc import AsyncIterator
 
-import anyio
 from pydantic import AwareDatetime
 from sse_starlette import EventSourceResponse, ServerSentEvent
 from starlette.requests import Request
@@ -14,12 +15,16 @@ from gpu_tenant.dashboard.rows import Working
 from gpu_tenant.errors import BadRequest, BoxTrouble, TenantError
 from gpu_tenant.joblog import LogWindow
 from gpu_tenant.record import Record
-from gpu_tenant.speech import in_commands
+from gpu_tenant.speech import in_verbs
 from gpu_tenant.watch import Watched
 
+_log = logging.getLogger(__name__)
+
+_NUMBER = re.compile(r"[0-9]{1,15}")
 _EVERY_S = 2.0
 _SLOWER_S = 10.0
 """After the job has ended, or where its box does not answer."""
+_TAIL_BYTES = 4096
 _WINDOW_BYTES = 256 * 1024
 _WINDOWS = 8
 """A log that grows faster than this many windows a look is met at its newest end."""
@@ -27,9 +32,10 @@ _PING_S = 15
 
 
 class Seen(Watched):
-    """A job at one moment."""
+    """A job at one moment; `run` is what the box calls this run of it."""
 
     at: AwareDatetime
+    run: str
 
 
 class Sight(Record):
@@ -45,39 +51,29 @@ async def stream(request: Request) -> EventSourceResponse:
     looks: Looks = request.app.state.looks
     lease, job = request.query_params.get("lease"), request.query_params.get("job")
     cursor = request.query_params.get("cursor", "")
-    if cursor and not cursor.isdigit():
+    if cursor and not _NUMBER.fullmatch(cursor):
         raise BadRequest(
             "cursor is no number of bytes", remedy="leave it out: the newest lines come"
         )
 
-    ending = anyio.Event()
-
     async def events() -> AsyncIterator[ServerSentEvent]:
         with looks.heard() as news:
-            others = [asyncio.create_task(_last(news, ending))]
+            closely = None
             if lease:
                 watching = _Closely(looks, news, lease, job, int(cursor) if cursor else None)
-                others.append(asyncio.create_task(watching.forever()))
+                closely = asyncio.create_task(watching.forever())
             try:
                 yield _event("overview", await looks.overview())
+                for begun in looks.begun():
+                    yield _event(begun.event, begun.content)
                 while (told := await news.get()) is not None:
                     yield _event(told.event, told.content)
             finally:
-                for other in others:
-                    other.cancel()
-                await asyncio.gather(*others, return_exceptions=True)
+                if closely is not None:
+                    closely.cancel()
+                    await asyncio.gather(closely, return_exceptions=True)
 
-    return EventSourceResponse(
-        events(), ping=_PING_S, shutdown_event=ending, shutdown_grace_period=1
-    )
-
-
-async def _last(news: Told, ending: anyio.Event) -> None:
-    """Nothing more is told once the dashboard is to end."""
-    await ending.wait()
-    while news.full():
-        news.get_nowait()
-    news.put_nowait(None)
+    return EventSourceResponse(events(), ping=_PING_S)
 
 
 def _event(name: str, content: Record) -> ServerSentEvent:
@@ -100,7 +96,7 @@ class _Closely:
 
     async def forever(self) -> None:
         """Until it is cancelled; a box that does not answer is told, and asked again."""
-        was_blind = False
+        was_blind: bool | None = None
         while True:
             try:
                 state = await self._once()
@@ -114,21 +110,32 @@ class _Closely:
                 self._looks.is_blind(self._lease, trouble.message)
             except TenantError:
                 state = "over"  # it has ended, or has no job: the overview says which
-            if was_blind and state not in ("blind", "over"):
+            except Exception:  # noqa: BLE001 - logged, and looked again
+                _log.exception("%s could not be looked at", self._lease)
+                state = "over"
+            if was_blind is not False and state not in ("blind", "over"):
                 await self._put("seeing", Sight(lease=self._lease))
-            was_blind = state == "blind"
+            if state != "over":
+                was_blind = state == "blind"
             is_slow = state in (*ENDED, "blind", "over", "absent")
             await asyncio.sleep(_SLOWER_S if is_slow else _EVERY_S)
 
     async def _once(self) -> str:
         tenancy = self._looks.tenancy
-        seen = await tenancy.follow(self._lease, self._job, cursor=None, wait_s=0, limit_bytes=4096)
-        now = tenancy.clock.now()
-        await self._put(
-            "job", Seen(**{**dict(seen), "log": "", "next": in_commands(seen.next)}, at=now)
+        if not tenancy.ledger.lease(self._lease).lets_us_in:
+            # To ask would be to wait for it, and to hold the lease meanwhile.
+            return "over"
+        chosen = self._job or self._looks.job_of(self._lease)
+        seen = await tenancy.follow(
+            self._lease, chosen, cursor=None, wait_s=0, limit_bytes=_TAIL_BYTES
         )
-        if self._job is None or self._is_newest(seen):
-            self._looks.sees(self._lease, Working.of(seen))
+        now, job = tenancy.clock.now(), self._looks.declared(self._lease, seen.job)
+        told = {**dict(seen), "log": "", "next": in_verbs(seen.next), "job": job, "run": seen.job}
+        await self._put("job", Seen(**told, at=now))
+        if self._looks.job_of(self._lease) in (None, job):
+            others = self._looks.others_on(self._lease)
+            shown = Working.of(seen.model_copy(update={"job": job}), others_running=others)
+            self._looks.sees(self._lease, shown)
         if self._cursor is None:
             self._cursor = seen.log_size_bytes
         if self._cursor > seen.log_size_bytes:
@@ -146,10 +153,6 @@ class _Closely:
             self._cursor = part.to
             await self._put("log", part)
         return seen.state
-
-    def _is_newest(self, seen: Watched) -> bool:
-        ledger = self._looks.tenancy.ledger
-        return ledger.jobs(ledger.lease(self._lease).id)[-1].id == seen.job
 
     async def _put(self, event: str, content: Record) -> None:
         await self._news.put(News(event, content))

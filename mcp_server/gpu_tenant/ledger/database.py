@@ -120,12 +120,6 @@ class Database:
         except ValueError as error:
             raise self._unreadable(error) from error
 
-    def written_by_others(self) -> int:
-        """A number that is another one once another program has written to the file."""
-        with self._told():
-            number: int = self._db.execute("PRAGMA data_version").fetchone()[0]
-        return number
-
     def check(self) -> None:
         """Every page of the file reads back and fits.
 

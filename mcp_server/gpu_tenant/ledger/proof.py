@@ -58,13 +58,17 @@ class Proof(Leases):
 
     def evidence(self, lease_id: LeaseId, digest: str) -> list[Evidence]:
         """The newest evidence for that seal, one record a file."""
+        return [evidence for _, evidence in self.evidence_filed(lease_id, digest)]
+
+    def evidence_filed(self, lease_id: LeaseId, digest: str) -> list[tuple[datetime, Evidence]]:
+        """The same, each with when its file was re-read."""
         filed = self._read(
-            lambda row: Evidence.model_validate_json(row["record"]),
-            "SELECT record FROM evidence WHERE lease_id=? AND digest=? ORDER BY seq",
+            lambda row: (moment(row["at"]), Evidence.model_validate_json(row["record"])),
+            "SELECT record, at FROM evidence WHERE lease_id=? AND digest=? ORDER BY seq",
             lease_id,
             digest,
         )
-        return list({evidence.name: evidence for evidence in filed}.values())
+        return list({evidence.name: (at, evidence) for at, evidence in filed}.values())
 
     def file_permit(self, permit: TeardownPermit, *, at: datetime) -> Lease:
         """The permit's ground is filed and its lease is `terminating`, in one transaction."""

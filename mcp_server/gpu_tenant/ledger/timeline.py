@@ -105,6 +105,12 @@ class Timeline(Database):
             for (_, state, ended_at), lines in groupby(rows, key=lambda row: row[0])
         ]
 
+    def newest_event(self) -> int:
+        """The number of the newest line of all; it grows with each, whoever writes it."""
+        return self._read(
+            lambda row: int(row["newest"]), "SELECT coalesce(max(seq), 0) AS newest FROM events"
+        )[0]
+
     def attested(self, lease_id: str) -> bool:
         """Whether a person has said that the box is gone."""
         return any(kind == Event.ATTESTED for _, kind, _ in self.events(lease_id))

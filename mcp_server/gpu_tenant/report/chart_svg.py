@@ -147,6 +147,8 @@ def _round_values(low: float, high: float, about: int) -> list[float]:
         return [low]
     power = 10.0 ** math.floor(math.log10(rough))
     step = next((power * m for m in (1, 2, 5) if power * m >= rough), power * 10)
+    if not step:
+        return [low]  # so near to each other that no number lies between them
     # 0.0003 / 0.0001 is a little less than 3.
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [n * step for n in range(first, last + 1)]
