@@ -102,7 +102,27 @@ def test_its_script_is_one(tmp_path: Path) -> None:
         pytest.skip("needs node: `apt-get install nodejs`")
 
     ran = subprocess.run(
-        [node, "--check", PART / "card.js"], capture_output=True, encoding="utf-8", check=False
-    )
+        [node, "--input-type=module", "--check"], capture_output=True, encoding="utf-8", check=False,
+        input="".join((PART / name).read_text("utf-8") for name in ("words.js", "card.js")),
+    )  # fmt: skip
 
     assert ran.returncode == 0, ran.stderr
+
+
+def test_every_sentence_of_its_own_has_its_chinese() -> None:
+    card, words = ((PART / name).read_text("utf-8") for name in ("card.js", "words.js"))
+    entries = re.findall(r'(?:"([^"]+)"|\b(\w+)):\s+"([^"]+)",', words)
+    chinese = {quoted or bare: said for quoted, bare, said in entries}
+    said = {
+        sentence
+        for how in (r'\b(?:t|heading|again|bullets|allLeases)\("([^"]+)"', r'\["([^"]+)", ')
+        for sentence in re.findall(how, card)
+    }
+    assert len(said) > 70
+    assert said - {"B", "parked", "intended", "active"} - chinese.keys() == set(), (
+        "no unit, no state"
+    )
+    assert {sentence for sentence in chinese if f'"{sentence}"' not in card} == set()
+    holes = re.compile(r"\{\w+\}")
+    for english, other in chinese.items():
+        assert sorted(holes.findall(english)) == sorted(holes.findall(other)), english

@@ -5,16 +5,19 @@ import os
 import pty
 import re
 import selectors
+import sqlite3
 import subprocess
 import sys
 import termios
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from decimal import Decimal
 from io import StringIO
 from pathlib import Path
 
+import looked
 import pytest
 from arranged import HandClock, eventually, lease, profile
 from rich.console import Console
@@ -22,11 +25,14 @@ from rich.console import Console
 from gpu_tenant.boxtext import plain
 from gpu_tenant.cards import Card, Leases, card, in_all
 from gpu_tenant.cli.frames import Blind, Frame, Seen
-from gpu_tenant.model import LeaseId
+from gpu_tenant.model import LeaseId, LeaseState
 from gpu_tenant.protection import protection
 
 NOW = HandClock().now()
 COUNTDOWN = re.compile(r"\b\d+:\d\d:\d\d\b")
+IN_THE_WAY = """CREATE TRIGGER in_the_way BEFORE INSERT ON holds
+ BEGIN SELECT raise(ABORT, 'in the way'); END"""
+"""With it each look fails in a way that no program of ours foresees."""
 LEAVES_THE_SCREEN = (b"\x1b[?1049l", b"\x1b[?25h")
 
 
@@ -163,6 +169,31 @@ def test_a_box_that_does_not_answer_is_said_to_be_blind_and_is_seen_again(
         assert eventually(lambda: "no answer since" not in seen.frame(), within_s=20)
 
 
+def test_what_nobody_foresaw_is_words_on_the_screen_and_the_view_goes_on(tmp_path: Path) -> None:
+    made = json.loads(run(tmp_path, "provision", "--smoke", "none", "--json").stdout)["lease"]
+    ledger = tmp_path / ".gpu-tenant" / "ledger.sqlite3"
+    with terminal(tmp_path) as seen:
+        assert seen.shows(made, "ready")
+        _say_to(ledger, IN_THE_WAY)
+        seen.press(b"r")
+        assert seen.shows(made, "a failure that nobody foresaw (IntegrityError)")
+
+        _say_to(ledger, "DROP TRIGGER in_the_way")
+        seen.press(b"r")
+
+        assert eventually(lambda: "nobody foresaw" not in seen.frame(), within_s=20)
+        seen.press(b"q")
+        assert seen.left() == 0
+        view, _, after = seen.drawn.partition(LEAVES_THE_SCREEN[0])
+        assert b"Traceback" not in view
+        assert b"Traceback" in after
+
+
+def _say_to(ledger: Path, sql: str) -> None:
+    with closing(sqlite3.connect(ledger)) as db:
+        db.execute(sql)
+
+
 @pytest.mark.parametrize(("how", "status"), [(b"\x03", 130), ("TERM", 143)])
 def test_ended_from_outside_it_leaves_the_terminal_as_it_was(
     how: bytes | str, status: int, home: Path
@@ -262,6 +293,41 @@ def test_alarms_and_blindness_are_words_and_stay_on_the_screen_of_many_leases() 
     assert "tiny-07: no answer since" in " ".join(end)
     assert "no route [/]" in " ".join(" ".join(end).split())
     assert "below" not in end[-1]
+
+
+def test_of_thousands_of_leases_only_those_in_sight_are_laid_out() -> None:
+    ended = rented("tiny").model_copy(update={"state": LeaseState.GONE})
+    cards = (ended.model_copy(update={"lease": f"tiny-{number:04}"}) for number in range(3000))
+    seen = Seen({"tiny": "Tiny"}, leases=told(*cards), at=NOW)
+
+    began = time.process_time()
+    top, middle, end = (drawn(seen, from_line=line) for line in (0, 1500, 10_000))
+
+    assert time.process_time() - began < 2
+    assert any(line.startswith("LEASE") for line in top)
+    (row, *_) = (at for at, line in enumerate(top) if line.startswith("tiny-0000"))
+    assert middle[row - 1].startswith("tiny-1499"), "the head of the table is its first line"
+    assert any(line.startswith("tiny-2999") for line in end)
+    assert {len(top), len(middle), len(end)} == {24}
+
+
+def test_it_tells_what_the_job_will_cost_and_what_a_parked_lease_leaks() -> None:
+    card = rented("tiny-a").model_copy(
+        update={"job_ends_in_s": 7200, "forecast_job_usd": Decimal("7.2"), "jobs": ("job1",)}
+    )
+    still = rented("tiny-b").model_copy(
+        update={"phase": "parked", "leaking_usd_month": Decimal(72)}
+    )
+    seen = Seen({"tiny": "Tiny"}, leases=told(card, still), at=NOW)
+    seen.jobs["tiny-a"] = looked.seen(job="job1", lease="tiny-a").model_copy(
+        update={"alarm": "its loss is [b]no number[/b]"}
+    )
+
+    shown = drawn(seen, after_s=3600, width=120, height=40)
+
+    assert any(line.strip() == "ends in 60 min, at 7.2000 USD at most" for line in shown)
+    assert any(line.strip() == "its loss is [b]no number[/b]" for line in shown)
+    assert any(line.strip() == "tiny-b: parked, 72.0000 USD a month" for line in shown)
 
 
 def test_every_line_fits_the_terminal() -> None:

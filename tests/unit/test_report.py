@@ -112,6 +112,29 @@ async def test_the_markdown_of_a_hostile_lease_keeps_its_columns_and_its_heading
     assert "&lt;script&gt;alert(1)&lt;/script&gt;|`x`](javascript:alert(1))" in shown
 
 
+async def test_each_file_says_where_and_when_it_was_re_read(tenancy: Tenancy) -> None:
+    """A file that was re-read in the store has a time of its own."""
+    active(tenancy.ledger)
+    manifest = sealed("a.bin")
+    second = manifest.entries[0].model_copy(update={"name": "b.bin", "at": "b.bin"})
+    third = second.model_copy(update={"name": "c.bin", "at": "c.bin"})
+    manifest = manifest.model_copy(update={"entries": (*manifest.entries, second, third)})
+    tenancy.ledger.file_seal(LEASE, manifest, at=NOON)
+    verdict = Verdict(format="bytes", outcome="opaque")
+    for name, where, hour in (("a.bin", "here", 1), ("b.bin", "s3:kept", 2)):
+        proof = Evidence(name=name, size_bytes=7, sha256="ab" * 32, verdict=verdict, where=where)
+        at = NOON + timedelta(hours=hour)
+        tenancy.ledger.file_evidence(LEASE, manifest.digest, [proof], at=at)
+
+    told = await report_of(tenancy, LEASE)
+
+    for text in (as_html(told), as_markdown(told)):
+        a, b, c = (next(line for line in re.split(r"<tr>|\n\| ", text) if f"{name}.bin" in line) for name in "abc")  # fmt: skip
+        assert f"here, {NOON + timedelta(hours=1):%Y-%m-%d %H:%M:%S} UTC" in a
+        assert f"s3:kept, {NOON + timedelta(hours=2):%Y-%m-%d %H:%M:%S} UTC" in b
+        assert "not yet" in c
+
+
 async def test_a_lease_that_is_not_over_says_so_and_has_no_receipt(tenancy: Tenancy) -> None:
     active(tenancy.ledger)
 

@@ -18,10 +18,10 @@ _ASKS = frozenset({"list_leases", "monitor"})
 
 def page() -> str:
     """The whole page in one text: it loads nothing, from here or from anywhere."""
-    html, css, js = (
-        (_PARTS / name).read_text(encoding="utf-8") for name in ("card.html", "card.css", "card.js")
-    )
-    return html.replace("/* card.css */", css).replace("/* card.js */", js)
+    html = (_PARTS / "card.html").read_text(encoding="utf-8")
+    for name in ("card.css", "words.js", "card.js"):
+        html = html.replace(f"/* {name} */", (_PARTS / name).read_text(encoding="utf-8"))
+    return html
 
 
 def meta_of(tool: str) -> dict[str, object]:

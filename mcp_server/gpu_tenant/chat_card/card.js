@@ -31,7 +31,7 @@ function ask(method, params) {
 const heard = {
   "ui/notifications/tool-input": (params) => { input = params.arguments ?? {}; },
   "ui/notifications/tool-result": (params) => show(params, "told"),
-  "ui/notifications/tool-cancelled": () => draw([part("p", { class: "soft" }, "This call was cancelled.")]),
+  "ui/notifications/tool-cancelled": () => draw([part("p", { class: "soft" }, t("This call was cancelled."))]),
   "ui/notifications/host-context-changed": dress,
 };
 
@@ -53,6 +53,7 @@ window.addEventListener("message", ({ source, data }) => {
 
 function dress(context) {
   const root = document.documentElement;
+  if (typeof context.locale === "string") root.lang = context.locale.toLowerCase().startsWith("zh") ? "zh-Hans" : "en";
   if (context.theme === "light" || context.theme === "dark") root.dataset.theme = context.theme;
   for (const [name, value] of Object.entries(context.styles?.variables ?? {})) {
     if (name.startsWith("--") && typeof value === "string") root.style.setProperty(name, value);
@@ -84,20 +85,20 @@ function measure() {
 async function look(tool, args, button) {
   const status = document.getElementById("heard");
   button.disabled = true;
-  status.textContent = "Looking…";
+  status.textContent = t("Looking…");
   try {
     show(await ask("tools/call", { name: tool, arguments: args }), "looked");
-    status.textContent = `Looked at ${new Date().toLocaleTimeString()}.`;
+    status.textContent = t("Looked at {time}.", { time: time() });
     document.querySelector("main > .actions button")?.focus();
   } catch (error) {
-    status.textContent = `The host did not let the card look: ${error.message}`;
+    status.textContent = t("The host did not let the card look: {why}", { why: error.message });
     button.disabled = false;
   }
 }
 
 function again(words, tool, args) {
   if (!canAsk) return null;
-  const button = part("button", { type: "button" }, words);
+  const button = part("button", { type: "button" }, t(words));
   button.addEventListener("click", () => look(tool, args, button));
   return button;
 }
@@ -109,20 +110,22 @@ const allLeases = (words = "All leases") => again(words, "list_leases", {});
 function part(tag, attributes, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-  made.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  made.append(...children.flat().filter((child) => child != null));
   return made;
 }
 
 function money(usd) {
-  if (usd === null || usd === undefined) return "unknown";
+  if (usd == null) return t("unknown");
   const amount = Number(usd);
   return Number.isFinite(amount) ? `${amount.toFixed(Math.abs(amount) >= 1 ? 2 : 4)} USD` : String(usd);
 }
 
-const rate = (usd) => (usd === null || usd === undefined ? "unknown" : `${money(usd)}/h`);
+const rate = (usd) => (usd == null ? t("unknown") : t("{usd}/h", { usd: money(usd) }));
+
+const counted = (usd, counts) => (counts ? t("{sum}: {counts}", { sum: money(usd), counts }) : money(usd));
 
 function size(count) {
-  if (count === null || count === undefined) return "unknown";
+  if (count == null) return t("unknown");
   const units = ["B", "KB", "MB", "GB", "TB"];
   let amount = Number(count);
   let unit = 0;
@@ -130,12 +133,19 @@ function size(count) {
   return `${amount.toFixed(unit ? 1 : 0)} ${units[unit]}`;
 }
 
-const files = (count) => `${count} ${count === 1 ? "file" : "files"}`;
+const outOf = (count, whole) => t("{size} of {whole}", { size: size(count), whole: size(whole) });
+
+const files = (count) => (count === 1 ? t("1 file") : t("{n} files", { n: count }));
+
+const heap = (count, bytes) => t("{files}, {size}", { files: files(count), size: size(bytes) });
+
+const lying = (count, bytes, where) => t("{files}, {size}, in {where}", { files: files(count), size: size(bytes), where });
 
 function span(seconds) {
-  if (seconds < 120) return `${Math.round(seconds)} s`;
-  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
-  return `${(seconds / 3600).toFixed(1)} h`;
+  if (seconds == null) return t("unknown");
+  if (seconds < 120) return t("{n} s", { n: Math.round(seconds) });
+  if (seconds < 7200) return t("{n} min", { n: Math.round(seconds / 60) });
+  return t("{n} h", { n: (seconds / 3600).toFixed(1) });
 }
 
 function clock(seconds) {
@@ -151,11 +161,12 @@ let shownAt = 0;
 let shownHow = "told";
 
 function deadline(seconds) {
+  if (seconds == null) return t("unknown");
   const words = part("span", {});
   const tell = () => {
     const left = seconds - (shownHow === "looked" ? (performance.now() - shownAt) / 1000 : 0);
     words.className = left < 0 ? "bad" : left < 1800 ? "warn" : "";
-    words.textContent = left < 0 ? `passed ${span(-left)} ago` : `in ${clock(left)}`;
+    words.textContent = left < 0 ? t("passed {span} ago", { span: span(-left) }) : t("in {span}", { span: clock(left) });
   };
   tell();
   ticking.push(tell);
@@ -167,23 +178,23 @@ setInterval(() => { if (shownHow === "looked") for (const tell of ticking) tell(
 function facts(rows) {
   const list = part("dl", {});
   for (const row of rows) {
-    if (row) list.append(part("dt", {}, row[0]), part("dd", {}, row[1]));
+    if (row) list.append(part("dt", {}, t(row[0])), part("dd", {}, row[1]));
   }
   return list;
 }
 
-const alarm = (words) => part("p", { class: "alarm" }, part("strong", { class: "bad" }, "Alarm: "), words);
+const alarm = (words) => part("p", { class: "alarm" }, part("strong", { class: "bad" }, t("Alarm: ")), words);
 
 function bullets(title, lines) {
   if (!lines?.length) return null;
-  return part("section", {}, part("h3", {}, title), part("ul", {}, lines.map((line) => part("li", {}, line))));
+  return part("section", {}, part("h3", {}, t(title)), part("ul", {}, lines.map((line) => part("li", {}, line))));
 }
 
-function heading(title) {
+function heading(title, values) {
   const how = shownHow === "looked"
-    ? `looked at ${new Date().toLocaleTimeString()}`
-    : "as this answer told it; it may be old";
-  return part("div", { class: "heading" }, part("h1", {}, title), part("span", { class: "soft" }, how));
+    ? t("looked at {time}", { time: time() })
+    : t("as this answer told it; it may be old");
+  return part("div", { class: "heading" }, part("h1", {}, t(title, values)), part("span", { class: "soft" }, how));
 }
 
 // The answers
@@ -199,13 +210,13 @@ function show(answer, how) {
   if (answer?.isError || !told) {
     const words = (answer?.content ?? []).map((piece) => piece.text ?? "").join("\n");
     const title = answer?.isError ? "Refused, or it did not work" : "The answer";
-    draw([part("section", { class: "panel", role: "alert" }, part("h1", {}, title), part("p", {}, words)),
+    draw([part("section", { class: "panel", role: "alert" }, part("h1", {}, t(title)), part("p", {}, words)),
       actions(allLeases())]);
     return;
   }
   const drawn = [[told.leases, leases], [told.job && told.state, watched], [told.receipt, tornDown],
     [told.seal, collected], [told.proves, snapshot], [told.stops_the_meter, one]].find(([is]) => is);
-  draw(drawn ? drawn[1](told) : [part("p", { class: "soft" }, "The card does not draw this answer.")]);
+  draw(drawn ? drawn[1](told) : [part("p", { class: "soft" }, t("The card does not draw this answer."))]);
 }
 
 function draw(parts) {
@@ -224,20 +235,23 @@ function tone(card) {
 
 function lease(card, open, told) {
   const live = ["intended", "active", "terminating"].includes(card.state);
-  const parked = card.leaking_usd_month === null ? null : ["leaks", `${money(card.leaking_usd_month)} a month`];
+  const parked = card.leaking_usd_month == null ? null
+    : ["leaks", t("{sum} a month", { sum: money(card.leaking_usd_month) })];
   const summary = part("summary", {},
     part("h2", {}, card.lease), part("span", { class: `pill ${tone(card)}` }, card.phase),
-    card.alarm ? part("span", { class: "pill bad" }, "alarm") : null,
-    part("span", { class: "soft" }, `${card.provider}, ${rate(card.price_usd_h)}, spent ${money(card.cost_usd)}`));
+    card.alarm ? part("span", { class: "pill bad" }, t("alarm")) : null,
+    part("span", { class: "soft" }, t("{provider}, {rate}, spent {sum}",
+      { provider: card.provider, rate: rate(card.price_usd_h), sum: money(card.cost_usd) })));
   const rows = facts([
     ["age", span(card.age_s)],
     live ? ["deadline", deadline(card.deadline_in_s)] : null,
-    ["rate", card.running_usd_h ? `${rate(card.price_usd_h)} now, ${rate(card.running_usd_h)} once it runs` : rate(card.price_usd_h)],
-    ["spent", card.counts ? `${money(card.cost_usd)}: ${card.counts}` : money(card.cost_usd)],
+    ["rate", card.running_usd_h == null ? rate(card.price_usd_h)
+      : t("{now} now, {later} once it runs", { now: rate(card.price_usd_h), later: rate(card.running_usd_h) })],
+    ["spent", counted(card.cost_usd, card.counts)],
     live ? ["by its deadline", money(card.forecast_deadline_usd)] : null,
-    card.job_ends_in_s === null || card.job_ends_in_s === undefined ? null
-      : ["job's end", `in ${span(card.job_ends_in_s)}, ${money(card.forecast_job_usd)} at most`],
-    card.leaking_usd_month === undefined ? null : parked,
+    card.job_ends_in_s == null ? null
+      : ["job's end", t("in {span}, {sum} at most", { span: span(card.job_ends_in_s), sum: money(card.forecast_job_usd) })],
+    parked,
     live ? ["if this computer dies", card.stops_the_meter] : null,
     card.jobs.length ? ["jobs", card.jobs.join(", ")] : null,
     ["next", card.next],
@@ -252,20 +266,20 @@ function leases(told) {
   const few = told.leases.length <= OPEN_AT_MOST;
   const which = input.which === "all" ? { which: "all" } : {};
   const none = "No lease is live: no box of ours is billing that this ledger knows of.";
-  const foreign = (told.foreign ?? []).map((box) => `${box.box} at ${box.provider}: ${box.state}, ${rate(box.price_usd_h)}`);
+  const foreign = (told.foreign ?? []).map((box) => t("{box} at {provider}: {state}, {rate}", { ...box, rate: rate(box.price_usd_h) }));
   return [
     heading("Leases"),
     part("div", { class: "summed" },
-      part("span", {}, `burning ${rate(told.burning_usd_h)}`),
-      part("span", {}, `spent ${money(told.spent_usd)}`),
-      part("span", {}, `leaking ${money(told.leaking_usd_month)} a month`)),
-    told.not_counted?.length ? part("p", { class: "soft" }, `Not counted: ${told.not_counted.join(", ")}`) : null,
+      part("span", {}, t("burning {rate}", { rate: rate(told.burning_usd_h) })),
+      part("span", {}, t("spent {sum}", { sum: money(told.spent_usd) })),
+      part("span", {}, t("leaking {sum} a month", { sum: money(told.leaking_usd_month) }))),
+    told.not_counted?.length ? part("p", { class: "soft" }, t("Not counted: {what}", { what: told.not_counted.join(", ") })) : null,
     ...(told.alarms ?? []).map(alarm),
-    ...(told.leases.length ? told.leases.map((card) => lease(card, few, "above")) : [part("p", { class: "panel" }, none)]),
+    ...(told.leases.length ? told.leases.map((card) => lease(card, few, "above")) : [part("p", { class: "panel" }, t(none))]),
     bullets("Without a box, and billing", told.also_billing),
     bullets("Not ours, left alone", foreign),
     bullets("Sweeps", told.sweeps),
-    told.watched ? part("p", { class: "soft" }, `Watched by: ${told.watched}`) : null,
+    told.watched ? part("p", { class: "soft" }, t("Watched by: {who}", { who: told.watched })) : null,
     actions(again("Look now", "list_leases", which)),
   ];
 }
@@ -283,27 +297,31 @@ function progress(told) {
   const at = told.progress;
   if (!at) return null;
   const metrics = Object.entries(at.metrics ?? {}).slice(0, 4).map(([name, value]) => `${name} ${value}`);
-  const known = at.fraction !== null && at.fraction !== undefined;
-  const place = at.done === null ? [] : [`${at.unit ?? ""} ${at.done}${at.total === null ? "" : ` of ${at.total}`}`.trim()];
+  const known = at.fraction != null;
+  const done = at.total == null ? at.done : t("{done} of {total}", at);
+  const place = at.done == null ? [] : [`${at.unit ?? ""} ${done}`.trim()];
   const words = [...(known ? [`${Math.round(at.fraction * 100)} %`] : []), ...place, ...metrics].join(", ");
-  const bar = known ? part("progress", { max: "1", value: String(at.fraction), "aria-label": "Progress" }) : null;
+  const bar = known ? part("progress", { max: "1", value: String(at.fraction), "aria-label": t("Progress") }) : null;
   return part("div", {}, bar, part("p", { class: "soft" }, words));
 }
 
 function watched(told) {
   const gpus = (told.gpus ?? []).map((gpu) => [`GPU ${gpu.index}`,
-    `${gpu.util_pct ?? "unknown"} %, ${gpu.mem_used_mib ?? "unknown"} of ${gpu.mem_total_mib ?? "unknown"} MiB, ${gpu.temp_c ?? "unknown"} °C, ${gpu.name}`]);
-  const ended = told.exit_code === null ? told.state : `${told.state}, status ${told.exit_code}`;
+    t("{busy} %, {used} of {all} MiB, {warm} °C, {name}", {
+      busy: gpu.util_pct ?? t("unknown"), used: gpu.mem_used_mib ?? t("unknown"),
+      all: gpu.mem_total_mib ?? t("unknown"), warm: gpu.temp_c ?? t("unknown"), name: gpu.name,
+    })]);
+  const ended = told.exit_code == null ? told.state : t("{state}, status {code}", { state: told.state, code: told.exit_code });
   const kind = { running: "good", failed: "bad", killed: "bad" }[told.state] ?? "soft";
   return [
-    heading(`${told.job} on ${told.lease}`),
+    heading("{job} on {lease}", told),
     part("section", { class: "panel" },
-      part("p", {}, part("span", { class: `pill ${kind}` }, ended), told.running_s === null ? "" : `after ${span(told.running_s)}`),
+      part("p", {}, part("span", { class: `pill ${kind}` }, ended), told.running_s == null ? "" : t("after {span}", { span: span(told.running_s) })),
       told.why ? part("p", { class: "bad" }, told.why) : null,
       progress(told),
       facts([
         ...gpus,
-        ["memory", `${size(told.memory_used_bytes)} of ${size(told.memory_limit_bytes)}`],
+        ["memory", outOf(told.memory_used_bytes, told.memory_limit_bytes)],
         ["disk free", size(told.disk_free_bytes)],
         ["spent", money(told.cost_usd)],
         ["deadline", deadline(told.deadline_in_s)],
@@ -312,8 +330,8 @@ function watched(told) {
         ["next", told.next],
       ])),
     told.alarm ? alarm(told.alarm) : null,
-    part("section", {}, part("h3", {}, "Last of its log, in words from the box"),
-      part("pre", { tabindex: "0", "aria-label": "Log, from the box" }, told.log ? fromBox(told.log) : "nothing new")),
+    part("section", {}, part("h3", {}, t("Last of its log, in words from the box")),
+      part("pre", { tabindex: "0", "aria-label": t("Log, from the box") }, told.log ? fromBox(told.log) : t("nothing new"))),
     actions(again("Look now", "monitor", { lease: told.lease, job: told.job, wait_s: 0 }), allLeases()),
   ];
 }
@@ -322,17 +340,18 @@ function tornDown(told) {
   const proof = told.receipt;
   const formats = Object.entries(proof.formats).map(([format, count]) => `${count} ${format}`).join(", ");
   return [
-    heading(`Receipt for ${told.lease}`),
+    heading("Receipt for {lease}", told),
     part("section", { class: "panel" },
-      part("p", {}, part("span", { class: "pill good" }, told.state), `at ${proof.provider}, box ${proof.box_id}`),
+      part("p", {}, part("span", { class: "pill good" }, told.state), t("at {provider}, box {box}", { provider: proof.provider, box: proof.box_id })),
       facts([
         ["ground", proof.ground],
-        ["kept", proof.kept_in ? `${files(proof.kept_files)}, ${size(proof.kept_bytes)}, in ${proof.kept_in}` : "nothing"],
-        ["proved to load", formats || "nothing to load"],
+        ["kept", proof.kept_in ? lying(proof.kept_files, proof.kept_bytes, proof.kept_in) : t("nothing")],
+        ["proved to load", formats || t("nothing to load")],
         [proof.left_behind ? "lease lasted" : "box lived", span(proof.lived_s)],
-        [proof.left_behind ? "handed back" : "seen gone", `${proof.first_absent_at}, and again ${proof.second_absent_at}`],
-        ["cost", proof.counts ? `${money(proof.cost_usd)}: ${proof.counts}` : money(proof.cost_usd)],
-        proof.billed_usd === null ? null : ["billed so far", money(proof.billed_usd)],
+        [proof.left_behind ? "handed back" : "seen gone", t("{first}, and again {second}",
+          { first: proof.first_absent_at, second: proof.second_absent_at })],
+        ["cost", counted(proof.cost_usd, proof.counts)],
+        proof.billed_usd == null ? null : ["billed so far", money(proof.billed_usd)],
         proof.left_behind ? ["left behind", proof.left_behind] : null,
         told.gang ? ["together", told.gang] : null,
       ])),
@@ -343,12 +362,13 @@ function tornDown(told) {
 
 function collected(told) {
   return [
-    heading(`Collected from ${told.lease}`),
+    heading("Collected from {lease}", told),
     part("section", { class: "panel" }, facts([
-      ["here", `${files(told.files)}, ${size(told.size_bytes)}, in ${told.directory}`],
-      ["fetched now", `${files(told.fetched_files)}, ${size(told.fetched_bytes)}`],
-      ["unclaimed", `${files(told.unclaimed_files)}, ${size(told.unclaimed_bytes)}`],
-      ["may be lost", `${size(told.discarded_bytes)} by ${told.discarded_by.join(", ") || "no pattern"}`],
+      ["here", lying(told.files, told.size_bytes, told.directory)],
+      ["fetched now", heap(told.fetched_files, told.fetched_bytes)],
+      ["unclaimed", heap(told.unclaimed_files, told.unclaimed_bytes)],
+      ["may be lost", t("{size} by {patterns}",
+        { size: size(told.discarded_bytes), patterns: told.discarded_by.join(", ") || t("no pattern") })],
       told.stored ? ["stored", told.stored] : null,
       told.not_stored ? ["not stored", told.not_stored] : null,
       ["seal", told.seal.slice(0, 12)],
@@ -362,9 +382,9 @@ function collected(told) {
 
 function snapshot(told) {
   return [
-    heading(`Brought home from ${told.lease} while it runs`),
+    heading("Brought home from {lease} while it runs", told),
     part("section", { class: "panel" }, facts([
-      ["here", `${files(told.files)}, ${size(told.size_bytes)}, in ${told.directory}`],
+      ["here", lying(told.files, told.size_bytes, told.directory)],
       ["left for later", String(told.left_out)],
       ["unfinished", String(told.unfinished_files)],
       ["proves", told.proves],
@@ -375,4 +395,4 @@ function snapshot(told) {
   ];
 }
 
-begin().catch((error) => draw([part("p", { class: "soft" }, `No host answers the card: ${error.message}`)]));
+begin().catch((error) => draw([part("p", { class: "soft" }, t("No host answers the card: {why}", { why: error.message }))]));

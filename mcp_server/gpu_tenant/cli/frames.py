@@ -1,5 +1,6 @@
 """One frame of the live view: everything that is leased as it was last seen, and the clock running on."""
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gpu_tenant.boxtext import plain
-from gpu_tenant.cards import Card, Leases
+from gpu_tenant.cards import Card, Foreign, Leases
 from gpu_tenant.caretaker import ENDED
 from gpu_tenant.cli.account import summed
 from gpu_tenant.market import CENT
@@ -24,7 +25,8 @@ from gpu_tenant.watch import Watched
 _SOON_S = 1800
 _BAR_WIDTH = 20
 _METRICS = 3
-_NOTES = 3
+NOTES = 3
+"""So many of the newest are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class Seen:
     gpus: dict[str, str] = field(default_factory=dict)
     jobs: dict[str, Watched] = field(default_factory=dict)
     blind: dict[str, Blind] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    notes: deque[str] = field(default_factory=lambda: deque(maxlen=NOTES))
 
     def since_s(self, now: datetime) -> float:
         """How old the figures of the leases are."""
@@ -66,11 +68,14 @@ class Frame:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         height, free = options.height or console.height, options.reset_height()
         head = console.render_lines(self._head(), free)
-        middle = console.render_lines(Group(*self._middle(console, free)), free)
+        rows = len(self._cards) + 1 if self._cards else 0
+        rest = console.render_lines(Group(*self._below_the_table()), free)
         room = max(1, height - len(head) - 1)
-        self.from_line = max(0, min(self.from_line, len(middle) - room))
-        shown = middle[self.from_line : self.from_line + room]
-        below = len(middle) - self.from_line - len(shown)
+        self.from_line = max(0, min(self.from_line, rows + len(rest) - room))
+        end = self.from_line + room
+        shown = self._rows_in_sight(console, free, end) if self.from_line < rows else []
+        shown += rest[max(0, self.from_line - rows) : max(0, end - rows)]
+        below = rows + len(rest) - self.from_line - len(shown)
         shown += [[Segment("")]] * (room - len(shown))
         more = f"; {some(below, 'line')} below" if below else ""
         foot = Text(self._keys + more, style="dim", no_wrap=True, overflow="ellipsis")
@@ -95,25 +100,39 @@ class Frame:
             lines.append(_said(f"the last look failed: {seen.trouble}", "bold red"))
         return Group(*lines, Text(""))
 
-    def _middle(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+    @property
+    def _cards(self) -> tuple[Card, ...]:
+        return self._seen.leases.leases if self._seen.leases else ()
+
+    def _rows_in_sight(
+        self, console: Console, options: ConsoleOptions, end: int
+    ) -> list[list[Segment]]:
+        """The table's lines down to `end`: of thousands of leases only those are laid out that are shown."""
+        first = self.from_line
+        cards = self._cards[max(0, first - 1) : end - 1]
+        table = _fitting(cards, self._seen, self._now, console, options)
+        # Its head is the first line of all.
+        return console.render_lines(table, options)[min(first, 1) :]
+
+    def _below_the_table(self) -> Iterator[RenderableType]:
         seen, shown = self._seen, self._seen.leases
         if shown is None:
             return
-        if shown.leases:
-            yield _fitting(shown.leases, seen, self._now, console, options)
-            yield from _titled("IF THIS COMPUTER DIES", _meters(shown.leases))
-        else:
+        if not shown.leases:
             yield Text("no lease is live: no box of ours is billing that this ledger knows of")
+        yield from _titled("IF THIS COMPUTER DIES", _meters(shown.leases))
         yield from _titled("ALARMS", [_said(words, "red") for words in shown.alarms])
         yield from _titled("JOBS", list(self._jobs(shown.leases)))
-        orphans = [
-            f"{box.box} at {box.provider}, {box.state}, {_rate(box.price_usd_h)} USD/h; left alone"
-            for box in shown.foreign
+        leaks = [
+            f"{card.lease}: {card.phase}, {_money(card.leaking_usd_month)} USD a month"
+            for card in shown.leases
+            if card.leaking_usd_month is not None
         ]
-        yield from _titled("NOT OURS", [_said(words) for words in orphans])
+        yield from _titled("BILLS THOUGH NOTHING RUNS", [_said(words) for words in leaks])
+        yield from _titled("NOT OURS", [_said(_of_others(box)) for box in shown.foreign])
         yield from _titled("BILLS WITHOUT A BOX", [_said(words) for words in shown.also_billing])
         yield from _titled("SWEEPS", [_said(words) for words in shown.sweeps])
-        yield from _titled("NOTES", [_said(words) for words in seen.notes[-_NOTES:]])
+        yield from _titled("NOTES", [_said(words) for words in seen.notes])
         if shown.watched:
             yield from _titled("WATCHED BY", [_said(shown.watched)])
 
@@ -127,7 +146,7 @@ class Frame:
                     "yellow",
                 )
             if watched is not None:
-                yield from _job(watched)
+                yield from _job(watched, _course(card, self._seen.since_s(self._now)))
 
 
 # A row of the table is what each column says of a card, so many seconds after it was seen.
@@ -181,7 +200,23 @@ def _meters(cards: tuple[Card, ...]) -> list[Text]:
     return [_said(f"{', '.join(leases)}: {words}") for words, leases in said.items()]
 
 
-def _job(watched: Watched) -> Iterator[RenderableType]:
+def _of_others(box: Foreign) -> str:
+    whose = f"of the gpu-tenant {box.deployment}; " if box.deployment else ""
+    rate = _rate(box.price_usd_h)
+    return f"{box.box} at {box.provider}, {box.state}, {rate} USD/h; {whose}left alone"
+
+
+def _course(card: Card, past_s: float) -> str:
+    """When its job will have ended and what it will have cost by then, so far as that can be told."""
+    if card.job_ends_in_s is None:
+        return ""
+    left = f"ends in {span(max(0.0, card.job_ends_in_s - past_s))}"
+    if card.forecast_job_usd is None:
+        return left
+    return f"{left}, at {_money(card.forecast_job_usd)} USD at most"
+
+
+def _job(watched: Watched, course: str) -> Iterator[RenderableType]:
     code = "" if watched.exit_code is None else f", status {watched.exit_code}"
     at = watched.progress
     place = ""
@@ -191,6 +226,8 @@ def _job(watched: Watched) -> Iterator[RenderableType]:
     metrics = [f"{name}={value:g}" for name, value in (at.metrics if at else {}).items()]
     said = f"{watched.job} on {watched.lease}: {watched.state}{code}{place}"
     yield _said("  ".join([said, *metrics[:_METRICS]]))
+    if watched.alarm:
+        yield _said(f"  {watched.alarm}", "bold red")
     if watched.why:
         yield _said(f"  {watched.why}", "red" if watched.state == "failed" else "")
     if watched.state in ENDED or watched.state == "absent":
@@ -202,6 +239,8 @@ def _job(watched: Watched) -> Iterator[RenderableType]:
         cells = [bar, Text(f"{at.fraction:.0%}"), *cells]
     line.add_row(*cells)
     yield Padding(line, (0, 0, 0, 2))
+    if course:
+        yield Text(f"  {course}")
     last = next((said for said in reversed(watched.log.split("\n")) if said.strip()), "")
     if last:
         words = _said(f"  box says: {last.strip()}", "dim")
@@ -230,7 +269,8 @@ def _state(card: Card) -> Text:
 def _gpus(card: Card, seen: Seen) -> str:
     """By its quote, or else by what a job's box showed."""
     watched = seen.jobs.get(card.lease)
-    names = [gpu.name for gpu in watched.gpus] if watched else []
+    # A row has one line, whatever a box calls its GPU.
+    names = [" ".join(gpu.name.split()) for gpu in watched.gpus] if watched else []
     return seen.gpus.get(card.lease, counted(names[0], len(names)) if names else "unknown")
 
 

@@ -6,17 +6,22 @@ import re
 import signal
 import sys
 import termios
+import traceback
 import tty
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal
 
+import click
 from rich.console import Console
 from rich.live import Live
+from rich.text import Text
 
 from gpu_tenant.app import open_tenancy
+from gpu_tenant.boxtext import plain
 from gpu_tenant.caretaker import ENDED
-from gpu_tenant.cli.frames import Blind, Frame, Seen, counted
+from gpu_tenant.cli.frames import NOTES, Blind, Frame, Seen, counted
 from gpu_tenant.crowd import each
 from gpu_tenant.errors import BadRequest, TenantError
 from gpu_tenant.model import LeaseId
@@ -39,7 +44,8 @@ _MOVES = {b"\x1b[A": -1, b"k": -1, b"\x1b[B": 1, b"j": 1, b"\x1b[5~": -_PAGE, b"
 async def live(which: Literal["live", "all"], every_s: float) -> None:
     """The person has left with q, and the terminal is as it was; Ctrl-C and a signal leave it so, too.
 
-    Providers are asked every `every_s` seconds, boxes with a running job every few.
+    Providers are asked every `every_s` seconds, boxes with a running job every few. What failed in a
+    way that nobody foresaw is words on the screen, and its traceback is told once the person has left.
 
     Raises:
         BadRequest: nobody looks: this is no terminal, or none that can be drawn on.
@@ -50,12 +56,15 @@ async def live(which: Literal["live", "all"], every_s: float) -> None:
             "--live draws on a terminal, and this is none",
             remedy="`gpu-tenant leases --json`, as often as needed",
         )
-    notes: list[str] = []
+    notes: deque[str] = deque(maxlen=NOTES)
     tenancy = open_tenancy(tell=notes.append)
     try:
         view = _View(tenancy, which, every_s, notes)
         with _keys_alone(), Live(console=console, screen=True, auto_refresh=False) as screen:
             await view.run(screen)
+        if view.unforeseen is not None:
+            told = "".join(traceback.format_exception(view.unforeseen))
+            click.echo(f"a look failed in a way nobody foresaw:\n{plain(told)}", err=True)
     finally:
         await tenancy.aclose()
 
@@ -82,7 +91,7 @@ class _View:
     """What is seen, who looks, and what the keys do."""
 
     def __init__(
-        self, tenancy: Tenancy, which: Literal["live", "all"], every_s: float, notes: list[str]
+        self, tenancy: Tenancy, which: Literal["live", "all"], every_s: float, notes: deque[str]
     ) -> None:
         self._tenancy = tenancy
         self._which: Literal["live", "all"] = which
@@ -94,6 +103,8 @@ class _View:
         self._look_now = asyncio.Event()
         self._left = asyncio.Event()
         self._asking: set[str] = set()
+        self.unforeseen: Exception | None = None
+        """The last failure that was no word of ours to a person."""
 
     async def run(self, screen: Live) -> None:
         """Until q, the end of the input, or a signal to end."""
@@ -141,32 +152,47 @@ class _View:
             now = self._tenancy.clock.now()
             keys = _KEYS if sys.stdin.isatty() else _NO_KEYS
             frame = Frame(self._seen, now, from_line=self._from_line, keys=keys)
-            screen.update(frame, refresh=True)
+            try:
+                screen.update(frame, refresh=True)
+            except Exception as error:  # noqa: BLE001 - the view goes on, and says so
+                screen.update(Text(f"{self._words_of(error)}; {keys}"), refresh=True)
             self._from_line = frame.from_line
             await _set_within(self._changed, _FRAME_S)
 
+    def _words_of(self, error: Exception) -> str:
+        """What a person reads of it; the rest of what nobody foresaw is kept for the end."""
+        if isinstance(error, TenantError):
+            return f"{error.message}; {error.remedy}"
+        self.unforeseen = error
+        return f"a failure that nobody foresaw ({type(error).__name__})"
+
     async def _look_at_leases(self) -> None:
-        seen, ledger = self._seen, self._tenancy.ledger
         while True:
             try:
-                seen.leases = await self._tenancy.list_leases(self._which)
-            except TenantError as error:
-                seen.trouble = f"{error.message}; {error.remedy}"
-            else:
-                seen.trouble, seen.at = None, self._tenancy.clock.now()
-                for card in seen.leases.leases:
-                    quote = ledger.lease(card.lease).quote
-                    if quote is not None:
-                        seen.gpus[card.lease] = counted(quote.offer.gpu, quote.offer.gpu_count)
+                await self._look()
+            except Exception as error:  # noqa: BLE001 - the view goes on, and says so
+                self._seen.trouble = self._words_of(error)
             self._changed.set()
             await asyncio.sleep(_RARELY_S)
             await _set_within(self._look_now, self._every_s - _RARELY_S)
+
+    async def _look(self) -> None:
+        seen, ledger = self._seen, self._tenancy.ledger
+        leases = await self._tenancy.list_leases(self._which)
+        for card in leases.leases:
+            quote = None if card.lease in seen.gpus else ledger.lease(card.lease).quote
+            if quote is not None:
+                seen.gpus[card.lease] = counted(quote.offer.gpu, quote.offer.gpu_count)
+        seen.leases, seen.trouble, seen.at = leases, None, self._tenancy.clock.now()
 
     async def _look_at_jobs(self) -> None:
         """A box that is slow to answer keeps no other waiting: it is only not asked twice at once."""
         async with asyncio.TaskGroup() as rounds:
             while True:
-                due = self._due()
+                try:
+                    due = self._due()
+                except Exception as error:  # noqa: BLE001 - the view goes on, and says so
+                    due, self._seen.trouble = [], self._words_of(error)
                 self._asking |= set(due)
                 rounds.create_task(each(due, self._job_of, heard=self._heard))
                 await asyncio.sleep(_JOBS_EVERY_S if self._seen.leases else _FRAME_S)
@@ -193,11 +219,10 @@ class _View:
 
     def _heard(self, lease: str, came: Watched | Exception) -> None:
         self._asking.discard(lease)
-        if isinstance(came, TenantError):
+        if isinstance(came, Exception):
             since = self._seen.blind.get(lease, Blind(self._tenancy.clock.now(), "")).since
-            self._seen.blind[lease] = Blind(since, came.message)
-        elif isinstance(came, Exception):
-            raise came
+            words = came.message if isinstance(came, TenantError) else self._words_of(came)
+            self._seen.blind[lease] = Blind(since, words)
         else:
             self._seen.blind.pop(lease, None)
             self._seen.jobs[lease] = came

@@ -155,7 +155,9 @@ async def detail_of(looks: Looks, name: str) -> Detail:
     lease, ledger = tenancy.ledger.lease(name), tenancy.ledger
     seal, events = ledger.seal(lease.id), ledger.events(lease.id)
     last = {
-        str(d["job"]): LastSeen.model_validate({"at": at} | {k: d.get(k) for k in _LAST})
+        looks.declared(lease.id, str(d["job"])): LastSeen.model_validate(
+            {"at": at} | {k: d.get(k) for k in _LAST}
+        )
         for at, kind, d in events
         if kind == Event.PROGRESS and "job" in d
     }

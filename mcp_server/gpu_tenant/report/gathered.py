@@ -177,8 +177,8 @@ def _kept(lease: Lease, ledger: Ledger, events: Sequence[Line]) -> Kept | None:
     seal = ledger.seal(lease.id)
     if seal is None:
         return None
-    evidence = {one.name: one for one in ledger.evidence(lease.id, seal.digest)}
-    files = [_file(entry, evidence.get(entry.name)) for entry in seal.entries]
+    filed = {one.name: (at, one) for at, one in ledger.evidence_filed(lease.id, seal.digest)}
+    files = [_file(entry, *filed.get(entry.name, (None, None))) for entry in seal.entries]
     files.sort(key=lambda one: (one.outcome == "loads", one.outcome is not None, one.name))
     verified = [
         at for at, kind, d in events if kind == Event.VERIFIED and d.get("digest") == seal.digest
@@ -202,7 +202,7 @@ def _kept(lease: Lease, ledger: Ledger, events: Sequence[Line]) -> Kept | None:
     )
 
 
-def _file(entry: SealedFile, evidence: Evidence | None) -> FileTold:
+def _file(entry: SealedFile, read_at: datetime | None, evidence: Evidence | None) -> FileTold:
     verdict = evidence.verdict if evidence else None
     return FileTold(
         name=plain(entry.name),
@@ -211,6 +211,7 @@ def _file(entry: SealedFile, evidence: Evidence | None) -> FileTold:
         size_bytes=entry.size_bytes,
         sha256=entry.sha256,
         where=evidence.where if evidence else None,
+        read_at=read_at,
         format=plain(verdict.format) if verdict else None,
         outcome=verdict.outcome if verdict else None,
         proved=tuple(map(plain, verdict.proved)) if verdict else (),

@@ -60,6 +60,7 @@ class FileTold(Record):
     size_bytes: int
     sha256: str | None
     where: str | None = Field(description="where the copy was re-read; None: nothing is proved")
+    read_at: AwareDatetime | None = Field(description="when that was, by this computer's clock")
     format: str | None
     outcome: str | None
     proved: tuple[str, ...] = ()

@@ -1,5 +1,6 @@
 // The page: what is shown where, drawn into the document.
 import {html, render, useEffect} from "./vendor/htm-preact.js";
+import {Bounded} from "./parts/boundary.js";
 import {History} from "./parts/history.js";
 import {LeasePage} from "./parts/lease.js";
 import {Offers} from "./parts/offers.js";
@@ -10,7 +11,7 @@ import {NoKey, NotHere, Shell} from "./parts/shell.js";
 import {begin, useStore} from "./store.js";
 import {t, useLang} from "./words.js";
 
-export {noteErrand, refresh, route, state, useFollow, useStore} from "./store.js";
+export {noteErrand, route, state, useFollow, useStore} from "./store.js";
 
 // The overview writes its title itself, with how many leases need somebody.
 const VIEWS = {
@@ -31,7 +32,7 @@ function App() {
     if (title) document.title = `${title(id)} · gpu-tenant`;
   }, [name, id, lang]);
   return html`<${Shell} key=${lang} at=${name}>
-    ${refused ? html`<${NoKey} />` : html`<${view} key=${`${name}/${id}`} id=${id} rest=${rest} />`}
+    ${refused ? html`<${NoKey} />` : html`<${Bounded} key=${`${name}/${id}`}><${view} id=${id} rest=${rest} /><//>`}
   <//>`;
 }
 

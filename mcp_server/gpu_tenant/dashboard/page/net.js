@@ -32,13 +32,30 @@ const refused = () =>
 
 // -- the token --------------------------------------------------------------
 
-// Takes the token out of the address, where it stands in it; true where one was there.
+let settled = Promise.resolve();
+
+// Takes the token out of the address, where it stands in it; true where one was there. Questions wait until it is
+// known whether the server takes it: a link from elsewhere does not cost the page its key.
 export function takeToken() {
   const found = /^#token=([\w.~-]+)$/.exec(location.hash);
   if (!found) return false;
-  localStorage.setItem(KEPT, found[1]);
   history.replaceState(null, "", `${location.pathname}#/`);
+  settled = keepWhereTaken(found[1]);
   return true;
+}
+
+async function keepWhereTaken(token) {
+  const kept = localStorage.getItem(KEPT);
+  if (token !== kept && (kept === null || (await isTaken(token)))) localStorage.setItem(KEPT, token);
+}
+
+async function isTaken(token) {
+  try {
+    const how = {cache: "no-store", credentials: "omit", headers: {Authorization: `Bearer ${token}`}};
+    return (await fetch("/api/errands", how)).ok;
+  } catch {
+    return false;
+  }
 }
 
 // Calls `tell` where another tab was opened with a newer link.
@@ -53,6 +70,7 @@ function headers(more = {}) {
 // -- questions --------------------------------------------------------------
 
 async function ask(path, how = {}) {
+  await settled;
   let answer;
   try {
     answer = await fetch(path, {cache: "no-store", credentials: "omit", ...how, headers: headers(how.headers)});
@@ -99,9 +117,9 @@ export function whileHidden(what) {
 
 document.addEventListener("visibilitychange", () => sleepers.forEach((look) => look()));
 
-// Reads /api/stream until `close()`: `on[event](value)` at each event, and `state(link, problem)` at each change
-// of the link: "opening", "live", "offline" (it goes on trying), "asleep" (the tab is hidden), "refused" (401).
-export function stream(query, {on, state}) {
+// Reads /api/stream until `close()`: `on[event](value)` at each event, `connected()` at each connection that the
+// server has answered, and `state(link, problem)` at each change of the link: "opening", "live", "offline" (it goes on trying), "asleep" (the tab is hidden), "refused" (401).
+export function stream(query, {on, state, connected}) {
   let link = "";
   let failures = 0;
   let reading = null;
@@ -128,7 +146,7 @@ export function stream(query, {on, state}) {
   const open = async () => {
     const mine = (reading = new AbortController());
     try {
-      await read(address({...query, cursor}), mine, heard);
+      await read(address({...query, cursor}), mine, {heard, connected});
       if (reading === mine) failed(away());
     } catch (problem) {
       if (reading === mine) failed(problem instanceof Problem ? problem : away());
@@ -169,10 +187,11 @@ function address(query) {
 }
 
 // Feeds what comes to `heard` until the server ends it; silence counts as an end.
-async function read(path, abort, heard) {
+async function read(path, abort, {heard, connected}) {
   let silence = setTimeout(() => abort.abort(), SILENT_MS);
   try {
     const answer = await ask(path, {signal: abort.signal});
+    connected();
     const parser = createParser({onEvent: heard});
     const words = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     for (let piece = await words.read(); !piece.done; piece = await words.read()) {

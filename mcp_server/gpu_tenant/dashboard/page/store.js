@@ -11,6 +11,7 @@ let known = {
   overview: null,
   errands: {},
   blind: {},
+  action: null,
 };
 const readers = new Set();
 
@@ -42,13 +43,33 @@ export function useStore(select) {
 // "#/lease/ID/log" is {name: "lease", id: "ID", rest: ["log"]}; "#/" is the overview.
 export function route() {
   const path = location.hash.replace(/^#\/?/, "").split("?")[0];
-  const [name = "", id = null, ...rest] = path.split("/").filter(Boolean).map(decodeURIComponent);
+  const [name = "", id = null, ...rest] = path.split("/").filter(Boolean).map(decoded);
   return {name: name || "overview", id, rest};
+}
+
+// A link that was cut may end within a letter.
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
 }
 
 function onHash() {
   if (takeToken()) reopen();
-  set({route: route()});
+  set({route: route(), action: null});
+}
+
+// -- what a person is about to do -------------------------------------------
+
+// {verb, row} or {verb: "adopt", box, then}: it stays while its row moves, or is gone.
+export function openAction(action) {
+  set({action});
+}
+
+export function closeAction() {
+  set({action: null});
 }
 
 // -- the stream -------------------------------------------------------------
@@ -59,24 +80,45 @@ let follower = null;
 
 const timed = (rows, at) => rows.map((row) => ({...row, at}));
 
+// Since when a box was not seen is known of those alone whose row says that it is not.
+function stillBlind(leases) {
+  const seen = new Map(leases.map((row) => [row.card.lease, row.blind]));
+  return Object.fromEntries(Object.entries(known.blind).filter(([lease]) => seen.get(lease)));
+}
+
 function takeOverview(overview) {
-  setClock(overview.at);
-  const ids = new Set(overview.leases.map((row) => row.card.lease));
-  const blind = Object.fromEntries(Object.entries(known.blind).filter(([lease]) => ids.has(lease)));
-  set({overview: {...overview, leases: timed(overview.leases, overview.at)}, blind, since: Date.now()});
+  setClock(overview.now);
+  const leases = timed(overview.leases, overview.at);
+  set({overview: {...overview, leases}, blind: stillBlind(leases), since: Date.now()});
 }
 
 function takeRows({rows, ...sums}) {
   if (!known.overview) return;
-  setClock(sums.at);
+  setClock(sums.now);
   const changed = new Map(timed(rows, sums.at).map((row) => [row.card.lease, row]));
   const leases = known.overview.leases.map((row) => changed.get(row.card.lease) ?? row);
-  set({overview: {...known.overview, ...sums, leases}, since: Date.now()});
+  set({overview: {...known.overview, ...sums, leases}, blind: stillBlind(leases), since: Date.now()});
 }
+
+const byId = (errands) => Object.fromEntries(errands.map((errand) => [errand.id, errand]));
+let heard = {};
 
 // Puts an errand, as a POST answered it or the stream told it, among those the page shows.
 export function noteErrand(errand) {
+  heard[errand.id] = errand;
   set({errands: {...known.errands, [errand.id]: errand}});
+}
+
+// The errands as this server knows them, in place of those kept here: while no stream was open, some may have
+// ended, and another server counts its own. What is heard meanwhile is newer.
+async function takeErrands() {
+  const meanwhile = (heard = {});
+  try {
+    const {errands} = await get("/api/errands");
+    if (heard === meanwhile) set({errands: {...byId(errands), ...meanwhile}});
+  } catch {
+    // The stream says what is wrong.
+  }
 }
 
 const on = {
@@ -104,7 +146,7 @@ function onLink(link, problem) {
 
 function reopen() {
   open?.close();
-  open = stream(asked, {on, state: onLink});
+  open = stream(asked, {on, state: onLink, connected: takeErrands});
 }
 
 // Asks the tab's one stream for this lease and job too, as long as the part that calls it stands.
@@ -126,11 +168,6 @@ export function useFollow({lease, job = null, cursor = null}, tell) {
   }, [lease, job]);
 }
 
-// Asks for the overview at once, for whoever has just changed something.
-export async function refresh() {
-  takeOverview(await get("/api/overview"));
-}
-
 // Begins to listen: to the address, to newer links, and to the server.
 export function begin() {
   takeToken();
@@ -138,8 +175,4 @@ export function begin() {
   addEventListener("hashchange", onHash);
   onToken(reopen);
   reopen();
-  get("/api/errands").then(
-    ({errands}) => set({errands: {...Object.fromEntries(errands.map((one) => [one.id, one])), ...known.errands}}),
-    () => {}, // the stream says what is wrong
-  );
 }

@@ -1,9 +1,9 @@
 // What can be done about a lease: the most fitting verb as a button, the rest in a menu, each behind its plan.
 import {html, useRef, useState} from "../vendor/htm-preact.js";
 import {post} from "../net.js";
-import {noteErrand, useStore} from "../store.js";
+import {noteErrand, openAction, useStore} from "../store.js";
 import {t} from "../words.js";
-import {Coming} from "./errands.js";
+import {Coming, useErrand} from "./errands.js";
 import {extension, planOf, verbWords} from "./plans.js";
 import {now} from "./ticking.js";
 import {Waiver} from "./waiver.js";
@@ -11,13 +11,12 @@ import {Button, Countdown, Dialog, Field, Money, Shape, Trouble, When, Words} fr
 
 // `row` as the overview has it.
 export function Verbs({row}) {
-  const [verb, setVerb] = useState(null);
   const [first, ...others] = row.verbs;
+  const choose = (verb) => openAction({verb, row});
   if (!first) return null;
   return html`<div class="verbs">
-    <${Button} kind=${first === "recover" ? "primary" : "plain"} onClick=${() => setVerb(first)}>${verbWords(first)}<//>
-    ${others.length > 0 && html`<${Menu} row=${row} verbs=${others} onChoose=${setVerb} />`}
-    ${verb && html`<${Action} row=${row} verb=${verb} onClose=${() => setVerb(null)} />`}
+    <${Button} kind=${first === "recover" ? "primary" : "plain"} onClick=${() => choose(first)}>${verbWords(first)}<//>
+    ${others.length > 0 && html`<${Menu} row=${row} verbs=${others} onChoose=${choose} />`}
   </div>`;
 }
 
@@ -73,25 +72,35 @@ function Menu({row, verbs, onChoose}) {
 // -- one action -------------------------------------------------------------
 
 // From what it would do, over its way, to what it came to; the errand goes on when this is closed.
-function Action({row, verb, onClose}) {
+// `began` is the row as it was when this was opened: the lease may have ended since, and have none.
+export function Action({row: began, verb, onClose}) {
+  const row = useNewest(began);
   const [doing, setDoing] = useState(verb);
-  const [id, setId] = useState(null);
+  const [begun, setBegun] = useState(null);
   const title = t("{verb}: {lease}", {verb: verbWords(doing), lease: row.card.lease});
-  const begun = (errand) => {
+  const begin = (errand) => {
     noteErrand(errand);
-    setId(errand.id);
+    setBegun(errand);
   };
   const waive = () => {
     setDoing("waive");
-    setId(null);
+    setBegun(null);
   };
   return html`<${Dialog} title=${title} onClose=${onClose}>
-    ${id !== null
-      ? html`<${Underway} id=${id} row=${row} onWaiver=${waive} onClose=${onClose} />`
+    ${begun
+      ? html`<${Underway} begun=${begun} row=${row} onWaiver=${waive} onClose=${onClose} />`
       : doing === "waive"
-        ? html`<${Waiver} row=${row} onBegun=${begun} onClose=${onClose} />`
-        : html`<${Plan} row=${row} verb=${verb} onBegun=${begun} onClose=${onClose} />`}
+        ? html`<${Waiver} row=${row} onBegun=${begin} onClose=${onClose} />`
+        : html`<${Plan} row=${row} verb=${verb} onBegun=${begin} onClose=${onClose} />`}
   <//>`;
+}
+
+// The lease's row as it was last told.
+function useNewest(row) {
+  const told = useStore((known) => known.overview?.leases.find(({card}) => card.lease === row.card.lease));
+  const last = useRef(row);
+  if (told) last.current = told;
+  return last.current;
 }
 
 const KEPT_OUT = [undefined, null, "", NaN];
@@ -134,8 +143,8 @@ function Part({kind, title, lines}) {
   return html`<div><dt><${Shape} kind=${kind} />${title}</dt>${lines.map((line) => html`<dd key=${line}>${line}</dd>`)}</div>`;
 }
 
-function Underway({id, row, onWaiver, onClose}) {
-  const errand = useStore((known) => known.errands[id]);
+function Underway({begun, row, onWaiver, onClose}) {
+  const errand = useErrand(begun);
   const refused = errand?.state === "failed" && errand.verb === "teardown" && row.verbs.includes("waive");
   return html`<div class="underway">
     <${Coming} errand=${errand} />

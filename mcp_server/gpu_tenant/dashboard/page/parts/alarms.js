@@ -35,8 +35,8 @@ function Alarm({words, lease}) {
 const supported = () => "Notification" in window;
 const wanted = () => supported() && Notification.permission === "granted" && localStorage.getItem(KEPT) === "yes";
 
-// An alarm whose figures have moved on is the same alarm.
-const kindOf = (alarm) => alarm.replace(/\d+(\.\d+)?/g, "#");
+// An alarm whose figures have moved on is the same alarm; of another lease or box it is another one.
+const kindOf = (alarm) => alarm.replace(/\bbox \S+|[a-z]\w*(?:-\w+)+|\d+(?:\.\d+)?/gi, (words) => (/^\d/.test(words) ? "#" : words));
 
 function told() {
   try {

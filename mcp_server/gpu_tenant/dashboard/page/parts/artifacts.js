@@ -8,17 +8,25 @@ const PAGE = 200; // rows that are drawn at first; more as they are asked for
 const STANDINGS = {
   problem: {rank: 0, kind: "bad", words: () => t("broken")},
   unproved: {rank: 1, kind: "bad", words: () => t("not proved")},
+  landed: {rank: 1, kind: "accent", words: () => t("collected, to be proved")},
   warned: {rank: 2, kind: "warn", words: () => t("proved, with a warning")},
   hashed: {rank: 3, kind: "accent", words: () => t("bytes proved")},
   proved: {rank: 4, kind: "good", words: () => t("proved")},
 };
 
 /** How a file stands by its evidence: nothing is called proved that was not re-read. */
-function standingOf({evidence}) {
-  if (evidence === null) return "unproved";
+function standingOf({evidence}, unread) {
+  if (evidence === null) return unread;
   if (evidence.outcome === "broken" || evidence.problem) return "problem";
   if (evidence.warnings.length > 0) return "warned";
   return evidence.outcome === "loads" ? "proved" : "hashed";
+}
+
+/** The files, each with its standing. Of what was collected just now nothing was re-read yet, which is no fault. */
+function judged(files) {
+  const fresh = files.collected_at && files.shown.every(({evidence}) => evidence === null);
+  const shown = files.shown.map((file) => ({...file, standing: standingOf(file, fresh ? "landed" : "unproved")}));
+  return {...files, shown};
 }
 
 const COLUMNS = [
@@ -28,26 +36,36 @@ const COLUMNS = [
 ];
 const byName = (one, other) => one.name.localeCompare(other.name, "en", {numeric: true});
 
-export function Artifacts({lease, files, keptIn, verifiedAt, ended}) {
+export function Artifacts({lease, files: sealed, keptIn, ended}) {
+  const files = useMemo(() => sealed && judged(sealed), [sealed]);
   if (files === null) {
+    if (ended) return html`<${Empty} title=${t("Nothing was ever sealed on it")} />`;
     return html`<${Empty} title=${t("Nothing is sealed yet")}>
       <p>${t("When the job has ended, collect seals what lies on the box and fetches every declared artifact.")}</p>
       <p><${Copy} text=${`gpu-tenant collect ${lease}`} /></p><//>`;
   }
-  return html`<div class="files"><${Sealed} lease=${lease} files=${files} keptIn=${keptIn} verifiedAt=${verifiedAt} />
+  return html`<div class="files"><${Sealed} files=${files} keptIn=${keptIn} />
     <${Loose} lease=${lease} files=${files} ended=${ended} /><${Listing} files=${files} /></div>`;
 }
 
 // -- the whole --------------------------------------------------------------
 
-function Sealed({files, keptIn, verifiedAt}) {
+// A time of the box's own clock, which may stand anywhere.
+function boxTime(seconds) {
+  const moment = new Date(seconds * 1000);
+  return Number.isNaN(moment.getTime()) ? null : moment.toISOString();
+}
+
+function Sealed({files, keptIn}) {
   const counts = useMemo(() => tally(files.shown), [files]);
   const said = Object.keys(STANDINGS).filter((name) => counts[name] > 0);
-  return html`<section aria-labelledby="files-title"><h2 id="files-title">${t("{n} files", {n: files.total.toLocaleString("en-US")})}
+  return html`<section aria-labelledby="files-title"><h2 id="files-title">${filesWords(files.total)}
       ${" "}<span class="soft">· <${Bytes} n=${files.bytes} /></span></h2>
     <p class="standings">${said.map((name) => html`<${Pill} key=${name} kind=${STANDINGS[name].kind}>${counts[name].toLocaleString("en-US")} ${STANDINGS[name].words()}<//> `)}</p>
-    <p class="soft">${t("Sealed on the box")} <${When} at=${new Date(files.sealed_at * 1000).toISOString()} />
-      ${verifiedAt && html` · ${t("re-read and verified")} <${When} at=${verifiedAt} />`}
+    <p class="soft">${t("Sealed on the box")} <${When} at=${boxTime(files.sealed_at)} />
+      ${files.collected_at && html` · ${t("collected, each with its hash")} <${When} at=${files.collected_at} />`}
+      ${files.stored_at && html` · ${t("copied to the store")} <${When} at=${files.stored_at} />`}
+      ${files.verified_at && html` · ${t("re-read and verified")} <${When} at=${files.verified_at} />`}
       ${keptIn && html` · ${t("kept in")} <code>${keptIn}</code>`}
       ${" · "}<span title=${files.digest}>${t("digest")} <code>${files.digest.slice(0, 12)}</code></span></p>
   </section>`;
@@ -55,11 +73,22 @@ function Sealed({files, keptIn, verifiedAt}) {
 
 function tally(shown) {
   const counts = {};
-  for (const file of shown) {
-    const standing = standingOf(file);
+  for (const {standing} of shown) {
     counts[standing] = (counts[standing] ?? 0) + 1;
   }
   return counts;
+}
+
+const grouped = (n) => n.toLocaleString("en-US");
+const filesWords = (n) => (n === 1 ? t("1 file") : t("{n} files", {n: grouped(n)}));
+const unclaimedWords = (n) => (n === 1 ? t("1 file is unclaimed") : t("{n} files are unclaimed", {n: grouped(n)}));
+const discardedWords = (n) => (n === 1 ? t("1 file is discarded, by the job's own word or as a well-known cache:")
+  : t("{n} files are discarded, by the job's own word or as a well-known cache:", {n: grouped(n)}));
+
+// A place on the box as a PATTERN would name it: from the work directory, where it lies in that.
+function fromWork(lease, at) {
+  const [, ...inside] = at.split(`/gpu-tenant/${lease}/work/`);
+  return inside.length > 0 ? inside.join(`/gpu-tenant/${lease}/work/`) : at;
 }
 
 // What stands in the way of a teardown, and what is given up.
@@ -68,17 +97,17 @@ function Loose({lease, files, ended}) {
   return html`
     ${problems.length > 0 && html`<section class="loose is-bad" aria-labelledby="problems-title"><h3 id="problems-title"><${Shape} kind="bad" />${
       t("{n} could not be sealed", {n: problems.length})}</h3>
-      <ul>${problems.map(({at, why, detail}) => html`<li key=${at}><code>${at}</code> <strong>${why}</strong> <span class="soft">${detail}</span></li>`)}</ul></section>`}
+      <ul>${problems.map(({at, why, detail}) => html`<li key=${at}><code>${fromWork(lease, at)}</code> <strong>${why}</strong> <span class="soft">${detail}</span></li>`)}</ul></section>`}
     ${unmatched.length > 0 && html`<section class="loose is-warn" aria-labelledby="unmatched-title"><h3 id="unmatched-title"><${Shape} kind="warn" />${
       t("Declared, and matching nothing")}</h3><ul>${unmatched.map((pattern) => html`<li key=${pattern}><code>${pattern}</code></li>`)}</ul></section>`}
     ${unclaimed.count > 0 && html`<section class="loose is-warn" aria-labelledby="unclaimed-title"><h3 id="unclaimed-title"><${Shape} kind="warn" />${
-      t("{n} files are unclaimed", {n: unclaimed.count.toLocaleString("en-US")})} <span class="soft">· <${Bytes} n=${unclaimed.bytes} /></span></h3>
-      ${!ended && html`<p>${t("They were written since the launch and nobody has claimed or discarded them, so no teardown happens. Keep them, or give them up by name:")}</p>
+      unclaimedWords(unclaimed.count)} <span class="soft">· <${Bytes} n=${unclaimed.bytes} /></span></h3>
+      ${!ended && html`<p>${unclaimed.count === 1 ? t("It was written since the launch and nobody has claimed or discarded it, so no teardown happens. Keep it, or give it up by name:")
+        : t("They were written since the launch and nobody has claimed or discarded them, so no teardown happens. Keep them, or give them up by name:")}</p>
       <p><${Copy} text=${`gpu-tenant collect ${lease} --artifact PATTERN --discard PATTERN`} /></p>`}
       <table class="table"><caption class="unseen">${t("The largest of them")}</caption><thead><tr><th scope="col">${t("File")}</th><th scope="col" class="number">${t("Size")}</th></tr></thead>
-        <tbody>${unclaimed.largest.map(({at, size}) => html`<tr key=${at}><td class="name">${at}</td><td class="number"><${Bytes} n=${size} /></td></tr>`)}</tbody></table></section>`}
-    ${discarded.count > 0 && html`<p class="soft">${t("{n} files are discarded, by the job's own word or as a well-known cache:", {
-      n: discarded.count.toLocaleString("en-US")})} <${Bytes} n=${discarded.bytes} /></p>`}`;
+        <tbody>${unclaimed.largest.map(({at, size}) => html`<tr key=${at}><td class="name">${fromWork(lease, at)}</td><td class="number"><${Bytes} n=${size} /></td></tr>`)}</tbody></table></section>`}
+    ${discarded.count > 0 && html`<p class="soft">${discardedWords(discarded.count)} <${Bytes} n=${discarded.bytes} /></p>`}`;
 }
 
 // -- the list ---------------------------------------------------------------
@@ -88,7 +117,7 @@ function Listing({files}) {
   const [only, setOnly] = useState("");
   const [sorted, setSorted] = useState({by: "standing", backwards: false});
   const [most, setMost] = useState(PAGE);
-  const all = useMemo(() => files.shown.map((file) => ({...file, standing: standingOf(file)})), [files]);
+  const all = files.shown;
   const chosen = useMemo(() => {
     const wanted = words.toLowerCase();
     const found = all.filter((file) => (only === "" || file.standing === only) && file.name.toLowerCase().includes(wanted));
@@ -129,7 +158,8 @@ function Evidence({evidence, sha256}) {
   return html`<ul class="evidence">
     ${evidence.problem && lines("bad", [evidence.problem])}${lines("warn", evidence.warnings)}${lines("good", evidence.proved)}
     ${lines("soft", evidence.not_proved.map((words) => t("not proved: {words}", {words})))}
-    <li class="soft">${t("re-read from {where}", {where: evidence.where === "here" ? t("this computer") : evidence.where})}</li>
+    <li class="soft">${t("re-read from {where}", {where: evidence.where === "here" ? t("this computer") : evidence.where})}${
+      evidence.at && html`, <${When} at=${evidence.at} />`}</li>
     ${sha256 && html`<li class="soft">sha256 <code>${sha256}</code></li>`}
   </ul>`;
 }

@@ -12,9 +12,9 @@ const POWERS = Array.from({length: 60}, (_, n) => 2 ** n);
 /**
  * `xs` are seconds since the epoch or steps; `series` is [{name, values}], null where nothing is known.
  * `format` makes a value into words; `top` is where the scale ends at least, `from0` says that it begins at 0.
- * `binary` has the scale count in powers of two. `version` is another one whenever the arrays have grown.
+ * `binary` has the scale count in powers of two. `moment` is "now" where the last value is how it stands, else "last". `version` is another one whenever the arrays have grown.
  */
-export function Chart({title, over, xs, series, format, top, from0 = true, binary = false, version, aside}) {
+export function Chart({title, over, xs, series, format, top, from0 = true, binary = false, version, aside, moment}) {
   const host = useRef(null);
   const plot = useRef(null);
   const readout = useRef(null);
@@ -45,7 +45,7 @@ export function Chart({title, over, xs, series, format, top, from0 = true, binar
     if (!whole) made.redraw();
   }, [version]);
 
-  const said = inWords(series, format);
+  const said = inWords(series, format, moment);
   return html`<figure class="chart">
     <figcaption><h3>${title} <span class="soft">${aside}</span></h3><output class="readout" ref=${readout} aria-hidden="true"></output></figcaption>
     <div class="plot" ref=${host} role="img" aria-label=${`${title}: ${said}`}></div>
@@ -60,15 +60,14 @@ function Legend({series, format}) {
 }
 
 // The last, the least and the most of what is known.
-function inWords(series, format) {
+function inWords(series, format, moment) {
   if (series.length > 1) {
     return series.map(({name, values}) => `${name} ${last(values, format)}`).slice(0, COLOURS).join(", ");
   }
   const [least, most] = extent(series[0].values);
   if (least === null) return t("nothing known yet");
-  return t("now {last}, least {least}, most {most}", {
-    last: last(series[0].values, format), least: format(least), most: format(most),
-  });
+  const values = {last: last(series[0].values, format), least: format(least), most: format(most)};
+  return moment === "now" ? t("now {last}, least {least}, most {most}", values) : t("last {last}, least {least}, most {most}", values);
 }
 
 function last(values, format) {
@@ -127,7 +126,7 @@ function options(newest, host) {
       drag: {x: true, y: false},
     },
     scales: {
-      x: {time: over === "time"},
+      x: {time: over === "time", range: (_, least, most) => (least !== null && least === most ? around(over, least) : [least, most])},
       y: {range: (_, least, most) => reach(least, most, newest.current)},
     },
     axes: [
@@ -143,10 +142,14 @@ function options(newest, host) {
   };
 }
 
+// A scale for a single reading, which has no width of its own.
+const around = (over, x) => (over === "time" ? [x - 30, x + 30] : [x - 1, x + 1]);
+
 function reach(least, most, {top, from0}) {
   if (least === null || most === null) return [0, top ?? 1];
   const [low, high] = [from0 ? Math.min(0, least) : least, Math.max(top ?? -Infinity, most)];
-  return low === high ? [low - 1, high + 1] : uPlot.rangeNum(low, high, {
+  const room = Math.abs(low) / 10 || 1; // about a line that is level
+  return low === high ? [low - room, high + room] : uPlot.rangeNum(low, high, {
     min: {pad: from0 ? 0 : 0.05, soft: from0 ? 0 : undefined, mode: from0 ? 1 : 0},
     max: {pad: 0.05, soft: top, mode: top === undefined ? 0 : 1},
   });

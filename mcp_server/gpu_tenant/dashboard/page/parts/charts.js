@@ -20,28 +20,31 @@ function useReadings(lease, job, seen) {
   const [version, setVersion] = useState(0);
   const [round, setRound] = useState(0);
   const kept = useRef(null);
-  const running = seen !== null && ["starting", "running", "lingering"].includes(seen.state);
+  const running = isRunning(seen);
 
   useEffect(() => {
     let wanted = true;
-    kept.current = null;
-    setProblem(null);
+    let timer = null;
     const load = async () => {
+      const readBefore = kept.current?.readBytes ?? -1;
       try {
-        const answer = await get(`/api/leases/${lease}/readings?job=${encodeURIComponent(job)}`);
+        const answer = await get(`/api/leases/${encodeURIComponent(lease)}/readings?job=${encodeURIComponent(job)}`);
         if (!wanted) return;
-        kept.current = readingsOf(answer);
+        kept.current = readingsOf(answer, kept.current);
+        setProblem(null);
         setVersion((n) => n + 1);
       } catch (trouble) {
-        if (wanted && kept.current === null) setProblem(trouble);
+        if (!wanted) return;
+        if (kept.current === null) setProblem(trouble);
       }
+      // What a job measures is read out of its whole log by the server, a part at each asking.
+      if (isPartial(kept.current) && kept.current.readBytes > readBefore) load();
+      else if (running || isPartial(kept.current)) timer = setTimeout(load, AFRESH_MS);
     };
     load();
-    // What a job measures is read out of its whole log by the server; here only its newest value is known.
-    const timer = running ? setInterval(load, AFRESH_MS) : null;
     return () => {
       wanted = false;
-      clearInterval(timer);
+      clearTimeout(timer);
     };
   }, [lease, job, running, round]);
 
@@ -53,8 +56,13 @@ function useReadings(lease, job, seen) {
   return [{readings: kept.current, version}, problem, () => setRound((n) => n + 1)];
 }
 
-/** The answer of the server with a gap wherever nobody looked. */
-function readingsOf(answer) {
+const isRunning = (seen) => seen !== null && ["starting", "running", "lingering"].includes(seen.state);
+
+// Whether the log was read in part only: its measures then end somewhere in the midst of the job.
+const isPartial = (readings) => readings !== null && readings.readBytes !== null && readings.readBytes < readings.logBytes;
+
+/** The answer of the server with a gap wherever nobody looked. Where the log was not read, what `before` had of it stays. */
+function readingsOf(answer, before) {
   const gpus = answer.gpus ?? [];
   const readings = {
     times: [], names: gpus.map(shortName), models: new Set(gpus.map(({name}) => name)),
@@ -62,7 +70,7 @@ function readingsOf(answer) {
     memory: [], disk: [],
     memTotal: answer.gpu_mem_total_mib && answer.gpu_mem_total_mib / Math.max(1, gpus.length), // of one
     memoryLimit: answer.memory_limit_bytes,
-    metrics: structuredClone(answer.metrics ?? {}),
+    ...measuredIn(answer, before),
   };
   if (gpus.length === 0 && answer.gpu_util?.some((value) => value !== null)) {
     readings.names = ["GPU"];
@@ -77,6 +85,11 @@ function readingsOf(answer) {
     });
   });
   return readings;
+}
+
+function measuredIn({log_read_bytes: readBytes = null, log_size_bytes: logBytes = null, metrics = {}}, before) {
+  if (readBytes !== null || before === null || before.readBytes === null) return {metrics, readBytes, logBytes};
+  return {metrics: before.metrics, readBytes: before.readBytes, logBytes: before.logBytes};
 }
 
 const shortName = ({index}) => `GPU ${index}`;
@@ -115,7 +128,7 @@ function grow(readings, seen) {
     util: seen.gpus.map((gpu) => gpu.util_pct), mem: seen.gpus.map((gpu) => gpu.mem_used_mib),
     memory: seen.memory_used_bytes, disk: seen.disk_free_bytes,
   });
-  measured(readings.metrics, seen.progress);
+  if (!isPartial(readings)) measured(readings.metrics, seen.progress); // else a line over all that is unread
   return true;
 }
 
@@ -144,20 +157,25 @@ export function Charts({lease, job, seen}) {
   const [utils, mems] = [per(util), per(mem)];
   const model = [...models].join(", ");
   const bytes = (values) => [{name: t("bytes"), values}];
-  if (times.length === 0 && names.length === 0) {
+  const partial = isPartial(readings);
+  const read = partial ? t("read {done} of {all}", {done: bytesWords(readings.readBytes), all: bytesWords(readings.logBytes)}) : null;
+  const moment = isRunning(seen) ? "now" : "last";
+  if (times.length === 0 && names.length === 0 && !partial) {
     return html`<${Empty} title=${t("No readings yet")}><p>${t("They are kept while somebody looks: this page, monitor, or a watchdog.")}</p><//>`;
   }
-  return html`<div class="charts">
+  return html`${partial && html`<p class="reading soft small"><progress max=${readings.logBytes} value=${readings.readBytes} aria-label=${t("Log read")}></progress>
+      ${t("The log is being read for what the job measured:")} ${read}</p>`}
+  <div class="charts">
     ${names.map((name) => html`<${Chart} key=${`m ${name}`} title=${name} over="step" xs=${readings.metrics[name].steps}
-      series=${[{name, values: readings.metrics[name].values}]} format=${plainNumber} from0=${false} version=${version} />`)}
+      aside=${read} moment=${partial ? "last" : moment} series=${[{name, values: readings.metrics[name].values}]} format=${plainNumber} from0=${false} version=${version} />`)}
     ${utils.length > 0 && html`<${Chart} key="util" title=${t("GPU in use")} over="time" xs=${times} series=${utils}
-      aside=${model} format=${percent} top=${100} version=${version} />`}
+      moment=${moment} aside=${model} format=${percent} top=${100} version=${version} />`}
     ${mems.length > 0 && html`<${Chart} key="mem" title=${t("GPU memory")} over="time" xs=${times} series=${mems}
-      aside=${model} binary format=${(mib) => bytesWords(mib * MIB)} top=${memTotal ?? undefined} version=${version} />`}
+      moment=${moment} aside=${model} binary format=${(mib) => bytesWords(mib * MIB)} top=${memTotal ?? undefined} version=${version} />`}
     ${known(memory) && html`<${Chart} key="ram" title=${t("Memory of the box")} over="time" xs=${times}
-      binary series=${bytes(memory)} format=${bytesWords} top=${memoryLimit ?? undefined} version=${version} />`}
+      moment=${moment} binary series=${bytes(memory)} format=${bytesWords} top=${memoryLimit ?? undefined} version=${version} />`}
     ${known(disk) && html`<${Chart} key="disk" title=${t("Disk that is free")} over="time" xs=${times}
-      binary series=${bytes(disk)} format=${bytesWords} version=${version} />`}
+      moment=${moment} binary series=${bytes(disk)} format=${bytesWords} version=${version} />`}
   </div>`;
 }
 

@@ -9,6 +9,15 @@ const KINDS = {running: "wait", done: "good", failed: "bad"};
 const STATES = {running: () => t("under way"), done: () => t("done"), failed: () => t("refused or failed")};
 const SHOWN = 8;
 
+// Another start of the server counts its errands anew.
+const keyOf = ({id, began_at: at}) => `${id} ${at}`;
+
+// How an errand that was begun here stands; null: the server was started anew, and knows it no more.
+export function useErrand(begun) {
+  const errand = useStore((known) => (begun ? known.errands[begun.id] : undefined));
+  return errand && keyOf(errand) === keyOf(begun) ? errand : null;
+}
+
 // -- what it came to, in words ----------------------------------------------
 
 const files = (n) => (n === 1 ? t("1 file") : t("{n} files", {n}));
@@ -92,9 +101,11 @@ export function resultWords({verb, result}) {
 
 // -- one of them ------------------------------------------------------------
 
-// How it goes, or what it came to; `errand` is undefined for the moment before the server has told of it.
+// How it goes, or what it came to; `errand` is null where the server knows it no more.
 export function Coming({errand}) {
-  if (!errand || errand.state === "running") return html`<${Going} errand=${errand} />`;
+  if (!errand)
+    return html`<p class="outcome"><${Shape} kind="warn" />${t("The dashboard was started anew since. How the lease stands, and its story, say what came of this.")}</p>`;
+  if (errand.state === "running") return html`<${Going} errand=${errand} />`;
   if (errand.state === "failed")
     return html`<div class="outcome is-bad"><p><${Shape} kind="bad" /><strong><${Words} text=${errand.error.message} /></strong></p>
       ${errand.error.remedy && html`<p class="remedy"><${Words} text=${errand.error.remedy} /></p>`}</div>`;
@@ -104,10 +115,10 @@ export function Coming({errand}) {
 }
 
 function Going({errand}) {
-  const total = errand?.total_bytes ?? 0;
-  const label = errand ? `${verbWords(errand.verb)} ${errand.lease ?? ""}` : t("under way");
+  const total = errand.total_bytes;
+  const label = `${verbWords(errand.verb)} ${errand.lease ?? ""}`;
   return html`<div class="going"><${Progress} fraction=${total > 0 ? errand.done_bytes / total : null} label=${label} />
-    <p class="soft">${errand?.words || t("under way")}${errand && html` · <${SpanTicking} seconds=${0} at=${errand.began_at} />`}</p></div>`;
+    <p class="soft">${errand.words || t("under way")} · <${SpanTicking} seconds=${0} at=${errand.began_at} /></p></div>`;
 }
 
 // -- the tray ---------------------------------------------------------------
@@ -118,7 +129,7 @@ export function Errands() {
   const known = useStore((all) => all.errands);
   const [open, setOpen] = useState(false);
   const [put, setPut] = useState(() => new Set());
-  const all = newestFirst(known).filter(({id}) => !put.has(id));
+  const all = newestFirst(known).filter((errand) => !put.has(keyOf(errand)));
   const running = all.filter(({state}) => state === "running");
   const ended = all.filter(({state}) => state !== "running");
   return html`<${Announcer} errands=${known} />
@@ -129,8 +140,8 @@ export function Errands() {
         ${running.length > 0 && html`<${Overall} running=${running} />`}
       </button>
       <div id="errands" class="trayed" hidden=${!open}>
-        <ul>${all.slice(0, SHOWN).map((errand) => html`<${Line} key=${errand.id} errand=${errand} />`)}</ul>
-        ${ended.length > 0 && html`<${Button} kind="quiet" onClick=${() => setPut(new Set([...put, ...ended.map(({id}) => id)]))}>${t("Put away what has ended")}<//>`}
+        <ul>${all.slice(0, SHOWN).map((errand) => html`<${Line} key=${keyOf(errand)} errand=${errand} />`)}</ul>
+        ${ended.length > 0 && html`<${Button} kind="quiet" onClick=${() => setPut(new Set([...put, ...ended.map(keyOf)]))}>${t("Put away what has ended")}<//>`}
       </div>
     </aside>`}`;
 }
@@ -163,8 +174,9 @@ function Announcer({errands}) {
   const heard = useRef(null);
   const [said, setSaid] = useState("");
   useEffect(() => {
-    const states = Object.fromEntries(Object.values(errands).map(({id, state}) => [id, state]));
-    const changed = heard.current && newestFirst(errands).find(({id, state}) => heard.current[id] !== state);
+    const states = Object.fromEntries(Object.values(errands).map((errand) => [keyOf(errand), errand.state]));
+    const isNews = (errand) => (heard.current[keyOf(errand)] ?? (errand.state === "running" ? null : errand.state)) !== errand.state;
+    const changed = heard.current && newestFirst(errands).find(isNews);
     heard.current = states;
     if (changed) setSaid(`${verbWords(changed.verb)} ${changed.lease ?? ""}: ${changed.error?.message ?? STATES[changed.state]()}`);
   }, [errands]);

@@ -1,8 +1,9 @@
 // What was spent: by day and platform, how fast it burned, and every lease that has ended with its receipt.
-import {html, useState} from "../vendor/htm-preact.js";
+import {html, useEffect, useRef, useState} from "../vendor/htm-preact.js";
 import {get} from "../net.js";
+import {useStore} from "../store.js";
 import {t} from "../words.js";
-import {Button, Bytes, Empty, Money, Pill, Span, Trouble, useLoaded, Waiting, When} from "./widgets.js";
+import {Button, Bytes, Empty, Money, Pill, Shape, Span, Trouble, useLoaded, Waiting, When} from "./widgets.js";
 
 const DAY_MS = 86_400_000;
 const FEWEST_DAYS = 14;
@@ -22,6 +23,7 @@ const howEnded = (lease) => GROUNDS[lease.ground] ?? STATES[lease.state] ?? {kin
 
 export function History() {
   const [past, problem, again] = useLoaded(() => get("/api/history"), "history");
+  useNewLeases(again);
   return html`<section class="page history" aria-labelledby="history-title">
     <h1 id="history-title">${t("History")}</h1>
     ${problem && html`<${Trouble} problem=${problem} retry=${again} />`}
@@ -32,19 +34,38 @@ export function History() {
   </section>`;
 }
 
+// Calls `tell` where a lease has begun or ended since this was shown.
+function useNewLeases(tell) {
+  const live = useStore((known) => known.overview?.leases.map(({card}) => card.lease).sort().join(" ") ?? null);
+  const shown = useRef(live);
+  useEffect(() => {
+    if (shown.current !== null && shown.current !== live) tell();
+    shown.current = live;
+  }, [live]);
+}
+
 // -- sums -------------------------------------------------------------------
 
 const sumOf = (usd) => Object.values(usd).reduce((sum, value) => sum + Number(value), 0);
 const totalOf = (days) => days.reduce((sum, {usd}) => sum + sumOf(usd), 0);
 
 function Sums({past}) {
-  const unknown = past.leases.filter(({cost_usd: cost}) => cost === null).length;
   return html`<div class="totals"><dl>
       <div><dt>${t("Spent on all leases")}</dt><dd><${Money} usd=${past.spent_usd} /></dd></div>
       <div><dt>${t("In the last 30 days")}</dt><dd><${Money} usd=${totalOf(past.days.slice(-30))} /></dd></div>
       <div><dt>${t("Leases that have ended")}</dt><dd>${past.leases.length}</dd></div>
     </dl>
-    ${unknown > 0 && html`<p class="soft">${t("Without the leases whose rate was never known: {n}.", {n: unknown})}</p>`}</div>`;
+    ${past.unknown.length > 0 && html`<${Unknown} leases=${past.unknown} />`}</div>`;
+}
+
+const NAMED = 12;
+
+// What no sum, bar or line here has in it.
+function Unknown({leases}) {
+  const more = leases.length - NAMED;
+  return html`<p class="caution"><${Shape} kind="warn" />${t("More was spent than is shown here: these leases had hours at an unknown rate, and no sum counts those.")}
+    ${leases.slice(0, NAMED).map((lease) => html` <a key=${lease} class="mono" href=${`#/lease/${encodeURIComponent(lease)}`}>${lease}</a>`)}
+    ${more > 0 && ` ${t("and {n} more", {n: more})}`}</p>`;
 }
 
 // -- days -------------------------------------------------------------------
@@ -71,26 +92,26 @@ function Days({days, titles}) {
   const providers = Object.keys(sums).filter((one) => sums[one] > 0).sort((one, other) => sums[other] - sums[one]);
   const total = totalOf(shown);
   return html`<section class="card" aria-labelledby="days-title">
-    <h2 id="days-title">${t("Spent by day")}</h2>
+    <h2 id="days-title">${t("Spent by day (UTC)")}</h2>
     <ul class="legend">${providers.map((provider, at) => html`<li key=${provider}><span class=${`swatch series-${at % COLOURS}`} aria-hidden="true"></span>${named(provider)} <${Money} usd=${sums[provider]} /></li>`)}</ul>
     <figure class="plot">
       <p class="top soft" aria-hidden="true"><${Money} usd=${most} /></p>
       <svg viewBox=${`0 0 ${shown.length} 100`} preserveAspectRatio="none" role="img"
         aria-label=${t("Spent by day, from {first} to {last}: ${total} in all, ${most} on the dearest day", {first: shown[0].day, last: shown.at(-1).day, total: total.toFixed(2), most: most.toFixed(2)})}>
-        ${shown.map((day, x) => html`<${Bar} key=${day.day} day=${day} x=${x} most=${most} providers=${providers} />`)}</svg>
+        ${shown.map((day, x) => html`<${Bar} key=${day.day} day=${day} x=${x} most=${most} providers=${providers} named=${named} />`)}</svg>
       <figcaption class="soft" aria-hidden="true"><span>${shown[0].day}</span><span>${shown.at(-1).day}</span></figcaption>
     </figure>
     <details><summary>${t("The same as a table")}</summary><div class="scroll" role="group" tabindex="0" aria-labelledby="days-title"><table class="table">
-      <thead><tr><th scope="col">${t("Day")}</th>${providers.map((one) => html`<th key=${one} scope="col" class="number">${named(one)}</th>`)}<th scope="col" class="number">${t("Sum")}</th></tr></thead>
+      <thead><tr><th scope="col">${t("Day (UTC)")}</th>${providers.map((one) => html`<th key=${one} scope="col" class="number">${named(one)}</th>`)}<th scope="col" class="number">${t("Sum")}</th></tr></thead>
       <tbody>${shown.filter(({sum}) => sum > 0).reverse().map(({day, usd, sum}) => html`<tr key=${day}><th scope="row">${day}</th>${providers.map((one) => html`<td key=${one} class="number">${usd[one] ? html`<${Money} usd=${usd[one]} />` : "–"}</td>`)}<td class="number"><strong><${Money} usd=${sum} /></strong></td></tr>`)}</tbody>
       <tfoot><tr><th scope="row">${t("Sum")}</th>${providers.map((one) => html`<td key=${one} class="number"><${Money} usd=${sums[one]} /></td>`)}<td class="number"><strong><${Money} usd=${total} /></strong></td></tr></tfoot>
     </table></div></details>
   </section>`;
 }
 
-function Bar({day, x, most, providers}) {
+function Bar({day, x, most, providers, named}) {
   let top = 100;
-  const said = providers.filter((one) => Number(day.usd[one] ?? 0) > 0).map((one) => `${one} $${Number(day.usd[one]).toFixed(2)}`);
+  const said = providers.filter((one) => Number(day.usd[one] ?? 0) > 0).map((one) => `${named(one)} $${Number(day.usd[one]).toFixed(2)}`);
   return html`<g><title>${`${day.day}: ${said.join(", ") || "$0"}`}</title><rect class="under" x=${x} y="0" width="1" height="100" />
     ${providers.map((provider, at) => {
       const height = (100 * Number(day.usd[provider] ?? 0)) / most;
@@ -115,7 +136,7 @@ function Burning({burning}) {
       <p class="top soft" aria-hidden="true"><${Money} usd=${most} per="h" /></p>
       <svg viewBox="0 0 1000 100" preserveAspectRatio="none" role="img" aria-label=${t("Burn rate: ${most} an hour at the most, ${now} now", {most: most.toFixed(2), now: points.at(-1)[1].toFixed(2)})}>
         <path class="area" d=${`${steps}H1000V100H0Z`} /><path class="line" d=${`${steps}H1000`} /></svg>
-      <figcaption class="soft" aria-hidden="true"><span><${When} at=${from * 1000} /></span><span>${t("now")}</span></figcaption>
+      <figcaption class="soft" aria-hidden="true"><span><${When} at=${from * 1000} /></span><span><${When} at=${500 * (from + to)} /></span><span>${t("now")}</span></figcaption>
     </figure>
   </section>`;
 }

@@ -1,46 +1,66 @@
 // The jobs of a lease, and how the chosen one stands: how far it is, when it ends, or why it ended.
 import {html} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
+import {Bounded} from "./boundary.js";
 import {Charts} from "./charts.js";
 import {doneWords} from "./leaserow.js";
-import {jobStateOf} from "./standing.js";
+import {isLive, jobStateOf} from "./standing.js";
 import {Empty, Pill, Progress, Shape, Span, SpanTicking, When, Words} from "./widgets.js";
 
 const known = (value) => value !== null && value !== undefined;
-const figure = (value) => Number(value).toLocaleString("en-US", {maximumSignificantDigits: 5});
+const figure = (value) => (Number.isInteger(value) ? value.toLocaleString("en-US") : Number(value).toLocaleString("en-US", {maximumSignificantDigits: 5}));
+
+/**
+ * How a job stands by the newest that is known: {state, progress, lastAt}, or null where nobody ever looked.
+ * That is the page's own look, else the overview's, else what was put on record last, at `lastAt`.
+ */
+function standingOf(row, job, seen) {
+  if (seen?.job === job.id) return {state: seen.state, progress: seen.progress, lastAt: null};
+  if (row.job?.id === job.id) return {state: row.job.state, progress: row.job.progress, lastAt: null};
+  if (job.last?.state) return {state: job.last.state, progress: job.last, lastAt: job.last.at};
+  return null;
+}
 
 /** Every job, the newest first; `place` is the sub-view that a choice stays in. */
-export function JobList({lease, jobs, chosen, place}) {
+export function JobList({row, jobs, chosen, seen, place}) {
   if (jobs.length < 2) return null;
+  const to = (job) => `#/lease/${encodeURIComponent(row.card.lease)}/${place}/${encodeURIComponent(job.id)}`;
   return html`<nav class="joblist" aria-label=${t("Jobs of this lease")}><ol>${jobs.toReversed().map((job) => html`<li key=${job.id}><a
-    href=${`#/lease/${encodeURIComponent(lease)}/${place}/${encodeURIComponent(job.id)}`} aria-current=${job.id === chosen ? "true" : undefined}
-    title=${job.command}><span class="mono">${job.id}</span> <span class="soft small">${known(job.launched_at)
-      ? html`<${When} at=${job.launched_at} />` : t("not launched")}</span></a></li>`)}</ol></nav>`;
+    href=${to(job)} aria-current=${job.id === chosen ? "true" : undefined} title=${job.command}><span class="mono">${job.id}</span>
+    <${InShort} job=${job} standing=${standingOf(row, job, seen)} /></a></li>`)}</ol></nav>`;
+}
+
+function InShort({job, standing}) {
+  if (!known(job.launched_at)) return html`<span class="soft small">${t("not launched")}</span>`;
+  const when = html`<span class="soft small"><${When} at=${job.launched_at} /></span>`;
+  if (standing === null) return when;
+  const {kind, words} = jobStateOf(standing);
+  return html`<span class="state is-${kind}"><${Shape} kind=${kind} />${words()}</span> ${when}`;
 }
 
 /** `seen` is the last look at the job, null before there was one. */
 export function JobView({row, job, seen}) {
   if (!job) {
-    return html`<${Empty} title=${t("No job yet")}><p>${t("Next:")} <${Words} text=${row.card.next} /></p><//>`;
+    return html`<${Empty} title=${isLive(row) ? t("No job yet") : t("It had no job")}>${isLive(row) &&
+      html`<p>${t("Next:")} <${Words} text=${row.card.next} /></p>`}<//>`;
   }
   return html`<section class="job" aria-labelledby="job-title">
     <${Standing} row=${row} job=${job} seen=${seen} />
     <${Declared} job=${job} />
   </section>
   <section aria-labelledby="charts-title"><h2 id="charts-title">${t("Over time")}</h2>
-    <${Charts} key=${`${row.card.lease}/${job.id}`} lease=${row.card.lease} job=${job.id} seen=${seen} />
+    <${Bounded}><${Charts} key=${`${row.card.lease}/${job.id}`} lease=${row.card.lease} job=${job.id} seen=${seen} /><//>
   </section>`;
 }
 
 function Standing({row, job, seen}) {
-  const brief = row.job?.id === job.id ? row.job : null;
-  const state = seen?.state ?? brief?.state;
-  const progress = seen?.progress ?? brief?.progress ?? brief;
-  const shown = state ? jobStateOf({state}) : null;
-  const running = state === "running" || state === "starting";
-  const ends = running && brief !== null && known(row.card.job_ends_in_s);
+  const standing = standingOf(row, job, seen);
+  const {progress = null, lastAt = null} = standing ?? {};
+  const running = lastAt === null && ["running", "starting"].includes(standing?.state);
+  const ends = running && row.job?.id === job.id && known(row.card.job_ends_in_s);
   return html`<header class="job-head"><h2 id="job-title"><span class="soft">${t("Job")}</span> <span class="mono">${job.id}</span></h2>
-      ${shown ? html`<${Pill} kind=${shown.kind}>${shown.words()}<//>` : html`<span class="soft">${t("not looked at yet")}</span>`}
+      <${State} standing=${standing} />
+      ${runOf(seen) && html`<span class="soft">${t("run {n}", {n: runOf(seen)})} <span class="mono">${seen.run}</span></span>`}
       ${known(seen?.running_s) && html`<span class="soft">${running ? t("for") : t("ran")} ${running
         ? html`<${SpanTicking} seconds=${seen.running_s} at=${seen.at} />` : html`<${Span} seconds=${seen.running_s} />`}</span>`}
       ${known(seen?.exit_code) && html`<span class="soft">${t("exit code {code}", {code: seen.exit_code})}</span>`}
@@ -53,6 +73,18 @@ function Standing({row, job, seen}) {
     <${Measures} metrics=${progress?.metrics ?? {}} />
     ${seen?.cadence && html`<p class="soft"><${Words} text=${seen.cadence} /></p>`}
     ${seen?.gang && html`<p class="soft"><${Words} text=${seen.gang} /></p>`}`;
+}
+
+function State({standing}) {
+  if (standing === null) return html`<span class="soft">${t("not looked at yet")}</span>`;
+  const {kind, words} = jobStateOf(standing);
+  return html`<${Pill} kind=${kind}>${words()}<//>${standing.lastAt && html` <span class="soft">${t("as it was last seen")} <${When} at=${standing.lastAt} /></span>`}`;
+}
+
+/** Which run of the job was seen, where it is not the first: a cell is tried again as "c1.2". */
+export function runOf(seen) {
+  const [, n] = (seen?.run && seen.run !== seen.job && /\.(\d+)$/.exec(seen.run)) || [];
+  return n ? Number(n) : null;
 }
 
 function Measures({metrics}) {

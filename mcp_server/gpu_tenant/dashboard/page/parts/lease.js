@@ -1,12 +1,13 @@
 // One lease: how it stands always in sight, and below it the job, the log, the files, the story or the terms.
 import {html, useCallback, useEffect, useRef, useState} from "../vendor/htm-preact.js";
 import {get} from "../net.js";
-import {useFollow, useStore} from "../store.js";
+import {state, useFollow, useStore} from "../store.js";
 import {t} from "../words.js";
 import {Artifacts} from "./artifacts.js";
+import {Bounded} from "./boundary.js";
 import {JobList, JobView} from "./jobs.js";
-import {Head, Says, Vitals} from "./leasehead.js";
-import {Log} from "./log.js";
+import {Ended, Head, Says, Vitals} from "./leasehead.js";
+import {JobLog} from "./log.js";
 import {ReceiptView} from "./receipt.js";
 import {isLive} from "./standing.js";
 import {Terms} from "./terms.js";
@@ -28,12 +29,13 @@ export function LeasePage({id, rest}) {
   const followed = useStore((known) => known.overview?.leases.find((row) => row.card.lease === id) ?? null);
   const blind = useStore((known) => known.blind[id] ?? null);
   const ended = useStore((known) => Object.values(known.errands).filter((one) => one.lease === id && one.state !== "running").length);
-  const stamp = followed ? `${followed.card.phase} ${followed.card.jobs.length} ${followed.card.alarm}` : "none";
+  const stamp = followed ? `${followed.card.phase} ${followed.card.jobs.length} ${followed.card.alarm} ${followed.card.next}` : "none";
   const [detail, problem, again] = useDetail(id, `${stamp} ${ended}`);
   if (problem && !detail) return html`<section class="page leasepage"><h1>${id}</h1><${Unread} problem=${problem} retry=${again} /></section>`;
   if (!detail) return html`<section class="page leasepage"><h1>${id}</h1><${Waiting} lines=${6} /></section>`;
   const row = followed ?? detail.row;
-  return html`<${Whole} detail=${{...detail, row}} blind=${blind} rest=${rest} />`;
+  // The row has the last word: who heard that the box fell silent may not have heard that it answers again.
+  return html`<${Whole} detail=${{...detail, row}} blind=${row.blind === null ? null : blind} rest=${rest} />`;
 }
 
 function Unread({problem, retry}) {
@@ -49,27 +51,29 @@ function Whole({detail, blind, rest}) {
   const [seen, heard] = useCloseLook(lease, job?.id ?? null);
   const mine = seen?.job === job?.id ? seen : null;
   return html`<article class="page leasepage is-${place}">
-    <${Head} detail=${detail} seen=${mine} />
-    <${Says} detail=${detail} blind=${blind} />
-    ${detail.receipt ? html`<${ReceiptView} detail=${detail} />` : html`<${Vitals} detail=${detail} />`}
+    <${Bounded} key="head"><${Head} detail=${detail} seen=${mine} /><//>
+    <${Bounded} key="says"><${Says} detail=${detail} blind=${blind} /><//>
+    <${Bounded} key="figures"><${Figures} detail=${detail} /><//>
     <${Places} lease=${lease} place=${place} job=${rest[1]} files=${detail.files?.total} />
     <div class="place">
-      ${(place === "job" || place === "log") && html`<${JobList} lease=${lease} jobs=${jobs} chosen=${job?.id} place=${place} />`}
-      <${Place} place=${place} detail=${detail} job=${job} seen=${mine} heard=${heard} />
+      ${(place === "job" || place === "log") && html`<${Bounded} key="jobs"><${JobList} row=${row} jobs=${jobs} chosen=${job?.id} seen=${mine} place=${place} /><//>`}
+      <${Bounded} key=${`${place} ${job?.id}`}><${Place} place=${place} detail=${detail} job=${job} seen=${mine} heard=${heard} /><//>
     </div>
   </article>`;
+}
+
+function Figures({detail}) {
+  if (detail.receipt) return html`<${ReceiptView} detail=${detail} />`;
+  return isLive(detail.row) ? html`<${Vitals} detail=${detail} />` : html`<${Ended} detail=${detail} />`;
 }
 
 function Place({place, detail, job, seen, heard}) {
   const {row, lease, files, events, policy} = detail;
   switch (place) {
     case "log":
-      return job
-        ? html`<${Log} key=${job.id} lease=${row.card.lease} job=${job.id} heard=${heard} />`
-        : html`<${Empty} title=${t("No job, and so no log")}><p><${Copy} text=${`gpu-tenant launch --lease ${row.card.lease} -- COMMAND`} /></p><//>`;
+      return job ? html`<${JobLog} row=${row} job=${job.id} seen=${seen} heard=${heard} keptIn=${lease.kept_in} />` : html`<${NoLog} row=${row} />`;
     case "files":
-      return html`<${Artifacts} lease=${row.card.lease} files=${files} keptIn=${lease.kept_in}
-        verifiedAt=${events.findLast(({kind}) => kind === "verified" || kind === "stored")?.at} ended=${detail.receipt !== null} />`;
+      return html`<${Artifacts} lease=${row.card.lease} files=${files} keptIn=${lease.kept_in} ended=${!isLive(row)} />`;
     case "story":
       return html`<${Timeline} events=${events} />`;
     case "terms":
@@ -77,6 +81,11 @@ function Place({place, detail, job, seen, heard}) {
     default:
       return html`<${JobView} row=${row} job=${job} seen=${seen} />`;
   }
+}
+
+function NoLog({row}) {
+  return html`<${Empty} title=${t("No job, and so no log")}>
+    ${isLive(row) && html`<p><${Copy} text=${`gpu-tenant launch --lease ${row.card.lease} -- COMMAND`} /></p>`}<//>`;
 }
 
 function Places({lease, place, job, files}) {
@@ -97,8 +106,7 @@ function useDetail(id, stamp) {
     let wanted = true;
     get(`/api/leases/${encodeURIComponent(id)}`).then(
       (detail) => {
-        const at = new Date(now()).toISOString();
-        if (wanted) setFound([{...detail, row: {...detail.row, at}}, null]);
+        if (wanted) setFound([{...detail, row: {...detail.row, at: saidAt(detail.row)}}, null]);
       },
       (problem) => wanted && setFound(([detail]) => [detail, problem]),
     );
@@ -109,6 +117,12 @@ function useDetail(id, stamp) {
     };
   }, [id, stamp, round]);
   return [...found, again];
+}
+
+// When its figures were true: those of a live lease are of the last look, those of an ended one stay.
+function saidAt(row) {
+  const looked = isLive(row) ? state().overview?.at : null;
+  return looked ?? new Date(now()).toISOString();
 }
 
 // The newest look at the job, and `heard(tell)` for whoever wants each piece of its log.

@@ -4,7 +4,7 @@ import {getFile} from "../net.js";
 import {t} from "../words.js";
 import {Verbs} from "./actions.js";
 import {BudgetLine} from "./leaserow.js";
-import {isLive, isStill, phaseOf} from "./standing.js";
+import {isFree, isLive, isStill, phaseOf} from "./standing.js";
 import {amount, Button, Countdown, Money, MoneyTicking, Pill, Shape, Span, spanWords, SpanTicking, Trouble, When, Words} from "./widgets.js";
 
 const known = (value) => value !== null && value !== undefined;
@@ -84,6 +84,27 @@ export function Says({detail, blind}) {
   </div>`;
 }
 
+// -- a lease that is over, and has no receipt -------------------------------
+
+const OVER = ["ended", "absent", "taken", "notice"];
+
+/** How a lease ended whose box never came, or was lost: nothing of it counts on. */
+export function Ended({detail}) {
+  const {row, lease, events} = detail;
+  const {kind, words} = phaseOf(row);
+  const why = OVER.flatMap((wanted) => events.filter((event) => event.kind === wanted).slice(-1));
+  return html`<section class="vitals" aria-label=${t("How it ended")}>
+    <dl>
+      <div class="vital"><dt>${t("How it ended")}</dt><dd class="figure"><${Pill} kind=${kind}>${words()}<//></dd>
+        <dd class="below"><${When} at=${lease.ended_at} /></dd></div>
+      <div class="vital"><dt>${t("It cost")}</dt><dd class="figure">${isFree(row) ? t("nothing") : html`<${Money} usd=${row.card.cost_usd} />`}</dd>
+        ${row.card.counts && !isFree(row) && html`<dd class="below soft"><${Words} text=${row.card.counts} /></dd>`}</div>
+      ${why.length > 0 && html`<div class="vital is-fence"><dt>${t("What is known of it")}</dt>
+        ${why.map(({kind: told, at, words: said}) => html`<dd key=${told} class="words"><${When} at=${at} /> <${Words} text=${said} /></dd>`)}</div>`}
+    </dl>
+  </section>`;
+}
+
 // -- what ends it, and what it costs ----------------------------------------
 
 /** The figures of a lease that lives. */
@@ -98,7 +119,7 @@ export function Vitals({detail}) {
       <${Rate} row=${row} />
       <div class="vital is-fence"><dt>${t("If this computer dies")}</dt><dd class="words ${open ? "is-open" : ""}">${open && html`<${Shape} kind="warn" />`}<${Words} text=${fence} /></dd></div>
     </dl>
-    ${isLive(row) && row.card.next && html`<p class="next"><span class="soft">${t("Next:")}</span> <${Words} text=${row.card.next} /></p>`}
+    ${row.card.next && html`<p class="next"><span class="soft">${t("Next:")}</span> <${Words} text=${row.card.next} /></p>`}
   </section>`;
 }
 
@@ -118,18 +139,25 @@ function Spent({row}) {
   const {card, at} = row;
   const budget = known(card.budget_usd) ? Number(card.budget_usd) : null;
   return html`<div class="vital"><dt>${t("Spent so far")}</dt>
-    <dd class="figure"><${MoneyTicking} usd=${card.cost_usd} rate=${isLive(row) ? card.price_usd_h : 0} at=${at} /></dd>
+    <dd class="figure">${isFree(row) ? t("nothing") : html`<${MoneyTicking} usd=${card.cost_usd} rate=${card.price_usd_h} at=${at} />`}</dd>
     ${budget > 0 && html`<dd class="below">${known(card.cost_usd) && html`<${BudgetLine} spent=${card.cost_usd}
       told=${card.forecast_deadline_usd} budget=${budget} />`}${t("of a budget of {usd}", {usd: dollars(budget)})}</dd>`}
     ${known(card.forecast_job_usd) && html`<dd class="below">${t("{usd} at its job's end, at most", {usd: dollars(card.forecast_job_usd)})}</dd>`}
     ${known(card.forecast_deadline_usd) && html`<dd class="below">${t("{usd} at the deadline", {usd: dollars(card.forecast_deadline_usd)})}</dd>`}
-    ${card.counts && html`<dd class="below soft"><${Words} text=${card.counts} /></dd>`}</div>`;
+    ${card.counts && !isFree(row) && html`<dd class="below soft"><${Words} text=${card.counts} /></dd>`}</div>`;
+}
+
+// As many places as tell the cap from the rate.
+function capWords({price_usd_h: rate, max_price_usd_h: cap}) {
+  const alike = known(rate) && Number(rate) !== Number(cap) && amount(rate, "h") === amount(cap, "h");
+  return alike ? `$${Number(cap).toFixed(4)}` : `$${amount(cap, "h")}`;
 }
 
 function Rate({row}) {
   const {card} = row;
+  if (isFree(row)) return html`<div class="vital"><dt>${t("Rate now")}</dt><dd class="figure">${t("nobody bills")}</dd></div>`;
   return html`<div class="vital"><dt>${isStill(row) ? t("Leaking") : t("Rate now")}</dt>
     <dd class="figure">${isStill(row) ? html`<${Money} usd=${card.leaking_usd_month} per="month" />` : html`<${Money} usd=${card.price_usd_h} per="h" />`}</dd>
     ${known(card.running_usd_h) && html`<dd class="below"><${Money} usd=${card.running_usd_h} per="h" /> ${t("once it runs")}</dd>`}
-    ${known(card.max_price_usd_h) && html`<dd class="below">${t("capped at {usd}", {usd: dollars(card.max_price_usd_h)})}</dd>`}</div>`;
+    ${known(card.max_price_usd_h) && html`<dd class="below">${t("capped at {usd}", {usd: `${capWords(card)}${t("/h")}`})}</dd>`}</div>`;
 }

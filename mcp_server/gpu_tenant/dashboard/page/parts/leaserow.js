@@ -15,7 +15,9 @@ function Cell({name, label, children, below}) {
 
 // -- the job ----------------------------------------------------------------
 
-const figure = (value) => Number(value).toLocaleString("en-US", {maximumSignificantDigits: 4});
+// A metric to four digits; a count of thousands whole.
+const figure = (value) =>
+  Number(value).toLocaleString("en-US", Math.abs(value) < 1000 ? {maximumSignificantDigits: 4} : {maximumFractionDigits: 0});
 
 // ["62 %", "step 1,240 of 2,000"]: as far as the job says it.
 export function doneWords({fraction, done, total, unit}) {
@@ -43,21 +45,23 @@ const jobLabel = (id) => html`${t("Job")} <span class="mono">${id}</span>`;
 
 function Work({row}) {
   const {job, card} = row;
-  if (job) return html`<${Job} job=${job} card=${card} />`;
+  if (job) return html`<${Job} job=${job} card=${card} others=${row.others_running} />`;
   const unseen = card.jobs.at(-1);
   if (unseen) return html`<${Cell} name="job" label=${jobLabel(unseen)}><span class="none">${t("not looked at yet")}</span><//>`;
   const next = isLive(row) && html`${t("Next:")} <${Words} text=${card.next} />`;
   return html`<${Cell} name="job" label=${t("Job")} below=${next}><span class="none">${t("none")}</span><//>`;
 }
 
-function Job({job, card}) {
+const othersWords = (n) => (n === 1 ? t("1 more job runs") : t("{n} more jobs run", {n}));
+
+function Job({job, card, others}) {
   const {kind, words} = jobStateOf(job);
   const progress = job.progress ?? {};
   const running = job.state === "running";
   const ends = running && known(card.job_ends_in_s) && html`${t("ends in")} <${Span} seconds=${card.job_ends_in_s} />`;
   const busy = running ? busyWords(job.gpus ?? []) : [];
   const [share, ...done] = doneWords(progress);
-  const pieces = [share, ends, ...done, ...metricWords(progress), ...busy].filter(Boolean);
+  const pieces = [share, ends, ...done, ...metricWords(progress), ...busy, others > 0 && othersWords(others)].filter(Boolean);
   const label = t("Progress of {job}", {job: job.id});
   return html`<${Cell} name="job" label=${jobLabel(job.id)} below=${html`<${Pieces} of=${pieces} />`}>
     <span class="jobline"><span class="state is-${kind}"><${Shape} kind=${kind} />${words()}</span>
@@ -68,6 +72,15 @@ function Job({job, card}) {
 
 const dollars = (usd) => `$${amount(usd)}`;
 
+// Four places for the rate and its cap, where fewer would not tell one from the other.
+export function ratePlaces({max_price_usd_h: cap, price_usd_h: rate}) {
+  if (!known(cap) || !known(rate) || Number(rate) === Number(cap)) return undefined;
+  return amount(rate, "h") === amount(cap, "h") ? 4 : undefined;
+}
+
+// "$0.23/h"
+export const capWords = (card) => `$${amount(card.max_price_usd_h, "h", ratePlaces(card))}${t("/h")}`;
+
 function Rate({row}) {
   const {card} = row;
   if (isFree(row)) return html`<${Cell} name="rate" label=${t("Rate now")}><span class="none">${t("nobody bills")}</span><//>`;
@@ -77,9 +90,9 @@ function Rate({row}) {
     return html`<${Cell} name="rate" label=${t("Leaking")} below=${below}>
       <${Money} usd=${card.leaking_usd_month} per="month" /><//>`;
   }
-  const cap = known(card.max_price_usd_h) && t("capped at {usd}", {usd: dollars(card.max_price_usd_h)});
+  const cap = known(card.max_price_usd_h) && t("capped at {usd}", {usd: capWords(card)});
   return html`<${Cell} name="rate" label=${t("Rate now")} below=${later || cap}>
-    <${Money} usd=${card.price_usd_h} per="h" /><//>`;
+    <${Money} usd=${card.price_usd_h} per="h" places=${ratePlaces(card)} /><//>`;
 }
 
 const share = (usd, budget) => `${Math.min(100, (100 * Number(usd)) / budget)}%`;

@@ -1,10 +1,12 @@
 // The live log of a job: a list of lines of which only those in sight are in the document.
 import {html, useEffect, useLayoutEffect, useRef, useState} from "../vendor/htm-preact.js";
-import {get} from "../net.js";
+import {get, Problem} from "../net.js";
 import {t} from "../words.js";
 import {painted, plain} from "./ansi.js";
+import {runOf} from "./jobs.js";
 import {occurrences, SearchBar} from "./logsearch.js";
 import {drawn, lineAt, LogWindow, MOST_LINES, rowsOf, WINDOW_BYTES} from "./logwindow.js";
+import {isLive} from "./standing.js";
 import {Button, bytesWords, Copy, Trouble} from "./widgets.js";
 
 const ROW = 18; // px, as .log-line has it
@@ -15,8 +17,23 @@ const FIRST_BYTES = 65_536; // enough to fill any window at once
 const FAR = 4 * WINDOW_BYTES; // farther behind than this, the reader is taken to the newest end
 const WRAPPED = "gpu-tenant.log.wrap";
 
+const silent = () => () => {}; // of what does not grow no piece comes
+
+/** The log of a job; of a cell that was tried again the newest run's, and each earlier one where it is chosen. */
+export function JobLog({row, job, seen, heard, keptIn}) {
+  const [chosen, setChosen] = useState(null);
+  const newest = runOf(seen);
+  const earlier = Array.from({length: Math.max(0, (newest ?? 0) - 2)}, (_, n) => n + 2);
+  const name = chosen === null ? job : `${job}.${chosen}`;
+  return html`${newest !== null && html`<nav class="runs small" aria-label=${t("Runs of {job}", {job})}>
+      ${earlier.map((n) => html`<${Button} key=${n} kind="quiet" aria-pressed=${String(chosen === n)} onClick=${() => setChosen(n)}>${t("run {n}", {n})}<//>`)}
+      <${Button} kind="quiet" aria-pressed=${String(chosen === null)} onClick=${() => setChosen(null)}>${t("run {n}, the newest", {n: newest})}<//></nav>`}
+    <${Log} key=${chosen === null ? `${job} ${newest ?? ""}` : name} lease=${row.card.lease} job=${name}
+      heard=${chosen === null ? heard : silent} live=${isLive(row)} keptIn=${keptIn} />`;
+}
+
 /** `heard(tell)` has `tell` called with each piece of the log that the stream brings; it returns how to stop. */
-export function Log({lease, job, heard}) {
+function Log({lease, job, heard, live, keptIn}) {
   const [wrap, setWrap] = useState(() => localStorage.getItem(WRAPPED) === "yes");
   const [full, setFull] = useState(false);
   const [searched, setSearched] = useState(null);
@@ -29,7 +46,7 @@ export function Log({lease, job, heard}) {
   return html`<section class="log ${full ? "is-full" : ""}" aria-label=${t("Log of {job}", {job})}
       onKeyDown=${(event) => event.key === "Escape" && full && setFull(false)}>
     <div class="log-bar">
-      <${SearchBar} key=${`${lease}/${job}`} lease=${lease} job=${job} onJump=${view.jump} onSearched=${setSearched} />
+      <${SearchBar} key=${`${lease}/${job}`} lease=${lease} job=${job} size=${log.size} onJump=${view.jump} onSearched=${setSearched} />
       <div class="log-switches">
         <${Button} kind="quiet" aria-pressed=${String(wrap)} onClick=${rewrap}>${t("Wrap lines")}<//>
         <${CopyShown} shown=${view.inSight} />
@@ -46,13 +63,20 @@ export function Log({lease, job, heard}) {
       ${!view.following && html`<button type="button" class="button is-primary log-newest" onClick=${view.toEnd}>${
         unseen > 0 ? t("{n} new lines", {n: unseen.toLocaleString("en-US")}) : t("To the newest line")} ↓</button>`}
     </div>
-    <div class="log-foot">
-      <span>${log.size === 0 && view.loaded ? t("The log is empty so far.") : t("{from} to {to} of {size}", {
-        from: bytesWords(log.from), to: bytesWords(log.to), size: bytesWords(log.size),
-      })}${view.busy ? html` <span class="soft">${t("fetching…")}</span>` : ""}</span>
-      <span class="log-whole">${t("The whole log comes with")} <${Copy} text=${`gpu-tenant collect ${lease}`} /></span>
-    </div>
+    ${view.loaded && html`<${Foot} lease=${lease} view=${view} live=${live} keptIn=${keptIn} />`}
   </section>`;
+}
+
+// Which part of the log is on the page, and where the whole of it is to be had.
+function Foot({lease, view, live, keptIn}) {
+  const {log, busy} = view;
+  return html`<div class="log-foot">
+    <span>${log.size === 0 ? (live ? t("The log is empty so far.") : t("The log is empty.")) : t("{from} to {to} of {size}", {
+      from: bytesWords(log.from), to: bytesWords(log.to), size: bytesWords(log.size),
+    })}${busy ? html` <span class="soft">${t("fetching…")}</span>` : ""}</span>
+    ${live ? html`<span class="log-whole">${t("The whole log comes with")} <${Copy} text=${`gpu-tenant collect ${lease}`} /></span>`
+      : keptIn && html`<span>${t("What was kept is in")} <code>${keptIn}</code></span>`}
+  </div>`;
 }
 
 function Lines({view, searched}) {
@@ -122,13 +146,14 @@ function useLog(lease, job, heard, wrap) {
 /** One reader of one log. It tells `changed` at most once in an animation frame. */
 class Reading {
   constructor(lease, job, changed) {
-    this.path = `/api/leases/${lease}/jobs/${encodeURIComponent(job)}/log`;
+    this.path = `/api/leases/${encodeURIComponent(lease)}/jobs/${encodeURIComponent(job)}/log`;
     this.log = new LogWindow();
     this.changed = changed;
     this.following = true;
     this.unseen = 0;
     this.found = null;
     this.busy = false;
+    this.wanted = null; // what the reader asked for while something else was fetched
     this.loaded = false;
     this.problem = null;
     this.wrap = false;
@@ -261,26 +286,36 @@ class Reading {
   async fetching(work) {
     if (this.busy) return;
     this.busy = true;
-    try {
-      await work();
-      this.problem = null;
-    } catch (problem) {
-      this.problem = problem;
+    for (let next = work; next && !this.closed; next = this.wanted) {
+      this.wanted = null;
+      try {
+        await next();
+        this.problem = null;
+      } catch (problem) {
+        this.problem = problem;
+      }
     }
     this.busy = false;
+    this.wake();
+  }
+
+  // What a person asked for is done in any case, after what is under way; of several such wishes the last.
+  wish(work) {
+    if (!this.busy) return this.fetching(work);
+    this.wanted = work;
     this.wake();
   }
 
   toEnd() {
     this.following = true;
     this.unseen = 0;
-    if (!this.loaded || !this.log.atEnd) return this.startAtEnd();
+    if (this.busy || !this.loaded || !this.log.atEnd) return this.startAtEnd();
     this.wake();
   }
 
   startAtEnd() {
     this.following = true;
-    return this.fetching(async () => {
+    return this.wish(async () => {
       await this.tail();
       await this.rest();
     });
@@ -335,22 +370,19 @@ class Reading {
     });
   }
 
-  // Which line begins at that byte is told by two windows that end at the same place.
+  // The two windows meet at that byte, also where the log grows meanwhile: so its line is counted from above.
   jump(at) {
     this.following = false;
-    return this.fetching(async () => {
+    return this.wish(async () => {
       const begin = at < WINDOW_BYTES + HEAD_BYTES ? 0 : at - WINDOW_BYTES;
-      const [around, there] = await Promise.all([this.ask(begin, at - begin + WINDOW_BYTES), this.ask(at, WINDOW_BYTES)]);
-      this.log.start(around);
+      const [above, there] = await Promise.all([at === 0 ? null : this.ask(begin, at - begin), this.ask(at, WINDOW_BYTES)]);
+      this.log.start(above ?? there);
+      const line = above === null ? 0 : this.log.lines.length - (this.log.open ? 1 : 0);
+      if (above !== null && !this.log.append(there)) throw new Problem({message: t("The log was begun anew")});
+      this.log.size = Math.max(this.log.size, this.size);
       this.loaded = true;
-      const line = Math.max(0, this.log.lines.length - linesIn(there));
-      this.found = at === 0 ? null : line;
-      this.goal = {line, above: 1 / 3};
+      this.found = at === 0 ? null : Math.min(line, this.log.lines.length - 1);
+      this.goal = {line: this.found ?? 0, above: 1 / 3};
     });
   }
-}
-
-function linesIn({text}) {
-  if (text === "") return 0;
-  return text.split("\n").length - (text.endsWith("\n") ? 1 : 0);
 }

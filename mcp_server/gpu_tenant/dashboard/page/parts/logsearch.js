@@ -20,8 +20,11 @@ export function occurrences(text, {words, exact}) {
   return found;
 }
 
-/** The field, how far the search is, and what it found; `onJump(at)` shows the line at that byte. */
-export function SearchBar({lease, job, onJump, onSearched}) {
+/**
+ * The field, how far the search is, and what it found; `onJump(at)` shows the line at that byte. Past the last hit
+ * the search goes on with what was not searched yet, for a log of `size` bytes may grow.
+ */
+export function SearchBar({lease, job, size, onJump, onSearched}) {
   const [words, setWords] = useState("");
   const [exact, setExact] = useState(false);
   const [found, setFound] = useState(NOTHING);
@@ -37,35 +40,54 @@ export function SearchBar({lease, job, onJump, onSearched}) {
     setChosen(-1);
     onSearched(null);
   };
-  const begin = async (exactly) => {
+  const begin = (exactly) => {
+    setChosen(-1);
+    onSearched({words, exact: exactly});
+    return look(exactly, [], 0);
+  };
+  // Searches from that byte on; answers with all hits, or null where another search has begun meanwhile.
+  const look = async (exactly, before, start) => {
     asked.current.abort?.abort();
     const abort = new AbortController();
     asked.current = {key: keyOf(words, exactly), abort};
-    setChosen(-1);
-    onSearched({words, exact: exactly});
-    const base = `/api/leases/${lease}/jobs/${encodeURIComponent(job)}/log/search?q=${encodeURIComponent(words)}`;
-    let [hits, from] = [[], 0];
-    setFound({...NOTHING, state: "looking"});
+    const base = `/api/leases/${encodeURIComponent(lease)}/jobs/${encodeURIComponent(job)}/log/search?q=${encodeURIComponent(words)}`;
+    const most = before.length + MOST;
+    let [hits, from] = [before, start];
+    setFound({...NOTHING, hits, scanned: from, state: "looking"});
     try {
       for (;;) {
         const answer = await get(`${base}&from=${from}&case=${exactly ? "yes" : "no"}`, {signal: abort.signal});
-        if (abort.signal.aborted) return;
-        hits = hits.concat(answer.hits);
+        if (abort.signal.aborted) return null;
+        const last = hits.at(-1)?.at ?? -1;
+        hits = hits.concat(answer.hits.filter(({at}) => at > last)); // a line that has grown comes again
         const stuck = answer.scanned_to <= from;
         from = answer.scanned_to;
-        const over = stuck || from >= answer.size || hits.length >= MOST;
+        const over = stuck || from >= answer.size || hits.length >= most;
         setFound({hits, scanned: from, size: answer.size, state: over ? "over" : "looking", problem: null});
-        if (over) return;
+        if (over) return hits;
       }
     } catch (problem) {
-      if (!abort.signal.aborted) setFound({...NOTHING, hits, state: "over", problem});
+      if (abort.signal.aborted) return null;
+      setFound({...NOTHING, hits, scanned: from, state: "over", problem});
+      return hits;
     }
   };
-  const go = (at) => {
+  const unsearched = found.state === "over" ? Math.max(size, found.size) - found.scanned : 0;
+  const go = (at, hits = found.hits) => {
     setChosen(at);
-    onJump(found.hits[at].at);
+    onJump(hits[at].at);
   };
-  const step = (by) => found.hits.length > 0 && go(chosen < 0 && by < 0 ? found.hits.length - 1 : (chosen + by + found.hits.length) % found.hits.length);
+  const further = async () => {
+    const hits = await look(exact, found.hits, found.scanned);
+    if (hits?.length > 0) go(found.hits.length < hits.length ? found.hits.length : 0, hits);
+  };
+  const step = (by) => {
+    const {hits, state} = found;
+    const next = chosen < 0 && by < 0 ? hits.length - 1 : chosen + by;
+    if (next >= hits.length && unsearched > 0) further();
+    else if (next >= hits.length && state === "looking") return; // more may come
+    else if (hits.length > 0) go((next + hits.length) % hits.length);
+  };
   const submit = (event) => {
     event.preventDefault();
     if (words === "") clear();
@@ -92,7 +114,7 @@ export function SearchBar({lease, job, onJump, onSearched}) {
     <${Button} kind="quiet" aria-pressed=${String(exact)} aria-label=${t("Tell capital from small letters")} onClick=${recase}>Aa<//>
     ${found.hits.length > 0 && html`<${Button} kind="quiet" aria-label=${t("The hit before")} onClick=${() => step(-1)}>↑<//>
       <${Button} kind="quiet" aria-label=${t("The next hit")} onClick=${() => step(1)}>↓<//>`}
-    <${Said} found=${found} chosen=${chosen} />
+    <${Said} found=${found} chosen=${chosen} unsearched=${unsearched} />
     ${found.problem && html`<${Trouble} problem=${found.problem} />`}
     ${found.hits.length > 0 && html`<${Hits} found=${found} chosen=${chosen} onGo=${go} />`}
   </form>`;
@@ -100,12 +122,13 @@ export function SearchBar({lease, job, onJump, onSearched}) {
 
 const keyOf = (words, exact) => `${exact ? "yes" : "no"} ${words}`;
 
-function Said({found, chosen}) {
+function Said({found, chosen, unsearched}) {
   const {hits, scanned, size, state} = found;
   if (state === "idle") return null;
-  const n = `${hits.length.toLocaleString("en-US")}${hits.length >= MOST ? "+" : ""}`;
+  const n = `${hits.length.toLocaleString("en-US")}${unsearched > 0 ? "+" : ""}`;
   const count = chosen >= 0 ? t("{at} of {n}", {at: chosen + 1, n}) : hits.length === 1 ? t("1 hit") : t("{n} hits", {n});
   return html`<span class="log-said" role="status">${hits.length > 0 ? count : state === "over" ? t("Nothing found") : t("Searching…")}</span>
+    ${unsearched > 0 && html`<span class="log-scan">${t("{n} not searched yet: past the last hit it goes on", {n: bytesWords(unsearched)})}</span>`}
     ${state === "looking" && size > 0 && html`<span class="log-scan"><progress max=${size || 1} value=${scanned} aria-label=${t("Search")}></progress>
       ${t("scanned {done} of {all}", {done: bytesWords(scanned), all: bytesWords(size)})}</span>`}`;
 }

@@ -1,5 +1,5 @@
 // What could be rented now, ranked by what the finished work would cost. The page rents nothing.
-import {html, useState} from "../vendor/htm-preact.js";
+import {html, useEffect, useState} from "../vendor/htm-preact.js";
 import {get} from "../net.js";
 import {t} from "../words.js";
 import {Button, Copy, Empty, Field, Money, Pill, Shape, spanWords, Trouble, useLoaded, Waiting, Words} from "./widgets.js";
@@ -17,7 +17,14 @@ const HOSTS = {
 };
 const USUAL = {gpu: "", hours: 4, interruptible: "no", trust: "any", disk_gb: 40};
 
-const asQuery = (wish) => new URLSearchParams(Object.entries(wish).filter(([, value]) => value !== "" && value !== undefined && value !== null)).toString();
+const QUOTED_MS = 10 * 60_000;
+
+function asQuery(wish) {
+  const said = Object.entries(wish).map(([name, value]) => [name, String(value ?? "").trim()]);
+  return new URLSearchParams(said.filter(([, value]) => value !== "")).toString();
+}
+
+const isKeyless = (platforms) => !platforms.some(({credential}) => credential.needed && credential.found);
 
 export function Offers() {
   const [platforms] = useLoaded(() => get("/api/platforms"), "platforms");
@@ -26,6 +33,7 @@ export function Offers() {
   return html`<section class="page offers" aria-labelledby="offers-title">
     <h1 id="offers-title">${t("Offers")}</h1>
     <p class="soft">${t("Every platform whose key is found is asked at once. Ranked by what the finished work would cost, and nothing is rented here.")}</p>
+    ${platforms && isKeyless(platforms) && html`<p class="caution"><${Shape} kind="warn" />${t("No key of any account is found, so most platforms cannot be asked.")} <a href="#/settings">${t("Say in Settings where one is")}</a></p>`}
     <${Wish} wish=${wish} platforms=${platforms ?? []} change=${(news) => setWish({...wish, ...news})} onAsk=${() => setAsked({query: asQuery(wish), hours: wish.hours, round: (asked?.round ?? 0) + 1})} />
     ${asked && html`<${Found} key=${asked.round} asked=${asked} titles=${Object.fromEntries((platforms ?? []).map(({id, title}) => [id, title]))} />`}
   </section>`;
@@ -34,7 +42,7 @@ export function Offers() {
 // -- what is wished for -----------------------------------------------------
 
 function Wish({wish, platforms, change, onAsk}) {
-  const text = (name) => (event) => change({[name]: event.target.value.trim()});
+  const text = (name) => (event) => change({[name]: event.target.value});
   const number = (name, more) => html`<input type="number" inputmode="decimal" step="any" ...${more} value=${wish[name]} onInput=${(event) => change({[name]: event.target.value})} />`;
   const ask = (event) => (event.preventDefault(), onAsk());
   return html`<form class="wish" role="search" onSubmit=${ask}>
@@ -66,19 +74,32 @@ function Wish({wish, platforms, change, onAsk}) {
 
 function Found({asked, titles}) {
   const [found, problem, again] = useLoaded(() => get(`/api/offers?${asked.query}`), asked.query);
+  const old = useOld(found);
   if (problem) return html`<${Trouble} problem=${problem} retry=${again} />`;
   if (!found) return html`<div role="status"><p class="soft">${t("Asking the platforms; the slowest has 15 seconds…")}</p><${Waiting} lines=${4} /></div>`;
   const troubles = Object.entries(found.troubles);
   return html`<div class="found">
     <div class="headed"><h2><span role="status">${found.offers.length === 1 ? t("1 offer") : t("{n} offers", {n: found.offers.length})}</span></h2>
-      ${found.offers.some(({quote}) => quote) && html`<p class="soft">${t("A quote holds for ten minutes. Its command, in a terminal, rents exactly that box.")}</p>`}</div>
+      ${!old && found.offers.some(({quote}) => quote) && html`<p class="soft">${t("A quote holds for ten minutes. Its command, in a terminal, rents exactly that box.")}</p>`}</div>
+    ${old && html`<p class="caution" role="status"><${Shape} kind="warn" />${t("These are more than ten minutes old, and their quotes have run out.")} <${Button} onClick=${again}>${t("Ask again")}<//></p>`}
     ${found.offers.length === 0
       ? html`<${Empty} title=${t("Nothing fits")}><p><${Words} text=${found.next} /></p><//>`
-      : html`<ol class="ranked">${found.offers.map((offer, at) => html`<${Offer} key=${offer.quote ?? at} offer=${offer} cheapest=${offer.quote !== null && offer.quote === found.cheapest} hours=${asked.hours} title=${titles[offer.provider] ?? offer.provider} />`)}</ol>`}
+      : html`<ol class="ranked">${found.offers.map((offer, at) => html`<${Offer} key=${offer.quote ?? at} offer=${offer} old=${old} cheapest=${offer.quote !== null && offer.quote === found.cheapest} hours=${asked.hours} title=${titles[offer.provider] ?? offer.provider} />`)}</ol>`}
     <${LeftOut} unfit=${found.unfit} />
     ${troubles.length > 0 && html`<section class="outcome is-bad" aria-labelledby="silent"><h3 id="silent"><${Shape} kind="warn" />${t("Did not answer")}</h3>
       <dl class="points">${troubles.map(([provider, words]) => html`<div key=${provider}><dt>${titles[provider] ?? provider}</dt><dd><${Words} text=${words} /></dd></div>`)}</dl></section>`}
   </div>`;
+}
+
+// Whether what was found has outlived its quotes.
+function useOld(found) {
+  const [old, setOld] = useState(null);
+  useEffect(() => {
+    if (!found) return;
+    const timer = setTimeout(() => setOld(found), QUOTED_MS);
+    return () => clearTimeout(timer);
+  }, [found]);
+  return found !== undefined && old === found;
 }
 
 function LeftOut({unfit}) {
@@ -88,7 +109,7 @@ function LeftOut({unfit}) {
     <ul class="unfit">${reasons.map(([reason, count]) => html`<li key=${reason}><b>${count}</b> ${reason}</li>`)}</ul></section>`;
 }
 
-function Offer({offer, cheapest, hours, title}) {
+function Offer({offer, old, cheapest, hours, title}) {
   const host = HOSTS[offer.trust];
   const gpu = offer.gpu_count > 1 ? `${offer.gpu} × ${offer.gpu_count}` : offer.gpu;
   return html`<li class="offer">
@@ -106,7 +127,7 @@ function Offer({offer, cheapest, hours, title}) {
     ${offer.terms.length > 0 && html`<${Breakdown} offer=${offer} />`}
     ${offer.notes.length > 0 && html`<ul class="notes">${offer.notes.map((note) => html`<li key=${note}>${note}</li>`)}</ul>`}
     ${offer.quote
-      ? html`<p class="rent"><${Copy} text=${`gpu-tenant provision --quote ${offer.quote}`} /></p>`
+      ? !old && html`<p class="rent"><${Copy} text=${`gpu-tenant provision --quote ${offer.quote}`} /></p>`
       : html`<p class="soft">${t("This one is not rented by a quote.")} <a href=${`/runbooks/${offer.provider}`} target="_blank">${t("Runbook")}</a></p>`}
   </li>`;
 }
@@ -114,7 +135,7 @@ function Offer({offer, cheapest, hours, title}) {
 const PRICES = [
   ["gpu_usd_h", "GPU", "h"],
   ["disk_usd_h", "Disk", "h"],
-  ["parked_usd_h", "Parked", "h"],
+  ["parked_usd_h", "While parked", "h"],
   ["upload_usd_gb", "A GB to the box", null],
   ["download_usd_gb", "A GB off the box", null],
 ];
@@ -122,10 +143,10 @@ const PRICES = [
 function Breakdown({offer}) {
   const {price, terms} = offer;
   return html`<details class="breakdown"><summary>${t("How that comes about")}</summary>
-    <table class="table"><caption class="unseen">${t("The expected cost, part by part")}</caption>
+    <div class="scroll" role="group" tabindex="0" aria-label=${t("The expected cost, part by part")}><table class="table">
       <thead><tr><th scope="col">${t("Part")}</th><th scope="col">${t("Reckoned as")}</th><th scope="col" class="number">${t("Cost")}</th></tr></thead>
       <tbody>${terms.map((term) => html`<tr key=${term.name}><th scope="row">${term.name}</th><td class="soft">${term.words}</td><td class="number"><${Money} usd=${term.usd} /></td></tr>`)}</tbody>
-      <tfoot><tr><th scope="row" colspan="2">${t("Expected in all")}</th><td class="number"><strong><${Money} usd=${offer.expected_usd} /></strong></td></tr></tfoot></table>
+      <tfoot><tr><th scope="row" colspan="2">${t("Expected in all")}</th><td class="number"><strong><${Money} usd=${offer.expected_usd} /></strong></td></tr></tfoot></table></div>
     <dl class="rates">${PRICES.map(([name, words, per]) => html`<div key=${name}><dt>${t(words)}</dt><dd><${Money} usd=${price[name]} per=${per} /></dd></div>`)}</dl>
     ${(price.converted || price.as_of) && html`<p class="soft">${[price.converted, price.as_of && t("as of {day}", {day: price.as_of})].filter(Boolean).join(" · ")}</p>`}
   </details>`;

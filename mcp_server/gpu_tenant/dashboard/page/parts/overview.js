@@ -6,8 +6,8 @@ import {t} from "../words.js";
 import {Alarms} from "./alarms.js";
 import {LeaseRow} from "./leaserow.js";
 import {Orphans} from "./orphans.js";
-import {byFleet, grouped, isFree, isLive, phaseOf, rateOf} from "./standing.js";
-import {Button, Copy, Money, Pill, Shape, Span, Trouble, Waiting, Words, useLoaded} from "./widgets.js";
+import {byFleet, grouped, isFree, isLive, isUnseen, phaseOf, rateOf} from "./standing.js";
+import {Button, Copy, Empty, Money, Pill, Shape, Span, Trouble, Waiting, Words, useLoaded} from "./widgets.js";
 
 const MONTH_H = 720;
 
@@ -107,6 +107,13 @@ function Nothing() {
     ${ended.length > 0 && html`<${Ended} open=${true} told=${ended.length} />`}`;
 }
 
+// What is leased is unknown, which is not nothing.
+function Unseen() {
+  return html`<${Empty} title=${t("Nobody could look yet")}>
+    <p>${t("What is leased and what it bills is unknown. That is not nothing: boxes may be running and billing.")}</p>
+    <p><${Copy} text="gpu-tenant leases" /></p><//>`;
+}
+
 function Skeleton() {
   return html`<div class="skeleton" role="status"><span class="unseen">${t("Loading")}</span>${[1, 2, 3].map((n) => html`<div
     key=${n} class="lease is-unsaid" aria-hidden="true"><span></span><span></span><span></span><span></span></div>`)}</div>`;
@@ -135,6 +142,7 @@ export function Overview() {
     ${groups.map((group) => html`<${Group} key=${group.id} ...${group} />`)}
     <${Orphans} />
     <${Sweeps} lines=${overview.sweeps} />
-    ${groups.length === 0 ? html`<${Nothing} />` : html`<${Ended} open=${false} told=${overview.leases.length} />`}
+    ${isUnseen(overview) ? html`<${Unseen} />` : groups.length === 0
+      ? html`<${Nothing} />` : html`<${Ended} open=${false} told=${overview.leases.length} />`}
   </section>`;
 }

@@ -1,6 +1,7 @@
 // The proof that a lease has ended: what was kept and proved, that the box is gone, and what it cost.
 import {html} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
+import {isFree} from "./standing.js";
 import {Bytes, Money, Shape, Span, When, Words} from "./widgets.js";
 
 const GROUNDS = {
@@ -17,8 +18,8 @@ export function ReceiptView({detail}) {
   return html`<section class="receipt is-${kind}" aria-labelledby="receipt-title">
     <header><h2 id="receipt-title"><${Shape} kind=${kind} />${words()}</h2><p>${how()}</p></header>
     <dl class="receipt-sums">
-      <div class="vital"><dt>${t("It cost")}</dt><dd class="figure"><${Money} usd=${receipt.cost_usd} /></dd>
-        ${receipt.counts && html`<dd class="below soft"><${Words} text=${receipt.counts} /></dd>`}
+      <div class="vital"><dt>${t("It cost")}</dt><dd class="figure">${isFree(detail.row) ? t("nothing") : html`<${Money} usd=${receipt.cost_usd} />`}</dd>
+        ${receipt.counts && !isFree(detail.row) && html`<dd class="below soft"><${Words} text=${receipt.counts} /></dd>`}
         ${known(receipt.billed_usd) && html`<dd class="below"><${Money} usd=${receipt.billed_usd} /> ${t("by its provider's books so far")}</dd>`}</div>
       <div class="vital"><dt>${t("It lived")}</dt><dd class="figure"><${Span} seconds=${receipt.lived_s} /></dd>
         <dd class="below"><${When} at=${receipt.active_at} /> – <${When} at=${receipt.first_absent_at} /></dd></div>
@@ -26,16 +27,42 @@ export function ReceiptView({detail}) {
         ${formats.length > 0 && html`<dd class="below">${t("proved to load:")} ${formats.map(([format, n]) => `${n} ${format}`).join(", ")}</dd>`}
         ${receipt.kept_in && html`<dd class="below"><code>${receipt.kept_in}</code></dd>`}</div>
     </dl>
-    <div class="receipt-more"><ol class="proof" aria-label=${t("The proof that the box is gone")}>
-      <${Step} at=${receipt.destroy_asked_at} words=${t("its end was asked of {provider}", {provider: detail.row.title})} />
-      <${Step} at=${receipt.first_absent_at} words=${t("its list no longer had box {box}", {box: receipt.box_id})} />
-      <${Step} at=${receipt.second_absent_at} words=${t("and not the second time either: gone")} />
-    </ol><div class="stack">
+    <div class="receipt-more"><${Proof} detail=${detail} /><div class="stack">
     <${Lines} kind="warn" title=${t("Given up")} lines=${receipt.given_up} />
     <${Lines} kind="warn" title=${t("Warnings")} lines=${receipt.warnings} />
     <${Lines} kind="soft" title=${t("What was not proved")} lines=${receipt.not_proved} />
     ${receipt.left_behind && html`<${Lines} kind="bad" title=${t("What stays there")} lines=${[receipt.left_behind]} />`}</div></div>
   </section>`;
+}
+
+// A machine of its owner's stays where it is; of what a console rents a person says that it was ended.
+const ENDINGS = {
+  deleted: {
+    label: () => t("The proof that the box is gone"),
+    steps: (provider, box) => [t("its end was asked of {provider}", {provider}), t("its list no longer had box {box}", {box}), t("and not the second time either: gone")],
+  },
+  handedBack: {
+    label: () => t("How the machine was handed back"),
+    steps: (_, box) => [t("box {box} was to be handed back", {box}), t("handed back as it is"), t("and seen so a second time")],
+  },
+  attested: {
+    label: () => t("How the box was ended"),
+    steps: (provider, box) => [t("box {box} was to be ended in the console of {provider}", {box, provider}),
+      t("a person said that it was ended there"), t("and it answered no more")],
+  },
+};
+
+function endingOf({row, receipt, events}) {
+  if (row.kind === "own" && receipt.left_behind) return ENDINGS.handedBack;
+  return events.some(({kind}) => kind === "attested") ? ENDINGS.attested : ENDINGS.deleted;
+}
+
+function Proof({detail}) {
+  const {row, receipt} = detail;
+  const {label, steps} = endingOf(detail);
+  const times = [receipt.destroy_asked_at, receipt.first_absent_at, receipt.second_absent_at];
+  return html`<ol class="proof" aria-label=${label()}>
+    ${steps(row.title, receipt.box_id).map((words, n) => html`<${Step} key=${words} at=${times[n]} words=${words} />`)}</ol>`;
 }
 
 function Step({at, words}) {

@@ -34,13 +34,14 @@ export function Runbooks() {
 
 function Platform({platform}) {
   const lang = useLang();
-  const {id, title, kind, trap, stops, stops_the_meter: dies, checked_on: checked, connected} = platform;
+  const {id, title, kind, trap, stops, stops_the_meter: dies, checked_on: checked, credential} = platform;
+  const keyed = credential.needed && credential.found;
   return html`<li class="platform">
     <div class="name"><h2><a href=${`/runbooks/${id}${lang === "zh" ? "?lang=zh" : ""}`}>${title}</a></h2>
-      ${connected ? html`<${Pill} kind="good">${t("key found")}<//>` : html`<span class="soft">${kindWords(kind)}</span>`}</div>
+      ${keyed ? html`<${Pill} kind="good">${t("key found")}<//>` : html`<span class="soft">${kindWords(kind)}</span>`}</div>
     <p class="snare"><${Shape} kind="warn" /><span>${trap}</span></p>
     <dl><div><dt>${t("Stops the meter")}</dt><dd>${stops}</dd></div>
       <div><dt>${t("If this computer dies")}</dt><dd>${dies}</dd></div></dl>
-    <p class="soft checked">${connected && html`${kindWords(kind)} · `}${t("Checked on")} <time datetime=${checked}>${checked}</time></p>
+    <p class="soft checked">${keyed && html`${kindWords(kind)} · `}${t("Checked on")} <time datetime=${checked}>${checked}</time></p>
   </li>`;
 }

@@ -1,10 +1,12 @@
 // What stands around every view: the money that runs, who watches, the ways about, and the state of the link.
 import {html, useEffect, useRef, useState} from "../vendor/htm-preact.js";
-import {useStore} from "../store.js";
+import {closeAction, useStore} from "../store.js";
 import {setLang, t, useLang} from "../words.js";
+import {Action} from "./actions.js";
 import {Notifier} from "./alarms.js";
 import {Errands} from "./errands.js";
-import {rateOf} from "./standing.js";
+import {Adoption} from "./orphans.js";
+import {isUnseen, rateOf} from "./standing.js";
 import {Copy, Money, MoneyTicking, Shape, Trouble, When, Words} from "./widgets.js";
 
 const VIEWS = [
@@ -84,10 +86,10 @@ function Meter() {
     <dl>
       <div class=${Number(burning) > 0 ? "burning" : ""}><dt>${t("Burning now")}</dt>
         <dd><${Money} usd=${burning} per="h" /></dd></div>
-      <div><dt>${t("Spent so far")}</dt>
+      <div><dt>${t("Spent on live leases")}</dt>
         <dd><${MoneyTicking} usd=${spent} rate=${rateOf(overview.leases)} at=${overview.at} /></dd></div>
-      <div class=${Number(leaking) > 0 ? "leaking" : ""}><dt>${t("Leaking")}</dt>
-        <dd><${Money} usd=${leaking} per="month" /></dd></div>
+      ${Number(leaking ?? NaN) !== 0 && html`<div class="leaking"><dt>${t("Leaking")}</dt>
+        <dd><${Money} usd=${leaking} per="month" /></dd></div>`}
     </dl>
     ${watched && !isUnwatched(watched) && html`<p class="watch small soft">${t("Watched by:")} <${Words} text=${watched} /></p>`}
   </section>`;
@@ -118,7 +120,7 @@ function Notice() {
   const since = useStore((known) => (known.link === "offline" ? known.since : null));
   const problem = useStore((known) => known.problem);
   const trouble = useStore((known) => known.overview?.trouble ?? null);
-  const at = useStore((known) => (known.overview?.trouble ? known.overview.at : null));
+  const at = useStore(({overview}) => (overview?.trouble && !isUnseen(overview) ? overview.at : null));
   if (link === "offline") {
     return html`<${Noticed} kind="bad" lead=${t("{words}.", {words: problem.message})} remedy=${problem.remedy}>
       ${since && html`${t("All of this is as of")} <${When} at=${since} />; `}${t("trying again.")}
@@ -126,12 +128,33 @@ function Notice() {
   }
   if (!trouble) return null;
   return html`<${Noticed} kind="warn" lead=${t("The last look at the providers failed.")} remedy=${trouble.remedy}>
-    <${Words} text=${t("{words}.", {words: trouble.message})} /> ${t("All of this is as of")} <${When} at=${at} />.<//>`;
+    <${Words} text=${t("{words}.", {words: trouble.message})} />${at && html` ${t("All of this is as of")} <${When} at=${at} />.`}<//>`;
 }
 
 function Noticed({kind, lead, remedy, children}) {
   return html`<div class="notice is-${kind}" role="alert"><p><${Shape} kind=${kind} /><strong>${lead}</strong> ${children}</p>
     ${remedy && html`<p class="small"><${Words} text=${remedy} /></p>`}</div>`;
+}
+
+// -- what a person is about to do -------------------------------------------
+
+const subjectOf = ({box, row}) => (box ? box.box : row.card.lease);
+
+// The one open dialog. It stands here, so that it outlives the row that it was opened from; so focus may have to
+// go to where that lease stands now.
+function Acting() {
+  const action = useStore((known) => known.action);
+  const last = useRef(null);
+  useEffect(() => {
+    if (action) last.current = subjectOf(action);
+    if (action || !last.current || document.activeElement !== document.body) return;
+    const to = document.querySelector(`main a[href="#/lease/${CSS.escape(last.current)}"]`) ?? document.getElementById("main");
+    to.focus();
+  }, [action]);
+  if (!action) return null;
+  return action.box
+    ? html`<${Adoption} box=${action.box} then=${action.then} onClose=${closeAction} />`
+    : html`<${Action} row=${action.row} verb=${action.verb} onClose=${closeAction} />`;
 }
 
 // -- the frame --------------------------------------------------------------
@@ -144,6 +167,12 @@ function Brand() {
 function Ways({at}) {
   return html`<nav aria-label=${t("Views")}><ul>${VIEWS.map(([name, href, words]) => html`<li key=${name}>
     <a href=${href} aria-current=${at === name ? "page" : undefined}>${t(words)}</a></li>`)}</ul></nav>`;
+}
+
+// Whose clock the times are by: the page's own, and those within a sentence of the server.
+function Zone() {
+  const {timeZone: zone} = Intl.DateTimeFormat().resolvedOptions();
+  return html`<footer class="zone small soft">${t("Times are those of this computer ({zone}); what the server writes in sentences is UTC.", {zone})}</footer>`;
 }
 
 export function Shell({at, children}) {
@@ -165,7 +194,9 @@ export function Shell({at, children}) {
     <${Notice} />
     <${Remarks} />
     <main id="main" tabindex="-1" ref=${main}>${children}</main>
+    <${Zone} />
     <${Errands} />
+    <${Acting} />
     <${Notifier} />`;
 }
 

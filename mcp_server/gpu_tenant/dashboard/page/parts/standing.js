@@ -7,8 +7,8 @@ const STILL = ["parked", "stopped by its provider"];
 const SOON_S = 900;
 
 export const isLive = ({card}) => !ENDED.includes(card.state);
-// Nobody bills for a box that is one's own.
-export const isFree = ({kind}) => kind === "own";
+// Nobody bills for a box that is one's own, unless its owner put a rate on it.
+export const isFree = ({kind, card}) => kind === "own" && card.price_usd_h === null;
 export const isStill = ({card}) => STILL.includes(card.phase);
 
 // USD an hour of those that are live, the parked ones too; what is unknown is not in it.
@@ -46,6 +46,9 @@ const JOBS = {
 export function jobStateOf(job) {
   return JOBS[job.state] ?? {kind: "soft", words: () => job.state};
 }
+
+// Nobody could look yet: that nothing is shown does not say that nothing is there.
+export const isUnseen = ({trouble, burning_usd_h: burning}) => trouble !== null && burning === null;
 
 // -- the groups -------------------------------------------------------------
 

@@ -9,7 +9,7 @@ const DATES = [
   ["ready_at", () => t("Let us in")],
   ["parked_at", () => t("Parked since")],
   ["deadline_at", () => t("Deadline")],
-  ["ended_at", () => t("Ended")],
+  ["ended_at", () => t("Ended at")],
 ];
 
 export function Terms({row, lease, policy}) {

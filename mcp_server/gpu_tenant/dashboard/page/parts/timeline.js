@@ -1,7 +1,8 @@
 // The ledger's lines about a lease as a story, day by day.
-import {html, useState} from "../vendor/htm-preact.js";
+import {html, useEffect, useMemo, useState} from "../vendor/htm-preact.js";
 import {locale, t} from "../words.js";
-import {Ago, Button, Empty, Shape, spanWords, Words} from "./widgets.js";
+import {now} from "./ticking.js";
+import {Button, Empty, memo, Shape, spanWords, Words} from "./widgets.js";
 
 const KINDS = {
   good: ["ready", "resumed", "verified", "stored", "collected", "recovered", "prepared", "receipt"],
@@ -12,6 +13,7 @@ const KINDS = {
 };
 const QUIET = new Set(["progress", "price", "billed"]);
 const LONG_S = 600; // a pause that is worth saying
+const MINUTE_MS = 60_000;
 
 const kindOf = (kind) => Object.keys(KINDS).find((tone) => KINDS[tone].includes(kind)) ?? "soft";
 
@@ -19,6 +21,7 @@ const kindOf = (kind) => Object.keys(KINDS).find((tone) => KINDS[tone].includes(
 export function Timeline({events}) {
   const [order, setOrder] = useState("newest");
   const [every, setEvery] = useState(false);
+  const moment = useMinute(events);
   if (events.length === 0) return html`<${Empty} title=${t("Nothing has happened yet")} />`;
   const told = events.map((event, at) => ({...event, key: at})).filter(({kind}) => every || !QUIET.has(kind));
   const quiet = events.length - events.filter(({kind}) => !QUIET.has(kind)).length;
@@ -31,17 +34,29 @@ export function Timeline({events}) {
         t("Progress and prices too ({n})", {n: quiet})}<//>`}
     </header>
     ${days.map(({day, lines}) => html`<section key=${day}><h3>${day}</h3><ol>${lines.map((line, at) => html`<${Line} key=${line.key}
-      line=${line} apart=${apart(line, lines[at + 1])} />`)}</ol></section>`)}
+      kind=${line.kind} at=${line.at} words=${line.words} apart=${apart(line, lines[at + 1])} moment=${moment} />`)}</ol></section>`)}
   </section>`;
 }
 
-function Line({line, apart: seconds}) {
-  const tone = kindOf(line.kind);
-  return html`<li class="line is-${tone}"><time class="soft" datetime=${line.at}>${new Date(line.at).toLocaleTimeString(locale(), {hour12: false})}</time>
-    <${Shape} kind=${tone} /><p><span class="kind">${t(line.kind)}</span> <${Words} text=${line.words} /></p>
-    <span class="ago soft small"><${Ago} at=${line.at} /></span></li>
-    ${seconds >= LONG_S && html`<li class="pause soft small" aria-hidden="true">${spanWords(seconds)}</li>`}`;
+// The time, from minute to minute and whenever there is something new: a story is long, and all of it would tick.
+function useMinute(events) {
+  const [, tick] = useState(0);
+  useEffect(() => {
+    const timer = setInterval(() => tick((n) => n + 1), MINUTE_MS);
+    return () => clearInterval(timer);
+  }, []);
+  return useMemo(now, [events, Math.floor(now() / MINUTE_MS)]);
 }
+
+const Line = memo(({kind, at, words, apart: seconds, moment}) => {
+  const tone = kindOf(kind);
+  return html`<li class="line is-${tone}"><time class="soft" datetime=${at}>${new Date(at).toLocaleTimeString(locale(), {hour12: false})}</time>
+    <${Shape} kind=${tone} /><p><span class="kind">${t(kind)}</span> <${Words} text=${words} /></p>
+    <span class="ago soft small" title=${new Date(at).toString()}>${agoWords((moment - Date.parse(at)) / 1000)}</span></li>
+    ${seconds >= LONG_S && html`<li class="pause soft small" aria-hidden="true">${spanWords(seconds)}</li>`}`;
+});
+
+const agoWords = (seconds) => (seconds < 60 ? t("just now") : t("{span} ago", {span: spanWords(seconds)}));
 
 const apart = (one, other) => (other ? Math.abs(Date.parse(one.at) - Date.parse(other.at)) / 1000 : 0);
 

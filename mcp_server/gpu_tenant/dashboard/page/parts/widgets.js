@@ -8,10 +8,10 @@ import {useNow, useSecondsSince} from "./ticking.js";
 const PER = {h: "/h", month: "/month"};
 
 // 12.3 -> "12.30"; a small amount keeps four places, and a small rate does, so that a cheap box is not free.
-export function amount(usd, per) {
+export function amount(usd, per, wanted) {
   const value = Number(usd);
   const small = Math.abs(value) >= 0.00005 && Math.abs(value) < (per ? 0.1 : 0.01);
-  const places = small ? 4 : 2;
+  const places = wanted ?? (small ? 4 : 2);
   return value.toLocaleString("en-US", {minimumFractionDigits: places, maximumFractionDigits: places});
 }
 
@@ -45,9 +45,9 @@ const Unknown = () => html`<span class="unknown">${t("unknown")}</span>`;
 const absent = (value) => value === null || value === undefined;
 
 // An amount in USD; unknown is said, and is no zero. `per`: "h", "month" or nothing.
-export function Money({usd, per}) {
+export function Money({usd, per, places}) {
   if (absent(usd)) return html`<${Unknown} />`;
-  return html`<span class="money"><span class="unit">$</span>${amount(usd, per)}${per &&
+  return html`<span class="money"><span class="unit">$</span>${amount(usd, per, places)}${per &&
   html`<span class="unit">${t(PER[per])}</span>`}</span>`;
 }
 
@@ -211,8 +211,11 @@ export function Dialog({title, onClose, children}) {
     dialog.showModal();
     return () => dialog.close();
   }, []);
-  const away = (event) => event.target === box.current && onClose();
+  // Text that is selected from a field out to the backdrop closes nothing.
+  const pressed = useRef(null);
+  const away = (event) => event.target === box.current && pressed.current === box.current && onClose();
   return html`<dialog class="dialog" ref=${box} aria-labelledby="dialog-title" onClick=${away}
+      onPointerDown=${(event) => (pressed.current = event.target)}
       onCancel=${(event) => (event.preventDefault(), onClose())}>
     <div class="inside"><header><h2 id="dialog-title">${title}</h2><button type="button" class="button is-quiet"
       aria-label=${t("Close")} onClick=${onClose}><svg viewBox="0 0 12 12" class="shape" aria-hidden="true"><path

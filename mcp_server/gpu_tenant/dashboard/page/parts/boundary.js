@@ -1,0 +1,23 @@
+// A fence around a part of a view: where it fails, its trouble is said in its place, and the rest of the page goes on.
+import {Component, html} from "../vendor/htm-preact.js";
+import {t} from "../words.js";
+import {Trouble} from "./widgets.js";
+
+export class Bounded extends Component {
+  static getDerivedStateFromError(trouble) {
+    return {trouble};
+  }
+
+  componentDidCatch(trouble) {
+    console.error(trouble);
+  }
+
+  render({children}, {trouble}) {
+    if (!trouble) return children;
+    const problem = {
+      message: t("This part of the page cannot be shown: {why}", {why: trouble.message}),
+      remedy: t("The rest of the page goes on. What it would show is in the report too: `gpu-tenant report`"),
+    };
+    return html`<${Trouble} problem=${problem} retry=${() => this.setState({trouble: null})} />`;
+  }
+}

@@ -1,0 +1,28 @@
+"""Pictures of the dashboard's states, taken by the tests that reach them."""
+
+import os
+from io import BytesIO
+from pathlib import Path
+
+from browser.tab import Tab
+
+PICTURES = Path(__file__).with_name("pictures")
+MOST_BYTES = 120_000
+
+
+async def picture(tab: Tab, name: str) -> None:
+    """Where pictures are to be written (`GPU_TENANT_SNAPSHOTS=write`), `pictures/NAME.png` shows the tab.
+
+    They are not compared: they are for people, and every font draws another one.
+    """
+    if os.environ.get("GPU_TENANT_SNAPSHOTS") != "write":
+        return
+    from PIL import Image
+
+    await tab.page.evaluate("() => scrollTo(0, 0)")
+    taken = await tab.page.screenshot(animations="disabled", caret="hide")
+    with Image.open(BytesIO(taken)) as image:
+        PICTURES.mkdir(exist_ok=True)
+        small = image.convert("RGB").quantize(128, method=Image.Quantize.MEDIANCUT)
+        small.save(PICTURES / f"{name}.png", optimize=True)
+    assert (PICTURES / f"{name}.png").stat().st_size < MOST_BYTES, name
