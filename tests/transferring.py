@@ -102,7 +102,7 @@ def nothing_left() -> Iterator[None]:
     before = children()
     yield
     assert eventually(lambda: set(threading.enumerate()) <= threads), threading.enumerate()
-    assert len(list(OPEN.iterdir())) <= files
+    assert eventually(lambda: len(list(OPEN.iterdir())) <= files)
     assert not children() - before
 
 

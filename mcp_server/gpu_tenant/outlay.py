@@ -67,7 +67,7 @@ def _terms(offer: Offer, wish: Wish, rate: Decimal) -> Iterator[Term]:
     yield _term(
         "compute",
         hours * rate,
-        f"{wish.hours:g} h at {rate} USD/h (GPU {price.gpu_usd_h}, disk {price.disk_usd_h})",
+        f"{wish.hours:g} h at {rate} USD/h (GPU {_short(price.gpu_usd_h)}, disk {_short(price.disk_usd_h)})",
     )
     yield _term(
         "waiting", setup_h * rate, f"{offer.setup_s:.0f} s until it answers, counted as billed"
@@ -108,6 +108,11 @@ def _terms(offer: Offer, wish: Wish, rate: Decimal) -> Iterator[Term]:
             hours * rate * _UNVERIFIED_PREMIUM,
             f"{_UNVERIFIED_PREMIUM:.0%} of compute, as nobody vouches for this host",
         )
+
+
+def _short(usd: Decimal | None) -> Decimal | None:
+    """The rate in no more places than anybody bills by."""
+    return None if usd is None else min(usd, usd.quantize(CENT), key=lambda one: len(str(one)))
 
 
 def _term(name: str, usd: Decimal, words: str) -> Term:

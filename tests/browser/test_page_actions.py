@@ -15,6 +15,7 @@ from browser.states import Renter, Work, dashboard_of, renter_at
 from browser.tab import Tab
 from e2e.leased import end_processes
 from playwright.async_api import Locator, expect
+from sshd import wait_until
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -174,8 +175,14 @@ async def test_a_signature_counts_only_for_the_list_that_was_shown_and_the_id_th
 
     def shown() -> tuple[str, str]:
         """The digest of the list, and the code that the terminal shows for it."""
+        known = len(CODE.findall(signed.said))
         digest = signed.shows(f"{path}/losses")["digest"]
-        return digest, CODE.findall(signed.said)[-1]
+        return digest, code_after(known)
+
+    def code_after(known: int) -> str:
+        """The newest code, once the terminal has shown more than those."""
+        wait_until(lambda: len(CODE.findall(signed.said)) > known)
+        return str(CODE.findall(signed.said)[-1])
 
     digest, code = shown()
     for refused in (
@@ -196,12 +203,13 @@ async def test_a_signature_counts_only_for_the_list_that_was_shown_and_the_id_th
 
     async with new_tab(signed) as tab:
         await tab.open()
+        known = len(CODE.findall(signed.said))
         dialog = await tab.begin(leases.lossy, "Destroy and accept the loss")
         typed = dialog.get_by_label("To sign, type the id")
         sign = dialog.get_by_role("button", name="Destroy and lose this")
         await typed.fill(leases.lossy)
         await expect(sign).to_be_disabled()
-        code = CODE.findall(signed.said)[-1]
+        code = code_after(known)
         await dialog.get_by_label("Code from the dashboard's terminal").fill(code)
         for wrong_id in (leases.idle, leases.lossy.upper(), f"{leases.lossy} "):
             await typed.fill(wrong_id)

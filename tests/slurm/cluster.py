@@ -23,7 +23,7 @@ class Cluster:
 
     Several may be up at once: their jobs' ids, by which the node fences processes, lie far apart.
     Partition `low` is preempted by `high`, and its jobs are requeued. Nothing waits as long as it does
-    at a site: a requeued job starts again in seconds, and what is told to end has three.
+    at a site: a requeued job starts again in seconds, and what is told to end has fifteen.
     Whoever submitted jobs ends them: what still runs when the cluster goes is left alone.
     """
 
@@ -167,7 +167,7 @@ PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 SchedulerParameters=bf_interval=1,sched_interval=2,batch_sched_delay=0,sched_min_interval=0,requeue_delay=1
 SchedulerTimeSlice=5
-KillWait=3
+KillWait=15
 OverTimeLimit=0
 MinJobAge=300
 FirstJobId={controller * 1000}

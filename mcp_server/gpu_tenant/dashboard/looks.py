@@ -86,7 +86,9 @@ class Looks:
 
     def row(self, lease: str) -> Row | None:
         """That lease as it was last seen; None where it was not among them."""
-        return next((row for row in self._rows(self._seen) if row.card.lease == lease), None)
+        cards = self._seen.leases if self._seen else ()
+        shown = tuple(card for card in cards if card.lease == lease)
+        return next(iter(self._rows(Leases(leases=shown, alarms=()))), None)
 
     def job_of(self, lease: str) -> str | None:
         """The job that is shown of that lease; None where none was looked at yet."""
@@ -114,9 +116,7 @@ class Looks:
         # Where nobody could look yet, nothing is known, which is not nothing.
         return sums.model_copy(update=_UNKNOWN) if seen is _NOTHING else sums
 
-    def _rows(self, seen: Leases | None) -> tuple[Row, ...]:
-        if seen is None:
-            return ()
+    def _rows(self, seen: Leases) -> tuple[Row, ...]:
         return rows_of(seen, self.tenancy, blind=self.blind, working=self._working)
 
     # Who hears of it
