@@ -13,11 +13,12 @@ from gpu_tenant.guard import bring, last_armed, note_gone
 from gpu_tenant.ledger import Event
 from gpu_tenant.model import Lease, LeaseState
 from gpu_tenant.office import call_bytes_s, progress_to
-from gpu_tenant.park import park
+from gpu_tenant.park import park, unsure_of
 from gpu_tenant.policy import Policy, rules_of
 from gpu_tenant.pruning import SHARE, Pruned, prune_box, prune_here
 from gpu_tenant.retention import Retention, Wishes, wishes
 from gpu_tenant.safekeeping import Kept, keep_safe
+from gpu_tenant.settle import deployment_of
 from gpu_tenant.share import Resting, share_of
 from gpu_tenant.skill import script
 from gpu_tenant.snapshot import Snapshot, snapshot
@@ -215,15 +216,24 @@ class Attending(Entering):
         For its owner's word alone. Its disk is kept, and bills; nobody looked at what is on it.
 
         Raises:
-            Refused: the platform has no stop that keeps the disk; nothing was changed.
+            Refused: no stop of the platform is known to keep all of the disk, or the box is another
+                gpu-tenant's, whose jobs nobody here can ask to save; nothing was changed.
             BadRequest, BoxTaken: there is no such box, or a lease stands on it.
-            ProviderTrouble: it is under a lease, and not stopped; the meter may run.
+            ProviderTrouble: its list cannot be had; or the box is under a lease, and not stopped, and
+                the meter may run.
         """
-        profile = self._profile(provider)
-        if profile.park != "keeps":
+        profile = self._set_up(provider)
+        if profile.park != "keeps" or unsure_of(profile):
             raise Refused(
-                f"{profile.title} has no stop that keeps all of a disk",
+                f"no stop at {profile.title} is known to keep all of a disk",
                 remedy=f"`gpu-tenant adopt {box} --on {provider}`, then see what is on it",
+            )
+        listed = await self._connectors[provider].list_boxes()
+        marked = next((deployment_of(each) for each in listed if each.id == box), None)
+        if marked not in (None, self.ledger.deployment):
+            raise Refused(
+                f"{box} is another gpu-tenant's ({marked}), and may be at work",
+                remedy=f"stop it where that one runs, or `gpu-tenant adopt {box} --on {provider}` first",
             )
         card = await self.adopt(provider, box)
         await self._made_still(self.ledger.lease(card.lease), unsealed="skip")

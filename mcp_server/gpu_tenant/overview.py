@@ -10,7 +10,7 @@ from gpu_tenant.crowd import each
 from gpu_tenant.errors import TenantError
 from gpu_tenant.model import Box, Lease
 from gpu_tenant.office import Office
-from gpu_tenant.settle import Survey, survey
+from gpu_tenant.settle import Survey, deployment_of, survey
 from gpu_tenant.sightings import is_of
 
 _UNWATCHED_S = 900
@@ -76,7 +76,7 @@ class Overview(Office):
                     box=b.id,
                     state=b.state,
                     price_usd_h=b.price_usd_h,
-                    deployment=found.deployment_of(b),
+                    deployment=deployment_of(b),
                 )
                 for b in found.foreign
             ],

@@ -73,11 +73,7 @@ async def park(
             f"{profile.title} empties the box's own disk when it stops, with all that was pushed or written",
             remedy=f"`gpu-tenant collect {lease.id}`, then `gpu-tenant teardown {lease.id}`, and rent anew",
         )
-    unsure = [
-        place.path
-        for place in profile.places
-        if place.path in profile.accounted_paths and place.survives.get("park") == "unknown"
-    ]
+    unsure = unsure_of(profile)
     if lease.touched_at is not None and unsure:
         raise Refused(
             f"nobody knows whether {' and '.join(unsure)} outlive a stop at {profile.title}",
@@ -105,6 +101,15 @@ async def park(
         f"{profile.title} does not show {lease.box_id} as stopped; it may be billing {rate_words(lease)}",
         remedy="`gpu-tenant leases` looks again",
     )
+
+
+def unsure_of(profile: Profile) -> list[str]:
+    """The paths that are accounted for, and of which nobody knows whether they outlive a stop."""
+    return [
+        place.path
+        for place in profile.places
+        if place.path in profile.accounted_paths and place.survives.get("park") == "unknown"
+    ]
 
 
 async def _sealed(

@@ -51,6 +51,12 @@ _MARK = re.compile(
 """Anybody may write a label, and a lease's id becomes part of paths: only our own form counts."""
 
 
+def deployment_of(box: Box) -> str | None:
+    """Which gpu-tenant the box is marked as of; None where its mark names none."""
+    marked = _MARK.fullmatch(box.mark or "")
+    return marked["deployment"] if marked else None
+
+
 async def settle(
     lease: Lease,
     profile: Profile,
@@ -163,12 +169,6 @@ class Survey:
     alarms: list[tuple[str, str]] = field(default_factory=list)
     foreign: list[Box] = field(default_factory=list)
     """Boxes that carry no mark of ours: somebody else's, and never touched."""
-
-    @staticmethod
-    def deployment_of(box: Box) -> str | None:
-        """Which gpu-tenant the box is marked as of; None where its mark names none."""
-        marked = _MARK.fullmatch(box.mark or "")
-        return marked["deployment"] if marked else None
 
 
 async def survey(

@@ -9,6 +9,7 @@ from gpu_tenant.cards import TAKEN, Card, Leases
 from gpu_tenant.caretaker import JobState
 from gpu_tenant.dashboard.errands import Trouble
 from gpu_tenant.model import Lease, LeaseState, Profile
+from gpu_tenant.park import unsure_of
 from gpu_tenant.progress import Progress
 from gpu_tenant.record import Record, Usd
 from gpu_tenant.service import Tenancy
@@ -153,7 +154,9 @@ def sums_of(
         Stray(
             provider=box.provider, title=profiles[box.provider].title, box=box.box, state=box.state,
             price_usd_h=box.price_usd_h, deployment=box.deployment,
-            can_park=profiles[box.provider].park == "keeps" and box.deployment is None,
+            can_park=profiles[box.provider].park == "keeps"
+            and not unsure_of(profiles[box.provider])
+            and box.deployment is None,
         )
         for box in seen.foreign
     )  # fmt: skip

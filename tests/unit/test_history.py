@@ -1,0 +1,75 @@
+"""What was spent, as the dashboard's page adds it up: what is unknown is named, and is no 0."""
+
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+from arranged import NOON, HandClock, box, profile
+from tiny import TinyProvider
+
+from gpu_tenant.dashboard.history import history
+from gpu_tenant.ledger import Ledger
+from gpu_tenant.model import Lease, LeaseId
+from gpu_tenant.ports import Transport
+from gpu_tenant.service import Tenancy
+from gpu_tenant.store import Home
+from gpu_tenant.terms import Terms
+
+TERMS = Terms(deadline_at=NOON + timedelta(days=9))
+
+
+def nobody_there(lease: Lease) -> Transport:
+    raise AssertionError
+
+
+async def nobody_asks(lease: Lease, password: str) -> None:
+    raise AssertionError
+
+
+def tenancy(root: Path, clock: HandClock) -> Tenancy:
+    return Tenancy(
+        home=Home(root), ledger=Ledger(root / "ledger"), clock=clock,
+        profiles={slug: profile(slug) for slug in ("tiny", "local")},
+        connectors={"tiny": TinyProvider(clock)}, public_key=str, environ={},
+        open_transport=nobody_there, introduce=nobody_asks,
+    )  # fmt: skip
+
+
+def leased(ledger: Ledger, name: str, usd_h: str | None, *, provider: str = "tiny") -> LeaseId:
+    lease = LeaseId(f"{provider}-{name}")
+    intent = ledger.intend(
+        lease_id=lease, provider=provider, terms=TERMS, address=None, price_usd_h=None, at=NOON
+    )
+    price = None if usd_h is None else Decimal(usd_h)
+    made = box(lease, provider=provider).model_copy(
+        update={"mark": intent.mark, "price_usd_h": price}
+    )
+    ledger.bind(lease, made, at=NOON)
+    return lease
+
+
+def test_known_hours_are_counted_and_the_others_are_named(tmp_path: Path) -> None:
+    clock = HandClock()
+    opened = tenancy(tmp_path, clock)
+    ledger = opened.ledger
+    known = leased(ledger, "known", "1")
+    partly = leased(ledger, "partly", "10")
+    ledger.parked(partly, None, at=NOON + timedelta(hours=2))
+    leased(ledger, "free", None, provider="local")
+    clock.advance(36 * 3600)
+
+    told = history(opened)
+
+    # 36 hours at 1, and 2 at 10; what it costs to be parked nobody knows.
+    assert told.spent_usd == Decimal(56)
+    assert told.unknown == (partly,)
+    by_day = {day.day: day.usd for day in told.days}
+    assert by_day[str(NOON.date())] == {"tiny": Decimal(32)}
+    assert by_day[str((NOON + timedelta(days=1)).date())] == {"tiny": Decimal(24)}
+    assert [(step.at, step.usd_h) for step in told.burning] == [
+        (NOON.timestamp(), Decimal(11)),
+        ((NOON + timedelta(hours=2)).timestamp(), Decimal(1)),
+        (clock.now().timestamp(), Decimal(1)),
+    ]
+    assert known not in told.unknown
+    ledger.close()
