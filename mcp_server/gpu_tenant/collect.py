@@ -20,9 +20,6 @@ from gpu_tenant.share import Share
 from gpu_tenant.transfer.arrival import Arrival
 from gpu_tenant.verify import reseal
 
-_AHEAD = 2
-"""Beside the kept connection; more are opened when it is known what for."""
-
 
 class Collected(Record):
     """What lies here now of what the box holds."""
@@ -88,9 +85,7 @@ async def collect(
     )  # fmt: skip
     tally = _Tally(progress)
     with share.joined(lease.id, lease.price_usd_h) as turn:
-        async with Arrival(
-            transport, turn, on_bytes=tally.came, ahead=_AHEAD if news == "some" else 0
-        ) as arrival:
+        async with Arrival(transport, turn, on_bytes=tally.came, news=news) as arrival:
             draft = await seal_now(hashes="recalled")
             # On record only now: a pattern that the box refuses must not spoil every later seal.
             ledger.claim(lease.id, artifacts=artifacts, discard=discard, at=clock.now())

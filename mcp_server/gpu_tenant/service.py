@@ -303,13 +303,14 @@ class Tenancy(LogReading):
         """
         found = await self._running(lease)
         directory = Path(to or found.kept_in or self.home.kept(found.id))
+        is_elsewhere = str(directory) != str(found.kept_in)
         with self._held(found.id, "collect"):
             collected = await collect(
                 found, self._profile(found.provider), directory=directory,
                 artifacts=artifacts, discard=discard,
                 caretaker=self._caretaker(found), transport=self._transport(found),
                 ledger=self.ledger, clock=self._clock, share=share_of(self.home, call_bytes_s.get()),
-                news="some" if self.has_news(found) else "unknown",
+                news="some" if is_elsewhere or self.has_news(found) else "unknown",
                 elsewhere=self._kept_elsewhere(found), progress=progress_to.get(),
             )  # fmt: skip
         await self.tend_on(found.id)

@@ -299,3 +299,42 @@ def test_a_file_that_becomes_whole_while_it_is_looked_at_is_told_when_all_of_it_
 
     assert before == []
     assert [one.size_bytes for one in told if isinstance(one, Arrived)] == [SIZE]
+
+
+def test_channels_that_end_over_what_others_have_brought_are_no_sign_of_a_file_that_cannot_be_read(
+    tmp_path: Path,
+) -> None:
+    """At the end of a lossy transfer, all who were still asked for something again are hung up on."""
+    work = working(tmp_path)
+    asked = [work.take(Idle(), SIZE // 4) for _ in range(4)]
+    for piece in asked:
+        assert isinstance(piece, Stretch)
+        for span in piece.spans:
+            piece.file.partial.filled(span)
+
+    for piece in asked:
+        assert piece is not None
+        work.broke(piece)
+        work.give_back(piece)
+
+    due = work.provable(least_bytes=MB, few=1)
+    assert due is not None
+    assert (len(due[0]), due[2]) == (1, []), "to be read back, and not lost"
+    work.close(due[0][0])
+
+
+def test_who_is_not_wanted_measures_the_link_and_asks_for_nothing_even_if_that_is_late(
+    tmp_path: Path,
+) -> None:
+    work, beside = working(tmp_path), Idle()
+    (first, *_), beside.number = [work.take(Idle(), SIZE // 4) for _ in range(4)], 1
+    assert isinstance(first, Stretch)
+    work._under_way[first] = (time.monotonic() - 60, Idle())
+
+    assert work.take(beside, MB) is None, "after a moment, though nothing has ended"
+
+    beside.number = 0
+    again = work.take(beside, MB)
+    assert isinstance(again, Stretch), "whoever is wanted brings what is late"
+    assert again.spans == first.spans
+    work.close(first.file)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from gpu_tenant.transfer.pace import MOST, Pace
+from gpu_tenant.transfer.pace import FAR, MOST, Pace
 
 MB = 1_000_000
 LOOK_S = 0.05
@@ -175,3 +175,78 @@ def test_nothing_that_comes_is_no_reason_for_more() -> None:
 
     assert run.counts[-1] in (FIRST, MOST)
     assert run.pace.settled
+
+
+@dataclass
+class Far(Run):
+    """A far link that many share: what is sent above its rate stands in a queue, as a round trip shows."""
+
+    rate: float = 100 * MB
+    each: Callable[[float], float] = lambda age_s: 10 * MB
+    """What one connection carries, by how long all have been there."""
+    begins_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.pace.round_trip_s = 0.08
+        self.link = self._carried
+        self.begins_s = self.now_s
+
+    def _carried(self, count: int) -> float:
+        offered = count * self.each(self.now_s - self.begins_s)
+        self.pace.queued_s = 0.1 if offered >= self.rate else 0.0
+        return min(offered, self.rate)
+
+
+def far(rate: float, each: Callable[[float], float]) -> Far:
+    return Far(shared(0), rate=rate, each=each)
+
+
+def test_a_far_link_that_is_full_is_given_no_more_and_nothing_is_given_back() -> None:
+    run = far(20 * MB, lambda age_s: 6 * MB)
+
+    assert run.goes_on(60) == FAR
+    assert run.pace.settled
+    assert set(run.counts) <= {FIRST, FAR}
+
+
+def test_as_long_as_a_far_link_is_not_full_it_is_given_more() -> None:
+    assert far(50 * MB, lambda age_s: 1 * MB).goes_on(20) == MOST
+    assert 8 <= far(100 * MB, lambda age_s: 10 * MB).goes_on(20) <= 16
+
+
+def test_the_first_speed_of_connections_that_lose_it_again_does_not_end_the_search() -> None:
+    def lossy(age_s: float) -> float:
+        return 5 * MB if age_s < 2 else 0.6 * MB
+
+    run = far(25 * MB, lossy)
+
+    run.goes_on(12)
+
+    assert run.link(run.working) >= 0.8 * 25 * MB
+
+
+def test_where_a_far_link_sags_later_what_was_given_back_is_taken_again_and_more() -> None:
+    run = far(1000 * MB, lambda age_s: 25 * MB / max(4, run.working) if age_s < 10 else MB)
+    assert run.goes_on(9) == FAR, "more of them were no faster, although nothing stood in a queue"
+
+    assert run.goes_on(10) >= 32
+
+
+def test_connections_that_are_still_gaining_speed_are_waited_for() -> None:
+    run = far(70 * MB, lambda age_s: min(18 * MB, age_s * 8 * MB))
+
+    run.goes_on(10)
+
+    assert run.working == FAR
+    assert set(run.counts) <= {FIRST, FAR}
+
+
+def test_only_a_far_box_is_given_spare_connections_and_only_while_it_is_not_settled() -> None:
+    near, run = Run(shared(100 * MB)), far(20 * MB, lambda age_s: 6 * MB)
+    near.goes_on(LOOK_S)
+    run.goes_on(LOOK_S)
+    assert (near.pace.spare, run.pace.spare) == (0, FAR)
+
+    run.goes_on(20)
+
+    assert run.pace.spare == 0

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from gpu_tenant.ports import Transport
 from gpu_tenant.transfer.carriage import Carriage
@@ -20,16 +20,21 @@ from gpu_tenant.transfer.work import Work
 class Arrival:
     """The channels over which files come while the block runs; they are opened before anybody knows which.
 
-    `ahead` are to be opened at once beside the first, because something is sure to come. `on_bytes` is told
-    of bytes as they come, those that were here from an earlier attempt left out.
+    With `news="some"` they are opened at once, because something is sure to come. `on_bytes` is told of
+    bytes as they come, those that were here from an earlier attempt left out.
     """
 
     def __init__(
-        self, transport: Transport, turn: Turn, *, on_bytes: Callable[[int], None], ahead: int = 0
+        self,
+        transport: Transport,
+        turn: Turn,
+        *,
+        on_bytes: Callable[[int], None],
+        news: Literal["some", "unknown"] = "unknown",
     ) -> None:
         self._work = Work(turn)
         self._told: list[Arrived | Lost] = []
-        self._ahead, self._total_bytes = ahead, 0
+        self._news, self._total_bytes = news, 0
         self._carriage = Carriage(
             self._work, self._opened, transport, turn, total_bytes=0, on_bytes=on_bytes
         )
@@ -37,7 +42,7 @@ class Arrival:
         self._has_begun = False
 
     async def __aenter__(self) -> Self:
-        if self._ahead:
+        if self._news == "some":
             self._begin()
         return self
 
@@ -80,7 +85,7 @@ class Arrival:
     def _begin(self) -> None:
         self._has_begun = True
         self._prover.start()
-        self._carriage.begin(ahead=self._ahead)
+        self._carriage.begin(self._news)
 
     def _opened(
         self, talk: Conversation, script: bytes, *, way: Way, mark: str, wake: Callable[[], None]

@@ -5,6 +5,7 @@ The event loop looks at the threads a few times a second; they know nothing of i
 
 import asyncio
 import secrets
+import statistics
 import time
 import zlib
 from collections import deque
@@ -12,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from threading import Thread
-from typing import Generic, Protocol
+from typing import Generic, Literal, Protocol
 
 from gpu_tenant.errors import BoxUnreachable, TenantError
 from gpu_tenant.ports import Transport
@@ -20,16 +21,18 @@ from gpu_tenant.skill import script
 from gpu_tenant.transfer.conversation import Conversation
 from gpu_tenant.transfer.hand import Hand, Way
 from gpu_tenant.transfer.job import Job, P, Turn
-from gpu_tenant.transfer.pace import FAR_S, MOST, Pace
+from gpu_tenant.transfer.pace import FAR, MOST, NEAR, Pace
 
 _LOOK_S = 0.05
-_DIALLED_AT_ONCE = 8
-"""OpenSSH's daemon drops some of more than ten that are not let in yet."""
+_DIALLED_AT_ONCE = 10
+"""OpenSSH's daemon drops some of more that are not let in yet."""
 _WORTH_A_CONNECTION_BYTES = 2 << 20
 _REFUSED = 5
 """So many channels in a row that brought nothing mean that no more will, for a while."""
 _REFUSED_FOR_S = 60
 _GREETED_WITHIN_S = 60
+_NEAR_OPENS_S = 0.25
+_TRIPS_KNOWN_S, _TRIPS_KNOWN = 5, 3
 _STALL_S = 120
 _AGAIN = "what arrived is kept; run the same command again to go on from there"
 
@@ -81,11 +84,20 @@ class Carriage(Generic[P]):
         self._reported_bytes = 0
         self._rates: deque[tuple[float, int]] = deque()
 
-    def begin(self, *, ahead: int = 0) -> None:
-        """The first channel is being opened, over the connection that is there, and so many more at once."""
+    def begin(self, news: Literal["some", "unknown"] = "unknown") -> None:
+        """The first channel is being opened, over the connection that is there; where something is sure to come, others."""
         self._dial("kept")
-        for _ in range(ahead):
-            self._dial("own")
+        if news == "some":
+            for _ in range(NEAR):
+                self._dial("own")
+            self._loop.call_later(_NEAR_OPENS_S, self._dial_far)
+
+    def _dial_far(self) -> None:
+        """A box that has not opened the first channel by now is far away, and that takes long over each."""
+        is_open = any(courier.way == "kept" for courier in self._couriers)
+        if not is_open and not self._work.has_ended:
+            for _ in range(FAR - NEAR):
+                self._dial("own")
 
     def expect(self, total_bytes: int) -> None:
         """So many bytes are to be moved in all."""
@@ -155,8 +167,7 @@ class Carriage(Generic[P]):
 
     def _find_pace(self, ready: Sequence[Hand[P]]) -> None:
         now = time.monotonic()
-        trips = [c.round_trip_s for c in ready if c.round_trip_s is not None]
-        self._pace.round_trip_s = min(trips, default=0.0)
+        self._pace.round_trip_s, self._pace.queued_s = _trips(ready, now)
         rate = self._rate_bytes_s(now)
         if now >= self._refused_until:
             self._refused_at = MOST
@@ -170,9 +181,7 @@ class Carriage(Generic[P]):
             courier.number = number
         self._work.want(wanted, rate)
         # Far away, a few more than that, so that they are there when they are found to pay.
-        is_far = self._pace.round_trip_s >= FAR_S
-        spare = min(wanted, _DIALLED_AT_ONCE) if is_far and not self._pace.settled else 0
-        target = min(wanted + spare, most)
+        target = min(wanted + self._pace.spare, most)
         missing = target - len(self._couriers) - len(self._dialling)
         if self._refused >= _REFUSED:
             self._refused, self._refused_until = 0, now + _REFUSED_FOR_S
@@ -227,6 +236,14 @@ class Carriage(Generic[P]):
         if came > self._reported_bytes:
             self._on_bytes(came - self._reported_bytes)
             self._reported_bytes = came
+
+
+def _trips(ready: Sequence[Hand[P]], now: float) -> tuple[float, float | None]:
+    """The shortest round trip, and how much longer they take lately; None where nobody knows."""
+    shortest = min((c.round_trip_s for c in ready if c.round_trip_s is not None), default=0.0)
+    newest = sorted(trip for courier in ready for trip in tuple(courier.trips))[-_TRIPS_KNOWN:]
+    lately = [took_s for at, took_s in newest if now - at < _TRIPS_KNOWN_S]
+    return shortest, statistics.median(lately) - shortest if lately else None
 
 
 @cache

@@ -20,6 +20,9 @@ from gpu_tenant.transfer.pieces import (
 from gpu_tenant.transfer.pouring import Pouring
 from gpu_tenant.transfer.work import Work
 
+_PARTS = 4
+"""A piece is written in so many parts, or more."""
+
 
 class Courier(Hand[Piece]):
     """Brings pieces from a box, and puts what comes in place."""
@@ -93,7 +96,8 @@ class Courier(Hand[Piece]):
 
     def _receive_span(self, file: Large, span: Span) -> None:
         while span.size_bytes:
-            count = self._pouring.pour(file.partial, span)
+            at_once = max(self.LEAST_BYTES, self._size_bytes // _PARTS // BLOCK_BYTES * BLOCK_BYTES)
+            count = self._pouring.pour(file.partial, span, at_once)
             self._count(count)
             span = Span(span.first + count, span.size_bytes - count)
 

@@ -8,12 +8,15 @@ from typing import ClassVar, Generic, Literal
 
 from gpu_tenant.transfer.conversation import Conversation, LinkBroken
 from gpu_tenant.transfer.job import Job, P
+from gpu_tenant.transfer.pace import FAR_S
 from gpu_tenant.transfer.pieces import BLOCK_BYTES
 
 Way = Literal["kept", "own"]
 _AHEAD = 2
 """So many pieces are under way at once, so that the link is never idle while a request or an answer comes."""
 _PIECE_S = 0.4
+_TRIPS = 3
+"""So many of the newest round trips are known of each."""
 
 
 class Hand(Thread, Generic[P]):
@@ -39,7 +42,10 @@ class Hand(Thread, Generic[P]):
         super().__init__(name=f"courier-{way}", daemon=True)
         self.way, self.number = way, 0
         self.is_ready = self.is_over = False
+        self.trips: deque[tuple[float, float]] = deque(maxlen=_TRIPS)
+        """When the newest round trips ended, on the monotonic clock, and how long they took, with nothing to carry."""
         self.round_trip_s: float | None = None
+        """The shortest of all."""
         self.carried_bytes = 0
         """How much went over its link."""
         self.is_waiting = False
@@ -60,7 +66,7 @@ class Hand(Thread, Generic[P]):
         try:
             try:
                 self._talk.greet(self._script, self._mark)
-                self.round_trip_s = self._talk.round_trip_s()
+                self._travel()
                 self.is_ready = True
                 self._wake()
                 self._carry()
@@ -89,10 +95,21 @@ class Hand(Thread, Generic[P]):
                 self._is_due()
                 self._asked_at.append(self.moved_at)
                 self._ask(piece)
-            if not self.asked:
+            if self.asked:
+                self._hear_next()
+            elif self._work.has_ended:
                 self.is_waiting = False
                 return
-            self._hear_next()
+            elif (self.round_trip_s or 0) >= FAR_S:
+                self._travel()
+
+    def _travel(self) -> None:
+        """One round trip more was measured, over a link that carries nothing else of this thread's."""
+        self._is_due()
+        took_s = self._talk.round_trip_s()
+        self.is_waiting = False
+        self.trips.append((time.monotonic(), took_s))
+        self.round_trip_s = min(took_s, self.round_trip_s or took_s)
 
     def _hear_next(self) -> None:
         before = self.carried_bytes

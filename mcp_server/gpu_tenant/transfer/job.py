@@ -8,6 +8,8 @@ from typing import Generic, Protocol, TypeVar
 _PACKED_BELOW_BYTES_S = 32e6
 """A processor packs faster than this; a faster link has no use for it."""
 
+_BESIDE_S = 0.15
+
 
 class Turn(Protocol):
     """What this transfer may take of the link, among others of the same user."""
@@ -83,19 +85,25 @@ class Job(Generic[P]):
     def take(self, hand: Asking, size_bytes: int) -> P | None:
         """The next piece for that thread; None where there is none, or it has an answer to hear first.
 
-        Who has nothing to do waits here, until there is a piece or no use in waiting.
+        Who has nothing to do waits here, until there is a piece or no use in waiting; the first of those
+        who are not wanted only for a moment, and may measure the link meanwhile.
         """
         while True:
             with self._changed:
                 if self._is_ended():
                     return None
-                piece = self._next(size_bytes) if hand.number < self.wanted else None
+                is_wanted = hand.number < self.wanted
+                piece = self._next(size_bytes) if is_wanted else None
                 if piece is None and hand.asked:
                     return None
-                piece = piece or self._late()
+                piece = piece or (self._late() if is_wanted else None)
                 if piece is None:
-                    if not self._is_ended():
-                        self._changed.wait(0.5)
+                    if self._is_ended():
+                        return None
+                    is_beside = hand.number == self.wanted
+                    self._changed.wait(_BESIDE_S if is_beside else 0.5)
+                    if is_beside:
+                        return None
                     continue
                 self._taken(piece, hand)
             return self._in_turn(piece)
@@ -116,6 +124,12 @@ class Job(Generic[P]):
         with self._changed:
             self._take_back(piece)
             self._changed.notify_all()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more will be asked for."""
+        with self._changed:
+            return self._is_ended()
 
     @property
     def is_over(self) -> bool:

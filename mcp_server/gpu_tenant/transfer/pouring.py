@@ -21,14 +21,16 @@ class Pouring:
         self._talk = talk
         self._buffer = mmap.mmap(-1, _BUFFER_BYTES)
 
-    def pour(self, partial: Partial, span: Span) -> int:
+    def pour(self, partial: Partial, span: Span, most_bytes: int = _BUFFER_BYTES) -> int:
         """The next bytes of the body lie at the beginning of `span`; how many, and no more than fit there.
+
+        `most_bytes` bounds what is held in memory: it pays to hold much only where much comes.
 
         Raises:
             LinkBroken: the channel ended; what had come before that is in the file, and counted there.
             OSError: the file takes no more.
         """
-        wanted = self._wanted(span)
+        wanted = self._wanted(span, most_bytes)
         view = memoryview(self._buffer)[:wanted]
         got = self._talk.into(view)
         if got:
@@ -44,7 +46,7 @@ class Pouring:
             OSError: it ends before them, or the partial file takes no more.
         """
         while span.size_bytes:
-            view = memoryview(self._buffer)[: self._wanted(span)]
+            view = memoryview(self._buffer)[: self._wanted(span, _BUFFER_BYTES)]
             got = os.preadv(source, [view], span.first)
             if not got:
                 raise OSError(errno.EIO, "the older version became shorter")
@@ -59,10 +61,10 @@ class Pouring:
             partial.write(view[at : at + gap.size_bytes], gap.first)
             partial.filled(gap)
 
-    def _wanted(self, span: Span) -> int:
+    def _wanted(self, span: Span, most_bytes: int) -> int:
         """As much as there is room for, to where unbuffered writes can begin, or end."""
         to_boundary = -span.first % ALIGNED_BYTES
         if to_boundary:
             return min(to_boundary, span.size_bytes)
         whole = span.size_bytes // ALIGNED_BYTES * ALIGNED_BYTES
-        return min(whole or span.size_bytes, _BUFFER_BYTES)
+        return min(whole or span.size_bytes, most_bytes, _BUFFER_BYTES)

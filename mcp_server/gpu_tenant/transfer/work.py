@@ -13,6 +13,7 @@ from gpu_tenant.transfer.pieces import Bundle, Coming, Large, Piece, Pieces, Str
 _SAVED_EVERY_S = 0.5
 _BREAKS = 3
 _UNREADABLE = "the box cannot read it to its end"
+_LEAST_BYTES, _LAST_PIECES = 256 << 10, 4
 _LATE_S = 2.0
 """Pieces are cut to come in a fifth of it."""
 
@@ -23,7 +24,7 @@ class Work(Job[Piece]):
     def __init__(self, turn: Turn) -> None:
         super().__init__(turn)
         self._pieces = Pieces()
-        self._unproved = 0
+        self._unproved = self._total_bytes = 0
         self._written: list[Coming] = []
         self._lost: list[tuple[Coming, str]] = []
         self._given_up: list[Large] = []
@@ -37,12 +38,15 @@ class Work(Job[Piece]):
         with self._changed:
             self._pieces.add(coming)
             self._unproved += len(coming)
+            self._total_bytes += sum(one.entry.size_bytes for one in coming)
             self._changed.notify_all()
 
     # couriers
 
     def _next(self, size_bytes: int) -> Piece | None:
-        return self._pieces.take(size_bytes)
+        # The last pieces are small, so that none ends long after the others.
+        even_bytes = (self._total_bytes - self.came_bytes) // (_LAST_PIECES * self.wanted)
+        return self._pieces.take(min(size_bytes, max(_LEAST_BYTES, even_bytes)))
 
     def _taken(self, piece: Piece, hand: Asking) -> None:
         self._under_way[piece] = (time.monotonic(), hand)
@@ -92,6 +96,8 @@ class Work(Job[Piece]):
         """A channel ended while that piece was due on it; what ends every one is a file that cannot be read."""
         with self._changed:
             place = _place(piece)
+            if place is None:
+                return
             self._broken[place] += 1
             if self._broken[place] < _BREAKS:
                 return
@@ -190,12 +196,12 @@ class Work(Job[Piece]):
                 file.partial.close()
 
 
-def _place(piece: Piece) -> tuple[str, int]:
-    """Which file the piece is about, and from which byte on."""
+def _place(piece: Piece) -> tuple[str, int] | None:
+    """Which file the piece is about, and from which byte on; None where another channel has brought it meanwhile."""
     if isinstance(piece, Bundle):
         return (piece.files[0].entry.at if piece.files else ""), 0
     left = piece.left() if isinstance(piece, Stretch) else [piece.span]
-    return piece.file.at, left[0].first if left else -1
+    return (piece.file.at, left[0].first) if left else None
 
 
 def _is_due(file: Large, least_bytes: int) -> bool:
