@@ -22,7 +22,7 @@ from gpu_tenant.transfer.proof import Arrived
 
 _WORTH_COPYING_BYTES = 64 << 10
 """A smaller file is fetched sooner than looked for."""
-_LANDED_AT_ONCE, _LANDED_AT_ONCE_BYTES = 64, 64 << 20
+_LANDED_AT_ONCE, _LANDED_AT_ONCE_BYTES = 256, 64 << 20
 
 
 class Way(NamedTuple):

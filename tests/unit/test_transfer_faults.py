@@ -26,7 +26,7 @@ from gpu_tenant.model import SealedFile
 from gpu_tenant.ports import Channel
 from gpu_tenant.transfer.job import Alone
 from gpu_tenant.transfer.partial import Partial, Span
-from gpu_tenant.transfer.pieces import Coming, Comparison, Piece, Stretch
+from gpu_tenant.transfer.pieces import Bundle, Coming, Comparison, Piece, Stretch
 from gpu_tenant.transfer.proof import Arrived, Lost, Prover
 from gpu_tenant.transfer.work import Work
 
@@ -244,7 +244,7 @@ def test_a_file_is_not_read_to_its_end_while_something_of_it_can_still_be_asked_
     work.done(second)
     work.give_back(first)
     due: list[object] = []
-    prover = Thread(target=lambda: due.append(work.provable(least_bytes=32 * MB, few=64)))
+    prover = Thread(target=lambda: due.append(work.provable(least_bytes=32 * MB, least_s=60)))
     prover.start()
 
     assert not eventually(lambda: due, within_s=0.3)
@@ -317,7 +317,7 @@ def test_channels_that_end_over_what_others_have_brought_are_no_sign_of_a_file_t
         work.broke(piece)
         work.give_back(piece)
 
-    due = work.provable(least_bytes=MB, few=1)
+    due = work.provable(least_bytes=MB, least_s=60)
     assert due is not None
     assert (len(due[0]), due[2]) == (1, []), "to be read back, and not lost"
     work.close(due[0][0])
@@ -338,3 +338,24 @@ def test_who_is_not_wanted_measures_the_link_and_asks_for_nothing_even_if_that_i
     assert isinstance(again, Stretch), "whoever is wanted brings what is late"
     assert again.spans == first.spans
     work.close(first.file)
+
+
+def test_what_is_written_while_something_else_is_read_back_is_told_once(tmp_path: Path) -> None:
+    work = working(tmp_path, Span(0, SIZE))
+    small = SealedFile(
+        name="s", at="/s", kind="file", role="artifact", mtime_ns=1, size_bytes=9, sha256=None
+    )
+    work.add([Coming(small, tmp_path / "s")])
+    piece = work.take(Idle(), MB)
+    due = work.provable(least_bytes=MB, least_s=0)
+    assert due is not None
+    assert due[1:] == ([], [])
+
+    work.wrote(Coming(small, tmp_path / "s"))
+
+    assert not due[1], "it is for whoever asks next"
+    again = work.provable(least_bytes=MB, least_s=0)
+    assert again is not None
+    assert [one.entry.name for one in again[1]] == ["s"]
+    assert isinstance(piece, Bundle)
+    work.leave()

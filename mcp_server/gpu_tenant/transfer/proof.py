@@ -1,6 +1,8 @@
 """What has arrived is read back from the storage while the rest is under way."""
 
+import errno
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from hashlib import sha256
 from threading import Thread
@@ -12,7 +14,10 @@ from gpu_tenant.transfer.work import Work
 
 _STEP_BYTES = 32 << 20
 """So much is read back at once: less costs a flush too often, more leaves too much for the end."""
-_FEW = 64
+_STEP_S = 1.0
+"""Many small files are flushed together: each flush by itself holds up those who make others."""
+_SIDE_BY_SIDE = 4
+"""A small file is mostly waited for: a storage flushes and reads several in the time of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +44,23 @@ class Prover(Thread):
         super().__init__(name="prover", daemon=True)
         self._work, self._tell = work, tell
         self._rereading: dict[Large, Rereading] = {}
-        self._rereader = Rereader(SMALL_BYTES)
+        self._rereaders = [Rereader(SMALL_BYTES) for _ in range(_SIDE_BY_SIDE)]
 
     def run(self) -> None:
         """Thread: see the class."""
         try:
-            while self._prove():
-                pass
+            with ThreadPoolExecutor(_SIDE_BY_SIDE, thread_name_prefix="prover") as threads:
+                while self._prove(threads):
+                    pass
         except BaseException as error:  # noqa: BLE001 - told by whoever waits for the transfer
             self._work.fail(error)
         finally:
             for reading in self._rereading.values():
                 reading.close()
 
-    def _prove(self) -> bool:
+    def _prove(self, threads: ThreadPoolExecutor) -> bool:
         """Whether there may be more to do."""
-        todo = self._work.provable(least_bytes=_STEP_BYTES, few=_FEW)
+        todo = self._work.provable(least_bytes=_STEP_BYTES, least_s=_STEP_S)
         if todo is None:
             return False
         files, small, lost = todo
@@ -62,17 +68,11 @@ class Prover(Thread):
             self._tell([Lost(coming, why) for coming, why in lost])
         for file in files:
             self._read_back(file)
-        if small:
-            durable([coming.partial for coming in small])
-            self._tell([self._read_whole(coming) for coming in small])
-            self._work.proved(len(small))
+        parts = [part for n in range(_SIDE_BY_SIDE) if (part := small[n::_SIDE_BY_SIDE])]
+        for arrived in threads.map(_read_whole, self._rereaders, parts):
+            self._tell(arrived)
+            self._work.proved(len(arrived))
         return True
-
-    def _read_whole(self, coming: Coming) -> Arrived:
-        held = self._rereader.read(coming.partial)
-        if held is None:
-            raise OSError(2, "what had arrived was taken away", str(coming.partial))
-        return Arrived(coming, len(held), sha256(held).hexdigest())
 
     def _read_back(self, file: Large) -> None:
         front = file.partial.front
@@ -87,3 +87,15 @@ class Prover(Thread):
             self._rereading.pop(file).close()
             self._work.close(file)
             self._tell([Arrived(file.coming, file.proved_bytes, reading.hexdigest())])
+
+
+def _read_whole(rereader: Rereader, small: Sequence[Coming]) -> Sequence[Arrived]:
+    """Those files are on their storage, as they were read back from there."""
+    durable([coming.partial for coming in small])
+    arrived: list[Arrived] = []
+    for coming in small:
+        held = rereader.read(coming.partial)
+        if held is None:
+            raise OSError(errno.ENOENT, "what had arrived was taken away", str(coming.partial))
+        arrived.append(Arrived(coming, len(held), sha256(held).hexdigest()))
+    return arrived

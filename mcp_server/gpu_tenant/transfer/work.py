@@ -26,6 +26,7 @@ class Work(Job[Piece]):
         self._pieces = Pieces()
         self._unproved = self._total_bytes = 0
         self._written: list[Coming] = []
+        self._written_bytes, self._written_since = 0, 0.0
         self._lost: list[tuple[Coming, str]] = []
         self._given_up: list[Large] = []
         self._saved_at = time.monotonic()
@@ -109,7 +110,10 @@ class Work(Job[Piece]):
     def wrote(self, coming: Coming) -> None:
         """A small file is in its partial file."""
         with self._changed:
+            if not self._written:
+                self._written_since = time.monotonic()
             self._written.append(coming)
+            self._written_bytes += coming.entry.size_bytes
 
     def compared(self, file: Large, other: Sequence[Span], same: Sequence[Span]) -> None:
         """What of a span differs from the older version is fetched; where nothing fits, so is all the rest."""
@@ -142,21 +146,24 @@ class Work(Job[Piece]):
     # the prover
 
     def provable(
-        self, *, least_bytes: int, few: int
+        self, *, least_bytes: int, least_s: float
     ) -> tuple[list[Large], list[Coming], list[tuple[Coming, str]]] | None:
-        """What can be read back now, and what was lost; None when the work is stopped. Waits for something."""
+        """What can be read back now, and what was lost; None when the work is stopped. Waits for something.
+
+        That much of a large file, or of small ones together; small ones also after so long, and what is last.
+        """
         while True:
             with self._changed:
                 if self._is_ended():
                     return None
                 files = [file for file in self._pieces.open if _is_due(file, least_bytes)]
-                is_last = not self._under_way
-                small = self._written if is_last or len(self._written) >= few else []
-                lost = self._lost
-                if files or small or lost:
-                    if small:
-                        self._written = []
-                    self._lost = []
+                is_late = time.monotonic() - self._written_since > least_s
+                is_due = not self._under_way or is_late or self._written_bytes >= least_bytes
+                if files or self._lost or (is_due and self._written):
+                    small: list[Coming] = []
+                    if is_due:  # and what is written from now on is in another list
+                        small, self._written, self._written_bytes = self._written, [], 0
+                    lost, self._lost = self._lost, []
                     return files, small, lost
                 self._changed.wait(0.1)
             self._save()
