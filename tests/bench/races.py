@@ -163,6 +163,8 @@ class Race:
         if self.share is not None and link.rate_mbit:
             share = cold.mb_s * 8 / link.rate_mbit
             row.judged.append(Judged("share of the link", share, self.share))
+            of_limit = cold.mb_s / (row.limit_mb_s or math.nan)
+            row.notes.append(f"{of_limit:.3f} of what {row.limit} carried over it in this run")
 
 
 class _Heat:

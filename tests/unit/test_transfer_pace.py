@@ -1,5 +1,6 @@
 """A transfer finds how many connections its link repays, and keeps to those."""
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -250,3 +251,29 @@ def test_only_a_far_box_is_given_spare_connections_and_only_while_it_is_not_sett
     run.goes_on(20)
 
     assert run.pace.spare == 0
+
+
+def test_nothing_that_comes_over_a_far_link_is_no_reason_to_wait_for_ever() -> None:
+    run = far(1000 * MB, lambda age_s: 0)
+
+    run.goes_on(20)
+
+    assert run.pace.settled
+
+
+def test_a_rate_that_goes_up_and_down_by_itself_does_not_gather_connections() -> None:
+    chance = random.Random(4)
+    run = far(1000 * MB, lambda age_s: chance.uniform(5, 15) * MB / max(4, run.working))
+
+    run.goes_on(120)
+
+    assert run.working <= 16
+
+
+def test_what_its_own_limit_holds_back_is_given_no_more() -> None:
+    run = far(1000 * MB, lambda age_s: 2 * MB / max(1, run.working))
+    run.link, run.pace.queued_s = shared(2 * MB), math.inf
+
+    run.goes_on(60)
+
+    assert max(run.counts) == FAR

@@ -4,6 +4,7 @@ The event loop looks at the threads a few times a second; they know nothing of i
 """
 
 import asyncio
+import math
 import secrets
 import statistics
 import time
@@ -33,6 +34,7 @@ _REFUSED_FOR_S = 60
 _GREETED_WITHIN_S = 60
 _NEAR_OPENS_S = 0.25
 _TRIPS_KNOWN_S, _TRIPS_KNOWN = 5, 3
+_HELD_BACK_S = 1
 _STALL_S = 120
 _AGAIN = "what arrived is kept; run the same command again to go on from there"
 
@@ -168,6 +170,10 @@ class Carriage(Generic[P]):
     def _find_pace(self, ready: Sequence[Hand[P]]) -> None:
         now = time.monotonic()
         self._pace.round_trip_s, self._pace.queued_s = _trips(ready, now)
+        if now - self._work.held_back_until < _HELD_BACK_S:
+            self._pace.queued_s = (
+                math.inf
+            )  # its own pieces wait here: more connections would wait as well
         rate = self._rate_bytes_s(now)
         if now >= self._refused_until:
             self._refused_at = MOST

@@ -79,6 +79,8 @@ class Job(Generic[P]):
         """How much of the files is where it should be by now, by whichever way."""
         self.linked_bytes = 0
         """How much of that came over the link."""
+        self.held_back_until = 0.0
+        """Until when, on the monotonic clock, a piece had to wait for its turn."""
         self.packs = False
         """Whether the link is slow enough to pack for."""
 
@@ -111,6 +113,8 @@ class Job(Generic[P]):
     def _in_turn(self, piece: P) -> P | None:
         """The piece, when it is this transfer's turn."""
         at = time.monotonic() + self._turn.pause_s(piece.size_bytes)
+        if at > time.monotonic():
+            self.held_back_until = at
         while (pause_s := at - time.monotonic()) > 0:
             with self._changed:
                 if self._is_ended():

@@ -26,8 +26,9 @@ _BUSY = 0.75
 """So much of a core is nearly all that the threads of one Python have."""
 _QUEUED_S, _QUEUED_SHARE = 0.015, 0.2
 """A round trip that takes so much longer than the shortest stands in a queue: the link is full."""
-_SAGS = 0.85
-"""A link that carries less than this of what it did, and has no queue, has room for more connections."""
+_USUAL_WINDOWS = 5
+_SAGS, _SAGS_IN_VAIN = 0.85, 2
+"""A link that carries less than this of what is usual, and has no queue, has room for more; unless so many were no faster."""
 
 
 @dataclass
@@ -42,7 +43,7 @@ class Pace:
     round_trip_s: float = 0.0
     """The shortest."""
     queued_s: float | None = None
-    """How much longer one takes now; None where nobody knows."""
+    """How much longer one takes now, or is made to take by us; None where nobody knows."""
     settled: bool = False
     cores: int = field(default_factory=lambda: os.cpu_count() or 1)
 
@@ -51,10 +52,11 @@ class Pace:
         self._began: float | None = None
         self._half: tuple[float, int, float] | None = None
         self._below: tuple[int, float] | None = None
-        self._paid, self._unpaid, self._tried = NEAR, 0, 0
+        self._paid, self._unpaid, self._in_vain, self._tried = NEAR, 0, 0, 0
         self._is_first, self._is_slow = True, False
         self._before: float | None = None
-        self._best = 0.0
+        self._usual = 0.0
+        self._sagged: float | None = None
         self._watched: tuple[float, int] | None = None
         self._again_at = 0.0
 
@@ -104,7 +106,7 @@ class Pace:
         """Whether the first connections of a far box are still finding their speed."""
         before, self._before = self._before, rate
         is_early = self.is_far and self._is_first and self._below is None and not self.is_full
-        return is_early and (before is None or rate >= _PAYS * before)
+        return is_early and (before is None or rate > _PAYS * before)
 
     @property
     def spare(self) -> int:
@@ -125,8 +127,10 @@ class Pace:
         gain = rate / before[1] if before and before[1] else float("inf")
         if gain >= _PAYS:
             self._paid, self._unpaid = wanted, 0
+            self._in_vain = 0 if before else self._in_vain
         else:
             self._unpaid += 1
+            self._in_vain += self._unpaid == 1
         # Far away one step says little: the first connections are swift until they lose something.
         patience = 2 if self.is_far and self._is_first else 1
         if self.is_full:
@@ -147,7 +151,7 @@ class Pace:
     def _settle(self, at_s: float, count: int, rate: float) -> None:
         self._wanted, self.settled, self._below = count, True, None
         self._unpaid, self._is_first = 0, False
-        self._best, self._watched = rate, None
+        self._usual, self._sagged, self._watched = rate, None, None
         self._again_at = at_s + _AGAIN_S
 
     def _watch(self, at_s: float, done_bytes: int, wanted: int) -> None:
@@ -157,10 +161,13 @@ class Pace:
         if self._watched is not None and took_s < self._window_s:
             return
         self._watched = (at_s, done_bytes)
-        rate = (done_bytes - before) / took_s if took_s else self._best
-        self._best = max(self._best, rate)
-        if self.is_far and not self.is_full and rate < _SAGS * self._best:
+        rate = (done_bytes - before) / took_s if took_s else self._usual
+        is_sagging = self.is_far and not self.is_full and rate < _SAGS * self._usual
+        self._usual += (rate - self._usual) / _USUAL_WINDOWS
+        sagged, self._sagged = self._sagged, rate if is_sagging else None
+        # Twice in a row: one low window is chance, and what follows it would look like a gain.
+        if sagged is not None and is_sagging and self._in_vain < _SAGS_IN_VAIN:
             self.settled, self._began = False, None
             # Not fewer again: what was given back, because it had not paid, was needed after all.
-            self._below, self._wanted = (wanted, rate), max(2 * wanted, self._tried)
-            self._paid = self._wanted
+            self._wanted = self._paid = max(2 * wanted, self._tried)
+            self._below = (wanted, (sagged + rate) / 2)
