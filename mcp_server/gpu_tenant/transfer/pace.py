@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass, field
 
-MOST = 56
+MOST = 52
 """Each is a process here, of 2 MB or more: all of them, and what else there is, stay below 200 MB."""
 NEAR, FAR = 2, 4
 """So many at first: a near box is limited by processors, a far one by what a connection may have under way."""
