@@ -19,7 +19,7 @@ _ROUND_TRIPS = 10
 _AGAIN_S = 30
 _SWIFT_BYTES_S = 50e6
 """So much for each core is seldom reached where loss, or a window, holds connections back."""
-_SLOW_BYTES_S = 4e6
+_SLOW_BYTES_S = 6e6
 """A far connection that moves less, over a link that is not full, loses something again and again."""
 _MOST_SPARE = 8
 _BUSY = 0.75
@@ -131,8 +131,8 @@ class Pace:
         else:
             self._unpaid += 1
             self._in_vain += self._unpaid == 1
-        # Far away one step says little: the first connections are swift until they lose something.
-        patience = 2 if self.is_far and self._is_first else 1
+        # One step says little where connections are swift until they have lost something.
+        patience = 2 if self._is_slow and self._is_first else 1
         if self.is_full:
             self._settle(at_s, wanted, rate)
         elif self._unpaid >= patience:
