@@ -17,7 +17,7 @@ from gpu_tenant.store import is_reached, link_target, placing, reread
 
 SUPERSEDED = ".superseded"
 PARTIAL = ".partial"
-_SYNCED_AT_ONCE = 64
+_SYNCED_AT_ONCE = 16
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)
 _SYNC = getattr(os, "fdatasync", os.fsync)
