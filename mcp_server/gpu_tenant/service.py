@@ -303,7 +303,7 @@ class Tenancy(LogReading):
         """
         found = await self._running(lease)
         directory = Path(to or found.kept_in or self.home.kept(found.id))
-        is_elsewhere = str(directory) != str(found.kept_in)
+        is_elsewhere = found.kept_in is None or directory != Path(found.kept_in)
         with self._held(found.id, "collect"):
             collected = await collect(
                 found, self._profile(found.provider), directory=directory,

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from functools import partial
 
 import pytest
 from arranged import HandClock
@@ -70,7 +71,7 @@ async def test_at_the_end_a_collect_is_cut_and_a_teardown_is_waited_for() -> Non
         return Said()
 
     for verb in ("collect", "teardown"):
-        made.begin(verb, "L", lambda verb=verb: long(verb), asked="")  # type: ignore[misc]
+        made.begin(verb, "L", partial(long, verb), asked="")
     assert made.under_way == ["teardown of L"]
     await made.aclose()
 

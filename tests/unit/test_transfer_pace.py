@@ -261,13 +261,21 @@ def test_nothing_that_comes_over_a_far_link_is_no_reason_to_wait_for_ever() -> N
     assert run.pace.settled
 
 
-def test_a_rate_that_goes_up_and_down_by_itself_does_not_gather_connections() -> None:
-    chance = random.Random(4)
-    run = far(1000 * MB, lambda age_s: chance.uniform(5, 15) * MB / max(4, run.working))
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_of_a_fifth_does_not_gather_connections_over_a_far_link(seed: int) -> None:
+    chance = random.Random(seed)
+    run = far(1000 * MB, lambda age_s: chance.uniform(8, 12) * MB / max(4, run.working))
 
     run.goes_on(120)
 
-    assert run.working <= 16
+    assert run.working <= 2 * FAR
+
+
+def test_what_did_not_pay_at_other_times_does_not_forbid_an_answer_to_a_sag() -> None:
+    run = far(1000 * MB, lambda age_s: 25 * MB / max(4, run.working) if age_s < 85 else MB)
+    assert run.goes_on(84) == FAR, "it tried more again and again, in vain"
+
+    assert run.goes_on(8) > 2 * FAR, "at once, and not when it would have tried again"
 
 
 def test_what_its_own_limit_holds_back_is_given_no_more() -> None:

@@ -10,6 +10,7 @@ from gpu_tenant.transfer.hand import Hand, Way
 from gpu_tenant.transfer.partial import Span
 from gpu_tenant.transfer.pieces import (
     BLOCK_BYTES,
+    LEAST_BYTES,
     Bundle,
     Coming,
     Comparison,
@@ -27,7 +28,7 @@ _PARTS = 4
 class Courier(Hand[Piece]):
     """Brings pieces from a box, and puts what comes in place."""
 
-    FIRST_BYTES, LEAST_BYTES, MOST_BYTES = 1 << 20, 256 << 10, 16 << 20
+    FIRST_BYTES, LEAST_BYTES, MOST_BYTES = 1 << 20, LEAST_BYTES, 16 << 20
 
     def __init__(
         self,

@@ -17,6 +17,8 @@ _LEAST_WINDOW_S = 0.5
 _ROUND_TRIPS = 10
 """So many until a new connection has found its speed, if it loses nothing."""
 _AGAIN_S = 30
+_CALM = 4
+"""So many times as long is looked at what was settled before."""
 _SWIFT_BYTES_S = 50e6
 """So much for each core is seldom reached where loss, or a window, holds connections back."""
 _SLOW_BYTES_S = 6e6
@@ -53,10 +55,10 @@ class Pace:
         self._half: tuple[float, int, float] | None = None
         self._below: tuple[int, float] | None = None
         self._paid, self._unpaid, self._in_vain, self._tried = NEAR, 0, 0, 0
-        self._is_first, self._is_slow = True, False
+        self._is_first, self._is_slow, self._is_after_sag = True, False, False
         self._before: float | None = None
         self._usual = 0.0
-        self._sagged: float | None = None
+        self._has_sagged = False
         self._watched: tuple[float, int] | None = None
         self._again_at = 0.0
 
@@ -91,13 +93,13 @@ class Pace:
             self._began, self._half = at_s, None
         elif self._half is None:
             # Not counted: new connections have yet to find their speed.
-            if at_s - self._began >= self._window_s / 2:
+            if at_s - self._began >= self._judging_s / 2:
                 self._half = (at_s, done_bytes, busy_s)
-        elif at_s - self._began >= self._window_s:
+        elif at_s - self._began >= self._judging_s:
             took_s = max(1e-9, at_s - self._half[0])
             rate, busy = (done_bytes - self._half[1]) / took_s, (busy_s - self._half[2]) / took_s
             if self._is_growing(rate):
-                self._began, self._half = at_s - self._window_s / 2, (at_s, done_bytes, busy_s)
+                self._began, self._half = at_s - self._judging_s / 2, (at_s, done_bytes, busy_s)
             else:
                 self._decide(at_s, rate, wanted, most, busy)
         return min(self._wanted, most)
@@ -117,7 +119,14 @@ class Pace:
 
     @property
     def _window_s(self) -> float:
+        """How long one look at the rate takes."""
         return max(_LEAST_WINDOW_S, _ROUND_TRIPS * self.round_trip_s)
+
+    @property
+    def _judging_s(self) -> float:
+        """How long a count is looked at: who only looks anew has time to tell a gain from chance."""
+        is_calm = not self._is_first and not self._is_after_sag
+        return self._window_s * (_CALM if is_calm else 1)
 
     def _decide(self, at_s: float, rate: float, wanted: int, most: int, busy: float) -> None:
         # A second look after a while begins anew: things may have changed.
@@ -130,7 +139,8 @@ class Pace:
             self._in_vain = 0 if before else self._in_vain
         else:
             self._unpaid += 1
-            self._in_vain += self._unpaid == 1
+            if self._is_after_sag:
+                self._in_vain += 1
         # One step says little where connections are swift until they have lost something.
         patience = 2 if self._is_slow and self._is_first else 1
         if self.is_full:
@@ -150,8 +160,8 @@ class Pace:
 
     def _settle(self, at_s: float, count: int, rate: float) -> None:
         self._wanted, self.settled, self._below = count, True, None
-        self._unpaid, self._is_first = 0, False
-        self._usual, self._sagged, self._watched = rate, None, None
+        self._unpaid, self._is_first, self._is_after_sag = 0, False, False
+        self._usual, self._has_sagged, self._watched = rate, False, None
         self._again_at = at_s + _AGAIN_S
 
     def _watch(self, at_s: float, done_bytes: int, wanted: int) -> None:
@@ -164,10 +174,10 @@ class Pace:
         rate = (done_bytes - before) / took_s if took_s else self._usual
         is_sagging = self.is_far and not self.is_full and rate < _SAGS * self._usual
         self._usual += (rate - self._usual) / _USUAL_WINDOWS
-        sagged, self._sagged = self._sagged, rate if is_sagging else None
+        has_sagged, self._has_sagged = self._has_sagged, is_sagging
         # Twice in a row: one low window is chance, and what follows it would look like a gain.
-        if sagged is not None and is_sagging and self._in_vain < _SAGS_IN_VAIN:
-            self.settled, self._began = False, None
+        if has_sagged and is_sagging and self._in_vain < _SAGS_IN_VAIN:
+            self.settled, self._began, self._is_after_sag = False, None, True
             # Not fewer again: what was given back, because it had not paid, was needed after all.
             self._wanted = self._paid = max(2 * wanted, self._tried)
-            self._below = (wanted, (sagged + rate) / 2)
+            self._below = (wanted, rate)

@@ -10,6 +10,8 @@ from gpu_tenant.transfer.partial import Partial, Span
 
 SMALL_BYTES = 1 << 20
 """A smaller file is asked for whole, with others."""
+LEAST_BYTES = 256 << 10
+"""A piece of a large file is no smaller, where there is more of it: an answer has its cost."""
 BLOCK_BYTES = 16 << 10
 """What is compared at once: a scattered change costs so much, and a digest is 1/2000 of it."""
 _COMPARED_BYTES = 64 << 20

@@ -8,12 +8,13 @@ from typing import Literal
 
 from gpu_tenant.transfer.job import Asking, Job, Turn
 from gpu_tenant.transfer.partial import Span
-from gpu_tenant.transfer.pieces import Bundle, Coming, Large, Piece, Pieces, Stretch
+from gpu_tenant.transfer.pieces import LEAST_BYTES, Bundle, Coming, Large, Piece, Pieces, Stretch
 
 _SAVED_EVERY_S = 0.5
 _BREAKS = 3
 _UNREADABLE = "the box cannot read it to its end"
-_LEAST_BYTES, _LAST_PIECES = 256 << 10, 4
+_LAST_PIECES = 4
+"""What is left is asked for in so many pieces by each, or more."""
 _LATE_S = 2.0
 """Pieces are cut to come in a fifth of it."""
 
@@ -47,7 +48,7 @@ class Work(Job[Piece]):
     def _next(self, size_bytes: int) -> Piece | None:
         # The last pieces are small, so that none ends long after the others.
         even_bytes = (self._total_bytes - self.came_bytes) // (_LAST_PIECES * self.wanted)
-        return self._pieces.take(min(size_bytes, max(_LEAST_BYTES, even_bytes)))
+        return self._pieces.take(min(size_bytes, max(LEAST_BYTES, even_bytes)))
 
     def _taken(self, piece: Piece, hand: Asking) -> None:
         self._under_way[piece] = (time.monotonic(), hand)
