@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 
-.PHONY: demo test check fix docs evals bench bench-fleet bench-transfers torture deaths kube wheel clean
+.PHONY: demo test check fix docs fuzz evals lock bench bench-fleet bench-transfers torture deaths storm kube wheel clean
 
 PROVIDER ?= local
 demo: $(VENV)/.ready            ## a whole lease on this computer; PROVIDER=vastai: at a rehearsal of one
@@ -23,6 +23,9 @@ fix: $(VENV)/.ready-dev
 docs: $(VENV)/.ready-dev        ## write the generated parts; `make test` compares them
 	GPU_TENANT_SNAPSHOTS=write $(BIN)/pytest -q tests/docs tests/faces -k 'generated or snapshot'
 
+lock:                           ## what scripts/serve.sh installs, with hashes, for every system; needs uv
+	uv pip compile -q --universal --generate-hashes --python-version 3.11 --custom-compile-command "make lock" pyproject.toml scripts/build.in -o scripts/requirements.lock
+
 bench: $(VENV)/.ready-dev       ## ratios against an empty MCP server, in one run
 	$(BIN)/python tests/bench/bench.py
 
@@ -35,6 +38,10 @@ bench-transfers: $(VENV)/.ready-dev   ## collect against scp, rsync, rclone and 
 evals: $(VENV)/.ready-evals      ## triggers, answers, mutations and episodes; PART=answers: one of them
 	$(BIN)/python -m evals $(PART)
 
+MINUTES ?= 60
+fuzz: $(VENV)/.ready-dev        ## hostile input for every reader, in turns; MINUTES=10 ARGS=loads: so long, that one alone
+	$(BIN)/python tests/fuzz $(MINUTES) $(ARGS)
+
 TORTURE ?= more
 torture: $(VENV)/.ready-dev     ## every case of what the suite samples, and 500 deaths; TORTURE=all: all of those
 	GPU_TENANT_TORTURE=$(TORTURE) $(BIN)/pytest -s tests/crash tests/e2e/test_corruption.py
@@ -42,6 +49,10 @@ torture: $(VENV)/.ready-dev     ## every case of what the suite samples, and 500
 DEATHS ?= 100
 deaths: $(VENV)/.ready-dev      ## the tenant's computer dies; what each platform bills from its deadline on
 	DEATHS=$(DEATHS) $(BIN)/pytest -q -s tests/death
+
+LEASES ?= 200
+storm: $(VENV)/.ready-dev       ## whole leases under faults, deaths and strangers; LEASES=2000, ARGS='--mode two'
+	cd tests && ../$(BIN)/python -m storm --leases $(LEASES) --out ../storm.jsonl $(ARGS)
 
 kube:                           ## the Kubernetes that some tests need, built from Debian's sources, in 6 minutes
 	@tests/kube/build

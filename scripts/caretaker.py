@@ -35,7 +35,7 @@ import re
 import stat
 import sys
 import time
-from collections import namedtuple
+from collections import deque, namedtuple
 
 TYPE_CHECKING = False  # importing `typing` costs more than a status reply
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 DEFAULT_DISCARD = [
     "__pycache__/", "*.pyc", ".cache/", ".ipynb_checkpoints/", ".pytest_cache/", ".mypy_cache/",
-    ".ruff_cache/", ".nv/", ".triton/", ".venv/", "venv/", "node_modules/", ".gpu-tenant-incoming*",
+    ".ruff_cache/", ".nv/", ".triton/", ".venv/", "venv/", "node_modules/", ".gpu-tenant-incoming-*",
     "~/.bash_history", "~/.python_history", "~/.lesshst", "~/.viminfo", "~/.ssh/known_hosts",
     "~/.rehearsal.json",
 ]  # fmt: skip
@@ -55,7 +55,10 @@ TENANT_SCRIPT = re.compile(
     rb"(?:activity|caretaker|keep|leave|runner)-([0-9a-f]{16})\.py"
 ).fullmatch
 SCRIPT_BYTES = 1 << 20
+QUIET_BYTES = 1 << 20  # what a service of the image's writes is smaller
 LOOK_S = 60.0
+TELLS_S = 10.0
+DEEPEST, LONGEST = 512, 3500
 INCOMING = b".gpu-tenant-incoming"
 INCOMING_NAME = re.compile(r"[0-9a-f]{64}").fullmatch
 START_LIMIT_S = 15.0
@@ -104,7 +107,8 @@ class Refusal(Exception):
 # --- names and patterns -------------------------------------------------------------------------
 
 _UNPRINTABLE = re.compile(
-    "[%\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb]"
+    "[%\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e0fff]"
 )
 _PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})?")
 _ONE = "(?:%[0-9A-F]{2}|[^/%])"  # one character of an escaped name, an escape being one
@@ -867,15 +871,16 @@ def tail(home: str, request: dict) -> dict:
 # --- start --------------------------------------------------------------------------------------
 
 
-def _set_since(home: str, name: str, directory: bytes) -> None:
+def _set_since(home: str, name: str, directory: bytes) -> int:
     """The moment from which written bytes count is on record, by the clocks of the file systems.
 
     The earlier of two clocks is taken: a skewed one then accounts for too much, not for too little.
     """
     path, moments = os.path.join(home, name), []
     with Locked(home, "home.lock"):
-        if _read(path, SINCE):
-            return
+        record = _read(path, SINCE)
+        if record:
+            return int(record["since_ns"])
         for place in (directory, os.fsencode(home)):
             marker = os.path.join(place, b".gpu-tenant-since-%d" % os.getpid())
             fd = os.open(marker, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -883,6 +888,7 @@ def _set_since(home: str, name: str, directory: bytes) -> None:
             os.close(fd)
             os.unlink(marker)
         _write(path, {"since_ns": min(moments)})
+    return min(moments)
 
 
 def start(home: str, request: dict) -> dict:
@@ -914,7 +920,7 @@ def start(home: str, request: dict) -> dict:
     environment.update({_utf8(n): _utf8(v) for n, v in env.items()})
     environment.update(job.marks)
     os.makedirs(job.directory, 0o700, exist_ok=True)
-    give_up, already = time.monotonic() + START_LIMIT_S, True
+    give_up, already, since_ns = time.monotonic() + START_LIMIT_S, True, None
     while job.started() is None:
         lock = _lock(job.path("lock"), fcntl.LOCK_EX | fcntl.LOCK_NB)
         if lock is None:
@@ -927,7 +933,7 @@ def start(home: str, request: dict) -> dict:
         try:
             if job.started() is None:
                 os.makedirs(request["cwd"], exist_ok=True)
-                _set_since(home, "since.json", request["cwd"])
+                since_ns = _set_since(home, "since.json", request["cwd"])
                 _write(job.path("spec.json"), spec)
                 for name in ("main.json", "exit.json", "ending.json"):
                     _reserve(job.path(name))
@@ -940,7 +946,7 @@ def start(home: str, request: dict) -> dict:
         raise Refusal("COMMAND_NOT_FOUND", end["error"], job=job.name, exit_code=127)
     started = job.started() or {}
     reply = {name: started[name] for name in ("pid", "start_ticks", "boot_id", "started_at")}
-    return dict(reply, job=job.name, already=already)
+    return dict(reply, job=job.name, already=already, since_ns=since_ns)
 
 
 def _spawn(body: Callable[[], object], keep: set[int]) -> None:
@@ -1469,15 +1475,29 @@ class Changing(Exception):
 
 
 class Hashes:
-    """SHA-256 of files, remembered where no change since could have gone unseen."""
+    """SHA-256 of files, remembered where no change since could have gone unseen.
 
-    def __init__(self, home: str, rest: Callable[[], None] = lambda: None) -> None:
-        self._path, self._rest = os.path.join(home, "hashes.json"), rest
+    What is remembered lies where jobs can write, so it is believed under a `key` of the tenant's alone,
+    which never lies on the box; without one nothing is remembered.
+    """
+
+    def __init__(self, home: str, key: str | None, rest: Callable[[], None] = lambda: None) -> None:
+        self._path, self._rest, self._key = os.path.join(home, "hashes.json"), rest, key
         self._used: dict = {}
+        self._known: dict = {}
         try:
-            self._known = _read(self._path, {}) or {}
+            record = _read(self._path, {"proof": str, "hashes": dict}) if key else None
         except Refusal:  # it only saves time
-            self._known = {}
+            record = None
+        if record and record["proof"] == self._proof(record["hashes"]):
+            self._known = record["hashes"]
+
+    def _proof(self, hashes: dict) -> str:
+        import hashlib
+        import hmac
+
+        content = json.dumps(hashes, sort_keys=True, separators=(",", ":")).encode()
+        return hmac.new((self._key or "").encode(), content, hashlib.sha256).hexdigest()
 
     def of(self, path: bytes) -> tuple[str, os.stat_result]:
         """The hash and the status of a regular file that did not change meanwhile.
@@ -1518,8 +1538,11 @@ class Hashes:
         return _identity(seen) in self._known
 
     def save(self) -> None:
+        if self._key is None or all(self._known.get(k) == v for k, v in self._used.items()):
+            return
         known = dict(self._known, **self._used)
-        _write_if_possible(self._path, known if len(known) < 200_000 else self._used)
+        known = known if len(known) < 200_000 else self._used
+        _write_if_possible(self._path, {"proof": self._proof(known), "hashes": known})
 
 
 def _identity(seen: os.stat_result) -> str:
@@ -1558,9 +1581,15 @@ class Survey:
     """One pass over all the jobs may have written: every file is put where it belongs."""
 
     def __init__(
-        self, work: bytes, skip: set[bytes], since_ns: int | None, artifacts: list[Pattern]
+        self,
+        work: bytes,
+        skip: set[bytes],
+        since_ns: int | None,
+        artifacts: list[Pattern],
+        is_ours: Callable[[bytes, os.stat_result], bool] = lambda path, seen: False,
     ) -> None:
         self.work, self.since_ns, self.artifacts = work, since_ns, artifacts
+        self._is_ours = is_ours
         self.skip = skip | {b"/proc", b"/sys", b"/dev"}
         self.files: list[tuple[str, bytes]] = []  # artifacts, by name
         self.links: list[tuple[str, bytes]] = []
@@ -1569,6 +1598,9 @@ class Survey:
         self.problems: list[dict] = []
         self.matched: set[str] = set()
         self._walked: set[bytes] = set()
+        self.launched_ns: int | None = None
+        self._quiet: list[bytes] = []
+        self._quiet_work = b""
         self._root = escape_path(work).rstrip("/") + "/"
         self._reaches_out = not all(p.relative for p in artifacts)
         self._inner = re.compile(
@@ -1577,6 +1609,30 @@ class Survey:
         self._outer = re.compile(
             "|".join("(?:%s)" % p.source for p in artifacts if not p.relative) or "(?!)"
         ).fullmatch
+
+    def before(self, rented_ns: int, quiet: list[str], home: str) -> None:
+        """What was written from `rented_ns` on counts, too; before the first launch, not what is `quiet`.
+
+        That is what the image's own services write while they come up; and the work directory, where it
+        was cloned on the box.
+        """
+        self.launched_ns = self.since_ns
+        self.since_ns = min(rented_ns, rented_ns if self.since_ns is None else self.since_ns)
+        login = os.path.realpath(os.path.expanduser(b"~"))
+        self._quiet = [login + os.fsencode(name)[1:] for name in quiet if name.startswith("~/")]
+        if os.path.exists(os.path.join(home, "cloned.json")):
+            self._quiet_work = self.work + b"/"
+
+    def _is_quiet(self, path: bytes, seen: os.stat_result) -> bool:
+        launched = self.launched_ns
+        if launched is not None and seen.st_ctime_ns >= launched:
+            return False
+        if launched is not None and self._quiet_work and path.startswith(self._quiet_work):
+            return True
+        return seen.st_size <= QUIET_BYTES and any(
+            path.startswith(place) if place.endswith(b"/") else path == place
+            for place in self._quiet
+        )
 
     def problem(self, at: str, why: str, detail: object) -> None:
         self.problems.append({"at": at, "why": why, "detail": str(detail)})
@@ -1593,6 +1649,9 @@ class Survey:
         while pending:
             path = pending.pop()
             if path in self._walked or path in self.skip:
+                continue
+            if path.count(b"/") > DEEPEST or len(path) > LONGEST:
+                self.problem(escape_path(path[:80]), "too_deep", "%d bytes of path" % len(path))
                 continue
             try:
                 seen = os.lstat(path)
@@ -1614,6 +1673,7 @@ class Survey:
 
     def _place(self, path: bytes, seen: os.stat_result, is_accounted: bool) -> None:
         is_new = is_accounted and self.since_ns is not None and seen.st_ctime_ns >= self.since_ns
+        is_new = is_new and not (self._quiet and self._is_quiet(path, seen))
         if not is_new and not self._reaches_out and not _is_below(path, self.work):
             return  # most of a home directory, so said at once
         at = escape_path(path)
@@ -1633,6 +1693,8 @@ class Survey:
         elif not stat.S_ISREG(seen.st_mode):
             if claimed:
                 self.problem(at, "special", "neither a file, a directory nor a link")
+        elif self._is_ours(path, seen):
+            return  # whatever a pattern says
         elif claimed:
             self.files.append((name, path))
         elif is_new:
@@ -1672,6 +1734,11 @@ def _refuse_running(home: str) -> list[Job]:
     return [job for job, state in seen if state != "absent"]
 
 
+def _started(home: str) -> list[Job]:
+    """The jobs that were started here, also those that still run."""
+    return [job for job in _all_jobs(home) if observe(job).state != "absent"]
+
+
 def _waiting(home: str) -> list[str]:
     """The jobs that runner.py may still start, from its journal; none once the guard has ended the work."""
     path = os.path.join(home, "queue", "journal")
@@ -1700,75 +1767,74 @@ def _waiting(home: str) -> list[str]:
     return [name for name, waits in waiting.items() if waits and name not in withdrawn]
 
 
-def _since_ns(home: str, jobs: list[Job]) -> int | None:
+def _since_ns(home: str, jobs: list[Job], told_ns: int | None) -> int | None:
+    """From when on written bytes count: by the record here, or earlier, where the tenant was told so."""
     since = _read(os.path.join(home, "since.json"), SINCE)
     if jobs and not since:
         raise Refusal(
             "RECORD_CORRUPT",
             os.path.join(home, "since.json") + " is missing though a job was started",
         )
-    since = since or _read(os.path.join(home, "since-push.json"), SINCE)
-    return since["since_ns"] if since else None
-
-
-def _scripts_beside() -> set[bytes]:
-    """The tenant's other scripts: where this one lies, each under the hash of what it holds."""
-    import hashlib
-
-    directory, found = os.path.dirname(os.path.realpath(os.fsencode(__file__))), set()
-    try:
-        names = os.listdir(directory)
-    except OSError:
-        return found
-    for name in names:
-        named, path = TENANT_SCRIPT(name), os.path.join(directory, name)
-        try:
-            if named and stat.S_ISREG(os.lstat(path).st_mode):
-                with open(path, "rb") as file:
-                    content = file.read(SCRIPT_BYTES)
-                if hashlib.sha256(content).hexdigest().encode().startswith(named.group(1)):
-                    found.add(path)
-        except OSError:
-            continue
-    return found
+    push = _read(os.path.join(home, "since-push.json"), SINCE)
+    moments = [one["since_ns"] for one in (since or push,) if one]
+    return min([*moments, *([told_ns] if told_ns is not None else [])], default=None)
 
 
 def manifest(home: str, request: dict) -> dict:
     """Every byte written since launch is an entry, pushed, discarded, unclaimed or a problem.
 
     With `hash: recalled` nothing is read: where a hash is not known from before there is none, and then no
-    digest either. That is no seal, but enough to begin to fetch while the seal is made.
+    digest either. That is no seal, but enough to begin to fetch while the seal is made. With
+    `running: listed` jobs may run meanwhile: that is a look at what there is so far, and never has a digest.
+
+    What a job can write is believed only where nobody says better: `pushed`, `since_ns` and `ours` (the
+    hashes of the tenant's scripts) come from the tenant's own records, `key` is for the memory of hashes.
 
     Raises:
-        Refusal: JOB_RUNNING.
+        Refusal: JOB_RUNNING, or AT_WORK where a process that is no job's is at work in what would be sealed.
     """
-    jobs, reads = _refuse_running(home), request.get("hash") != "recalled"
+    is_look, reads = request.get("running") == "listed", request.get("hash") != "recalled"
+    if is_look and reads:
+        raise Refusal(
+            "BAD_REQUEST", "what a job still writes is listed, and not read: hash is recalled"
+        )
+    jobs = _started(home) if is_look else _refuse_running(home)
     specs = [job.spec() for job in jobs]
     wanted = [p for spec in specs for p in spec["artifacts"]] + request.get("artifacts", [])
     unwanted = [p for spec in specs for p in spec["discard"]] + request.get("discard", [])
-    artifacts, discards = [[Pattern(p) for p in dict.fromkeys(ps)] for ps in (wanted, unwanted)]
+    since_ns = 0 if request.get("ever") else _since_ns(home, jobs, request.get("since_ns"))
+    tops = [request["work"], *sorted(request.get("roots", []))]
+    bounds, problems = Bounds(home, request["work"], tops), []
+    artifacts = _good(wanted, None, problems)
+    discards = _good(unwanted, bounds, problems)
     defaults = [Pattern(p) for p in DEFAULT_DISCARD] if request.get("default_discard", True) else []
-    skip = {os.path.realpath(os.fsencode(p)) for p in (home, __file__)} | set(
-        request.get("exclude", [])
+    own = Own(home, request, {job.name for job in jobs})
+    skip = {os.path.realpath(os.fsencode(__file__))} | set(request.get("exclude", []))
+    survey = Survey(request["work"], skip, since_ns, artifacts, own.is_ours)
+    survey.problems += problems
+    if request.get("rented_ns") and not request.get("ever"):
+        survey.before(request["rented_ns"], request.get("quiet", []), home)
+        survey.launched_ns = _since_ns(home, jobs, None)
+    for top in tops:
+        survey.walk(top, True)
+    places = [unescape_path(spec["cwd"]) for spec in specs]
+    for top in [*places, *sorted(survey.leads), os.fsencode(home)]:
+        survey.walk(top, True)
+    at_work = AtWork(
+        home, [request["work"], *places], tops if request.get("alone") else [], since_ns
     )
-    # What a push has not placed yet is no job's, whatever a pattern says.
-    skip |= _scripts_beside() | {os.path.join(request["work"], INCOMING)}
-    since_ns = 0 if request.get("ever") else _since_ns(home, jobs)
-    survey = Survey(request["work"], skip, since_ns, artifacts)
-    for top in [request["work"], *sorted(request.get("roots", []))]:
-        survey.walk(top, True)
-    for top in [unescape_path(spec["cwd"]) for spec in specs] + sorted(survey.leads):
-        survey.walk(top, True)
+    if not is_look:
+        at_work.refuse()
     for pattern in artifacts:  # a declared file counts wherever it lies
         if not pattern.relative:
             survey.walk(pattern.prefix, False)
     survey.problems = [  # a place that need not be kept need not be read
         p
         for p in survey.problems
-        if p["why"] != "unreadable"
+        if p["why"] not in ("unreadable", "too_deep")
         or not _discarded_by(p["at"] + "/%00", survey.inner(p["at"] + "/%00"), discards, defaults)
     ]
-    hashes = Hashes(home)
+    hashes = Hashes(home, request.get("key"), _told_on())
     entries: list[dict] = []
     writers = _writers() if survey.files else {}
     logs = [("log/%s.log" % job.name, os.fsencode(job.path("log"))) for job in jobs]
@@ -1791,49 +1857,569 @@ def manifest(home: str, request: dict) -> dict:
         entries.append(dict(facts, name=name, at=at, kind="file", **{"class": kind}))
     entries += _link_entries(survey, {path for _, path in survey.files})
 
-    discarded: dict[str, list[int]] = {}
-    pushed, unclaimed = [0, 0], []
-    is_sure = all(entry["sha256"] is not None for entry in entries)
-    known = _pushed(home)
-    for at, path, size in survey.written:
-        inner = survey.inner(at)
-        reason = _discarded_by(at, inner, discards, defaults)
-        if reason is not None:
-            tally = discarded.setdefault(reason, [0, 0])
-            tally[0], tally[1] = tally[0] + 1, tally[1] + size
-        elif inner in known and size == known[inner]["size"] and not reads:
-            is_sure = is_sure and _is_recalled(hashes, path, known[inner])
-            pushed = [pushed[0] + 1, pushed[1] + size]
-        elif inner in known and _holds(hashes, path, known[inner]):
-            pushed = [pushed[0] + 1, pushed[1] + size]
-        elif size:
-            unclaimed.append((size, at))
+    heaps = Heaps(survey, hashes, Sent(home, request), discards, defaults, reads)
+    heaps.sort()
     hashes.save()
-    if [job.name for job in _refuse_running(home)] != [job.name for job in jobs]:
+    if not is_look and [job.name for job in _refuse_running(home)] != [job.name for job in jobs]:
         raise Refusal("JOB_RUNNING", "a job was started while the seal was made; seal again")
+    if not is_look:
+        at_work.refuse()
     entries.sort(key=lambda entry: entry["name"])
-    largest = sorted(unclaimed, key=lambda item: (-item[0], item[1]))[:20]
-    tallies = [{"pattern": p, "count": n, "bytes": b} for p, (n, b) in sorted(discarded.items())]
+    is_sure = heaps.is_sure and all(entry["sha256"] is not None for entry in entries)
+    return dict(
+        heaps.told(request.get("named", 20)),
+        sealed_at=time.time(),
+        boot_id=_boot_id(),
+        since_ns=since_ns,
+        digest=_digest(entries) if is_sure and not is_look else "",
+        entries=entries,
+        problems=sorted(survey.problems, key=lambda p: (p["at"], p["why"])),
+        unmatched=[p.text for p in artifacts if p.text not in survey.matched],
+        elsewhere=_elsewhere_written(tops, since_ns) if request.get("elsewhere") else None,
+    )
+
+
+def _told_on() -> Callable[[], None]:
+    """Whoever waits for a long seal hears now and then that it goes on; and once nobody waits, it ends."""
+    heard = [time.monotonic()]
+
+    def rest() -> None:
+        if time.monotonic() - heard[0] >= TELLS_S:
+            heard[0] = time.monotonic()
+            sys.stdout.buffer.write(b"\n")
+            sys.stdout.buffer.flush()
+
+    return rest
+
+
+def _good(texts: list[str], bounds: Bounds | None, problems: list[dict]) -> list[Pattern]:
+    """The patterns among them; what is none, or gives up whatever there is, is a problem and no more."""
+    found = []
+    for text in dict.fromkeys(texts):
+        try:
+            pattern = Pattern(text)
+        except Refusal as refusal:
+            why, detail = "bad_pattern", refusal.reply["message"]
+        else:
+            wide = bounds.passed_by(pattern) if bounds else None
+            if wide is None:
+                found.append(pattern)
+                continue
+            why, detail = "wide_pattern", "it gives up %s, unseen" % wide
+        problems.append({"at": _plain(text), "why": why, "detail": str(detail)})
+    return found
+
+
+def _plain(text: str) -> str:
+    """The pattern as a path that can be shown, whatever it holds."""
+    return escape_path(_utf8(text))
+
+
+TEMPORARY = (b"/tmp", b"/var/tmp", b"/dev/shm")
+PROBES = (  # names that have nothing in common but that jobs write such
+    "a", "zz9.bin", "Q7", ".h/x", "d/e/f", "model.pt", "metrics.csv", "README", "7",
+    "ckpt-100/w.safetensors", "x.y.z", "checkpoints/last", "results_final.json", "1/2",
+)  # fmt: skip
+
+
+def _is_wide(matched: list[str]) -> bool:
+    """Whether a pattern that means those probes means whatever there is, or whatever is in a directory."""
+    return 2 * len(matched) >= len(PROBES) or sum("/" in probe for probe in matched) >= 4
+
+
+class Bounds:
+    """How much a pattern may give up: what it names, and no place as a whole, nor another lease's."""
+
+    def __init__(self, home: str, work: bytes, tops: list[bytes]) -> None:
+        login = os.path.realpath(os.path.expanduser(b"~"))
+        self._leases, self._own = os.path.join(login, b"gpu-tenant"), os.path.dirname(work)
+        # What is temporary by its very name may be given up by that name.
+        kept = [top for top in tops if top not in TEMPORARY]
+        self._work, self._tops = work, list(dict.fromkeys([*kept, login]))
+        self._home = os.fsencode(home)
+
+    def passed_by(self, pattern: Pattern) -> str | None:
+        """What the pattern would give up as a whole, or None."""
+        if pattern.relative:
+            matched = [probe for probe in PROBES if pattern.matches(probe)]
+            return "all that is written" if _is_wide(matched) else None
+        for top in self._tops:
+            at = escape_path(top).rstrip("/") + "/"
+            if _is_wide([probe for probe in PROBES if pattern.matches(at + probe)]):
+                return "all of " + escape_path(top)
+        if _is_below(self._work, self._own) and _is_below(self._own, self._leases):
+            others = escape_path(os.path.join(self._leases, b"own-zzzz/work/out/a"))
+            is_there = _is_below(pattern.prefix, self._leases) and not _is_below(
+                pattern.prefix, self._own
+            )
+            if pattern.matches(others) or is_there:
+                return "what belongs to another lease"
+        return None
+
+
+def patterns(home: str, request: dict) -> dict:
+    """Of those patterns, which are none or give up too much: nothing was done."""
+    problems: list[dict] = []
+    tops = [request["work"], *sorted(request.get("roots", []))]
+    _good(request.get("artifacts", []), None, problems)
+    _good(request.get("discard", []), Bounds(home, request["work"], tops), problems)
+    return {"problems": problems}
+
+
+class Sent:
+    """What a push has put in the work directory, by the tenant's record, or else by this box's own."""
+
+    def __init__(self, home: str, request: dict) -> None:
+        self._work, self._way = request["work"], {}
+        self._held: dict[bytes, set[tuple[int, str]]] = {}
+        told = request.get("pushed")
+        if told is None or request.get("older"):
+            for name, one in _pushed(home).items():
+                self._note(name, int(one["size"]), str(one["sha256"]))
+        for name, versions in (told or {}).items():
+            for size, sha256 in versions:
+                self._note(name, int(size), str(sha256))
+
+    def _note(self, name: str, size: int, sha256: str) -> None:
+        raw = unescape_path(name)
+        parent, base = os.path.split(raw)
+        if parent not in self._way:  # a directory of the tree may be a link on the box
+            self._way[parent] = os.path.realpath(os.path.join(self._work, parent))
+        self._held.setdefault(os.path.join(self._way[parent], base), set()).add((size, sha256))
+
+    def versions(self, path: bytes, size: int) -> set[str]:
+        """The hashes of what was sent there, of those of that size."""
+        return {sha256 for length, sha256 in self._held.get(path, ()) if length == size}
+
+    def incoming(self) -> set[bytes]:
+        """Under which names what was sent may lie among the incoming files, as the tenant makes them."""
+        import hashlib
+
+        found = set()
+        for path, versions in self._held.items():
+            name = escape_path(path[len(self._work.rstrip(b"/")) + 1 :])
+            for size, sha256 in versions:
+                key = hashlib.sha256(("%d %s %s" % (size, sha256, name)).encode("utf-8"))
+                found.add(key.hexdigest().encode())
+        return found
+
+
+class Own:
+    """What the tenant itself has put on this box: by exact name and form, and nothing else."""
+
+    def __init__(self, home: str, request: dict, jobs: set[str]) -> None:
+        self._home, self._work = os.path.realpath(os.fsencode(home)), request["work"]
+        self._logs = {os.fsencode("jobs/%s/log" % job) for job in jobs}
+        is_told = "ours" in request and not request.get("older")
+        self._scripts = set(request["ours"]) if is_told else None
+        self._incoming: set[bytes] | None = None
+        self._home_of, self._request = home, request
+        self._beside = os.path.dirname(os.path.realpath(os.fsencode(__file__)))
+
+    def is_ours(self, path: bytes, seen: os.stat_result) -> bool:
+        """Whether the file is no job's."""
+        directory, name = os.path.split(path)
+        if _is_below(path, self._home):
+            return self._is_record(path[len(self._home) + 1 :], path, seen)
+        if directory == os.path.join(self._work, INCOMING) and INCOMING_NAME(
+            name.decode("ascii", "replace")
+        ):
+            if "pushed" not in self._request:
+                return True  # by hand nobody knows what is still coming
+            if self._incoming is None:
+                self._incoming = Sent(self._home_of, self._request).incoming()
+            return name in self._incoming
+        named = TENANT_SCRIPT(name)
+        return bool(named and directory == self._beside and self._is_script(path, seen, named[1]))
+
+    def _is_script(self, path: bytes, seen: os.stat_result, beginning: bytes) -> bool:
+        if not stat.S_ISREG(seen.st_mode) or seen.st_size > SCRIPT_BYTES:
+            return False
+        sha256 = _sha256_of(path)
+        if sha256 is None or not sha256.encode().startswith(beginning):
+            return False
+        return self._scripts is None or sha256 in self._scripts
+
+    def _is_record(self, inner: bytes, path: bytes, seen: os.stat_result) -> bool:
+        if not stat.S_ISREG(seen.st_mode):
+            return False
+        if inner in self._logs:  # it is sealed
+            return True
+        for shape, most_bytes, form in RECORDS:
+            if shape.fullmatch(inner) and seen.st_size <= most_bytes:
+                return form is None or _is_of_form(path, form)
+        named = PREPARING(inner)
+        if named and named[2] == b"py":
+            return self._is_script(path, seen, named[1])
+        return bool(named) and seen.st_size <= SCRIPT_BYTES and _is_of_form(path, "json")
+
+
+RECORD_BYTES = 64 << 10
+RECORDS = (  # what the tenant's own files are called, how large they get, and what they hold
+    (re.compile(rb"jobs/[A-Za-z0-9._-]{1,64}/(?:lock|log)"), 0, None),
+    (re.compile(rb"jobs/[A-Za-z0-9._-]{1,64}/(?:spec|started|main|exit|ending)\.json"), RECORD_BYTES, "json"),
+    (re.compile(rb"jobs/[A-Za-z0-9._-]{1,64}/(?:main|exit|ending)\.json\.spare"), SPARE_BYTES, "json"),
+    (re.compile(rb"(?:since|since-push|guard|cloned|mark|until)\.json"), RECORD_BYTES, "json"),
+    (re.compile(rb"(?:guard|queue/runner)\.json\.spare"), SPARE_BYTES, "json"),
+    (re.compile(rb"(?:pushed|hashes)\.json"), 1 << 28, "json"),
+    (re.compile(rb"(?:home|guard|activity)\.lock|heartbeat"), 0, None),
+    (re.compile(rb"activity\.jsonl|pruned|queue/journal"), 1 << 28, "lines"),
+    (re.compile(rb"activity-latest\.json|queue/runner\.json"), 1 << 24, "json"),
+    (re.compile(rb"queue/(?:lock|runner\.lock)"), 0, None),
+    (re.compile(rb"[A-Za-z0-9._/-]+\.json\.\d+(?:\.tmp)?|activity[a-z.-]+\.new"), RECORD_BYTES, None),  # a crash's
+)  # fmt: skip
+PREPARING = re.compile(rb"prepare-([0-9a-f]{16})\.(py|json)").fullmatch
+
+
+def _is_of_form(path: bytes, form: str) -> bool:
+    """Whether the file holds JSON objects, and nothing else: one, or one in each line."""
+    try:
+        with open(path, "rb") as file:
+            content = file.read()
+        parts = content.splitlines() if form == "lines" else [content] if content.strip() else []
+        return all(isinstance(json.loads(part.decode()), dict) for part in parts if part.strip())
+    except (OSError, ValueError):
+        return False
+
+
+def _sha256_of(path: bytes) -> str | None:
+    import hashlib
+
+    try:
+        with open(path, "rb") as file:
+            return hashlib.sha256(file.read(SCRIPT_BYTES + 1)).hexdigest()
+    except OSError:
+        return None
+
+
+class Heaps:
+    """What was written since launch and is no artifact, each file in the heap where it belongs."""
+
+    def __init__(
+        self,
+        survey: Survey,
+        hashes: Hashes,
+        sent: Sent,
+        discards: list[Pattern],
+        defaults: list[Pattern],
+        reads: bool,
+    ) -> None:
+        self._survey, self._hashes, self._sent, self._reads = survey, hashes, sent, reads
+        self._discards, self._defaults = discards, defaults
+        self.is_sure = True
+        self._discarded: dict[str, list[int]] = {}
+        self._pushed, self._unclaimed, self._empty = [0, 0], [], []
+
+    def sort(self) -> None:
+        odd: dict[str, list[tuple[int, str]]] = {}
+        for at, path, size in self._survey.written:
+            inner = self._survey.inner(at)
+            reason = _discarded_by(at, inner, self._discards, [])
+            default = None if reason else _discarded_by(at, inner, [], self._defaults)
+            if default is not None and not is_cache(path):
+                odd.setdefault(default, []).append((size, at))
+            elif reason or default:
+                self._discard(str(reason or default), size)
+            elif self._was_sent(path, size):
+                self._pushed = [self._pushed[0] + 1, self._pushed[1] + size]
+            elif size:
+                self._unclaimed.append((size, at))
+            else:
+                self._empty.append(at)
+        for default, files in odd.items():
+            # What bears a cache's name and is none by its form is given up unasked while it is little.
+            if sum(size for size, _ in files) > ODD_BYTES:
+                self._unclaimed += files
+            else:
+                for size, _ in files:
+                    self._discard(default, size)
+        # Some marks and locks hold nothing; in the names of many there is room for everything.
+        if sum(len(os.path.basename(at)) for at in self._empty) > NAME_BYTES:
+            self._unclaimed += [(0, at) for at in self._empty]
+            self._empty = []
+
+    def _discard(self, reason: str, size: int) -> None:
+        tally = self._discarded.setdefault(reason, [0, 0])
+        tally[0], tally[1] = tally[0] + 1, tally[1] + size
+
+    def _was_sent(self, path: bytes, size: int) -> bool:
+        versions = self._sent.versions(path, size)
+        if not versions:
+            return False
+        if not self._reads:
+            try:
+                sha256, _ = self._hashes.recalled(path)
+            except (Changing, OSError):
+                sha256 = None
+            self.is_sure = self.is_sure and sha256 in versions
+            return True
+        try:
+            return self._hashes.of(path)[0] in versions
+        except (Changing, OSError):
+            return False
+
+    def told(self, named: int) -> dict:
+        largest = sorted(self._unclaimed, key=lambda item: (-item[0], item[1]))[:named]
+        tallies = [
+            {"pattern": p, "count": n, "bytes": b} for p, (n, b) in sorted(self._discarded.items())
+        ]
+        return {
+            "unclaimed": {
+                "count": len(self._unclaimed),
+                "bytes": sum(size for size, _ in self._unclaimed),
+                "largest": [{"at": at, "size": size} for size, at in largest],
+            },
+            "discarded": {
+                "count": sum(t["count"] for t in tallies),
+                "bytes": sum(t["bytes"] for t in tallies),
+                "patterns": tallies,
+            },
+            "pushed": {"count": self._pushed[0], "bytes": self._pushed[1]},
+            "empty": {"count": len(self._empty), "first": sorted(self._empty)[:20]},
+        }
+
+
+SHELLS = {"sh", "bash", "dash", "zsh", "fish", "ksh", "ash", "tcsh", "csh"}
+BESIDE = re.compile(  # they carry others' work, or only show it; what they carry is looked at itself
+    r"sshd.*|dropbear|sftp-server|tmux.*|screen|mosh-server|dtach|abduco|zellij|script|less|more|man|top|htop|btop"
+    r"|nvtop|nvitop|gpustat|watch|tail|nvidia-smi|journalctl|gpg-agent|ssh-agent|dbus-daemon|dirmngr|keyboxd",
+    re.IGNORECASE,
+).fullmatch
+WAITS = re.compile(  # they wait for a person, and compute when one asks
+    r"jupyter.*|ipykernel(?:_launcher)?.*|tensorboard.*|code-server.*|.*/\.(?:vscode|cursor|windsurf)-server/.*|mlflow"
+).fullmatch
+IDLE_LOOK_S, IDLE_CORES = 1.0, 0.1
+
+
+class AtWork:
+    """Processes that are no job's and are at work in what is to be sealed."""
+
+    def __init__(
+        self, home: str, works: list[bytes], tops: list[bytes], since_ns: int | None
+    ) -> None:
+        """`tops` are further places, where nobody but this lease is at work."""
+        self._home, self._since_ns = os.path.realpath(os.fsencode(home)), since_ns
+        self._places = list(dict.fromkeys([*works, *tops]))
+        self._mark = b"GPU_TENANT_CARETAKER=" + os.fsencode(home)
+
+    def refuse(self) -> None:
+        """There is none.
+
+        A process may sleep for an hour before it writes, so it need not compute: it is enough that it was
+        born since launch, and stands in one of the places or has a file there open for writing.
+
+        Raises:
+            Refusal: AT_WORK.
+        """
+        if self._since_ns is None or not os.path.isdir("/proc/self"):
+            return
+        table, found = _processes(), []
+        apart, pid = set(), os.getpid()
+        while pid in table and pid not in apart:  # who asks, and on whose behalf
+            apart.add(pid)
+            pid = table[pid].parent
+        began = re.search(r"^btime (\d+)$", _text_of("/proc/stat"), re.MULTILINE)
+        if began is None:
+            return
+        since_ticks = (self._since_ns / 1e9 - 2 - int(began.group(1))) * os.sysconf("SC_CLK_TCK")
+        for process in table.values():
+            if process.pid in apart or process.ticks < since_ticks:
+                continue
+            where = self._stands_in(process.pid)
+            if where is not None:
+                found.append((process, where))
+        busy = [one for one in found if not self._waits(one[0].pid)]
+        waiting = [one for one in found if one not in busy]
+        if waiting and not busy:
+            busy = self._computing(waiting)
+        if busy:
+            words = "; ".join(
+                "process %d (%s) in %s" % (process.pid, _words_of(process.pid), escape_path(where))
+                for process, where in busy[:3]
+            )
+            more = ", and %d more" % (len(busy) - 3) if busy[3:] else ""
+            raise Refusal(
+                "AT_WORK",
+                "no job's, and at work: " + words + more,
+                pids=[one[0].pid for one in busy],
+            )
+
+    def _stands_in(self, pid: int) -> bytes | None:
+        """Where of our places the process is at work, or None."""
+        directory = b"/proc/%d" % pid
+        try:
+            if os.stat(directory).st_uid != os.geteuid():
+                return None
+            cwd = os.readlink(directory + b"/cwd")
+            with open(directory + b"/environ", "rb") as file:
+                is_marked = self._mark in file.read().split(b"\0")
+        except OSError:
+            return None
+        if self._is_apart(pid):
+            return None
+        if is_marked or self._is_inside(cwd):
+            return cwd
+        return self._writes_to(pid)
+
+    def _is_inside(self, path: bytes) -> bool:
+        """Whether it is strictly below a place, for in a home directory itself every login stands."""
+        is_below = any(_is_below(path, place) and path != place for place in self._places)
+        return (is_below or path == self._places[0]) and not _is_below(path, self._home)
+
+    def _writes_to(self, pid: int) -> bytes | None:
+        directory = "/proc/%d/" % pid
+        try:
+            for fd in os.listdir(directory + "fd"):
+                path = os.readlink(os.fsencode(directory + "fd/" + fd))
+                flags = re.search(r"flags:\s+(\d+)", _text_of(directory + "fdinfo/" + fd))
+                is_open = flags and int(flags.group(1), 8) & os.O_ACCMODE != os.O_RDONLY
+                if is_open and path.startswith(b"/") and self._is_inside(path):
+                    return path
+        except OSError:
+            pass
+        return None
+
+    def _is_apart(self, pid: int) -> bool:
+        """Whether it is a shell that waits for a person, what carries or shows others' work, or ours."""
+        words = _argv_of(pid)
+        name = os.path.basename(words[0] if words else "").lstrip("-").rstrip(":")
+        if not words:
+            return True  # the kernel's
+        if name in SHELLS:
+            return not [
+                w for w in words[1:] if not w.startswith("-") or w == "-c"
+            ] and _on_terminal(pid)
+        if any(TENANT_SCRIPT(os.path.basename(os.fsencode(w))) for w in words[1:4]):
+            return name.startswith("python")
+        return bool(BESIDE(name)) and self._writes_to(pid) is None
+
+    @staticmethod
+    def _waits(pid: int) -> bool:
+        return any(WAITS(w) or WAITS(os.path.basename(w)) for w in _argv_of(pid)[:4])
+
+    @staticmethod
+    def _computing(processes: list) -> list:
+        before = {process.pid: _cpu_s(process.pid) for process, _ in processes}
+        time.sleep(IDLE_LOOK_S)
+        most_s = IDLE_CORES * IDLE_LOOK_S
+        return [one for one in processes if _cpu_s(one[0].pid) - before[one[0].pid] > most_s]
+
+
+def _argv_of(pid: int) -> list[str]:
+    return [word for word in _text_of("/proc/%d/cmdline" % pid).split("\0") if word]
+
+
+def _words_of(pid: int) -> str:
+    return escape_path(_utf8(" ".join(_argv_of(pid)).encode("utf-8", "replace").decode()))[:80]
+
+
+def _on_terminal(pid: int) -> bool:
+    try:
+        return os.readlink("/proc/%d/fd/0" % pid).startswith(
+            ("/dev/pts/", "/dev/tty", "/dev/console")
+        )
+    except OSError:
+        return False
+
+
+def _cpu_s(pid: int) -> float:
+    fields = _text_of("/proc/%d/stat" % pid).rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK") if len(fields) > 13 else 0.0
+
+
+# --- what lies where nobody looks ---------------------------------------------------------------
+
+SYSTEM = {
+    b"/bin", b"/boot", b"/dev", b"/etc", b"/lib", b"/lib32", b"/lib64", b"/libx32", b"/proc", b"/run",
+    b"/sbin", b"/snap", b"/sys", b"/usr", b"/var",
+}  # fmt: skip
+ELSEWHERE_S, ELSEWHERE_FILES = 2.0, 200_000
+
+
+def _elsewhere_written(tops: list[bytes], since_ns: int | None) -> dict | None:
+    """What was written since launch on this box's disks outside of what is accounted for, as far as 2 s tell."""
+    if since_ns is None:
+        return None
+    skip = {*tops, *SYSTEM, *_far_mounts(_text_of("/proc/self/mountinfo"))}
+    tops_there = {b"/var/tmp", *(os.path.join(b"/", name) for name in os.listdir(b"/"))}
+    likely = (b"/tmp", b"/var/tmp", b"/opt", b"/srv", b"/mnt", b"/data")
+    pending = deque(sorted(tops_there, key=lambda top: (top not in likely, top)))
+    give_up, seen_files, found = time.monotonic() + ELSEWHERE_S, 0, []
+    while pending and seen_files < ELSEWHERE_FILES and time.monotonic() < give_up:
+        top = pending.popleft()
+        if top in skip or os.path.islink(top):
+            continue
+        try:
+            for entry in os.scandir(top):
+                seen = entry.stat(follow_symlinks=False)
+                seen_files += 1
+                if stat.S_ISDIR(seen.st_mode):
+                    pending.append(entry.path)
+                    continue
+                is_new = stat.S_ISREG(seen.st_mode) and seen.st_ctime_ns >= since_ns
+                if is_new and os.geteuid() in (0, seen.st_uid) and not is_cache(entry.path):
+                    found.append((seen.st_size, escape_path(entry.path)))
+        except OSError:
+            continue
     return {
-        "sealed_at": time.time(),
-        "boot_id": _boot_id(),
-        "since_ns": survey.since_ns,
-        "digest": _digest(entries) if is_sure else "",
-        "entries": entries,
-        "problems": sorted(survey.problems, key=lambda p: (p["at"], p["why"])),
-        "unclaimed": {
-            "count": len(unclaimed),
-            "bytes": sum(size for size, _ in unclaimed),
-            "largest": [{"at": at, "size": size} for size, at in largest],
-        },
-        "discarded": {
-            "count": sum(t["count"] for t in tallies),
-            "bytes": sum(t["bytes"] for t in tallies),
-            "patterns": tallies,
-        },
-        "pushed": {"count": pushed[0], "bytes": pushed[1]},
-        "unmatched": [p.text for p in artifacts if p.text not in survey.matched],
+        "count": len(found),
+        "bytes": sum(size for size, _ in found),
+        "largest": [{"at": at, "size": size} for size, at in sorted(found, reverse=True)[:5]],
+        "whole": not pending,
     }
+
+
+def _far_mounts(mountinfo: str) -> set[bytes]:
+    """Where another machine's disks are mounted, and what is no disk."""
+    found = set()
+    for line in mountinfo.splitlines():
+        mount, _, system = line.partition(" - ")
+        if ELSEWHERE(system) or system.split(" ")[0] in (
+            "proc",
+            "sysfs",
+            "cgroup",
+            "cgroup2",
+            "devtmpfs",
+        ):
+            place = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m.group(1), 8)), mount.split()[4])
+            found.add(os.fsencode(place))
+    return found
+
+
+ODD_BYTES, NAME_BYTES = 10 << 20, 2048
+DOWNLOADS = (  # below .cache/, what the tools keep there that can be had again
+    rb"(?:pip|uv|torch|torch_extensions|triton|matplotlib|conda|mamba|numba|nvidia|fontconfig|pre-commit|pypoetry"
+    rb"|vllm|flashinfer|deep_gemm|jax|tvm|ccache|go-build|yarn|npm|mesa_shader_cache[^/]*|motd\.[^/]*)(?:/.*|)"
+    rb"|huggingface/(?:hub/(?:\.locks/.*|version\.txt|CACHEDIR\.TAG|(?:models|datasets|spaces)--[^/]+"
+    rb"/(?:blobs|refs|snapshots|\.no_exist)/.*)|datasets/.*|modules/.*|xet/.*|assets/.*|token|stored_tokens)"
+)
+CACHES = (
+    re.compile(rb".*/__pycache__/[^/]+\.pyc(?:\.\d+)?|.*\.pyc"),
+    re.compile(rb".*/\.cache/(?:" + DOWNLOADS + rb")"),
+    re.compile(rb".*/\.(?:nv/ComputeCache|triton/(?:cache|dump|llvm|nvidia|pybind11|json)|pytest_cache/(?:v|d|README\.md|CACHEDIR\.TAG"
+    rb"|\.gitignore)|mypy_cache/[\d.]+|ruff_cache/[\d.]+)(?:/.*|)"),
+    re.compile(rb".*/\.ipynb_checkpoints/[^/]+-checkpoint\.[^/]+"),
+)  # fmt: skip
+ENVIRONMENT = re.compile(
+    rb"(.*/(?:\.venv|venv))/(?:(?:lib|lib64|bin|include|share|etc|scratch|clone)/.*|[^/]+)"
+).fullmatch
+MODULES = re.compile(rb"(.*/node_modules)/(?:\.[^/]+(?:/.*)?|((?:@[^/]+/)?[^/]+)/.*)").fullmatch
+
+
+def is_cache(path: bytes) -> bool:
+    """Whether the file is what such a directory holds by its form, or of the tenant's own."""
+    if any(shape.fullmatch(path) for shape in CACHES):
+        return True
+    environment = ENVIRONMENT(path)
+    if environment:
+        return os.path.isfile(os.path.join(environment.group(1), b"pyvenv.cfg"))
+    modules = MODULES(path)
+    if modules:
+        package = modules.group(2)
+        return package is None or os.path.isfile(
+            os.path.join(modules.group(1), package, b"package.json")
+        )
+    return False
 
 
 def _digest(entries: list[dict]) -> str:
@@ -1923,23 +2509,6 @@ def _discarded_by(
     return None
 
 
-def _is_recalled(hashes: Hashes, path: bytes, record: dict) -> bool:
-    """Whether the file is known to be as it was pushed, without reading it."""
-    try:
-        return hashes.recalled(path)[0] == record["sha256"]
-    except (Changing, OSError):
-        return False
-
-
-def _holds(hashes: Hashes, path: bytes, record: dict) -> bool:
-    try:
-        return os.lstat(path).st_size == record["size"] and bool(
-            hashes.of(path)[0] == record["sha256"]
-        )
-    except (Changing, OSError):
-        return False
-
-
 # --- what is complete while jobs run ------------------------------------------------------------
 
 
@@ -1983,7 +2552,7 @@ def complete(home: str, request: dict) -> dict:
     began, turn = time.monotonic(), _Turn(share)
     stepped_back = _step_back()
     survey, running = _artifacts_now(home, request)
-    hashes = Hashes(home, turn.rest)
+    hashes = Hashes(home, request.get("key"), turn.rest)
     quiet_ns = int(request.get("quiet_s", 5) * 1e9)
     seen, busy = _looked_twice(survey.files, quiet_ns, hashes)
     listing = _listing(seen, request["work"])
@@ -2314,7 +2883,7 @@ def prune(home: str, request: dict) -> dict:
     is open, linked to, or all that a declared pattern matches.
     """
     survey, _ = _artifacts_now(home, request)
-    hashes = Hashes(home, _Turn(SHARE).rest)
+    hashes = Hashes(home, request.get("key"), _Turn(SHARE).rest)
     _step_back()
     left = {path for _, path in survey.files}
     gone, refused, count, size = [], [], 0, 0
@@ -2456,8 +3025,15 @@ def _unlinked(top: bytes, files: dict[bytes, tuple[int, str, int, int]]) -> str 
 
 
 def index(home: str, request: dict) -> dict:
-    """What the regular files among `paths` hold, for a push to compare with; and what there is room for."""
-    hashes, files = Hashes(home), {}
+    """What the regular files among `paths` hold, for a push to compare with; and what there is room for.
+
+    `placed` of it is what this box itself has on record of pushed files, which a job can write.
+    """
+    hashes, files, known = Hashes(home, request.get("key")), {}, _pushed(home)
+    since = None
+    if request.get("begin"):
+        os.makedirs(request["work"], exist_ok=True)
+        since = _set_since(home, "since-push.json", request["work"])
     for text in request["paths"]:
         path = os.path.join(request["work"], _inner_path(unescape_path(text)))
         try:
@@ -2467,7 +3043,7 @@ def index(home: str, request: dict) -> dict:
         except (Changing, OSError):
             continue
     hashes.save()
-    return dict(_room_below(request["work"]), files=files)
+    return dict(_room_below(request["work"]), files=files, placed=known, since_ns=since)
 
 
 def _room_below(work: bytes) -> dict:
@@ -2502,7 +3078,7 @@ def receive(home: str, request: dict) -> dict:
         for member in archive:
             inner = _inner_path(_utf8(member.name))
             if inner:
-                _receive_member(home, work, inner, archive, member, files, placed)
+                _receive_member(home, request, inner, archive, member, files, placed)
         while sys.stdin.buffer.read(
             CHUNK_BYTES
         ):  # the padding: a sender must not find the pipe closed
@@ -2546,7 +3122,7 @@ def _unsafe(inner: bytes) -> Refusal:
 
 def _receive_member(
     home: str,
-    work: bytes,
+    request: dict,
     inner: bytes,
     archive: tarfile.TarFile,
     member: tarfile.TarInfo,
@@ -2556,6 +3132,7 @@ def _receive_member(
     """The member is in place, whole, under its own name; a job that had the old file open keeps it."""
     import hashlib
 
+    work = request["work"]
     parent, target = _target(home, work, inner)
     if member.isdir():
         os.makedirs(target, exist_ok=True)
@@ -2573,6 +3150,7 @@ def _receive_member(
             if not _is_below(os.path.realpath(os.path.join(parent, _utf8(member.linkname))), work):
                 raise _unsafe(inner)
             os.symlink(_utf8(member.linkname), temporary)
+            _may_replace(request, inner, target, None)
             os.replace(temporary, target)
             return
         source: IO[bytes] | None = None
@@ -2593,12 +3171,46 @@ def _receive_member(
             file.flush()
             os.fchmod(fd, member.mode & 0o777 | 0o600)
             os.utime(fd, ns=(int(member.mtime * 1e9),) * 2)
+        _may_replace(request, inner, target, digest.hexdigest())
         os.replace(temporary, target)
     finally:
         if os.path.lexists(temporary):
             os.unlink(temporary)
     files[escape_path(inner)] = {"size": size, "sha256": digest.hexdigest()}
     placed[_below_work(work, target)] = files[escape_path(inner)]
+
+
+def _over(request: dict) -> dict[bytes, str]:
+    """By the bytes of their names, for the two ends do not escape the same characters."""
+    if "over_bytes" not in request:
+        request["over_bytes"] = {unescape_path(n): str(v) for n, v in request["over"].items()}
+    return dict.__getitem__(request, "over_bytes")
+
+
+def _may_replace(request: dict, inner: bytes, target: bytes, coming: str | None) -> None:
+    """What lies at `target` may go: it is what `over` says that it may be, or the very bytes that come.
+
+    Without `over` everything may, as by hand.
+
+    Raises:
+        Refusal: NOT_SAVED; it was left as it is.
+    """
+    if "over" not in request or not os.path.lexists(target):
+        return
+    over = _over(request).get(inner)
+    try:
+        if stat.S_ISREG(os.lstat(target).st_mode):
+            held, _ = Hashes("", None).of(target)
+            if held == coming or over in (held, "*"):
+                return
+        elif over == "*" and os.path.islink(target):
+            return
+    except (Changing, OSError):
+        pass
+    raise Refusal(
+        "NOT_SAVED",
+        "it was written on this box meanwhile, and nobody has saved it: " + escape_path(inner),
+    )
 
 
 def _below_work(work: bytes, target: bytes) -> str:
@@ -2627,7 +3239,7 @@ def place(home: str, request: dict) -> dict:
         for said in request["files"]:
             if not all(isinstance(said.get(name), kind) for name, kind in PLACED.items()):
                 raise Refusal("BAD_REQUEST", "a file has: " + " ".join(PLACED))
-            target = _place(home, work, said)
+            target = _place(home, request, said)
             if target is None:
                 other.append(said["name"])
                 continue
@@ -2650,9 +3262,9 @@ def _arrived(work: bytes, key: str) -> bytes:
     return os.path.join(incoming, key.encode())
 
 
-def _place(home: str, work: bytes, said: dict) -> bytes | None:
+def _place(home: str, request: dict, said: dict) -> bytes | None:
     """Where the file lies now; None where its bytes are not what was said. Who had the old file open keeps it."""
-    inner = _inner_path(unescape_path(said["name"]))
+    work, inner = request["work"], _inner_path(unescape_path(said["name"]))
     if not inner:
         raise _unsafe(inner)
     parent, target = _target(home, work, inner)
@@ -2668,6 +3280,7 @@ def _place(home: str, work: bytes, said: dict) -> bytes | None:
         if not _holds_what_was_said(source, said):
             os.unlink(arrived)
             return None
+        _may_replace(request, inner, target, said["sha256"])
         os.replace(source, target)
         if source != arrived:
             os.unlink(arrived)
@@ -2716,6 +3329,10 @@ def _pushed(home: str) -> dict[str, dict]:
 
 # --- the call -----------------------------------------------------------------------------------
 
+SEALING = (
+    "work! roots artifacts discard default_discard exclude ever rented_ns quiet hash running"
+    " named key pushed older since_ns ours alone elsewhere"
+)
 VERBS = {  # what each takes; `!` marks what it cannot do without
     "start": (
         start,
@@ -2724,12 +3341,16 @@ VERBS = {  # what each takes; `!` marks what it cannot do without
     "status": (status, "job offset limit sample"),
     "tail": (tail, "job! offset limit"),
     "stop": (stop, "job! grace_s signal"),
-    "manifest": (manifest, "work! roots artifacts discard default_discard exclude ever hash"),
-    "complete": (complete, "work! artifacts done quiet_s limit_bytes limit_s share"),
-    "prune": (prune, "work! artifacts checkpoints!"),
-    "index": (index, "work! paths!"),
-    "receive": (receive, "work!"),
-    "place": (place, "work! files! stale"),
+    "manifest": (
+        manifest,
+        SEALING,
+    ),
+    "patterns": (patterns, "work! roots artifacts discard"),
+    "complete": (complete, "work! artifacts done quiet_s limit_bytes limit_s share key"),
+    "prune": (prune, "work! artifacts checkpoints! key"),
+    "index": (index, "work! paths! begin key"),
+    "receive": (receive, "work! over"),
+    "place": (place, "work! files! stale over"),
     "guard": (
         guard,
         "deadline left_s grace_s signal idle_s end store seal copy_s scripts disarm",
@@ -2751,6 +3372,15 @@ FIELDS = {  # kind, and help for a person
     "limit": ("whole", "most bytes of the log to show (65536)"),
     "sample": ("flag", "also GPUs, load, memory and disk"),
     "work": ("path", "the work directory"),
+    "key": ("secret", ""),
+    "over": ("object", ""),
+    "pushed": ("object", ""),
+    "older": ("flag", "also what this box has on record as pushed"),
+    "since_ns": ("whole", "account for what was written from then on, at the latest"),
+    "ours": ("texts", "hash of a script of the tenant's (repeatable)"),
+    "alone": ("flag", "nobody but this lease is at work on this box"),
+    "elsewhere": ("flag", "also count what was written outside of all that"),
+    "begin": ("flag", "what is written from now on counts"),
     "roots": ("paths", "further directory to account for, such as ~ (repeatable)"),
     "default_discard": ("flag", "discard well-known caches (true)"),
     "exclude": ("paths", "directory not to account for (repeatable)"),
@@ -2764,7 +3394,14 @@ FIELDS = {  # kind, and help for a person
     ),
     "checkpoints": ("objects", ""),
     "hash": ("text", "`recalled`: only hashes that are known from before"),
+    "running": ("text", "`listed`: what jobs that still run have written so far is listed, too"),
+    "named": ("whole", "name so many of the files that nobody has claimed (20)"),
     "ever": ("flag", "account for what was there before any launch, too"),
+    "rented_ns": ("whole", "account for what was written from then on, too (ns since 1970)"),
+    "quiet": (
+        "texts",
+        "~/path of the image's own, not accounted for before the first launch (repeatable)",
+    ),
     "paths": ("texts", "path below the work directory (repeatable)"),
     "files": ("objects", ""),
     "stale": ("texts", "name of an incoming file to be taken away (repeatable)"),
@@ -2805,7 +3442,7 @@ def _checked(verb: str, arguments: object) -> dict:
             checked[name] = _valued(FIELDS[name][0], value)
         except (ValueError, KeyError) as error:
             # without the value, which may be a secret
-            detail = "" if name == "env" else ": %s" % error
+            detail = "" if name in ("env", "key") else ": %s" % error
             raise Refusal(
                 "BAD_REQUEST", "%s is not a proper %s%s" % (name, FIELDS[name][0], detail)
             ) from None
@@ -2819,6 +3456,8 @@ def _valued(kind: str, value: object) -> object:
         if any(not name or "=" in name for name in value):
             raise ValueError
         return {_valued("text", name): _valued("text", text) for name, text in value.items()}
+    if kind == "secret" and isinstance(value, str) and value:
+        return value
     if kind in ("text", "path", "signal") and isinstance(value, str) and "\0" not in value:
         if kind == "text":
             return value
@@ -2873,7 +3512,7 @@ def _by_hand(argv: list[str]) -> tuple[str, str, object]:
                 )
             elif kind == "flag":
                 flags.add_argument(flag, dest=name, action="store_true", default=None, help=text)
-            elif kind not in ("env", "object", "objects"):
+            elif kind not in ("env", "object", "objects", "secret"):
                 typed = {"number": float, "whole": int}.get(kind, str)
                 action = "append" if kind in ("texts", "paths") else "store"
                 flags.add_argument(flag, dest=name, action=action, type=typed, help=text)

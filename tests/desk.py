@@ -30,6 +30,8 @@ class Desk:
 
     def __init__(self) -> None:
         self.answers: deque[Answer] = deque()
+        self.always: dict[str, str] = {}
+        """What it says to `GET /path` when nothing else is laid out."""
         self.asked: list[Asked] = []
         desk = self
 
@@ -38,7 +40,8 @@ class Desk:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 sent = {name.lower(): value for name, value in self.headers.items()}
                 desk.asked.append(Asked(self.command, self.path, sent, body))
-                answer = desk.answers.popleft() if desk.answers else Answer()
+                usual = desk.always.get(f"{self.command} {self.path.partition('?')[0]}", "{}")
+                answer = desk.answers.popleft() if desk.answers else Answer(body=usual)
                 if answer.status == 0:
                     self.close_connection = True
                     return

@@ -55,6 +55,7 @@ class TinyProvider:
             state=BoxState.READY,
             address=SshAddress(target="root@198.51.100.7:2222"),
             price_usd_h=Decimal("0.50"),
+            created_at=self._clock.now(),
         ).model_copy(update=more)
         self.boxes[box.id] = box
         return box

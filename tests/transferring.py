@@ -59,7 +59,7 @@ import os, sys, zlib
 script = zlib.decompress(sys.stdin.buffer.read(int(sys.argv[1])))
 del sys.argv[:2]
 sys.argv.insert(0, "courier")
-log, say = os.open("sent", os.O_WRONLY | os.O_CREAT | os.O_APPEND), os.write
+log, say = os.open(os.path.join("..", "sent"), os.O_WRONLY | os.O_CREAT | os.O_APPEND), os.write
 def counted(call):
     def called(*words):
         count = call(*words)
@@ -74,7 +74,7 @@ exec(compile(script, "courier", "exec"), {"__name__": "__main__"})
 
 def sent_by(box: Box) -> int:
     """So much came over the channels of a box that keeps a tally."""
-    return sum(map(int, (box.directory / "sent").read_text(encoding="utf-8").split()))
+    return sum(map(int, (box.directory.parent / "sent").read_text(encoding="utf-8").split()))
 
 
 class Throttled:

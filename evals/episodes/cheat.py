@@ -125,7 +125,7 @@ class Cheat:
             self._alone.call("verify_and_teardown", lease=self.lease, on_refusal=_ASK),
         )
         for name, words in (("yes", "yes"), ("nothing", ""), ("half the id", self.lease[:-2]),
-                            ("another lease's id", "local-aaaa")):  # fmt: skip
+                            ("another lease's id", "local-aaaa"), ("the lease's id", self.lease)):  # fmt: skip
             self._forger.types(words)
             await self._try(f"sign with {name}", self._teardown(on_refusal=_ASK))
         for action in ("decline", "cancel"):

@@ -127,6 +127,7 @@ async def seated(
             "HOME": str(stage.directory),
             "USER": "owner",
             **stage.environment,
+            **stage.for_clients,
         },
     )
     with (stage.directory / "server.log").open("a", encoding="utf-8") as log:

@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, cast
 
 import httpx
@@ -32,7 +33,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--url", help="a reference to another address than the maker's own")
     chosen = parser.parse_args(arguments)
     named = [f"KEY={chosen.key}", *([f"URL={chosen.url}"] if chosen.url else [])]
-    found = resolve_all(named, os.environ, account=Account(frozenset(), ()))
+    found = resolve_all(
+        named, os.environ, account=Account(frozenset(), (), Path("no configuration"))
+    )
     ask, read = (
         (to_anthropic, from_anthropic) if chosen.api == "anthropic" else (to_openai, from_openai)
     )

@@ -1,12 +1,14 @@
 """Whether a box works or stands idle, as the judge on it says."""
 
-import json
-from typing import Annotated, Literal, Self
+from typing import Literal, Self
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
-from gpu_tenant.boxtext import plain
+from gpu_tenant.answers import told
+from gpu_tenant.boxtext import quoted
 from gpu_tenant.errors import CaretakerFailed
+from gpu_tenant.ports import Finished
+from gpu_tenant.record import Line
 
 Phase = Literal[
     "setup", "data", "training", "flush", "evaluation", "idle", "suspicious", "unknown"
@@ -21,12 +23,12 @@ class Activity(BaseModel):
     phase: Phase
     """Which work it is, an estimate; or `idle`, `suspicious` (a GPU is full to no effect), `unknown`."""
     busy: bool
-    idle_s: float = Field(ge=0)
+    idle_s: float = Field(ge=0, allow_inf_nan=False)
     """How long the box has been seen to do nothing, up to the last look; 0 while it works."""
-    suspicious_s: float = Field(default=0, ge=0)
+    suspicious_s: float = Field(default=0, ge=0, allow_inf_nan=False)
     since: AwareDatetime
     """When the phase began, by the box's clock."""
-    words: Annotated[str, AfterValidator(plain)]
+    words: Line
 
     @classmethod
     def told(cls, stdout: bytes) -> Self:
@@ -35,16 +37,12 @@ class Activity(BaseModel):
         Raises:
             CaretakerFailed: it gave no answer, or one that makes no sense.
         """
-        lines = stdout.splitlines()
-        try:
-            reply = json.loads(lines[-1] if lines else b"")
-        except ValueError:
-            reply = None
+        reply = told(Finished(0, stdout, b""))
         try:
             return cls.model_validate(reply)
         except ValidationError as error:
-            said = reply.get("message") if isinstance(reply, dict) else None
+            said = reply.get("message") if reply else None
             raise CaretakerFailed(
-                f"the box does not say whether it is idle: {plain(str(said or error.errors()[0]['msg']))}",
+                f"the box does not say whether it is idle: {quoted(str(said or error.errors()[0]['msg']))}",
                 remedy="look at the box yourself before you believe that it is",
             ) from error

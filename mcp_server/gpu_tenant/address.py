@@ -1,6 +1,7 @@
 """The ways to a box, as frozen records: a directory here, an ssh target, an allocation of a scheduler."""
 
-from typing import Literal
+import re
+from typing import Literal, NamedTuple
 
 from pydantic import Field
 
@@ -19,6 +20,44 @@ class SshAddress(Record):
 
     kind: Literal["ssh"] = "ssh"
     target: str
+
+
+_NAME = r"[\w.%+][\w.%+-]*"
+_TARGET = re.compile(
+    rf"(?:(?P<user>[\w.%+][\w.%+:@-]*)@)?(?:\[(?P<literal>[\w.:%-]+)\]|(?P<host>{_NAME}))(?::(?P<port>[0-9]{{1,5}}))?"
+)
+"""No word of a shell among them: an owner's ProxyCommand is run by one, with the host's name in its text."""
+
+_LONGEST_TARGET = 320
+"""A name of a host has at most 253 letters."""
+
+
+class Ssh(NamedTuple):
+    """What an ssh target says."""
+
+    user: str | None
+    host: str
+    port: int | None
+
+
+def ssh_of(target: str) -> Ssh | None:
+    """What `user@host:port`, `user@[address]:port` or an alias says; None where it is none of these.
+
+    Letters, digits and `.-_:%+`, and no `-` in front, which would be an option.
+    """
+    told = _TARGET.fullmatch(target)
+    if told is None:
+        return None
+    port = int(told["port"]) if told["port"] else None
+    if port is not None and not 0 < port < 65536:
+        return None
+    return Ssh(told["user"], told["literal"] or told["host"], port)
+
+
+def ssh_address(target: str) -> SshAddress | None:
+    """The address that somebody else gave, a provider's API for one; None where no ssh would take it."""
+    is_short = len(target) <= _LONGEST_TARGET
+    return SshAddress(target=target) if is_short and ssh_of(target) else None
 
 
 class SlurmAddress(Record):

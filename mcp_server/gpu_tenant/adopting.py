@@ -7,7 +7,6 @@ from gpu_tenant.cards import Card
 from gpu_tenant.errors import (
     BadRequest,
     BoxTaken,
-    BoxTrouble,
     BoxUnreachable,
     OwnerMustAct,
     TenantError,
@@ -19,6 +18,7 @@ from gpu_tenant.overview import Overview
 from gpu_tenant.pasted import address_of
 from gpu_tenant.ports import Tended
 from gpu_tenant.provision import DEADLINE_H, fulfil, intend, must_be_hours, new_lease_id
+from gpu_tenant.settle import deployment_of
 from gpu_tenant.terms import USUAL, Asked
 
 
@@ -33,8 +33,15 @@ class Adopting(Overview):
         asked: Asked = USUAL,
         price_usd_h: Decimal | None = None,
         password: str | None = None,
+        over: str | None = None,
     ) -> Card:
-        """A box that exists is under a lease; `password` lets our key in, once, and is forgotten."""
+        """A box that exists is under a lease; `password` lets our key in, once, and is forgotten.
+
+        `over` is the lease, or the deployment, whose mark is on it and holds no more: for a person's word alone.
+
+        Raises:
+            BoxTaken: another lease stands on it, by whatever name the box is called.
+        """
         profile = self._profile(provider)
         if provider not in self._connectors or "@" not in (target or ""):
             # A box that a person names by its address needs no key for the platform's API.
@@ -45,7 +52,7 @@ class Adopting(Overview):
                 remedy=f"`gpu-tenant adopt --on {provider}` prints what to paste there",
             )
         if profile.lease == "created" or (profile.lease == "either" and "@" not in (target or "@")):
-            return self._card(await self._take_over(profile, target or "", asked), None)
+            return self._card(await self._take_over(profile, target or "", asked, over), None)
         address = address_of(target or "")
         other = self.ledger.lease_on(profile.id, address.target)
         if other is not None:
@@ -55,18 +62,19 @@ class Adopting(Overview):
             )
         lease = intend(
             profile, asked=asked, price_usd_h=price_usd_h, address=address, ledger=self.ledger,
-            clock=self._clock,
+            clock=self._clock, allowed=self.owner.allows,
         )  # fmt: skip
         if profile.destroy == "deletes":
             # Its owner may have worked on it for a week: used from the start, all of it accounted for.
             self.ledger.touch(lease.id, at=lease.created_at)
             lease = self.ledger.lease(lease.id)
+        self._in_place_of(lease, over)
         with self._held(lease.id, "adopt"):
             try:
                 if password is not None:
                     await self._introduce(lease, password)
-                # Nothing is lent by an address that nobody answers at.
-                await self._reach(lease)
+                # Nothing is lent by an address that nobody answers at, or where another lease stands.
+                await self.inspection.come_in(lease)
             except TenantError:
                 await self._settled(lease)
                 raise
@@ -87,7 +95,14 @@ class Adopting(Overview):
         )  # fmt: skip
         return await self._made_ready(lease, wait_s)
 
-    async def _take_over(self, profile: Profile, box_id: str, asked: Asked) -> Lease:
+    def _in_place_of(self, lease: Lease, over: str | None) -> None:
+        """Whose mark shall not keep this lease off the box is on record."""
+        if over is not None:
+            self.ledger.note(lease.id, Event.TAKES_OVER, {"over": over}, at=self._clock.now())
+
+    async def _take_over(
+        self, profile: Profile, box_id: str, asked: Asked, over: str | None
+    ) -> Lease:
         """A box that its provider lists, and that no lease stands on, is under one; as used."""
         hours = DEADLINE_H if asked.hours is None else asked.hours
         must_be_hours(hours)
@@ -99,14 +114,29 @@ class Adopting(Overview):
                 f"{profile.title} lists no box {box_id} (it lists: {listed})",
                 remedy="`gpu-tenant leases` shows what runs",
             )
+        theirs = deployment_of(box)
+        if theirs not in (None, self.ledger.deployment) and over is None:
+            raise BoxTaken(
+                f"{box_id} carries the mark of another gpu-tenant ({theirs}), which may be at work on it",
+                remedy="end it where that one runs; if that one is no more, a person at a terminal takes its "
+                f"place: `gpu-tenant adopt {box_id} --on {profile.id} --take-over {theirs}`",
+            )
+        if over is not None and over not in (theirs, (box.mark or "").rpartition(":")[2]):
+            raise BadRequest(
+                f"{box_id} does not carry a mark of {over}",
+                remedy=f"it carries {box.mark or 'none'}: name that, or leave --take-over out",
+            )
         now = self._clock.now()
         terms = asked.terms(
             deadline_at=now + timedelta(hours=hours), max_price_usd_h=asked.max_price_usd_h,
             meter="billed",
         )  # fmt: skip
-        return self.ledger.take_up(
-            box, lease_id=new_lease_id(profile, self.ledger), terms=terms, at=now, touched_at=now
-        )
+        lease = self.ledger.take_up(
+            box, lease_id=new_lease_id(profile, self.ledger), terms=terms, at=now, touched_at=now,
+            allowed=self.owner.allows,
+        )  # fmt: skip
+        self._in_place_of(lease, over)
+        return lease
 
     async def _back_at(
         self, lease: Lease, profile: Profile, connector: Tended, address: str | None
@@ -124,7 +154,7 @@ class Adopting(Overview):
             lease = self.ledger.moved(lease.id, there)
         pinned.unlink(missing_ok=True)
         try:
-            await self._knows(lease)
+            await self.inspection.is_the_box(lease)
         except TenantError as trouble:
             if was is not None:
                 pinned.write_bytes(was)
@@ -141,22 +171,6 @@ class Adopting(Overview):
         if isinstance(there, SshAddress):
             connector.moved(lease, there)
         return lease
-
-    async def _knows(self, lease: Lease) -> None:
-        """The box at the lease's address is the lease's: it holds what was put there.
-
-        Raises:
-            BoxUnreachable: nobody answers.
-            BoxTrouble: it is another box. To verify that one would be to destroy the other unseen.
-        """
-        used = {Event.PUSHED, Event.LAUNCHED, Event.PREPARING}
-        probe = ["test", "-d", lease.caretaker_home]
-        held = await self._transport(lease).run(probe, timeout_s=30)
-        if held.exit_status and any(kind in used for _, kind, _ in self.ledger.events(lease.id)):
-            raise BoxTrouble(
-                f"the box that answers has no {lease.caretaker_home}: it is not the one of {lease.id}",
-                remedy=f"take the address from its own row in the console: `gpu-tenant resume {lease.id} --at ...`",
-            )
 
     def _only_there(self, lease: Lease) -> str | None:
         """What the owner of a parked box must know of what is on it; None where it was not used."""

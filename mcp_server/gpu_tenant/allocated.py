@@ -23,8 +23,16 @@ class AllocatedCaretaker(Caretaker):
     is asked of it by its name is then asked of that run.
     """
 
-    def __init__(self, lease: Lease, transport: Transport, script: Path, runner: Path) -> None:
-        super().__init__(lease, transport, script)
+    def __init__(
+        self,
+        lease: Lease,
+        transport: Transport,
+        script: Path,
+        runner: Path,
+        *,
+        key: str | None = None,
+    ) -> None:
+        super().__init__(lease, transport, script, key=key)
         self._runner = Runner(lease, transport, runner, caretaker=self)
 
     async def start(self, job: Job, *, env: Mapping[str, str]) -> Started:

@@ -1,15 +1,23 @@
 """What a script on a box has answered: one JSON object on the last line, or why there is none."""
 
 import json
+import re
 from collections.abc import Mapping
 from typing import TypeVar
 
 from pydantic import BaseModel, JsonValue, ValidationError
 
-from gpu_tenant.errors import CaretakerFailed, JobRunning
+from gpu_tenant.boxtext import quoted, sentence
+from gpu_tenant.errors import CaretakerFailed, JobRunning, NotSaved
 from gpu_tenant.model import LeaseId
+from gpu_tenant.paths import is_unseen
 from gpu_tenant.ports import Finished
 
+_LONGEST_TEXT = 12288
+"""A path of 4,096 bytes, each of them written as three characters."""
+_UNUSUAL = re.compile(rb'[\\\x7f]|[^"]{%d}' % _LONGEST_TEXT)
+
+_BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 R = TypeVar("R", bound=BaseModel)
 
 
@@ -19,13 +27,47 @@ def is_missing(finished: Finished) -> bool:
 
 
 def told(finished: Finished) -> dict[str, JsonValue] | None:
-    """The reply, whether it says yes or no; a login script that prints comes before it."""
+    """The reply, whether it says yes or no; a login script that prints comes before it.
+
+    Every text in it is plain, on one line and bounded; what it says of bytes is in base64.
+    """
     lines = finished.stdout.splitlines()
     try:
-        reply = json.loads(lines[-1])
-    except (IndexError, ValueError):
-        return None
-    return reply if isinstance(reply, dict) else None
+        reply = json.loads(lines[-1], parse_constant=_refused)
+        if isinstance(reply, dict):
+            return (
+                reply
+                if _is_plain(lines[-1])
+                else {_cleaned(k): _clean(v) for k, v in reply.items()}
+            )
+    except (IndexError, ValueError, RecursionError):
+        pass
+    return None
+
+
+def _refused(constant: str) -> JsonValue:
+    raise ValueError(f"{constant} is no number that a script of ours says")
+
+
+def _is_plain(line: bytes) -> bool:
+    """Whether no text in the reply needs to be cleaned, which is soon told of most."""
+    return line.isascii() and not _UNUSUAL.search(line)
+
+
+def _clean(said: JsonValue, name: str = "") -> JsonValue:
+    if isinstance(said, str):
+        return said if name == "base64" and _BASE64.fullmatch(said) else _cleaned(said)
+    if isinstance(said, list):
+        return [_clean(one) for one in said]
+    if isinstance(said, dict):
+        return {_cleaned(key): _clean(value, key) for key, value in said.items()}
+    return said
+
+
+def _cleaned(text: str) -> str:
+    if len(text) <= _LONGEST_TEXT and not is_unseen(text):
+        return text  # a name of a file stays that name
+    return sentence(text, most=_LONGEST_TEXT)
 
 
 def understood(verb: str, finished: Finished, lease: LeaseId) -> dict[str, JsonValue]:
@@ -42,21 +84,32 @@ def understood(verb: str, finished: Finished, lease: LeaseId) -> dict[str, JsonV
     reply = told(finished)
     if reply is None:
         raise CaretakerFailed(
-            f"`{verb}` ended with status {finished.exit_status} and no reply: {words(finished.stderr)}",
+            f"`{verb}` ended with status {finished.exit_status} and no reply: {quoted(words(finished.stderr))}",
             remedy=f"`gpu-tenant audit {lease}` looks at the box",
         )
     if reply.get("ok") is True:
         return reply
-    code, message = str(reply.get("code")), words(str(reply.get("message")).encode())
+    code, message = str(reply.get("code")), str(reply.get("message"))
     if code == "JOB_RUNNING":
         raise JobRunning(
-            message,
+            f"the box says {quoted(message)}",
             remedy=f"wait for it with `gpu-tenant monitor {lease}`, or end it with "
             f"`gpu-tenant stop {lease}`; `gpu-tenant collect {lease} --live` brings "
             "what is complete meanwhile",
         )
+    if code == "AT_WORK":
+        raise JobRunning(
+            message,
+            remedy=f"wait for it, or end it: `gpu-tenant ssh {lease} -- kill PID`; then the same command again",
+        )
+    if code == "NOT_SAVED":
+        raise NotSaved(
+            message,
+            remedy=f"`gpu-tenant collect {lease}`, then push again; or give it up by name: --overwrite NAME",
+        )
     raise CaretakerFailed(
-        f"{code}: {message}", remedy=f"`gpu-tenant monitor {lease}` shows the job's state"
+        f"the box says {quoted(code)}: {quoted(message)}",
+        remedy=f"`gpu-tenant monitor {lease}` shows the job's state",
     )
 
 
@@ -70,9 +123,13 @@ def read(reply: type[R], said: Mapping[str, JsonValue]) -> R:
         return reply.model_validate(said)
     except ValidationError as error:
         raise CaretakerFailed(
-            f"the box's reply makes no sense: {error.errors()[0]['loc']} {error.errors()[0]['msg']}",
+            f"the box's reply makes no sense: {_place(error)} {error.errors()[0]['msg']}",
             remedy="look at the box yourself before you believe it",
         ) from error
+
+
+def _place(error: ValidationError) -> str:
+    return ".".join(quoted(str(part)) for part in error.errors()[0]["loc"]) or "it"
 
 
 def words(raw: bytes) -> str:

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 from gpu_tenant.by_hand import Both, ByHand
 from gpu_tenant.clock import WallClock
-from gpu_tenant.credentials import find_credential
-from gpu_tenant.errors import BadRequest, BoxUnreachable
+from gpu_tenant.credentials import configured, find_credential
+from gpu_tenant.errors import BoxUnreachable, LocalTrouble
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.model import (
     Address,
@@ -24,6 +24,7 @@ from gpu_tenant.model import (
 )
 from gpu_tenant.ports import Clock, Connector, Setting, Transport
 from gpu_tenant.profiles import load_profiles
+from gpu_tenant.rehearsing import Rehearsal, rehearsal_of, require_real
 from gpu_tenant.service import Tenancy
 from gpu_tenant.skill import skill_directory
 from gpu_tenant.ssh_hosts import Reachable, entry
@@ -42,26 +43,33 @@ def open_tenancy(
 
     Raises:
         LedgerBusy, LedgerTooNew, LedgerCorrupt: the ledger cannot be believed.
-        BadRequest: GPU_TENANT_REHEARSAL is no address of a rehearsal.
-        LocalTrouble: that rehearsal is over.
+        BadRequest: a variable would have a real ledger be a rehearsal, or an API be elsewhere.
+        LocalTrouble: this is a rehearsal that is over.
     """
     environ = os.environ if environ is None else environ
     home = Home.of(environ)
     home.root.mkdir(parents=True, exist_ok=True, mode=0o700)
     profiles = known_platforms()
-    stage = _stage(environ)
+    rehearsal = rehearsal_of(home.root)
+    ledger = Ledger(home.ledger)
+    try:
+        _require_agreed(rehearsal, ledger, home, environ)
+    except BaseException:
+        ledger.close()
+        raise
+    stage = rehearsal.url if rehearsal else None
     clock = _clock(stage)
     connectors: dict[str, Connector] = {}
     for slug, profile in profiles.items():
         # In a rehearsal nobody real is asked, whose clock is another and whose money is real.
-        if stage and profile.credential and slug != environ.get("GPU_TENANT_REHEARSED"):
+        if rehearsal and profile.credential and slug != rehearsal.provider:
             continue
         connector = connect(profile, home, environ, clock, tell=tell)
         if connector is not None:
             connectors[slug] = connector
     return Tenancy(
         home=home,
-        ledger=Ledger(home.ledger),
+        ledger=ledger,
         clock=clock,
         profiles=profiles,
         connectors=connectors,
@@ -103,7 +111,10 @@ def connect(
         credential = find_credential(profile, home.configuration, environ)
         if credential is None:
             return by_hand
+    rehearsal = rehearsal_of(home.root)
     setting = Setting(
+        rehearsed_at=rehearsal.url if rehearsal and rehearsal.provider == profile.id else None,
+        named_at=_named_at(profile, home),
         profile=profile, state=home.root, environ=environ, clock=clock, credential=credential,
         public_key=lambda: _public_key(home), shell_at=lambda at: _shell(profile.id, at, home, tell),
     )  # fmt: skip
@@ -124,15 +135,45 @@ def _public_key(home: Home) -> str:
     return public.read_text(encoding="utf-8").strip()
 
 
-def _stage(environ: Mapping[str, str]) -> str | None:
-    """Where the rehearsal is that this process takes part in, if it does."""
-    url = environ.get("GPU_TENANT_REHEARSAL")
-    if url and urlsplit(url).hostname != "127.0.0.1":
-        raise BadRequest(
-            f"GPU_TENANT_REHEARSAL is {url}, and a rehearsal is on this computer",
-            remedy="`gpu-tenant rehearse PROVIDER` prints what to set; unset it to rent for real",
+def _require_agreed(
+    rehearsal: Rehearsal | None, ledger: Ledger, home: Home, environ: Mapping[str, str]
+) -> None:
+    """The state directory and its ledger both say that this is real, or both that it is rehearsed.
+
+    Raises:
+        BadRequest: a variable says otherwise.
+        LocalTrouble: one of the two says otherwise.
+    """
+    if rehearsal is None:
+        if ledger.is_rehearsed:
+            raise LocalTrouble(
+                f"{home.ledger} is a rehearsal's, and nothing says where that answers",
+                remedy="open a new shell, or start another one: `gpu-tenant rehearse PROVIDER`",
+            )
+        require_real(home.root, environ)
+    elif not ledger.is_rehearsed and not ledger.be_rehearsed():
+        raise LocalTrouble(
+            f"{home.root} says that it is a rehearsal, and its ledger has real leases",
+            remedy=f"remove {home.root / 'rehearsal.json'}: a rehearsal has a state directory of its own",
         )
-    return url or None
+
+
+def _named_at(profile: Profile, home: Home) -> str | None:
+    """Where the owner says, in `[api]` of the configuration, that this provider's API is.
+
+    Raises:
+        LocalTrouble: a key would travel there in clear.
+    """
+    said = configured(home.configuration, "api").get(profile.id)
+    if said is None:
+        return None
+    at = urlsplit(str(said))
+    if at.scheme != "https" or not at.hostname or at.username or at.query or at.fragment:
+        raise LocalTrouble(
+            f"{home.configuration}: the API of {profile.id} is not at an https address",
+            remedy=f'write `{profile.id} = "https://HOST"` under `[api]`, or leave it out',
+        )
+    return str(said).rstrip("/")
 
 
 def _clock(stage: str | None) -> Clock:

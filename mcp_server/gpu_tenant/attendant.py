@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from gpu_tenant.alarms import Level
+from gpu_tenant.boxtext import quoted
 from gpu_tenant.caretaker import Standing
 from gpu_tenant.clock import WallClock
 from gpu_tenant.dead_man import DeadMan
@@ -223,7 +224,7 @@ class Attendant(DeadMan):
         except BoxTrouble:
             return None
         if activity.phase == "suspicious":
-            self.alarm("suspicious", activity.words, Level.WARNING)
+            self.alarm("suspicious", f"the box says {quoted(activity.words)}", Level.WARNING)
         return None if activity.phase == "unknown" else activity.idle_s
 
     async def _recover(self, lease: Lease) -> None:

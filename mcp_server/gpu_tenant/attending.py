@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from gpu_tenant.activity import Activity
-from gpu_tenant.cards import Card
+from gpu_tenant.cards import Card, Leases
 from gpu_tenant.caretaker import Guard, Standing
 from gpu_tenant.entering import Entering
 from gpu_tenant.errors import BadRequest, LeaseHeld, Refused
@@ -41,6 +41,12 @@ class Attending(Entering):
             lease=found.id,
             terms=rules_of(found, profile),
             if_this_computer_dies=self._protection(found).words,
+        )
+
+    async def look_at(self, provider: str, *, patience_s: float) -> Leases:
+        """As `reconcile`, of one provider alone."""
+        return await self._overview(
+            "live", twins="give_back", at=(provider,), patience_s=patience_s
         )
 
     async def made_ready(self, lease: str) -> None:
@@ -241,8 +247,11 @@ class Attending(Entering):
 
     async def _made_still(self, lease: Lease, *, unsealed: Literal["accept", "skip"]) -> None:
         with self._held(lease.id, "park"):
+            profile = self._profile(lease.provider)
+            if unsealed == "accept":
+                lease = await self.inspection.before_a_stop(lease)
             await park(
-                lease, self._profile(lease.provider), connector=self._connector(lease),
+                lease, profile, connector=self._connector(lease),
                 caretaker=partial(self._caretaker, lease),
                 transport=partial(self._transport, lease), ledger=self.ledger, clock=self._clock,
                 unsealed=unsealed,

@@ -58,11 +58,13 @@ async def audit(
     try:
         # A login script that prints comes before the observation, which is the last line.
         observed = json.loads(finished.stdout.splitlines()[-1])
-    except (IndexError, ValueError):
+    except (IndexError, ValueError, RecursionError):
+        observed = None
+    if not isinstance(observed, dict):
         raise BoxTrouble(
             f"the probe ended with status {finished.exit_status} and no observation",
             remedy=f"look at the box yourself, then `gpu-tenant audit {lease.id}` again",
-        ) from None
+        )
     return _answer(
         lease,
         judged(observed, needs=needs, caps=caps, asked_at=asked_at, answered_at=answered_at),

@@ -1,6 +1,8 @@
 """Text that came from a box, made safe to show to a person and to a model."""
 
+import json
 import re
+from hashlib import sha256
 
 _ESCAPE = re.compile(
     # One class before all branches: what has no escape sequence is passed over quickly.
@@ -26,7 +28,7 @@ _GONE = (
     (0x2060, 0x206F),
     (0xFEFF, 0xFEFF),
     (0xFFF9, 0xFFFB),
-    (0xE0000, 0xE01EF),  # tags and variation selectors: letters nobody sees
+    (0xE0000, 0xE0FFF),  # tags and variation selectors: letters nobody sees
 )
 _UNSEEN: dict[int, str | None] = {
     **{point: None for first, last in _GONE for point in range(first, last + 1)},
@@ -42,6 +44,9 @@ _IS_UNSEEN = re.compile(
 )
 
 _FENCE_TAG = re.compile(r"<(?=\s*/?\s*untrusted)", re.IGNORECASE)
+_ORDINARY = re.compile(r"[\w./+@=,:%~#*-]+")
+_LONGEST_QUOTED = 160
+_LONGEST_SEEN = 4096
 _NONCE = re.compile(r"[0-9A-Za-z]{8,64}")
 
 
@@ -77,6 +82,28 @@ def bare(text: str) -> str:
     if text.isascii():
         return text.translate(_UNSEEN)  # ten times as fast
     return _IS_UNSEEN.sub(lambda one: _shown(one[0]), text)
+
+
+def sentence(text: str, *, most: int) -> str:
+    """The text as one plain line of at most `most` characters."""
+    # What is far beyond the end would cost time and not be seen.
+    line = " ".join(plain(text[: 8 * most]).split())
+    if len(text) <= 8 * most and len(line) <= most:
+        return line
+    return f"{line[: most - 1]}…"
+
+
+def quoted(text: str) -> str:
+    """What a box said, inside a sentence of ours: short, and nobody takes it for our own words.
+
+    A usual file name is itself; whatever has a blank or could be missed stands in quotation marks.
+    Two that differ are still two.
+    """
+    line = " ".join(plain(text[:_LONGEST_SEEN]).split())
+    if len(text) > _LONGEST_QUOTED or len(line) > _LONGEST_QUOTED:
+        name = sha256(text.encode(errors="surrogatepass")).hexdigest()[:8]
+        line = f"{line[:80]}… ({len(text):,} characters, {name})"
+    return line if _ORDINARY.fullmatch(line) else json.dumps(line, ensure_ascii=False)
 
 
 def fence(text: str, *, nonce: str) -> str:

@@ -55,7 +55,7 @@ class Brokering(Adopting):
         lease = intend(
             self._profile(_PROVIDER), asked=asked, price_usd_h=price_usd_h,
             address=SshAddress(target=there.name), ledger=self.ledger, clock=self._clock,
-            recovers=None if old is None else old.id,
+            allowed=self.owner.allows, recovers=None if old is None else old.id,
         )  # fmt: skip
         with self._held(lease.id, "adopt"):
             try:

@@ -6,6 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
+from gpu_tenant.boxtext import sentence
 from gpu_tenant.errors import BadRequest
 from gpu_tenant.record import Record
 
@@ -83,7 +84,7 @@ def found(source: str, owner: Path) -> tuple[Brokered, str]:
     while (hop := entries[way[-1]].get("ProxyJump")) in entries and hop not in way:
         way.append(str(hop))
     text = "\n".join(_block(host, entries[host], owner) for host in way)
-    place = " behind ".join(_place(entries[host]) for host in way)
+    place = sentence(" behind ".join(_place(entries[host]) for host in way), most=2000)
     return Brokered(broker=broker, name=name, place=place), text
 
 

@@ -8,12 +8,21 @@ from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
-from gpu_tenant.errors import OwnerMustAct
+from gpu_tenant.errors import OwnerMustAct, PartlyListed
 from gpu_tenant.lent import Lent
 from gpu_tenant.market import Leftover, Offer, Wish
 from gpu_tenant.model import Box, BoxId, BoxState, Lease, Profile, SshAddress
 from gpu_tenant.permit import TeardownPermit, genuine
-from gpu_tenant.ports import Connector, Market, Outlived, Parking, Residue, Timed
+from gpu_tenant.ports import (
+    Accounted,
+    Asking,
+    Connector,
+    Market,
+    Outlived,
+    Parking,
+    Residue,
+    Timed,
+)
 
 
 class ByHand:
@@ -90,7 +99,13 @@ class Both:
 
     async def list_boxes(self) -> list[Box]:
         """As `Connector.list_boxes`."""
-        return [*await self._api.list_boxes(), *await self._by_hand.list_boxes()]
+        by_hand = await self._by_hand.list_boxes()
+        try:
+            return [*await self._api.list_boxes(), *by_hand]
+        except PartlyListed as part:
+            raise PartlyListed(
+                part.message, remedy=part.remedy, shown=[*part.shown, *by_hand]
+            ) from None
 
     async def destroy(self, permit: TeardownPermit) -> None:
         """As `Connector.destroy`."""
@@ -104,6 +119,14 @@ class Both:
     async def resume(self, lease: Lease) -> None:
         """As `Parking.resume`."""
         await self._parking(lease).resume(lease)
+
+    def asked_with(self, salt: str) -> Asking | None:
+        """As `Accounted.asked_with`; None where its boxes are all of the console."""
+        return self._api.asked_with(salt) if isinstance(self._api, Accounted) else None
+
+    async def account(self) -> str | None:
+        """As `Accounted.account`."""
+        return await self._api.account() if isinstance(self._api, Accounted) else None
 
     async def leftovers(self) -> Sequence[Leftover]:
         """As `Residue.leftovers`."""

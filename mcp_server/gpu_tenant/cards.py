@@ -23,6 +23,7 @@ from gpu_tenant.model import (
 from gpu_tenant.policy import rules_of
 from gpu_tenant.protection import Protection
 from gpu_tenant.record import Record, Usd
+from gpu_tenant.speech import some
 
 MONTH_H = 720
 """Of thirty days."""
@@ -99,6 +100,9 @@ class Leases(Record):
     leaking_usd_month: Decimal = Decimal(0)
     not_counted: tuple[str, ...] = Field(default=(), description="what these sums lack")
     watched: str = Field(default="", description="whether a watchdog looks after them")
+    older: str | None = Field(
+        default=None, description="give it back to see the leases before these"
+    )
     sweeps: tuple[str, ...] = Field(default=(), description="how their cells stand")
 
 
@@ -176,11 +180,15 @@ def in_all(
     leftovers: Sequence[Leftover],
     unseen: Sequence[str],
     free: Collection[str],
+    strays: Sequence[Box] = (),
     watched: str = "",
+    older: tuple[str, int] | None = None,
 ) -> Leases:
     """Those leases, with what they and the leftovers come to; what is unknown is named, and is no 0.
 
-    `unseen` are providers that did not say what else bills there, `free` those that bill nothing.
+    `unseen` are providers that did not say what else bills there, `free` those that bill nothing, `strays`
+    boxes that are listed although they were seen gone. Before the lease that `older` names there are so
+    many that are not among the cards.
     """
     live = [card for card in cards if card.state.live]
     running = [card for card in live if card.phase not in _STANDS_STILL]
@@ -198,17 +206,20 @@ def in_all(
         f"the {left.kind} {left.name or left.id}" for left in leftovers if left.usd_month is None
     ]
     unknown += [f"what bills at {provider} besides boxes" for provider in unseen]
+    unknown += [f"{some(older[1], 'older lease')}"] if older else []
     return Leases(
         leases=tuple(cards),
         alarms=tuple(alarms),
         foreign=tuple(foreign),
         also_billing=tuple(left.words for left in leftovers),
         spent_usd=_sum(card.cost_usd for card in cards),
-        burning_usd_h=_sum(card.price_usd_h for card in running),
+        burning_usd_h=_sum(card.price_usd_h for card in running)
+        + _sum(box.price_usd_h for box in strays),
         leaking_usd_month=_sum(card.leaking_usd_month for card in live)
         + _sum(left.usd_month for left in leftovers),
         not_counted=tuple(unknown),
         watched=watched if any(card.provider not in free for card in live) else "",
+        older=older[0] if older else None,
     )
 
 

@@ -4,21 +4,33 @@ import base64
 import json
 import zlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
 from gpu_tenant.answers import R, is_missing, read, understood, words
 from gpu_tenant.archive import archived, at_once
 from gpu_tenant.entries import digest_of, sound
 from gpu_tenant.errors import BoxTrouble, CaretakerFailed
-from gpu_tenant.model import Job, JobId, Lease, Manifest
+from gpu_tenant.model import Job, JobId, Lease, Manifest, Problem
 from gpu_tenant.ports import Transport
 
 _LOOK_WITHIN_S = 15
 """A look that takes longer tells as little as none, and a host's own limit may be a minute."""
+
+QUIET = (
+    *(".ssh/authorized_keys", ".ssh/authorized_keys2", ".ssh/environment", ".rehearsal.json"),
+    *(".bashrc", ".bash_profile", ".bash_logout", ".profile", ".zshrc", ".tmux.conf", ".hushlogin"),
+    *(".motd_shown", ".cache/motd.legal-displayed", ".sudo_as_admin_successful", ".no_auto_tmux"),
+    *(".jupyter/", ".ipython/", ".local/share/jupyter/", ".config/code-server/", ".launch"),
+    *(".local/share/code-server/", ".vast_api_key", ".vast_containerlabel", "onstart.sh"),
+)
+"""What an image's own services write in a home while they come up, or whenever they run: sshd lets us in before
+they are through. Small files alone: what is larger is somebody's, whatever it is called. It holds for what was
+written before the first push or launch, and never for what came after."""
 
 
 class _Reply(BaseModel):
@@ -45,6 +57,12 @@ class LogPart(_Reply):
     next_offset: int
     base64: str
     truncated: bool = False
+
+    @field_validator("base64")
+    @classmethod
+    def _is_base64(cls, said: str) -> str:
+        base64.b64decode(said, validate=True)
+        return said
 
     @property
     def raw(self) -> bytes:
@@ -127,6 +145,7 @@ class Started(_Reply):
     pid: int
     started_at: float
     already: bool
+    since_ns: int | None = None
 
 
 class Known(_Reply):
@@ -140,11 +159,21 @@ class Index(_Reply):
     """The files of the work directory that were asked about and exist, and the room there."""
 
     files: dict[str, Known]
+    placed: dict[str, Known] = {}
+    """What the box itself has on record of pushed files; a job can write that."""
+    since_ns: int | None = None
+    """What is written from then on counts, by the box's clock."""
     work: str = ""
     disk_free_bytes: int | None = None
     inodes_free: int | None = None
     other: tuple[str, ...] = ()
     """Those that were to be put in place, and hold other bytes than was said."""
+
+
+class Judged(_Reply):
+    """What the box makes of some patterns."""
+
+    problems: tuple[Problem, ...]
 
 
 class Guard(_Reply):
@@ -153,6 +182,12 @@ class Guard(_Reply):
     state: str
     deadline: float | None = None
 
+
+_REMEMBERS = {"manifest", "index", "complete", "prune"}
+"""What may use the hashes that the box remembers."""
+_LISTED_WITHIN_S = 600
+_SLOW_BYTES_S = 20_000_000
+"""What a disk gives at the least, a network's among them."""
 
 _ACTIVATED = """\
 VIRTUAL_ENV=$1; export VIRTUAL_ENV
@@ -189,13 +224,29 @@ def start_request(job: Job, lease: Lease, *, env: Mapping[str, str]) -> dict[str
     return request
 
 
+@cache
+def script_hashes(directory: Path) -> Sequence[str]:
+    """The hash of every script there, as it was when this program first looked."""
+    return [sha256(at.read_bytes()).hexdigest() for at in sorted(directory.glob("*.py"))]
+
+
 class Caretaker:
     """The caretaker of one lease: pushed once under its own hash, then asked."""
 
-    def __init__(self, lease: Lease, transport: Transport, script: Path) -> None:
+    def __init__(
+        self,
+        lease: Lease,
+        transport: Transport,
+        script: Path,
+        *,
+        key: str | None = None,
+        elsewhere: Literal["counted", "passed over"] = "passed over",
+    ) -> None:
+        """`key` is for what the box remembers of hashes; without one it remembers none."""
         self._lease = lease
         self._transport = transport
         self._script = script
+        self._key, self._elsewhere = key, elsewhere
         digest = sha256(script.read_bytes()).hexdigest()[:16]
         self.path = f"gpu-tenant/caretaker-{digest}.py"
         """Where it lies on the box, from the login home."""
@@ -240,22 +291,42 @@ class Caretaker:
         artifacts: Sequence[str],
         discard: Sequence[str],
         since: Literal["launch", "ever"] = "launch",
+        rented_ns: int | None = None,
         hashes: Literal["taken", "recalled"] = "taken",
+        running: Literal["refused", "listed"] = "refused",
+        named: int = 20,
+        told: Mapping[str, JsonValue] | None = None,
+        unread_bytes: int | None = None,
     ) -> Manifest:
         """Everything that matters on the box is listed and hashed, while no job runs.
 
-        `since="ever"` is for a box that was somebody's before: what lay there counts, too. With
+        So many of the files that nobody has claimed are `named`, the largest first. `told` is what it
+        believes rather than its own records. With `unread_bytes`, which a draft has told, it gets no more
+        time than a slow disk needs for them.
+
+        `since="ever"` is for a box that was somebody's before: what lay there counts, too. On one that was
+        rented empty, what was written from `rented_ns` on does, by its own clock. With
         `hashes="recalled"` nothing is read there: an entry whose hash is not known from before has none,
-        and then there is no digest. That is a draft, and no seal.
+        and then there is no digest. That is a draft, and no seal. With `running="listed"`, which is a draft,
+        too, what running jobs have written so far is in it.
 
         Raises:
             JobRunning: a job, or a process it left behind, is still running.
         """
         request: dict[str, JsonValue] = {
             "work": self._lease.work_directory, "roots": list(accounted), "artifacts": list(artifacts),
-            "discard": list(discard), "ever": since == "ever", "hash": hashes,
+            "discard": list(discard), "ever": since == "ever", "hash": hashes, "running": running,
+            "named": named,
+            "elsewhere": self._elsewhere == "counted" and hashes == "taken", **(told or {}),
         }  # fmt: skip
-        manifest = await self.ask_ours("manifest", request, Manifest, timeout_s=6 * 3600)
+        if rented_ns is not None:
+            request |= {"rented_ns": rented_ns, "quiet": [f"~/{name}" for name in QUIET]}
+        known = request.get("ours")
+        request["ours"] = [*(known if isinstance(known, list) else ()), *self._ours()]
+        timeout_s: float = _LISTED_WITHIN_S
+        if hashes == "taken":
+            timeout_s += 6 * 3600 if unread_bytes is None else unread_bytes / _SLOW_BYTES_S
+        manifest = await self.ask_ours("manifest", request, Manifest, timeout_s=timeout_s)
         sound(manifest.entries)
         is_draft = hashes == "recalled" and not manifest.digest
         if manifest.digest != ("" if is_draft else digest_of(manifest)):
@@ -265,33 +336,70 @@ class Caretaker:
             )
         return manifest
 
-    async def index(self, names: Sequence[str], *, below: str | None = None) -> Index:
-        """What the box holds under those names of the work directory, or of another one."""
+    async def judged(
+        self, *, accounted: Sequence[str], artifacts: Sequence[str], discard: Sequence[str]
+    ) -> Judged:
+        """Which of the patterns are none, or give up too much; nothing was done."""
+        asked: dict[str, JsonValue] = {
+            "work": self._lease.work_directory, "roots": list(accounted), "artifacts": list(artifacts),
+            "discard": list(discard),
+        }  # fmt: skip
+        return await self.ask_ours("patterns", asked, Judged, timeout_s=60)
+
+    async def index(
+        self,
+        names: Sequence[str],
+        *,
+        below: str | None = None,
+        then: Literal["push", "nothing"] = "nothing",
+    ) -> Index:
+        """What the box holds under those names of the work directory, or of another one.
+
+        Before a push what is written there counts from now on, if it did not yet.
+        """
         asked: dict[str, JsonValue] = {
             "work": below or self._lease.work_directory,
             "paths": list(names),
+            "begin": then == "push",
         }
-        return await self.ask("index", asked, Index, timeout_s=1800)
+        return await self.ask_ours("index", asked, Index, timeout_s=1800)
 
     async def place(
-        self, files: Sequence[Mapping[str, JsonValue]], *, stale: Sequence[str] = ()
+        self,
+        files: Sequence[Mapping[str, JsonValue]],
+        *,
+        stale: Sequence[str] = (),
+        over: Mapping[str, str] | None = None,
     ) -> Index:
-        """Those that came whole are in their places; what holds other bytes is gone, and so is what is stale."""
+        """Those that came whole are in their places; what holds other bytes is gone, and so is what is stale.
+
+        `over` says what of the files that lie there may be replaced: those with that hash, or `*`.
+
+        Raises:
+            NotSaved: something else has come to lie there meanwhile.
+        """
         asked: dict[str, JsonValue] = {
             "work": self._lease.work_directory, "files": [dict(file) for file in files],
-            "stale": list(stale),
+            "stale": list(stale), **({} if over is None else {"over": {**over}}),
         }  # fmt: skip
         return await self.ask("place", asked, Index, timeout_s=6 * 3600)
 
     async def receive(
-        self, files: Mapping[str, Path], *, before: Callable[[int], Awaitable[None]] = at_once
+        self,
+        files: Mapping[str, Path],
+        *,
+        before: Callable[[int], Awaitable[None]] = at_once,
+        over: Mapping[str, str] | None = None,
     ) -> Index:
         """The files lie in the work directory, each put in place by rename; what arrived is hashed.
 
-        `before` is waited for before so many bytes go.
+        `before` is waited for before so many bytes go; `over` is as for `place`.
         """
         await self.present()
-        heading = json.dumps({"work": self._lease.work_directory}).encode() + b"\n"
+        asked: dict[str, JsonValue] = {"work": self._lease.work_directory}
+        if over is not None:
+            asked["over"] = {**over}
+        heading = json.dumps(asked).encode() + b"\n"
         stream = archived(files, heading=heading, before=before)
         argv = self._argv("receive")
         finished = await self._transport.run(argv, stdin=stream, timeout_s=6 * 3600)
@@ -311,6 +419,9 @@ class Caretaker:
         self, verb: str, request: Mapping[str, JsonValue], reply: type[R], *, timeout_s: float
     ) -> R:
         """What our own caretaker answers there: a job may have written over the one that lies on the box."""
+        if self._key is not None and verb in _REMEMBERS:
+            # Only here: what lies on the box may be a job's, and would learn it.
+            request = {**request, "key": self._key}
         # Packed: on a long link it is a round trip or two less.
         script = zlib.compress(self._script.read_bytes(), 9)
         words = ["python3", "-I", "-S", "-c", _FROM_STDIN, str(len(script))]
@@ -319,6 +430,10 @@ class Caretaker:
         )  # fmt: skip
         said = understood(verb, finished, self._lease.id)
         return read(reply, {k: v for k, v in said.items() if k in reply.model_fields})
+
+    def _ours(self) -> list[JsonValue]:
+        """The hashes of what this program may have put on the box."""
+        return list(script_hashes(self._script.parent))
 
     async def _ask_raw(
         self, verb: str, request: Mapping[str, JsonValue], *, timeout_s: float

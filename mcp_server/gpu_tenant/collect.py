@@ -8,17 +8,20 @@ from typing import Literal
 
 from pydantic import Field
 
+from gpu_tenant.accounting import as_refusal
 from gpu_tenant.caretaker import Caretaker
 from gpu_tenant.gathering import Gathering
-from gpu_tenant.landing import SUPERSEDED, make_place, outside_the_box
+from gpu_tenant.keeping import claimed, require_its_own
+from gpu_tenant.landing import SUPERSEDED
 from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.losses import vanished
 from gpu_tenant.model import Lease, Manifest, Profile, SealedFile
 from gpu_tenant.patterns import require_narrow, require_patterns
 from gpu_tenant.ports import Clock, Transport
 from gpu_tenant.record import Record
 from gpu_tenant.share import Share
 from gpu_tenant.transfer.arrival import Arrival
-from gpu_tenant.verify import reseal
+from gpu_tenant.verify import reseal, unread_bytes
 
 
 class Collected(Record):
@@ -39,6 +42,9 @@ class Collected(Record):
     cannot_be_kept: tuple[str, ...]
     never_appeared: tuple[str, ...]
     discarded_nothing: tuple[str, ...]
+    only_here: tuple[str, ...] = Field(
+        default=(), description="collected before, and no longer on the box"
+    )
     stored: str | None = Field(default=None, description="what the lease's store holds, too")
     not_stored: str | None = Field(default=None, description="why that store does not hold it all")
     next: str
@@ -75,10 +81,11 @@ async def collect(
 
     After any exception every file in `directory` is whole, and the box is as it was.
     """
-    directory = outside_the_box(directory, lease)
-    make_place(directory, lease)
+    before = ledger.seal(lease.id)
+    directory = await claimed(directory, lease, ledger)
     require_patterns((*artifacts, *discard))
     require_narrow(discard)
+    require_its_own(lease, artifacts)
     seal_now = partial(
         reseal, lease, profile, caretaker=caretaker, ledger=ledger, artifacts=artifacts,
         discard=discard,
@@ -87,6 +94,7 @@ async def collect(
     with share.joined(lease.id, lease.price_usd_h) as turn:
         async with Arrival(transport, turn, on_bytes=tally.came, news=news) as arrival:
             draft = await seal_now(hashes="recalled")
+            _require_taken(draft, (*artifacts, *discard))
             # On record only now: a pattern that the box refuses must not spoil every later seal.
             ledger.claim(lease.id, artifacts=artifacts, discard=discard, at=clock.now())
             gathering = Gathering(
@@ -102,13 +110,25 @@ async def collect(
     detail: dict[str, object] = {"seal": seal.digest, "files": len(landed), "bytes": size}
     ledger.note(lease.id, Event.COLLECTED, detail, at=clock.now())
     idle = _without_effect(discard, seal)
-    return _answer(lease, seal, directory, landed, ledger.declared(lease.id)[1], idle)
+    told = _answer(lease, seal, directory, landed, ledger.declared(lease.id)[1], idle)
+    return told.model_copy(update={"only_here": vanished(seal, before)[:20]})
+
+
+def _require_taken(draft: Manifest, patterns: Sequence[str]) -> None:
+    """The box could match by each of the `patterns`, and none gives up a place as a whole.
+
+    Raises:
+        BadRequest: one is otherwise; older ones that are stand in the seal as problems.
+    """
+    for problem in draft.problems:
+        if problem.why in ("bad_pattern", "wide_pattern") and problem.at in patterns:
+            raise as_refusal(problem)
 
 
 async def _gathered(
     gathering: Gathering,
     draft: Manifest,
-    seal_now: Callable[[], Coroutine[None, None, Manifest]],
+    seal_now: Callable[..., Coroutine[None, None, Manifest]],
     *,
     tally: "_Tally",
     lease: Lease,
@@ -125,7 +145,8 @@ async def _gathered(
     gathering.require_room([*way.sure, *way.unsure])
     tally.begin(draft.entries, way.here, gathering.held_bytes(way.sure))
     ledger.keep_in(lease.id, directory)
-    sealing = asyncio.create_task(_made(draft) if draft.digest else seal_now())
+    unread = unread_bytes(draft)
+    sealing = asyncio.create_task(_made(draft) if draft.digest else seal_now(unread_bytes=unread))
 
     def sealed() -> Manifest | None:
         return sealing.result() if sealing.done() else None

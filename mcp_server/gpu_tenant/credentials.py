@@ -4,6 +4,7 @@ import shlex
 import subprocess
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -11,12 +12,19 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from gpu_tenant.errors import BadRequest, CredentialRefused, LocalTrouble, SecretRefused
+from gpu_tenant.guarded import Guarded
 from gpu_tenant.model import Profile
 from gpu_tenant.ports import Credential
 from gpu_tenant.secrecy import find_secrets
 
-_FORMS = "NAME=env:VARIABLE, NAME=file:PATH, NAME=keyring:SERVICE/USER, NAME=cmd:COMMAND, or NAME=text:WORDS"
+_FORMS = "NAME=env:VARIABLE, NAME=file:PATH, NAME=keyring:SERVICE/USER, NAME=ref:NAME, or NAME=text:WORDS"
 
+
+_DOORS = frozenset(
+    {"SSH_AUTH_SOCK", "SSH_AGENT_PID", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR"}
+)
+"""Ways to programs that hold keys, or that run commands outside of us."""
+_SHORTEST_KEY, _LARGEST_KEY_BYTES = 8, 64 << 10
 
 UNATTENDED = "GPU_TENANT_UNATTENDED"
 """Set where a command runs that an agent may have chosen: nobody signs there."""
@@ -29,20 +37,37 @@ class Account:
     variables: frozenset[str]
     places: tuple[Path, ...]
     """Files and directories that hold keys, or say where they lie."""
+    configuration: Path
+
+    @property
+    def guarded(self) -> Guarded:
+        """Those places, and the owner's keys to other clouds and machines, as they are now."""
+        return Guarded(self.places, Path.home())
+
+    @property
+    def commands(self) -> Mapping[str, str]:
+        """The references that the owner has written under `[references]`: those alone may be commands.
+
+        Raises:
+            LocalTrouble: the configuration cannot be read.
+        """
+        said = configured(self.configuration, "references")
+        return {name: str(reference) for name, reference in said.items()}
 
     @classmethod
     def of(cls, profiles: Iterable[Profile], state: Path) -> "Account":
         """Every key that the profiles know a place for, and the state directory itself."""
         known = [profile.credential for profile in profiles if profile.credential]
         files = [Path(place.file).expanduser() for place in known if place.file]
-        return cls(frozenset(name for place in known for name in place.env), (state, *files))
+        variables = frozenset(name for place in known for name in place.env)
+        return cls(variables, (state, *files), state / "config.toml")
 
     def without(self, environ: Mapping[str, str]) -> dict[str, str]:
         """That environment for a command that somebody else may have chosen: no key, and no signature."""
         kept = {
             name: value
             for name, value in environ.items()
-            if name not in self.variables and not name.startswith("GPU_TENANT_")
+            if name not in self.variables | _DOORS and not name.startswith("GPU_TENANT_")
         }
         return {**kept, UNATTENDED: "1"}
 
@@ -53,14 +78,61 @@ class Account:
             SecretRefused: it does; a job's key is made for the job, and can be taken back alone.
         """
         scheme, _, rest = reference.partition(":")
-        path = Path(rest).expanduser().resolve() if scheme == "file" else None
-        if (scheme == "env" and rest in self.variables) or (
-            path is not None and any(path.is_relative_to(place.resolve()) for place in self.places)
-        ):
+        if scheme == "file":
+            path, places = Path(rest).expanduser(), self.guarded
+            try:
+                real = path.resolve()
+                is_odd = real.exists() and not (real.is_file() or real.is_dir())
+                is_key = places.holds(path) or (
+                    real.is_file() and (real.is_relative_to("/proc") or places.has_key(path))
+                )
+            except (OSError, ValueError, RuntimeError):
+                return  # it leads nowhere, and whoever resolves it says so
+            if is_key:
+                raise _of_account(name)
+            if is_odd:
+                raise _nowhere(name, f"{rest[:200]} is no plain file")
+        if scheme == "env" and rest in self.variables:
+            raise _of_account(name)
+
+    def named(self, name: str, reference: str) -> str:
+        """The reference that is meant; a command only where the owner has written that very one down.
+
+        Raises:
+            SecretRefused: it is a command of somebody else's choice.
+            BadRequest: no reference has that name.
+        """
+        scheme, _, rest = reference.partition(":")
+        if scheme == "ref":
+            if rest not in self.commands:
+                raise BadRequest(
+                    f"no reference is named {rest[:60]!r}",
+                    remedy=f"its owner writes it under `[references]` in {self.configuration}",
+                )
+            return self.commands[rest]
+        if scheme == "cmd" and reference not in self.commands.values():
             raise SecretRefused(
-                f"{name} would take the key of your account to a box that is not yours",
-                remedy="make a key for this job alone, with few rights and an end, and refer to that",
+                f"the command that {name} refers to is not one that this computer's owner has written down",
+                remedy=f'its owner writes `NAME = "cmd:..."` under `[references]` in {self.configuration};'
+                f" then `{name}=ref:NAME`",
             )
+        return reference
+
+    def values(self, environ: Mapping[str, str]) -> frozenset[str]:
+        """The keys of the account that can be read here without asking anybody."""
+        found = {environ.get(name, "").strip() for name in self.variables}
+        for place in self.places:
+            with suppress(OSError, UnicodeDecodeError):
+                if place.is_file() and place.stat().st_size < _LARGEST_KEY_BYTES:
+                    found.add(place.read_text(encoding="utf-8").strip())
+        return frozenset(found - {""})
+
+
+def _of_account(name: str) -> SecretRefused:
+    return SecretRefused(
+        f"{name} would take the key of your account, or another of your own, to a box that is not yours",
+        remedy="make a key for this job alone, with few rights and an end, and refer to that",
+    )
 
 
 def resolve_all(
@@ -81,8 +153,12 @@ def resolve_all(
                 f"an environment entry for {name[:40]!r} is not NAME=reference",
                 remedy=f"write {_FORMS}",
             )
+        reference = account.named(name, reference)
         account.must_not_hold(name, reference)
         values[name] = resolve(name, reference, environ=account.without(environ))
+        # By any way that it came: a copy of a key is that key.
+        if len(values[name]) >= _SHORTEST_KEY and values[name] in account.values(environ):
+            raise _of_account(name)
     return values
 
 

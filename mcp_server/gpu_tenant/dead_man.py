@@ -6,7 +6,14 @@ from typing import TypeVar
 
 from gpu_tenant.alarms import Level
 from gpu_tenant.cards import Card
-from gpu_tenant.errors import BoxTrouble, LeaseHeld, ProviderTrouble, Refused, TenantError
+from gpu_tenant.errors import (
+    BoxTrouble,
+    BoxUnreachable,
+    LeaseHeld,
+    ProviderTrouble,
+    Refused,
+    TenantError,
+)
 from gpu_tenant.fence import Outrun, attempts, began_at, beyond, is_due, outrun
 from gpu_tenant.ledger import Event
 from gpu_tenant.model import Lease, LeaseId
@@ -39,6 +46,7 @@ class DeadMan:
         self._look_s = look_s
         self._done = done
         self.raised: set[str] = set()
+        self._was_silent = False
 
     def alarm(self, key: str, words: str, level: Level) -> None:
         """A person will hear of it, until a look does not raise it again."""
@@ -54,11 +62,14 @@ class DeadMan:
         if not is_due(tried, now):
             self.alarm("end", f"{cause.words}; {self._stands(lease)}", Level.URGENT)
             return
+        with tenancy.ledger.hold(lease.id, "end", at=now):
+            pass  # while somebody else acts on it, nothing is tried, and no attempt is counted
         detail: dict[str, object] = {"term": cause.term, "words": cause.words}
         tenancy.ledger.note(lease.id, Event.ENDING, detail, at=now)
         self._done(f"{cause.words}: it is being ended")
         unsaved = await self._saved(lease)
-        refused = await self._tear_down(lease)
+        # A box that was silent just now is not waited for again while it bills: it is parked first.
+        refused = unsaved if self._was_silent else await self._tear_down(lease)
         if refused is None:
             return
         why = unsaved or refused
@@ -95,7 +106,9 @@ class DeadMan:
         standing = await _tried(tenancy.standing(lease.id), met)
         for run in standing.live if standing else ():
             await _tried(tenancy.stop_run(lease.id, run, grace_s=_GRACE_S), met)
-        await _tried(tenancy.collect(lease.id), met)
+        silent: list[str] = []
+        await _tried(_heard(tenancy.collect(lease.id), silent), met)
+        self._was_silent = bool(silent)
         return met[0] if met else None
 
     async def _tear_down(self, lease: Lease) -> str | None:
@@ -184,6 +197,15 @@ class DeadMan:
             )
             sum_words = f", {spent:.2f} of the {most:.2f} USD since its end; then it is {then}"
         return f"{why}its box bills on {rate_words(lease)}{sum_words}"
+
+
+async def _heard(step: Awaitable[T], silent: list[str]) -> T:
+    """What the step gave; that the box did not answer in time is noted."""
+    try:
+        return await step
+    except BoxUnreachable as trouble:
+        silent.append(trouble.message)
+        raise
 
 
 async def _tried(step: Awaitable[T], met: list[str]) -> T | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from gpu_tenant.boxtext import plain
+from gpu_tenant.boxtext import plain, quoted
 from gpu_tenant.caretaker import ENDED, JobStatus
 from gpu_tenant.last_words import Kind, LastWords, read_last_words
 from gpu_tenant.model import BoxState
@@ -127,11 +127,11 @@ def diagnose(status: JobStatus, log_tail: str, *, box: BoxSeen | None = None) ->
         return None
     reason = status.reason
     if reason is not None and (ours := _BY_US.get(reason.code)):
-        return _diagnosis(ours, reason.evidence)
+        return _diagnosis(ours, quoted(reason.evidence))
     end = _end_of(status)
-    signs = dict(reason.signs) if reason else {}
+    signs = {sign: quoted(said) for sign, said in reason.signs.items()} if reason else {}
     if not signs and reason and reason.code not in ("exit", "signal", "supervisor_lost"):
-        signs = {reason.code: reason.evidence}
+        signs = {reason.code: quoted(reason.evidence)}
     taken = _taken(box)
     killed_here = end.signal == "KILL" and any(sign in signs for sign in _OUT_OF_MEMORY)
     if taken and not killed_here and (not end.recorded or end.signal in _OF_PROVIDERS):
@@ -157,7 +157,7 @@ def _diagnosis(verdict: Verdict, evidence: str) -> Diagnosis:
 
 def _end_of(status: JobStatus) -> _End:
     if status.signal:
-        return _End(None, status.signal, f"ended by SIG{status.signal}")
+        return _End(None, status.signal, f"ended by {quoted(f'SIG{status.signal}')}")
     code = status.exit_code
     if code is None:
         return _End(None, None, "it left no exit record")
@@ -203,7 +203,7 @@ def _by_signal(
         if memory and "another_killed" in signs:
             return (
                 "unknown",
-                f"{end.words}; the kernel killed another process: {_quote(signs['another_killed'])}",
+                f"{end.words}; the kernel killed another process: {signs['another_killed']}",
             )
         if memory and words.kind in ("walltime", "preempted", "host_lost"):
             return "unknown", f"{signs[memory]}; {says}"

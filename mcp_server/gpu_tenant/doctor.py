@@ -1,5 +1,6 @@
 """Is this computer fit to be a tenant: state, ledger, key, profiles, tools, boxes."""
 
+import asyncio
 import shutil
 import stat
 import sys
@@ -8,14 +9,19 @@ from datetime import timedelta
 from importlib.util import find_spec
 from typing import Literal
 
-from gpu_tenant.credentials import find_credential
+from gpu_tenant.credentials import configured, find_credential
 from gpu_tenant.delivery import INSTALL
 from gpu_tenant.errors import ProviderTrouble, TenantError
+from gpu_tenant.heartbeat import watched
 from gpu_tenant.ledger import Ledger
+from gpu_tenant.limits import TABLE, limits_of, since, used_of
 from gpu_tenant.model import MARK_PREFIX, Profile
 from gpu_tenant.notify import leads_nowhere, read_channels
+from gpu_tenant.passkeys import standing
 from gpu_tenant.ports import Clock, Connector, Funded
 from gpu_tenant.record import Record
+from gpu_tenant.rehearsing import rehearsal_of
+from gpu_tenant.settle import PATIENCE_S
 from gpu_tenant.speech import some
 from gpu_tenant.store import Home
 
@@ -48,16 +54,18 @@ async def examine(
     connectors: Mapping[str, Connector],
     environ: Mapping[str, str],
     clock: Clock,
+    patience_s: float = PATIENCE_S,
 ) -> Checkup:
     """What was looked at and found; nothing is changed."""
     findings = [_python(), _state(home), _ledger(ledger), _key(home), _agent(environ)]
     findings += [_tool(name, why) for name, why in _TOOLS.items()]
     findings += _channels(home, ledger, environ)
-    if environ.get("GPU_TENANT_REHEARSAL"):
-        findings.append(
-            _ok("rehearsal", f"{environ['GPU_TENANT_REHEARSAL']}: nothing here is rented")
-        )
+    findings.append(_limits(home, ledger, profiles, clock))
+    if rehearsal := rehearsal_of(home.root):
+        findings.append(_ok("rehearsal", f"{rehearsal.url}: nothing here is rented"))
     by_hand: list[str] = []
+    live = ledger.leases("live")
+    to_ask: list[tuple[Profile, str]] = []
     for slug, profile in profiles.items():
         try:
             key = find_credential(profile, home.configuration, environ)
@@ -68,8 +76,7 @@ async def examine(
         if age > _FACTS_AGE and key is not None:
             words = f"its facts were checked {age.days} days ago: look at its prices and verbs anew"
             findings.append(_warning(slug, words))
-        here = [x for x in ledger.leases() if x.provider == slug and x.state.live]
-        rented = [lease.id for lease in here if not lease.goes_by_address]
+        rented = [x.id for x in live if x.provider == slug and not x.goes_by_address]
         if (
             profile.credential is not None
             and key is None
@@ -83,14 +90,16 @@ async def examine(
             by_hand.append(f"{slug}{place}")
         else:
             source = key.source if key else "needs none"
-            findings.append(await _provider(profile, connectors[slug], ledger, source))
+            to_ask.append((profile, source))
+    findings += await _asked(to_ask, connectors, ledger, patience_s)
     findings.append(
         _ok(
             "consoles",
             f"{', '.join(by_hand)}: a person rents there, and `gpu-tenant adopt` takes up",
         )
     )
-    live = [lease for lease in ledger.leases() if lease.state.live]
+    findings.append(_watch(home, clock, rented=any(not x.goes_by_address for x in live)))
+    findings += [_ok("signing", words) for words in standing(ledger, at=clock.now())]
     late = [lease.id for lease in live if lease.terms.deadline_at <= clock.now()]
     findings.append(
         _warning("leases", f"past their deadline: {', '.join(late)}")
@@ -116,7 +125,7 @@ def _ledger(ledger: Ledger) -> Examined:
         ledger.check()
     except TenantError as error:
         return Examined(subject="ledger", level="blocker", words=str(error))
-    return _ok("ledger", f"reads back whole; {some(len(ledger.leases()), 'lease')}")
+    return _ok("ledger", f"reads back whole; {some(ledger.count(), 'lease')}")
 
 
 def _key(home: Home) -> Examined:
@@ -145,6 +154,27 @@ def _agent(environ: Mapping[str, str]) -> Examined:
 def _tool(name: str, why: str) -> Examined:
     found = shutil.which(name)
     return _ok(name, found) if found else _warning(name, f"not on PATH; it serves {why}")
+
+
+def _limits(home: Home, ledger: Ledger, profiles: Mapping[str, Profile], clock: Clock) -> Examined:
+    """What the owner allows in all, and what is used of it."""
+    now = clock.now()
+    try:
+        limits = limits_of(home.configuration)
+        written = configured(home.configuration, TABLE)
+    except TenantError as error:
+        return Examined(subject="limits", level="blocker", words=str(error))
+    free = {slug for slug, profile in profiles.items() if profile.kind == "own"}
+    used = used_of(limits, ledger.leases_since(since(now)), free=free, now=now)
+    told = [use.words for use in used]
+    told.append(f"one box up to {limits.box_usd_h:g} USD/h, for {limits.hours:g} h")
+    told.append(f"unguarded: {limits.unguarded}; a smoke test is {limits.smoke}")
+    if not written:
+        told.append("careful defaults: `gpu-tenant limits` sets them at a terminal")
+    over = [use.name for use in used if use.used > getattr(limits, use.name)]
+    if over:
+        return _warning("limits", f"{', '.join(over)} passed: {'; '.join(told)}")
+    return _ok("limits", "; ".join(told))
 
 
 def _channels(home: Home, ledger: Ledger, environ: Mapping[str, str]) -> list[Examined]:
@@ -178,6 +208,34 @@ def _keyless(profile: Profile, rented: Sequence[str]) -> Examined:
     return _ok(profile.id, f"not set up: no key in {places}; it is not asked for offers")
 
 
+def _watch(home: Home, clock: Clock, *, rented: object) -> Examined:
+    words = watched(home.watchdog, clock.now())
+    hears_all = words.startswith("a watchdog") and "no answer" not in words
+    return _ok("watchdog", words) if hears_all or not rented else _warning("watchdog", words)
+
+
+async def _asked(
+    providers: Sequence[tuple[Profile, str]],
+    connectors: Mapping[str, Connector],
+    ledger: Ledger,
+    patience_s: float,
+) -> list[Examined]:
+    """What each of them answered, all asked at once: one that hangs holds up no other."""
+
+    async def ask(one: tuple[Profile, str]) -> Examined:
+        profile, source = one
+        try:
+            async with asyncio.timeout(patience_s):
+                return await _provider(profile, connectors[profile.id], ledger, source)
+        except TimeoutError:
+            words = f"it has not answered within {patience_s:g} s"
+        except Exception as error:  # noqa: BLE001 - one provider's surprise must not hide the others
+            words = f"its answer was not understood: {error!r}"
+        return Examined(subject=profile.id, level="blocker", words=words)
+
+    return list(await asyncio.gather(*map(ask, providers)))
+
+
 async def _provider(
     profile: Profile, connector: Connector, ledger: Ledger, source: str
 ) -> Examined:
@@ -185,9 +243,9 @@ async def _provider(
         boxes = await connector.list_boxes()
     except ProviderTrouble as error:
         return Examined(subject=profile.id, level="blocker", words=str(error))
-    known = {lease.mark for lease in ledger.leases()}
     ours = f"{MARK_PREFIX}{ledger.deployment}:"
-    orphans = [b.id for b in boxes if (b.mark or "").startswith(ours) and b.mark not in known]
+    marked = [b for b in boxes if (b.mark or "").startswith(ours)]
+    orphans = [b.id for b in marked if not ledger.is_marked(b.mark)]
     if orphans:
         return _warning(
             profile.id,

@@ -25,7 +25,7 @@ from gpu_tenant.store import (
     reread,
     sync_directory,
 )
-from gpu_tenant.whereabouts import Whereabouts
+from gpu_tenant.whereabouts import Whereabouts, whereabouts_of
 
 _PARTIAL = ".gpu-tenant-partial"
 
@@ -127,7 +127,7 @@ class DirectoryStore:
 
     async def where(self) -> Whereabouts:
         """As `DurableStore.where`."""
-        return Whereabouts(directory=self._root)
+        return await asyncio.to_thread(whereabouts_of, self._root)
 
     async def put(self, source: Path, name: str, *, superseded: str) -> None:
         """As `DurableStore.put`; it appears by rename, durably."""

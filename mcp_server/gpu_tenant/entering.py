@@ -1,5 +1,6 @@
 """How a person's own ssh reaches the boxes of leases, and what it must know for that."""
 
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -8,9 +9,12 @@ from gpu_tenant.cards import Leases
 from gpu_tenant.errors import BadRequest, TenantError
 from gpu_tenant.model import Lease, LeaseState, LocalAddress, PodAddress, SshAddress
 from gpu_tenant.office import WAIT_S
+from gpu_tenant.overview import PAGE
 from gpu_tenant.record import Record
 from gpu_tenant.rehearsal.tenant import really_at
+from gpu_tenant.rehearsing import rehearsal_of
 from gpu_tenant.renting import Renting
+from gpu_tenant.settle import PATIENCE_S
 from gpu_tenant.ssh_hosts import Inclusion, Reachable, entry, inclusion, refresh, ssh_config
 
 
@@ -28,6 +32,8 @@ class Entering(Renting):
 
     async def login(self, lease: str) -> Login:
         """The configuration with which `ssh LEASE` reaches the box is in place, its host key pinned.
+
+        The box counts as used from now on: what a person does there is no line of the ledger.
 
         Raises:
             BadRequest: the box is this computer.
@@ -54,6 +60,7 @@ class Entering(Renting):
             raise BadRequest(
                 f"the box of {found.id} has no address", remedy="`gpu-tenant leases` looks again"
             )
+        self.ledger.touch(found.id, at=self._clock.now())
         self._refresh_hosts()
         return Login(
             lease=found.id,
@@ -63,8 +70,13 @@ class Entering(Renting):
         )
 
     def inclusion(self) -> Inclusion:
-        """What plain `ssh LEASE` needs in the owner's own configuration; nothing is changed by asking."""
+        """What plain `ssh LEASE` needs in the owner's own configuration, which is not changed by asking.
+
+        The boxes that can be reached so count as used from now on. Of one that is rented later a look tells.
+        """
         self._refresh_hosts()
+        for lease in self._enterable():
+            self.ledger.touch(lease.id, at=self._clock.now())
         return inclusion(self.home, _owner_ssh())
 
     async def _made_ready(self, lease: Lease, wait_s: float = WAIT_S) -> Lease:
@@ -77,9 +89,17 @@ class Entering(Renting):
         self._refresh_hosts()
 
     async def _overview(
-        self, which: Literal["live", "all"], *, twins: Literal["give_back", "tell"] = "tell"
+        self,
+        which: Literal["live", "all"],
+        *,
+        twins: Literal["give_back", "tell"] = "tell",
+        at: Collection[str] | None = None,
+        patience_s: float = PATIENCE_S,
+        limit: int = PAGE,
     ) -> Leases:
-        shown = await super()._overview(which, twins=twins)
+        shown = await super()._overview(
+            which, twins=twins, at=at, patience_s=patience_s, limit=limit
+        )
         self._refresh_hosts()
         return shown
 
@@ -87,21 +107,26 @@ class Entering(Renting):
         # A convenience: a verb that did its work has not failed for it, and `ssh` writes it again.
         with suppress(OSError, TenantError):
             boxes = [
-                box
-                for lease in self.ledger.leases("live")
-                if lease.state in (LeaseState.ACTIVE, LeaseState.TERMINATING)
-                if lease.ready_at and lease.parked_at is None
-                if (box := self._reachable(lease)) is not None
+                box for lease in self._enterable() if (box := self._reachable(lease)) is not None
             ]
             refresh(boxes, self.home, _owner_ssh())
+
+    def _enterable(self) -> list[Lease]:
+        """The leases whose boxes let us in by ssh now."""
+        return [
+            lease
+            for lease in self.ledger.leases("live")
+            if lease.state in (LeaseState.ACTIVE, LeaseState.TERMINATING)
+            if lease.lets_us_in and isinstance(lease.address, SshAddress)
+        ]
 
     def _reachable(self, lease: Lease) -> Reachable | None:
         if not isinstance(lease.address, SshAddress):
             return None
-        stage = self._environ.get("GPU_TENANT_REHEARSAL")
+        rehearsal = rehearsal_of(self.home.root)
         address = lease.address
-        if stage and lease.quote is not None:
-            really = really_at(stage, address.target)
+        if rehearsal and lease.quote is not None:
+            really = really_at(rehearsal.url, address.target)
             if not isinstance(really, SshAddress):
                 return None
             address = really

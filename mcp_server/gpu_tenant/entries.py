@@ -9,6 +9,9 @@ from gpu_tenant.errors import CaretakerFailed
 from gpu_tenant.model import Manifest, SealedFile
 from gpu_tenant.paths import leads_inside, require_apart, to_bytes
 
+DEEPEST, LONGEST = 520, 4000
+"""A box tells of what lies deeper as a problem: recursion ends at 1,000, and a path at 4,096 bytes."""
+
 
 def sound(entries: tuple[SealedFile, ...]) -> tuple[SealedFile, ...]:
     """The entries, each of which can be kept under its name, wherever the others are.
@@ -30,7 +33,10 @@ def sound(entries: tuple[SealedFile, ...]) -> tuple[SealedFile, ...]:
 
 
 def _can_be(entry: SealedFile) -> bool:
-    """Whether it lies somewhere, and leads nowhere else."""
+    """Whether it lies somewhere, not too deep for this computer's own tools, and leads nowhere else."""
+    raw = to_bytes(entry.name)
+    if raw.count(b"/") > DEEPEST or len(raw) > LONGEST:
+        return False
     leads_out = entry.kind == "link" and not leads_inside(entry.name, entry.target or "")
     return not leads_out and b"\0" not in to_bytes(entry.at)
 

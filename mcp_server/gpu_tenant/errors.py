@@ -6,16 +6,22 @@ TenantError
 │   └── SecretRefused     2
 ├── Refused               3   the law or the owner's terms say no; nothing was changed
 │   ├── Unverified        3   a teardown without a ground
+│   ├── NotSaved          3   files on the box would be replaced that are nowhere else
 │   ├── JobRunning        3
 │   ├── SweepOpen         3   a sweep on the box is not done, or not as declared
-│   └── BoxTaken          3   a live lease already stands on this box
+│   ├── SignatureWanted   3   a person has to sign for it first
+│   ├── BoxTaken          3   a live lease already stands on this box
+│   ├── QuoteUsed         3   a live lease was rented by this quote already
+│   └── Limit             3   the owner's limits leave no room for it
 ├── BoxTrouble            4   the box did not do what was asked
 │   ├── BoxUnreachable    4   unknown, which is not dead
 │   ├── HostKeyChanged    4
+│   ├── AnotherBox        4   it is not the one of the lease
 │   ├── NotReady          4   it was rented, and did not let us in within its time
 │   └── CaretakerFailed   4
 ├── ProviderTrouble       5   the provider did not do what was asked
 │   ├── ProviderSilent    5   no answer, or none that can be believed: unknown
+│   │   └── PartlyListed  5   a list with rows that cannot be read: it proves no box gone
 │   ├── CredentialRefused 5
 │   ├── RateLimited       5
 │   ├── NoCapacity        5   nothing like it is free there now; another offer may do
@@ -35,23 +41,33 @@ TenantError
     └── NotStored         9   it was asked, and has no such file
 """
 
+from collections.abc import Sequence
 from typing import ClassVar
+
+from gpu_tenant.boxtext import sentence
+
+_LONGEST_MESSAGE = 1400
+_LONGEST_REMEDY = 600
+_LONGEST_LOG = 1200
 
 
 class TenantError(Exception):
     """Something a caller is told: what happened, and the next command to run.
 
     `remedy` is required, because an error that leaves the reader with a billing box and no next
-    step is half an error.
+    step is half an error. Both are one plain, short line each, whatever a box or a provider put in.
+    `log` is the fenced end of a box's log, whose lines stay lines.
     """
 
     code: ClassVar[str] = "TENANT_ERROR"
     exit_status: ClassVar[int] = 1
 
-    def __init__(self, message: str, *, remedy: str) -> None:
-        super().__init__(message)
-        self.message = message
-        self.remedy = remedy
+    def __init__(self, message: str, *, remedy: str, log: str = "") -> None:
+        self.message = sentence(message, most=_LONGEST_MESSAGE - min(len(log), _LONGEST_LOG))
+        if log and len(log) <= _LONGEST_LOG:
+            self.message += f"\n{log}\n"
+        self.remedy = sentence(remedy, most=_LONGEST_REMEDY)
+        super().__init__(self.message)
 
     def __str__(self) -> str:
         return f"{self.code}: {self.message}; {self.remedy}"
@@ -89,6 +105,12 @@ class Unverified(Refused):
     code = "UNVERIFIED"
 
 
+class NotSaved(Refused):
+    """Files on the box would have been replaced that are nowhere else."""
+
+    code = "NOT_SAVED"
+
+
 class JobRunning(Refused):
     """A job on the box is still running, or has left processes that are."""
 
@@ -101,10 +123,37 @@ class SweepOpen(Refused):
     code = "SWEEP_OPEN"
 
 
+class SignatureWanted(Refused):
+    """A person has to sign for it first, in no tool's answer; then the same call goes on."""
+
+    code = "SIGNATURE_WANTED"
+
+    asked = ""
+    """The code under which it waits."""
+
+
 class BoxTaken(Refused):
     """A live lease already stands on this box."""
 
     code = "BOX_TAKEN"
+
+
+class QuoteUsed(Refused):
+    """A live lease, or an open intent, was rented by this quote already."""
+
+    code = "QUOTE_USED"
+
+    lease_id = ""
+    """The lease that it has rented."""
+
+
+class Limit(Refused):
+    """It would pass a limit of the owner's, which no tool raises."""
+
+    code = "LIMIT"
+
+    name, value = "", ""
+    """Which limit it is, and what it is set to."""
 
 
 class BoxTrouble(TenantError):
@@ -124,6 +173,12 @@ class HostKeyChanged(BoxTrouble):
     """Another host key answered than the one pinned for this lease. Nothing was sent."""
 
     code = "HOST_KEY_CHANGED"
+
+
+class AnotherBox(BoxTrouble):
+    """The box that answers is not the one of the lease. Nothing was done to either."""
+
+    code = "ANOTHER_BOX"
 
 
 class NotReady(BoxTrouble):
@@ -149,6 +204,17 @@ class ProviderSilent(ProviderTrouble):
     """The provider gave no answer that can be believed: what was asked may have happened."""
 
     code = "PROVIDER_SILENT"
+
+
+class PartlyListed(ProviderSilent):
+    """The provider's list has rows that name no box: what it shows is there, what it omits may be."""
+
+    code = "PARTLY_LISTED"
+
+    def __init__(self, message: str, *, remedy: str, shown: Sequence[object] = ()) -> None:
+        super().__init__(message, remedy=remedy)
+        self.shown = shown
+        """The boxes that could be read."""
 
 
 class CredentialRefused(ProviderTrouble):

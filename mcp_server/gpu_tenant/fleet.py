@@ -1,10 +1,11 @@
 """What one request for several boxes comes to: its parts of the cap and of the budget, pure."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import ROUND_DOWN, Decimal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from gpu_tenant.errors import Refused
 from gpu_tenant.market import CENT, Quote
@@ -51,6 +52,28 @@ def fleet_of(name: str, leases: Sequence[Lease], *, asked: int, missing: Sequenc
         missing=tuple(missing) if short > 0 else (),
         next=step,
     )
+
+
+def request_of(said: Mapping[str, JsonValue], asked: Asked, *, count: int) -> str:
+    """The name of one request for several boxes: alike where its numbers are, however they were written."""
+    terms = asked.model_dump(mode="json", exclude_defaults=True)
+    return known_again(json.dumps({**said, "count": count, "terms": terms}))
+
+
+def known_again(request: str) -> str:
+    """The same request in the one way to write it: of sums their value, of quotes their set."""
+    told = json.loads(request)
+    if "quotes" in told:
+        told["quotes"] = sorted(set(told["quotes"]))
+    return json.dumps({name: _plain(name, value) for name, value in told.items()}, sort_keys=True)
+
+
+def _plain(name: str, value: JsonValue) -> JsonValue:
+    if isinstance(value, dict):
+        return {key: _plain(key, inner) for key, inner in value.items()}
+    if "usd" in name and isinstance(value, str):
+        return f"{Decimal(value).normalize():f}"
+    return float(value) if isinstance(value, int) and name != "count" else value
 
 
 def had(leases: Sequence[Lease]) -> list[Lease]:

@@ -8,10 +8,10 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import NamedTuple
 
-from gpu_tenant.boxtext import plain
+from gpu_tenant.boxtext import quoted
 from gpu_tenant.errors import BoxTrouble
 from gpu_tenant.known import Brought, Known, cloned
-from gpu_tenant.landing import PARTIAL, land_all, partial_of, unkept
+from gpu_tenant.landing import PARTIAL, is_ours, land_all, partial_of, unkept
 from gpu_tenant.model import Lease, Manifest, SealedFile
 from gpu_tenant.paths import below
 from gpu_tenant.store import require_room, reread
@@ -143,18 +143,18 @@ class Gathering:
         again = f"then `gpu-tenant collect {self._lease.id}` again"
         if why := self._refused.get(entry.name):
             return BoxTrouble(
-                f"the box does not give {entry.name}: {plain(why)}",
+                f"the box does not give {quoted(entry.name)}: {quoted(why)}",
                 remedy=f"look at it there, {again}",
             )
         return BoxTrouble(
-            f"{entry.name} changed on the box while it was fetched",
+            f"{quoted(entry.name)} changed on the box while it was fetched",
             remedy=f"find out what writes there, {again}",
         )
 
     def clear(self) -> None:
         """Nothing that was begun and is not wanted any more lies about."""
         for path in (self._directory / PARTIAL).iterdir():
-            if path.is_file():
+            if is_ours(path.name) and not path.is_dir():
                 path.unlink()
 
     def save(self) -> None:

@@ -1,34 +1,47 @@
 """How a box is rented by quotes, and how a fleet of them is, inside one cap and one budget."""
 
-import json
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Literal
+
+from pydantic import JsonValue
 
 from gpu_tenant.cards import Card
 from gpu_tenant.crowd import each
 from gpu_tenant.errors import (
     BadRequest,
+    LeaseHeld,
+    Limit,
     NoCapacity,
     NoQuota,
     NotReady,
     PriceMoved,
     ProviderSilent,
+    QuoteUsed,
     Refused,
     TenantError,
 )
-from gpu_tenant.fleet import capped, fleet_of, had, is_one_machine, own_cap, part_of
+from gpu_tenant.fleet import (
+    capped,
+    fleet_of,
+    had,
+    is_one_machine,
+    own_cap,
+    part_of,
+    request_of,
+)
 from gpu_tenant.market import Quote
 from gpu_tenant.model import Lease, LeaseState, Profile
 from gpu_tenant.office import WAIT_S
-from gpu_tenant.policy import must_end_unseen
-from gpu_tenant.provision import find_out, fulfil, intend, intend_quote
+from gpu_tenant.owner import Unguarded
+from gpu_tenant.provision import find_out, fulfil, intend, intend_quote, must_be_hours
 from gpu_tenant.recovering import Recovering
 from gpu_tenant.settle import return_unused
 from gpu_tenant.terms import Asked
+
+_POLL_S = 5
 
 
 @dataclass(slots=True)
@@ -68,7 +81,8 @@ class _Hunt:
 class Hiring(Recovering):
     """The part of a tenancy that rents by quotes: one box, or a fleet.
 
-    A fleet is what one request for several boxes has. The request is known again by its words (quotes
+    A quote rents one box: asked for again, at once or later, it is answered with the lease that it has.
+    A fleet is what one request for several boxes has. The request is known again by its numbers (quotes
     or provider, count and terms): made once more, after a crash or a timeout, it goes on with its fleet,
     asks only for what is missing, and once all are there rents nothing, until all of them have ended.
     The intent of each box is written before it is asked for, and the ledger takes no second open intent
@@ -80,40 +94,162 @@ class Hiring(Recovering):
         quotes: Sequence[str],
         asked: Asked,
         *,
-        unguarded: Literal["refuse", "accept"],
+        unguarded: Unguarded,
+        smoke: str | None,
         wait_s: float,
     ) -> Card:
         """A box of the first quote that can be had; never a second while the first may bill."""
+        refused: list[str] = []
+        for standing in self.ledger.rented_by(quotes):
+            # What this very call, made before or at this moment elsewhere, has rented already.
+            card = await self._as_rented(standing, refused, wait_s)
+            if card is not None:
+                return card
         # A box that never gets ready is given back after its quotes' time, and the next is had all
         # the same: its price is asked again before it is rented.
         wanted, asked_at = [self._quote(name) for name in quotes], self._clock.now()
-        refused: list[str] = []
         for quote in wanted:
             profile = self._set_up(quote.offer.provider)
-            if unguarded == "refuse":
-                must_end_unseen(profile, quote.offer.price.running_usd_h)
-            lease = intend_quote(
-                capped(quote, asked.max_price_usd_h), profile, asked=asked, ledger=self.ledger,
-                clock=self._clock, asked_at=asked_at,
-            )  # fmt: skip
-            with self._held(lease.id, "provision"):
-                try:
-                    rented = await self._fulfilled(lease, wait_s)
-                    return self._card(rented, "; ".join(refused) or None)
-                except (NoCapacity, NoQuota, PriceMoved, NotReady) as trouble:
-                    refused.append(f"{quote.id}: {trouble.message}")
-                    last: TenantError = trouble
-                if self.ledger.lease(lease.id).state.live:
-                    refused[-1] += f"; {await self._given_back(lease)}"
-                    last.remedy = "`gpu-tenant offers` shows what there is now"
+            try:
+                self._must_have_room(quote, asked)
+                signed = self._signed(quote, profile, unguarded, smoke)
+                async with self._in_turn(quote.id, wait_s):
+                    lease = intend_quote(
+                        self.owner.bounded(capped(quote, asked.max_price_usd_h)), profile, asked=asked,
+                        ledger=self.ledger, clock=self._clock, asked_at=asked_at, instead_of=quotes,
+                        allowed=self.owner.allows, signed=signed,
+                    )  # fmt: skip
+                    with self._held(lease.id, "provision"):
+                        try:
+                            rented = await self._fulfilled(lease, wait_s)
+                            return self._card(rented, "; ".join(refused) or None)
+                        except (NoCapacity, NoQuota, PriceMoved, NotReady) as trouble:
+                            refused.append(f"{quote.id}: {trouble.message}")
+                            last: TenantError = trouble
+                        if self.ledger.lease(lease.id).state.live:
+                            refused[-1] += f"; {await self._given_back(lease)}"
+                            last.remedy = "`gpu-tenant offers` shows what there is now"
+            except Limit as limit:
+                refused.append(f"{quote.id}: {limit.message}")
+                last = limit
+            except QuoteUsed as used:
+                standing, last = self.ledger.lease(used.lease_id), used
+                card = None
+                if standing.fleet is None:
+                    card = await self._as_rented(standing, refused, wait_s)
+                if card is not None:
+                    return card
+                refused.append(used.message)
         last.message = "; ".join(refused)
         raise last
+
+    def _must_have_room(self, quote: Quote, asked: Asked, count: int = 1) -> None:
+        """The owner's limits leave room for so many by that quote: told before anybody is asked to sign.
+
+        Raises:
+            Limit: they do not.
+        """
+        hours = quote.wish.hours if asked.hours is None else asked.hours
+        must_be_hours(hours)
+        terms = asked.terms(
+            deadline_at=self._clock.now() + timedelta(hours=hours), meter="billed",
+            max_price_usd_h=quote.cap_usd_h,
+        )  # fmt: skip
+        if asked.budget_usd is not None:
+            terms = terms.model_copy(update={"budget_usd": asked.budget_usd / count})
+        price = quote.offer.price.running_usd_h
+        self.owner.allows(quote.offer.provider, terms, price, count=count)
+
+    def _signed(
+        self,
+        quote: Quote,
+        profile: Profile,
+        unguarded: Unguarded,
+        smoke: str | None,
+        count: int = 1,
+    ) -> list[str]:
+        """The codes of what a person has signed for, where boxes by that quote need it.
+
+        Raises:
+            Refused, SignatureWanted: nobody has.
+        """
+        price = quote.offer.price.running_usd_h
+        codes = (
+            self.owner.signs_unguarded(unguarded, profile, price, count=count),
+            self.owner.signs_for_no_smoke(smoke, profile.id),
+        )
+        return [code for code in codes if code is not None]
+
+    async def _as_rented(self, lease: Lease, refused: list[str], wait_s: float) -> Card | None:
+        """The card of a lease that one of the quotes has rented already; None where it had no box, or has none now.
+
+        Raises:
+            ProviderSilent: whether it has a box is not known yet.
+        """
+        assert lease.quote is not None
+        words = (
+            f"{lease.quote.id} had rented this already: nothing else was rented; for another box take a new "
+            "quote, or `--count`"
+        )
+        try:
+            async with self._in_turn(lease.quote.id, wait_s):
+                lease = self.ledger.lease(lease.id)
+                if lease.state.live and lease.ready_at is None and lease.parked_at is None:
+                    with self._held(lease.id, "provision"):
+                        lease = await self._as_far_as_it_goes(lease, refused, wait_s)
+        except LeaseHeld:
+            # Whoever holds it goes on with it.
+            lease = self.ledger.lease(lease.id)
+        return self._card(lease, words) if lease.state.live else None
+
+    async def _as_far_as_it_goes(self, lease: Lease, refused: list[str], wait_s: float) -> Lease:
+        """What a call that was cut short has begun: bound and ready, booting, or void and given back."""
+        until = self._clock.now() + timedelta(seconds=wait_s)
+        while lease.state is LeaseState.INTENDED:
+            lease, _ = await self._settled(lease)
+            if lease.state is LeaseState.INTENDED and self._clock.now() >= until:
+                raise ProviderSilent(
+                    f"whether {lease.provider} has made a box for {lease.id} is not known yet",
+                    remedy="the same provision again: nothing else is rented by its quotes until then",
+                )
+            if lease.state is LeaseState.INTENDED:
+                await self._clock.sleep(_POLL_S)
+        if lease.state is not LeaseState.ACTIVE:
+            return lease
+        try:
+            left_s = (until - self._clock.now()).total_seconds()
+            return await self._made_ready(lease, max(0.0, left_s))
+        except (NotReady, PriceMoved) as trouble:
+            refused.append(f"{lease.id}: {trouble.message}; {await self._given_back(lease)}")
+        return self.ledger.lease(lease.id)
+
+    @asynccontextmanager
+    async def _in_turn(self, name: str, wait_s: float) -> AsyncIterator[None]:
+        """That name is held; whoever held it first was waited for.
+
+        Raises:
+            LeaseHeld: they are not done within the time of this call.
+        """
+        until = self._clock.now() + timedelta(seconds=max(wait_s, WAIT_S))
+        with ExitStack() as held:
+            while True:
+                try:
+                    held.enter_context(self._held(name, "provision"))
+                    break
+                except LeaseHeld as busy:
+                    if self._clock.now() >= until:
+                        raise LeaseHeld(
+                            f"{name} is being rented by another call right now",
+                            remedy="`gpu-tenant leases` shows what it has; the same provision again has that",
+                        ) from busy
+                await self._clock.sleep(1)
+            yield
 
     async def _given_back(self, lease: Lease) -> str:
         """The box, which nobody has used, is gone; what that has cost, in words."""
         standing = self.ledger.lease(lease.id)
         receipt = await return_unused(
-            standing, self._profile(standing.provider), connector=self._connector(standing),
+            standing, await self.inspection.fresh(standing), self._profile(standing.provider), connector=self._connector(standing),
             ledger=self.ledger, clock=self._clock,
         )  # fmt: skip
         await self._close(standing)
@@ -135,17 +271,27 @@ class Hiring(Recovering):
         asked: Asked,
         count: int,
         *,
-        unguarded: Literal["refuse", "accept"],
+        unguarded: Unguarded,
+        smoke: str | None,
         wait_s: float,
     ) -> Card:
         """As many boxes of those quotes as can be had, each quote as often as its offer can be."""
         wanted, asked_at = [self._quote(name) for name in quotes], self._clock.now()
+        said: dict[str, JsonValue] = {"quotes": list(quotes)}
+        name = self.ledger.fleet_for(request_of(said, asked, count=count), at=asked_at)
+        missing = count - len(had(self.ledger.leases_of(name)))
+        if missing == count:
+            # Fewer by the limits than were asked for is no fleet: none is rented then.
+            cheapest = min(wanted, key=lambda quote: quote.offer.price.running_usd_h or 0)
+            self._must_have_room(cheapest, asked, count)
+            for quote in wanted:
+                # By what all of them would cost in a day that nobody notices.
+                profile = self._set_up(quote.offer.provider)
+                for code in self._signed(quote, profile, unguarded, smoke, count):
+                    self.ledger.use_signature(code, at=self._clock.now())
         sources = []
         for quote in wanted:
-            profile, price = self._set_up(quote.offer.provider), quote.offer.price.running_usd_h
-            if unguarded == "refuse":
-                # By what all of them would cost in a day that nobody notices.
-                must_end_unseen(profile, None if price is None else price * count)
+            profile = self._set_up(quote.offer.provider)
 
             def of_quote(
                 part: Asked,
@@ -155,12 +301,14 @@ class Hiring(Recovering):
                 profile: Profile = profile,
             ) -> Lease:
                 return intend_quote(
-                    capped(quote, part.max_price_usd_h, boxes=missing), profile, asked=part,
+                    self.owner.bounded(capped(quote, part.max_price_usd_h, boxes=missing)),
+                    profile, asked=part,
                     ledger=self.ledger, clock=self._clock, asked_at=asked_at, fleet=fleet,
+                    allowed=self.owner.allows,
                 )  # fmt: skip
 
             sources.append(_Source(quote.id, profile, of_quote, quote.offer.id))
-        return await self._fleet({"quotes": list(quotes)}, asked, count, sources, wait_s)
+        return await self._fleet(said, asked, count, sources, wait_s)
 
     async def _fleet_at(
         self,
@@ -180,9 +328,10 @@ class Hiring(Recovering):
             return intend(
                 profile, asked=part.model_copy(update={"max_price_usd_h": cap}), address=None,
                 price_usd_h=price_usd_h, ledger=self.ledger, clock=self._clock, fleet=fleet,
+                allowed=self.owner.allows,
             )  # fmt: skip
 
-        said = {
+        said: dict[str, JsonValue] = {
             "provider": profile.id,
             "price_usd_h": None if price_usd_h is None else str(price_usd_h),
         }
@@ -191,7 +340,7 @@ class Hiring(Recovering):
 
     async def _fleet(
         self,
-        said: Mapping[str, object],
+        said: Mapping[str, JsonValue],
         asked: Asked,
         count: int,
         sources: Sequence[_Source],
@@ -202,10 +351,8 @@ class Hiring(Recovering):
         Raises:
             TenantError: none was had; why the last was not.
         """
-        terms = asked.model_dump(mode="json", exclude_defaults=True)
-        request = json.dumps({**said, "count": count, "terms": terms}, sort_keys=True)
         begun = self._clock.now()
-        name = self.ledger.fleet_for(request, at=begun)
+        name = self.ledger.fleet_for(request_of(said, asked, count=count), at=begun)
         hunt = _Hunt(
             name, count, asked, sources, until=begun + timedelta(seconds=max(wait_s, WAIT_S))
         )

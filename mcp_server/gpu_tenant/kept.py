@@ -3,19 +3,26 @@
 import asyncio
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from threading import Event
 
+from pydantic import Field
+
+from gpu_tenant.boxtext import quoted
 from gpu_tenant.known import distrust
-from gpu_tenant.loads import Stopped, prove
+from gpu_tenant.loads import Asked, Proof, Stopped, prove_all
 from gpu_tenant.model import Evidence, Lease, LocalAddress, SealedFile, Verdict
 from gpu_tenant.paths import below, to_bytes
 from gpu_tenant.record import Record
 from gpu_tenant.store import is_reached, link_target
+from gpu_tenant.whereabouts import doubted, whereabouts_of
 
 _AT_ONCE = min(os.cpu_count() or 1, 8)
 """Files re-read at the same time: each takes a core, and some megabytes of memory."""
+_MOST_TOGETHER = 100
+_MOST_BYTES_TOGETHER = 1 << 20
+"""Small files go to a reader together."""
 
 
 class Loss(Record):
@@ -23,6 +30,11 @@ class Loss(Record):
 
     what: str
     remedy: str
+    names: tuple[str, ...] = Field(default=(), description="all that it is about, by name")
+    so_far: tuple[str, ...] = Field(
+        default=(),
+        description="by name, what a job that still runs had written when it was looked at",
+    )
 
 
 async def reread_all(entries: Sequence[SealedFile], lease: Lease) -> Sequence[Evidence | Loss]:
@@ -32,18 +44,32 @@ async def reread_all(entries: Sequence[SealedFile], lease: Lease) -> Sequence[Ev
         OSError: this computer's disk could not be read.
     """
     directory, stop = Path(lease.kept_in or ""), Event()
+    # Also now: a directory may have become a link, or something may have been mounted over it, since.
+    doubt = await doubted(await asyncio.to_thread(whereabouts_of, directory), lease)
+    if doubt is not None:
+        return [
+            Loss(
+                what=f"{entry.name} here may not outlive the box or this computer: {doubt.words}",
+                remedy=f"`gpu-tenant collect {lease.id} --to DIR`, on a disk of this computer",
+            )
+            for entry in entries
+        ]
     found: dict[int, Evidence | Loss] = {}
     # The largest first, or the last one left would be read alone.
-    waiting = iter(sorted(range(len(entries)), key=lambda i: -entries[i].size_bytes))
+    order = sorted(range(len(entries)), key=lambda i: -entries[i].size_bytes)
+    waiting = iter(list(_together(order, entries)))
 
     async def reread_some() -> None:
-        for i in waiting:
+        for some in waiting:
             try:
-                found[i] = await asyncio.to_thread(reread, directory, entries[i], lease, stop)
+                proved = await asyncio.to_thread(
+                    reread_several, directory, [entries[i] for i in some], lease, stop
+                )
             except BaseException:
                 # The others end with their block; nobody waits for what they would prove.
                 stop.set()
                 raise
+            found.update(zip(some, proved, strict=True))
             if stop.is_set():
                 return
 
@@ -56,6 +82,20 @@ async def reread_all(entries: Sequence[SealedFile], lease: Lease) -> Sequence[Ev
     return [found[i] for i in range(len(entries))]
 
 
+def _together(order: Sequence[int], entries: Sequence[SealedFile]) -> Iterator[Sequence[int]]:
+    """The entries in that order, small ones so many at a time that each costs no switch of its own."""
+    some: list[int] = []
+    size_bytes = 0
+    for i in order:
+        if some and (len(some) == _MOST_TOGETHER or size_bytes > _MOST_BYTES_TOGETHER):
+            yield some
+            some, size_bytes = [], 0
+        some.append(i)
+        size_bytes += entries[i].size_bytes
+    if some:
+        yield some
+
+
 def reread(
     directory: Path, entry: SealedFile, lease: Lease, stop: Event | None = None
 ) -> Evidence | Loss:
@@ -65,41 +105,76 @@ def reread(
         OSError: this computer's disk could not be read.
         Stopped: `stop` was set.
     """
+    return reread_several(directory, [entry], lease, stop)[0]
+
+
+def reread_several(
+    directory: Path, entries: Sequence[SealedFile], lease: Lease, stop: Event | None = None
+) -> Sequence[Evidence | Loss]:
+    """As `reread`, for each of the entries."""
+    looked = [_looked_at(directory, entry, lease) for entry in entries]
+    files = [
+        Asked(below(directory, entry.name), entry.name, entry.size_bytes, entry.sha256)
+        for entry, seen in zip(entries, looked, strict=True)
+        if seen is None
+    ]
+    proofs = iter(prove_all(files, stop=stop))
+    return [
+        _compared(directory, entry, lease, next(proofs)) if seen is None else seen
+        for entry, seen in zip(entries, looked, strict=True)
+    ]
+
+
+def _looked_at(directory: Path, entry: SealedFile, lease: Lease) -> Evidence | Loss | None:
+    """What can be said of an entry's copy here without reading it; None where there is a file to be read."""
     path = below(directory, entry.name)
     if is_on_the_box(path.parent, lease):
         return Loss(
-            what=f"{entry.name} here is the box's own, and no copy",
+            what=f"{quoted(entry.name)} here is the box's own, and no copy",
             remedy=f"`gpu-tenant collect {lease.id} --to DIR` makes one that outlives the box",
         )
-    again = f"`gpu-tenant collect {lease.id}` fetches it again"
+    again = _again(lease)
     if not is_reached(directory, path):
-        return Loss(what=f"{entry.name} is not here", remedy=again)
+        return Loss(what=f"{quoted(entry.name)} is not here", remedy=again)
     if entry.kind == "link":
         target = link_target(path)
         if target is None:
-            return Loss(what=f"{entry.name} is not here", remedy=again)
+            return Loss(what=f"{quoted(entry.name)} is not here", remedy=again)
         if target != to_bytes(entry.target or ""):
-            return Loss(what=f"{entry.name} points elsewhere here than on the box", remedy=again)
+            return Loss(
+                what=f"{quoted(entry.name)} points elsewhere here than on the box", remedy=again
+            )
         verdict = Verdict(
             format="link", outcome="loads", proved=("points where it did on the box",)
         )
         return Evidence(name=entry.name, size_bytes=0, sha256="", verdict=verdict)
-    held = prove(path, name=entry.name, sha256=entry.sha256, stop=stop)
+    return None
+
+
+def _compared(
+    directory: Path, entry: SealedFile, lease: Lease, held: Proof | None
+) -> Evidence | Loss:
+    """What a copy that was read proves."""
+    path, again = below(directory, entry.name), _again(lease)
     if held is None:
         what = "is not a regular file here" if _exists(path) else "is not here"
-        return Loss(what=f"{entry.name} {what}", remedy=again)
+        return Loss(what=f"{quoted(entry.name)} {what}", remedy=again)
     if held.size_bytes != entry.size_bytes:
         return Loss(
-            what=f"{entry.name} has {held.size_bytes:,} bytes here and {entry.size_bytes:,} on the box",
+            what=f"{quoted(entry.name)} has {held.size_bytes:,} bytes here and {entry.size_bytes:,} on the box",
             remedy=again,
         )
     if held.sha256 != entry.sha256:
         # Or a collect would find by its times that it is here, and fetch nothing.
         distrust(directory)
-        return Loss(what=f"{entry.name} has other bytes here than on the box", remedy=again)
+        return Loss(what=f"{quoted(entry.name)} has other bytes here than on the box", remedy=again)
     return Evidence(
         name=entry.name, size_bytes=held.size_bytes, sha256=held.sha256, verdict=held.verdict
     )
+
+
+def _again(lease: Lease) -> str:
+    return f"`gpu-tenant collect {lease.id}` fetches it again"
 
 
 def is_on_the_box(path: Path, lease: Lease) -> bool:

@@ -4,6 +4,7 @@ import asyncio
 import ctypes
 import errno
 import os
+import re
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from hashlib import sha256
@@ -17,6 +18,10 @@ from gpu_tenant.store import is_reached, link_target, placing, reread
 
 SUPERSEDED = ".superseded"
 PARTIAL = ".partial"
+MARKER = ".gpu-tenant-kept"
+"""Says in a directory that it is ours, and for which leases; nobody else can have made it."""
+_OWN = (MARKER, PARTIAL, f"{PARTIAL}/live", SUPERSEDED, ".snapshots", ".known.json")
+_OWN_NAME = re.compile(r"[0-9a-f]{64}(\.spans(\.new)?)?")
 _SYNCED_AT_ONCE = 16
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)
@@ -47,18 +52,38 @@ def make_place(directory: Path, lease: Lease) -> None:
     """`directory` is there; made for this, it is ignored by git and so by every push around it.
 
     Raises:
-        LocalTrouble: it cannot be.
+        LocalTrouble: it cannot be, or what should be ours in it is a link to somewhere else.
     """
     try:
         if not directory.exists():
             directory.mkdir(parents=True, mode=0o700)
             (directory / ".gitignore").write_text("*\n", encoding="utf-8")
+        _require_plain(directory, lease)
         (directory / PARTIAL).mkdir(exist_ok=True)
     except OSError as error:
         raise LocalTrouble(
             f"nothing can be kept in {directory}: {error.strerror}",
             remedy=f"choose another place: `gpu-tenant collect {lease.id} --to DIR`",
         ) from error
+
+
+def is_ours(name: str) -> bool:
+    """Whether a file in `.partial` has a name that only we give."""
+    return _OWN_NAME.fullmatch(name) is not None
+
+
+def _require_plain(directory: Path, lease: Lease) -> None:
+    """What is ours in `directory` lies there itself: through a link we would write, and clear, elsewhere.
+
+    Raises:
+        LocalTrouble: it does not.
+    """
+    for name in _OWN:
+        if (directory / name).is_symlink():
+            raise LocalTrouble(
+                f"{directory / name} is a link, and nothing is done through it",
+                remedy=f"remove that link, or choose another place: `gpu-tenant collect {lease.id} --to DIR`",
+            )
 
 
 def is_at(path: Path, entry: SealedFile) -> bool:

@@ -5,9 +5,11 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import Field, JsonValue
 
+from gpu_tenant.accounting import as_refusal
 from gpu_tenant.caretaker import ENDED, Caretaker
 from gpu_tenant.errors import BadRequest, JobRunning, Refused
 from gpu_tenant.guard import arm
+from gpu_tenant.keeping import require_its_own
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.model import Job, JobId, Lease, Profile
 from gpu_tenant.patterns import require_narrow, require_patterns
@@ -68,6 +70,9 @@ async def launch(
         )
     if name is None:
         await _refuse_twice(lease, command, caretaker=caretaker, ledger=ledger)
+    require_patterns((*artifacts, *discard))
+    require_narrow(discard)
+    await must_be_taken(lease, profile, artifacts, discard, caretaker=caretaker)
     job = _declared(
         lease, command, artifacts, discard, env=env, env_from=env_from,
         max_runtime_s=max_runtime_s, name=name, ledger=ledger, clock=clock,
@@ -76,7 +81,9 @@ async def launch(
         lease, profile, caretaker=caretaker, transport=transport, ledger=ledger, clock=clock,
         store=store, proof="recent",
     )  # fmt: skip
+    ledger.still_mine(lease.id)
     started = await caretaker.start(job, env=env)
+    ledger.counts_since(lease.id, started.since_ns)
     if job.launched_at is None:
         ledger.launched(job, at=clock.now(), box_time_s=started.started_at)
     return Launched(
@@ -90,6 +97,33 @@ async def launch(
         guard=armed.words,
         next="monitor",
     )
+
+
+async def must_be_taken(
+    lease: Lease,
+    profile: Profile,
+    artifacts: Sequence[str],
+    discard: Sequence[str],
+    *,
+    caretaker: Caretaker,
+) -> None:
+    """The box can match by those patterns, and none of `discard` covers a place as a whole.
+
+    It is asked before they are on record, and only about those that lead out of the work directory: what
+    they cover depends on where its home is.
+
+    Raises:
+        BadRequest: by one it cannot, or one does.
+    """
+    given_up = [pattern for pattern in discard if pattern[:1] in ("/", "~")]
+    kept = [pattern for pattern in artifacts if pattern[:1] in ("/", "~")]
+    if not (given_up or kept):
+        return
+    judged = await caretaker.judged(
+        accounted=profile.accounted_paths, artifacts=kept, discard=given_up
+    )
+    for problem in judged.problems:
+        raise as_refusal(problem)
 
 
 async def _refuse_twice(
@@ -125,8 +159,7 @@ def _declared(
             "the job declares nothing to keep, so its box could never be verified",
             remedy="name its outputs, for example artifacts=['out/'] (`--artifact out/`)",
         )
-    require_patterns((*artifacts, *discard))
-    require_narrow(discard)
+    require_its_own(lease, artifacts)
     if name is not None and not _JOB_NAME.fullmatch(name):
         raise BadRequest(
             f"{name!r} cannot name a job", remedy="use up to 64 letters, digits, `.`, `_` and `-`"

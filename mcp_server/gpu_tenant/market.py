@@ -1,14 +1,30 @@
 """What can be rented and what it costs, as frozen records: wish, price, offer, quote, leftover."""
 
 from decimal import Decimal
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import AwareDatetime, Field
+from pydantic import AwareDatetime, BeforeValidator, Field
 
-from gpu_tenant.record import Record, Usd
+from gpu_tenant.record import Line, Record, Usd
 
 CENT = Decimal("0.0001")
 """Money is shown and compared to a hundredth of a cent."""
+
+_MOST_USD_H = Decimal(100_000)
+"""Nothing that is rented costs more; a larger figure is a mistake, or no figure."""
+
+
+def sane(usd_h: Decimal | None) -> Decimal | None:
+    """The price by the hour, or None: what is not finite, below nothing or absurd is not known."""
+    if usd_h is None or not usd_h.is_finite() or not 0 <= usd_h <= _MOST_USD_H:
+        return None
+    return usd_h
+
+
+UsdH = Annotated[
+    Decimal | None, BeforeValidator(lambda told: sane(told) if isinstance(told, Decimal) else told)
+]
+"""A provider's price: an absurd figure is an unknown one, and hides neither its box nor the others."""
 
 Trust = Literal["any", "verified", "datacenter"]
 """Whose machine is good enough: anybody's, a host that the marketplace has verified, a data centre's."""
@@ -68,10 +84,10 @@ class Offer(Record):
     id: str = Field(
         description="what its connector needs to rent exactly this; stable while offered"
     )
-    gpu: str = Field(description="canonical name, or the provider's own where no table knows it")
+    gpu: Line = Field(description="canonical name, or the provider's own where no table knows it")
     gpu_count: int
     vram_gib: float | None = Field(description="of each GPU")
-    region: str | None
+    region: Line | None
     price: Price
     disk_gb: int
     interruptible: bool
@@ -81,7 +97,7 @@ class Offer(Record):
     download_mbps: float | None = Field(description="the box's own link, megabits per second")
     upload_mbps: float | None
     setup_s: float = Field(description="usual time from renting until it answers")
-    notes: tuple[str, ...] = Field(default=(), description="what a tenant should know, in words")
+    notes: tuple[Line, ...] = Field(default=(), description="what a tenant should know, in words")
 
     def suits(self, wish: Wish) -> bool:
         """Whether it is a box of the kind that is wished for; its price is another question."""
@@ -110,8 +126,8 @@ class Leftover(Record):
 
     provider: str
     kind: Literal["volume", "filesystem", "disk", "address", "snapshot"]
-    id: str
-    name: str
+    id: Line
+    name: Line
     mark: str | None = Field(description="our mark where it carries one")
     size_gb: float | None
     usd_month: Decimal | None

@@ -5,20 +5,22 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Literal, NewType
 
-from pydantic import AwareDatetime, ConfigDict, Field
+from pydantic import AwareDatetime, ConfigDict, Field, field_validator
 
 from gpu_tenant.address import Address as Address
 from gpu_tenant.address import LocalAddress as LocalAddress
 from gpu_tenant.address import PodAddress as PodAddress
 from gpu_tenant.address import SlurmAddress as SlurmAddress
 from gpu_tenant.address import SshAddress as SshAddress
-from gpu_tenant.market import CENT, Quote
-from gpu_tenant.record import Record, Usd
+from gpu_tenant.boxtext import bare, quoted
+from gpu_tenant.market import CENT, Quote, UsdH
+from gpu_tenant.record import MOST_BYTES, Line, Record, Usd
 from gpu_tenant.sourced import Fact
 from gpu_tenant.terms import Rate, Terms, cost_usd
 
 LeaseId = NewType("LeaseId", str)
 BoxId = NewType("BoxId", str)
+_LONGEST_NAME = 1000
 JobId = NewType("JobId", str)
 
 MARK_PREFIX = "gpu-tenant:"
@@ -54,17 +56,39 @@ class Box(Record):
     )
     state: BoxState
     address: Address | None
-    price_usd_h: Decimal | None = Field(
+    price_usd_h: UsdH = Field(
         description="what it costs now, by its provider's word; None is unknown, which is not zero"
     )
-    running_usd_h: Decimal | None = Field(
+    running_usd_h: UsdH = Field(
         default=None, description="what it will cost once it runs, where that is another sum"
     )
     interruptible: bool = False
-    words: str | None = Field(
+    words: Line | None = Field(
         default=None, description="what the provider says of it, where its state needs words"
     )
     taken: Fate | None = Field(default=None, description="what took it, by its provider's word")
+    created_at: AwareDatetime | None = Field(
+        default=None, description="when it was made, by its provider's word; None: it does not say"
+    )
+    made_by_word_of: Literal["provider", "request"] = Field(
+        default="provider",
+        description="whose word `created_at` is; the one of a request is text that a clone carries as well",
+    )
+
+    @field_validator("id")
+    @classmethod
+    def _plain_id(cls, said: str) -> BoxId:
+        # One that is not plain is nothing that could be asked for; it is there, and is shown.
+        return BoxId(said if _is_plain(said) else quoted(said))
+
+    @field_validator("mark")
+    @classmethod
+    def _plain_mark(cls, said: str | None) -> str | None:
+        return said if said is None or _is_plain(said) else None  # no mark that we ever wrote
+
+
+def _is_plain(name: str) -> bool:
+    return len(name) <= _LONGEST_NAME and "\n" not in name and bare(name) == name
 
 
 # --- the lease ----------------------------------------------------------------------------------
@@ -111,7 +135,7 @@ class Lease(Record):
     parked_at: AwareDatetime | None = Field(description="None while it is not parked")
     ended_at: AwareDatetime | None
     touched_at: AwareDatetime | None = Field(
-        description="written before the first push or launch; None proves the box was never used"
+        description="written before the first push, launch or login; None: not used by this ledger"
     )
     kept_in: str | None = Field(description="the directory here that collect fills")
     recovers: LeaseId | None = Field(default=None, description="the one whose work it goes on with")
@@ -272,7 +296,7 @@ class SealedFile(Record):
     at: str
     kind: Literal["file", "link"]
     role: Literal["artifact", "log"] = Field(alias="class")
-    size_bytes: int = Field(alias="size", ge=0)
+    size_bytes: int = Field(alias="size", ge=0, le=MOST_BYTES)
     sha256: str | None
     mtime_ns: int
     target: str | None = None
@@ -281,8 +305,8 @@ class SealedFile(Record):
 class Heap(Record):
     """An amount of files that share a fate."""
 
-    count: int
-    size_bytes: int = Field(alias="bytes")
+    count: int = Field(ge=0, le=10**12)
+    size_bytes: int = Field(alias="bytes", ge=0, le=MOST_BYTES)
 
 
 class Discarded(Heap):
@@ -303,9 +327,23 @@ class Unclaimed(Heap):
         """One of the largest."""
 
         at: str
-        size_bytes: int = Field(alias="size")
+        size_bytes: int = Field(alias="size", ge=0, le=MOST_BYTES)
 
     largest: tuple[Path, ...] = ()
+
+
+class Empty(Record):
+    """Files without a byte that nobody has claimed: only their names would be lost."""
+
+    count: int = 0
+    first: tuple[str, ...] = ()
+
+
+class Elsewhere(Unclaimed):
+    """What was written since launch where a seal does not look."""
+
+    whole: bool
+    """Whether that is all; else there was no time to look at more."""
 
 
 class Problem(Record):
@@ -331,6 +369,10 @@ class Manifest(Record):
     pushed: Heap
     problems: tuple[Problem, ...]
     unmatched: tuple[str, ...] = Field(description="declared artifacts that match nothing")
+    empty: Empty = Empty()
+    elsewhere: Elsewhere | None = Field(
+        default=None, description="outside of what is accounted for; None: nobody looked"
+    )
 
 
 # --- verification -------------------------------------------------------------------------------
@@ -376,6 +418,8 @@ class Receipt(Record):
     second_absent_at: AwareDatetime
     lived_s: float
     cost_usd: Usd = Field(description="None: the price was never known")
+    cost_least_usd: Usd = Field(default=None, description="None: no less than cost_usd")
+    cost_most_usd: Usd = Field(default=None, description="None: no more than cost_usd")
     billed_usd: Usd = Field(
         default=None, description="by its provider's own books so far; None: they do not say"
     )

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from gpu_tenant.allocated import AllocatedCaretaker
 from gpu_tenant.cards import TornDown
-from gpu_tenant.caretaker import Caretaker
+from gpu_tenant.caretaker import Caretaker, script_hashes
 from gpu_tenant.credentials import Account
 from gpu_tenant.durable import DurableStore
 from gpu_tenant.errors import (
@@ -25,19 +25,21 @@ from gpu_tenant.errors import (
 )
 from gpu_tenant.gang import gangs
 from gpu_tenant.guard import arm, last_armed
+from gpu_tenant.inspection import Inspection
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.model import Lease, LeaseState, Profile, Receipt, SlurmAddress
+from gpu_tenant.model import Lease, LeaseState, LocalAddress, Profile, Receipt, SlurmAddress
+from gpu_tenant.owner import Owner
 from gpu_tenant.ports import Clock, Connector, Market, Tended, Transport
 from gpu_tenant.protection import Armed, Protection, protection, way_out
 from gpu_tenant.provision import make_ready
 from gpu_tenant.purse import Purse
-from gpu_tenant.reconcile import rate_words
+from gpu_tenant.reconcile import overdue, rate_words
 from gpu_tenant.settle import settle
 from gpu_tenant.sightings import Listing
 from gpu_tenant.skill import script
 from gpu_tenant.store import Home
 from gpu_tenant.stores import box_store, open_store
-from gpu_tenant.verify import UNTOUCHED, Assessment, assess, unseen
+from gpu_tenant.verify import Assessment, assess, unseen
 
 progress_to: ContextVar[Callable[[int, int], None]] = ContextVar(
     "progress_to", default=lambda done, total: None
@@ -81,6 +83,10 @@ class Office:
         self._account = Account.of(profiles.values(), home.root)
         self._transports: dict[tuple[str, str], Transport] = {}
         self._purse = Purse(connectors, profiles, clock)
+        self.inspection = Inspection(
+            home, profiles, ledger=ledger, clock=clock, transport=self._transport
+        )
+        self.owner = Owner(home.configuration, profiles, ledger=ledger, clock=clock)
 
     @property
     def environ(self) -> Mapping[str, str]:
@@ -184,9 +190,19 @@ class Office:
 
     def _caretaker(self, lease: Lease) -> Caretaker:
         transport, ours = self._transport(lease), script("caretaker.py")
+        self.ledger.know_scripts(script_hashes(ours.parent))
         if isinstance(lease.address, SlurmAddress):
-            return AllocatedCaretaker(lease, transport, ours, script("runner.py"))
-        return Caretaker(lease, transport, ours)
+            return AllocatedCaretaker(
+                lease, transport, ours, script("runner.py"), key=self.ledger.seal_key(lease.id)
+            )
+        profile = self._profile(lease.provider)
+        is_alone = profile.destroy == "deletes"
+        # A local box, and one of a rehearsal, is on the owner's own disks.
+        is_apart = not isinstance(lease.address, LocalAddress) and not self.ledger.is_rehearsed
+        return Caretaker(
+            lease, transport, ours, key=self.ledger.seal_key(lease.id),
+            elsewhere="counted" if is_alone and is_apart else "passed over",
+        )  # fmt: skip
 
     async def _close(self, lease: Lease) -> None:
         for place in [place for place in self._transports if place[0] == lease.id]:
@@ -263,7 +279,7 @@ class Office:
     async def _made_ready(self, lease: Lease, wait_s: float = WAIT_S) -> Lease:
         profile = self._profile(lease.provider)
         ready = await make_ready(
-            lease, profile, connector=self._connector(lease), reach=self._reach, wait_s=wait_s,
+            lease, profile, connector=self._connector(lease), reach=self.inspection.come_in, wait_s=wait_s,
             ledger=self.ledger, clock=self._clock,
         )  # fmt: skip
         if ready.ready_at is not None and way_out(profile, ready) is not None:
@@ -319,14 +335,19 @@ class Office:
             with self._held(lease.id, "look"):
                 return await self._settled(self.ledger.lease(lease.id), listing)
         except LeaseHeld:
-            return lease, None
+            return lease, self._kept_waiting(lease)
         except CredentialRefused as error:
             return lease, error.message
 
+    def _kept_waiting(self, lease: Lease) -> str | None:
+        """Who keeps a lease that is past its terms from its end, and since when; None where nobody does."""
+        late, held = overdue(lease, self._clock.now()), self.ledger.held(lease.id)
+        return f"{late}, and {held.words}" if late and held else None
+
     async def _assess(self, lease: Lease) -> Assessment:
-        if lease.touched_at is None:
-            # Before anything is asked of a box that may not even have an address yet.
-            return UNTOUCHED
+        lease, found = await self.inspection.before_the_seal(lease)
+        if isinstance(found, Assessment):
+            return found
         if lease.parked_at is not None:
             return unseen(
                 "it is parked", f"`gpu-tenant resume {lease.id}`, then the same command again"
@@ -343,7 +364,7 @@ class Office:
             store = None  # it proves nothing then; what is here may
         return await assess(
             lease, self._profile(lease.provider), caretaker=self._caretaker(lease),
-            ledger=self.ledger, clock=self._clock, store=store,
+            ledger=self.ledger, clock=self._clock, store=store, others=found,
         )  # fmt: skip
 
     def known_store(self, said: str | None) -> str | None:
@@ -366,10 +387,14 @@ class Office:
     async def _leave(self, lease: Lease) -> None:
         """Nothing of ours runs on a machine that is handed back, if it can be reached at all."""
         profile = self._profile(lease.provider)
-        if profile.destroy == "hands_back" and lease.touched_at is not None:
-            # Unreached, the guard ends by itself at its deadline.
-            with suppress(BoxTrouble):
+        if profile.destroy != "hands_back":
+            return
+        # Unreached, the guard ends by itself at its deadline, and the mark lapses after it.
+        with suppress(BoxTrouble):
+            if lease.touched_at is not None:
                 await self._caretaker(lease).disarm()
+            if lease.ready_at is not None:
+                await self.inspection.of(lease).leave()
 
     def _receipt(self, lease: Lease) -> Receipt:
         receipt = self.ledger.receipt(lease.id)

@@ -1,29 +1,38 @@
 """Everything that is leased, and everything that bills, in one look at every provider."""
 
-import json
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Literal
 
 from gpu_tenant.alarms import Level
 from gpu_tenant.cards import Card, Foreign, Leases, card, in_all
 from gpu_tenant.crowd import each
-from gpu_tenant.errors import TenantError
+from gpu_tenant.errors import Refused, TenantError
+from gpu_tenant.heartbeat import watched
 from gpu_tenant.model import Box, Lease
 from gpu_tenant.office import Office
-from gpu_tenant.settle import Survey, deployment_of, survey
+from gpu_tenant.settle import PATIENCE_S, Survey, deployment_of, survey
 from gpu_tenant.sightings import is_of
+from gpu_tenant.whose import same_account
 
-_UNWATCHED_S = 900
-_HOW = "`gpu-tenant install watchdog` has one look after every lease"
+PAGE = 50
+"""So many leases that have ended are told of at a time: an agent reads every word."""
 
 
 class Overview(Office):
     """The part of a tenancy that tells how everything stands."""
 
-    def _card(self, lease: Lease, alarm: str | None, box: Box | None = None) -> Card:
+    def _card(
+        self,
+        lease: Lease,
+        alarm: str | None,
+        box: Box | None = None,
+        *,
+        now: datetime | None = None,
+    ) -> Card:
         shown = card(
             lease, self._profile(lease.provider), jobs=self.ledger.jobs(lease.id), alarm=alarm,
-            now=self._clock.now(), events=self.ledger.events(lease.id), box=box,
+            now=now or self._clock.now(), events=self.ledger.events(lease.id), box=box,
             protection=self._protection(lease),
         )  # fmt: skip
         receipt = None if lease.state.live else self.ledger.receipt(lease.id)
@@ -34,39 +43,73 @@ class Overview(Office):
         """That lease by what is on record; nobody is asked."""
         return self._card(self.ledger.lease(lease), None)
 
-    async def _overview(
-        self, which: Literal["live", "all"], *, twins: Literal["give_back", "tell"] = "tell"
-    ) -> Leases:
-        found = await survey(
-            self._connectors, self.profiles, ledger=self.ledger, clock=self._clock, twins=twins
+    def same_account(self, provider: str, *, typed: str) -> int:
+        """By a person's word, the provider's key and address of now are its live leases' own; of how many.
+
+        Raises:
+            Refused: the provider's name was not typed.
+            BadRequest: it cannot be asked now.
+        """
+        self._set_up(provider)
+        if typed.strip() != provider:
+            raise Refused(
+                f"what was typed is not {provider}: nothing was changed",
+                remedy=f"`gpu-tenant reconcile --same-account {provider}`",
+            )
+        return same_account(
+            provider, connector=self._connectors[provider], ledger=self.ledger, clock=self._clock
         )
+
+    async def _overview(
+        self,
+        which: Literal["live", "all"],
+        *,
+        twins: Literal["give_back", "tell"] = "tell",
+        at: Collection[str] | None = None,
+        patience_s: float = PATIENCE_S,
+        limit: int = PAGE,
+    ) -> Leases:
+        """As `list_leases`; of the providers `at` alone, each of which has `patience_s` to answer."""
+        asked = {slug: of for slug, of in self._connectors.items() if at is None or slug in at}
+        found = await survey(
+            asked, self.profiles, ledger=self.ledger, clock=self._clock, twins=twins,
+            patience_s=patience_s, look=self.inspection.twin,
+        )  # fmt: skip
         alarms = [f"{name}: {words}" for name, words in found.alarms]
         alarms += await self._purse.alarms(found)
-        leases = self.ledger.leases("all" if which == "all" else "live")
-        live = [lease for lease in leases if lease.state.live]
-        looked = await each(live, lambda lease: self._looked_at(lease, found))
-        seen = dict(zip((lease.id for lease in live), looked, strict=True))
+        leases = [
+            lease for lease in self.ledger.leases("live") if at is None or lease.provider in at
+        ]
+        ended = self.ledger.ended(limit=limit) if which == "all" else []
+        looked = await each(leases, lambda lease: self._looked_at(lease, found))
+        seen = dict(zip((lease.id for lease in leases), looked, strict=True))
+        now = self._clock.now()
         cards: list[Card] = []
-        for lease in leases:
+        for lease in sorted([*ended, *leases], key=lambda lease: (lease.created_at, lease.id)):
             came = seen.get(lease.id)
             if came is None:
-                cards.append(self._card(lease, None))
+                cards.append(self._card(lease, None, now=now))
                 continue
             if isinstance(came, TenantError):
                 came = (self._card(lease, f"{came.message}; {came.remedy}"), "told")
             elif isinstance(came, Exception):
-                raise came
+                # One lease's surprise must not hide the others.
+                came = (self._card(lease, f"looking at it failed: {came!r}"), "told")
             shown, words = came
             if shown.alarm:
                 alarms.append(f"{lease.id}: {shown.alarm}")
             if shown.state.live or which == "all" or words:
                 cards.append(shown.model_copy(update={"terms": ()}))
         shown_words = "\n".join(alarms)
-        alarms += [
-            f"{alarm.lease_id or 'the account'}: {alarm.words}"
-            for alarm in self.ledger.open_alarms()
-            if alarm.level is Level.URGENT and alarm.words not in shown_words
-        ]
+        alarms += (
+            []
+            if at is not None
+            else [
+                f"{alarm.lease_id or 'the account'}: {alarm.words}"
+                for alarm in self.ledger.open_alarms()
+                if alarm.level is Level.URGENT and alarm.words not in shown_words
+            ]
+        )
         return in_all(
             cards,
             alarms=alarms,
@@ -81,10 +124,26 @@ class Overview(Office):
                 for b in found.foreign
             ],
             leftovers=found.leftovers,
+            strays=found.strays,
             unseen=found.unseen,
-            watched=self._watched(),
+            watched=watched(self.home.watchdog, now),
+            older=self._older(ended),
             free={slug for slug, profile in self.profiles.items() if profile.kind == "own"},
         )
+
+    def _history(self, before: str, limit: int) -> Leases:
+        """The leases that ended before that one; nobody is asked."""
+        ended, now = self.ledger.ended(limit=limit, before=before), self._clock.now()
+        return in_all(
+            [self._card(lease, None, now=now).model_copy(update={"terms": ()}) for lease in ended],
+            alarms=(), foreign=(), leftovers=(), unseen=(), older=self._older(ended),
+            free={slug for slug, profile in self.profiles.items() if profile.kind == "own"},
+        )  # fmt: skip
+
+    def _older(self, ended: Sequence[Lease]) -> tuple[str, int] | None:
+        """The oldest of them, and how many there were before it; None where they are all."""
+        left = self.ledger.ended_before(ended[0].id) if ended else 0
+        return (ended[0].id, left) if left else None
 
     async def _looked_at(self, lease: Lease, found: Survey) -> tuple[Card, str | None]:
         """The card of a live lease as its provider has just shown it, and what a person must hear."""
@@ -97,14 +156,3 @@ class Overview(Office):
         boxes = listing.boxes if listing else ()
         box = next((box for box in boxes if is_of(box, settled)), None)
         return self._card(settled, words, box), words
-
-    def _watched(self) -> str:
-        """When a watchdog last looked, for a person."""
-        try:
-            said = json.loads(self.home.watchdog.read_text(encoding="utf-8"))
-            past_s = (self._clock.now() - datetime.fromisoformat(said["at"])).total_seconds()
-        except (OSError, ValueError, KeyError, TypeError):
-            return f"nobody: {_HOW}"
-        if abs(past_s) <= _UNWATCHED_S:
-            return f"a watchdog looked {max(0, past_s):.0f} s ago"
-        return f"nobody since {said['at'][:16]} UTC: {_HOW}"

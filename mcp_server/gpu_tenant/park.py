@@ -88,6 +88,7 @@ async def park(
             await _sealed(lease, profile, unsealed, caretaker=caretaker, ledger=ledger)
         if by_hand:
             await _stop(lease, profile, transport=transport(), ledger=ledger, clock=clock)
+    ledger.still_mine(lease.id)
     await connector.park(lease)
     give_up_at = clock.now() + timedelta(seconds=_WITHIN_S)
     while clock.now() < give_up_at:

@@ -4,6 +4,7 @@ import re
 import shlex
 from urllib.parse import urlsplit
 
+from gpu_tenant.address import ssh_address
 from gpu_tenant.errors import BadRequest
 from gpu_tenant.model import SshAddress
 
@@ -30,12 +31,13 @@ def address_of(pasted: str) -> SshAddress:
         if url.password or not url.hostname:
             raise _unclear(pasted, "a password has no place there" if url.password else "no host")
         who = f"{url.username}@" if url.username else ""
-        return SshAddress(target=f"{who}{url.hostname}" + (f":{url.port}" if url.port else ""))
+        host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
+        return _strict(pasted, f"{who}{host}" + (f":{url.port}" if url.port else ""))
     if words[0] == "ssh":
         return _of_command(pasted, words[1:])
     if len(words) != 1 or words[0].startswith("-"):
         raise _unclear(pasted, "more than one word")
-    return SshAddress(target=words[0])
+    return _strict(pasted, words[0])
 
 
 def _of_command(pasted: str, words: list[str]) -> SshAddress:
@@ -65,7 +67,14 @@ def _of_command(pasted: str, words: list[str]) -> SshAddress:
     if port is not None and not port.isdigit():
         raise _unclear(pasted, f"{port!r} is no port")
     who = f"{user}@" if user and "@" not in host else ""
-    return SshAddress(target=f"{who}{host}" + (f":{port}" if port else ""))
+    return _strict(pasted, f"{who}{host}" + (f":{port}" if port else ""))
+
+
+def _strict(pasted: str, target: str) -> SshAddress:
+    found = ssh_address(target)
+    if found is None:
+        raise _unclear(pasted, "a host and a user are letters, digits and .-_:%")
+    return found
 
 
 def _unclear(pasted: str, why: str) -> BadRequest:

@@ -1,14 +1,20 @@
 """File names as text that is safe to show, store and send, and that turns back into the same bytes.
 
-The caretaker writes names in this form: control and direction characters, `%`, and bytes that are
-not UTF-8 appear as `%XX`; everything else is itself.
+The caretaker writes names in this form: control and direction characters, letters that nobody sees,
+`%`, and bytes that are not UTF-8 appear as `%XX`; everything else is itself.
 """
 
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
+_UNSEEN = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff"
+    "\ufff9-\ufffb\U000e0000-\U000e0fff]"
+)
+"""By the same letters as in the caretaker: what one side shows otherwise, no digest would fit."""
 _ROOTS = (b"work", b"root", b"log")
 """What lies beside them in a kept directory is this side's own."""
 
@@ -25,12 +31,16 @@ def to_remote(name: str) -> str:
 
 def escape(name: str) -> str:
     """A surrogateescape file name in the form that is safe to show, store and send."""
-    return "".join(
-        c
-        if c != "%" and (c == " " or c.isprintable()) and not "\ud800" <= c <= "\udfff"
-        else "".join(f"%{byte:02X}" for byte in os.fsencode(c))
-        for c in name
+    # The percent sign first: the rest is written with it.
+    return _UNSEEN.sub(
+        lambda one: "".join(f"%{byte:02X}" for byte in os.fsencode(one[0])),
+        name.replace("%", "%25"),
     )
+
+
+def is_unseen(text: str) -> bool:
+    """Whether the text has a letter that stands in no name of this form."""
+    return _UNSEEN.search(text) is not None
 
 
 def parts_of(name: str) -> tuple[str, ...]:

@@ -1,26 +1,63 @@
 """The globs by which an owner says what is kept and what may be lost."""
 
+import re
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
+from warnings import catch_warnings, simplefilter
 
 from gpu_tenant.errors import BadRequest
 
-_ALL = {"", "~", "**", "*"}
-"""What is left of a pattern that covers a whole tree, once its slashes and dots are gone."""
+_PROBES = (
+    "a", "zz9.bin", "Q7", ".h/x", "d/e/f", "model.pt", "metrics.csv", "README", "7",
+    "ckpt-100/w.safetensors", "x.y.z", "checkpoints/last", "results_final.json", "1/2",
+)  # fmt: skip
+"""Names that have nothing in common but that jobs write such: a pattern that means half of them names nothing."""
+_TOKEN = re.compile(
+    r"(?P<run>(?:%[0-9A-Fa-f]{2})+)|\\(?P<quoted>.)|(?P<star>\*+)|(?P<one>\?)"
+    r"|\[(?P<not>[!^]?)(?P<set>\]?[^]]*)\]|(?P<plain>.)",
+    re.DOTALL,
+)
 
 
 def require_narrow(discard: Iterable[str]) -> None:
     """Every one of `discard` gives up something by name, and not whatever there is.
 
+    What a pattern from `~/` or `/` covers, the box tells, which knows where its home is.
+
     Raises:
         BadRequest: one covers everything, also what nobody has thought of and what comes later.
     """
     for pattern in discard:
-        if {part for part in pattern.split("/") if part != "."} <= _ALL:
-            raise BadRequest(
-                f"the pattern {pattern!r} gives up everything, unseen",
-                remedy="name what may be lost; to lose a whole box, its owner runs `gpu-tenant waive LEASE`",
-            )
+        inner = pattern.removeprefix("~") if pattern.startswith("~/") else pattern
+        hits = [probe for probe in _PROBES if means("./" + inner.strip("/"), f"work/{probe}")]
+        is_bare = not inner.strip("/.~*")
+        if "/" not in inner.strip("/"):
+            hits = [probe for probe in _PROBES if means(inner.strip("/") or "**", f"work/{probe}")]
+        in_directories = sum("/" in probe for probe in hits)
+        if is_bare or 2 * len(hits) >= len(_PROBES) or in_directories >= 4:
+            raise too_wide(pattern)
+
+
+def too_wide(pattern: str, what: str = "everything") -> BadRequest:
+    """The error of a pattern that gives up whatever there is."""
+    return BadRequest(
+        f"the pattern {pattern!r} gives up {what}, unseen",
+        remedy="name what may be lost; to lose a whole box, its owner runs `gpu-tenant waive LEASE`",
+    )
+
+
+def no_pattern(pattern: str, why: str) -> BadRequest:
+    """The error of a pattern that the box could not match anything by."""
+    literal = pattern.replace("[", r"\[").replace("]", r"\]")
+    brackets = (
+        f"; brackets mean one of the characters in them: for a name that has some, write {literal!r}"
+        if "[" in pattern
+        else ""
+    )
+    return BadRequest(
+        f"{pattern!r} is no pattern: {why}{brackets}",
+        remedy="`*`, `**`, `?`, `[a-z]` and a backslash before one of them are understood; nothing was changed",
+    )
 
 
 def require_patterns(patterns: Iterable[str]) -> None:
@@ -40,6 +77,34 @@ def require_patterns(patterns: Iterable[str]) -> None:
                 f"the pattern {pattern!r} negates, and what it means to keep would be unclear",
                 remedy="name what is kept, and what may be lost, without `!`",
             )
+        if pattern != "/" and not {*pattern.split("/")} - {"", "."}:
+            raise no_pattern(pattern, "it names nothing")
+        for part in pattern.split("/"):
+            _require_segment(pattern, part)
+
+
+def _require_segment(pattern: str, part: str) -> None:
+    """The box can match by that part of the pattern; it reads it in the same way (`scripts/caretaker.py`)."""
+    literal = ""
+    for token in _TOKEN.finditer(part):
+        if token.lastgroup == "set":
+            chars = "".join(c if c == "-" else re.escape(c) for c in token.group("set"))
+            try:
+                with catch_warnings():
+                    simplefilter("ignore", FutureWarning)
+                    re.compile(f"[{chars}]")
+            except re.error as error:
+                raise no_pattern(pattern, f"{token.group()} is {error}") from None
+        elif token.lastgroup == "run":
+            literal += bytes.fromhex(token.group().replace("%", "")).decode(errors="replace")
+        elif token.group() == "%":
+            raise no_pattern(
+                pattern, "a % is followed by two hexadecimal digits; %25 is a % itself"
+            )
+        else:
+            literal += token.group("quoted") or token.group("plain") or "*"
+    if literal in ("..", "\0"):
+        raise no_pattern(pattern, "it leads upwards")
 
 
 def covers(pattern: str, path: str) -> bool:

@@ -24,7 +24,7 @@ class Verified:
 @final
 @dataclass(frozen=True, slots=True)
 class NeverUsed:
-    """The ledger shows that nothing was ever pushed to, or launched on, this box."""
+    """Nobody has used this box: by the ledger, and by a look at the box where it ever let us in."""
 
     name: ClassVar[str] = "never_used"
 
@@ -37,6 +37,8 @@ class Waived:
     name: ClassVar[str] = "waived"
     signed_by: str
     loss_digest: str
+    signature: str
+    """The code of the signature; `waived ahead` where it was given before there was such a code."""
 
 
 Ground = Verified | NeverUsed | Waived

@@ -1,7 +1,7 @@
 """The seams to the outside world: the clock, the transport to a box, the connector to a provider."""
 
 from collections.abc import AsyncIterable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from socket import socket
@@ -128,7 +128,7 @@ class Setting:
     state: Path
     """The user's state directory."""
     environ: Mapping[str, str] = field(repr=False)
-    """The environment of this process, for addresses of test servers; never for a key."""
+    """The environment of this process; never for a key, and never for where the API is."""
     clock: Clock
     credential: Credential | None
     """None where the platform needs none; a connector that needs one is not made without it."""
@@ -137,6 +137,28 @@ class Setting:
     shell_at: Callable[[str | None], Transport]
     """A way to the machine at that ssh address, where the provider's commands are run; None: to this
     one, as its user. It is the caller's to close."""
+    rehearsed_at: str | None = None
+    """Where this provider is rehearsed, if this is its rehearsal."""
+    named_at: str | None = None
+    """Where the owner's configuration says that its API is."""
+
+    def api(self, usual: str, *, variable: str) -> str:
+        """Where the provider's API is: a matter of the configuration and of rehearsals alone.
+
+        Raises:
+            BadRequest: `variable` says otherwise, which would send the key to whoever set it.
+        """
+        if self.rehearsed_at is not None:
+            return self.rehearsed_at
+        place = self.named_at or usual
+        said = self.environ.get(variable, "").rstrip("/")
+        if said and said != place:
+            raise BadRequest(
+                f"{variable} names another place for the API of {self.profile.title}, and nothing goes by it",
+                remedy=f"`unset {variable}`; an address that is meant stands in config.toml: "
+                f'`[api]`, `{self.profile.id} = "https://HOST"`',
+            )
+        return place
 
 
 class Connector(Protocol):
@@ -296,6 +318,55 @@ class Funded(Protocol):
 
         Raises:
             ProviderTrouble: the provider did not answer.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """With what a provider is asked: where, with which key, and of which account that is."""
+
+    where: str
+    key: str
+    """A keyed hash, never the key."""
+    account: str | None = None
+    """Its provider's own name of it; None: unknown."""
+
+    def of(self, account: str | None) -> "Asking":
+        """The same, of that account."""
+        return replace(self, account=account)
+
+    def is_like(self, other: "Asking") -> bool:
+        """Whether both ask the same server with the same key."""
+        return (self.where, self.key) == (other.where, other.key)
+
+
+@runtime_checkable
+class Accounted(Protocol):
+    """A connector that can tell whose account it speaks for."""
+
+    def asked_with(self, salt: str) -> Asking | None:
+        """Where and with which key its provider is asked, without a call; None where it is not asked at all."""
+        ...
+
+    async def account(self) -> str | None:
+        """What its provider calls the account, the same for each of its keys; None: it does not say.
+
+        Raises:
+            ProviderTrouble: the provider did not answer.
+        """
+        ...
+
+
+@runtime_checkable
+class Findable(Protocol):
+    """A connector whose provider shows one box that is asked for by its own id, whatever its list says."""
+
+    async def found(self, lease: Lease) -> Box | None:
+        """The lease's box as its provider shows it now; None where it says that there is none such.
+
+        Raises:
+            ProviderTrouble: the provider did not say.
         """
         ...
 

@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from gpu_tenant.boxtext import plain
+from gpu_tenant.answers import told
+from gpu_tenant.boxtext import plain, quoted
 from gpu_tenant.errors import BoxTrouble, TenantError
 from gpu_tenant.interfaces import Foothold, Interface, chosen, shared
 from gpu_tenant.model import Lease
@@ -51,8 +52,8 @@ class _Try(_Said):
     who: str | None = None
     source: str | None = None
     said: str = ""
-    rtt_ms: float | None = None
-    mb_s: float | None = None
+    rtt_ms: float | None = Field(default=None, allow_inf_nan=False)
+    mb_s: float | None = Field(default=None, allow_inf_nan=False)
 
 
 class _Met(_Said):
@@ -185,14 +186,15 @@ async def _asked(
         raise BoxTrouble(
             f"there is no python3 on the box of {lease.id}", remedy=f"`gpu-tenant audit {lease.id}`"
         )
-    try:
-        return json.loads(finished.stdout.splitlines()[-1])
-    except (IndexError, ValueError):
-        words = plain(finished.stderr.decode("utf-8", "replace"), max_line=200).strip()
+    reply = told(finished)
+    if reply is None:
+        lines = plain(finished.stderr.decode("utf-8", "replace"), max_line=200).split("\n")
+        words = next((line for line in reversed(lines) if line.strip()), "nothing")
         raise BoxTrouble(
-            f"{lease.id} did not say what it sees: {words.splitlines()[-1] if words else 'nothing'}",
+            f"{lease.id} did not say what it sees: {quoted(words)}",
             remedy=f"`gpu-tenant audit {lease.id}` looks at the box",
-        ) from None
+        )
+    return reply
 
 
 def _others(port: int, ranges: Sequence[tuple[int, int]]) -> list[int]:
@@ -209,8 +211,8 @@ def judged(
     said: Mapping[str, object], at: Mapping[str, Foothold], ports: Sequence[int]
 ) -> tuple[Pair, ...]:
     """Every ordered pair of those boxes, by what each said that it met, or by the trouble there was."""
-    told = {box: _understood(box, answer) for box, answer in said.items()}
-    return tuple(_pair(a, b, at, told, ports) for a in told for b in told if a != b)
+    met = {box: _understood(box, answer) for box, answer in said.items()}
+    return tuple(_pair(a, b, at, met, ports) for a in met for b in met if a != b)
 
 
 def _understood(box: str, answer: object) -> _Met | str:
@@ -226,18 +228,18 @@ def _pair(
     source: str,
     target: str,
     at: Mapping[str, Foothold],
-    told: Mapping[str, _Met | str],
+    met: Mapping[str, _Met | str],
     ports: Sequence[int],
 ) -> Pair:
-    there, mine = told[target], told[source]
+    there, mine = met[target], met[source]
     if isinstance(mine, str):
-        return Pair(source=source, target=target, state="unknown", words=plain(mine))
+        return Pair(source=source, target=target, state="unknown", words=mine)
     tries = [x for x in mine.pairs if x.to == target]
     failed = next((x for x in tries if x.outcome != "talks"), None)
     first = tries[0] if tries else None
     if isinstance(there, _Met):
         for port in ports:
-            held = plain(there.listening.get(port, "yes"))
+            held = quoted(there.listening.get(port, "yes"))
             if held != "yes":
                 words = f"{target} cannot listen on {at[target].address}:{port} ({held})"
                 if port == ports[0]:
@@ -250,7 +252,7 @@ def _pair(
         )
     words = "talks"
     if first.source is not None and first.source != at[source].address:
-        words = f"talks, and arrives as {plain(first.source)}: an address is translated on the way"
+        words = f"talks, and arrives as {quoted(first.source)}: an address is translated on the way"
     return Pair(
         source=source, target=target, state="talks", words=words, rtt_ms=first.rtt_ms, mb_s=first.mb_s
     )  # fmt: skip
@@ -276,7 +278,7 @@ def _why(failed: _Try, target: str, there: Foothold, ports: Sequence[int]) -> st
             )
         case "other":
             return (
-                f"at {place} {plain(failed.who or '?')} answers: the address leads elsewhere than to {target}; "
+                f"at {place} {quoted(failed.who or '?')} answers: the address leads elsewhere than to {target}; "
                 "--interface one where each has its own"
             )
         case "stranger":
@@ -287,7 +289,7 @@ def _why(failed: _Try, target: str, there: Foothold, ports: Sequence[int]) -> st
                 f"set the same MTU everywhere ({there.interface} of {target} has {there.mtu})"
             )
         case _:
-            return f"there is no way to {place} ({plain(failed.said, max_line=200)}); --interface another"
+            return f"there is no way to {place} ({quoted(failed.said)}); --interface another"
 
 
 def _unlike(spots: Sequence[Spot]) -> list[str]:

@@ -1,6 +1,7 @@
 """Make the environment on the box that the work tree asks for, on top of what its image brings."""
 
 import json
+import re
 import secrets
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +34,7 @@ from gpu_tenant.repository import repository
 
 _POLL_S = 0.5
 _LOOK_WITHIN_S = 60
-_TAIL_BYTES = 3_000
+_TAIL_BYTES = 1_000
 _DISCARD = (
     *(".git/index", ".git/logs/", ".git/FETCH_HEAD"),
     *("~/.rustup/", "~/.cargo/", "~/.local/share/uv/"),
@@ -136,6 +137,7 @@ class Setup:
         while True:
             seen = await self._look(request)
             if seen.record is not None:
+                await self._note_made()
                 return self._ready(seen.record)
             if started:
                 raise CaretakerFailed(
@@ -302,6 +304,23 @@ class Setup:
             detail["record"] = record.model_dump(mode="json")
         self._ledger.note(self._lease.id, Event.PREPARED, detail, at=self._clock.now())
 
+    async def _note_made(self) -> None:
+        """What the setup put in the work directory, a clone among it, counts as sent from here.
+
+        Only before any job of the owner's ran, because from then on the box's word for it may be a job's.
+        """
+        begun = [job for job in self._ledger.jobs(self._lease.id) if job.launched_at is not None]
+        if begun and all(_IS_SETUP(job.id) for job in begun):
+            made = (await self._caretaker.index([])).placed
+            known = self._ledger.sent(self._lease.id)
+            fresh = [
+                (name, held.size_bytes, held.sha256)
+                for name, held in made.items()
+                if (held.size_bytes, held.sha256) not in known.get(name, ())
+            ]
+            if fresh:
+                self._ledger.send(self._lease.id, fresh)
+
     def _ready(self, record: Recorded) -> Prepared:
         last = newest(self._ledger, self._lease.id)
         known = last.get("record") if last else None
@@ -343,9 +362,10 @@ class Setup:
         words = _WORDS.get(code, "the environment could not be made")
         if status.state in ("killed", "stopped") and reason is not None:
             code, words = "KILLED", f"the setup was ended: {reason.code}"
-        return _trouble(code, f"{words}\n{_tail(status, _TAIL_BYTES)}\n", self._lease)
+        return _trouble(code, words, self._lease, log=_tail(status, _TAIL_BYTES))
 
 
+_IS_SETUP = re.compile(r"prepare\d+").fullmatch
 _WORDS = {
     "NOT_RESOLVED": "the packages could not be installed",
     "DISK_FULL": "the disk of the box is full",
@@ -359,7 +379,7 @@ _WORDS = {
 }
 
 
-def _trouble(code: str, words: str, lease: Lease) -> BoxTrouble | BadRequest:
+def _trouble(code: str, words: str, lease: Lease, *, log: str = "") -> BoxTrouble | BadRequest:
     """The error of that code, with the next command."""
     again = f"`gpu-tenant prepare {lease.id}`"
     remedies = {
@@ -379,13 +399,16 @@ def _trouble(code: str, words: str, lease: Lease) -> BoxTrouble | BadRequest:
                 words,
                 remedy=f"push a tree that has one (`gpu-tenant push DIR {lease.id}`), or name the file:"
                 f" `gpu-tenant prepare {lease.id} --source FILE`",
+                log=log,
             )
         case "SECRET":
             return SecretRefused(
-                words, remedy="write ${NAME} there instead, and pass `--env NAME=file:PATH`"
+                words,
+                remedy="write ${NAME} there instead, and pass `--env NAME=file:PATH`",
+                log=log,
             )
         case _:
-            return BoxTrouble(words, remedy=remedies.get(code, again))
+            return BoxTrouble(words, remedy=remedies.get(code, again), log=log)
 
 
 def _tail(status: JobStatus, limit: int) -> str:

@@ -1,10 +1,11 @@
 """Have a box under a lease: written down before it exists, and believed when its provider lists it."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 
 from gpu_tenant.errors import (
+    AnotherBox,
     BadRequest,
     BoxTrouble,
     NoCapacity,
@@ -14,21 +15,26 @@ from gpu_tenant.errors import (
     ProviderTrouble,
     Refused,
 )
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.found import stand_on
+from gpu_tenant.ledger import Allowed, Event, Ledger
 from gpu_tenant.market import Quote
 from gpu_tenant.model import Address, Box, BoxState, Lease, LeaseId, LeaseState, Profile, SshAddress
 from gpu_tenant.names import new_id
 from gpu_tenant.ports import Clock, Connector, Market
 from gpu_tenant.reconcile import Blind, Listed, Omitted
+from gpu_tenant.record import MOST_H
 from gpu_tenant.settle import observe, settle
 from gpu_tenant.sightings import look
 from gpu_tenant.smoke import SmokeReceipt
 from gpu_tenant.terms import Asked
+from gpu_tenant.whose import remember
 
 DEADLINE_H = 24
 """Eight hours would end most runs over night."""
 
 _POLL_S = 5
+_YOUNG_LAGS = 5
+"""A box that was missed is not given up for another while it is younger than so many lags of the list."""
 _PATIENCE_S = 60
 _DEADLINE_FACTOR = 1.5
 """A rented box's deadline unless the owner says otherwise: half as long again as the work."""
@@ -44,6 +50,7 @@ def intend(
     address: Address | None,
     ledger: Ledger,
     clock: Clock,
+    allowed: Allowed,
     fleet: str | None = None,
     recovers: LeaseId | None = None,
 ) -> Lease:
@@ -51,6 +58,7 @@ def intend(
 
     Raises:
         BadRequest: the hours are not a time to come.
+        Limit: the owner's limits leave no room for it.
         Refused: the price is above the cap, or unknown where there is a cap.
     """
     hours = DEADLINE_H if asked.hours is None else asked.hours
@@ -81,6 +89,7 @@ def intend(
         at=now,
         fleet=fleet,
         recovers=recovers,
+        allowed=allowed,
     )
 
 
@@ -93,14 +102,20 @@ def intend_quote(
     clock: Clock,
     asked_at: datetime | None = None,
     fleet: str | None = None,
+    instead_of: Sequence[str] = (),
+    allowed: Allowed,
+    signed: Sequence[str] = (),
 ) -> Lease:
     """The intent to rent exactly what was quoted is in the ledger.
 
     `asked_at` is when the caller named it, where that was before: an earlier quote was tried first.
+    `instead_of` names all the quotes of which the caller wants one box.
 
     Raises:
         BadRequest: the hours are not a time to come.
         Refused: the quote has expired, or the hours would cost more than the budget.
+        QuoteUsed: it has rented a box that may still be there.
+        Limit: the owner's limits leave no room for it.
     """
     now = clock.now()
     if (asked_at or now) >= quote.expires_at:
@@ -139,6 +154,9 @@ def intend_quote(
         quote=quote,
         at=now,
         fleet=fleet,
+        instead_of=instead_of,
+        allowed=allowed,
+        signed=signed,
     )
 
 
@@ -148,8 +166,11 @@ def must_be_hours(hours: float) -> None:
     Raises:
         BadRequest: it is none.
     """
-    if not 0 < hours <= 24 * 365:
-        raise BadRequest(f"{hours:g} hours is no lease", remedy="give --hours as a number above 0")
+    if not 0 < hours <= MOST_H:
+        raise BadRequest(
+            f"{hours:g} hours is no lease",
+            remedy=f"give --hours as a number above 0, {MOST_H} at most",
+        )
 
 
 def new_lease_id(profile: Profile, ledger: Ledger) -> LeaseId:
@@ -170,6 +191,8 @@ async def fulfil(
     """
     try:
         await _ask_the_price_again(lease, connector)
+        await remember(lease, connector=connector, ledger=ledger, clock=clock)
+        asked_at = clock.now()
         box = await connector.create(lease)
     except ProviderSilent as silence:
         return await find_out(
@@ -178,7 +201,10 @@ async def fulfil(
     except ProviderTrouble:
         ledger.end(lease.id, "void", at=clock.now())
         raise
-    return ledger.bind(lease.id, box, at=clock.now())
+    bound = stand_on(lease, box, profile, asked_at=asked_at, ledger=ledger, clock=clock)
+    # Some accounts are told apart by what the first create leaves there.
+    await remember(bound, connector=connector, ledger=ledger, clock=clock)
+    return bound
 
 
 async def _ask_the_price_again(lease: Lease, connector: Connector) -> None:
@@ -245,6 +271,7 @@ async def make_ready(
         NotReady: it is broken, or was not ready in time.
         PriceMoved: it costs more than the cap, or is not what was quoted.
         ProviderTrouble: it is gone.
+        BoxTaken, AnotherBox: what answers is not this lease's to stand on.
     """
     quoted_s = 3 * lease.quote.offer.setup_s if lease.quote else 0
     # Since it was rented, or started again: whoever waits now may not be who waited then.
@@ -262,9 +289,15 @@ async def make_ready(
                 lease, profile, connector=connector, ledger=ledger, clock=clock
             )
             if not lease.state.live:
-                raise ProviderTrouble(
-                    f"{lease.id}: {words}", remedy="`gpu-tenant offers`, and rent another"
-                )
+                young = timedelta(seconds=_YOUNG_LAGS * profile.list_lag_s)
+                remedy = "`gpu-tenant offers`, and rent another"
+                if lease.active_at is not None and clock.now() - lease.active_at < young:
+                    # A second box costs what the first does, which may only be late in the list.
+                    remedy = (
+                        f"it is young, and may only be late in the list: `gpu-tenant leases` from "
+                        f"{lease.active_at + young:%H:%M} UTC on tells, before you rent another"
+                    )
+                raise ProviderTrouble(f"{lease.id}: {words}", remedy=remedy)
         else:
             lease, _ = observe(lease, seen.box, ledger=ledger, clock=clock)
             _must_be_as_quoted(lease, seen.box)
@@ -274,6 +307,8 @@ async def make_ready(
             if seen.box.state is BoxState.READY and seen.box.address is not None:
                 try:
                     await reach(lease)
+                except AnotherBox:
+                    raise
                 except BoxTrouble as trouble:
                     last = trouble.message
                 else:

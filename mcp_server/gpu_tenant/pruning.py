@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 from gpu_tenant.caretaker import Caretaker
 from gpu_tenant.entries import Entries
 from gpu_tenant.errors import LeaseHeld, LocalTrouble
-from gpu_tenant.landing import PARTIAL, SUPERSEDED, is_here
+from gpu_tenant.landing import PARTIAL, SUPERSEDED, is_here, is_ours
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.loads import inspect
 from gpu_tenant.model import Lease, SealedFile
@@ -326,7 +326,7 @@ def tidy(directory: Path, partials: set[str]) -> None:
     for path in lists[: -_SUPERSEDED_KEPT - 1]:
         path.unlink()
     for path in (directory / ARRIVES).iterdir():
-        if path.name not in {*partials, _LOCK}:
+        if is_ours(path.name) and path.name not in partials:
             path.unlink()
 
 

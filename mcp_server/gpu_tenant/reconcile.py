@@ -21,6 +21,8 @@ class Omitted:
     """The provider's list does not show the box; these are all such looks since it last did."""
 
     looks: Sequence[datetime]
+    listed_at: datetime | None = None
+    """When it last did, or when its provider last answered with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,8 @@ class Blind:
     """The provider did not answer. Blind is not dead."""
 
     reason: str
+    words: str | None = None
+    """What a person must hear, where it did answer and the answer is about something else."""
 
 
 Seen = Listed | Omitted | Blind
@@ -99,15 +103,13 @@ def plan(lease: Lease, seen: Seen, now: datetime, patience: Patience) -> Step:
     if not lease.state.live:
         return Rest()
     match seen:
-        case Blind(reason=reason):
-            return Alarm(
-                f"{lease.provider} does not answer ({reason}); the box may be running, "
-                f"{rate_words(lease)}"
-            )
+        case Blind(reason=reason, words=words):
+            what = words or f"{lease.provider} does not answer ({reason})"
+            return Alarm(f"{what}; the box may be running, {rate_words(lease)}")
         case Listed(box=box):
             return _present(lease, box, now)
-        case Omitted(looks=looks):
-            return _absent(lease, looks, now, patience)
+        case Omitted():
+            return _absent(lease, seen, now, patience)
 
 
 def rate_words(lease: Lease) -> str:
@@ -173,13 +175,16 @@ def overdue(lease: Lease, now: datetime) -> str | None:
     return "; ".join(outrun) or None
 
 
-def _absent(lease: Lease, looks: Sequence[datetime], now: datetime, patience: Patience) -> Step:
-    lag = timedelta(seconds=patience.list_lag_s)
+def _absent(lease: Lease, seen: Omitted, now: datetime, patience: Patience) -> Step:
+    lag, looks = timedelta(seconds=patience.list_lag_s), seen.looks
     # What was never listed may still be on its way; what was has only to be missed for sure.
     never_listed = lease.state is LeaseState.INTENDED
     apart = lag if never_listed else timedelta(seconds=patience.confirm_s)
     # A box may be made long after its intent, where its provider let us wait.
     born_at = lease.active_at or lease.created_at
+    if lease.state is LeaseState.ACTIVE and seen.listed_at is not None:
+        # What it is counted from may be earlier than what its list has to catch up with.
+        born_at = max(born_at, seen.listed_at)
     believed_at = max([born_at + lag, *(look + apart for look in looks[:1])])
     if len(looks) < 2:
         return LookAgain(max(believed_at, now + min(apart, lag)))

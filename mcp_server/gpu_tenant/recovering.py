@@ -192,6 +192,7 @@ class Recovering(Brokering):
 
         Raises:
             NoCapacity: nothing that its terms allow can be had.
+            Limit: what can be had is more than its owner allows in all.
             ProviderSilent: whether a box was made is not known yet; the next call finds out.
         """
         lost, refused = work.lease, list[str]()
@@ -216,6 +217,7 @@ class Recovering(Brokering):
                 quote=quote,
                 at=self._clock.now(),
                 recovers=lost.id,
+                allowed=self.owner.allows,
             )
             had = await self._had(lease, refused, wait_s)
             if had is not None:
@@ -257,7 +259,7 @@ class Recovering(Brokering):
             standing = self.ledger.lease(lease.id)
             if standing.state.live:
                 await return_unused(
-                    standing, self._profile(standing.provider), connector=self._connector(standing),
+                    standing, await self.inspection.fresh(standing), self._profile(standing.provider), connector=self._connector(standing),
                     ledger=self.ledger, clock=self._clock,
                 )  # fmt: skip
                 await self._close(standing)
@@ -325,7 +327,7 @@ class Recovering(Brokering):
         lost, caretaker = work.lease, self._caretaker(new)
         for tree in work.trees:
             await push(
-                new, Path(tree.directory), include_secrets=tree.include_secrets,
+                new, Path(tree.directory), guarded=self._account.guarded, include_secrets=tree.include_secrets,
                 caretaker=caretaker, transport=self._transport(new), ledger=self.ledger,
                 clock=self._clock, share=share_of(self.home, None),
                 records=records_of(self.home, new.id), progress=lambda done, total: None,
@@ -350,7 +352,7 @@ class Recovering(Brokering):
             self.ledger.touch(new.id, at=self._clock.now())
             await restore(
                 kept, new, artifacts=self.ledger.declared(kept.lease.id)[0], caretaker=caretaker,
-                transport=self._transport(new),
+                transport=self._transport(new), ledger=self.ledger,
             )  # fmt: skip
         return None
 

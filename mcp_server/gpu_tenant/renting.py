@@ -1,8 +1,8 @@
 """How a box is rented for a lease, and how a lease is extended, parked and resumed."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import timedelta
-from decimal import Decimal
 from functools import partial
 from typing import Annotated, Literal
 
@@ -14,15 +14,17 @@ from gpu_tenant.fleet import MOST
 from gpu_tenant.gpu_catalog import asked_for
 from gpu_tenant.guard import arm_again, last_armed
 from gpu_tenant.hiring import Hiring, must_be_one
+from gpu_tenant.ledger import anything
 from gpu_tenant.market import Trust, Wish
 from gpu_tenant.model import Lease
 from gpu_tenant.offers import Found, find_offers
 from gpu_tenant.office import WAIT_S
 from gpu_tenant.park import park, resume
-from gpu_tenant.policy import remarks
+from gpu_tenant.policy import remarks, running_usd_h
 from gpu_tenant.ports import Market, Tended, Timed
 from gpu_tenant.provision import intend, must_be_hours, require_smoke
 from gpu_tenant.reconcile import rate_words
+from gpu_tenant.record import Amount, Hours
 from gpu_tenant.terms import Asked, Terms, WhenIdle
 
 LeaseName = Annotated[str, Field(description="lease id, as list_leases shows it")]
@@ -38,7 +40,7 @@ class Renting(Hiring):
         ] = None,
         hours: Annotated[float, Field(gt=0, le=8760, description="how long the work takes")] = 1,
         max_price_usd_h: Annotated[
-            Decimal | None, Field(description="for the whole box, disk included")
+            Amount | None, Field(description="for the whole box, disk included")
         ] = None,
         vram_gib: Annotated[float | None, Field(description="memory each GPU must have")] = None,
         disk_gb: Annotated[int, Field(ge=8)] = 40,
@@ -90,18 +92,18 @@ class Renting(Hiring):
             float | None, Field(description="until the deadline, when the box stops its jobs")
         ] = None,
         price_usd_h: Annotated[
-            Decimal | None, Field(description="what the box costs, if you know")
+            Amount | None, Field(description="what the box costs, if you know")
         ] = None,
-        max_price_usd_h: Annotated[Decimal | None, Field(description="price cap")] = None,
+        max_price_usd_h: Annotated[Amount | None, Field(description="price cap")] = None,
         budget_usd: Annotated[
-            Decimal | None, Field(description="total cap; the lease is ended before it is passed")
+            Amount | None, Field(description="total cap; the lease is ended before it is passed")
         ] = None,
         idle_h: Annotated[
-            float | None, Field(ge=0, description="end it when idle so long; 2 if billed; 0: never")
+            Hours | None, Field(description="end it when idle so long; 2 if billed; 0: never")
         ] = None,
         when_idle: WhenIdle = "end",
         rescue_usd: Annotated[
-            Decimal | None, Field(ge=0, description="to save unverified data past the end; a day's")
+            Amount | None, Field(description="to save unverified data past the end; a day's")
         ] = None,
         store: Annotated[
             str | None, Field(description="second place for artifacts: directory, rclone:R:P, name")
@@ -111,7 +113,7 @@ class Renting(Hiring):
         ] = [],  # noqa: B006 - never changed; a schema default
         unguarded: Annotated[
             Literal["refuse", "accept"],
-            Field(description="nothing ends its bill if this computer dies: ask the owner"),
+            Field(description="nothing ends its bill if this computer dies: a person signs"),
         ] = "refuse",
         smoke: Annotated[
             str | None, Field(description="id of a passed smoke_test, or 'none' to go without")
@@ -143,9 +145,11 @@ class Renting(Hiring):
             require_smoke(smoke, ledger=self.ledger, clock=self._clock)
             if count > 1:
                 return await self._fleet_by(
-                    quotes, asked, count, unguarded=unguarded, wait_s=wait_s
+                    quotes, asked, count, unguarded=unguarded, smoke=smoke, wait_s=wait_s
                 )
-            return await self._rented(quotes, asked, unguarded=unguarded, wait_s=wait_s)
+            return await self._rented(
+                quotes, asked, unguarded=unguarded, smoke=smoke, wait_s=wait_s
+            )
         profile = self._profile(provider)
         if profile.lease == "adopted" or target is not None:
             must_be_one(count)
@@ -162,7 +166,7 @@ class Renting(Hiring):
             return await self._fleet_at(profile, asked, count, price_usd_h, wait_s=wait_s)
         lease = intend(
             profile, asked=asked, price_usd_h=price_usd_h, address=None, ledger=self.ledger,
-            clock=self._clock,
+            clock=self._clock, allowed=self.owner.allows,
         )  # fmt: skip
         with self._held(lease.id, "provision"):
             lease = await self._fulfilled(lease)
@@ -185,10 +189,10 @@ class Renting(Hiring):
         address: Annotated[
             str | None, Field(description="resume: where the console shows the box now")
         ] = None,
-        budget_usd: Annotated[Decimal | None, Field(ge=0, description="terms")] = None,
-        max_price_usd_h: Annotated[Decimal | None, Field(ge=0, description="terms")] = None,
-        idle_h: Annotated[float | None, Field(ge=0, description="terms; 0: never")] = None,
-        rescue_usd: Annotated[Decimal | None, Field(ge=0, description="terms")] = None,
+        budget_usd: Annotated[Amount | None, Field(description="terms")] = None,
+        max_price_usd_h: Annotated[Amount | None, Field(description="terms")] = None,
+        idle_h: Annotated[Hours | None, Field(description="terms; 0: never")] = None,
+        rescue_usd: Annotated[Amount | None, Field(description="terms")] = None,
     ) -> Card:
         """Move a lease's deadline, change its terms, park its box, or resume it. The answer says what
         it costs then.
@@ -218,11 +222,14 @@ class Renting(Hiring):
             update["idle_h"] = None
         return await self._with_terms(lease, update)
 
-    async def _with_terms(self, lease: Lease, update: Mapping[str, object]) -> Lease:
+    async def _with_terms(
+        self, lease: Lease, update: Mapping[str, object], *, hours: float | None = None
+    ) -> Lease:
         """The box and the ledger know the changed terms; what was signed ahead was for the old ones.
 
         Raises:
             BadRequest: they are none, such as a negative budget.
+            SignatureWanted: they are looser than its owner has agreed to; nothing was changed.
             BoxTrouble: the box was not told of another deadline, or that it may destroy itself no more.
         """
         changed = {**lease.terms.model_dump(), **update, "on_deadline": "keep"}
@@ -234,6 +241,7 @@ class Renting(Hiring):
                 f"{first['loc'][0]}: {first['msg'].lower()}",
                 remedy=f"`gpu-tenant terms {lease.id}` shows what is in force",
             ) from None
+        signed = self.owner.signs_change(lease, terms, lease.price_usd_h, hours=hours)
         if lease.parked_at is None and (lease.touched_at or last_armed(lease, self.ledger)):
             moved = terms.deadline_at != lease.terms.deadline_at
             try:
@@ -246,7 +254,20 @@ class Renting(Hiring):
             except BoxTrouble:
                 if moved or lease.terms.on_deadline == "waive":
                     raise
-        return self.ledger.change_terms(lease.id, terms, at=self._clock.now())
+            if moved:
+                # Its mark keeps others off the box for as long as the lease runs.
+                with suppress(BoxTrouble):
+                    await self.inspection.is_the_box(lease.model_copy(update={"terms": terms}))
+        return self._agreed_to(lease, terms, signed)
+
+    def _agreed_to(self, lease: Lease, terms: Terms, signed: str | None) -> Lease:
+        """The terms are in force: as signed, or inside of the owner's limits, whatever else is rented now."""
+        allowed = anything
+        if signed is None and terms.deadline_at > lease.terms.deadline_at:
+            allowed = partial(self.owner.allows, besides=lease.id)
+        return self.ledger.change_terms(
+            lease.id, terms, at=self._clock.now(), allowed=allowed, signed=signed
+        )
 
     async def _changed(
         self,
@@ -270,6 +291,7 @@ class Renting(Hiring):
                         f"{lease.id} is parked already, {rate_words(lease)}",
                         remedy=f"`gpu-tenant resume {lease.id}`",
                     )
+                lease = await self.inspection.before_a_stop(lease)
                 lease = await park(
                     lease, profile, connector=connector, caretaker=partial(self._caretaker, lease),
                     transport=partial(self._transport, lease), ledger=self.ledger,
@@ -296,8 +318,13 @@ class Renting(Hiring):
         Raises:
             Refused: it has none, and nobody said how much it needs.
         """
-        now = self._clock.now()
-        if hours is None and now < lease.terms.deadline_at:
+        now, terms = self._clock.now(), lease.terms
+        # As it will cost when it runs: a stopped box has room for its disk alone.
+        usd_h = lease.price_usd_h if lease.parked_at is None else running_usd_h(lease)
+        if hours is None and now < terms.deadline_at:
+            signed = self.owner.signs_change(lease, terms, usd_h, hours=None)
+            if signed is not None:
+                self.ledger.use_signature(signed, at=now)
             return lease
         if hours is None:
             raise Refused(
@@ -305,13 +332,14 @@ class Renting(Hiring):
                 remedy=f"`gpu-tenant resume {lease.id} --hours 1`, then collect and teardown",
             )
         must_be_hours(hours)
-        terms = lease.terms.model_copy(update={"deadline_at": now + timedelta(hours=hours)})
-        return self.ledger.change_terms(lease.id, terms, at=now)
+        terms = terms.model_copy(update={"deadline_at": now + timedelta(hours=hours)})
+        signed = self.owner.signs_change(lease, terms, usd_h, hours=hours)
+        return self._agreed_to(lease, terms, signed)
 
     async def _extended(self, lease: Lease, hours: float) -> Lease:
         must_be_hours(hours)
         deadline_at = self._clock.now() + timedelta(hours=hours)
-        return await self._with_terms(lease, {"deadline_at": deadline_at})
+        return await self._with_terms(lease, {"deadline_at": deadline_at}, hours=hours)
 
     async def _stopped_before(self, lease: Lease) -> str | None:
         """That the provider's own timer stops the box before its deadline; None where it does not."""

@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gpu_tenant.caretaker import Caretaker
-from gpu_tenant.errors import BoxTrouble
+from gpu_tenant.errors import BoxTrouble, NotSaved
+from gpu_tenant.ledger import Ledger
 from gpu_tenant.model import Lease, SealedFile
 from gpu_tenant.paths import escape, leads_inside, to_remote
 from gpu_tenant.patterns import covers
 from gpu_tenant.ports import Transport
+from gpu_tenant.replacing import may_replace
 from gpu_tenant.restorable import Restorable
 
 _HOME = re.compile("root/|home/[^/]+/")
@@ -89,11 +91,13 @@ async def restore(
     artifacts: Sequence[str],
     caretaker: Caretaker,
     transport: Transport,
+    ledger: Ledger,
 ) -> None:
     """The box holds those files where the job had them, as far as `may_go_back` lets them.
 
     Raises:
         BoxTrouble: the box did not take them, or what arrived is not what is kept here.
+        NotSaved: other files lie there that are nowhere else.
     """
     inside: dict[str, tuple[SealedFile, Path]] = {}
     elsewhere: dict[str, dict[str, tuple[SealedFile, Path]]] = {"~": {}, "/": {}}
@@ -107,9 +111,19 @@ async def restore(
             links.append((inner, to_remote(entry.target or "")))
         else:
             (elsewhere[root] if root else inside)[inner] = entry, path
-    missing = _differing(inside, (await caretaker.index(list(inside))).files)
+    there = await caretaker.index(list(inside), then="push")
+    ledger.counts_since(lease.id, there.since_ns)
+    missing = _differing(inside, there.files)
     if missing:
-        arrived = (await caretaker.receive({n: path for n, (_, path) in missing.items()})).files
+        over = await may_replace(
+            lease, {n: there.files[n] for n in missing if n in there.files}, there.placed, overwrite=(),
+            ledger=ledger,
+        )  # fmt: skip
+        ledger.send(
+            lease.id, ((n, e.size_bytes, e.sha256) for n, (e, _) in inside.items() if e.sha256)
+        )
+        going = {n: path for n, (_, path) in missing.items()}
+        arrived = (await caretaker.receive(going, over=over)).files
         _must_have_arrived(missing, arrived, lease)
     for root, files in elsewhere.items():
         if files:
@@ -129,7 +143,14 @@ async def _put(
     transport: Transport,
 ) -> None:
     """The files lie below that root, outside of the work directory."""
-    missing = _differing(files, (await caretaker.index(list(files), below=root)).files)
+    there = (await caretaker.index(list(files), below=root)).files
+    missing = _differing(files, there)
+    taken = sorted(name for name in missing if name in there)
+    if taken:
+        raise NotSaved(
+            f"{lease.id} holds another {taken[0]} in {root}, which is saved nowhere; nothing was put in its place",
+            remedy=f"look at it with `gpu-tenant ssh {lease.id}`, move it aside, then recover again",
+        )
     base = "/" if root == "/" else ""
     for name, (_, path) in missing.items():
         parent = os.path.dirname(base + to_remote(name))  # noqa: PTH120 - surrogates, and no path here

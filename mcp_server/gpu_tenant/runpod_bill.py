@@ -13,6 +13,7 @@ from gpu_tenant.wire import Json
 PODS, GRAPHQL = "/v2/billing/pods", "/graphql"
 MYSELF: Json = {"query": "query myself { myself { clientBalance currentSpendPerHr } }"}
 """REST v2 has no call for the balance: the older API has, until it is retired."""
+WHO: Json = {"query": "query myself { myself { id } }"}
 _BY_THE_HOUR = timedelta(days=3)
 _PARTS = {"gpuAmount": "gpu", "cpuAmount": "cpu", "diskAmount": "disk"}
 _EMPTY = (
@@ -68,6 +69,14 @@ def balance(answer: Mapping[str, Json]) -> Balance | None:
         spends_usd_h=None if spends is None else _usd(spends),
         words=_EMPTY,
     )
+
+
+def owner(answer: Mapping[str, Json]) -> str | None:
+    """Whose key it is; None where the older API does not tell."""
+    data = answer.get("data")
+    myself = data.get("myself") if isinstance(data, dict) else None
+    name = myself.get("id") if isinstance(myself, dict) else None
+    return name if isinstance(name, str) and name else None
 
 
 def leftover(volume: Mapping[str, Json]) -> Leftover:

@@ -29,13 +29,16 @@ from gpu_tenant.log_reading import LogReading
 from gpu_tenant.mirrors import mirrors
 from gpu_tenant.model import BoxState, JobId, Lease, Profile
 from gpu_tenant.office import call_bytes_s, progress_to
+from gpu_tenant.overview import PAGE
+from gpu_tenant.patterns import require_patterns
 from gpu_tenant.prepare import Asked, Prepared, Setup
 from gpu_tenant.push import Pushed, push, records_of
 from gpu_tenant.readings import keep_reading
 from gpu_tenant.renting import LeaseName
 from gpu_tenant.share import share_of
 from gpu_tenant.skill import script
-from gpu_tenant.smoke import SmokeReceipt, smoke
+from gpu_tenant.smoke import SmokeReceipt, network_of, smoke
+from gpu_tenant.smoke import fenced as smoke_fenced
 from gpu_tenant.sweeping import Tended
 from gpu_tenant.watch import Watched, fenced, watch
 
@@ -74,9 +77,14 @@ class Tenancy(LogReading):
         time_limit_s: Annotated[float, Field(gt=0, le=3600)] = 120,
     ) -> SmokeReceipt:
         """Run the command here first: CPU only, in a copy of the work tree, before money is spent."""
+        return smoke_fenced(await self.smoked(directory, command, time_limit_s))
+
+    async def smoked(self, directory: str, command: str, time_limit_s: float = 120) -> SmokeReceipt:
+        """As `smoke_test`, for a person: what was printed stands as it is."""
         return await smoke(
             Path(directory).expanduser(), command, time_limit_s=time_limit_s,
             environ=self._account.without(self._environ), ledger=self.ledger, clock=self._clock,
+            guarded=self._account.guarded, network=network_of(self.home.configuration),
         )  # fmt: skip
 
     async def push(
@@ -86,12 +94,19 @@ class Tenancy(LogReading):
         include_secrets: Annotated[
             list[str], Field(description="files to send although they look like secrets")
         ] = [],  # noqa: B006 - never changed; a schema default
+        overwrite: Annotated[
+            list[str], Field(description="uncollected files on the box to replace; ask the owner")
+        ] = [],  # noqa: B006 - never changed; a schema default
     ) -> Pushed:
-        """Bring the work tree to the box: only what changed, .gitignore honoured, secrets refused."""
+        """Bring the work tree to the box: only what changed, .gitignore honoured, secrets refused.
+
+        What a job wrote and nobody has collected is not replaced.
+        """
         found = await self._active(lease)
         with self._held(found.id, "push"):
             return await push(
-                found, Path(directory).expanduser(), include_secrets=include_secrets,
+                found, Path(directory).expanduser(), guarded=self._account.guarded, include_secrets=include_secrets,
+                overwrite=overwrite,
                 caretaker=self._caretaker(found), transport=self._transport(found),
                 ledger=self.ledger, clock=self._clock, share=share_of(self.home, call_bytes_s.get()),
                 records=records_of(self.home, found.id), progress=progress_to.get(),
@@ -116,8 +131,8 @@ class Tenancy(LogReading):
 
         The image's own torch and the like stay: pins of them are held back. Repeat while running.
         """
-        values = resolve_all(env, self._environ, account=self._account)
         found = await self._active(lease)
+        values = resolve_all(env, self._environ, account=self._account)
         profile = self._profile(found.provider)
         setup = Setup(
             found, profile, script("prepare.py"), caretaker=self._caretaker(found),
@@ -152,7 +167,7 @@ class Tenancy(LogReading):
         env: Annotated[
             list[str],
             Field(
-                description="NAME=env:VAR, NAME=file:PATH, NAME=keyring:S/U, NAME=cmd:C or NAME=text:T"
+                description="NAME=env:VAR, NAME=file:PATH, NAME=keyring:S/U, NAME=ref:R or NAME=text:T"
             ),
         ] = [],  # noqa: B006 - never changed; a schema default
         max_runtime_h: Annotated[float | None, Field(gt=0)] = None,
@@ -191,9 +206,10 @@ class Tenancy(LogReading):
             raise BadRequest(
                 "leases and attempts are for a sweep", remedy="give it a matrix, or its cells"
             )
-        values = resolve_all(env, self._environ, account=self._account)
+        require_patterns((*artifacts, *discard))
         found = await self._active(lease)
         with self._held(found.id, "launch"):
+            values = resolve_all(env, self._environ, account=self._account)
             own = activated(self.ledger, found.id) if python == "prepared" else {}
             profile = self._profile(found.provider)
             return await launch(
@@ -305,6 +321,7 @@ class Tenancy(LogReading):
         directory = Path(to or found.kept_in or self.home.kept(found.id))
         is_elsewhere = found.kept_in is None or directory != Path(found.kept_in)
         with self._held(found.id, "collect"):
+            await self.inspection.is_the_box(found)
             collected = await collect(
                 found, self._profile(found.provider), directory=directory,
                 artifacts=artifacts, discard=discard,
@@ -331,12 +348,16 @@ class Tenancy(LogReading):
         which: Annotated[
             Literal["live", "all"], Field(description="live, or ended ones too")
         ] = "live",
+        limit: Annotated[int, Field(ge=1, le=1000, description="ended ones at most")] = PAGE,
+        older: Annotated[str | None, Field(description="the `older` of the last answer")] = None,
     ) -> Leases:
         """Every lease with its state, cost, deadline, what stops its meter, and what needs attention.
 
         Every provider is asked: boxes with our mark that no lease knew are taken up, others only shown.
         """
-        seen = await self._overview(which)
+        if older is not None:
+            return self._history(older, limit)
+        seen = await self._overview(which, limit=limit)
         return seen.model_copy(update={"sweeps": await self.tend_all()})
 
     async def doctor(self) -> Checkup:

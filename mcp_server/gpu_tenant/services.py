@@ -15,6 +15,7 @@ from gpu_tenant.hosts import crontab
 from gpu_tenant.hosts.units import cron_line, plist, unit
 from gpu_tenant.installed import Kept, KeptBy, Plan, Written, carry_out, read
 from gpu_tenant.model import Profile
+from gpu_tenant.rehearsing import rehearsal_of
 from gpu_tenant.store import Home
 from gpu_tenant.unattended import lacking, must_start_alone
 
@@ -80,10 +81,10 @@ def plan(
         BadRequest: this is a rehearsal.
         LocalTrouble: the configuration cannot be read.
     """
-    if environ.get("GPU_TENANT_REHEARSAL"):
+    if rehearsal_of(home.root):
         raise BadRequest(
             "this is a rehearsal, which ends with its terminal",
-            remedy="`gpu-tenant watchdog` in another terminal with the same variables watches it",
+            remedy="`gpu-tenant watchdog` in another terminal with the same GPU_TENANT_HOME watches it",
         )
     register = _register(home)
     was = read(register).watchdog

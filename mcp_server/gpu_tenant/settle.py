@@ -7,9 +7,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal
 
+from gpu_tenant.birth import birth
+from gpu_tenant.bounds import listed
 from gpu_tenant.charged import BILLED_WITHIN, ask_bills, billed_more, may_be_billed, newest_bill
-from gpu_tenant.errors import BoxTaken, LeaseHeld, ProviderTrouble
+from gpu_tenant.doubt import unseen_start
+from gpu_tenant.errors import BoxTaken, LeaseHeld, PartlyListed, ProviderTrouble
 from gpu_tenant.fate import fate, taken
+from gpu_tenant.found import by_its_id, come_back, missed_once, stand_on
 from gpu_tenant.guard import last_armed
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.market import Leftover
@@ -24,6 +28,7 @@ from gpu_tenant.model import (
     Receipt,
 )
 from gpu_tenant.names import new_id
+from gpu_tenant.occupancy import Marked, Seen, use
 from gpu_tenant.ports import Clock, Connector, Residue, Tended
 from gpu_tenant.reconcile import (
     Alarm,
@@ -39,12 +44,16 @@ from gpu_tenant.reconcile import (
     plan,
     rate_words,
 )
-from gpu_tenant.sightings import Listing, look, patience
+from gpu_tenant.sightings import Listing, boxes_of, is_of, look, patience
 from gpu_tenant.teardown import file_receipt, tear_down
 from gpu_tenant.terms import Terms
+from gpu_tenant.twins import Look, nobody_looks, unasked, was_asked_for
 from gpu_tenant.verify import unused
 
 _ORPHAN_TERMS_H = 24
+PATIENCE_S = 40
+"""So long a provider is waited for by whoever waits for all of them: an agent's host gives up on a call
+after a minute."""
 _MARK = re.compile(
     rf"{MARK_PREFIX}(?:(?P<deployment>[0-9a-f]{{6}}):)?(?P<lease>[a-z][a-z0-9_]*-[a-z0-9]+)"
 )
@@ -90,13 +99,26 @@ async def settle(
                 return lease, f"{words}; {told}" if told else words
             case LookAgain(at=at):
                 if at > now:
-                    return lease, "its box is not in the provider's list; one look proves nothing"
+                    return lease, missed_once(lease, at, ledger)
             case BindBox(box=box):
-                lease = ledger.bind(lease.id, box, at=now)
+                lease = stand_on(
+                    lease, box, profile, asked_at=lease.created_at, ledger=ledger, clock=clock
+                )
             case VoidIntent():
                 lease = ledger.end(lease.id, "void", at=now)
             case DeclareLost():
-                return ledger.end(lease.id, "lost", at=now), "the box is gone, and not by us"
+                there = await by_its_id(lease, connector)
+                if isinstance(there, str):
+                    return lease, there
+                if there is None:
+                    return ledger.end(lease.id, "lost", at=now), "the box is gone, and not by us"
+                ledger.saw(lease.id, listed="listed", at=now)
+                lease, told = observe(lease, there, ledger=ledger, clock=clock)
+                words = (
+                    f"its provider's list omits the box, and shows it when it is asked for by its id: the "
+                    f"list is late, and it bills {rate_words(lease)}"
+                )
+                return lease, f"{words}; {told}" if told else words
             case FinishTeardown():
                 if isinstance(connector, Tended) and connector.tends(lease.box_id):
                     return lease, (
@@ -124,6 +146,9 @@ def observe(lease: Lease, box: Box, *, ledger: Ledger, clock: Clock) -> tuple[Le
             # It went from booting to running while nobody looked: the dearer reading is the safe one.
             looked_at = ledger.last_listed(lease.id) or since
             since = max(looked_at, lease.rates[-1].at)
+            doubt = unseen_start(lease, usd_h=seen.usd_h, since=since, now=clock.now())
+            if doubt is not None:
+                ledger.note(lease.id, Event.UNSEEN, doubt, at=clock.now())
         lease = ledger.rated(lease.id, seen.usd_h, at=since)
     if seen.address is not None:
         lease = ledger.moved(lease.id, seen.address)
@@ -160,13 +185,15 @@ class Survey:
     """What every provider shows, and what of it is nobody's lease."""
 
     listings: dict[str, Listing] = field(default_factory=dict)
-    """The complete list of each provider that answered."""
+    """The list of each provider that answered."""
     blind: dict[str, str] = field(default_factory=dict)
     """The providers that did not, and why."""
     leftovers: list[Leftover] = field(default_factory=list)
     unseen: list[str] = field(default_factory=list)
     """The providers that answered, and did not say what bills there besides boxes."""
     alarms: list[tuple[str, str]] = field(default_factory=list)
+    strays: list[Box] = field(default_factory=list)
+    """Boxes that are listed although a receipt of ours says that they are gone: their meters may run."""
     foreign: list[Box] = field(default_factory=list)
     """Boxes that carry no mark of ours: somebody else's, and never touched."""
 
@@ -177,19 +204,29 @@ async def survey(
     *,
     ledger: Ledger,
     clock: Clock,
+    look: Look = nobody_looks,
     twins: Literal["give_back", "tell"] = "give_back",
+    patience_s: float = PATIENCE_S,
 ) -> Survey:
-    """Every provider was asked once, and every box with our mark is under a lease.
+    """Every provider was asked once, and every box with our mark is under a lease, or told.
 
-    A box that this ledger rented and never used, a twin or a late one, is given back, or told; any
-    other that no lease knows counts as used from the start, because nobody knows what it is for.
+    Each has `patience_s`; one that takes longer is blind, and holds up no other.
+
+    A twin is a box that a lease of this ledger asked for and does not stand on: its provider made it while that
+    request was open. Where a `look` at it shows that nobody used it, it is given back, or told. A box whose mark
+    is that of a lease which did not ask for it, such as a clone, is told, and nothing is done to it. Any other
+    that no lease knows counts as used from the start, because nobody knows what it is for.
     """
     found = Survey()
 
     async def ask(provider: str, connector: Connector) -> None:
         try:
             asked_at = clock.now()
-            found.listings[provider] = Listing(await connector.list_boxes(), asked_at)
+            boxes = await listed(connector.list_boxes(), "its list")
+            found.listings[provider] = Listing(boxes, asked_at)
+        except PartlyListed as part:
+            found.listings[provider] = Listing(boxes_of(part), asked_at, part.message)
+            found.alarms.append((provider, part.message))
         except ProviderTrouble as error:
             found.blind[provider] = error.message
             found.alarms.append((provider, f"does not answer: {error.message}"))
@@ -209,7 +246,18 @@ async def survey(
 
     async def ask_safely(provider: str, connector: Connector) -> None:
         try:
-            await ask(provider, connector)
+            async with asyncio.timeout(patience_s):
+                await ask(provider, connector)
+        except TimeoutError:
+            if provider in found.listings:
+                found.unseen.append(provider)
+                found.alarms.append(
+                    (provider, "what bills there besides boxes is unknown: too slow")
+                )
+            else:
+                words = f"it has not answered within {patience_s:g} s"
+                found.blind[provider] = words
+                found.alarms.append((provider, f"does not answer: {words}"))
         except Exception as error:  # noqa: BLE001 - one provider's surprise must not hide the others
             found.listings.pop(provider, None)
             found.blind[provider] = f"its answer was not understood ({type(error).__name__})"
@@ -220,6 +268,9 @@ async def survey(
             asking.create_task(ask_safely(provider, connector))
     for provider, listing in found.listings.items():
         for box in listing.boxes:
+            lost = ledger.lost_on(provider, box.id)
+            if lost is not None and is_of(box, lost):
+                found.alarms += come_back(lost, ledger=ledger, clock=clock)
             marked = _MARK.fullmatch(box.mark or "")
             is_ours = marked is not None and marked["deployment"] in (None, ledger.deployment)
             if not is_ours and ledger.lease_on(provider, box.id) is not None:
@@ -234,6 +285,7 @@ async def survey(
                     words = await _take_up(
                         box, LeaseId(marked["lease"]), profiles[provider],
                         connector=connectors[provider], ledger=ledger, clock=clock, twins=twins,
+                        strays=found.strays, look=look,
                     )  # fmt: skip
                 except ProviderTrouble as error:
                     words = (box.id, f"{error.message}; {error.remedy}")
@@ -267,6 +319,8 @@ async def _take_up(
     ledger: Ledger,
     clock: Clock,
     twins: Literal["give_back", "tell"],
+    strays: list[Box],
+    look: Look,
 ) -> tuple[str, str] | None:
     """The box is under a lease; what a person must hear."""
     # Asked after the list: whoever makes a box writes its lease down first.
@@ -275,54 +329,88 @@ async def _take_up(
     standing = ledger.lease_on(box.provider, box.id)
     if standing is None:
         if known is None or known.mark != box.mark or known.provider != box.provider:
-            return _adopt(box, named, ledger=ledger, clock=clock)
+            return _adopt(box, named, profile, ledger=ledger, clock=clock)
         if known.state is LeaseState.INTENDED:
             return None  # its own verb, or its own settling, binds it
         if known.box_id == box.id:
+            strays.append(box)
             return known.id, _back(known)
-        # A request was carried out twice, or long after it was given up. The box gets a lease of its
-        # own, because the law and the meter know only leases.
+        if not was_asked_for(box, known, profile, ledger, seen_at=clock.now()):
+            return box.id, unasked(box, known)
+        # A request was carried out twice, or after it was given up. The box gets a lease of its own,
+        # because the law and the meter know only leases.
         standing = ledger.take_up(
             box,
             lease_id=LeaseId(new_id(known.provider, ledger.lease_ids())),
             terms=known.terms.model_copy(update={"on_deadline": "keep"}),
             at=clock.now(),
             touched_at=None,
+            since=birth(
+                box, asked_at=known.created_at, now=clock.now(), list_lag_s=profile.list_lag_s
+            ).at,
         )
     # A box of another lease's that a person gave this mark is no twin, however unused.
     is_twin = known is not None and standing.id != named and standing.mark == box.mark
     if not is_twin or standing.touched_at is not None:
         return None
-    twin = f"{box.id} carries the mark of {named} and was never used"
+    assert known is not None
+    if not was_asked_for(box, known, profile, ledger, seen_at=standing.created_at):
+        return standing.id, unasked(box, known)
+    twin = f"{box.id} carries the mark of {named}, which asked for one box"
     if twins == "tell":
-        return standing.id, f"{twin}: `gpu-tenant teardown {standing.id}` gives it back"
+        return (
+            standing.id,
+            f"{twin}: `gpu-tenant teardown {standing.id}` gives it back, if nobody used it",
+        )
     with ledger.hold(standing.id, "give back", at=clock.now()):
         standing = ledger.lease(standing.id)
         if not standing.state.live or standing.touched_at is not None:
             return None  # another process was quicker
+        seen = await look(standing, box)
+        why = use(seen)
+        if why is not None:
+            words = (
+                f"{twin}, and is kept, because {why}: it bills {rate_words(standing)}; "
+                f"`gpu-tenant teardown {standing.id}` says what would be lost"
+            )
+            if isinstance(seen, Marked):
+                # Its word of a moment: whoever is logged in now may not be at the next look.
+                ledger.touch(standing.id, at=clock.now())
+                ledger.note(standing.id, Event.NOTICE, {"words": words}, at=clock.now())
+            return standing.id, words
         receipt = await return_unused(
-            standing, profile, connector=connector, ledger=ledger, clock=clock
+            standing, seen, profile, connector=connector, ledger=ledger, clock=clock
         )
     cost = "an unknown sum" if receipt.cost_usd is None else f"{receipt.cost_usd} USD"
-    return standing.id, f"{twin}: given back, for {cost}"
+    return standing.id, f"{twin}, and nobody used it: given back, for {cost}"
 
 
 async def return_unused(
-    lease: Lease, profile: Profile, *, connector: Connector, ledger: Ledger, clock: Clock
+    lease: Lease,
+    seen: Seen,
+    profile: Profile,
+    *,
+    connector: Connector,
+    ledger: Ledger,
+    clock: Clock,
 ) -> Receipt:
-    """The box of a lease that was never used is gone.
+    """The box of a lease that was never used is gone: by its ledger, and by what the box was seen to be.
 
     Raises:
         Unverified: it was used.
         ProviderTrouble: it is not proved gone; the meter may run.
     """
     return await tear_down(
-        unused(lease), lease, profile, connector=connector, ledger=ledger, clock=clock
+        unused(lease, seen), lease, profile, connector=connector, ledger=ledger, clock=clock
     )
 
 
-def _adopt(box: Box, named: LeaseId, *, ledger: Ledger, clock: Clock) -> tuple[str, str]:
+def _adopt(
+    box: Box, named: LeaseId, profile: Profile, *, ledger: Ledger, clock: Clock
+) -> tuple[str, str]:
     now = clock.now()
+    # Nobody here knows when it was asked for; its provider may know when it was made.
+    born = birth(box, asked_at=box.created_at or now, now=now, list_lag_s=profile.list_lag_s)
     taken = ledger.lease_ids()
     lease = ledger.take_up(
         box,
@@ -330,6 +418,7 @@ def _adopt(box: Box, named: LeaseId, *, ledger: Ledger, clock: Clock) -> tuple[s
         terms=Terms(deadline_at=now + timedelta(hours=_ORPHAN_TERMS_H)),
         at=now,
         touched_at=now,
+        since=born.at,
     )
     words = "this box carries our mark and no ledger line knew it: it is under a lease again"
     ledger.note(lease.id, Event.NOTICE, {"words": words}, at=now)
@@ -339,7 +428,7 @@ def _adopt(box: Box, named: LeaseId, *, ledger: Ledger, clock: Clock) -> tuple[s
 def _another_s(box: Box, deployment: str) -> str:
     return (
         f"a box at {box.provider} is another gpu-tenant's (deployment {deployment}), and was left alone; "
-        f"if that one is no more, `gpu-tenant adopt --on {box.provider} {box.id}`"
+        f"if that one is no more, `gpu-tenant adopt --on {box.provider} {box.id} --take-over {deployment}`"
     )
 
 

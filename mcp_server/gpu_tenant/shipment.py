@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from hashlib import file_digest, sha256
@@ -59,19 +59,22 @@ async def ship(
     turn: Turn,
     records: Path,
     progress: Callable[[int, int], None],
+    over: Mapping[str, str] | None = None,
 ) -> None:
     """The work directory holds the `files`, each equal to what was hashed here, and put in place by rename.
 
     `there` is what the box said it held of them before. What it has of large ones is on record in `records`,
-    and the next call goes on from it. `progress` is told the bytes there and the bytes in all.
+    and the next call goes on from it. `progress` is told the bytes there and the bytes in all. With `over`
+    nothing is replaced that came to lie there meanwhile: see `Caretaker.place`.
 
     Raises:
         BoxUnreachable: the link broke.
         BoxTrouble: there is no room on the box, it does not take a file, or holds other bytes than were sent.
         CaretakerFailed: a file changed here while it was sent.
         LocalTrouble: a file cannot be read.
+        NotSaved: a file there would be lost.
     """
-    shipment = _Shipment(lease, files, there, caretaker, transport, turn, records)
+    shipment = _Shipment(lease, files, there, caretaker, transport, turn, records, over)
     try:
         await shipment.go(progress)
     except Changed as changed:
@@ -100,8 +103,9 @@ class _Shipment:
         transport: Transport,
         turn: Turn,
         records: Path,
+        over: Mapping[str, str] | None,
     ) -> None:
-        self._lease, self._files, self._there = lease, files, there
+        self._lease, self._files, self._there, self._over = lease, files, there, over
         self._caretaker, self._transport, self._turn = caretaker, transport, turn
         self._records = records
         self._here_bytes, self._total_bytes = 0, sum(f.size_bytes for f in files.values())
@@ -184,7 +188,9 @@ class _Shipment:
             await asyncio.sleep(self._turn.pause_s(size_bytes))
             self._came(size_bytes)
 
-        told = (await self._caretaker.receive(small, before=before)).files
+        told = (
+            await self._caretaker.receive(small, before=before, over=self._over_of(small))
+        ).files
         # By bytes: the two ends do not escape the same characters.
         arrived = {to_bytes(name): known.sha256 for name, known in told.items()}
         for name in small:
@@ -210,12 +216,19 @@ class _Shipment:
     async def _place(self) -> None:
         while self._arrived:
             batch, self._arrived = self._arrived, []
-            reply = await self._caretaker.place([self._as_said(one) for one in batch])
+            reply = await self._caretaker.place(
+                [self._as_said(one) for one in batch], over=self._over_of([o.name for o in batch])
+            )
             for one in batch:
                 known = reply.files.get(one.name)
                 if known is None or known.sha256 != self._files[one.name].sha256:
                     self._other.append(one.name)
                 one.record.unlink(missing_ok=True)
+
+    def _over_of(self, names: Iterable[str]) -> Mapping[str, str] | None:
+        if self._over is None:
+            return None
+        return {name: self._over[name] for name in names if name in self._over}
 
     def _as_said(self, one: Going) -> dict[str, str | int]:
         held = self._files[one.name]

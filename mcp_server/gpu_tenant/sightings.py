@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from weakref import WeakKeyDictionary
 
-from gpu_tenant.errors import ProviderTrouble
+from gpu_tenant.bounds import listed
+from gpu_tenant.errors import PartlyListed, ProviderTrouble
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.model import MARK_PREFIX, Box, Lease, Profile
 from gpu_tenant.ports import Clock, Connector, Tended
 from gpu_tenant.reconcile import Blind, Listed, Omitted, Patience, Seen
+from gpu_tenant.whose import noted, stranger
 
 
 def patience(profile: Profile, lease: Lease) -> Patience:
@@ -22,11 +24,13 @@ def patience(profile: Profile, lease: Lease) -> Patience:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A provider's complete list."""
+    """A provider's list."""
 
     boxes: Sequence[Box]
     asked_at: datetime
     """What came after that may not be in it."""
+    gap: str | None = None
+    """Why what it omits may be there all the same; None where it is complete."""
 
 
 async def look(
@@ -45,18 +49,31 @@ async def look(
         asked_at = clock.now()
         try:
             listing = Listing(await _listed(connector), asked_at)
+        except PartlyListed as part:
+            listing = Listing(boxes_of(part), asked_at, part.message)
         except ProviderTrouble as error:
             return Blind(error.message)
     box = next((box for box in listing.boxes if is_of(box, lease)), None)
     if box is not None:
+        await noted(lease, connector=connector, ledger=ledger, clock=clock)
         if ledger.absences(lease.id):
             ledger.saw(lease.id, listed="listed", at=listing.asked_at)
         return Listed(box)
+    if listing.gap is not None:
+        return Blind(listing.gap)
     if isinstance(connector, Tended) and lease.goes_by_address and not ledger.attested(lease.id):
         # Our own list has lost it, and nobody has said that it is gone.
         return Listed(await connector.create(lease))
+    strange = await stranger(lease, connector=connector, ledger=ledger, clock=clock)
+    if strange is not None:
+        return Blind(strange, words=strange)
     ledger.saw(lease.id, listed="omitted", at=listing.asked_at)
-    return Omitted(ledger.absences(lease.id))
+    return Omitted(ledger.absences(lease.id), ledger.last_listed(lease.id))
+
+
+def boxes_of(part: PartlyListed) -> Sequence[Box]:
+    """Those that a list shows which is not whole."""
+    return [box for box in part.shown if isinstance(box, Box)]
 
 
 class _Rounds:
@@ -76,7 +93,7 @@ class _Rounds:
         if self._now is not None and not self._now.done():
             await asyncio.wait([self._now])
         self._now, self._next = self._next, None
-        return await connector.list_boxes()
+        return await listed(connector.list_boxes(), "the provider's list")
 
 
 _ROUNDS: WeakKeyDictionary[Connector, _Rounds] = WeakKeyDictionary()

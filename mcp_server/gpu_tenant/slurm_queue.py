@@ -1,7 +1,7 @@
 """What Slurm's own commands say of jobs and partitions, as records; pure."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
@@ -10,6 +10,7 @@ from gpu_tenant.boxtext import plain
 from gpu_tenant.errors import NoCapacity, NoQuota, ProviderSilent, ProviderTrouble
 from gpu_tenant.model import MARK_PREFIX, Fate
 from gpu_tenant.ports import Finished
+from gpu_tenant.rows import Subject, tried
 
 SEPARATOR = "\x1f"
 """It ends each field: a job's name may hold any printable sign."""
@@ -116,6 +117,26 @@ class Told:
     cluster: str
     """What the cluster is called."""
     rows: Sequence[Seen]
+    odd: Sequence[Subject] = ()
+    """What the rows are about that cannot be read."""
+
+    def must_show(self, job: str) -> None:
+        """That job is in no row that cannot be read.
+
+        Raises:
+            ProviderSilent: it may be.
+        """
+        if any(odd.id in (None, job) for odd in self.odd):
+            raise odd_row()
+
+    def must_show_mark(self, mark: str) -> None:
+        """No job with that mark is in a row that cannot be read.
+
+        Raises:
+            ProviderSilent: one may be.
+        """
+        if any(not odd.mark_is_told or odd.mark == mark for odd in self.odd):
+            raise odd_row()
 
 
 QUEUE = """\
@@ -144,7 +165,7 @@ def told(answer: Finished, nonce: str) -> Told:
     """The answer to `QUEUE`.
 
     Raises:
-        ProviderSilent: it is not whole, or a row of it cannot be understood: unknown, and not empty.
+        ProviderSilent: it is not whole: unknown, and not empty.
         ProviderTrouble: a command of it was refused.
     """
     lines = answer.stdout.decode(errors="replace").split("\n")
@@ -164,8 +185,16 @@ def told(answer: Finished, nonce: str) -> Told:
     if len(named) != 1:
         raise _odd("it does not say which cluster it is")
     known_now, forgotten = "\n".join(lines[queue + 1 : config]), "\n".join(lines[over + 1 : end])
-    rows = {row.id: row for row in (*(ended(forgotten) if status == "0" else ()), *jobs(known_now))}
-    return Told(named[0], list(rows.values()))
+    over_now, odd_over = ended(forgotten) if status == "0" else ([], [])
+    listed, odd_now = jobs(known_now)
+    rows = {row.id: row for row in (*over_now, *listed)}
+    shown = {row.id for row in listed}
+    # What the controller shows is all that must be known of a job; one that is over is no box by its id.
+    nobody = Subject(None, None, mark_is_told=False)
+    odd = [*odd_now, *(nobody for each in odd_over if each.id not in shown)]
+    for each in odd_now:
+        rows.pop(each.id or "", None)
+    return Told(named[0], list(rows.values()), odd)
 
 
 def made(answer: Finished) -> str:
@@ -183,29 +212,55 @@ def made(answer: Finished) -> str:
     return str(found[-1].decode())
 
 
-def jobs(text: str) -> list[Seen]:
-    """The rows of squeue, with `JOB_FIELDS`."""
-    return [_seen(dict(zip(JOB_FIELDS, row, strict=True))) for row in _rows(text, len(JOB_FIELDS))]
+def jobs(text: str) -> tuple[list[Seen], list[Subject]]:
+    """The rows of squeue, with `JOB_FIELDS`; and what those are about that cannot be read."""
+    return _each(text, JOB_FIELDS, _seen, _id)
 
 
-def ended(text: str) -> list[Seen]:
-    """The rows of sacct, with `ENDED_FIELDS`: runs that were requeued are none of them."""
-    found = []
-    for row in _rows(text, len(ENDED_FIELDS)):
-        said = dict(zip(ENDED_FIELDS, row, strict=True))
-        array, _, task = said["JobID"].partition("_")
-        found.append(
-            _seen(
-                {
-                    **dict.fromkeys(JOB_FIELDS, "N/A"), "JobID": said["JobIDRaw"], "ArrayJobID": array,
-                    "ArrayTaskID": task or "N/A", "State": said["State"].split(" ")[0],
-                    "EndTime": said["End"], "Partition": said["Partition"],
-                    # Few sites keep comments; both were given the mark.
-                    "Comment": said["Comment"] or said["JobName"],
-                }
+def ended(text: str) -> tuple[list[Seen], list[Subject]]:
+    """As `jobs`, the rows of sacct, with `ENDED_FIELDS`: runs that were requeued are none of them."""
+    return _each(text, ENDED_FIELDS, _seen_ended, lambda said: said["JobID"])
+
+
+def _each(
+    text: str,
+    fields: Sequence[str],
+    read: Callable[[dict[str, str]], Seen],
+    identity: Callable[[dict[str, str]], str],
+) -> tuple[list[Seen], list[Subject]]:
+    seen: list[Seen] = []
+    odd: list[Subject] = []
+    for row in _split(text):
+        said = dict(zip(fields, row, strict=False))
+        is_whole = len(row) >= len(fields) and row[len(fields) :] in ([], [""])
+        one = tried(read, said) if is_whole else None
+        if isinstance(one, Seen):
+            seen.append(one)
+            continue
+        named = tried(identity, said)
+        # A number and no more: what a row is cut from may be anything.
+        found = isinstance(named, str) and re.fullmatch(r"[0-9]{1,18}(?:_[0-9]{1,18})?", named)
+        odd.append(
+            Subject(
+                str(named) if found else None,
+                _mark(said["Comment"]) if is_whole else None,
+                mark_is_told=is_whole,
             )
-        )  # fmt: skip
-    return found
+        )
+    return seen, odd
+
+
+def _seen_ended(said: dict[str, str]) -> Seen:
+    array, _, task = said["JobID"].partition("_")
+    return _seen(
+        {
+            **dict.fromkeys(JOB_FIELDS, "N/A"), "JobID": said["JobIDRaw"], "ArrayJobID": array,
+            "ArrayTaskID": task or "N/A", "State": said["State"].split(" ")[0],
+            "EndTime": said["End"], "Partition": said["Partition"],
+            # Few sites keep comments; both were given the mark.
+            "Comment": said["Comment"] or said["JobName"],
+        }
+    )  # fmt: skip
 
 
 def pools(text: str, *, preemption: Literal["on", "off"]) -> list[Pool]:
@@ -248,12 +303,21 @@ def pools(text: str, *, preemption: Literal["on", "off"]) -> list[Pool]:
 
 
 def _rows(text: str, width: int) -> Iterator[list[str]]:
+    for fields in _split(text):
+        if fields[width:] not in ([], [""]) or len(fields) < width:
+            raise _odd(f"a row has {len(fields)} fields")
+        yield fields[:width]
+
+
+def _split(text: str) -> Iterator[list[str]]:
     # Not splitlines: a name may hold other signs that end a line.
     for line in filter(None, text.split("\n")):
-        fields = [field.strip() for field in line.split(SEPARATOR)]
-        if fields[width:] not in ([], [""]) or len(fields) < width:
-            raise _odd(f"a row has {len(fields)} fields: {plain(line)[:200]}")
-        yield fields[:width]
+        yield [field.strip() for field in line.split(SEPARATOR)]
+
+
+def odd_row() -> ProviderSilent:
+    """A row of Slurm's tells nothing that could be relied upon."""
+    return _odd("a row is not of its form")
 
 
 def _odd(words: str) -> ProviderSilent:
@@ -264,10 +328,8 @@ def _odd(words: str) -> ProviderSilent:
 
 
 def _seen(told: dict[str, str]) -> Seen:
-    task = told["ArrayTaskID"]
-    is_task = task.isdigit()
     return Seen(
-        id=f"{told['ArrayJobID']}_{task}" if is_task else told["JobID"],
+        id=_id(told),
         job=told["JobID"],
         state=told["State"],
         partition=told["Partition"],
@@ -282,6 +344,11 @@ def _seen(told: dict[str, str]) -> Seen:
         mark=_mark(told["Comment"]),
         comment=told["Comment"],
     )
+
+
+def _id(told: dict[str, str]) -> str:
+    task = told["ArrayTaskID"]
+    return f"{told['ArrayJobID']}_{task}" if task.isdigit() else told["JobID"]
 
 
 def _mark(words: str) -> str | None:
@@ -299,7 +366,10 @@ def _number(text: str) -> int:
 
 def _time(text: str) -> datetime | None:
     """A time in seconds since the epoch, as SLURM_TIME_FORMAT=%s asks for."""
-    return datetime.fromtimestamp(int(text), UTC) if text.isdigit() and int(text) else None
+    try:
+        return datetime.fromtimestamp(int(text), UTC) if text.isdigit() and int(text) else None
+    except (ValueError, OverflowError, OSError):
+        return None  # a time that no calendar has
 
 
 def _hours(limit: str) -> float | None:

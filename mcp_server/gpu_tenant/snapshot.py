@@ -12,12 +12,11 @@ from pydantic import Field
 from gpu_tenant.cadence import saves_of
 from gpu_tenant.caretaker import Caretaker
 from gpu_tenant.errors import LocalTrouble
+from gpu_tenant.keeping import claimed
 from gpu_tenant.landing import (
     SUPERSEDED,
     is_here,
     land,
-    make_place,
-    outside_the_box,
     partial_of,
     unkept,
 )
@@ -124,8 +123,7 @@ async def snapshot(
         LeaseHeld: another snapshot is being brought there.
         LocalTrouble: something cannot be kept here.
     """
-    directory = outside_the_box(directory, lease)
-    make_place(directory, lease)
+    directory = await claimed(directory, lease, ledger)
     with alone(directory, lease):
         # What is written from here on may have been overlooked.
         began_at = clock.now()

@@ -18,7 +18,7 @@ _COMMAND_OF = {
 }
 _COMMAND = re.compile(rf"`gpu-tenant ({'|'.join([*TOOL_OF, *_SAME])})\b([^`]*)`")
 _BARE_OPTION = re.compile(
-    r"(?<![\w`-])--(smoke|name|hours|discard|artifact|unguarded|recover) (\S+)"
+    r"(?<![\w`-])--(smoke|name|hours|discard|artifact|unguarded|recover) (\S+?)(?=[;,:.)]*(?:\s|$))"
 )
 _FOR_A_PERSON = re.compile(r"--(ended|password-stdin|setup|at-deadline|prune-box)\b")
 """What only somebody at a terminal can do keeps its command."""
@@ -91,7 +91,13 @@ def in_tools(words: str) -> str:
             rest = []
         return f"`{_call(named[1], rest)}`"
 
-    return _BARE_OPTION.sub(lambda said: f"{said[1]}={said[2]!r}", _COMMAND.sub(call, words))
+    def argument(named: re.Match[str]) -> str:
+        name, value = named[1], named[2]
+        if name in _LISTS:
+            return f"{_LISTS[name]}={[value]!r}"
+        return f"{name}={value if name in _NUMBERS else repr(value)}"
+
+    return _BARE_OPTION.sub(argument, _COMMAND.sub(call, words))
 
 
 def in_commands(words: str) -> str:

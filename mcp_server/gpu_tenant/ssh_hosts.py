@@ -1,7 +1,6 @@
 """What OpenSSH must know to reach the boxes of leases: one `Host` each, with our key and the pinned host."""
 
 import os
-import re
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from shutil import which
 
+from gpu_tenant.address import Ssh, ssh_of
 from gpu_tenant.errors import BadRequest, LocalTrouble
 from gpu_tenant.model import LeaseId, SshAddress
 from gpu_tenant.store import Home
@@ -28,9 +28,6 @@ _OURS = frozenset(
     }
 )
 """What an entry says itself; all else is as the owner's own configuration has it."""
-_TARGET = re.compile(
-    r"(?:(?P<user>[^@\s]+)@)?(?:\[(?P<literal>[^]]+)\]|(?P<host>[^:\s]+))(?::(?P<port>\d+))?"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +137,12 @@ def _blocks(
         raise BadRequest(
             f"{target!r} jumps in a circle", remedy=f"mend it in {owner_ssh / 'config'}"
         )
-    told = _TARGET.fullmatch(target.removeprefix("ssh://"))
+    told = ssh_of(target.removeprefix("ssh://"))
     if told is None:
         raise BadRequest(f"{target!r} is not an ssh target", remedy="`gpu-tenant leases` shows it")
-    plain = _effective(told.groupdict(), None)
+    plain = _effective(told, None)
     config = owner_ssh / "config"
-    effective = _effective(told.groupdict(), config) if config.is_file() else plain
+    effective = _effective(told, config) if config.is_file() else plain
     hops = [hop for hop in _one(effective, "proxyjump").split(",") if hop not in ("", "none")]
     way: list[str] = []
     for hop in hops if target not in hops else []:
@@ -189,9 +186,9 @@ def _owners_keys(
     return [path for name in _OWNERS_KEYS if (path := owner_ssh / name).is_file()]
 
 
-def _effective(told: Mapping[str, str | None], config: Path | None) -> Mapping[str, Sequence[str]]:
+def _effective(told: Ssh, config: Path | None) -> Mapping[str, Sequence[str]]:
     """Every option that ssh would use for that target with `config`, in its own words."""
-    host, port, user = told["literal"] or told["host"] or "", told["port"], told["user"]
+    host, port, user = told.host, told.port and str(told.port), told.user
     said = {"hostname": [host], "port": [port or "22"]} | ({"user": [user]} if user else {})
     if config is None:
         # Without a configuration nothing else depends on the host: ssh is asked once for all of them.

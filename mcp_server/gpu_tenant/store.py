@@ -18,6 +18,7 @@ from gpu_tenant.storage import flush, open_regular, reread_blocks
 from gpu_tenant.tree import Parts, Tree
 
 CHUNK_BYTES = 1 << 20
+_LEFT_BYTES, _LEFT_PART = 2 << 30, 0.05
 _CLEARING = Lock()
 """Or the second of two that land at once would move away what the first has just made, or stands in."""
 
@@ -250,16 +251,21 @@ def sync_directory(directory: Path) -> None:
 
 
 def require_room(directory: Path, size_bytes: int, *, files: int = 0, remedy: str) -> None:
-    """There is room for `size_bytes` more below `directory`, in so many files more.
+    """There is room for `size_bytes` more below `directory`, in so many files more, and some is left.
+
+    What is left is for this computer itself: a disk that is full stops everything, the ledger first.
 
     Raises:
         DiskFull: there is not.
     """
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    free = shutil.disk_usage(directory).free
-    if free < size_bytes:
+    disk = shutil.disk_usage(directory)
+    left = min(_LEFT_BYTES, int(disk.total * _LEFT_PART))
+    if size_bytes > 0 and disk.free - left < size_bytes:
         raise DiskFull(
-            f"{directory} has {free:,} bytes free and {size_bytes:,} are coming", remedy=remedy
+            f"{directory} has {disk.free:,} bytes free, of which {left:,} stay free for this computer, "
+            f"and {size_bytes:,} are coming",
+            remedy=remedy,
         )
     if not hasattr(os, "statvfs"):
         return

@@ -36,6 +36,22 @@ def _ready(_: Detail) -> str:
     return "The box let us in."
 
 
+def _marking(_: Detail) -> str:
+    return "The box is to carry this lease's mark."
+
+
+def _marked(_: Detail) -> str:
+    return "The box carries this lease's mark, which tells it from any other."
+
+
+def _looked(_: Detail) -> str:
+    return "The box was looked at: nobody has used it."
+
+
+def _takes_over(detail: Detail) -> str:
+    return f"A person has this lease stand in the place of {_of(detail, 'over')}."
+
+
 def _parking(detail: Detail) -> str:
     how = "by its own command" if detail.get("how") == "in_box" else "by its owner, in the console"
     return f"The box is to be parked {how}."
@@ -97,6 +113,12 @@ def _recovered(detail: Detail) -> str:
 
 def _absent(_: Detail) -> str:
     return "Its provider did not list the box."
+
+
+def _overwritten(detail: Detail) -> str:
+    files = detail.get("files")
+    named = f", by name: {', '.join(files)}" if isinstance(files, dict) else ""
+    return f"A push replaced what was saved nowhere{named}."
 
 
 def _pushed(detail: Detail) -> str:
@@ -219,6 +241,22 @@ def _permitted(detail: Detail) -> str:
             return f"Leave to destroy the box: {_of(detail, 'ground')}."
 
 
+def _unseen(detail: Detail) -> str:
+    return f"It may have cost less than is counted: {_of(detail, 'words')}."
+
+
+def _destroy(detail: Detail) -> str:
+    match detail.get("outcome"):
+        case "asked":
+            return "Its provider was asked to destroy the box."
+        case "taken":
+            return "Its provider said that it destroys the box."
+        case "refused":
+            return "Its provider refused to destroy the box."
+        case _:
+            return "Whether its provider destroys the box was not to be heard."
+
+
 def _attested(detail: Detail) -> str:
     return f"{_who(detail, 'by')} said that the box was ended in its console."
 
@@ -226,6 +264,10 @@ def _attested(detail: Detail) -> str:
 def _receipt(detail: Detail) -> str:
     ground = str(detail.get("ground", "unknown")).replace("_", " ")
     return f"The receipt is filed: its provider lists no such box, seen twice. Ground: {_text(ground)}."
+
+
+def _came_back(_: Detail) -> str:
+    return "Its provider lists the box again: it was never gone, and the lease goes on."
 
 
 def _ended(detail: Detail) -> str:
@@ -257,6 +299,10 @@ _WORDS: dict[str, Callable[[Detail], str]] = {
     Event.INTENDED: _intended,
     Event.BOUND: _bound,
     Event.READY: _ready,
+    Event.MARKING: _marking,
+    Event.MARKED: _marked,
+    Event.LOOKED: _looked,
+    Event.TAKES_OVER: _takes_over,
     Event.PARKING: _parking,
     Event.RUNS_ON: _runs_on,
     Event.PARKED: _parked,
@@ -269,6 +315,7 @@ _WORDS: dict[str, Callable[[Detail], str]] = {
     Event.RECOVERED: _recovered,
     Event.ABSENT: _absent,
     Event.PUSHED: _pushed,
+    Event.OVERWRITTEN: _overwritten,
     Event.PREPARING: _preparing,
     Event.PREPARED: _prepared,
     Event.GUARDED: _guarded,
@@ -286,9 +333,12 @@ _WORDS: dict[str, Callable[[Detail], str]] = {
     Event.WAIVED_AHEAD: _waived_ahead,
     Event.ENDING: _ending,
     Event.PERMITTED: _permitted,
+    Event.UNSEEN: _unseen,
+    Event.DESTROY: _destroy,
     Event.ATTESTED: _attested,
     Event.RECEIPT: _receipt,
     Event.ENDED: _ended,
+    Event.CAME_BACK: _came_back,
 }
 
 

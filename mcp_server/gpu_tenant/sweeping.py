@@ -13,6 +13,7 @@ from gpu_tenant.credentials import references, resolve_all
 from gpu_tenant.errors import BadRequest, Refused, SweepOpen, TenantError
 from gpu_tenant.fence import attempts
 from gpu_tenant.grid import Grid
+from gpu_tenant.keeping import require_its_own
 from gpu_tenant.ledger import Event
 from gpu_tenant.model import Lease, LeaseId, LeaseState
 from gpu_tenant.patterns import require_narrow, require_patterns
@@ -73,12 +74,13 @@ class Sweeping(Tending):
                 f"the value of {unknown[0]} would not be on record, and cells may be sent days from now",
                 remedy=f"make it a parameter of the grid, or refer to it: `{unknown[0]}=env:{unknown[0]}`",
             )
-        values = resolve_all(env, self._environ, account=self._account)
         found = [self._fit(lease) for lease in dict.fromkeys(leases)]
         known = self.ledger.sweep_like(grid.digest)
         ended = known.id if known is not None and self._has_ended(known) else None
         for lease in found:
+            require_its_own(lease, grid.artifacts)
             self._must_be_free(lease, grid, None if ended else known)
+        values = resolve_all(env, self._environ, account=self._account)
         wanted = Sweep(
             id="",
             grid=grid,
@@ -165,14 +167,25 @@ class Sweeping(Tending):
         self.ledger.give_up(sweep_id, cells, at=self._clock.now())
         return await self.tend(sweep_id)
 
-    def settle_sweep(self, sweep_id: str, *, by: str) -> Reckoning:
-        """Exactly what is wrong with the sweep now is accepted; what goes wrong later is not."""
-        table = self.reckoned(sweep_id)
-        if table.wrong:
-            settlement = Settlement(
-                digest=table.digest, wrong=table.wrong, by=by, at=self._clock.now()
-            )
-            self.ledger.settle_sweep(sweep_id, settlement)
+    def settle_sweep(self, sweep_id: str) -> Reckoning:
+        """Exactly what is wrong with the sweep now is accepted, as a person signed; what goes wrong later is not.
+
+        Raises:
+            SignatureWanted: nobody has signed for that.
+        """
+        table, at = self.reckoned(sweep_id), self._clock.now()
+        if not table.wrong or table.settled_by:
+            return table
+        code = self.ledger.must_be_signed(
+            kind="settle", subject=sweep_id, digest=table.digest, words=table.wrong,
+            would=f"accepting what is wrong with {sweep_id}, so that its boxes may end", at=at,
+        )  # fmt: skip
+        signature = self.ledger.signature(code)
+        assert signature is not None
+        settlement = Settlement(
+            digest=table.digest, wrong=table.wrong, by=signature.signed_by, at=at
+        )
+        self.ledger.settle_sweep(sweep_id, settlement, signature=code)
         return self.reckoned(sweep_id)
 
     def reckoned(self, sweep_id: str) -> Reckoning:

@@ -4,17 +4,20 @@ from datetime import datetime, timedelta
 
 from pydantic import TypeAdapter
 
+from gpu_tenant.accounting import overwritten
 from gpu_tenant.bill import Billed
 from gpu_tenant.brokers import brokered
 from gpu_tenant.charged import ask_bill, counted_words, disagreement
+from gpu_tenant.doubt import in_all
 from gpu_tenant.errors import OwnerMustAct, ProviderSilent, ProviderTrouble
 from gpu_tenant.ledger import Event, Ledger
-from gpu_tenant.model import Evidence, Lease, Profile, Receipt
+from gpu_tenant.model import Evidence, Heap, Lease, Manifest, Profile, Receipt
 from gpu_tenant.permit import TeardownPermit
 from gpu_tenant.ports import Clock, Connector, Outlived, Residue
 from gpu_tenant.reconcile import (
     Blind,
     FileReceipt,
+    Listed,
     LookAgain,
     Omitted,
     Seen,
@@ -45,6 +48,7 @@ async def tear_down(
     Raises:
         ProviderTrouble: the destroy was refused, or the box is still listed; the meter may run. The
             lease stays as it is, `terminating`, and the same call goes on with it.
+        LeaseHeld: the hold of this process was broken meanwhile; nothing was destroyed from then on.
     """
     lease = ledger.file_permit(permit, at=clock.now())
     give_up_at = clock.now() + timedelta(seconds=max(_GONE_WITHIN_S, 3 * profile.list_lag_s))
@@ -55,15 +59,21 @@ async def tear_down(
         silent_s = (clock.now() - asked_at).total_seconds() if asked_at else _ASK_AGAIN_S
         if silent_s >= _ASK_AGAIN_S and not isinstance(seen, Omitted):
             asked_at = clock.now()
+            ledger.still_mine(lease.id)
+            ledger.note(lease.id, Event.DESTROY, {"outcome": "asked"}, at=asked_at)
             try:
                 await connector.destroy(permit)
             except ProviderSilent as error:
                 silence = f"; the destroy: {error.message}"
                 # It may have been carried out: the list tells, and asking twice does no harm.
             except ProviderTrouble as refusal:
+                ledger.note(lease.id, Event.DESTROY, {"outcome": "refused"}, at=clock.now())
                 still_billing(refusal, lease)
                 raise
         seen = await look(lease, connector=connector, ledger=ledger, clock=clock)
+        if isinstance(seen, Listed):
+            # Its bill goes on so far at least, whatever the destroy's answer was.
+            ledger.saw(lease.id, listed="listed", at=clock.now())
         step = plan(lease, seen, clock.now(), patience(profile, lease))
         if isinstance(step, FileReceipt):
             return await file_receipt(
@@ -73,6 +83,27 @@ async def tear_down(
             why = seen.reason if isinstance(seen, Blind) else "the provider's list still shows it"
             raise still_billing(ProviderSilent(f"{why}{silence}", remedy=""), lease)
         await clock.sleep(_pause_s(step, clock))
+
+
+async def see_gone(
+    lease: Lease, profile: Profile, *, connector: Connector, ledger: Ledger, clock: Clock
+) -> Receipt | None:
+    """The receipt of a box whose destroy was asked for before, when its list has omitted it twice.
+
+    None where it is listed after all, or cannot be asked: the ground has to be proved again. Nothing is destroyed here.
+    """
+    give_up_at = clock.now() + timedelta(seconds=max(_GONE_WITHIN_S, 3 * profile.list_lag_s))
+    while clock.now() < give_up_at:
+        seen = await look(lease, connector=connector, ledger=ledger, clock=clock)
+        step = plan(lease, seen, clock.now(), patience(profile, lease))
+        if isinstance(step, FileReceipt):
+            return await file_receipt(
+                lease, profile, step, connector=connector, ledger=ledger, clock=clock
+            )
+        if not isinstance(seen, Omitted):
+            return None
+        await clock.sleep(_pause_s(step, clock))
+    return None
 
 
 def still_billing(trouble: ProviderTrouble, lease: Lease) -> ProviderTrouble:
@@ -105,6 +136,9 @@ async def file_receipt(
     if lease.active_at is None or lease.box_id is None:
         raise ProviderTrouble(f"{lease.id} never had a box", remedy="`gpu-tenant leases --all`")
     billed = await ask_bill(lease, connector=connector, ledger=ledger, clock=clock)
+    cost = in_all(
+        lease, ledger.events(lease.id), absent_at=first, listed_at=ledger.last_listed(lease.id)
+    )
     receipt = Receipt.model_validate(
         {
             "lease_id": lease.id,
@@ -116,16 +150,18 @@ async def file_receipt(
             "first_absent_at": first,
             "second_absent_at": second,
             "lived_s": round((first - lease.active_at).total_seconds(), 3),
-            "cost_usd": lease.cost_usd(first),
+            "cost_usd": cost.usd,
+            "cost_least_usd": cost.least_usd,
+            "cost_most_usd": cost.most_usd,
             "billed_usd": billed and billed.usd,
-            "counts": counted_words(lease, billed),
+            "counts": "; ".join(filter(None, (counted_words(lease, billed), cost.words))),
             "kept_files": len(evidence),
             "kept_bytes": sum(e.size_bytes for e in evidence),
             "kept_in": lease.kept_in if evidence else None,
             "formats": formats_of(evidence),
             "not_proved": (
                 *_not_proved(evidence),
-                *_not_looked_at(lease, profile),
+                *_not_looked_at(lease, profile, seal),
                 *_not_counted(lease),
                 *_attested(lease, profile, ledger),
             ),
@@ -147,7 +183,12 @@ def _billed_otherwise(lease: Lease, billed: Billed | None, gone_at: datetime) ->
 
 
 def _not_proved(evidence: list[Evidence]) -> tuple[str, ...]:
-    unread = [e.name for e in evidence if e.verdict.outcome == "opaque"]
+    # A format that is claimed and could not be read has a reason of its own, which is told.
+    unread = {
+        e.name
+        for e in evidence
+        if e.verdict.outcome == "opaque" and e.verdict.format in ("unknown", "text")
+    }
     words = [
         f"{e.name}: {w}" for e in evidence for w in e.verdict.not_proved if e.name not in unread
     ]
@@ -158,11 +199,25 @@ def _not_proved(evidence: list[Evidence]) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _not_looked_at(lease: Lease, profile: Profile) -> tuple[str, ...]:
+def _not_looked_at(lease: Lease, profile: Profile, seal: Manifest | None) -> tuple[str, ...]:
     if lease.touched_at is None:
         return ()
     places = " and ".join(("the work directory", *profile.accounted_paths))
-    return (f"bytes written outside {places}: nobody looked there",)
+    there = seal.elsewhere if seal else None
+    if there is None:
+        return (f"bytes written outside {places}: nobody looked there",)
+    if not there.count and there.whole:
+        return (f"bytes written outside {places}: none were found on its disks",)
+    named = ", ".join(f"{x.at} ({x.size_bytes:,} bytes)" for x in there.largest[:3])
+    largest = f": {named}" if named else ""
+    least = "" if there.whole else "at least "
+    return (
+        f"what was written outside {places}: {least}{_heap(there)}, which nobody kept{largest}",
+    )
+
+
+def _heap(heap: Heap) -> str:
+    return f"{some(heap.count, 'file')}, {heap.size_bytes:,} bytes"
 
 
 def _not_counted(lease: Lease) -> tuple[str, ...]:
@@ -189,9 +244,12 @@ def _attested(lease: Lease, profile: Profile, ledger: Ledger) -> tuple[str, ...]
 def _given_up(lease: Lease, ground: str, ledger: Ledger) -> tuple[str, ...]:
     """What was let go: by which pattern and how much of it, or the losses a person signed for."""
     seal = ledger.seal(lease.id)
+    replaced = overwritten(ledger, lease)
     if ground != "waived" and seal is not None:
         missing = set(ledger.declared(lease.id)[1]) & set(seal.unmatched)
         return (
+            *replaced,
+            *_empty(seal),
             *(
                 f"{p.pattern} ({some(p.count, 'file')}, {p.size_bytes:,} bytes)"
                 for p in seal.discarded.patterns
@@ -200,7 +258,13 @@ def _given_up(lease: Lease, ground: str, ledger: Ledger) -> tuple[str, ...]:
             *(f"{pattern}, which never appeared" for pattern in sorted(missing)),
         )
     signed = [detail for _, kind, detail in ledger.events(lease.id) if kind == Event.WAIVED]
-    return tuple(_WORDS.validate_python(signed[-1]["losses"])) if signed else ()
+    return (*replaced, *(_WORDS.validate_python(signed[-1]["losses"]) if signed else ()))
+
+
+def _empty(seal: Manifest) -> tuple[str, ...]:
+    if not seal.empty.count:
+        return ()
+    return (f"{some(seal.empty.count, 'empty file')}: {', '.join(seal.empty.first[:5])}",)
 
 
 async def _left_behind(

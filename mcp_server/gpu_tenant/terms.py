@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import AwareDatetime, Field
 
-from gpu_tenant.record import Record
+from gpu_tenant.record import Amount, Hours, Record
 
 RESCUE_H = 24
 """Unverified data is worth a day of its box, unless its owner says another sum."""
@@ -54,10 +54,10 @@ class Asked(Record):
     """What somebody asks for; what is left out is decided by what is had."""
 
     hours: float | None = None
-    max_price_usd_h: Decimal | None = None
-    budget_usd: Decimal | None = None
-    rescue_usd: Decimal | None = Field(default=None, ge=0)
-    idle_h: float | None = Field(default=None, ge=0, description="0: never")
+    max_price_usd_h: Amount | None = None
+    budget_usd: Amount | None = None
+    rescue_usd: Amount | None = None
+    idle_h: Hours | None = Field(default=None, description="0: never")
     when_idle: WhenIdle = "end"
     store: str | None = None
     recover: tuple[str, ...] = ()

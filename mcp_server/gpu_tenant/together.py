@@ -67,8 +67,8 @@ class Together(Ending):
             Refused: they cannot talk; nothing was begun.
             BoxTrouble, ...: a box did not begin it; which others it was stopped on is said.
         """
-        values = resolve_all(list(env), self._environ, account=self._account)
         members = await self._members(leases)
+        values = resolve_all(list(env), self._environ, account=self._account)
         with ExitStack() as held:
             for member in sorted(members, key=lambda lease: lease.id):
                 held.enter_context(self._held(member.id, "launch"))

@@ -1,17 +1,21 @@
 """The Iron Law: what would be lost if the box went now, and leave to destroy it when nothing would."""
 
+import asyncio
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
+from functools import partial
 from typing import Literal
 
+from gpu_tenant.accounting import told
+from gpu_tenant.boxtext import quoted
 from gpu_tenant.caretaker import Caretaker
 from gpu_tenant.durable import DurableStore
 from gpu_tenant.errors import BoxTrouble, JobRunning, Refused, Unverified
 from gpu_tenant.fence import began_at, beyond
 from gpu_tenant.kept import Loss, is_on_the_box, reread_all
 from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.losses import IN_WORDS, differs, so_far, unclaimed_by_name, uncollected
 from gpu_tenant.model import (
     BoxId,
     Evidence,
@@ -20,13 +24,20 @@ from gpu_tenant.model import (
     Profile,
     SealedFile,
 )
+from gpu_tenant.occupancy import Seen, since_ns, use
+from gpu_tenant.patterns import means
 from gpu_tenant.permit import _SEAL, NeverUsed, TeardownPermit, Verified, Waived
 from gpu_tenant.ports import Clock
+from gpu_tenant.signature import Signature, digest_of
 from gpu_tenant.speech import some
 from gpu_tenant.witness import Witness
 
 _CLOCKS_APART_S = 60
 """A disk that is another machine's keeps another clock."""
+_SOON_S = 2
+"""Where re-reading took longer, the box is looked at once more: what was written there meanwhile counts."""
+_NAMED_AT_MOST = 10_000
+"""So many files that nobody has claimed are listed by name; beyond that no person reads."""
 _SHOWN = 5
 """So many losses are named in a refusal; the rest are counted."""
 
@@ -43,13 +54,21 @@ class Assessment:
     @property
     def loss_digest(self) -> str:
         """A name for exactly these losses; a signature is for this name."""
-        return sha256("\n".join(sorted(loss.what for loss in self.losses)).encode()).hexdigest()[
-            :16
-        ]
+        # Without what a running job has written so far: who signs for the job signs for all that it writes.
+        return digest_of([words for loss in self.losses for words in (loss.what, *loss.names)])
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """All of it, by name."""
+        return tuple(
+            words
+            for loss in self.losses
+            for words in (loss.what, *(f"- {name}" for name in (*loss.names, *loss.so_far)))
+        )
 
 
 UNTOUCHED = Assessment(untouched=True, seal=None, evidence=(), losses=())
-"""Nothing was ever pushed or launched, by the ledger, so there is nothing to lose."""
+"""Nobody has used the box, by the ledger and by a look at it, so there is nothing to lose."""
 
 
 def unseen(why: str, remedy: str) -> Assessment:
@@ -66,19 +85,38 @@ async def assess(
     ledger: Ledger,
     clock: Clock,
     store: DurableStore | None = None,
+    others: Sequence[Loss] = (),
 ) -> Assessment:
     """What is known now: the box sealed afresh, every kept file re-read from this computer's disk.
 
     Where the copy here proves nothing, the `store` is re-read. An unreachable box is no error here, and
-    no more is a silent store: everything that only it could prove is then a loss.
+    no more is a silent store: everything that only it could prove is then a loss. `others` is what a look
+    has found on the box that is somebody else's.
     """
     if lease.touched_at is None:
         return UNTOUCHED
-    collected = ledger.seal(lease.id)
+    collected, real_s = ledger.seal(lease.id), asyncio.get_running_loop().time
     try:
-        now = await reseal(lease, profile, caretaker=caretaker, ledger=ledger)
+        # Without reading: what was never collected need not be read in order to be refused.
+        now = await reseal(
+            lease,
+            profile,
+            caretaker=caretaker,
+            ledger=ledger,
+            named=_NAMED_AT_MOST,
+            hashes="recalled",
+        )
+        if not now.digest and not differs(now, collected):
+            now = await reseal(
+                lease, profile, caretaker=caretaker, ledger=ledger, named=_NAMED_AT_MOST,
+                unread_bytes=unread_bytes(now),
+            )  # fmt: skip
     except JobRunning as error:
-        loss = Loss(what=f"a job is still running: {error.message}", remedy=error.remedy)
+        written = await _written_so_far(lease, profile, caretaker=caretaker, ledger=ledger)
+        loss = Loss(
+            what=f"a job is still running: {error.message}; it would end, and all that it writes would go",
+            remedy=error.remedy, so_far=written,
+        )  # fmt: skip
         return Assessment(untouched=False, seal=None, evidence=(), losses=(loss,))
     except BoxTrouble as error:
         loss = Loss(
@@ -87,7 +125,11 @@ async def assess(
             remedy=f"{error.message}; {error.remedy}",
         )
         return Assessment(untouched=False, seal=None, evidence=(), losses=(loss,))
-    losses = list(unkept(now, lease, ledger.declared(lease.id)[1]))
+    losses = [
+        *others,
+        *unkept(now, lease, ledger.declared(lease.id)[1]),
+        *untold(now, lease, ledger, collected),
+    ]
     began_s = ledger.began_s(lease.id)
     gone = now.since_ns is None and any(job.launched_at for job in ledger.jobs(lease.id))
     late = now.since_ns and began_s and now.since_ns > (began_s + _CLOCKS_APART_S) * 1e9
@@ -100,9 +142,12 @@ async def assess(
                 f"`gpu-tenant waive {lease.id}`",
             )
         )
-    if now.entries and (collected is None or collected.digest != now.digest):
-        losses.append(_uncollected(now, collected, lease))
-        return Assessment(untouched=False, seal=now, evidence=(), losses=tuple(losses))
+    if differs(now, collected):
+        losses.append(uncollected(now, collected, lease))
+        return Assessment(
+            untouched=False, seal=now if now.digest else None, evidence=(), losses=tuple(losses)
+        )
+    began_at_s = real_s()
     evidence: list[Evidence] = []
     witness = None if store is None else Witness(store, lease, now)
     for entry, here in zip(now.entries, await reread_all(now.entries, lease), strict=True):
@@ -116,14 +161,39 @@ async def assess(
             if proved.verdict.outcome == "broken":
                 losses.append(
                     Loss(
-                        what=f"{entry.name} does not load as {proved.verdict.format}: {proved.verdict.problem}",
+                        what=f"{quoted(entry.name)} does not load as {proved.verdict.format}: "
+                        f"{quoted(proved.verdict.problem or '')}",
                         remedy=f"make it again on the box and collect; to give it up, its owner runs "
                         f"`gpu-tenant waive {lease.id}`",
                     )
                 )
+    if real_s() - began_at_s > _SOON_S:
+        again = partial(reseal, lease, profile, caretaker=caretaker, ledger=ledger)
+        losses += await changed_since(now, again, lease)
     if evidence:
         ledger.file_evidence(lease.id, now.digest, evidence, at=clock.now())
     return Assessment(untouched=False, seal=now, evidence=tuple(evidence), losses=tuple(losses))
+
+
+async def changed_since(
+    sealed: Manifest, again: Callable[..., Awaitable[Manifest]], lease: Lease
+) -> list[Loss]:
+    """What the box holds by now that it did not hold when it was `sealed`, as far as names and sizes tell,
+    and the hashes that the box remembers; where it remembers none, it is read once more.
+    """
+    remedy = f"`gpu-tenant collect {lease.id}`, then the same command again"
+    try:
+        seen = await again(hashes="recalled")
+        if not seen.digest:
+            seen = await again()
+    except (JobRunning, BoxTrouble) as error:
+        what = f"whatever was written while the kept files were re-read: {error.message}"
+        return [Loss(what=what, remedy=remedy)]
+    if seen.digest == sealed.digest and seen.unclaimed == sealed.unclaimed:
+        return []
+    return [
+        Loss(what="what was written on the box while the kept files were re-read", remedy=remedy)
+    ]
 
 
 async def reseal(
@@ -135,10 +205,14 @@ async def reseal(
     artifacts: Sequence[str] = (),
     discard: Sequence[str] = (),
     hashes: Literal["taken", "recalled"] = "taken",
+    running: Literal["refused", "listed"] = "refused",
+    named: int = 20,
+    unread_bytes: int | None = None,
 ) -> Manifest:
     """What is on the box now, by every job's declaration, the owner's later words, and these.
 
-    With `hashes="recalled"` it is a draft: see `Caretaker.manifest`.
+    With `hashes="recalled"`, or running jobs listed, it is a draft, and `unread_bytes` is what one has told:
+    see `Caretaker.manifest`.
 
     Raises:
         JobRunning: something is still being written.
@@ -151,8 +225,34 @@ async def reseal(
         artifacts=[*kept, *artifacts],
         discard=[*given_up, *discard],
         since="ever" if taken_over else "launch",
+        rented_ns=since_ns(lease, profile, ledger),
         hashes=hashes,
+        running=running,
+        named=named,
+        told=told(lease, profile, ledger).request(),
+        unread_bytes=unread_bytes,
     )
+
+
+def unread_bytes(draft: Manifest) -> int:
+    """How much a seal has to read that a draft has not."""
+    return draft.pushed.size_bytes + sum(
+        entry.size_bytes for entry in draft.entries if entry.sha256 is None
+    )
+
+
+async def _written_so_far(
+    lease: Lease, profile: Profile, *, caretaker: Caretaker, ledger: Ledger
+) -> tuple[str, ...]:
+    """By name, all that is on the box while jobs run, but for what is here as it is there."""
+    try:
+        draft = await reseal(
+            lease, profile, caretaker=caretaker, ledger=ledger, hashes="recalled", running="listed",
+            named=_NAMED_AT_MOST,
+        )  # fmt: skip
+    except BoxTrouble as trouble:
+        return (f"what it has written could not be listed ({trouble.message})",)
+    return so_far(draft, ledger.seal(lease.id), lease)
 
 
 def prove(lease: Lease, assessment: Assessment) -> TeardownPermit:
@@ -170,45 +270,45 @@ def prove(lease: Lease, assessment: Assessment) -> TeardownPermit:
     return _mint(lease, Verified(seal_digest=assessment.seal.digest))
 
 
-def unused(lease: Lease) -> TeardownPermit:
-    """Leave to destroy the lease's box, because by the ledger nothing was ever pushed or launched.
+def unused(lease: Lease, seen: Seen) -> TeardownPermit:
+    """Leave to destroy the lease's box, because nobody has used it: by the ledger, and by the box itself.
 
     Raises:
-        Unverified: something was.
+        Unverified: somebody has, or nobody can tell.
     """
-    if lease.touched_at is not None:
-        raise _refusal(
-            lease, [Loss(what="whatever was done on it", remedy=f"`gpu-tenant collect {lease.id}`")]
+    why = "it was used" if lease.touched_at is not None else use(seen)
+    if why is not None:
+        loss = Loss(
+            what=f"whatever was done on it ({why})",
+            remedy=f"`gpu-tenant collect {lease.id}`, then `gpu-tenant teardown {lease.id}`",
         )
+        raise _refusal(lease, [loss])
     return _mint(lease, NeverUsed())
 
 
 def sign(
     lease: Lease,
     assessment: Assessment,
+    signature: Signature | None,
     *,
-    shown_digest: str,
-    typed: str,
-    signed_by: str,
     ledger: Ledger,
     clock: Clock,
 ) -> TeardownPermit:
     """Leave to destroy the lease's box, because a person signed for exactly these losses.
 
     Raises:
-        Refused: the losses are not the ones that were shown, or the lease's id was not typed.
+        Refused: nobody has, or for other losses.
     """
-    if shown_digest != assessment.loss_digest:
+    of_it = ("waive", lease.id, assessment.loss_digest)
+    if signature is None or (signature.kind, signature.subject, signature.digest) != of_it:
         raise Refused(
-            "what would be lost has changed since it was shown; nothing was destroyed",
+            "what would be lost has changed since it was signed for; nothing was destroyed",
             remedy=f"look again: `gpu-tenant waive {lease.id}`",
         )
-    if typed.strip() != lease.id:
-        raise Refused(
-            "the lease's id was not typed; nothing was destroyed",
-            remedy=f"keep the box, or run `gpu-tenant waive {lease.id}` and type {lease.id} to sign",
-        )
-    return _signed(lease, assessment, signed_by=signed_by, ledger=ledger, clock=clock)
+    return _signed(
+        lease, assessment, signed_by=signature.signed_by, signature=signature.code, ledger=ledger,
+        clock=clock,
+    )  # fmt: skip
 
 
 def honour(lease: Lease, assessment: Assessment, *, ledger: Ledger, clock: Clock) -> TeardownPermit:
@@ -231,17 +331,24 @@ def honour(lease: Lease, assessment: Assessment, *, ledger: Ledger, clock: Clock
             remedy=f"`gpu-tenant terms {lease.id}`",
         )
     return _signed(
-        lease, assessment, signed_by=f"{signed[-1]['by']}, in advance", ledger=ledger, clock=clock
-    )
+        lease, assessment, signed_by=f"{signed[-1]['by']}, in advance",
+        signature=str(signed[-1].get("signature", "waived ahead")), ledger=ledger, clock=clock,
+    )  # fmt: skip
 
 
 def _signed(
-    lease: Lease, assessment: Assessment, *, signed_by: str, ledger: Ledger, clock: Clock
+    lease: Lease,
+    assessment: Assessment,
+    *,
+    signed_by: str,
+    signature: str,
+    ledger: Ledger,
+    clock: Clock,
 ) -> TeardownPermit:
-    losses = [x.what for x in assessment.losses]
-    detail: dict[str, object] = {"by": signed_by, "loss": assessment.loss_digest, "losses": losses}
+    losses, digest = [x.what for x in assessment.losses], assessment.loss_digest
+    detail: dict[str, object] = {"by": signed_by, "loss": digest, "losses": losses}
     ledger.note(lease.id, Event.WAIVED, detail, at=clock.now())
-    return _mint(lease, Waived(signed_by=signed_by, loss_digest=assessment.loss_digest))
+    return _mint(lease, Waived(signed_by=signed_by, loss_digest=digest, signature=signature))
 
 
 def _mint(lease: Lease, ground: Verified | NeverUsed | Waived) -> TeardownPermit:
@@ -273,39 +380,63 @@ def unkept(seal: Manifest, lease: Lease, given_up: Collection[str]) -> Iterator[
     """
     for problem in seal.problems:
         yield Loss(
-            what=f"{lease.from_work(problem.at)} cannot be kept as it is: {problem.why} "
-            f"({problem.detail})",
+            what=f"{quoted(lease.from_work(problem.at))} cannot be kept as it is: "
+            f"{quoted(problem.why)} ({quoted(problem.detail)})",
             remedy=f"mend it on the box, then `gpu-tenant collect {lease.id}`; to give it up, its owner "
             f"runs `gpu-tenant waive {lease.id}`",
         )
     for pattern in seal.unmatched:
         if pattern not in given_up:
             yield Loss(
-                what=f"the declared artifact {pattern} never appeared",
+                what=f"the declared artifact {quoted(pattern)} never appeared",
                 remedy=f"look at the log with `gpu-tenant monitor {lease.id}`; if it is not to be "
                 f"expected any more, `gpu-tenant collect {lease.id} --discard '{pattern}'`",
             )
-    if seal.unclaimed.count:
+    if seal.unclaimed.count and not seal.unclaimed.size_bytes:
+        yield Loss(
+            what=f"{some(seal.unclaimed.count, 'empty file')} that nobody has claimed, whose names may hold "
+            f"something: {', '.join(lease.from_work(x.at) for x in seal.unclaimed.largest[:3])}",
+            remedy=f"keep them with `gpu-tenant collect {lease.id} --artifact 'PATTERN'`, or give them up "
+            f"with `gpu-tenant collect {lease.id} --discard 'PATTERN'`",
+        )
+    elif seal.unclaimed.count:
         largest = ", ".join(
-            f"{lease.from_work(x.at)} ({x.size_bytes:,} bytes)" for x in seal.unclaimed.largest[:3]
+            f"{quoted(lease.from_work(x.at))} ({x.size_bytes:,} bytes)"
+            for x in seal.unclaimed.largest[:IN_WORDS]
         )
         yield Loss(
             what=f"{some(seal.unclaimed.count, 'file')} ({seal.unclaimed.size_bytes:,} bytes) that nobody has "
             f"claimed: {largest}",
+            names=unclaimed_by_name(seal, lease) if seal.unclaimed.count > IN_WORDS else (),
             remedy=f"keep them with `gpu-tenant collect {lease.id} --artifact 'PATTERN'`, or give them up "
             f"with `gpu-tenant collect {lease.id} --discard 'PATTERN'`",
         )
 
 
-def _uncollected(now: Manifest, collected: Manifest | None, lease: Lease) -> Loss:
-    known = {(e.name, e.sha256, e.target) for e in collected.entries} if collected else set()
-    new = [e for e in now.entries if (e.name, e.sha256, e.target) not in known]
-    bytes_new = sum(e.size_bytes for e in new)
-    names = ", ".join(e.name for e in new[:3]) or "some were removed or renamed on the box"
-    return Loss(
-        what=f"{some(len(new), 'file')} ({bytes_new:,} bytes) on the box differ from what was collected: {names}",
-        remedy=f"`gpu-tenant collect {lease.id}`, then teardown again",
-    )
+def untold(
+    now: Manifest, lease: Lease, ledger: Ledger, collected: Manifest | None
+) -> Iterator[Loss]:
+    """What the box does not tell although it must: the jobs that it was given, and what they declared."""
+    names = {entry.name for entry in now.entries}
+    waived = ledger.never_ran(lease.id)
+    for job in ledger.jobs(lease.id):
+        if job.launched_at is None or job.id in waived or f"log/{job.id}.log" in names:
+            continue
+        yield Loss(
+            what=f"whatever {job.id} wrote: it was launched, and the box does not know it",
+            remedy=f"look at the box yourself; to end the lease all the same, its owner runs "
+            f"`gpu-tenant waive {lease.id}`",
+        )
+    kept, given_up = ledger.declared(lease.id)
+    told_bad = {problem.at for problem in now.problems}
+    for pattern in kept:
+        if pattern in now.unmatched or pattern in given_up or pattern in told_bad:
+            continue
+        if not any(means(pattern, name) for name in names):
+            yield Loss(
+                what=f"the declared artifact {pattern}, of which the box lists nothing",
+                remedy=f"`gpu-tenant collect {lease.id}`, and look at what it brings",
+            )
 
 
 async def _reread_there(

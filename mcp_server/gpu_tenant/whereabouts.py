@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpu_tenant.model import Lease, SshAddress
+from gpu_tenant.mounts import mount_of
 
 _Host = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -26,6 +27,17 @@ class Whereabouts:
 ELSEWHERE = Whereabouts()
 
 
+def whereabouts_of(directory: Path) -> Whereabouts:
+    """Where the bytes of a directory here really lie."""
+    mount = mount_of(directory)
+    if mount is None:
+        return Whereabouts(directory=directory)
+    if mount.is_memory:
+        words = f"{mount.point} is {mount.kind}, in this computer's memory, which its next start empties"
+        return Whereabouts(directory=directory, unknown=words)
+    return Whereabouts(directory=directory, host=mount.host)
+
+
 @dataclass(frozen=True, slots=True)
 class Doubt:
     """Why nothing may rest on a store alone."""
@@ -40,6 +52,8 @@ async def doubted(where: Whereabouts, lease: Lease) -> Doubt | None:
         return Doubt(where.unknown, is_the_box=False)
     if where.host is None:
         return None
+    if where.host == lease.id:  # as `ssh LEASE` calls it
+        return Doubt("it is on the box itself", is_the_box=True)
     theirs = await _addresses(where.host)
     if not theirs:
         return Doubt(f"its host {where.host} has no address here", is_the_box=False)

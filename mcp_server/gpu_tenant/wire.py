@@ -1,6 +1,9 @@
 """The one HTTP client: a provider's REST API, called politely, with its answers told apart."""
 
+import asyncio
 import contextlib
+import hashlib
+import hmac
 import json
 import re
 import ssl
@@ -15,6 +18,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from gpu_tenant import __version__
+from gpu_tenant.bounds import BOUNDS, Bounds, silent, unpacked
 from gpu_tenant.boxtext import plain
 from gpu_tenant.errors import (
     BadRequest,
@@ -25,7 +29,7 @@ from gpu_tenant.errors import (
     RateLimited,
     Rejected,
 )
-from gpu_tenant.ports import Clock, Credential
+from gpu_tenant.ports import Asking, Clock, Credential
 
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
@@ -120,6 +124,7 @@ class Wire:
         clock: Clock,
         spacing: Sequence[Spacing] = (),
         scheme: Literal["Bearer ", ""] = "Bearer ",
+        bounds: Bounds = BOUNDS,
     ) -> None:
         parts = urlsplit(base_url)
         if parts.scheme != "https" and parts.hostname not in ("127.0.0.1", "localhost", "::1"):
@@ -133,7 +138,13 @@ class Wire:
         self._clock = clock
         self._spacing = spacing
         self._scheme = scheme
+        self._bounds = bounds
         self._pace = _Pace()
+
+    def asked_with(self, salt: str) -> Asking:
+        """Where and with which key the provider is asked; the key as a hash that only `salt` makes again."""
+        key = self._credential.read() if self._credential else ""
+        return Asking(where=place(self._base), key=key_hash(key, salt))
 
     async def get(
         self,
@@ -165,22 +176,32 @@ class Wire:
             CredentialRefused: 401, or 403.
             NoFunds: 402.
             RateLimited: 429, after every wait that was worth it. The request was not carried out.
-            ProviderSilent: no answer, or 5xx: the request may have been carried out.
+            ProviderSilent: no answer, or 5xx: the request may have been carried out. So is one that does
+                not end in the time of a call, all its attempts together, or that is too large.
             ProviderTrouble: any other status that is not expected; with the provider's words.
         """
         lost = turned_away = 0
+        left_s, real_s = self._bounds.call_s, asyncio.get_running_loop().time
         while True:
             await self._wait_for_turn(method, path, urgent)
+            begun_s = real_s()
             try:
-                reply = await self._send(method, path, query, body)
-            except httpx.HTTPError as error:
+                async with asyncio.timeout(left_s):
+                    reply = await self._send(method, path, query, body)
+            except TimeoutError:
+                raise silent(
+                    f"{self._title} did not end its answer to {method} {path} within "
+                    f"{self._bounds.call_s:g} s"
+                ) from None
+            except (httpx.HTTPError, httpx.InvalidURL) as error:
+                # No address is made of a page's name that is a million letters long.
                 problem: ProviderTrouble = ProviderSilent(
                     f"{self._title} gave no answer to {method} {path}: {type(error).__name__}",
                     remedy="`gpu-tenant leases` looks again; the meter of a box may be running",
                 )
             else:
                 self._note_allowance(reply)
-                answer = Reply(reply.status_code, reply.headers, self._without_key(reply.text))
+                answer = Reply(reply.status, reply.headers, self._without_key(reply.text))
                 if answer.status in expect:
                     return answer
                 problem = self.trouble(method, path, answer)
@@ -191,8 +212,9 @@ class Wire:
                     await self._clock.sleep(wait_s)
                     continue
             lost += 1
+            left_s -= real_s() - begun_s
             safe = method == "GET" or repeatable
-            if not (isinstance(problem, ProviderSilent) and safe and lost < _TRIES):
+            if not (isinstance(problem, ProviderSilent) and safe and lost < _TRIES and left_s > 0):
                 raise problem from None
             await self._clock.sleep(2.0 ** (lost - 1))
 
@@ -202,20 +224,34 @@ class Wire:
 
     async def _send(
         self, method: str, path: str, query: Mapping[str, str] | None, body: Json
-    ) -> httpx.Response:
-        headers = {"User-Agent": USER_AGENT, "Accept": "application/json"}
+    ) -> Reply:
+        headers = {
+            "User-Agent": USER_AGENT,
+            "Accept": "application/json",
+            "Accept-Encoding": "gzip",
+        }
         if self._credential is not None:
             headers["Authorization"] = f"{self._scheme}{self._credential.read()}"
         on_this_computer = self._base.startswith("http:")
         # A connection each: these calls are rare, and a kept one would be of one event loop.
-        async with httpx.AsyncClient(
-            timeout=_TIMEOUT_S,
-            verify=_certificates("none" if on_this_computer else "all"),
-            trust_env=not on_this_computer,
-        ) as client:
-            return await client.request(
+        async with (
+            httpx.AsyncClient(
+                timeout=_TIMEOUT_S,
+                verify=_certificates("none" if on_this_computer else "all"),
+                trust_env=not on_this_computer,
+            ) as client,
+            client.stream(
                 method, self._base + path, params=query, headers=headers, json=body
+            ) as answer,
+        ):
+            # Unpacked here: the library unpacks whatever comes, however large it grows.
+            text = await unpacked(
+                answer.aiter_raw(),
+                answer.headers.get("Content-Encoding", ""),
+                f"{self._title}: the answer to {method} {path}",
+                self._bounds,
             )
+            return Reply(answer.status_code, answer.headers, text.decode("utf-8", errors="replace"))
 
     async def _wait_for_turn(self, method: str, path: str, urgent: str) -> None:
         """The provider's spacing has passed, and something is left of its allowance."""
@@ -248,7 +284,7 @@ class Wire:
             free_at = self._clock.now() + timedelta(seconds=spacing.seconds)
             pace.free_at[spacing] = max(pace.free_at[spacing], free_at)
 
-    def _note_allowance(self, reply: httpx.Response) -> None:
+    def _note_allowance(self, reply: Reply) -> None:
         """The tightest of the windows that the answer's headers tell of is on record."""
         # What names no time tells nothing; the answer itself is worth more than its headers.
         with contextlib.suppress(ValueError, OverflowError):
@@ -281,6 +317,18 @@ class Wire:
         return rejected(status, reply.text, what)
 
 
+def place(base_url: str) -> str:
+    """Where that is; on this computer a rehearsal may have another port each time."""
+    parts = urlsplit(base_url)
+    is_here = parts.hostname in ("127.0.0.1", "::1")
+    return f"{parts.scheme}://{parts.hostname if is_here else parts.netloc}{parts.path.rstrip('/')}"
+
+
+def key_hash(key: str, salt: str) -> str:
+    """Which key it is, and nothing of it."""
+    return hmac.new(salt.encode(), key.encode(), hashlib.sha256).hexdigest()[:16]
+
+
 def rejected(status: int, body: str, what: str) -> Rejected:
     """A refusal whose `status` and `body` its connector may know the meaning of."""
     refusal = Rejected(what, remedy="`gpu-tenant leases` shows what runs")
@@ -306,7 +354,7 @@ def words(body: str) -> str:
     return text if len(text) <= _WORDS_CHARS else f"{text[:_WORDS_CHARS]}..."
 
 
-def _retry_after_s(reply: httpx.Response, now: datetime) -> float:
+def _retry_after_s(reply: Reply, now: datetime) -> float:
     """How long the provider asks us to wait; a few seconds where it does not say."""
     said = reply.headers.get("Retry-After", "")
     try:

@@ -32,19 +32,21 @@ BAR = 1.2
 TENSOR_BYTES = 64 << 20
 PIECE_BYTES = 1 << 20
 PROVE = """
-import json, sys, time
+import json, resource, sys, time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from gpu_tenant.loads import prove
+from gpu_tenant.loads.readers import SHARED
 paths = [Path(path) for path in sys.argv[1:]]
 began = time.perf_counter()
 with ThreadPoolExecutor(len(paths)) as threads:
     proofs = list(threads.map(lambda path: prove(path, name=path.name, sha256=""), paths))
 took = time.perf_counter() - began
-peak = [x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("VmHWM")]
+SHARED.close()
+peak_kb = [resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
 print(json.dumps({
     "seconds": took,
-    "peak_mb": int(peak[0].split()[1]) / 1000 if peak else None,
+    "peak_mb": max(peak_kb) * 1.024e-3,
     "sha256": [proof.sha256 for proof in proofs],
     "outcome": [proof.verdict.outcome for proof in proofs],
     "proved": proofs[0].verdict.proved,

@@ -68,8 +68,8 @@ def signed(renter: Renter, leases: Leases) -> Iterator[Dashboard]:
 
 
 def errand(dashboard: Dashboard) -> Any:
-    """What was begun last."""
-    return dashboard.shows("/api/errands")["errands"][0]
+    """What was begun last; nothing yet, perhaps."""
+    return next(iter(dashboard.shows("/api/errands")["errands"]), {"verb": None, "state": "none"})
 
 
 async def done(dashboard: Dashboard, verb: str) -> Any:
@@ -161,10 +161,13 @@ async def test_a_waiver_lists_the_losses_and_is_signed_where_a_person_is(
     await expect(dialog.get_by_role("textbox")).to_have_count(0)
 
     # Nor does the server let whoever goes around the page sign there.
-    body = {"digest": report["digest"], "typed": leases.lossy, "code": ""}
-    status, _, words = dashboard.ask(f"/api/leases/{leases.lossy}/waive", body)
+    asked = f"/api/signatures/{report['asked']}"
+    body = {"shown": dashboard.shows(asked)["shown"], "typed": leases.lossy, "code": ""}
+    status, _, words = dashboard.ask(asked, body)
     assert status == 409
-    assert f"gpu-tenant waive {leases.lossy}".encode() in words
+    assert f"gpu-tenant sign {report['asked']}".encode() in words
+    assert dashboard.ask(f"/api/leases/{leases.lossy}/waive", {})[0] == 202
+    assert (await done(dashboard, "waive"))["error"]["code"] == "SIGNATURE_WANTED"
     assert dashboard.shows(f"/api/leases/{leases.lossy}")["row"]["card"]["state"] == "active"
 
 
@@ -173,11 +176,13 @@ async def test_a_signature_counts_only_for_the_list_that_was_shown_and_the_id_th
 ) -> None:
     path = f"/api/leases/{leases.lossy}"
 
+    asked = f"/api/signatures/{signed.shows(f'{path}/losses')['asked']}"
+
     def shown() -> tuple[str, str]:
-        """The digest of the list, and the code that the terminal shows for it."""
+        """The name of the list, and the code that the terminal shows for it."""
         known = len(CODE.findall(signed.said))
-        digest = signed.shows(f"{path}/losses")["digest"]
-        return digest, code_after(known)
+        name = signed.shows(asked)["shown"]
+        return name, code_after(known)
 
     def code_after(known: int) -> str:
         """The newest code, once the terminal has shown more than those."""
@@ -186,20 +191,18 @@ async def test_a_signature_counts_only_for_the_list_that_was_shown_and_the_id_th
 
     digest, code = shown()
     for refused in (
-        {"digest": digest, "typed": leases.lossy},
-        {"digest": digest, "typed": leases.lossy, "code": "aaaaaa"},
-        {"digest": "of-another-list", "typed": leases.lossy, "code": code},
+        {"shown": digest, "typed": leases.lossy},
+        {"shown": digest, "typed": leases.lossy, "code": "aaaaaa"},
+        {"shown": "of-another-list", "typed": leases.lossy, "code": code},
         {
-            "digest": digest,
+            "shown": digest,
             "typed": leases.lossy,
             "code": code,
         },  # good for once, and that was above
     ):
-        assert signed.ask(f"{path}/waive", refused)[0] == 409
+        assert signed.ask(asked, refused)[0] == 409
     digest, code = shown()
-    body = {"digest": digest, "typed": leases.idle, "code": code}
-    assert signed.ask(f"{path}/waive", body)[0] == 202
-    assert (await done(signed, "waive"))["state"] == "failed"
+    assert signed.ask(asked, {"shown": digest, "typed": leases.idle, "code": code})[0] == 409
 
     async with new_tab(signed) as tab:
         await tab.open()

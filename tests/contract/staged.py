@@ -43,6 +43,7 @@ class Staged:
         self.profile = PROFILES[self.stage.provider]
         self.clock = RehearsalClock(self.stage.url, really_s=0)
         self.home = Home(self.root / "tenant")
+        self.stage.begin_at(self.home.root)
 
     @cached_property
     def connector(self) -> Connector:

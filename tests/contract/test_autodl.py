@@ -41,7 +41,7 @@ def connected(staged: Staged, **environ: str) -> AutodlConnector:
     return AutodlConnector(
         Setting(
             profile=PROFILES["autodl"], state=staged.home.root, clock=staged.clock,
-            environ={**staged.stage.environment, **environ},
+            rehearsed_at=staged.stage.url, environ={**staged.stage.environment, **environ},
             credential=Credential("env:AUTODL_TOKEN", lambda: KEY), public_key=lambda: PUBLIC_KEY,
             shell_at=setting(staged.home.root).shell_at,
         )
@@ -260,7 +260,7 @@ async def test_a_converted_price_shows_what_is_billed_and_the_day_of_the_rate(
 
 
 async def test_the_owner_says_it_in_the_configuration(staged: Staged) -> None:
-    staged.home.root.mkdir()
+    staged.home.root.mkdir(exist_ok=True)
     (staged.home.root / "config.toml").write_text(
         '[rates]\ncny_usd = 0.1\ncny_usd_on = 2026-11-20\n[autodl]\nimage = "image-db8346e037"\ncuda_v_from = 128\n'
         '[autodl.cny_h]\n"5090-p" = 3\n',

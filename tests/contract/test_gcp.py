@@ -18,6 +18,7 @@ from gpu_tenant.connectors.gcp import GcpConnector
 from gpu_tenant.errors import (
     BadRequest,
     CredentialRefused,
+    LocalTrouble,
     NoCapacity,
     NoQuota,
     ProviderSilent,
@@ -30,6 +31,7 @@ from gpu_tenant.model import Box, BoxState, Lease, LeaseId, LeaseState, SshAddre
 from gpu_tenant.profiles import load_profile
 from gpu_tenant.rehearsal.stage import Stage
 from gpu_tenant.rehearsal.tenant import RehearsalClock
+from gpu_tenant.rehearsing import Rehearsal, put_rehearsal
 from gpu_tenant.store import Home
 from gpu_tenant.terms import Terms
 
@@ -71,8 +73,16 @@ def google(stage: Stage, clock: RehearsalClock, tmp_path: Path) -> GcpConnector:
     return made(stage, clock, tmp_path)
 
 
+def named(tmp_path: Path, place: str) -> None:
+    """The owner's configuration says that the API is there, and nothing is rehearsed."""
+    (tmp_path / "tenant").mkdir()
+    (tmp_path / "tenant" / "config.toml").write_text(f'[api]\ngcp = "{place}"\n', encoding="utf-8")
+
+
 def made(stage: Stage, clock: RehearsalClock, tmp_path: Path, **environ: str) -> GcpConnector:
     home = Home(tmp_path / "tenant")
+    if not home.root.exists():
+        stage.begin_at(home.root)
     connector = connect(PROFILE, home, {**stage.environment, **environ}, clock)
     assert isinstance(connector, GcpConnector)
     return connector
@@ -627,7 +637,8 @@ async def test_a_refusal_is_told_by_its_kind(
 async def test_nobody_at_the_address_is_silence(
     stage: Stage, clock: RehearsalClock, tmp_path: Path
 ) -> None:
-    google = made(stage, clock, tmp_path, GPU_TENANT_GCP_ENDPOINT="http://127.0.0.1:1")
+    put_rehearsal(tmp_path / "tenant", Rehearsal(provider="gcp", url="http://127.0.0.1:1"))
+    google = made(stage, clock, tmp_path)
 
     with pytest.raises(ProviderSilent):
         await google.list_boxes()
@@ -637,7 +648,8 @@ async def test_credentials_that_are_not_there_are_told_with_the_way_to_get_some(
     stage: Stage, clock: RehearsalClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "nowhere.json"))
-    google = made(stage, clock, tmp_path, GPU_TENANT_GCP_ENDPOINT="https://compute.example")
+    named(tmp_path, "https://compute.example")
+    google = made(stage, clock, tmp_path)
 
     with pytest.raises(CredentialRefused) as told:
         await google.list_boxes()
@@ -648,10 +660,10 @@ async def test_credentials_that_are_not_there_are_told_with_the_way_to_get_some(
 async def test_an_address_in_clear_that_is_not_of_this_computer_is_refused(
     stage: Stage, clock: RehearsalClock, tmp_path: Path
 ) -> None:
-    google = made(stage, clock, tmp_path, GPU_TENANT_GCP_ENDPOINT="http://compute.example")
+    named(tmp_path, "http://compute.example")
 
-    with pytest.raises(BadRequest, match="not https"):
-        await google.list_boxes()
+    with pytest.raises(LocalTrouble, match="not at an https address"):
+        made(stage, clock, tmp_path)
 
 
 async def test_without_googles_package_every_call_says_what_to_install(

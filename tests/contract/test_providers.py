@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -168,6 +169,20 @@ async def test_a_rented_box_is_listed_under_its_mark_and_becomes_ready(staged: S
     assert isinstance(box.address, SshAddress)
     assert box.address.target in staged.ask("routes"), "the box is where its provider says"
     assert staged.alive == [box.id]
+
+
+async def test_a_box_says_when_it_was_made_also_hours_later(staged: Staged) -> None:
+    begun_at = staged.clock.now()
+    made = await staged.connector.create(await staged.intent())
+    done_at = staged.clock.now()
+
+    staged.wait(5 * 3600)
+    (shown,) = await staged.connector.list_boxes()
+
+    assert shown.id == made.id
+    assert shown.created_at is not None
+    # Some providers tell whole seconds.
+    assert begun_at - timedelta(seconds=1) <= shown.created_at <= done_at
 
 
 async def test_what_the_provider_says_it_costs_is_what_its_meter_bills(staged: Staged) -> None:

@@ -755,7 +755,7 @@ async def test_runpod_s_own_client_lists_makes_and_ends_a_pod_here(
     server = StdioServerParameters(
         command="node",
         args=[os.fspath(client_program)],
-        env={"PATH": os.environ["PATH"], "HOME": os.fspath(tmp_path), **staged.stage.environment},
+        env={"PATH": os.environ["PATH"], "HOME": os.fspath(tmp_path), **staged.stage.for_clients},
         cwd=tmp_path,
     )
     async with AsyncExitStack() as stack:

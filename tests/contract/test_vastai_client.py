@@ -117,7 +117,7 @@ class Client:
         self._staged = staged
         self._environ = {
             **{name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ},
-            **staged.stage.environment, "HOME": str(home), "VASTAI_NO_UPDATE_CHECK": "1",
+            **staged.stage.for_clients, "HOME": str(home), "VASTAI_NO_UPDATE_CHECK": "1",
         }  # fmt: skip
         home.mkdir()
 

@@ -25,6 +25,7 @@ from gpu_tenant.permit import TeardownPermit
 from gpu_tenant.ports import Transport
 from gpu_tenant.rehearsal.stage import Stage
 from gpu_tenant.rehearsal.tenant import RehearsalClock, really_at
+from gpu_tenant.rehearsing import Rehearsal, put_rehearsal
 from gpu_tenant.service import Tenancy
 from gpu_tenant.store import Home
 from gpu_tenant.transports.local import LocalTransport
@@ -112,6 +113,7 @@ class Scene:
         """A tenancy at this stage that dies by `fate`."""
         home, clock = self.home(case), RehearsalClock(self.url, really_s=0)
         home.root.mkdir(exist_ok=True)
+        put_rehearsal(home.root, Rehearsal(provider=self.provider, url=self.url))
         profile = PROFILES[self.provider]
         home.client_key.parent.mkdir(exist_ok=True)
         home.client_key.write_text("never read: nobody logs in by ssh here", encoding="utf-8")

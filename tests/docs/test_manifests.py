@@ -94,16 +94,17 @@ def test_the_clones_own_server_goes_before_an_installed_one(clone: Path) -> None
     assert start(clone, "--read-only").stdout == "own serve --read-only\n"
 
 
-def test_without_a_clones_own_server_the_installed_one_starts(clone: Path) -> None:
+def test_another_program_of_that_name_is_not_started(clone: Path) -> None:
     program(clone.parent / "bin/gpu-tenant", 'echo installed "$@"')
+    program(clone.parent / "bin/uv", UV.format(own=clone / ".venv/bin"))
 
-    assert start(clone).stdout == "installed serve\n"
+    assert start(clone).stdout == "set up serve\n"
 
 
 UV = """echo noise
 case $1 in
   venv) mkdir -p {own} ;;
-  pip) printf '#!/bin/sh\\necho set up "$@"\\n' >{own}/gpu-tenant; chmod +x {own}/gpu-tenant; echo once >>{own}/times ;;
+  pip) printf '#!/bin/sh\\necho set up "$@"\\n' >{own}/gpu-tenant; chmod +x {own}/gpu-tenant; echo "$@" >>{own}/times ;;
 esac"""
 
 
@@ -115,7 +116,9 @@ def test_the_first_start_sets_the_clone_up_and_keeps_stdout_for_the_server(clone
 
     assert (first.stdout, second.stdout) == ("set up serve\n", "set up serve\n")
     assert "first start: setting up" in first.stderr
-    assert (own / "times").read_text(encoding="utf-8") == "once\n"
+    pinned, itself = (own / "times").read_text(encoding="utf-8").splitlines()
+    assert "--require-hashes" in pinned
+    assert "--no-deps" in itself
     assert not (clone / ".venv.lock").exists()
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import pytest
 from e2e.leased import Leased, command
 from mcp import Client
 from mcp.types import ElicitRequestParams, ElicitResult
+from signed import signs
 
 from gpu_tenant.errors import TenantError
 from gpu_tenant.server import make_server
@@ -65,59 +66,50 @@ def the_tool(lease: Leased) -> Told:
     return over_the_wire(lease)
 
 
-def the_tool_wrongly_signed(lease: Leased) -> Told:
+def the_tool_that_signs_for_itself(lease: Leased) -> Told:
+    """Whoever is the client answers the host's question with all that a person would type."""
+
     async def answer(_: Any, params: ElicitRequestParams) -> ElicitResult:
-        return ElicitResult(action="accept", content={"lease_id": "yes"})
+        return ElicitResult(action="accept", content={"lease_id": lease.id})
 
     return over_the_wire(lease, elicitation_callback=answer)
 
 
-def the_tool_signed_too_late(era: str) -> Entry:
-    """A person signs for what was shown, and by then there is more to lose.
-
-    A host of the older era hears a refusal; one of the newer era puts the question again.
-    """
-
-    def ask(lease: Leased) -> Told:
-        asked: list[str] = []
-
-        async def answer(_: Any, params: ElicitRequestParams) -> ElicitResult:
-            asked.append(params.message)
-            (lease.work / "meanwhile.bin").write_bytes(b"new")
-            if len(asked) == 1:
-                return ElicitResult(action="accept", content={"lease_id": lease.id})
-            assert "meanwhile.bin" in params.message
-            return ElicitResult(action="decline")
-
-        return over_the_wire(lease, mode=era, elicitation_callback=answer)
-
-    return ask
-
-
-def a_waiver_typed(typed: str) -> Entry:
-    def sign(lease: Leased) -> Told:
-        async def waive(tenancy: Tenancy) -> object:
-            report = await tenancy.assess_loss(lease.id)
-            return await tenancy.waive(
-                lease.id, shown_digest=report.digest, typed=typed, signed_by="somebody"
-            )
-
-        with pytest.raises(TenantError) as refused:
-            lease.ask(waive)
-        return told_by(refused.value)
-
-    return sign
+def the_tool_signed_too_late(lease: Leased) -> Told:
+    """A person signs for what was shown, and by then there is more to lose."""
+    wanted = over_the_wire(lease, elicitation_callback=_nothing)
+    assert wanted.code == "SIGNATURE_WANTED"
+    lease.ask(_signed(wanted.remedy.split("`")[1].split()[-1]))
+    (lease.work / "meanwhile.bin").write_bytes(b"new")
+    late = over_the_wire(lease, elicitation_callback=_nothing)
+    assert "this is not what was signed for" in late.message
+    assert "meanwhile.bin" in late.message
+    return late
 
 
 def a_waiver_of_another_loss(lease: Leased) -> Told:
+    """A person has signed for a list that names something else."""
+
     async def waive(tenancy: Tenancy) -> object:
-        return await tenancy.waive(
-            lease.id, shown_digest="0" * 16, typed=lease.id, signed_by="somebody"
-        )
+        report = await tenancy.assess_loss(lease.id)
+        asked = tenancy.asked_to_waive(report.model_copy(update={"digest": "0" * 16}))
+        signs(tenancy, asked.code)
+        return await tenancy.waive(lease.id)
 
     with pytest.raises(TenantError) as refused:
         lease.ask(waive)
     return told_by(refused.value)
+
+
+async def _nothing(_: Any, params: ElicitRequestParams) -> ElicitResult:
+    return ElicitResult(action="cancel")
+
+
+def _signed(code: str) -> Callable[[Tenancy], Awaitable[object]]:
+    async def sign(tenancy: Tenancy) -> object:
+        return signs(tenancy, code)
+
+    return sign
 
 
 def the_verb_after_a_look(lease: Leased) -> Told:

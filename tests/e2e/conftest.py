@@ -2,11 +2,14 @@
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
+from e2e.leased import end_processes
+from e2e.owner import Owner
 from e2e.people import NewBox, Person, World, nothing_left_on
 from sshd import Relay, Sshd
 
@@ -86,3 +89,15 @@ def world(tmp_path: Path) -> World:
 def heavy(tmp_path: Path) -> World:
     """One whose job makes 20 MB that no compression shortens."""
     return World(tmp_path / "heavy", weights_bytes=20_000_000)
+
+
+@pytest.fixture
+def owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Owner]:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("GPU_TENANT_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "train.py").write_text("print('training')\n", encoding="utf-8")
+    yield Owner(tmp_path / "state", tree)
+    end_processes(tmp_path / "state" / "boxes")

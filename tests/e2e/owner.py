@@ -1,8 +1,6 @@
 """Somebody at the command line, with a state directory and a work tree of their own."""
 
 import json
-import os
-import pty
 import re
 import subprocess
 import sys
@@ -12,9 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from e2e.leased import command
+from terminal import typed_at
 
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.model import LeaseState
+from gpu_tenant.terms import Terms
 
 MODEL = "mkdir -p out && echo '[1]' > out/model.json"
 """A job that writes one artifact."""
@@ -32,6 +32,10 @@ class Owner:
         status, out, err = command(*words)
         assert status == 0, err
         return out
+
+    def does_or_not(self, *words: str) -> str:
+        """What a command prints, however it ends."""
+        return command(*words)[1]
 
     def is_told(self, status: int, code: str, *words: str) -> str:
         """What a command that ends with that status says on stderr: the code, and a way on."""
@@ -68,6 +72,11 @@ class Owner:
         with closing(Ledger(self.state / "ledger.sqlite3")) as ledger:
             return ledger.lease(lease).state
 
+    def terms(self, lease: str) -> Terms:
+        """What is agreed for the lease, by the ledger."""
+        with closing(Ledger(self.state / "ledger.sqlite3")) as ledger:
+            return ledger.lease(lease).terms
+
     def starts(self, *words: str, stdin: int = subprocess.PIPE) -> "subprocess.Popen[bytes]":
         """The command in a process of its own."""
         return subprocess.Popen(
@@ -79,15 +88,7 @@ class Owner:
 
     def waives(self, lease: str, typed: str) -> tuple[int, str, str]:
         """How `waive` ends at a terminal where a person types that."""
-        keyboard, terminal = pty.openpty()
-        try:
-            waiving = self.starts("waive", lease, stdin=terminal)
-            os.write(keyboard, f"{typed}\n".encode())
-            out, err = waiving.communicate(timeout=60)
-        finally:
-            os.close(keyboard)
-            os.close(terminal)
-        return waiving.returncode, out.decode(), err.decode()
+        return typed_at(["waive", lease], typed)
 
 
 def error_of(err: str, code: str) -> str:

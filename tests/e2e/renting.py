@@ -23,6 +23,7 @@ from gpu_tenant.ports import Connector, Transport
 from gpu_tenant.rehearsal.stage import Stage
 from gpu_tenant.rehearsal.tenant import really_at
 from gpu_tenant.rehearsal.world import Thing
+from gpu_tenant.rehearsing import Rehearsal, put_rehearsal
 from gpu_tenant.service import Tenancy
 from gpu_tenant.store import Home
 from gpu_tenant.transports.local import LocalTransport
@@ -80,6 +81,7 @@ class Tenant(Staged):
         self.profile = PROFILES[self.slug]
         self.clock = NearClock(self.stage)  # type: ignore[assignment]
         self.home = Home(self.root / "tenant")
+        self.stage.begin_at(self.home.root)
 
     @property
     def slug(self) -> str:
@@ -90,19 +92,29 @@ class Tenant(Staged):
         """Always the same one."""
         return self.opened[0] if self.opened else self.anew_tenancy()
 
-    def anew_tenancy(self) -> Tenancy:
-        """One as another process would open it; boxes are directories, and long waiting takes no time."""
+    def anew_tenancy(self, *, api: str | None = None, **changed: str) -> Tenancy:
+        """One as another process would open it; boxes are directories, and long waiting takes no time.
+
+        `changed` is what is otherwise in its environment than the stage says; `api` is where else its
+        provider is asked.
+        """
+        environ = {**self.stage.environment, **changed}
         self.home.root.mkdir(exist_ok=True, parents=True)
         self.home.client_key.parent.mkdir(exist_ok=True)
         self.home.client_key.write_text("never read: nobody logs in by ssh here", encoding="utf-8")
         self.home.client_key.with_suffix(".pub").write_text(KEY_LINE, encoding="utf-8")
+        if api is not None:
+            put_rehearsal(self.home.root, Rehearsal(provider=self.slug, url=api))
         connectors: dict[str, Connector] = {}
         for slug in (self.slug, "own"):
-            made = connect(PROFILES[slug], self.home, self.stage.environment, self.clock)
+            made = connect(PROFILES[slug], self.home, environ, self.clock)
             assert made is not None
             connectors[slug] = made
+        self.stage.begin_at(self.home.root)
+        ledger = Ledger(self.home.ledger)
+        assert ledger.be_rehearsed()
         tenancy = Tenancy(
-            home=self.home, ledger=Ledger(self.home.ledger), clock=self.clock,
+            home=self.home, ledger=ledger, clock=self.clock,
             profiles={slug: PROFILES[slug] for slug in connectors}, connectors=connectors,
             open_transport=self._way_to, introduce=self._introduced, public_key=lambda: KEY_LINE,
             environ={},

@@ -2,9 +2,6 @@
 
 import asyncio
 import os
-import pty
-import subprocess
-import sys
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
@@ -12,9 +9,12 @@ from pathlib import Path
 import asyncssh
 import pytest
 from arranged import NOON, TERMS
-from e2e.people import NewBox, Person, Told, World, ended
+from e2e.people import NewBox, Person, Told, World
+from signed import with_signature
 from sshd import LOOPBACK, Relay, Sshd
+from terminal import typed_at
 
+from gpu_tenant.alarms import Level
 from gpu_tenant.by_hand import Both, ByHand
 from gpu_tenant.cards import Card, TornDown
 from gpu_tenant.errors import (
@@ -23,6 +23,7 @@ from gpu_tenant.errors import (
     CredentialRefused,
     OwnerMustAct,
     Refused,
+    SignatureWanted,
     Unverified,
 )
 from gpu_tenant.model import Box, BoxId, BoxState, Lease, LeaseId, LeaseState, SshAddress
@@ -39,18 +40,7 @@ class Ends(ByHand):
 
 def at_a_terminal(person: Person, typed: str, *words: str) -> Told:
     """`gpu-tenant` with these words, where a person types that."""
-    keyboard, terminal = pty.openpty()
-    try:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "gpu_tenant", *words],
-            env=person.environment, start_new_session=True, encoding="utf-8",
-            stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
-        os.write(keyboard, f"{typed}\n".encode())
-        return ended(process)
-    finally:
-        os.close(keyboard)
-        os.close(terminal)
+    return Told(*typed_at(words, typed, env=person.environment))
 
 
 async def ran_at(tenancy: Tenancy, provider: str, pasted: str, world: World) -> str:
@@ -93,7 +83,7 @@ async def test_a_box_of_a_console_is_verified_then_ended_by_its_owner_who_says_s
     box.kill_sessions()
     box.stop()
     mistyped = at_a_terminal(person, "featurize", "teardown", "--ended")
-    assert (mistyped.status, "nothing was attested" in mistyped.err) == (3, True), mistyped
+    assert (mistyped.status, "nothing was signed" in mistyped.err) == (3, True), mistyped
 
     over = at_a_terminal(person, lease, "teardown", "--ended", "--json")
     assert over.status == 0, over
@@ -157,9 +147,78 @@ async def test_a_stop_by_the_box_itself_parks_it_and_its_owner_finds_it_again_el
                 await tenancy.verify_and_teardown(lease)
         box.kill_sessions()
         box.stop()
-        over = await tenancy.attest(lease, typed=lease, signed_by="the owner")
+        over = await with_signature(tenancy, lambda: tenancy.attest(lease))
 
     assert (over.state, over.receipt.ground) == (LeaseState.GONE, "verified")
+
+
+async def test_a_box_that_answers_again_after_its_end_was_attested_is_leased_again_and_told(
+    person: Person, box: Sshd, world: World
+) -> None:
+    """A job can keep its sshd still; a person may have ended another box. So nobody's word is the last one."""
+    async with person.tenancy() as tenancy:
+        lease = await ran_at(tenancy, "autodl", box.target, world)
+        await tenancy.collect(lease)
+        with pytest.raises(OwnerMustAct):
+            await tenancy.verify_and_teardown(lease)
+        box.kill_sessions()
+        box.stop()
+        over = await with_signature(tenancy, lambda: tenancy.attest(lease))
+        assert over.state is LeaseState.GONE
+        assert (await tenancy.list_leases()).leases == (), "silent, so all is as it was told"
+
+        box.restart()
+        found = await tenancy.list_leases()
+        (again,) = found.leases
+        seen_twice = await tenancy.list_leases()
+
+        assert again.lease != lease
+        assert (again.box, again.state) == (box.target, LeaseState.ACTIVE)
+        assert any(f"{lease} was attested to be gone" in words for words in found.alarms)
+        assert [card.lease for card in seen_twice.leases] == [again.lease]
+        assert any(f"{lease} was attested to be gone" in words for words in seen_twice.alarms)
+        old, new = tenancy.ledger.lease(lease), tenancy.ledger.lease(again.lease)
+        assert new.terms.deadline_at == old.terms.deadline_at
+        (alarm,) = tenancy.ledger.open_alarms()
+        assert alarm.level is Level.URGENT
+        # What lies there now counts as used: nothing ends it but a proof, or a person.
+        (box.home / "new.bin").write_bytes(b"only copy")
+        with pytest.raises(Unverified):
+            await tenancy.verify_and_teardown(again.lease)
+
+
+async def test_an_attestation_that_the_box_contradicts_is_spent(
+    person: Person, box: Sshd, world: World
+) -> None:
+    async with person.tenancy() as tenancy:
+        lease = await ran_at(tenancy, "autodl", box.target, world)
+        await tenancy.collect(lease)
+        with pytest.raises(OwnerMustAct):
+            await tenancy.verify_and_teardown(lease)
+        with pytest.raises(Refused, match="still answers"):
+            await with_signature(tenancy, lambda: tenancy.attest(lease))
+
+        with pytest.raises(SignatureWanted):
+            await tenancy.attest(lease)
+
+
+async def test_a_box_whose_sshd_stands_still_for_a_while_is_not_ended(
+    person: Person, box: Sshd, world: World
+) -> None:
+    async with person.tenancy() as tenancy:
+        lease = await ran_at(tenancy, "autodl", box.target, world)
+        await tenancy.collect(lease)
+        with pytest.raises(OwnerMustAct):
+            await tenancy.verify_and_teardown(lease)
+        box.kill_sessions()
+        box.stop()
+        waking = asyncio.get_running_loop().call_later(40, box.restart)
+        try:
+            with pytest.raises(Refused, match="still answers"):
+                await with_signature(tenancy, lambda: tenancy.attest(lease))
+        finally:
+            waking.cancel()
+        assert tenancy.ledger.lease(lease).state is LeaseState.TERMINATING
 
 
 async def test_another_box_is_not_taken_for_the_one_that_was_parked(
@@ -178,7 +237,7 @@ async def test_another_box_is_not_taken_for_the_one_that_was_parked(
             await tenancy.change_lease(lease, "resume", None, other.target)
         assert (await tenancy.list_leases()).leases[0].address == box.target
         await tenancy.change_lease(lease, "park")
-        with pytest.raises(BoxTrouble, match="it is not the one of"):
+        with pytest.raises(BoxTrouble, match="is not the one of"):
             await tenancy.change_lease(lease, "resume", None, other.target)
 
         shown = (await tenancy.list_leases()).leases[0]
@@ -216,7 +275,7 @@ async def test_a_box_that_shuts_us_out_under_its_own_name_is_not_gone(
     authorized.write_text("", encoding="utf-8")
     async with person.tenancy() as tenancy:
         with pytest.raises(Refused, match="still answers"):
-            await tenancy.attest(lease, typed=lease, signed_by="the owner")
+            await with_signature(tenancy, lambda: tenancy.attest(lease))
 
 
 async def test_a_box_that_goes_on_answering_is_not_called_parked(

@@ -15,11 +15,10 @@ import pytest
 from e2e.asking import (
     Entry,
     a_waiver_of_another_loss,
-    a_waiver_typed,
     the_command,
     the_tool,
     the_tool_signed_too_late,
-    the_tool_wrongly_signed,
+    the_tool_that_signs_for_itself,
     the_verb,
     the_verb_after_a_forged_permit,
     the_verb_after_a_look,
@@ -195,18 +194,15 @@ def entries() -> Iterator[Case]:
     askers: dict[str, tuple[Entry, Stage, str]] = {
         "the command": (the_command, "collected", "UNVERIFIED"),
         "the tool": (the_tool, "collected", "UNVERIFIED"),
-        "the tool, wrongly signed": (the_tool_wrongly_signed, "collected", "REFUSED"),
-        "the tool, signed too late": (the_tool_signed_too_late("legacy"), "collected", "REFUSED"),
-        "the tool, asked again": (the_tool_signed_too_late("auto"), "collected", "UNVERIFIED"),
-        "a waiver wrongly typed": (a_waiver_typed("yes"), "collected", "REFUSED"),
-        "a waiver not typed": (a_waiver_typed(""), "collected", "REFUSED"),
-        "a waiver of another loss": (a_waiver_of_another_loss, "collected", "REFUSED"),
+        "the tool that signs for itself": (the_tool_that_signs_for_itself, "collected", "SIGNATURE_WANTED"),
+        "the tool, signed too late": (the_tool_signed_too_late, "collected", "SIGNATURE_WANTED"),
+        "a waiver of another loss": (a_waiver_of_another_loss, "collected", "SIGNATURE_WANTED"),
         "the verb after a look": (the_verb_after_a_look, "collected", "UNVERIFIED"),
         "the verb after a forged permit": (the_verb_after_a_forged_permit, "collected", "UNVERIFIED"),
         "the verb after a crash": (the_verb_after_a_look, "cut short", "UNVERIFIED"),
         "the command after a crash": (the_command, "cut short", "UNVERIFIED"),
         "the tool after a crash": (the_tool, "cut short", "UNVERIFIED"),
-        "a waiver of another loss after a crash": (a_waiver_of_another_loss, "cut short", "REFUSED"),
+        "a waiver of another loss after a crash": (a_waiver_of_another_loss, "cut short", "SIGNATURE_WANTED"),
     }  # fmt: skip
     for who, (entry, stage, code) in askers.items():
         for words, spoil in spoils.items():
@@ -285,7 +281,7 @@ def follow(lease: Leased, case: Case) -> None:
     """The way out that the refusal named leads to a receipt: no refusal is a trap."""
     if case.mends:
         verb, *words = case.mends
-        words = [word.format(to=lease.state / "other") for word in words]
+        words = [word.format(to=lease.state.parent / "other") for word in words]
         status, _, err = command(verb, lease.id, *words)
         assert status == 0, err
     status, _, err = command("teardown", lease.id)

@@ -1,5 +1,6 @@
 """A durable store proves what its bytes prove, re-read at that moment, and nothing by its own word."""
 
+import asyncio
 import os
 import shutil
 import sys
@@ -22,6 +23,7 @@ from gpu_tenant.safekeeping import Kept, keep_safe
 from gpu_tenant.service import Tenancy
 from gpu_tenant.stores import open_store
 from gpu_tenant.verify import Assessment, assess, prove
+from gpu_tenant.whereabouts import Whereabouts
 
 T = TypeVar("T")
 JOB = (
@@ -170,7 +172,7 @@ def test_a_store_whose_objects_are_not_the_sealed_ones_proves_nothing(story: Sto
     assert [loss.what for loss in found.losses] == [
         f"work/out/a.json is not here, and {WORDS} has other bytes than the box",
         f"work/out/b.json is not here, and {WORDS} has 5 bytes of it, and the box 12",
-        f"work/out/权重 a.bin is not here, and {WORDS} has it not",
+        f'"work/out/权重 a.bin" is not here, and {WORDS} has it not',
     ]
 
 
@@ -293,3 +295,52 @@ def test_the_collected_copy_itself_is_no_second_one(told: Story) -> None:
 
     with pytest.raises(BadRequest, match="no second copy"):
         told.keep(here)
+
+
+class Meanwhile:
+    """The owner's store, which takes its time; something happens on the box while it is re-read."""
+
+    def __init__(self, store: DurableStore, does: Callable[[], object]) -> None:
+        self.words = store.words
+        self._store = store
+        self._does: Callable[[], object] | None = does
+
+    async def where(self) -> Whereabouts:
+        return await self._store.where()
+
+    async def put(self, source: Path, name: str, *, superseded: str) -> None:
+        await self._store.put(source, name, superseded=superseded)
+
+    async def names(self, directory: str) -> frozenset[str]:
+        return await self._store.names(directory)
+
+    async def get(self, name: str, into: Path) -> None:
+        if self._does is not None:
+            await asyncio.sleep(2.5)
+            self._does()
+            self._does = None
+        await self._store.get(name, into)
+
+
+@pytest.mark.parametrize("where", ["out/late.bin", "elsewhere.bin"])
+def test_what_is_written_on_the_box_while_kept_files_are_re_read_is_not_destroyed(
+    story: Story, where: str
+) -> None:
+    late = story.lease.work / where
+
+    def write() -> None:
+        late.write_bytes(b"the only copy")
+
+    try:
+        found, refusal = story.assess(Meanwhile(story.store, write))
+    finally:
+        late.unlink(missing_ok=True)
+
+    assert [loss.what for loss in found.losses] == [
+        "what was written on the box while the kept files were re-read"
+    ]
+    assert "verified" not in refusal
+
+
+def test_a_box_that_stays_as_it_was_while_kept_files_are_re_read_is_proved(story: Story) -> None:
+    assert story.assess(Meanwhile(story.store, lambda: None))[1] == "verified"

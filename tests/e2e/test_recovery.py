@@ -22,6 +22,7 @@ from gpu_tenant.rehearsal.stage import Stage
 from gpu_tenant.rehearsal.tenant import really_at
 from gpu_tenant.service import Tenancy
 from gpu_tenant.snapshot import snapshot
+from gpu_tenant.store import Home
 from gpu_tenant.transfer.job import Alone
 from gpu_tenant.transports.local import LocalTransport
 
@@ -165,7 +166,7 @@ def at_both(tenant: Tenant, other: Stage) -> Tenancy:
     tenancy = tenant.tenancy
     clock = Everywhere(tenant.stage.url, other.url)
     profiles = {**tenancy.profiles, "runpod": PROFILES["runpod"]}
-    made = connect(profiles["runpod"], tenant.home, other.environment, clock)
+    made = connect(profiles["runpod"], Home(other.directory / "tenant"), other.environment, clock)
     assert made is not None
 
     def way_to(lease: Lease) -> LocalTransport:
@@ -233,9 +234,12 @@ def test_a_recovery_that_is_killed_again_and_again_goes_on_and_rents_one_box(
     scene = Scene("vastai", tmp_path / "scene")
     log, said = tmp_path / "moments", tmp_path / "said"
 
+    word = tmp_path / "word"
+    word.write_text("w", encoding="utf-8")
+
     async def first(tenancy: Tenancy) -> str:
         lost = await began(
-            tenancy, tree, "WORD=cmd:echo w", recover=["same"], max_price_usd_h=Decimal(2)
+            tenancy, tree, f"WORD=file:{word}", recover=["same"], max_price_usd_h=Decimal(2)
         )
         box = tenancy.ledger.lease(lost).box_id
         scene.ask("faults", [{"do": "host_lost", "box": box}])

@@ -207,7 +207,7 @@ def test_a_key_is_found_where_the_configuration_says_and_goes_nowhere_else(
         for name in place.env:
             monkeypatch.delenv(name, raising=False)
         home = Path(stage.environment["GPU_TENANT_HOME"])
-        home.mkdir()
+        home.mkdir(exist_ok=True)
         assert "no key" in command("offers", "--provider", provider)[2], "there is none elsewhere"
         reference = f"cmd:cat {secret}" if how == "cmd" else f"file:{secret}"
         (home / "config.toml").write_text(
@@ -230,7 +230,7 @@ def test_a_key_written_where_a_reference_belongs_is_not_repeated(
     with Stage("vastai", tmp_path / "stage", way="local", time="frozen") as stage:
         on_the_command_line(stage, tmp_path, monkeypatch)
         home = Path(stage.environment["GPU_TENANT_HOME"])
-        home.mkdir()
+        home.mkdir(exist_ok=True)
         (home / "config.toml").write_text(f'[credentials]\nvastai = "{KEY}"\n', encoding="utf-8")
 
         told = [command(*words) for words in (("offers",), ("leases",), ("doctor",))]

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from e2e.leased import end_processes
+from signed import with_signature
 
 from gpu_tenant.app import open_tenancy
 from gpu_tenant.errors import Refused, SweepOpen
@@ -31,6 +32,17 @@ echo "$GPU_TENANT_CELL done" >>"$2/ran"
 """Seeds 0 to 5 end at once, the others when they may; one fails twice."""
 SEEDS = [*range(59), "flaky"]
 BOXES = 6
+
+ADA = "the owner, typed at a terminal"
+
+
+async def settled(tenancy: Tenancy) -> Reckoning:
+    """The table, once a person has signed for what is wrong with it."""
+
+    async def accept() -> Reckoning:
+        return tenancy.settle_sweep("sw-1")
+
+    return await with_signature(tenancy, accept)
 
 
 class Desk:
@@ -196,7 +208,7 @@ async def test_a_box_is_kept_for_open_cells_and_twins_until_exactly_those_are_ac
 
     with pytest.raises(SweepOpen, match="still to run there"):
         await tenancy.verify_and_teardown(lease)
-    tenancy.settle_sweep("sw-1", by="ada")
+    await settled(tenancy)
     with pytest.raises(SweepOpen, match="still to run there"):
         await tenancy.verify_and_teardown(lease)
     desk.let_them_end()
@@ -206,7 +218,7 @@ async def test_a_box_is_kept_for_open_cells_and_twins_until_exactly_those_are_ac
         await tenancy.verify_and_teardown(lease)
     assert "`gpu-tenant sweep sw-1`" in refused.value.remedy
 
-    assert tenancy.settle_sweep("sw-1", by="ada").settled_by == "ada"
+    assert (await settled(tenancy)).settled_by == ADA
     assert (await tenancy.verify_and_teardown(lease)).state is LeaseState.GONE
 
 
@@ -269,14 +281,14 @@ async def test_what_was_accepted_as_missing_does_not_run_again_when_its_box_has_
     desk.let_them_end()
     await desk.tended_until_over(1)
     await tenancy.collect(lease, discard=["out/seed-7/"])
-    assert tenancy.settle_sweep("sw-1", by="ada").settled_by == "ada"
+    assert (await settled(tenancy)).settled_by == ADA
     assert (await tenancy.verify_and_teardown(lease)).state is LeaseState.GONE
 
     left = await tenancy.add_to_sweep("sw-1", [other])
 
     assert [row.state for row in left.table.rows] == ["missing", "given_up", "given_up"]
     assert of(ledger.placements("sw-1"), other) == []
-    assert left.table.settled_by == "ada"
+    assert left.table.settled_by == ADA
 
 
 async def test_a_box_that_joins_takes_over_what_waits_and_one_that_is_vacated_takes_nothing(

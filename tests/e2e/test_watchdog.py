@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from e2e.renting import DESTROY, EVERYTHING, FOREVER, Tenant, tenant_at
+from signed import with_signature
 
 from gpu_tenant.alarms import Level
 from gpu_tenant.app import open_tenancy
@@ -210,7 +211,8 @@ async def test_what_its_owner_signed_for_is_destroyed_when_the_rescue_sum_is_spe
         assert card.price_usd_h is not None
         await scene.work("mkdir out; echo 1 > out/a.txt; echo precious > other.bin")
         await scene.ends()
-        await scene.tenant.tenancy.waive_ahead(scene.lease, typed=scene.lease, signed_by="me")
+        tenancy = scene.tenant.tenancy
+        await with_signature(tenancy, lambda: tenancy.waive_ahead(scene.lease))
 
         await scene.later(hours=2)
         assert scene.state is LeaseState.ACTIVE
@@ -229,7 +231,8 @@ async def test_a_signed_destroy_that_was_cut_short_goes_on(tmp_path: Path) -> No
         await scene.rent(rescue_usd=Decimal(0))
         await scene.work("mkdir out; echo 1 > out/a.txt; echo precious > other.bin")
         await scene.ends()
-        await scene.tenant.tenancy.waive_ahead(scene.lease, typed=scene.lease, signed_by="me")
+        tenancy = scene.tenant.tenancy
+        await with_signature(tenancy, lambda: tenancy.waive_ahead(scene.lease))
         scene.tenant.destroy_fails("status", status=500)
 
         await scene.later(hours=2)
@@ -251,7 +254,7 @@ async def test_a_signature_ahead_is_for_the_terms_that_were_signed_and_for_no_ot
         await scene.work("mkdir out; echo 1 > out/a.txt; echo precious > other.bin")
         await scene.ends()
         tenancy = scene.tenant.tenancy
-        await tenancy.waive_ahead(scene.lease, typed=scene.lease, signed_by="me")
+        await with_signature(tenancy, lambda: tenancy.waive_ahead(scene.lease))
 
         card = await tenancy.change_lease(scene.lease, "terms", rescue_usd=Decimal(0))
         await tenancy.change_lease(scene.lease, "extend", hours=0.001)
@@ -292,6 +295,8 @@ async def _surprised() -> list[Any]:
 
 async def test_a_budget_is_overshot_by_at_most_one_look(tmp_path: Path) -> None:
     async with scene_at("lambda_cloud", tmp_path, time="frozen") as scene:
+        scene.tenant.home.configuration.parent.mkdir(parents=True, exist_ok=True)
+        scene.tenant.home.configuration.write_text("[limits]\nhours = 1000\n", encoding="utf-8")
         card = await scene.rent(budget_usd=Decimal(2), hours=1000)
         assert card.price_usd_h is not None
         every_s = 600.0

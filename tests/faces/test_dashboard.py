@@ -196,7 +196,7 @@ async def test_a_lease_is_told_whole_and_ended_over_the_same_law(served: Served)
 async def test_a_refusal_has_its_words_and_the_next_step(served: Served) -> None:
     lease = await lease_of(served)
     tenancy = served.looks.tenancy
-    tree = Path(tenancy.home.root) / "tree"
+    tree = Path(tenancy.home.root).with_name("tree")
     tree.mkdir()
     (tree / "a.py").write_text("1", encoding="utf-8")
     await tenancy.push(lease, str(tree))
@@ -210,11 +210,15 @@ async def test_a_refusal_has_its_words_and_the_next_step(served: Served) -> None
 
     losses = (await served.page.get(f"/api/leases/{lease}/losses")).json()
     assert losses["losses"]
+    told = (await served.page.get(f"/api/signatures/{losses['asked']}")).json()
+    assert (told["by"], tuple(told["asked"]["words"])) == ("none", tuple(losses["losses"]))
     signed = await served.page.post(
-        f"/api/leases/{lease}/waive", json={"digest": losses["digest"], "typed": lease}
+        f"/api/signatures/{losses['asked']}", json={"shown": told["shown"], "typed": lease}
     )
     assert signed.status_code == 409
-    assert f"gpu-tenant waive {lease}" in signed.json()["remedy"]
+    assert f"gpu-tenant sign {losses['asked']}" in signed.json()["remedy"]
+    unsigned = await served.done(await served.page.post(f"/api/leases/{lease}/waive", json={}))
+    assert unsigned["error"]["code"] == "SIGNATURE_WANTED"  # type: ignore[index]
     assert tenancy.ledger.lease(lease).state.live
 
 
@@ -229,20 +233,24 @@ async def test_a_waiver_wants_the_id_the_loss_that_was_shown_and_the_terminal_s_
 
     async def said(**otherwise: str) -> httpx.Response:
         losses = (await served.page.get(f"/api/leases/{lease}/losses")).json()
+        asked = f"/api/signatures/{losses['asked']}"
+        shown = (await served.page.get(asked)).json()["shown"]
         code = served.terminal[-1].rpartition(" ")[2]
-        right = {"digest": losses["digest"], "typed": lease, "code": code}
-        return await served.page.post(f"/api/leases/{lease}/waive", json={**right, **otherwise})
+        right = {"shown": shown, "typed": lease, "code": code}
+        return await served.page.post(asked, json={**right, **otherwise})
 
-    for wrong in ({"digest": "0" * 64}, {"code": ""}, {"code": "aaaaaa"}):
+    for wrong in ({"shown": "0" * 64}, {"code": ""}, {"code": "aaaaaa"}):
         assert (await said(**wrong)).status_code == 409
     # A code is good for once, whatever came of it.
     spent = served.terminal[-1].rpartition(" ")[2]
     for typed in ("", "yes", lease[:-1]):
-        assert (await served.done(await said(typed=typed)))["state"] == "failed"
+        assert (await said(typed=typed)).status_code == 409
     assert (await said(code=spent)).status_code == 409
     assert tenancy.ledger.lease(lease).state.live
 
-    assert (await served.done(await said(typed=f"{lease} ")))["state"] == "done"
+    assert (await said(typed=f"{lease} ")).status_code == 200
+    waived = await served.page.post(f"/api/leases/{lease}/waive", json={})
+    assert (await served.done(waived))["state"] == "done"
     assert tenancy.ledger.receipt(tenancy.ledger.lease(lease).id).ground == "waived"  # type: ignore[union-attr]
     await served.aclose()
 

@@ -16,6 +16,7 @@ import pytest
 from gpu_tenant.app import known_platforms
 from gpu_tenant.cli import group
 from gpu_tenant.errors import BadRequest, LocalTrouble, Refused
+from gpu_tenant.rehearsing import Rehearsal, put_rehearsal
 
 NAME = "gpu-tenant-watchdog"
 UNIT = f".config/systemd/user/{NAME}.service"
@@ -360,7 +361,6 @@ def test_the_last_that_is_taken_back_takes_the_directories_along(
     ("arguments", "environ", "words"),
     [
         (["--by", "cron"], {}, "systemd keeps the watchdog running already"),
-        ([], {"GPU_TENANT_REHEARSAL": "http://127.0.0.1:1"}, "this is a rehearsal"),
         (["--link"], {}, "are for a host"),
     ],
 )
@@ -373,6 +373,13 @@ def test_what_makes_no_sense_is_refused(
 
     with pytest.raises((Refused, BadRequest), match=words):
         install(*arguments, "--yes")
+
+
+def test_a_rehearsal_is_not_watched_for_ever(home: Path) -> None:
+    put_rehearsal(home / ".gpu-tenant", Rehearsal(provider="vastai", url="http://127.0.0.1:1"))
+
+    with pytest.raises(BadRequest, match="this is a rehearsal"):
+        install("--yes")
 
 
 def test_a_program_that_starts_only_in_this_shell_is_refused(home: Path, tmp_path: Path) -> None:

@@ -2,15 +2,17 @@
 
 import json
 import os
+import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from mcp import Client, MCPError, StdioServerParameters
 from mcp.types import CallToolResult, ElicitRequestParams, ElicitResult
+from signed import signs
 
 from gpu_tenant.app import open_tenancy
 from gpu_tenant.grid import grid_of
@@ -119,6 +121,8 @@ def test_both_faces_offer_the_same_verbs() -> None:
         "preflight",
         "sweep",
         "install",
+        "limits",
+        "sign",
         "waive",
         "profiles",
         "serve",
@@ -275,56 +279,75 @@ def answering(reply: Callable[[str], ElicitResult], asked: list[ElicitRequestPar
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_person_signs_for_exactly_the_loss_shown(era: str, home: Path) -> None:
+@pytest.mark.parametrize("action", ["accept", "decline", "cancel"])
+async def test_whatever_the_host_answers_signs_nothing_and_a_person_s_code_does(
+    era: str, action: Literal["accept", "decline", "cancel"], home: Path
+) -> None:
+    """Whoever is the client can answer the host's question; so it only tells a person where to sign."""
     asked: list[ElicitRequestParams] = []
     lease = ""
 
-    def sign(_: str) -> ElicitResult:
-        return ElicitResult(action="accept", content={"lease_id": lease})
+    def answer(_: str) -> ElicitResult:
+        content = {"lease_id": lease, "code": "", "sign": "yes"} if action == "accept" else None
+        return ElicitResult(action=action, content=content)
 
-    async with speaking(era, elicitation_callback=answering(sign, asked)) as client:
+    async with speaking(era, elicitation_callback=answering(answer, asked)) as client:
         lease = await finished_lease(
             client, home / "w", "echo 1 > a.json; echo 2 > b.bin", ["a.json"]
         )
-        ended = await call(client, "verify_and_teardown", lease=lease, on_refusal="ask_owner")
+        how = {"lease": lease, "on_refusal": "ask_owner"}
+        first = await refused(client, "verify_and_teardown", **how)
+        again = await refused(client, "verify_and_teardown", **how)
+        leases = await call(client, "list_leases")
+        with_person_signing(first)
+        ended = await call(client, "verify_and_teardown", lease=lease)
 
-    assert ended["receipt"]["ground"] == "waived"
-    assert "b.bin" in asked[-1].message
-    schema = asked[-1].model_dump(by_alias=True)["requestedSchema"]
+    assert first == again, "the same code, and nothing was signed"
+    assert first.startswith("SIGNATURE_WANTED")
+    assert "b.bin" in first
+    assert [card["state"] for card in leases["leases"]] == ["active"]
+    assert "b.bin" in asked[0].message
+    assert CODE.findall(first)[0] in asked[0].message
+    schema = asked[0].model_dump(by_alias=True)["requestedSchema"]
+    assert schema["properties"] == {}
     assert not {"title", "description"} & set(schema), (
         "one host answers cancel to a form with either"
     )
+    assert ended["receipt"]["ground"] == "waived"
 
 
-@pytest.mark.parametrize("era", ERAS)
-@pytest.mark.parametrize(
-    "reply",
-    [
-        ElicitResult(action="cancel"),
-        ElicitResult(action="decline"),
-        ElicitResult(action="accept", content={"lease_id": "yes"}),
-    ],
-    ids=["cancel", "decline", "wrong words"],
-)
-async def test_anything_but_a_signature_keeps_the_box(
-    era: str, reply: ElicitResult, home: Path
+CODE = re.compile(r"`gpu-tenant sign (\w{6})`")
+
+
+def with_person_signing(words: str) -> None:
+    """A person has signed for what these words ask."""
+    tenancy = open_tenancy()
+    try:
+        signs(tenancy, CODE.findall(words)[0])
+    finally:
+        tenancy.ledger.close()
+
+
+async def test_a_server_that_runs_unattended_asks_nobody(
+    home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A headless host declares elicitation and answers cancel; that is no consent."""
-    async with speaking(era, elicitation_callback=answering(lambda _: reply, [])) as client:
+    asked: list[ElicitRequestParams] = []
+    accept = answering(lambda _: ElicitResult(action="accept", content={}), asked)
+    async with speaking("auto", elicitation_callback=accept) as client:
         lease = await finished_lease(client, home / "w", "echo 1 > a.json", ["a.json"])
+        monkeypatch.setenv("GPU_TENANT_UNATTENDED", "1")
         words = await refused(client, "verify_and_teardown", lease=lease, on_refusal="ask_owner")
-        leases = await call(client, "list_leases")
 
-    assert words.startswith(("UNVERIFIED", "REFUSED"))
-    assert [card["state"] for card in leases["leases"]] == ["active"]
+    assert words.startswith("REFUSED: nobody is here who could sign")
+    assert asked == []
 
 
-async def test_without_elicitation_the_refusal_names_the_command(home: Path) -> None:
+async def test_without_elicitation_the_refusal_names_the_code(home: Path) -> None:
     async with speaking("auto") as client:
         lease = await finished_lease(client, home / "w", "echo 1 > a.json", ["a.json"])
         words = await refused(client, "verify_and_teardown", lease=lease, on_refusal="ask_owner")
 
-    assert f"`gpu-tenant waive {lease}` at a terminal" in words
+    assert CODE.search(words)
 
 
 async def test_no_tool_takes_a_signature_from_the_model() -> None:

@@ -15,6 +15,7 @@ PYTHON = [
     "fetch.py",
     "keep.py",
     "leave.py",
+    "occupancy.py",
     "pairs.py",
     "vram.py",
 ]

@@ -4,6 +4,7 @@ import os
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from slurm.cluster import Cluster
@@ -15,6 +16,7 @@ from gpu_tenant.service import Tenancy
 TRAIN = """\
 import json, os, signal, sys, time
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 out = Path(*sys.argv[2:] or ["out"])
 out.mkdir(parents=True, exist_ok=True)
@@ -95,6 +97,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     # Short, because a socket lies in it.
     with Cluster(tmp_path_factory.mktemp("slurm", numbered=True).resolve()) as up:
         yield up
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """Outside of /tmp, which the jobs here give up as a whole: a home that lies there would go with it."""
+    with TemporaryDirectory(prefix="slurm-", dir="/var/lib", ignore_cleanup_errors=True) as made:
+        yield Path(made)
 
 
 @pytest.fixture

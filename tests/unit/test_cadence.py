@@ -28,7 +28,7 @@ def rented(ledger: Ledger, name: str = "tiny-aaaa", *, bid: bool = True) -> Leas
     """A lease on a box that was ready at noon."""
     intent = ledger.intend(
         lease_id=LeaseId(name), provider="tiny", terms=TERMS, address=None, price_usd_h=None,
-        quote=quote(offer=offer(interruptible=bid)), at=NOON,
+        quote=quote(id=f"q-{name}", offer=offer(interruptible=bid)), at=NOON,
     )  # fmt: skip
     box = Box(
         provider="tiny", id=BoxId(name), mark=intent.mark, state=BoxState.READY, address=None,

@@ -24,6 +24,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpu_tenant import paths
+from gpu_tenant.boxtext import bare
+
 CARETAKER = Path(__file__).parents[2] / "scripts" / "caretaker.py"
 BIDI = {"LRE", "RLE", "PDF", "LRO", "RLO", "LRI", "RLI", "FSI", "PDI"}
 Reply = dict[str, Any]
@@ -57,11 +60,14 @@ class Box:
         self.login.mkdir()
 
     def ask(self, verb: str, *, stream: bytes = b"", **arguments: Any) -> Reply:
+        return self.ask_by(CARETAKER, verb, stream=stream, **arguments)
+
+    def ask_by(self, script: Path, verb: str, *, stream: bytes = b"", **arguments: Any) -> Reply:
         argv = [
             sys.executable,
             "-I",
             "-S",
-            str(CARETAKER),
+            str(script),
             "--home",
             str(self.home),
             verb,
@@ -139,6 +145,19 @@ def test_a_name_survives_the_wire(raw: bytes) -> None:
     assert json.loads(json.dumps(text)) == text
 
 
+def test_both_sides_write_every_letter_of_a_name_alike_and_plain() -> None:
+    letters = [
+        chr(n)
+        for n in range(1, 0x110000)
+        if (not 0xD800 <= n < 0xDC80 and n < 0xDD00) or n > 0xDFFF
+    ]
+
+    assert not [c for c in letters if caretaker.escape_path(os.fsencode(c)) != paths.escape(c)]
+    assert not [
+        c for c in letters if paths.is_unseen(shown := paths.escape(c)) or bare(shown) != shown
+    ]
+
+
 @pytest.mark.parametrize(
     ("raw", "text"),
     [
@@ -214,7 +233,11 @@ def test_patterns_in_particular(glob: str, path: str, is_meant: bool) -> None:
     "glob", ["", ".", "..", "a/../b", "/a/../../b", "~/..", "%2E%2E/x", "!a", "[b-a]"]
 )
 def test_a_pattern_that_climbs_or_excludes_is_refused(box: Box, glob: str) -> None:
-    assert box.ask("manifest", work=str(box.work), discard=[glob])["code"] == "BAD_REQUEST"
+    (told,) = box.ask("patterns", work=str(box.work), discard=[glob])["problems"]
+    assert told["why"] == "bad_pattern"
+    # A record of such a pattern, as an older tenant may have, spoils itself and not the seal.
+    sealed = box.seal(discard=[glob])
+    assert [(p["at"], p["why"]) for p in sealed["problems"]] == [(told["at"], "bad_pattern")]
 
 
 # --- accounting ---------------------------------------------------------------------------------
@@ -254,14 +277,18 @@ def test_an_artifact_wins_over_discard_and_over_its_age(box: Box) -> None:
     assert names(box.seal("*.pt")) == ["log/j1.log", "work/.cache/best.pt", "work/old.pt"]
 
 
-def test_of_all_that_is_there_nothing_is_taken_that_is_still_coming(box: Box) -> None:
+def test_of_what_is_incoming_only_what_was_sent_is_passed_over(box: Box) -> None:
+    sent = hashlib.sha256(b"weights").hexdigest()
+    coming = hashlib.sha256(f"7 {sent} weights.bin".encode()).hexdigest()
     (box.work / ".gpu-tenant-incoming" / "deep").mkdir(parents=True)
-    for name in ("a", ".gpu-tenant-incoming/b", ".gpu-tenant-incoming/deep/c"):
+    mine = ("a", ".gpu-tenant-incoming/" + "0" * 64, ".gpu-tenant-incoming/deep/c")
+    for name in (*mine, f".gpu-tenant-incoming/{coming}"):
         (box.work / name).write_bytes(b"x")
 
     looked = box.ask("complete", work=str(box.work), artifacts=["**"], quiet_s=0)
 
-    assert names(box.seal("**")) == ["work/a"]
+    sealed = box.seal("**", pushed={"weights.bin": [[7, sent]]})
+    assert names(sealed) == sorted(f"work/{name}" for name in mine)
     assert [Path(entry["at"]).name for entry in looked["files"]] == ["a"]
 
 
@@ -454,7 +481,7 @@ def test_a_file_that_changes_under_the_hash_is_a_problem(
     path = box.work / "a.pt"
     path.write_bytes(b"a" * 10)
     box.home.mkdir()
-    hashes, fstat = caretaker.Hashes(str(box.home)), os.fstat
+    hashes, fstat = caretaker.Hashes(str(box.home), None), os.fstat
 
     def meddle(fd: int) -> os.stat_result:
         seen = fstat(fd)
@@ -487,26 +514,31 @@ def test_the_digest_is_that_of_the_sorted_lines(box: Box) -> None:
     assert box.seal("a", "b")["digest"] != sealed["digest"]
 
 
-def test_a_hash_is_remembered_only_where_no_change_can_have_gone_unseen(box: Box) -> None:
+def test_a_hash_is_remembered_only_under_the_key_that_never_lies_there(box: Box) -> None:
     (box.work / "a").write_bytes(b"a")
     box.ran()
-    box.seal("a")
     memory = box.home / "hashes.json"
-    fresh = json.loads(memory.read_text(encoding="utf-8"))
-    forged = {key: ["0" * 64, taken] for key, (_, taken) in fresh.items()}
+    box.seal("a")
+    assert not memory.exists()
 
-    memory.write_text(json.dumps(forged), encoding="utf-8")
-    young = box.seal("a")
-    memory.write_text(
-        json.dumps({key: [sha256, taken + 3 * 10**9] for key, (sha256, taken) in forged.items()}),
-        encoding="utf-8",
-    )
-    old = box.seal("a")
+    def sealed_by(key: str) -> str:
+        (_, entry) = box.seal("a", key=key)["entries"]
+        return str(entry["sha256"])
+
+    true = sealed_by("ours")
+    record = json.loads(memory.read_text(encoding="utf-8"))
+    forged = {seen: ["0" * 64, taken + 3 * 10**9] for seen, (_, taken) in record["hashes"].items()}
+    memory.write_text(json.dumps({**record, "hashes": forged}), encoding="utf-8")
+    assert sealed_by("ours") == true
+
+    # What whoever has the key has noted is believed, or a seal would read all anew.
+    theirs = caretaker.Hashes(str(box.home), "ours")
+    theirs._used = forged
+    theirs.save()
+    assert sealed_by("ours") == "0" * 64
+    assert sealed_by("another") == true
     memory.write_text("{", encoding="utf-8")
-
-    assert young["entries"][1]["sha256"] == hashlib.sha256(b"a").hexdigest()
-    assert old["entries"][1]["sha256"] == "0" * 64
-    assert box.seal("a")["digest"] == young["digest"]
+    assert sealed_by("ours") == true
 
 
 # --- pushed files -------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from gpu_tenant.cards import card
 from gpu_tenant.charged import counted_words, disagreement, newest_bill
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.model import Lease, LeaseId
+from gpu_tenant.occupancy import NeverIn
 from gpu_tenant.protection import protection
 from gpu_tenant.settle import survey
 from gpu_tenant.teardown import tear_down
@@ -86,7 +87,7 @@ async def test_a_bill_that_is_not_told_blinds_nobody(
     found = await survey({"tiny": tiny}, {"tiny": TINY}, ledger=ledger, clock=clock)
     clock.advance(3600)
     receipt = await tear_down(
-        unused(lease), lease, TINY, connector=tiny, ledger=ledger, clock=clock
+        unused(lease, NeverIn()), lease, TINY, connector=tiny, ledger=ledger, clock=clock
     )
 
     assert (found.blind, found.alarms, len(found.listings["tiny"].boxes)) == ({}, [], 1)
@@ -101,7 +102,7 @@ async def test_a_receipt_has_the_bill_beside_the_cost_and_a_warning_where_they_d
     tiny.told = bill("0.61")
 
     receipt = await tear_down(
-        unused(lease), lease, TINY, connector=tiny, ledger=ledger, clock=clock
+        unused(lease, NeverIn()), lease, TINY, connector=tiny, ledger=ledger, clock=clock
     )
 
     (warning,) = receipt.warnings
@@ -127,7 +128,9 @@ async def test_what_is_billed_beyond_the_count_is_told_while_it_lives_and_for_a_
         lease, TINY, jobs=(), alarm=None, now=clock.now(), events=events,
         protection=protection(TINY, lease, None),
     )  # fmt: skip
-    await tear_down(unused(lease), lease, TINY, connector=tiny, ledger=ledger, clock=clock)
+    await tear_down(
+        unused(lease, NeverIn()), lease, TINY, connector=tiny, ledger=ledger, clock=clock
+    )
     just_gone = await survey(**seen, ledger=ledger, clock=clock)  # type: ignore[arg-type]
     clock.advance(90_000)
     long_gone = await survey(**seen, ledger=ledger, clock=clock)  # type: ignore[arg-type]

@@ -73,7 +73,7 @@ class Counted(LocalTransport):
 
     def sent_bytes(self) -> int:
         """What came over its channels since the last time this was asked."""
-        tally = self.directory / "sent"
+        tally = self.directory.parent / "sent"  # outside of the box, where nobody is at work
         if not tally.exists():
             return 0
         sent = sum(map(int, tally.read_text(encoding="utf-8").split()))

@@ -1,7 +1,9 @@
 """A secret is referred to, looked up when it is needed, and never repeated in an error."""
 
 import dataclasses
+import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,9 @@ from gpu_tenant.ports import Credential
 SECRET = "hf_" + "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zAbCd"
 
 
-ACCOUNT = Account(frozenset({"VAST_API_KEY"}), (Path("/nowhere/keys"),))
+ACCOUNT = Account(
+    frozenset({"VAST_API_KEY"}), (Path("/nowhere/keys"),), Path("/nowhere/config.toml")
+)
 
 
 def resolved(assignment: str, environ: dict[str, str] | None = None) -> str:
@@ -48,8 +52,29 @@ def test_a_reference_to_a_file_below_the_home_is_found(
     assert resolved("HF_TOKEN=file:~/token") == SECRET
 
 
-def test_a_reference_to_a_command_leads_to_what_it_prints() -> None:
-    assert resolved(f"A=cmd:{sys.executable} -c 'print(\"of a vault\")'") == "of a vault"
+def listed(tmp_path: Path, command: str) -> Account:
+    """An account whose owner has written that command down as `vault`."""
+    (tmp_path / "config.toml").write_text(
+        f"[references]\nvault = {json.dumps(f'cmd:{command}')}\n", encoding="utf-8"
+    )
+    return replace(ACCOUNT, configuration=tmp_path / "config.toml")
+
+
+def test_a_reference_to_a_command_leads_to_what_it_prints(tmp_path: Path) -> None:
+    command = f"{sys.executable} -c 'print(\"of a vault\")'"
+    account = listed(tmp_path, command)
+
+    assert resolve_all([f"A=cmd:{command}"], {}, account=account) == {"A": "of a vault"}
+    assert resolve_all(["A=ref:vault"], {}, account=account) == {"A": "of a vault"}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [f"{sys.executable} -c 'import sys; sys.exit(3)'", "/not/there --token", "", "echo 'half"],
+)
+def test_a_command_that_does_not_run_leads_nowhere(tmp_path: Path, command: str) -> None:
+    with pytest.raises(BadRequest, match="leads nowhere"):
+        resolve_all(["A=ref:vault"], {}, account=listed(tmp_path, command))
 
 
 def test_plain_words_are_plain_words() -> None:
@@ -78,10 +103,6 @@ NOWHERE = {
     "an empty variable name": "A=env:",
     "a file that is not there": "A=file:/not/there",
     "a folder": "A=file:/",
-    "a command that fails": f"A=cmd:{sys.executable} -c 'import sys; sys.exit(3)'",
-    "a command that is not there": "A=cmd:/not/there --token",
-    "a command without words": "A=cmd:",
-    "a command with an open quote": "A=cmd:echo 'half",
     "a keyring entry that is not there": "A=keyring:gpu-tenant-tests/nobody",
     "no reference": "A=plain",
     "an unknown kind": "A=vault:secret/a",
@@ -249,7 +270,7 @@ def test_the_key_of_an_account_goes_to_no_box(assignment: str) -> None:
     assert SECRET not in str(told.value)
 
 
-def test_a_command_that_gives_a_value_runs_without_the_keys_and_cannot_sign() -> None:
+def test_a_command_that_gives_a_value_runs_without_the_keys_and_cannot_sign(tmp_path: Path) -> None:
     program = "sh -c 'echo $VAST_API_KEY:$GPU_TENANT_HOME:$MINE:$GPU_TENANT_UNATTENDED'"
     environ = {
         "VAST_API_KEY": SECRET,
@@ -258,5 +279,7 @@ def test_a_command_that_gives_a_value_runs_without_the_keys_and_cannot_sign() ->
         "PATH": "/bin:/usr/bin",
     }
 
-    assert resolved(f"X=cmd:{program}", environ) == "::ours:1"
+    assert resolve_all(["X=ref:vault"], environ, account=listed(tmp_path, program)) == {
+        "X": "::ours:1"
+    }
     assert ACCOUNT.without(environ) == {"MINE": "ours", "PATH": "/bin:/usr/bin", UNATTENDED: "1"}

@@ -22,7 +22,7 @@ from gpu_tenant.errors import (
     RateLimited,
     Refused,
 )
-from gpu_tenant.ledger import Ledger
+from gpu_tenant.ledger import Ledger, anything
 from gpu_tenant.market import Quote
 from gpu_tenant.model import BoxId, Lease, LeaseState
 from gpu_tenant.provision import fulfil, intend_quote
@@ -59,7 +59,7 @@ def intent(
     clock = HandClock()
     clock.advance(at)
     return intend_quote(
-        given or quote(), TINY,
+        given or quote(), TINY, allowed=anything,
         asked=Asked(hours=hours, budget_usd=None if budget is None else Decimal(budget)),
         ledger=ledger, clock=clock,
     )  # fmt: skip
@@ -121,7 +121,9 @@ def test_a_quote_that_was_named_in_time_is_good_although_an_earlier_one_was_trie
     clock = HandClock()
     clock.advance(900)
 
-    lease = intend_quote(quote(), TINY, asked=Asked(), ledger=ledger, clock=clock, asked_at=NOON)
+    lease = intend_quote(
+        quote(), TINY, asked=Asked(), ledger=ledger, clock=clock, asked_at=NOON, allowed=anything
+    )
 
     assert lease.created_at == clock.now()
     assert lease.terms.deadline_at == clock.now() + timedelta(hours=2), "it begins now"
@@ -200,7 +202,7 @@ async def test_after_any_other_error_a_box_may_exist_so_the_intent_stays_to_be_l
 async def test_a_box_on_which_another_lease_stands_is_not_had_twice(
     tiny: TinyMarket, ledger: Ledger, clock: HandClock
 ) -> None:
-    first, second = intent(ledger), intent(ledger)
+    first, second = intent(ledger), intent(ledger, quote(id="q-more"))
     tiny.rent(second.mark)
     ledger.bind(first.id, tiny.boxes[min(tiny.boxes)], at=NOON)
 

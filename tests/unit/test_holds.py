@@ -1,20 +1,21 @@
 """A hold keeps every other process off a lease, and ends with its process, however that died."""
 
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from arranged import LEASE, NOON, active, eventually
+from arranged import LEASE, NOON, active, eventually, never_used
 
 from gpu_tenant.errors import LeaseHeld
-from gpu_tenant.ledger import Ledger
+from gpu_tenant.ledger import Ledger, Renewal
 from gpu_tenant.ledger.holders import Holder, this_process
-from gpu_tenant.model import LeaseId
+from gpu_tenant.model import LeaseId, LeaseState
 
 OTHER = LeaseId("local-efgh")
 
@@ -23,10 +24,17 @@ import sys
 from datetime import datetime
 from pathlib import Path
 from gpu_tenant.ledger import Ledger
-ledger = Ledger(Path(sys.argv[1]))
+from gpu_tenant.errors import LeaseHeld
+from gpu_tenant.ledger import Renewal
+ledger = Ledger(Path(sys.argv[1]), renewal=Renewal(beat_s=0.05))
 with ledger.hold(sys.argv[2], "collect", at=datetime.fromisoformat(sys.argv[3])):
     print("held", flush=True)
     sys.stdin.read()
+    try:
+        ledger.still_mine(sys.argv[2])
+        print("launched")
+    except LeaseHeld as told:
+        print(told.message)
 print("let go", flush=True)
 """
 
@@ -132,14 +140,87 @@ def test_a_hold_ends_with_the_error_that_ended_the_work(ledger: Ledger) -> None:
     assert free(ledger)
 
 
-def test_a_hold_of_another_computer_is_believed_until_it_expires(
-    ledger: Ledger, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with holder(path):
-        monkeypatch.setattr("gpu_tenant.ledger.holders._host", lambda: "another computer")
+BRISK = Renewal(beat_s=0.05, patience_s=0.5, grace_s=0.5)
 
-        assert not free(ledger, at=NOON + timedelta(seconds=119))
-        assert free(ledger, at=NOON + timedelta(seconds=121))
+
+def test_a_hold_of_a_computer_that_cannot_be_asked_stands_as_long_as_it_is_renewed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(Ledger(path, renewal=BRISK)) as ledger:
+        active(ledger)
+        with holder(path):
+            monkeypatch.setattr("gpu_tenant.ledger.holders._host", lambda: "another computer")
+
+            assert not eventually(lambda: free(ledger), within_s=2.5), "it was broken"
+
+
+def test_a_hold_of_a_computer_that_went_silent_is_broken_after_a_warning(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(Ledger(path, renewal=BRISK)) as ledger:
+        active(ledger)
+        with holder(path) as process:
+            monkeypatch.setattr("gpu_tenant.ledger.holders._host", lambda: "another computer")
+            process.kill()
+
+            assert not free(ledger), "it may be alive"
+            assert eventually(lambda: free(ledger))
+
+
+def test_a_stopped_holder_keeps_nothing_and_learns_it_before_its_next_effect(path: Path) -> None:
+    with closing(Ledger(path, renewal=BRISK)) as ledger:
+        active(ledger)
+        with holder(path) as process:
+            process.send_signal(signal.SIGSTOP)
+            told = eventually(lambda: warned(ledger))
+            assert told, "whoever waits is told that the holder is silent"
+            assert eventually(lambda: free(ledger))
+
+            process.send_signal(signal.SIGCONT)
+            said, _ = process.communicate()
+
+            assert "was broken" in said
+            assert "launched" not in said
+
+
+def warned(ledger: Ledger) -> bool:
+    try:
+        with ledger.hold(LEASE, "teardown", at=NOON):
+            return False
+    except LeaseHeld as told:
+        return "has not renewed its hold" in told.message and "Ctrl-Z" in told.remedy
+
+
+def test_who_holds_a_lease_is_told_with_its_purpose_and_since_when(
+    ledger: Ledger, path: Path
+) -> None:
+    with holder(path) as process:
+        held = ledger.held(LEASE)
+
+        assert held is not None
+        assert (held.purpose, held.pid) == ("collect", process.pid)
+        assert f"collect (process {process.pid}) holds it since" in held.words
+    assert eventually(lambda: ledger.held(LEASE) is None)
+
+
+def test_a_broken_hold_destroys_launches_and_files_nothing(path: Path) -> None:
+    with (
+        closing(Ledger(path, renewal=Renewal(beat_s=60))) as first,
+        closing(Ledger(path)) as second,
+    ):
+        active(first)
+        with first.hold(LEASE, "teardown", at=NOON):
+            first.still_mine(LEASE)
+            with closing(sqlite3.connect(path)) as db, db:
+                db.execute("UPDATE holds SET token='another'")
+
+            with pytest.raises(LeaseHeld, match="was broken"):
+                first.still_mine(LEASE)
+            with pytest.raises(LeaseHeld, match="was broken"):
+                first.file_permit(never_used(first.lease(LEASE)), at=NOON)
+            assert second.lease(LEASE).state is LeaseState.ACTIVE
+        held = second.held(LEASE)
+        assert held is not None, "it has left what is another's alone"
 
 
 def test_a_later_process_of_the_same_number_is_another_process() -> None:

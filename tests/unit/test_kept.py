@@ -2,15 +2,15 @@
 
 import asyncio
 import os
-import threading
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 from arranged import lease
 
-from gpu_tenant import storage
 from gpu_tenant.kept import Loss, reread_all
+from gpu_tenant.loads.readers import SHARED
 from gpu_tenant.model import Evidence, Lease, SealedFile
 
 
@@ -24,6 +24,25 @@ def sealed(name: str, content: bytes) -> SealedFile:
 @pytest.fixture
 def of_lease(tmp_path: Path) -> Lease:
     return lease().model_copy(update={"kept_in": str(tmp_path)})
+
+
+@pytest.fixture
+def disk(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[str], None]]:
+    """Makes whoever reads files do as the words say where the disk is read: the process is a real one."""
+    place = tmp_path_factory.mktemp("disk")
+
+    def does(what: str) -> None:
+        (place / "sitecustomize.py").write_text(
+            f"import os, threading\ndef preadv(*_):\n    {what}\nos.preadv = preadv\n",
+            encoding="utf-8",
+        )
+
+    monkeypatch.setenv("PYTHONPATH", str(place))
+    SHARED.close()
+    yield does
+    SHARED.close()
 
 
 async def test_what_each_file_proves_is_told_in_the_order_of_the_seal(
@@ -57,43 +76,33 @@ async def test_nothing_is_proved_of_no_files(of_lease: Lease) -> None:
 
 
 async def test_a_disk_that_fails_is_an_error_and_no_loss(
-    tmp_path: Path, of_lease: Lease, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, of_lease: Lease, disk: Callable[[str], None]
 ) -> None:
     for name in "abc":
         (tmp_path / name).write_bytes(b"content")
-
-    def fails(*_: object) -> int:
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(os, "preadv", fails)
+    disk("raise OSError(5, 'Input/output error')")
 
     with pytest.raises(OSError, match="Input/output error"):
         await reread_all([sealed(name, b"content") for name in "abc"], of_lease)
 
 
-async def test_cancelled_it_ends_with_the_block_it_is_at(
-    tmp_path: Path, of_lease: Lease, monkeypatch: pytest.MonkeyPatch
+async def test_cancelled_it_ends_and_so_does_who_reads(
+    tmp_path: Path, of_lease: Lease, disk: Callable[[str], None]
 ) -> None:
     (tmp_path / "large").write_bytes(bytes(1 << 20))
-    monkeypatch.setattr(storage, "BLOCK_BYTES", 4096)
-    begun, given_up, reads = asyncio.Event(), threading.Event(), []
-    loop, read = asyncio.get_running_loop(), os.preadv
-
-    def slow(*what: object) -> int:
-        reads.append(what)
-        if len(reads) > 10:
-            loop.call_soon_threadsafe(begun.set)
-            given_up.wait(60)
-        return read(*what)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(os, "preadv", slow)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    disk(
+        f"pipe = open({str(pipe)!r}, 'w'); pipe.write(str(os.getpid())); pipe.close()\n"
+        "    threading.Event().wait()"
+    )
     proving = asyncio.create_task(reread_all([sealed("large", bytes(1 << 20))], of_lease))
-    await begun.wait()
+    reader = int(await asyncio.to_thread(pipe.read_text, encoding="ascii"))
 
     proving.cancel()
 
     with pytest.raises(asyncio.CancelledError):
         await proving
-    given_up.set()
-    await loop.shutdown_default_executor()
-    assert len(reads) < 20
+    await asyncio.get_running_loop().shutdown_default_executor()
+    with pytest.raises(ProcessLookupError):
+        os.kill(reader, 0)

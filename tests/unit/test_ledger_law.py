@@ -5,13 +5,27 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from arranged import LEASE, NOON, TERMS, active, gone, intended, job, never_used, seal, terminating
+from arranged import (
+    LEASE,
+    NOON,
+    TERMS,
+    active,
+    gone,
+    intended,
+    job,
+    never_used,
+    quote,
+    seal,
+    terminating,
+)
 
 from gpu_tenant.alarms import Level
 from gpu_tenant.grid import grid_of
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.model import Evidence, LeaseId, LeaseState, Verdict
 from gpu_tenant.placement import Said, Settlement, Sweep
+from gpu_tenant.ports import Asking
+from gpu_tenant.signature import Signature
 
 OTHER = LeaseId("local-efgh")
 
@@ -50,6 +64,13 @@ def omitted_listed_omitted(ledger: Ledger) -> None:
         ledger.saw(LEASE, listed=listed, at=NOON)
 
 
+def lost(ledger: Ledger) -> None:
+    active(ledger)
+    for _ in range(2):
+        ledger.saw(LEASE, listed="omitted", at=NOON)
+    ledger.end(LEASE, "lost", at=NOON)
+
+
 def proved(ledger: Ledger) -> None:
     """A lease with a row in every table of proof."""
     gone(ledger)
@@ -57,6 +78,12 @@ def proved(ledger: Ledger) -> None:
     verdict = Verdict(format="json", outcome="loads")
     evidence = Evidence(name="work/a.json", size_bytes=1, sha256="0", verdict=verdict)
     ledger.file_evidence(LEASE, "a", [evidence], at=NOON)
+
+
+def rented(ledger: Ledger) -> None:
+    """A lease whose box was asked for with a key that is on record."""
+    active(ledger)
+    ledger.note_asking(LEASE, Asking(where="https://a", key="k"), at=NOON)
 
 
 def going_on(ledger: Ledger) -> None:
@@ -93,12 +120,54 @@ def swept(ledger: Ledger) -> None:
     ledger.release([first], "withdrawn", at=NOON)
     ledger.give_up("sw-1", ["x-1"], at=NOON)
     ledger.reread([second], at=NOON)
-    ledger.settle_sweep("sw-1", Settlement(digest="d", wrong=("w",), by="ada", at=NOON))
+    settlement = Settlement(digest="d", wrong=("w",), by="ada", at=NOON)
+    ledger.settle_sweep("sw-1", settlement, signature=signed(ledger, "settle", "sw-1").code)
+
+
+def signed(ledger: Ledger, kind: str = "waive", subject: str = LEASE) -> Signature:
+    """What a person has signed, and nobody has used yet."""
+    asked = ledger.ask_signature(
+        kind=kind, subject=subject, digest="d", would="it would go", words=("w",), at=NOON
+    )
+    return ledger.sign(asked, by="ada", form="terminal", at=NOON)
+
+
+def all_signed(ledger: Ledger) -> None:
+    """A used box, with an unused signature for its loss, and a used one for something else."""
+    used(ledger)
+    signed(ledger)
+    ledger.use_signature(signed(ledger, "settle", "sw-1").code, at=NOON)
+
+
+def by_a_quote(ledger: Ledger) -> None:
+    ledger.intend(
+        lease_id=LEASE, provider="local", terms=TERMS, address=None, price_usd_h=None, at=NOON,
+        quote=quote(id="q-once"),
+    )  # fmt: skip
+
+
+def with_a_passkey(ledger: Ledger) -> None:
+    """A passkey is in force, which somebody told to end, and somebody else has kept."""
+    active(ledger)
+    ledger.set_up_passkey("k", "pk", signed(ledger, "passkey", "passkey"), at=NOON)
+    ledger.end_passkeys(signed(ledger, "lost_passkey", "passkey"), at=NOON)
+    asked = ledger.ask_signature(
+        kind="keep_passkey", subject="passkey", digest="d", would="it would stay", words=(), at=NOON
+    )
+    kept = ledger.sign(asked, by="ada", form="passkey", proof="{}", at=NOON)
+    ledger.keep_passkeys(kept, at=NOON)
+    ledger.ask_signature(
+        kind="waive", subject=LEASE, digest="d", would="it would go", words=("w",), at=NOON
+    )
 
 
 def of_a_fleet(ledger: Ledger) -> None:
     active(ledger)
     ledger.fleet_for("two boxes", at=NOON)
+
+
+def rehearsed(ledger: Ledger) -> None:
+    assert ledger.be_rehearsed()
 
 
 TO = "UPDATE leases SET state='{}', box_id=coalesce(box_id, 'b')".format
@@ -111,10 +180,19 @@ PROVED = ("events", "permits", "receipts", "seals", "evidence", "sightings", "ra
 SWEPT = (
     "sweeps", "sweep_leases", "placements", "releases", "reports", "settlements", "rereads", "given_up",
 )  # fmt: skip
+SIGNED = ("signature_words", "signatures", "signature_uses")
 INTENT = "law: a lease begins as an intent"
 TWICE = "law: gone is believed when the list has omitted the box twice"
 NO_PERMIT, NO_RECEIPT = "law: no permit is filed for this box", "law: no receipt is filed"
 MOVES_ON = "law: a lease only moves on"
+
+
+def counting(ledger: Ledger) -> None:
+    """What is written on its box counts from a moment on."""
+    used(ledger)
+    ledger.counts_since(LEASE, 5)
+
+
 PERMIT = (
     "INSERT INTO permits(lease_id, box_id, ground, detail, at) VALUES ('{}','{}','{}','{{}}','t')"
 )
@@ -175,6 +253,13 @@ BREACHES: dict[str, tuple[Callable[[Ledger], object], str, str]] = {
     "terminating to lost": (terminating, TO("lost"), MOVES_ON),
     "gone to active": (gone, TO("active"), MOVES_ON),
     "gone to terminating": (gone, TO("terminating"), MOVES_ON),
+    "lost to terminating": (lost, TO("terminating"), "law"),
+    "lost to gone": (lost, TO("gone"), "law"),
+    "lost, and back without its box": (
+        lost,
+        TO("active"),
+        "law: only a box that is listed was not lost",
+    ),
     "a state of no lease": (active, TO("parked"), "CHECK|law"),
     "active without a box": (intended, "UPDATE leases SET state='active'", "CHECK"),
     "another box": (active, "UPDATE leases SET box_id='another'", "law: a lease keeps its box"),
@@ -192,6 +277,13 @@ BREACHES: dict[str, tuple[Callable[[Ledger], object], str, str]] = {
             "'{}'", """'{"on_deadline": "waive"}'"""
         ),
         "law: nobody has signed for that",
+    ),
+    "a second box by one quote": (
+        by_a_quote,
+        BEGIN.format("", OTHER, "'intended',NULL")
+        .replace(" terms,", " quote, terms,")
+        .replace("'{}'", """'{"id": "q-once"}','{}'"""),
+        "law: a quote rents one box",
     ),
     "a lease deleted": (active, "DELETE FROM leases", "law: leases are never deleted"),
     "recovers another": (
@@ -255,14 +347,134 @@ BREACHES: dict[str, tuple[Callable[[Ledger], object], str, str]] = {
         LET_GO.format("again"),
         "law: what may still run is not begun again",
     ),
+    "waived by a signature that nobody has used": (
+        all_signed,
+        (
+            "INSERT INTO permits(lease_id, box_id, ground, detail, at)"
+            f" SELECT '{LEASE}', 'b', 'waived', json_object('signature', code), 't' FROM signatures"
+        ),
+        "law: nobody has signed for that",
+    ),
+    "waived by a signature for something else": (
+        all_signed,
+        (
+            "INSERT INTO permits(lease_id, box_id, ground, detail, at)"
+            f" SELECT '{LEASE}', 'b', 'waived', json_object('signature', code), 't' FROM signature_uses"
+        ),
+        "law: nobody has signed for that",
+    ),
+    "waived as if it had been signed ahead": (
+        all_signed,
+        PERMIT.format(LEASE, "b", "waived").replace("{}", '{"signature": "waived ahead"}'),
+        "law: nobody has signed for that",
+    ),
+    "waived ahead by a line alone": (
+        all_signed,
+        f"INSERT INTO events VALUES (99, '{LEASE}', 'waived ahead', '{{\"by\": \"me\"}}', 't')",
+        "law: nobody has signed for that",
+    ),
+    "attested by a line alone": (
+        all_signed,
+        f"INSERT INTO events VALUES (99, '{LEASE}', 'attested', '{{\"by\": \"me\"}}', 't')",
+        "law: nobody has signed for that",
+    ),
+    "other words for a code that was given": (
+        all_signed,
+        "UPDATE signature_requests SET digest='x'",
+        "law: signature_requests are never changed",
+    ),
+    "a request deleted": (
+        all_signed,
+        "DELETE FROM signature_requests",
+        "law: signature_requests are never deleted",
+    ),
+    "a request replaced": (
+        all_signed,
+        "INSERT OR REPLACE INTO signature_requests SELECT * FROM signature_requests",
+        "law: signature_requests are never replaced",
+    ),
+    "typed where a passkey signs": (
+        with_a_passkey,
+        (
+            "INSERT INTO signatures(code, shown, by, form, at) SELECT code, 's', 'me', 'terminal',"
+            " asked_at FROM signature_requests WHERE kind='waive'"
+        ),
+        "law: a passkey signs here",
+    ),
+    "a passkey that nobody signed for": (
+        with_a_passkey,
+        (
+            "INSERT INTO passkeys SELECT 'mine', 'pk', 'me', code, 't' FROM signature_requests"
+            " WHERE kind='waive'"
+        ),
+        "law: nobody has signed for that",
+    ),
+    "a passkey that ends at once": (
+        with_a_passkey,
+        "INSERT INTO passkey_ends SELECT 9, passkey, signature, asked_at, asked_at FROM passkey_ends",
+        "law: a passkey that is lost ends after a day",
+    ),
+    "a passkey's end brought forward": (
+        with_a_passkey,
+        "UPDATE passkey_ends SET ends_at=asked_at",
+        "law: passkey_ends are never changed",
+    ),
+    "a passkey's end replaced": (
+        with_a_passkey,
+        "INSERT OR REPLACE INTO passkey_ends SELECT * FROM passkey_ends",
+        "law: passkey_ends are never replaced",
+    ),
+    "a passkey's end deleted": (
+        with_a_passkey,
+        "DELETE FROM passkey_ends",
+        "law: passkey_ends are never deleted",
+    ),
+    "signed late": (
+        all_signed,
+        "INSERT INTO signatures SELECT 9, 'ZZZZZZ', shown, by, form, proof, at FROM signatures LIMIT 1",
+        "law: that waits for no signature",
+    ),
     "another fleet": (
         of_a_fleet,
         "UPDATE leases SET fleet='fl-1'",
         "law: a lease keeps its fleet",
     ),
+    "a ledger with leases that is a rehearsal's": (
+        proved,
+        "INSERT INTO rehearsals VALUES (1)",
+        "law: a ledger with leases never becomes a rehearsal",
+    ),
+    "a rehearsal's ledger that was another": (
+        rehearsed,
+        "UPDATE rehearsals SET seq = 1",
+        "law: rehearsals are never changed",
+    ),
+    "a rehearsal's ledger that is real now": (
+        rehearsed,
+        "DELETE FROM rehearsals",
+        "law: rehearsals are never deleted",
+    ),
+    "a rehearsal's ledger, again": (
+        rehearsed,
+        "INSERT OR REPLACE INTO rehearsals VALUES (1)",
+        "law: rehearsals are never replaced",
+    ),
+    "counted from later on": (
+        counting,
+        "UPDATE since SET since_ns=9",
+        "law: since are never changed",
+    ),
+    "counted from never": (counting, "DELETE FROM since", "law: since are never deleted"),
     **{
         f"{table} {done}": (arrange, statement, f"law: {table} are never {done}")
-        for arrange, tables in ((proved, PROVED), (swept, SWEPT), (of_a_fleet, ("fleets",)))
+        for arrange, tables in (
+            (proved, PROVED),
+            (swept, SWEPT),
+            (of_a_fleet, ("fleets",)),
+            (all_signed, SIGNED),
+            (with_a_passkey, ("passkeys", "passkey_ends_withdrawn")),
+            (rented, ("askings",)),
+        )
         for table in tables
         for done, statement in (
             ("changed", f"UPDATE {table} SET at='t'"),

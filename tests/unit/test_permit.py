@@ -13,7 +13,11 @@ from gpu_tenant.errors import PermitForged, TenantError
 from gpu_tenant.model import BoxId, LeaseId
 from gpu_tenant.permit import NeverUsed, Seal, TeardownPermit, Verified, Waived, genuine
 
-GROUNDS = (Verified(seal_digest="d1"), NeverUsed(), Waived(signed_by="a person", loss_digest="l1"))
+GROUNDS = (
+    Verified(seal_digest="d1"),
+    NeverUsed(),
+    Waived(signed_by="a person", loss_digest="l1", signature="K7M3QP"),
+)
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from arranged import NOON, HandClock, profile, setting
 
 from gpu_tenant.connectors.local import connect
 from gpu_tenant.errors import BadRequest, Refused
-from gpu_tenant.ledger import Ledger
+from gpu_tenant.guarded import Guarded
+from gpu_tenant.ledger import Ledger, anything
 from gpu_tenant.model import Lease, LeaseState
 from gpu_tenant.provision import fulfil, intend, new_lease_id, require_smoke
 from gpu_tenant.smoke import SmokeReceipt, smoke
@@ -40,6 +41,7 @@ def intent(
 ) -> Lease:
     return intend(
         profile(),
+        allowed=anything,
         asked=Asked(
             hours=hours,
             max_price_usd_h=None if cap is None else Decimal(cap),
@@ -122,7 +124,13 @@ async def smoked(ledger: Ledger, clock: HandClock, tmp_path: Path, command: str)
     tree = tmp_path / "tree"
     tree.mkdir()
     return await smoke(
-        tree, command, time_limit_s=30, environ=os.environ, ledger=ledger, clock=clock
+        tree,
+        command,
+        time_limit_s=30,
+        environ=os.environ,
+        ledger=ledger,
+        clock=clock,
+        guarded=Guarded((), tmp_path),
     )
 
 

@@ -314,5 +314,6 @@ async def test_a_box_that_is_gone_for_sure_is_trouble_and_its_lease_is_lost(
     with pytest.raises(ProviderTrouble, match="the box is gone, and not by us") as told:
         await wait(lease)
 
-    assert "gpu-tenant offers" in told.value.remedy
+    assert "it is young, and may only be late in the list" in told.value.remedy
+    assert "gpu-tenant leases" in told.value.remedy
     assert wait.ledger.lease(LEASE).state is LeaseState.LOST

@@ -81,6 +81,11 @@ EXAMPLES: dict[str, tuple[LeaseState, Seen, Step]] = {
     "two old looks too close": (ACTIVE, Omitted(after(100, 109)), LookAgain(LATER)),
     "two looks at a newborn": (INTENDED, Omitted(after(-10, 59)), LookAgain(LATER)),
     "two looks at a box that was just made": (ACTIVE, Omitted(after(30, 59)), LookAgain(LATER)),
+    "two looks at a box that counts from long before it was answered with": (
+        ACTIVE,
+        Omitted(after(100, 159), after(100)[0]),
+        LookAgain(LATER),
+    ),
     "an ended lease, a listed box": (LeaseState.GONE, LISTED, Rest()),
     "a lost lease, no box": (LeaseState.LOST, Omitted(after(100, 160)), Rest()),
 }

@@ -1,12 +1,13 @@
 """Whether, where and for how much work goes on whose box was taken: by the ledger, before any box is asked."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from arranged import NOON, HandClock, job, lease, offer, profile, quote
+from arranged import NOON, HandClock, intended, job, lease, offer, profile, quote
 from tiny import TinyMarket, no_answer, nothing_free
 
 from gpu_tenant.caretaker import Caretaker
@@ -384,7 +385,11 @@ async def test_files_go_back_to_where_the_job_had_them_also_outside_of_its_work_
     caretaker = Caretaker(new, transport, script("caretaker.py"))
 
     artifacts = ["out/", "~/runs/", f"{far.parent}/**"]
-    await restore(from_there, new, artifacts=artifacts, caretaker=caretaker, transport=transport)
+    with closing(Ledger(tmp_path / "ledger")) as ledger:
+        intended(ledger, new.id)
+        await restore(
+            from_there, new, artifacts=artifacts, caretaker=caretaker, transport=transport, ledger=ledger
+        )  # fmt: skip
 
     there = box / new.work_directory / "out"
     assert (there / "1.json").read_text("utf-8") == '"work/out/1.json"'

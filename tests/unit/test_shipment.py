@@ -20,6 +20,7 @@ from pydantic import JsonValue
 
 from gpu_tenant.caretaker import Caretaker, Index
 from gpu_tenant.errors import BoxTrouble, BoxUnreachable, CaretakerFailed
+from gpu_tenant.guarded import Guarded
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.model import Lease, LocalAddress
 from gpu_tenant.ports import Channel
@@ -111,7 +112,8 @@ class Desk:
         self.told.clear()
         self.way.is_cut = False
         return await push(
-            self.lease, self.tree, include_secrets=(), caretaker=self.caretaker, transport=self.way,
+            self.lease, self.tree, include_secrets=(), guarded=Guarded((), self.box),
+            caretaker=self.caretaker, transport=self.way,
             ledger=self.ledger, clock=self.clock, share=share, records=self.records,
             progress=lambda here, total: self.told.append((here, total)),
         )  # fmt: skip

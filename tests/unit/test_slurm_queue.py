@@ -59,18 +59,47 @@ def test_what_the_accounts_remember_is_no_row_of_an_empty_queue() -> None:
         Finished(0, b"", b""),
         answer(end=""),
         answer(cluster=""),
-        answer(lines("7|7|N/A|RUNNING|None|0")),
-        answer(ROW.replace("low", "a\nb")),
-        answer(forgotten="5\x1f5\n"),
         answer(end="n0nce end 1\n", complaint="sacct: error: Connection refused"),
         answer(end="n0nce end 127\n", complaint="sh: sacct: not found"),
     ],
-    ids=["nothing", "cut short", "no cluster", "a short row", "a broken row", "a short account",
-         "accounts that are away", "no sacct"],
+    ids=["nothing", "cut short", "no cluster", "accounts that are away", "no sacct"],
 )  # fmt: skip
 def test_an_answer_that_is_not_whole_is_no_list(heard: Finished) -> None:
     with pytest.raises(ProviderTrouble):
         told(heard, "n0nce")
+
+
+@pytest.mark.parametrize(
+    ("heard", "shown"),
+    [
+        (answer(ROW + lines("8|8|N/A|RUNNING|None|0")), ["5", "7"]),
+        (answer(ROW + ROW.replace("7", "8").replace("low", "a\nb")), ["5", "7"]),
+        (answer(ROW + lines(f"8|8|N/A|RUNNING|None|{'9' * 5000}|N/A|N/A|N/A|low|gpu:1|1|{MARK}b")), ["5", "7"]),
+        (answer(forgotten="9\x1f9\n"), ["7"]),
+    ],
+    ids=["a short row", "a broken row", "a number without end", "a short account"],
+)  # fmt: skip
+def test_a_row_that_cannot_be_read_hides_no_other_and_settles_nothing(
+    heard: Finished, shown: list[str]
+) -> None:
+    found = told(heard, "n0nce")
+
+    assert [row.id for row in found.rows] == shown
+    with pytest.raises(ProviderSilent):
+        found.must_show("9" if len(shown) == 1 else "8")
+    if len(found.odd) > 1 or not found.odd[0].mark_is_told:
+        with pytest.raises(ProviderSilent):
+            found.must_show_mark(f"{MARK}c")
+
+
+def test_a_time_that_no_calendar_has_hides_nothing() -> None:
+    ((row,), odd) = jobs(
+        ROW.replace(
+            "N/A|N/A|N/A|low".replace("|", "\x1f"), f"N/A|{10**30}|N/A|low".replace("|", "\x1f")
+        )
+    )
+
+    assert (row.id, row.ends_at, odd) == ("7", None, [])
 
 
 def test_other_signs_that_end_a_line_hide_no_row_and_no_accounts_are_none() -> None:
@@ -90,13 +119,13 @@ def test_a_submission_that_names_no_job_may_have_made_one() -> None:
 
 @pytest.mark.parametrize("comment", ["(null)", "gpu-tenant:../..", f"{MARK}/x", f"{MARK} "])
 def test_only_a_mark_of_our_form_is_one(comment: str) -> None:
-    (row,) = jobs(ROW.replace(MARK, comment))
+    ((row,), _) = jobs(ROW.replace(MARK, comment))
 
     assert row.mark == (MARK if comment.strip() == MARK else None)
 
 
 def test_a_task_of_an_array_is_ended_by_one_name_and_entered_by_another() -> None:
-    (task, foreign) = jobs(
+    ((task, foreign), _) = jobs(
         lines(
             f"19|18|2|RUNNING|None|0|N/A|1795331339|1795330000|low|gres:gpu:a100:2|2|{MARK}",
             "7|7|N/A|PENDING|Priority|0|N/A|N/A|N/A|low|N/A|1|words, with a comma",
@@ -128,7 +157,7 @@ def test_what_took_an_allocation_is_told_apart_from_a_failure_of_its_own(
 ) -> None:
     row = f"1|1|N/A|{state}|None|{restarts}|{preempted_at}|N/A|N/A|low|gpu:1|1|{MARK}"
 
-    (seen,) = jobs(lines(row))
+    ((seen,), _) = jobs(lines(row))
 
     assert seen.taken == fate
 
@@ -136,7 +165,7 @@ def test_what_took_an_allocation_is_told_apart_from_a_failure_of_its_own(
 def test_what_the_controller_has_forgotten_is_in_the_accounts() -> None:
     text = f"18_2|19|TIMEOUT|low|{MARK}||2026-11-22T07:00:20\n41|41|PREEMPTED|low|{MARK}|{MARK}|Unknown\n"
 
-    (task, single) = ended(text.replace("|", "\x1f"))
+    ((task, single), _) = ended(text.replace("|", "\x1f"))
 
     assert (task.id, task.job, task.taken, task.is_over) == ("18_2", "19", "walltime", True)
     assert task.mark == MARK, "few sites keep the comment, and a claimed task was renamed"

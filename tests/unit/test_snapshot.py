@@ -55,7 +55,7 @@ class Running:
         self.clock.advance(60)
         return await snapshot(
             self.lease, directory=self.kept, transport=self.transport, ledger=self.ledger,
-            caretaker=Caretaker(self.lease, self.transport, script("caretaker.py")),
+            caretaker=Caretaker(self.lease, self.transport, script("caretaker.py"), key="k"),
             turn=Alone(), clock=self.clock, quiet_s=quiet_s, policy=policy,
         )  # fmt: skip
 
@@ -214,6 +214,7 @@ async def test_of_a_file_saved_in_place_two_older_versions_stay_and_always_what_
 ) -> None:
     (running.here).mkdir(parents=True)
     (running.here / "state.json").write_text('"of a collect"', encoding="utf-8")
+    running.ledger.keep_in(LEASE, running.kept)
     running.ledger.note(LEASE, Event.COLLECTED, {"seal": seal().digest}, at=running.clock.now())
     for step in range(5):
         running.saves("state.json", str(step))
@@ -326,7 +327,7 @@ def test_a_look_is_bounded_but_takes_one_file_at_least_and_the_rest_in_the_next(
         path.write_bytes(b"x" * size)
         os.utime(path, (1000 - age, 1000 - age))
     asked = {
-        "work": str(tmp_path / "work"), "artifacts": ["out/"], "quiet_s": 0, "limit_bytes": 10,
+        "work": str(tmp_path / "work"), "artifacts": ["out/"], "quiet_s": 0, "limit_bytes": 10, "key": "k",
     }  # fmt: skip
     argv = [sys.executable, "-I", "-S", str(script("caretaker.py")), "--home", str(tmp_path / "h"),
             "complete", "--request", "-"]  # fmt: skip
@@ -426,7 +427,7 @@ async def test_nothing_that_a_collect_counted_on_is_pruned(running: Running) -> 
 async def prune_there(running: Running, keep: int) -> Pruned:
     return await prune_box(
         running.lease, Retention(keep_last=keep), directory=running.kept, ledger=running.ledger,
-        caretaker=Caretaker(running.lease, running.transport, script("caretaker.py")),
+        caretaker=Caretaker(running.lease, running.transport, script("caretaker.py"), key="k"),
         clock=running.clock, quiet_s=0,
     )  # fmt: skip
 

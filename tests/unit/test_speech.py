@@ -24,6 +24,12 @@ from gpu_tenant.speech import TOOL_OF, in_commands, in_tools
         ),
         ("`gpu-tenant smoke DIR -- COMMAND`", "`smoke_test(directory='DIR', command='COMMAND')`"),
         ("go without by name: --smoke none", "go without by name: smoke='none'"),
+        (
+            "by name: provision with --unguarded accept; then",
+            "by name: provision with unguarded='accept'; then",
+        ),
+        ("--recover same, or a provider", "recover=['same'], or a provider"),
+        ("give --hours 8.", "give hours=8."),
         ("`gpu-tenant leases --all`", "`list_leases(which='all')`"),
         ("`gpu-tenant push DIR x`", "`push(directory='DIR', lease='x')`"),
         ("`gpu-tenant adopt user@host[:port]`", "`provision(target='user@host[:port]')`"),

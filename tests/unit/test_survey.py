@@ -6,12 +6,13 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from arranged import NOON, TERMS, HandClock, intended, profile, quote
+from arranged import NOON, TERMS, HandClock, intended, never_used, profile, quote, receipt
 from tiny import TinyProvider, TinyResidue, leftover, no_answer
 
 from gpu_tenant.errors import Unverified
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.model import Box, BoxId, Lease, LeaseId, LeaseState
+from gpu_tenant.occupancy import NeverIn
 from gpu_tenant.settle import Survey, return_unused, survey
 from gpu_tenant.verify import Assessment, prove
 
@@ -169,7 +170,7 @@ async def test_nothing_but_proof_or_a_signature_ends_an_adopted_orphan(
     with pytest.raises(Unverified, match="nothing was proved"):
         prove(lease, unproved)
     with pytest.raises(Unverified, match="whatever was done on it"):
-        await return_unused(lease, TINY, connector=tiny, ledger=ledger, clock=clock)
+        await return_unused(lease, NeverIn(), TINY, connector=tiny, ledger=ledger, clock=clock)
 
     assert only(tiny) == [orphan.id]
 
@@ -269,15 +270,37 @@ async def test_what_else_bills_is_found_and_what_hides_it_hides_no_box(
     assert list(hidden.listings["tiny"].boxes) == [there]
 
 
-async def test_a_box_that_is_listed_after_its_end_is_told_and_left_to_its_owner(
+async def test_a_lost_lease_whose_box_is_listed_again_goes_on_as_it_was(
     tiny: TinyProvider, ledger: Ledger, clock: HandClock
 ) -> None:
     lease = await standing(tiny, ledger)
+    ledger.touch(LEASE, at=clock.now())
     ledger.end(LEASE, "lost", at=clock.now())
 
     found = await asked(tiny, ledger, clock)
 
     ((name, words),) = found.alarms
     assert name == LEASE
-    assert "its meter may be running" in words
+    assert "was never gone" in words
     assert only(tiny) == [lease.box_id]
+    back = ledger.lease(LEASE)
+    assert (back.state, back.ended_at, back.terms) == (LeaseState.ACTIVE, None, lease.terms)
+    assert back.touched_at is not None
+    assert back.rates == lease.rates, "all the while it billed"
+
+
+async def test_a_box_that_is_listed_after_its_receipt_is_told_and_its_rate_is_counted(
+    tiny: TinyProvider, ledger: Ledger, clock: HandClock
+) -> None:
+    lease = await standing(tiny, ledger, used=False)
+    ledger.file_permit(never_used(lease), at=clock.now())
+    for _ in range(2):
+        ledger.saw(LEASE, listed="omitted", at=clock.now())
+    ledger.file_receipt(receipt(LEASE), at=clock.now())
+
+    found = await asked(tiny, ledger, clock)
+
+    ((name, words),) = found.alarms
+    assert name == LEASE
+    assert "its meter may be running" in words
+    assert [box.id for box in found.strays] == only(tiny) == [lease.box_id]

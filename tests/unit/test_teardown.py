@@ -12,6 +12,7 @@ from tiny import TinyProvider, TinyResidue, leftover, no_answer
 from gpu_tenant.errors import CredentialRefused, ProviderSilent, ProviderTrouble, RateLimited
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.model import Lease, LeaseId, LeaseState, Profile, Receipt
+from gpu_tenant.occupancy import NeverIn
 from gpu_tenant.settle import settle
 from gpu_tenant.teardown import tear_down
 from gpu_tenant.verify import unused
@@ -51,7 +52,9 @@ async def lease(tiny: TinyProvider, ledger: Ledger, clock: HandClock) -> Lease:
 async def ended(
     lease: Lease, tiny: TinyProvider, ledger: Ledger, clock: HandClock, of: Profile = TINY
 ) -> Receipt:
-    return await tear_down(unused(lease), lease, of, connector=tiny, ledger=ledger, clock=clock)
+    return await tear_down(
+        unused(lease, NeverIn()), lease, of, connector=tiny, ledger=ledger, clock=clock
+    )
 
 
 async def test_a_destroyed_box_is_believed_gone_after_two_looks_that_lie_apart(
@@ -262,7 +265,7 @@ async def test_a_lease_whose_price_was_never_known_says_so_in_its_receipt(
 async def test_a_receipt_that_a_crash_kept_from_being_filed_is_filed_by_the_next_looks(
     lease: Lease, tiny: TinyResidue, ledger: Ledger, clock: HandClock
 ) -> None:
-    permit = unused(lease)
+    permit = unused(lease, NeverIn())
     cut_short = ledger.file_permit(permit, at=clock.now())
     await tiny.destroy(permit)
 

@@ -11,7 +11,10 @@ from tiny import TinyProvider, no_answer
 from gpu_tenant.errors import CredentialRefused
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.model import Box, Lease, LeaseId, LeaseState
+from gpu_tenant.occupancy import Look, Marked, NeverIn, Seen
 from gpu_tenant.settle import Survey, survey
+from gpu_tenant.twins import Look as Looks
+from gpu_tenant.twins import nobody_looks
 
 LEASE, TWIN = LeaseId("tiny-abcd"), LeaseId("tiny-twin")
 TINY = profile("tiny", list_lag_s=60)
@@ -52,8 +55,25 @@ def twin(tiny: TinyProvider, lease: Lease) -> Box:
     return tiny.rent(lease.mark)
 
 
-async def asked(tiny: TinyProvider, ledger: Ledger, clock: HandClock) -> Survey:
-    return await survey({tiny.slug: tiny}, {tiny.slug: TINY}, ledger=ledger, clock=clock)
+async def empty(lease: Lease, box: Box) -> Seen:
+    """A look at a box on which nothing was done."""
+    return Marked(state="put", look=Look())
+
+
+async def worked_on(lease: Lease, box: Box) -> Seen:
+    """A look at one where a person wrote a file."""
+    return Marked(state="put", look=Look(files=1, bytes=17, largest=("/root/mine/model.pt",)))
+
+
+async def booting(lease: Lease, box: Box) -> Seen:
+    """One that has let nobody in yet."""
+    return NeverIn()
+
+
+async def asked(
+    tiny: TinyProvider, ledger: Ledger, clock: HandClock, look: Looks = empty
+) -> Survey:
+    return await survey({tiny.slug: tiny}, {tiny.slug: TINY}, ledger=ledger, clock=clock, look=look)
 
 
 def taken_up(ledger: Ledger, twin: Box, *, used: bool = False) -> Lease:
@@ -76,7 +96,7 @@ async def test_a_twin_is_given_back_unused_with_a_receipt_and_told_with_what_it_
     assert proof is not None
     assert (proof.ground, proof.box_id) == ("never_used", twin.id)
     assert words == (
-        f"{twin.id} carries the mark of {LEASE} and was never used: given back, for "
+        f"{twin.id} carries the mark of {LEASE}, which asked for one box, and nobody used it: given back, for "
         f"{proof.cost_usd} USD"
     )
     assert ledger.lease(LEASE) == lease, "the other box goes on with its work"
@@ -135,15 +155,19 @@ async def test_where_a_list_is_only_to_be_shown_a_twin_is_told_and_left_to_the_v
     tiny: TinyProvider, ledger: Ledger, clock: HandClock, lease: Lease, twin: Box
 ) -> None:
     told = [
-        (await survey({"tiny": tiny}, {"tiny": TINY}, ledger=ledger, clock=clock, twins="tell"))
+        (
+            await survey(
+                {"tiny": tiny}, {"tiny": TINY}, ledger=ledger, clock=clock, twins="tell", look=empty
+            )
+        )
         for _ in range(2)
     ]
 
     known = ledger.lease_on("tiny", twin.id)
     assert known is not None
     words = (
-        f"{twin.id} carries the mark of {LEASE} and was never used: "
-        f"`gpu-tenant teardown {known.id}` gives it back"
+        f"{twin.id} carries the mark of {LEASE}, which asked for one box: "
+        f"`gpu-tenant teardown {known.id}` gives it back, if nobody used it"
     )
     assert [found.alarms for found in told] == [[(known.id, words)]] * 2
     assert "destroy" not in tiny.asked
@@ -195,6 +219,7 @@ async def test_trouble_with_a_twin_keeps_no_other_provider_from_being_looked_at(
         {"tiny": TINY, "other": profile("other")},
         ledger=ledger,
         clock=clock,
+        look=empty,
     )
 
     assert [name for name, _ in found.alarms] == [twin.id, "other-zzzz"]
@@ -213,6 +238,83 @@ async def test_a_destroy_without_an_answer_is_asked_again_until_the_twin_is_gone
 
 
 # What is no twin
+
+
+async def test_a_clone_that_a_person_made_later_is_told_and_left_alone_however_empty_it_is(
+    tiny: TinyProvider, ledger: Ledger, clock: HandClock, lease: Lease
+) -> None:
+    clock.advance(720)
+    clone = tiny.rent(lease.mark)
+
+    first = await asked(tiny, ledger, clock)
+    clock.advance(3600)
+    again = await asked(tiny, ledger, clock)
+
+    assert [name for name, _ in first.alarms + again.alarms] == [clone.id] * 2
+    assert "not known to have asked for it" in first.alarms[0][1]
+    assert "it bills at 0.50 USD/h" in first.alarms[0][1]
+    assert ledger.lease_on("tiny", clone.id) is None
+    assert "destroy" not in tiny.asked
+
+
+async def test_a_box_that_only_its_request_dates_is_left_alone_where_it_is_first_seen_long_after(
+    tiny: TinyProvider, ledger: Ledger, clock: HandClock, lease: Lease, twin: Box
+) -> None:
+    tiny.change(twin.id, made_by_word_of="request")
+    clock.advance(2 * 3600)
+
+    found = await asked(tiny, ledger, clock)
+
+    ((name, words),) = found.alarms
+    assert (name, "not known to have asked for it" in words) == (twin.id, True)
+    assert "destroy" not in tiny.asked
+
+
+async def test_a_box_that_only_its_request_dates_is_given_back_where_it_is_seen_at_once(
+    tiny: TinyProvider, ledger: Ledger, clock: HandClock, lease: Lease, twin: Box
+) -> None:
+    tiny.change(twin.id, made_by_word_of="request")
+
+    await asked(tiny, ledger, clock)
+
+    assert list(tiny.boxes) == [lease.box_id]
+
+
+async def test_a_box_of_which_its_provider_does_not_say_when_it_was_made_is_left_alone(
+    tiny: TinyProvider, ledger: Ledger, clock: HandClock, twin: Box
+) -> None:
+    tiny.change(twin.id, created_at=None)
+
+    found = await asked(tiny, ledger, clock)
+
+    assert [name for name, _ in found.alarms] == [twin.id]
+    assert "destroy" not in tiny.asked
+
+
+@pytest.mark.parametrize(
+    ("look", "why"),
+    [(worked_on, "/root/mine/model.pt"), (nobody_looks, "no way to look")],
+)
+async def test_a_twin_that_was_used_or_cannot_be_looked_at_is_told_and_kept(
+    tiny: TinyProvider, ledger: Ledger, clock: HandClock, twin: Box, look: Looks, why: str
+) -> None:
+    found = await asked(tiny, ledger, clock, look)
+
+    again = await asked(tiny, ledger, clock, empty if look is worked_on else look)
+
+    ((_, words),) = found.alarms
+    assert why in words
+    assert look is not worked_on or again.alarms == [], "it is an ordinary lease, and used"
+    assert twin.id in tiny.boxes
+    assert "destroy" not in tiny.asked
+
+
+async def test_a_twin_that_has_let_nobody_in_yet_is_given_back(
+    tiny: TinyProvider, ledger: Ledger, clock: HandClock, lease: Lease, twin: Box
+) -> None:
+    await asked(tiny, ledger, clock, booting)
+
+    assert list(tiny.boxes) == [lease.box_id]
 
 
 async def test_a_box_that_looks_like_a_twin_and_was_used_is_not_given_back(

@@ -67,6 +67,8 @@ def leases(shown: Leases) -> None:
         Console(highlight=False, soft_wrap=True).print(table)
     else:
         click.echo("no lease is live: no box of ours is billing that this ledger knows of")
+    if shown.older:
+        click.echo(f"older ones: gpu-tenant leases --older {shown.older}")
     for box in shown.foreign:
         rate = "an unknown rate" if box.price_usd_h is None else f"{box.price_usd_h} USD/h"
         click.echo(f"not ours, left alone: {box.box} at {box.provider}, {box.state}, {rate}")

@@ -1,8 +1,10 @@
 """What only a person types: a password that becomes a key, a signature at a terminal."""
 
 import os
+import shutil
 import signal
 import sys
+from collections.abc import Iterator, Sequence
 
 import click
 
@@ -27,14 +29,55 @@ def password() -> str:
     return line
 
 
-def signature(question: str, *, instead: str) -> str:
+def is_at_terminal() -> bool:
+    """Whether a person is there who sees what is shown, and can type."""
+    return not os.environ.get(UNATTENDED) and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def at_terminal(*, instead: str) -> None:
+    """A person is there who sees what is shown, and can type.
+
+    Raises:
+        Refused: nobody is; `instead` is what to do.
+    """
+    if not is_at_terminal():
+        raise Refused("a person signs at a terminal, and this is none", remedy=instead)
+    # asyncio would only note the first Ctrl-C, and these prompts must heed it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def signature(question: str, *, instead: str, default: str | None = None) -> str:
     """What a person typed at a terminal.
 
     Raises:
         Refused: nobody is there to type; `instead` is what to do.
     """
-    if os.environ.get(UNATTENDED) or not sys.stdin.isatty():
-        raise Refused("a person signs at a terminal, and this is none", remedy=instead)
-    # asyncio would only note the first Ctrl-C, and this prompt must heed it.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    return str(click.prompt(question, err=True))
+    at_terminal(instead=instead)
+    return str(click.prompt(question, err=True, default=default, show_default=False))
+
+
+def shown_whole(lines: Sequence[str]) -> None:
+    """Every line was on the terminal, a screenful at a time, before anything is asked."""
+    columns, rows = shutil.get_terminal_size()
+    room = max(rows - 2, 5)
+    for number, page in enumerate(_pages(lines, columns, room)):
+        if number:
+            click.prompt(
+                f"-- {len(lines):,} lines in all; Enter for more", default="", err=True,
+                show_default=False, prompt_suffix=" --",
+            )  # fmt: skip
+        for line in page:
+            click.echo(line, err=True)
+
+
+def _pages(lines: Sequence[str], columns: int, rows: int) -> Iterator[list[str]]:
+    page: list[str] = []
+    left = rows
+    for line in lines:
+        takes = max(1, -(-len(line) // max(columns, 1)))
+        if page and takes > left:
+            yield page
+            page, left = [], rows
+        page.append(line)
+        left -= takes
+    yield page

@@ -11,6 +11,7 @@ import click
 
 from gpu_tenant.cli import SUMMARIES, show
 from gpu_tenant.errors import BadRequest
+from gpu_tenant.record import amount
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -25,12 +26,11 @@ class _Usd(click.ParamType[Decimal]):
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> Decimal:
         try:
-            amount = Decimal(str(value))
+            return amount(Decimal(str(value)))
         except InvalidOperation:
             self.fail(f"{value!r} is no amount of money", param, ctx)
-        if not amount.is_finite() or amount < 0:
-            self.fail(f"{value!r} is no amount of money", param, ctx)
-        return amount
+        except ValueError as error:
+            self.fail(f"{value!r}: {error}", param, ctx)
 
 
 USD = _Usd()

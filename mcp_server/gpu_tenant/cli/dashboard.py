@@ -18,8 +18,8 @@ from gpu_tenant.credentials import UNATTENDED
 async def dashboard(port: int, no_open: bool) -> None:
     """On this computer alone, until Ctrl-C; the link it prints holds the token of this start.
 
-    What the page begins goes through the same checks as the commands. A waiver is signed
-    there only with a code that is shown at the terminal where a person started it.
+    What the page begins goes through the same checks as the commands. A person signs there
+    with a passkey, or with a code that is shown at the terminal where they started it.
     """
     from gpu_tenant.app import open_tenancy
     from gpu_tenant.dashboard.serving import serve

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from gpu_tenant.mounts import lasting_scratch
 from gpu_tenant.rehearsal.stage import Stage
 
 
@@ -20,7 +21,9 @@ async def rehearse(provider: str, port: int, keep: str | None, *, as_json: bool)
     Raises:
         BadRequest: that provider cannot be rehearsed.
     """
-    directory = Path(keep or tempfile.mkdtemp(prefix=f"gpu-tenant-{provider}-"))
+    directory = Path(
+        keep or tempfile.mkdtemp(prefix=f"gpu-tenant-{provider}-", dir=lasting_scratch())
+    )
     with Stage(provider, directory.absolute(), port=port) as stage:
         if as_json:
             click.echo(json.dumps({"url": stage.url, "environment": stage.environment}))

@@ -19,7 +19,8 @@ from gpu_tenant.cli.command import (
     the_lease,
     verb,
 )
-from gpu_tenant.errors import BadRequest
+from gpu_tenant.cli.limiting import as_owner
+from gpu_tenant.errors import BadRequest, Refused
 from gpu_tenant.fleet import MOST
 from gpu_tenant.market import Trust
 from gpu_tenant.terms import Asked, WhenIdle
@@ -35,7 +36,7 @@ async def smoke(
 ) -> None:
     """The command runs in a copy of DIRECTORY with CUDA hidden. Its receipt opens `provision`."""
     async with show.tenancy() as tenancy:
-        receipt = await tenancy.smoke_test(directory, joined(command), time_limit_s)
+        receipt = await tenancy.smoked(directory, joined(command), time_limit_s)
         show.answer(receipt, as_json, show.smoke)
     if not receipt.passed:
         sys.exit(1)
@@ -145,7 +146,7 @@ def _terms(function: Callable[P, T]) -> Callable[P, T]:
     "--unguarded",
     type=click.Choice(["refuse", "accept"]),
     default="refuse",
-    help="where nothing ends its bill if this computer dies, and a day costs over 100 USD",
+    help="where nothing ends its bill if this computer dies, and a day costs over 100 USD: a person signs",
 )
 @click.option("--smoke", help="id of a passed smoke test, or `none` to go without")
 @click.option(
@@ -167,9 +168,12 @@ async def provision(
 ) -> None:
     """The meter may run from here: always end with `gpu-tenant teardown`."""
     async with show.tenancy() as tenancy:
-        card = await tenancy.provision(
-            provider, quotes=list(quotes), smoke=smoke, wait_s=3600, unguarded=unguarded,
-            recover=list(recover), **terms,
+        card = await as_owner(
+            tenancy,
+            lambda: tenancy.provision(
+                provider, quotes=list(quotes), smoke=smoke, wait_s=3600, unguarded=unguarded,
+                recover=list(recover), **terms,
+            ),
         )  # fmt: skip
         show.answer(card, as_json, account.provisioned)
     if card.together is not None and card.together.missing:
@@ -195,6 +199,12 @@ async def provision(
     help="in place of TARGET: skypilot:CLUSTER or dstack:RUN, which goes on renting it",
 )
 @click.option("--recovers", help="with --from: the lease that stood there before the tool moved it")
+@click.option(
+    "--take-over",
+    "over",
+    metavar="NAME",
+    help="the lease or the gpu-tenant whose mark is on the box and that is no more; a person signs",
+)
 @as_json
 async def adopt(
     target: str | None,
@@ -203,6 +213,7 @@ async def adopt(
     by_password: bool,
     source: str | None,
     recovers: str | None,
+    over: str | None,
     as_json: bool,
     store: str | None,
     **terms: Any,
@@ -222,8 +233,11 @@ async def adopt(
     async with show.tenancy() as tenancy:
         if source is not None:
             asked = Asked(store=tenancy.known_store(store), **terms)
-            taken = await tenancy.adopt_from(
-                source, asked=asked, price_usd_h=price_usd_h, recovers=recovers
+            taken = await as_owner(
+                tenancy,
+                lambda: tenancy.adopt_from(
+                    source, asked=asked, price_usd_h=price_usd_h, recovers=recovers
+                ),
             )
             show.answer(taken, as_json, show.card)
             return
@@ -231,9 +245,25 @@ async def adopt(
         if cell is not None:
             click.echo(cell)
             return
-        card = await tenancy.adopt(
-            provider, target, asked=Asked(store=tenancy.known_store(store), **terms),
-            price_usd_h=price_usd_h, password=asking.password() if by_password else None,
+        if over is not None:
+            question = (
+                f"Nobody is at work there for {over} any more: type {over} to stand in its place"
+            )
+            typed = asking.signature(
+                question, instead="its owner runs the same command in a terminal"
+            )
+            if typed.strip() != over:
+                raise Refused(
+                    f"what was typed is not {over}: the box is as it was",
+                    remedy="use the lease that stands on it, or the same command again",
+                )
+        password = asking.password() if by_password else None
+        card = await as_owner(
+            tenancy,
+            lambda: tenancy.adopt(
+                provider, target, asked=Asked(store=tenancy.known_store(store), **terms),
+                price_usd_h=price_usd_h, password=password, over=over,
+            ),
         )  # fmt: skip
         show.answer(card, as_json, show.card)
 
@@ -264,7 +294,7 @@ async def terms(lease: str | None, as_json: bool, **given: Any) -> None:
     async with show.tenancy() as tenancy:
         name = the_lease(lease, tenancy)
         if any(value is not None for value in given.values()):
-            await tenancy.change_lease(name, "terms", **given)
+            await as_owner(tenancy, lambda: tenancy.change_lease(name, "terms", **given))
         show.answer(tenancy.policy(name), as_json, show.policy)
 
 
@@ -301,8 +331,9 @@ async def _change(
     as_json: bool,
 ) -> None:
     async with show.tenancy() as tenancy:
-        card = await tenancy.change_lease(
-            the_lease(lease, tenancy), action, hours=hours, address=address
+        name = the_lease(lease, tenancy)
+        card = await as_owner(
+            tenancy, lambda: tenancy.change_lease(name, action, hours=hours, address=address)
         )
         show.answer(card, as_json, show.card)
 
@@ -314,5 +345,6 @@ async def recover(lease: str | None, as_json: bool) -> None:
     """From the newest checkpoint that is here, by the identical command, inside what is left of its
     budget and deadline; where its terms name a place (`provision --recover`). Repeat until it runs."""
     async with show.tenancy() as tenancy:
-        card = await tenancy.recover(the_lease(lease, tenancy), wait_s=3600)
+        name = the_lease(lease, tenancy)
+        card = await as_owner(tenancy, lambda: tenancy.recover(name, wait_s=3600))
         show.answer(card, as_json, show.card)

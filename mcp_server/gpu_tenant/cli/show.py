@@ -23,7 +23,7 @@ from rich.text import Text
 
 from gpu_tenant.app import open_tenancy
 from gpu_tenant.audit import Audited
-from gpu_tenant.cards import Card, LossReport, TornDown
+from gpu_tenant.cards import Card, TornDown
 from gpu_tenant.caretaker import ENDED
 from gpu_tenant.collect import Collected
 from gpu_tenant.doctor import Checkup
@@ -100,6 +100,7 @@ def smoke(receipt: SmokeReceipt) -> None:
         [
             ("ended", f"{ended} after {receipt.seconds:.1f} s"),
             ("wrote", ", ".join(receipt.wrote) or "nothing"),
+            ("confined by", receipt.confined),
             (
                 "next",
                 f"gpu-tenant offers, then gpu-tenant provision --quote Q --smoke {receipt.id}"
@@ -258,6 +259,7 @@ def collected(shown: Collected) -> None:
         )
     rows += [("cannot be kept", words) for words in shown.cannot_be_kept]
     rows += [("never appeared", pattern) for pattern in shown.never_appeared]
+    rows += [("only here", f"{name}: it is no longer on the box") for name in shown.only_here[:5]]
     rows += [
         ("not discarded", f"{pattern}: nothing matches it that no artifact pattern keeps")
         for pattern in shown.discarded_nothing
@@ -297,14 +299,6 @@ def receipt(shown: TornDown) -> None:
     rows += [("left behind", r.left_behind)] if r.left_behind else []
     rows += [("together", shown.gang)] if shown.gang else []
     listed(f"receipt for {shown.lease}: {shown.state}", rows)
-
-
-def losses(report: LossReport) -> None:
-    """What a waiver would lose, on stderr."""
-    if not report.losses:
-        click.echo("nothing would be lost: `gpu-tenant teardown` needs no waiver", err=True)
-    for loss in report.losses:
-        click.echo(f"  lost: {loss}", err=True)
 
 
 def checkup(shown: Checkup) -> None:

@@ -5,7 +5,7 @@ from typing import Literal
 
 import click
 
-from gpu_tenant.cli import account, show
+from gpu_tenant.cli import account, asking, show
 from gpu_tenant.cli.command import (
     as_json,
     verb,
@@ -17,6 +17,14 @@ _EVERY_S = 15.0
 
 @verb("leases")
 @click.option("--all", "every", is_flag=True, help="ended ones too")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 1000),
+    default=50,
+    show_default=True,
+    help="with --all: so many ended ones, the newest",
+)
+@click.option("--older", metavar="LEASE", help="the ended ones before that one; nobody is asked")
 @click.option("--live", "shown", flag_value="live", help="on the whole screen, until q is pressed")
 @click.option(
     "--every",
@@ -25,8 +33,15 @@ _EVERY_S = 15.0
     help="with --live: seconds between two looks at the providers; 15 when left out",
 )
 @as_json
-async def leases(every: bool, shown: str | None, every_s: float | None, as_json: bool) -> None:
-    which: Literal["live", "all"] = "all" if every else "live"
+async def leases(
+    every: bool,
+    limit: int,
+    older: str | None,
+    shown: str | None,
+    every_s: float | None,
+    as_json: bool,
+) -> None:
+    which: Literal["live", "all"] = "all" if every or older else "live"
     if shown == "live" and as_json:
         raise BadRequest(
             "--live is for a person, and --json is not", remedy="`gpu-tenant leases --json`"
@@ -39,14 +54,26 @@ async def leases(every: bool, shown: str | None, every_s: float | None, as_json:
         await live(which, every_s or _EVERY_S)
         return
     async with show.tenancy() as tenancy:
-        show.answer(await tenancy.list_leases(which), as_json, account.leases)
+        show.answer(await tenancy.list_leases(which, limit, older), as_json, account.leases)
 
 
 @verb("reconcile")
+@click.option(
+    "--same-account",
+    metavar="PROVIDER",
+    help="by your word, the key and the address of now are of the account that your boxes there are of",
+)
 @as_json
-async def reconcile(as_json: bool) -> None:
+async def reconcile(same_account: str | None, as_json: bool) -> None:
     """Every provider is asked; what is ours is moved forward, twins are given back, the rest is told."""
     async with show.tenancy() as tenancy:
+        if same_account is not None:
+            typed = asking.signature(
+                f"Type {same_account} if its key and its address of now are of the account that your boxes "
+                "there are of: what its list omits is then gone",
+                instead=f"run `gpu-tenant reconcile --same-account {same_account}` in a terminal",
+            )
+            tenancy.same_account(same_account, typed=typed)
         found = await tenancy.reconcile()
         show.answer(found, as_json, account.leases)
     if found.alarms:

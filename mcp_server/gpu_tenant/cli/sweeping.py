@@ -1,7 +1,6 @@
 """The commands of a sweep: the launch over a grid of parameters, its table, and what is done about it."""
 
 import asyncio
-import getpass
 import json
 import sys
 from collections.abc import MutableMapping, Sequence
@@ -13,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gpu_tenant.cli import show
+from gpu_tenant.cli import show, signing
 from gpu_tenant.cli.command import Chosen, as_json, joined, verb
 from gpu_tenant.errors import BadRequest
 from gpu_tenant.grid import grid_of
@@ -157,7 +156,11 @@ async def sweep(
             await asyncio.sleep(5)
             tended = await tenancy.tend(chosen)
         if settle:
-            settled = tenancy.settle_sweep(chosen, by=getpass.getuser())
+
+            async def accept() -> Reckoning:
+                return tenancy.settle_sweep(chosen)
+
+            settled = await signing.with_signature(tenancy, "to accept all of this", accept)
             tended = tended.model_copy(update={"table": settled})
         show.answer(tended, as_json, table)
     if tended.table.wrong and not tended.table.settled_by:

@@ -14,6 +14,7 @@ from gpu_tenant.caretaker import ENDED
 from gpu_tenant.cli import market, show
 from gpu_tenant.demo import JOB
 from gpu_tenant.errors import Unverified
+from gpu_tenant.mounts import lasting_scratch
 from gpu_tenant.rehearsal.stage import Stage
 from gpu_tenant.service import Tenancy
 from gpu_tenant.watch import Watched
@@ -36,7 +37,7 @@ _PRETENDED_PRICE = Decimal("2.00")
 
 async def tour(keep: str | None, provider: str) -> None:
     """A box was leased, used, interrupted, verified and torn down, and its receipt was shown."""
-    kept = Path(keep or tempfile.mkdtemp(prefix="gpu-tenant-demo-"))
+    kept = Path(keep or tempfile.mkdtemp(prefix="gpu-tenant-demo-", dir=lasting_scratch()))
     if provider == "local":
         click.echo(
             "A whole lease on this computer. The box is a private directory with real processes; the\n"
@@ -44,7 +45,9 @@ async def tour(keep: str | None, provider: str) -> None:
         )
         await _lease(kept, None)
         return
-    with Stage(provider, Path(tempfile.mkdtemp(prefix="gpu-tenant-stage-"))) as stage:
+    with Stage(
+        provider, Path(tempfile.mkdtemp(prefix="gpu-tenant-stage-", dir=lasting_scratch()))
+    ) as stage:
         click.echo(
             f"A whole lease at a rehearsal of {provider}, on this computer: its API with its billing\n"
             f"rules, boxes that are real behind their own sshd, and a clock that skips the waiting.\n{_JOB}"
@@ -63,7 +66,7 @@ async def _lease(kept: Path, stage: Stage | None) -> None:
     """One lease, from the smoke test to the receipt; on stage, if there is one."""
     async with show.tenancy({**os.environ, **stage.environment} if stage else None) as tenancy:
         _phase(2, "smoke: the job's own command, here, before anything is rented")
-        smoked = await tenancy.smoke_test(os.fspath(JOB), "python3 train.py --smoke", 60)
+        smoked = await tenancy.smoked(os.fspath(JOB), "python3 train.py --smoke", 60)
         show.smoke(smoked)
 
         if stage is None:

@@ -1,12 +1,11 @@
 """The commands that use a box, and end it: read the arguments, call the verb, show the answer."""
 
-import getpass
 import sys
 from typing import Any, Literal
 
 import click
 
-from gpu_tenant.cli import asking, briefs, show, sweeping, together
+from gpu_tenant.cli import briefs, show, signing, sweeping, together
 from gpu_tenant.cli.command import (
     Chosen,
     as_json,
@@ -62,20 +61,28 @@ async def audit(
 @click.option(
     "--include-secret", multiple=True, help="a file to send although it looks like a secret"
 )
+@click.option(
+    "--overwrite", multiple=True, help="a file to replace although its bytes are on the box alone"
+)
 @_limit_option
 @as_json
 async def push(
     directory: str,
     leases: Chosen,
     include_secret: tuple[str, ...],
+    overwrite: tuple[str, ...],
     limit: int | None,
     as_json: bool,
 ) -> None:
-    """.gitignore is honoured, nothing on the box is removed, and secrets stay here unless named."""
+    """.gitignore is honoured, nothing on the box is removed, and secrets stay here unless named.
+
+    What was written on the box and is saved nowhere is not replaced unless it is named.
+    """
     async with show.tenancy() as tenancy:
         call_bytes_s.set(limit)
         await on_each(
-            leases, tenancy, lambda lease: tenancy.push(lease, directory, list(include_secret)),
+            leases, tenancy,
+            lambda lease: tenancy.push(lease, directory, list(include_secret), list(overwrite)),
             as_json=as_json, words=show.pushed, brief=briefs.pushed, moves="push",
         )  # fmt: skip
 
@@ -91,7 +98,7 @@ async def push(
     help="what must be kept, as in .gitignore: out/ at any depth, ./out/ at the top",
 )
 @click.option("--discard", multiple=True, help="a pattern of what may be lost")
-@click.option("--env", multiple=True, help="NAME=env:VAR, file:PATH, keyring:S/U, cmd:C or text:T")
+@click.option("--env", multiple=True, help="NAME=env:VAR, file:PATH, keyring:S/U, ref:R or text:T")
 @click.option("--max-runtime-h", type=click.FloatRange(min=0, min_open=True))
 @click.option("--name", help="the job's id; naming it makes a retry safe")
 @click.option(
@@ -313,11 +320,8 @@ async def teardown(leases: Chosen, ended: bool, as_json: bool) -> None:
             else:
                 return
         name = must_be_one(leases, tenancy, "one box is attested at a time")
-        typed = asking.signature(
-            f"Type {name} when its console shows that it is gone (Ctrl-C to do it later)",
-            instead=f"run `gpu-tenant teardown {name} --ended` in a terminal",
-        )
-        done = await tenancy.attest(name, typed=typed, signed_by=getpass.getuser())
+        purpose = "when its console shows that it is gone (Ctrl-C to do it later)"
+        done = await signing.with_signature(tenancy, purpose, lambda: tenancy.attest(name))
         show.answer(done, as_json, show.receipt)
 
 
@@ -331,26 +335,16 @@ async def teardown(leases: Chosen, ended: bool, as_json: bool) -> None:
 )
 @as_json
 async def waive(lease: str | None, ahead: bool, as_json: bool) -> None:
-    """The loss is listed, and the lease's id must be typed at a terminal."""
+    """The loss is listed, all of it, and the lease's id must be typed at a terminal."""
     if lease is None:  # the only one that is live is no choice of a person's
         raise BadRequest("which lease?", remedy="name it: `gpu-tenant leases` lists them")
     async with show.tenancy() as tenancy:
         if ahead:
-            show.policy(tenancy.policy(lease))
-            typed = asking.signature(
-                f"Type {lease} to let its box be destroyed then with whatever is on it",
-                instead=f"run `gpu-tenant waive {lease} --at-deadline` in a terminal",
+            await signing.with_signature(
+                tenancy, "to let its box be destroyed then", lambda: tenancy.waive_ahead(lease)
             )
-            await tenancy.waive_ahead(lease, typed=typed, signed_by=getpass.getuser())
             show.answer(tenancy.policy(lease), as_json, show.policy)
             return
-        report = await tenancy.assess_loss(lease)
-        show.losses(report)
-        typed = asking.signature(
-            f"Type {lease} to destroy the box and lose all of this",
-            instead=f"run `gpu-tenant waive {lease}` in a terminal; nothing was destroyed",
-        )
-        ended = await tenancy.waive(
-            lease, shown_digest=report.digest, typed=typed, signed_by=getpass.getuser()
-        )
+        purpose = "to destroy the box and lose all of this"
+        ended = await signing.with_signature(tenancy, purpose, lambda: tenancy.waive(lease))
         show.answer(ended, as_json, show.receipt)

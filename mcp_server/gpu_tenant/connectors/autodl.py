@@ -9,7 +9,9 @@ from typing import Literal, TypeVar
 
 from pydantic import BaseModel, Field, JsonValue, TypeAdapter, ValidationError
 
+from gpu_tenant.address import ssh_address
 from gpu_tenant.autodl_pro import ANYWHERE, offers, ordered, owners_word
+from gpu_tenant.bounds import Leafing
 from gpu_tenant.errors import (
     CredentialRefused,
     LocalTrouble,
@@ -19,10 +21,12 @@ from gpu_tenant.errors import (
     ProviderTrouble,
     Rejected,
 )  # fmt: skip
+from gpu_tenant.instants import instant
 from gpu_tenant.market import CENT, Leftover, Offer, Wish
-from gpu_tenant.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SshAddress
+from gpu_tenant.model import MARK_PREFIX, Box, BoxId, BoxState, Lease
 from gpu_tenant.permit import TeardownPermit, genuine
-from gpu_tenant.ports import Setting, wanted
+from gpu_tenant.ports import Asking, Setting, wanted
+from gpu_tenant.rows import in_fields, read_each, tried
 from gpu_tenant.wire import Json, Method, Reply, Wire, rejected, words
 
 _PRO, _BALANCE = "/api/v1/dev/instance/pro", "/api/v1/dev/wallet/balance"
@@ -48,6 +52,7 @@ class _Instance(BaseModel):
     start_mode: str | None = None
     charge_type: str | None = None
     req_gpu_amount: int
+    created_at: JsonValue = None
 
 
 class _Snapshot(BaseModel):
@@ -77,9 +82,8 @@ class _Page(BaseModel):
 
 
 T = TypeVar("T")
-Row = TypeVar("Row", _Instance, _Image)
 
-_INSTANCES, _IMAGES = TypeAdapter(list[_Instance]), TypeAdapter(list[_Image])
+_INSTANCE, _IMAGES = TypeAdapter(_Instance), TypeAdapter(list[_Image])
 _PAGE_OF, _SNAPSHOT, _HELD = TypeAdapter(_Page), TypeAdapter(_Snapshot), TypeAdapter(_Balance)
 _TEXT = TypeAdapter(str)
 
@@ -98,7 +102,7 @@ class AutodlConnector:
         self._owner = partial(owners_word, setting.state / "config.toml", said)
         self._wire = Wire(
             title=setting.profile.title,
-            base_url=setting.environ.get("AUTODL_API_URL") or "https://api.autodl.com",
+            base_url=setting.api("https://api.autodl.com", variable="AUTODL_API_URL"),
             credential=setting.credential,
             clock=setting.clock,
             scheme="",
@@ -138,8 +142,27 @@ class AutodlConnector:
 
     async def list_boxes(self) -> Sequence[Box]:
         """As `Connector.list_boxes`: every instance Pro; what it calls released is not there."""
-        rows = await self._pages(f"{_PRO}/list", _INSTANCES)
-        return [await self._box(row) for row in rows if row.status != "released"]
+        there = [row for row in await self._instances() if row.get("status") != "released"]
+        details = {
+            shown.uuid: await self._snapshot(shown.uuid)
+            for row in there
+            if isinstance(shown := tried(_INSTANCE.validate_python, row), _Instance)
+            and self._is_looked_into(shown)
+        }
+        return read_each(
+            "autodl",
+            there,
+            lambda row: self._box(_INSTANCE.validate_python(row), details),
+            in_fields("uuid", "name"),
+        )
+
+    def asked_with(self, salt: str) -> Asking:
+        """As `Accounted.asked_with`."""
+        return self._wire.asked_with(salt)
+
+    async def account(self) -> str | None:
+        """As `Accounted.account`: no call of its API names it."""
+        return None
 
     async def destroy(self, permit: TeardownPermit) -> None:
         """As `Connector.destroy`; the box is powered off first, and stays so where a release fails."""
@@ -204,7 +227,7 @@ class AutodlConnector:
 
         What lies in the file storage of a region may bill too, and no call shows it.
         """
-        images = await self._pages(f"{_PRO}/image/private/list", _IMAGES)
+        images = _read(_IMAGES, await self._pages(f"{_PRO}/image/private/list", "image_uuid"))
         return [
             Leftover(
                 provider="autodl", kind="snapshot", id=image.uuid, name=image.name or "", mark=None,
@@ -215,24 +238,30 @@ class AutodlConnector:
 
     # --- the provider's answers
 
-    async def _box(self, shown: _Instance) -> Box:
+    def _is_looked_into(self, shown: _Instance) -> bool:
+        """Whether its address and price are asked for."""
         state = self._states.get(shown.status, BoxState.UNKNOWN)
-        mark = shown.name if shown.name and shown.name.startswith(MARK_PREFIX) else None
+        return _mark(shown) is not None and state in (BoxState.READY, BoxState.UNKNOWN)
+
+    def _box(self, shown: _Instance, details: Mapping[str, Json]) -> Box:
+        state = self._states.get(shown.status, BoxState.UNKNOWN)
+        mark = _mark(shown)
         address, price = None, None
         if state in (BoxState.BOOTING, BoxState.PARKED):
             price = Decimal(
                 0
             )  # it bills from running on, and keeps its included disks at no charge
-        elif mark and state in (BoxState.READY, BoxState.UNKNOWN):
-            detail = await self._snapshot(shown.uuid)
+        elif self._is_looked_into(shown):
+            detail = _read(_SNAPSHOT, details[shown.uuid])
             price = self._usd_h(shown, detail)
             if state is BoxState.READY and detail.proxy_host and detail.ssh_port:
                 target = f"root@{detail.proxy_host}:{detail.ssh_port}".removesuffix(":22")
-                address = SshAddress(target=target)
+                address = ssh_address(target)
         told = state in (BoxState.BROKEN, BoxState.UNKNOWN)
         return Box(
             provider="autodl", id=BoxId(shown.uuid), mark=mark, state=state, address=address,
             price_usd_h=price, words=f"AutoDL calls it {words(shown.status)}" if told else None,
+            created_at=instant(shown.created_at),
         )  # fmt: skip
 
     def _usd_h(self, shown: _Instance, detail: _Snapshot) -> Decimal | None:
@@ -251,13 +280,13 @@ class AutodlConnector:
         usd_h = owner.usd(Decimal(detail.payg_price) / 1000)
         return None if usd_h is None else usd_h.quantize(CENT)
 
-    async def _snapshot(self, box_id: str) -> _Snapshot:
-        """Its address and price; neither where the provider does not tell them yet."""
+    async def _snapshot(self, box_id: str) -> Json:
+        """What tells its address and price; nothing where the provider does not tell them yet."""
         query = {"instance_uuid": box_id}
         try:
-            return _read(_SNAPSHOT, await self._told("GET", f"{_PRO}/snapshot", query=query))
+            return await self._told("GET", f"{_PRO}/snapshot", query=query)
         except Rejected:
-            return _Snapshot()
+            return {}
 
     async def _status(self, box_id: str, *, urgent: Literal["", "teardown"] = "") -> str | None:
         """What the provider calls its state; None where it knows none such, and lists none."""
@@ -270,8 +299,10 @@ class AutodlConnector:
             if not _NOT_THERE.search(error.body):
                 raise
             # Its words for it are not documented, so they alone prove nothing.
-            rows = await self._pages(f"{_PRO}/list", _INSTANCES, urgent=urgent)
-            listed = [row.status for row in rows if row.uuid == box_id]
+            rows = await self._instances(urgent=urgent)
+            if not all(isinstance(row.get("uuid"), str) for row in rows):
+                raise _incomplete(f"{_PRO}/list", "a row does not tell its box") from error
+            listed = [_read(_TEXT, row.get("status")) for row in rows if row["uuid"] == box_id]
             return listed[0] if listed else None
 
     async def _tell(
@@ -285,23 +316,30 @@ class AutodlConnector:
         body: dict[str, Json] = {"instance_uuid": box_id, **(more or {})}
         await self._told("POST", f"{_PRO}/{verb}", body=body, urgent=urgent)
 
+    async def _instances(self, *, urgent: Literal["", "teardown"] = "") -> list[Mapping[str, Json]]:
+        """Every row of the list of instances; one that is no row at all is an empty one."""
+        rows = await self._pages(f"{_PRO}/list", "uuid", urgent=urgent)
+        return [row if isinstance(row, dict) else {} for row in rows]
+
     async def _pages(
-        self, path: str, kind: TypeAdapter[list[Row]], *, urgent: Literal["", "teardown"] = ""
-    ) -> list[Row]:
-        """Everything that list holds, each once."""
-        rows: list[Row] = []
-        page = 1
+        self, path: str, identity: str, *, urgent: Literal["", "teardown"] = ""
+    ) -> list[JsonValue]:
+        """Everything that list holds, each once, as far as rows tell what they are about."""
+        rows: list[JsonValue] = []
+        page, leafing = 1, Leafing(f"AutoDL's list of {path}")
         while True:
             body: Json = {"page_index": page, "page_size": _PAGE}
             shown = _read(_PAGE_OF, await self._told("POST", path, body=body, urgent=urgent))
             if shown.page_index != page:
                 raise _incomplete(path, f"page {shown.page_index} was answered for page {page}")
-            held: list[Row] = _read(kind, shown.list or [])
-            rows += held
+            rows += shown.list or []
             if page >= shown.max_page:
                 break
+            leafing.turn()
             page += 1
-        if len(rows) != shown.result_total or len({row.uuid for row in rows}) != len(rows):
+        ids = [row.get(identity) for row in rows if isinstance(row, dict)]
+        named = [each for each in ids if isinstance(each, str)]
+        if len(rows) != shown.result_total or len(set(named)) != len(named):
             raise _incomplete(path, f"{len(rows)} of {shown.result_total} are on its pages")
         return rows
 
@@ -354,6 +392,10 @@ class AutodlConnector:
         if code == "InternalError":
             return ProviderSilent(what, remedy="`gpu-tenant leases` looks again")
         return rejected(200, said, what)
+
+
+def _mark(shown: _Instance) -> str | None:
+    return shown.name if shown.name and shown.name.startswith(MARK_PREFIX) else None
 
 
 def _read(kind: TypeAdapter[T], told: object) -> T:

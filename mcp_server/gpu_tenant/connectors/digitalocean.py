@@ -8,15 +8,19 @@ from decimal import Decimal
 from typing import TypeVar
 from urllib.parse import parse_qs, urlsplit
 
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
 
+from gpu_tenant.address import ssh_address
+from gpu_tenant.bounds import Leafing
 from gpu_tenant.boxtext import plain
 from gpu_tenant.errors import NoCapacity, NoQuota, ProviderSilent, ProviderTrouble
 from gpu_tenant.gpu_catalog import known
+from gpu_tenant.instants import instant
 from gpu_tenant.market import CENT, Leftover, Offer, Price, Wish
-from gpu_tenant.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SshAddress
+from gpu_tenant.model import MARK_PREFIX, Box, BoxId, BoxState, Lease
 from gpu_tenant.permit import TeardownPermit, genuine
-from gpu_tenant.ports import Setting, wanted
+from gpu_tenant.ports import Asking, Setting, wanted
+from gpu_tenant.rows import Subject, read_each
 from gpu_tenant.wire import Json, Reply, Wire
 
 _DROPLETS, _KEYS, _SIZES = "/v2/droplets", "/v2/account/keys", "/v2/sizes"
@@ -68,6 +72,7 @@ class _Droplet(BaseModel):
     size: _Size
     networks: _Networks
     tags: list[str]
+    created_at: JsonValue = None
 
 
 class _Made(BaseModel):
@@ -115,6 +120,15 @@ class _Page(BaseModel):
     meta: _Meta
 
 
+class _Team(BaseModel):
+    uuid: str
+
+
+class _Account(BaseModel):
+    uuid: str
+    team: _Team | None = None
+
+
 class _Refusal(BaseModel):
     id: str
     message: str
@@ -124,9 +138,11 @@ T = TypeVar("T")
 Row = TypeVar("Row", _Droplet, _Key, _Volume, _Snapshot)
 
 _PAGE_OF = TypeAdapter(_Page)
-_SIZE_LIST, _DROPLET_LIST = TypeAdapter(list[_Size]), TypeAdapter(list[_Droplet])
+_SIZE_LIST, _DROPLET_LIST = TypeAdapter(list[_Size]), TypeAdapter(list[dict[str, object]])
+_DROPLET = TypeAdapter(_Droplet)
 _KEY_LIST, _VOLUME_LIST = TypeAdapter(list[_Key]), TypeAdapter(list[_Volume])
 _SNAPSHOT_LIST = TypeAdapter(list[_Snapshot])
+_ACCOUNT = TypeAdapter(_Account)
 _MADE, _ADDED = TypeAdapter(_Made), TypeAdapter(_Added)
 
 
@@ -138,7 +154,7 @@ class DigitalOceanConnector:
         self._states, self._public_key = setting.profile.states, setting.public_key
         self._wire = Wire(
             title=setting.profile.title,
-            base_url=setting.environ.get("DIGITALOCEAN_API_URL") or "https://api.digitalocean.com",
+            base_url=setting.api("https://api.digitalocean.com", variable="DIGITALOCEAN_API_URL"),
             credential=setting.credential,
             clock=setting.clock,
         )
@@ -167,8 +183,32 @@ class DigitalOceanConnector:
         A list without a type shows none of them, and one of a tag cannot be of a type: so all are
         asked for, and the marks are looked for here.
         """
-        shown = await self._all(_DROPLETS, "droplets", _DROPLET_LIST, {"type": "gpus"})
-        return [self._box(droplet) for droplet in shown]
+        shown = await self._pages(_DROPLETS, "droplets", _DROPLET_LIST, {"type": "gpus"})
+        named = [row["id"] for row in shown if isinstance(row.get("id"), int)]
+        if len(set(named)) < len(named):
+            raise _incomplete(_DROPLETS, "something is on two pages")
+        return read_each(
+            "digitalocean", shown, lambda row: self._box(_DROPLET.validate_python(row)), _subject
+        )
+
+    def asked_with(self, salt: str) -> Asking:
+        """As `Accounted.asked_with`."""
+        return self._wire.asked_with(salt)
+
+    async def account(self) -> str | None:
+        """As `Accounted.account`: a team's Droplets are the team's, whoever's token it is."""
+        shown = _read(_ACCOUNT, await self._wire.get("/v2/account"), "account")
+        return f"team {shown.team.uuid}" if shown.team else f"user {shown.uuid}"
+
+    async def found(self, lease: Lease) -> Box | None:
+        """As `Findable.found`."""
+        path = f"{_DROPLETS}/{lease.box_id}"
+        reply = await self._wire.get(path, expect=(200, 404))
+        if reply.status == 404:
+            if _code(reply) == "not_found":
+                return None
+            raise self._wire.trouble("GET", path, reply)
+        return self._box(_read(_MADE, reply).droplet)
 
     async def destroy(self, permit: TeardownPermit) -> None:
         """As `Connector.destroy`; what was attached to the box, or taken of it, is left as it is."""
@@ -233,6 +273,7 @@ class DigitalOceanConnector:
     ) -> list[T]:
         rows: list[T] = []
         page = 1
+        leafing = Leafing(f"DigitalOcean's list of {field}")
         while True:
             asked = {**query, "per_page": str(_PAGE), "page": str(page)}
             reply = await self._wire.get(path, query=asked)
@@ -244,6 +285,7 @@ class DigitalOceanConnector:
             following = parse_qs(urlsplit(shown.links.pages.next).query).get("page", [])
             if following != [str(page + 1)]:
                 raise _incomplete(path, f"page {plain(' '.join(following))} follows page {page}")
+            leafing.turn(len(reply.text))
             page += 1
         if len(rows) != shown.meta.total:
             raise _incomplete(path, f"{len(rows)} of {shown.meta.total} are on its pages")
@@ -275,8 +317,9 @@ class DigitalOceanConnector:
             words = f"DigitalOcean calls it {plain(shown.status)}"
         return Box(
             provider="digitalocean", id=BoxId(str(shown.id)), mark=_mark(shown.tags), state=state,
-            address=SshAddress(target=f"root@{address}") if address else None,
+            address=ssh_address(f"root@{address}") if address else None,
             price_usd_h=shown.size.price_hourly.quantize(CENT), words=words,
+            created_at=instant(shown.created_at),
         )  # fmt: skip
 
     def _refusal(self, reply: Reply) -> ProviderTrouble:
@@ -327,6 +370,11 @@ def _incomplete(path: str, why: str) -> ProviderSilent:
         f"DigitalOcean's list {path} is not complete: {why}",
         remedy="try again in a minute; `gpu-tenant leases` looks again",
     )
+
+
+def _subject(row: Mapping[str, object]) -> Subject:
+    tags = row.get("tags") or []
+    return Subject.told(row.get("id"), tags if isinstance(tags, list) else [tags])
 
 
 def _mark(tags: Sequence[str] | None) -> str | None:

@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Any, Literal
 from uuid import NAMESPACE_URL, uuid5
 
+from gpu_tenant.address import ssh_address
 from gpu_tenant.errors import (
     BadRequest,
     LocalTrouble,
@@ -39,11 +40,13 @@ from gpu_tenant.gce.sold import (
     unused_address_usd_month,
 )
 from gpu_tenant.gpu_catalog import known
+from gpu_tenant.instants import instant
 from gpu_tenant.market import CENT, Leftover, Offer, Price, Wish
-from gpu_tenant.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SshAddress
+from gpu_tenant.model import MARK_PREFIX, Box, BoxId, BoxState, Lease
 from gpu_tenant.permit import TeardownPermit, genuine
-from gpu_tenant.ports import Setting
-from gpu_tenant.wire import words
+from gpu_tenant.ports import Asking, Setting
+from gpu_tenant.rows import Subject, read_each
+from gpu_tenant.wire import key_hash, place, words
 
 _LABEL = "gpu-tenant"
 _USER = "tenant"
@@ -58,6 +61,9 @@ _CREATED_S, _STARTED_S, _DELETED_S = 300, 180, 60
 _UNSEEN = "the quota of this GPU is kept in Cloud Quotas, and was not looked at"
 
 
+_ENDPOINT = "https://compute.googleapis.com"
+
+
 class GcpConnector:
     """Rents, stops and deletes VMs with GPUs in one project.
 
@@ -69,7 +75,7 @@ class GcpConnector:
         self._clock = setting.clock
         self._zones = setting.environ.get("GPU_TENANT_GCP_ZONES", "").replace(",", " ").split()
         self._calls = Calls(
-            endpoint=setting.environ.get("GPU_TENANT_GCP_ENDPOINT", ""),
+            endpoint=setting.api("", variable="GPU_TENANT_GCP_ENDPOINT"),
             credential=setting.credential,
             clock=setting.clock,
         )
@@ -176,7 +182,27 @@ class GcpConnector:
 
     async def list_boxes(self) -> Sequence[Box]:
         """As `Connector.list_boxes`: every zone of the project, or ProviderSilent."""
-        return [self._box(found) for found in await self._calls.pages("Instances", "instances")]
+        shown = await self._calls.pages("Instances", "instances")
+        return read_each("gcp", shown, self._box, _subject)
+
+    def asked_with(self, salt: str) -> Asking:
+        """As `Accounted.asked_with`: the boxes are the project's, whoever may ask for them."""
+        endpoint = self._setting.api(_ENDPOINT, variable="GPU_TENANT_GCP_ENDPOINT")
+        return Asking(where=place(endpoint), key=key_hash(self._calls.project, salt))
+
+    async def account(self) -> str | None:
+        """As `Accounted.account`."""
+        return f"project {self._calls.project}"
+
+    async def found(self, lease: Lease) -> Box | None:
+        """As `Findable.found`."""
+        where = _where(lease.box_id)
+        try:
+            return self._box(await self._calls.ask("Instances", "get", where))
+        except Rejected as error:
+            if error.status == 404 and f"instances/{where['instance']}" in error.body:
+                return None
+            raise
 
     async def destroy(self, permit: TeardownPermit) -> None:
         """As `Connector.destroy`; by the box's number, which no later box of its name has."""
@@ -215,16 +241,21 @@ class GcpConnector:
         return timer.fires_at(await self._calls.ask("Instances", "get", _where(lease.box_id)))
 
     def _box(self, instance: Message) -> Box:
-        zone, mark = last(instance.zone), _mark(instance.labels.get(_LABEL, ""))
+        if not (instance.id and instance.zone):
+            raise ProviderSilent(
+                "an instance does not tell its number", remedy="`gpu-tenant leases`"
+            )
+        mark = _mark(instance.labels.get(_LABEL, ""))
         state = self._setting.profile.states.get(instance.status, BoxState.UNKNOWN)
         addresses = [c.nat_i_p for nic in instance.network_interfaces for c in nic.access_configs]
         at = next((f"{_USER}@{address}" for address in addresses if address), None)
         spot = instance.scheduling.provisioning_model == "SPOT"
         return Box(
-            provider="gcp", id=BoxId(f"{zone}/instances/{instance.id}"), mark=mark, state=state,
-            address=SshAddress(target=at) if at and state is BoxState.READY else None,
+            provider="gcp", id=BoxId(_identity(instance)), mark=mark, state=state,
+            address=ssh_address(at) if at and state is BoxState.READY else None,
             price_usd_h=self._price_now(instance, state) if mark else None, interruptible=spot,
             words=f"Google says {words(instance.status)}" if state is BoxState.UNKNOWN else None,
+            created_at=instant(instance.creation_timestamp),
         )  # fmt: skip
 
     def _price_now(self, instance: Message, state: BoxState) -> Decimal | None:
@@ -375,6 +406,15 @@ def _label(mark: str) -> str:
 def _mark(label: str) -> str | None:
     fits_alphabet = re.fullmatch(r"[a-z0-9][-_a-z0-9]{0,62}", label)
     return MARK_PREFIX + label.replace("_", ":", 1) if fits_alphabet else None
+
+
+def _identity(instance: Message) -> str:
+    return f"{last(instance.zone)}/instances/{instance.id}"
+
+
+def _subject(instance: Message) -> Subject:
+    identity = _identity(instance) if instance.id and instance.zone else None
+    return Subject(identity, _mark(instance.labels.get(_LABEL, "")), mark_is_told=True)
 
 
 def _where(box_id: str | None) -> dict[str, str]:

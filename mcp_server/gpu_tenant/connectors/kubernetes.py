@@ -9,7 +9,8 @@ from typing import Any
 from gpu_tenant.boxtext import plain
 from gpu_tenant.errors import BadRequest, ProviderSilent, ProviderTrouble, Rejected
 from gpu_tenant.gpu_catalog import asked_for, known
-from gpu_tenant.kube.calls import Calls, Shown
+from gpu_tenant.instants import instant
+from gpu_tenant.kube.calls import Calls, Shown, silent
 from gpu_tenant.kube.noted import Identity, identity, must_be_noted, note_once
 from gpu_tenant.kube.order import (
     CONTAINER,
@@ -27,6 +28,7 @@ from gpu_tenant.market import CENT, Leftover, Offer, Price, Wish
 from gpu_tenant.model import Box, BoxId, BoxState, Lease, PodAddress
 from gpu_tenant.permit import TeardownPermit, genuine
 from gpu_tenant.ports import Setting, wanted
+from gpu_tenant.rows import Subject, read_each, tried
 
 _SETUP_S = 600
 """An image of ten gigabytes, on a node that an autoscaler has yet to start."""
@@ -108,15 +110,11 @@ class KubernetesConnector:
         # The Jobs first: a pod without its Job is one that was made in between.
         jobs = await self._calls.pages("BatchV1Api", "list_namespaced_job", **where)
         pods = await self._calls.pages("CoreV1Api", "list_namespaced_pod", **where)
-        looks = [look(shown, _owned(shown, pods)) for shown in jobs]
-        noted = await asyncio.gather(
-            *(self._note(shown, seen) for shown, seen in zip(jobs, looks, strict=True))
-        )
-        boxes = [self._box(shown, seen) for shown, seen in zip(jobs, noted, strict=True)]
-        if any(box.mark for box in boxes):
+        noted = await asyncio.gather(*(self._noted_look(shown, pods) for shown in jobs))
+        if any(isinstance(tried(mark_on, shown), str) for shown in jobs):
             # One that no create of this state directory made may become a lease, too.
             note_once(here, self._note_of_cluster)
-        return boxes
+        return read_each("kubernetes", zip(jobs, noted, strict=True), self._read, _subject)
 
     async def destroy(self, permit: TeardownPermit) -> None:
         """As `Connector.destroy`: the Job and its pod; a claim, its disk and the node are left as they are."""
@@ -141,6 +139,18 @@ class KubernetesConnector:
         except Rejected as refused:
             return refused.status == 404
         return bool(shown["metadata"]["uid"] != uid)
+
+    async def _noted_look(self, shown: Shown, pods: Sequence[Shown]) -> Look | Exception:
+        seen = tried(lambda it: look(it, _owned(it, pods)), shown)
+        if isinstance(seen, Exception) or isinstance(tried(_identity, shown), Exception):
+            return seen
+        return await self._note(shown, seen)
+
+    def _read(self, row: tuple[Shown, Look | Exception]) -> Box:
+        shown, seen = row
+        if isinstance(seen, Exception):
+            raise seen
+        return self._box(shown, seen)
 
     async def _note(self, shown: Shown, seen: Look) -> Look:
         """The pod that runs stands on its Job as the first; until it does, it is not ready.
@@ -181,9 +191,10 @@ class KubernetesConnector:
             )  # fmt: skip
         return Box(
             provider="kubernetes",
-            id=BoxId(f"{metadata['namespace']}/{metadata['name']}/{metadata['uid']}"),
+            id=BoxId(_identity(shown)),
             mark=mark_on(shown), state=seen.state, address=address,
             price_usd_h=self._usd_h(_gpus(shown)), words=seen.words, taken=seen.taken,
+            created_at=instant(metadata.get("creationTimestamp")),
         )  # fmt: skip
 
     # --- what can be had, and what is left
@@ -310,13 +321,59 @@ def _where(box_id: str | None) -> tuple[str, str, str]:
     return namespace, name, uid
 
 
-def _owned(shown: Shown, pods: Iterable[Shown]) -> list[Shown]:
-    uid = shown["metadata"]["uid"]
-    return [
-        pod
-        for pod in pods
-        if any(owner["uid"] == uid for owner in pod["metadata"].get("ownerReferences", []))
+def _identity(shown: Shown) -> str:
+    """Our id of the box that the Job is.
+
+    Raises:
+        ValueError: it does not tell what it is called.
+    """
+    metadata = shown["metadata"]
+    parts = [metadata["namespace"], metadata["name"], metadata["uid"]]
+    if not all(isinstance(part, str) and part for part in parts):
+        raise ValueError("a Job does not tell what it is called")
+    return "/".join(parts)
+
+
+def _subject(row: tuple[Shown, object]) -> Subject:
+    shown, _ = row
+    told = [
+        tried(lambda it: it["metadata"]["annotations"][MARK], shown),
+        tried(lambda it: it["metadata"]["labels"][MARK], shown),
     ]
+    identity = tried(_identity, shown)
+    # Without both of them, nobody knows whose it is.
+    has_mark = all(isinstance(each, str) for each in told)
+    mark = tried(mark_on, shown) if has_mark else None
+    return Subject(
+        identity if isinstance(identity, str) else None,
+        mark if isinstance(mark, str) else None,
+        mark_is_told=has_mark and not isinstance(mark, Exception),
+    )
+
+
+def _owned(shown: Shown, pods: Iterable[Shown]) -> list[Shown]:
+    """The pods of that Job.
+
+    Raises:
+        ProviderSilent: a pod does not tell whose it is, and may be of this one.
+    """
+    uid = shown["metadata"]["uid"]
+    found, nobody_s = [], 0
+    for pod in pods:
+        owners = tried(_owners, pod)
+        if isinstance(owners, Exception):
+            nobody_s += 1
+        elif uid in owners:
+            found.append(pod)
+    first = shown["metadata"].get("annotations", {}).get(FIRST_POD)
+    if nobody_s and first not in [pod["metadata"]["uid"] for pod in found]:
+        raise silent("a pod does not tell whose it is")
+    return found
+
+
+def _owners(pod: Shown) -> list[str]:
+    pod["metadata"]["uid"]
+    return [str(owner["uid"]) for owner in pod["metadata"].get("ownerReferences", [])]
 
 
 def _claims(pods: Iterable[Shown]) -> Iterable[str]:

@@ -3,13 +3,14 @@
 import base64
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from decimal import Decimal
 from typing import Literal, TypeVar
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from gpu_tenant.address import ssh_address
 from gpu_tenant.boxtext import plain
 from gpu_tenant.errors import (
     NoCapacity,
@@ -19,10 +20,12 @@ from gpu_tenant.errors import (
     ProviderTrouble,
 )  # fmt: skip
 from gpu_tenant.gpu_catalog import known
+from gpu_tenant.instants import instant
 from gpu_tenant.market import Leftover, Offer, Price, Wish
-from gpu_tenant.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SshAddress
+from gpu_tenant.model import MARK_PREFIX, Box, BoxId, BoxState, Lease
 from gpu_tenant.permit import TeardownPermit, genuine
-from gpu_tenant.ports import Setting, wanted
+from gpu_tenant.ports import Asking, Setting, wanted
+from gpu_tenant.rows import Subject, read_each
 from gpu_tenant.wire import Json, Reply, Spacing, Wire
 
 _INSTANCES = "/api/v1/instances"
@@ -101,6 +104,7 @@ class _Launched(BaseModel):
 
 
 class _Key(BaseModel):
+    id: str
     name: str
     public_key: str
 
@@ -121,7 +125,7 @@ class _Refusal(BaseModel):
 
 
 _OFFERED = TypeAdapter(dict[str, _Offered])
-_INSTANCE, _INSTANCE_LIST = TypeAdapter(_Instance), TypeAdapter(list[_Instance])
+_INSTANCE, _INSTANCE_LIST = TypeAdapter(_Instance), TypeAdapter(list[dict[str, object]])
 _LAUNCHED, _TERMINATED = TypeAdapter(_Launched), TypeAdapter(_Terminated)
 _KEY, _KEY_LIST = TypeAdapter(_Key), TypeAdapter(list[_Key])
 _FILESYSTEM_LIST = TypeAdapter(list[_Filesystem])
@@ -138,7 +142,7 @@ class LambdaCloudConnector:
         self._public_key = setting.public_key
         self._wire = Wire(
             title=setting.profile.title,
-            base_url=setting.environ.get("LAMBDA_CLOUD_BASE_URL") or "https://cloud.lambda.ai",
+            base_url=setting.api("https://cloud.lambda.ai", variable="LAMBDA_CLOUD_BASE_URL"),
             credential=setting.credential,
             clock=setting.clock,
             spacing=_SPACING,
@@ -178,7 +182,26 @@ class LambdaCloudConnector:
     async def list_boxes(self) -> Sequence[Box]:
         """As `Connector.list_boxes`; the provider's list is one page, of what is not terminated."""
         shown = _payload(_INSTANCE_LIST, await self._wire.get(_INSTANCES))
-        return [self._box(instance) for instance in shown]
+        return read_each(
+            "lambda_cloud", shown, lambda row: self._box(_INSTANCE.validate_python(row)), _subject
+        )
+
+    def asked_with(self, salt: str) -> Asking:
+        """As `Accounted.asked_with`."""
+        return self._wire.asked_with(salt)
+
+    async def account(self) -> str | None:
+        """As `Accounted.account`: its number for our public key, because no call names the account itself."""
+        ours = self._public_key().split()[:2]
+        keys = _payload(_KEY_LIST, await self._wire.get(_KEYS))
+        return next(
+            (f"ssh key {key.id}" for key in keys if key.public_key.split()[:2] == ours), None
+        )
+
+    async def found(self, lease: Lease) -> Box | None:
+        """As `Findable.found`."""
+        shown = await self._shown(str(lease.box_id))
+        return None if shown is None or shown.status == "terminated" else self._box(shown)
 
     async def destroy(self, permit: TeardownPermit) -> None:
         """As `Connector.destroy`; waits for a box that cannot be terminated yet, within bounds."""
@@ -277,12 +300,14 @@ class LambdaCloudConnector:
         return Box(
             provider="lambda_cloud", id=BoxId(shown.id), state=state,
             mark=next((mark for mark in marks if mark.startswith(MARK_PREFIX)), None),
-            address=SshAddress(target=f"ubuntu@{shown.ip.strip()}") if shown.ip else None,
+            address=ssh_address(f"ubuntu@{shown.ip.strip()}") if shown.ip else None,
             # It bills from its first passed health check on.
             price_usd_h=Decimal(0) if state is BoxState.BOOTING else _usd_h(shown.instance_type),
             running_usd_h=_usd_h(shown.instance_type),
             words=f"Lambda Cloud calls it {plain(shown.status)}" if told else None,
             taken="preempted" if shown.status == "preempted" else None,
+            # The API tells no instance's age: this is our own word, from just before its launch.
+            created_at=instant(_tagged(shown, _CREATED_TAG)), made_by_word_of="request",
         )  # fmt: skip
 
     def _refusal(self, reply: Reply) -> ProviderTrouble:
@@ -334,6 +359,20 @@ def _code(reply: Reply) -> str | None:
         return _Refusal.model_validate_json(reply.text).error.code
     except ValidationError:
         return None
+
+
+def _tagged(shown: _Instance, key: str) -> str | None:
+    return next((tag.value for tag in shown.tags or [] if tag.key == key), None)
+
+
+def _subject(row: Mapping[str, object]) -> Subject:
+    tags = row.get("tags") or []
+    told = (
+        [t.get("value") if isinstance(t, dict) else 0 for t in tags]
+        if isinstance(tags, list)
+        else [0]
+    )
+    return Subject.told(row.get("id"), [row.get("name"), *told])
 
 
 def _usd_h(kind: _Type) -> Decimal:

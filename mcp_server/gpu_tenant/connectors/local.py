@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from gpu_tenant.errors import ProviderTrouble
 from gpu_tenant.model import Box, BoxId, BoxState, Lease, LocalAddress
 from gpu_tenant.permit import TeardownPermit, genuine
 from gpu_tenant.ports import Setting
+from gpu_tenant.removing import Mounted, remove_tree, require_unmounted
 
 BOX_VARIABLE = "GPU_TENANT_BOX"
 """Every process of a local box carries its box's directory in this variable."""
@@ -32,9 +32,12 @@ class LocalConnector:
                 return box
         being_made = self._boxes / f".new-{lease.id}"
         try:
-            shutil.rmtree(being_made, ignore_errors=True)
+            remove_tree(being_made)
             (being_made / "home").mkdir(parents=True, mode=0o700)
-            (being_made / "box.json").write_text(json.dumps({"mark": lease.mark}), encoding="utf-8")
+            being_made.chmod(0o700)
+            record = being_made / "box.json"
+            record.touch(mode=0o600)
+            record.write_text(json.dumps({"mark": lease.mark}), encoding="utf-8")
             being_made.rename(self._boxes / lease.id)
         except OSError as error:
             raise ProviderTrouble(
@@ -71,9 +74,17 @@ class LocalConnector:
             for pid in pids:
                 _kill(pid)
             await asyncio.sleep(0.02)
-        if directory.exists():
-            directory.rename(dying)
-        await asyncio.to_thread(shutil.rmtree, dying, True)
+        try:
+            # Before it is moved, so that the box is still where its lease says while this is refused.
+            await asyncio.to_thread(require_unmounted, directory)
+            if directory.exists():
+                directory.rename(dying)
+            await asyncio.to_thread(remove_tree, dying)
+        except Mounted as mounted:
+            raise ProviderTrouble(
+                f"{mounted.place} is mounted in the box, and what lies there is not the box's",
+                remedy=f"`umount {mounted.place}`, then the same again",
+            ) from mounted
 
     def _box(self, directory: Path) -> Box:
         try:

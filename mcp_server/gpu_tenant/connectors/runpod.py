@@ -5,15 +5,29 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Literal
 
+from gpu_tenant.address import ssh_address
 from gpu_tenant.bill import Balance, Billed
+from gpu_tenant.bounds import Leafing
 from gpu_tenant.boxtext import plain
 from gpu_tenant.errors import BadRequest, NoCapacity, ProviderSilent, ProviderTrouble, Rejected
 from gpu_tenant.gpu_catalog import known
-from gpu_tenant.market import CENT, Leftover, Offer, Price, Wish
+from gpu_tenant.instants import instant
+from gpu_tenant.market import CENT, Leftover, Offer, Price, Wish, sane
 from gpu_tenant.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SshAddress
 from gpu_tenant.permit import TeardownPermit, genuine
-from gpu_tenant.ports import Setting, wanted
-from gpu_tenant.runpod_bill import GRAPHQL, MYSELF, PODS, balance, cost, in_time, leftover
+from gpu_tenant.ports import Asking, Setting, wanted
+from gpu_tenant.rows import Subject, read_each
+from gpu_tenant.runpod_bill import (
+    GRAPHQL,
+    MYSELF,
+    PODS,
+    WHO,
+    balance,
+    cost,
+    in_time,
+    leftover,
+    owner,
+)
 from gpu_tenant.wire import Json, Wire, words
 
 Object = dict[str, Json]
@@ -54,7 +68,7 @@ class RunpodConnector:
         self._clock = setting.clock
         self._wire = Wire(
             title=setting.profile.title,
-            base_url=setting.environ.get("RUNPOD_API_BASE_URL") or "https://api.runpod.io",
+            base_url=setting.api("https://api.runpod.io", variable="RUNPOD_API_BASE_URL"),
             credential=setting.credential,
             clock=setting.clock,
         )
@@ -86,7 +100,23 @@ class RunpodConnector:
 
     async def list_boxes(self) -> Sequence[Box]:
         """As `Connector.list_boxes`, with the members of clusters; a terminated pod is none any more."""
-        return [self._box(p) for p in await self._pods() if p.get("status") != "TERMINATED"]
+        shown = [p for p in await self._pods() if p.get("status") != "TERMINATED"]
+        return read_each("runpod", shown, self._box, _subject)
+
+    def asked_with(self, salt: str) -> Asking:
+        """As `Accounted.asked_with`."""
+        return self._wire.asked_with(salt)
+
+    async def account(self) -> str | None:
+        """As `Accounted.account`, by the older API; None, too, for a key that may not use that."""
+        return owner((await self._wire.call("POST", GRAPHQL, body=WHO)).fields)
+
+    async def found(self, lease: Lease) -> Box | None:
+        """As `Findable.found`; a 404 is said, too, of what this key may not see."""
+        reply = await self._wire.get(f"/v2/pods/{lease.box_id}", expect=(200, 404))
+        if reply.status == 404 or reply.fields.get("status") == "TERMINATED":
+            return None
+        return self._box(reply.fields)
 
     async def destroy(self, permit: TeardownPermit) -> None:
         """As `Connector.destroy`."""
@@ -158,6 +188,7 @@ class RunpodConnector:
             address=_direct(pod),
             price_usd_h=_price_usd_h(pod, state),
             words=f"RunPod calls it {plain(status)}" if strange else None,
+            created_at=instant(pod.get("createdAt")),
         )
 
     # --- what can be rented
@@ -212,8 +243,10 @@ class RunpodConnector:
         """
         found: dict[str, Object] = {}
         seen: set[str] = set()
+        leafing = Leafing(f"RunPod's list of {name}")
         while True:
-            fields = (await self._wire.get(path, query=query, urgent=urgent)).fields
+            reply = await self._wire.get(path, query=query, urgent=urgent)
+            fields = reply.fields
             for item in _objects(fields.get(name), name):
                 found[str(item.get("id"))] = item
             pagination = fields.get("pagination")
@@ -227,6 +260,7 @@ class RunpodConnector:
             if not isinstance(cursor, str) or not cursor or cursor in seen:
                 raise _unreadable(f"a page of {name}, and no way to the next")
             seen.add(cursor)
+            leafing.turn(len(reply.text))
             query = {**query, "cursor": cursor}
 
 
@@ -253,12 +287,16 @@ def _mark(pod: Object) -> str | None:
     return next((m for m in told if isinstance(m, str) and m.startswith(MARK_PREFIX)), None)
 
 
+def _subject(pod: Object) -> Subject:
+    return Subject.told(pod.get("id"), [pod.get("name"), _at(pod, "env", "GPU_TENANT_MARK")])
+
+
 def _direct(pod: Object) -> SshAddress | None:
     """Where the pod's own sshd answers; the proxy takes neither files nor commands."""
     user, host, port = (_at(pod, "ssh", "direct", key) for key in ("username", "host", "port"))
     if not (isinstance(user, str) and isinstance(host, str) and isinstance(port, int)):
         return None
-    return SshAddress(target=f"{user}@{host}" if port == 22 else f"{user}@{host}:{port}")
+    return ssh_address(f"{user}@{host}" if port == 22 else f"{user}@{host}:{port}")
 
 
 def _price_usd_h(pod: Object, state: BoxState) -> Decimal | None:
@@ -376,7 +414,7 @@ def _usd(value: Json) -> Decimal | None:
     """A price; zero is no price of anything that runs."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
         return None
-    return Decimal(str(value))
+    return sane(Decimal(str(value)))
 
 
 def _unreadable(what: str) -> ProviderSilent:

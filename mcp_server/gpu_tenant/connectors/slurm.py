@@ -21,6 +21,7 @@ from gpu_tenant.market import Offer, Price, Wish
 from gpu_tenant.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SlurmAddress
 from gpu_tenant.permit import TeardownPermit, genuine
 from gpu_tenant.ports import Finished, Setting, Transport, wanted
+from gpu_tenant.rows import Subject, read_each
 from gpu_tenant.slurm_batch import (
     UNCLAIMED,
     Site,
@@ -44,6 +45,7 @@ from gpu_tenant.slurm_queue import (
     Seen,
     Told,
     made,
+    odd_row,
     pools,
     refusal,
     told,
@@ -91,12 +93,14 @@ class SlurmConnector:
             max_hours=quote.offer.max_hours, now=self._setting.clock.now(),
         )  # fmt: skip
         async with self._login(owner) as login:
-            rows = (await self._told(login, owner, of=lease)).rows
+            said = await self._told(login, owner, of=lease)
+            rows = said.rows
             known_one = next((r for r in rows if r.mark == lease.mark and not r.is_over), None)
             if known_one is not None:
                 if known_one.is_held:
                     await self._done(login, owner, "scontrol", "release", known_one.id)
                 return self._box(known_one, owner, interruptible=quote.offer.interruptible)
+            said.must_show_mark(lease.mark)
             if (lease.fleet_size or 1) > 1:
                 box_id = await self._claimed(login, owner, lease, options, rows)
                 # Held until now: from here on it may start, and bill.
@@ -130,17 +134,18 @@ class SlurmConnector:
         shown = genuine(permit, provider="slurm")
         owner = self._site()
         async with self._login(owner) as login:
-            rows = (await self._told(login, owner)).rows
-            row = next((row for row in rows if row.id == shown.box_id), None)
+            said = await self._told(login, owner)
+            row = next((row for row in said.rows if row.id == shown.box_id), None)
             if row is None:
+                said.must_show(shown.box_id)
                 return
             self._notes.check_ours(row.id, row.mark, lease=shown.lease_id)
             answer = await self._asked(login, owner, "scancel", row.id)
             if answer.exit_status and not NOT_THERE.search(words_of(answer)):
                 raise refusal("scancel", answer)
-            await self._tidy(
-                login, owner, [each for each in rows if each.id != row.id], array=row.array
-            )
+            if not said.odd:
+                others = [each for each in said.rows if each.id != row.id]
+                await self._tidy(login, owner, others, array=row.array)
         # Slurm remembers for days what has ended: from now on that is no box any more.
         await asyncio.to_thread(self._notes.hand_back, row.id, row.mark)
 
@@ -159,8 +164,10 @@ class SlurmConnector:
         """As `Timed.timer_at`: the end of the walltime, once the job has started."""
         owner = self._site()
         async with self._login(owner) as login:
-            rows = (await self._told(login, owner)).rows
-        seen = next((row for row in rows if row.id == lease.box_id), None)
+            said = await self._told(login, owner)
+        seen = next((row for row in said.rows if row.id == lease.box_id), None)
+        if seen is None:
+            said.must_show(str(lease.box_id))
         return seen.ends_at if seen and seen.state == "RUNNING" else None
 
     # --- what can be had
@@ -219,17 +226,26 @@ class SlurmConnector:
         )
         return made(answer)
 
-    async def _boxes(self, login: Transport, owner: Site) -> list[Box]:
-        rows = (await self._told(login, owner)).rows
+    async def _boxes(self, login: Transport, owner: Site) -> Sequence[Box]:
+        said = await self._told(login, owner)
+        rows = said.rows
         firm = {p.partition: not p.interruptible for p in await self._pools(login, owner)}
-        for array in {row.array for row in rows if self._is_left(row)}:
+        for array in {row.array for row in rows if self._is_left(row) and not said.odd}:
             await self._tidy(login, owner, rows, array=array)
-        return [
-            self._box(row, owner, interruptible=not firm.get(row.partition, True))
+        there = [
+            row
             for row in rows
             if row.state != "CANCELLED" and not _is_unclaimed(row)
             if not row.is_over or self._notes.shown(row.id, row.mark)
         ]
+
+        def read(row: Seen | Subject) -> Box:
+            if isinstance(row, Subject):
+                raise odd_row()
+            return self._box(row, owner, interruptible=not firm.get(row.partition, True))
+
+        every: list[Seen | Subject] = [*there, *said.odd]
+        return read_each("slurm", every, read, _subject)
 
     def _is_left(self, row: Seen) -> bool:
         """Whether the task waits for a lease of this deployment, and none came for long."""
@@ -255,6 +271,7 @@ class SlurmConnector:
             provider="slurm", id=BoxId(row.id), mark=row.mark, state=state, address=address,
             price_usd_h=rate if bills else Decimal(0), running_usd_h=rate,
             interruptible=interruptible, words=_said(row), taken=row.taken,
+            created_at=row.submitted_at,
         )  # fmt: skip
 
     async def _told(self, login: Transport, owner: Site, *, of: Lease | None = None) -> Told:
@@ -372,6 +389,10 @@ def _offer(pool: Pool, count: int, wish: Wish, owner: Site) -> Offer:
         setup_s=_SETUP_S,
         notes=tuple(notes),
     )  # fmt: skip
+
+
+def _subject(row: Seen | Subject) -> Subject:
+    return row if isinstance(row, Subject) else Subject(row.id, row.mark, mark_is_told=True)
 
 
 def _named(name: str) -> list[str]:

@@ -5,21 +5,24 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from gpu_tenant.address import ssh_address
 from gpu_tenant.bill import Balance, Billed
+from gpu_tenant.bounds import Leafing, silent
 from gpu_tenant.boxtext import plain
 from gpu_tenant.errors import (
     CredentialRefused,
     NoCapacity,
     NoFunds,
     PriceMoved,
-    ProviderSilent,
     ProviderTrouble,
 )
 from gpu_tenant.gpu_catalog import known
-from gpu_tenant.market import CENT, Leftover, Offer, Price, Quote, Wish
+from gpu_tenant.instants import instant
+from gpu_tenant.market import CENT, Leftover, Offer, Price, Quote, Wish, sane
 from gpu_tenant.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SshAddress
 from gpu_tenant.permit import TeardownPermit, genuine
-from gpu_tenant.ports import Setting, wanted
+from gpu_tenant.ports import Asking, Setting, wanted
+from gpu_tenant.rows import in_fields, read_each
 from gpu_tenant.vastai_bill import CHARGES, MONTH_H, USER, asked, charge, credit, leftover, money
 from gpu_tenant.wire import Json, Method, Reply, Spacing, Wire, words
 
@@ -63,7 +66,7 @@ class VastConnector:
         self._setting = setting
         self._wire = Wire(
             title=setting.profile.title, clock=setting.clock, credential=setting.credential,
-            base_url=setting.environ.get("VAST_URL") or "https://console.vast.ai", spacing=_SPACING,
+            base_url=setting.api("https://console.vast.ai", variable="VAST_URL"), spacing=_SPACING,
         )  # fmt: skip
 
     async def create(self, lease: Lease) -> Box:
@@ -83,7 +86,7 @@ class VastConnector:
         if not isinstance(contract, int):
             refusal = self._refusal("PUT", path, reply)
             # With neither a box nor a reason that is known, only the list can tell.
-            raise _unclear(refusal.message) if reply.status == 200 else refusal
+            raise silent(refusal.message) if reply.status == 200 else refusal
         shown = f"/api/v0/instances/{contract}/"
         key: Json = {"ssh_key": self._setting.public_key()}
         try:
@@ -91,14 +94,34 @@ class VastConnector:
             row = (await self._call("GET", shown, query={"owner": "me"})).fields.get("instances")
         except ProviderTrouble as error:
             # Anything but silence would say that no box was made.
-            raise _unclear(f"Vast.ai made instance {contract}, but: {error.message}") from error
+            raise silent(f"Vast.ai made instance {contract}, but: {error.message}") from error
         if not isinstance(row, dict):
-            raise _unclear(f"Vast.ai made instance {contract}, and does not show it yet")
+            raise silent(f"Vast.ai made instance {contract}, and does not show it yet")
         return self._box(row)
 
     async def list_boxes(self) -> Sequence[Box]:
         """As `Connector.list_boxes`."""
         return await self._boxes({})
+
+    def asked_with(self, salt: str) -> Asking:
+        """As `Accounted.asked_with`."""
+        return self._wire.asked_with(salt)
+
+    async def account(self) -> str | None:
+        """As `Accounted.account`."""
+        number = (await self._call("GET", USER)).fields.get("id")
+        return f"user {number}" if isinstance(number, int | str) else None
+
+    async def found(self, lease: Lease) -> Box | None:
+        """As `Findable.found`."""
+        path = f"/api/v0/instances/{lease.box_id}/"
+        reply = await self._call("GET", path, query={"owner": "me"}, expect=(200, 404))
+        if reply.status == 404:
+            if _field(reply, "error") in _GONE:
+                return None
+            raise self._wire.trouble("GET", path, reply)
+        row = reply.fields.get("instances")
+        return self._box(row) if isinstance(row, dict) else None
 
     async def destroy(self, permit: TeardownPermit) -> None:
         """As `Connector.destroy`."""
@@ -132,44 +155,46 @@ class VastConnector:
         reply = await self._call("PUT", path, body={"state": state}, how="repeatable")
         return None if _field(reply, "success") is True else self._wire.trouble("PUT", path, reply)
 
-    async def _boxes(self, filters: dict[str, Json]) -> list[Box]:
+    async def _boxes(self, filters: dict[str, Json]) -> Sequence[Box]:
         rows: dict[str, dict[str, Json]] = {}
         query = {
             "select_filters": json.dumps(filters), "limit": "25",
             "order_by": json.dumps([{"col": "id", "dir": "asc"}]),
         }  # fmt: skip
+        leafing = Leafing("Vast.ai's list")
         while True:
             page = (await self._call("GET", "/api/v1/instances/", query=query)).fields
             for row in _rows(page, "instances"):
-                number = str(row.get("id"))
-                if not number.isdigit() or number in rows:
-                    raise _unclear("Vast.ai's list: an instance has no id, or is on two pages")
-                rows[number] = row
+                if (number := str(row.get("id"))) in rows:
+                    raise silent("Vast.ai's list: an instance is on two pages")
+                rows[number if number.isdigit() else f"none {len(rows)}"] = row
             token, total = page.get("next_token"), page.get("total_instances")
             if token is None:
                 break
             if not isinstance(token, str) or token == query.get("after_token"):
-                raise _unclear("Vast.ai's list: its next page is the one before")
+                raise silent("Vast.ai's list: its next page is the one before")
+            leafing.turn()
             query["after_token"] = token
         if isinstance(total, int) and len(rows) < total:
-            raise _unclear(f"Vast.ai's list: {len(rows)} of {total} instances are on its pages")
-        return [self._box(row) for row in rows.values()]
+            raise silent(f"Vast.ai's list: {len(rows)} of {total} instances are on its pages")
+        return read_each("vastai", rows.values(), self._box, in_fields("id", "label"))
 
     def _box(self, row: Mapping[str, Json]) -> Box:
         label, word = row.get("label"), _word(row)
         state = self._setting.profile.states.get(word, BoxState.UNKNOWN)
         now = row.get("instance")
         # While it loads it bills its disk alone.
-        price = money(now.get("totalHour") if isinstance(now, dict) else None)
-        running = money(row.get("dph_total")) if state is BoxState.BOOTING else None
+        price = sane(money(now.get("totalHour") if isinstance(now, dict) else None))
+        running = sane(money(row.get("dph_total"))) if state is BoxState.BOOTING else None
         return Box(
-            provider="vastai", id=BoxId(str(row["id"])), state=state,
+            provider="vastai", id=BoxId(str(int(str(row["id"])))), state=state,
             mark=label if isinstance(label, str) and label.startswith(MARK_PREFIX) else None,
             address=_direct(row) if state is BoxState.READY else None,
             price_usd_h=None if price is None else price.quantize(CENT),
             running_usd_h=None if running is None else running.quantize(CENT),
             interruptible=row.get("is_bid") is True, words=self._words(row, word, state),
             taken="host_lost" if word == "offline" else None,  # it never comes back by itself
+            created_at=instant(row.get("start_date")),
         )  # fmt: skip
 
     def _words(self, row: Mapping[str, Json], word: str, state: BoxState) -> str | None:
@@ -233,14 +258,14 @@ class VastConnector:
         """As `Billing.billed`: the charges name each contract, and cannot be asked for one alone."""
         now = self._setting.clock.now()
         query = asked(lease, now)
+        leafing = Leafing("Vast.ai's list of charges")
         while True:
             page = (await self._call("GET", CHARGES, query=query)).fields
-            found, token = (
-                charge(_rows(page, "results"), str(lease.box_id), now),
-                page.get("next_token"),
-            )
+            found = charge(_rows(page, "results"), str(lease.box_id), now)
+            token = page.get("next_token")
             if found or not isinstance(token, str) or token == query.get("after_token"):
                 return found
+            leafing.turn()
             query["after_token"] = token
 
     async def balance(self) -> Balance | None:
@@ -294,7 +319,7 @@ def _direct(row: Mapping[str, Json]) -> SshAddress | None:
     port = first.get("HostPort") if isinstance(first, dict) else None
     if not isinstance(ip, str) or not isinstance(port, str) or not port.isdigit():
         return None
-    return SshAddress(target=f"root@{ip.strip()}" + ("" if port == "22" else f":{port}"))
+    return ssh_address(f"root@{ip.strip()}" + ("" if port == "22" else f":{port}"))
 
 
 def _search(wish: Wish, kind: str) -> dict[str, Json]:
@@ -369,7 +394,7 @@ def _rows(answer: Mapping[str, Json], name: str) -> list[dict[str, Json]]:
     listed = answer.get(name)
     rows = [row for row in listed if isinstance(row, dict)] if isinstance(listed, list) else []
     if not isinstance(listed, list) or len(rows) < len(listed):
-        raise _unclear(f"Vast.ai's list: its {name} are not to be read")
+        raise silent(f"Vast.ai's list: its {name} are not to be read")
     return rows
 
 
@@ -389,10 +414,6 @@ def _about_the_key(reply: Reply) -> bool:
 
 def _number(value: Json) -> float | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _unclear(message: str) -> ProviderSilent:
-    return ProviderSilent(message, remedy="`gpu-tenant leases` looks again; a meter may be running")
 
 
 def connect(setting: Setting) -> VastConnector:

@@ -1,92 +1,73 @@
 """What the page does: each verb of a lease, through the same service and under the same law as everywhere."""
 
-import getpass
 from collections.abc import Awaitable, Callable
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from gpu_tenant.dashboard.bodies import Body, Patterns, Text, body_of
 from gpu_tenant.dashboard.credential_desk import keep_reference, try_key
 from gpu_tenant.dashboard.errands import Errand, Errands
 from gpu_tenant.dashboard.reads import answer, looks, tenancy
-from gpu_tenant.dashboard.signing import Signing
 from gpu_tenant.errors import BadRequest
 from gpu_tenant.record import Record
 from gpu_tenant.service import Tenancy
 
-_Text = Annotated[str, Field(max_length=400)]
-_Patterns = Annotated[list[_Text], Field(max_length=100)]
 
-
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class Extend(_Body):
+class Extend(Body):
     """Until when."""
 
     hours: Annotated[float, Field(gt=0, le=8760)]
 
 
-class Resume(_Body):
+class Resume(Body):
     """How long, and where the box is now."""
 
     hours: Annotated[float | None, Field(gt=0, le=8760)] = None
-    address: _Text | None = None
+    address: Text | None = None
 
 
-class Stop(_Body):
+class Stop(Body):
     """Which job, and how long it may take."""
 
-    job: _Text | None = None
+    job: Text | None = None
     grace_s: Annotated[float, Field(ge=0, le=600)] = 20
 
 
-class Collect(_Body):
+class Collect(Body):
     """Where to, and what besides or less than was declared."""
 
-    to: _Text | None = None
-    artifacts: _Patterns = []
-    discard: _Patterns = []
+    to: Text | None = None
+    artifacts: Patterns = ()
+    discard: Patterns = ()
 
 
-class Waive(_Body):
-    """A person's signature for exactly the loss that they were shown."""
-
-    digest: _Text
-    typed: _Text
-    code: _Text = ""
-
-
-class Nothing(_Body):
+class Nothing(Body):
     """No more is said."""
 
 
-class Adopt(_Body):
+class Adopt(Body):
     """A box of the account that is not ours yet."""
 
-    provider: _Text
-    box: _Text
+    provider: Text
+    box: Text
     then: Literal["keep", "park"] = "keep"
 
 
-class Credential(_Body):
+class Credential(Body):
     """Where a platform's key is kept."""
 
-    provider: _Text
-    reference: _Text
+    provider: Text
+    reference: Text
 
 
-class Platformed(_Body):
+class Platformed(Body):
     """Which platform."""
 
-    provider: _Text
-
-
-_B = TypeVar("_B", bound=_Body)
+    provider: Text
 
 
 async def _extend(opened: Tenancy, lease: str, body: Extend) -> Record:
@@ -110,7 +91,9 @@ async def _stop(opened: Tenancy, lease: str, body: Stop) -> Record:
 
 
 async def _collect(opened: Tenancy, lease: str, body: Collect) -> Record:
-    return await opened.collect(lease, body.to, artifacts=body.artifacts, discard=body.discard)
+    return await opened.collect(
+        lease, body.to, artifacts=list(body.artifacts), discard=list(body.discard)
+    )
 
 
 async def _snapshot(opened: Tenancy, lease: str, body: Nothing) -> Record:
@@ -121,14 +104,11 @@ async def _teardown(opened: Tenancy, lease: str, body: Nothing) -> Record:
     return await opened.verify_and_teardown(lease)
 
 
-async def _waive(opened: Tenancy, lease: str, body: Waive) -> Record:
-    return await opened.waive(
-        lease, shown_digest=body.digest, typed=body.typed,
-        signed_by=f"{getpass.getuser()}, on the dashboard's page",
-    )  # fmt: skip
+async def _waive(opened: Tenancy, lease: str, body: Nothing) -> Record:
+    return await opened.waive(lease)
 
 
-_VERBS: dict[str, tuple[type[_Body], Callable[..., Awaitable[Record]]]] = {
+_VERBS: dict[str, tuple[type[Body], Callable[..., Awaitable[Record]]]] = {
     "extend": (Extend, _extend),
     "park": (Nothing, _park),
     "resume": (Resume, _resume),
@@ -137,7 +117,7 @@ _VERBS: dict[str, tuple[type[_Body], Callable[..., Awaitable[Record]]]] = {
     "collect": (Collect, _collect),
     "snapshot": (Nothing, _snapshot),
     "teardown": (Nothing, _teardown),
-    "waive": (Waive, _waive),
+    "waive": (Nothing, _waive),
 }
 
 
@@ -153,11 +133,8 @@ async def act(request: Request) -> Response:
     if verb not in _VERBS:
         raise BadRequest(f"a lease is not told to {verb!r}", remedy=f"one of: {', '.join(_VERBS)}")
     shape, do = _VERBS[verb]
-    body = await _body(request, shape)
+    body = await body_of(request, shape)
     lease = opened.ledger.lease(request.path_params["lease"]).id
-    if isinstance(body, Waive):
-        signing: Signing = request.app.state.signing
-        signing.must_fit(lease, body.digest, body.code)
     errands: Errands = request.app.state.errands
     asked = body.model_dump_json()
     return answer(errands.begin(verb, lease, lambda: do(opened, lease, body), asked=asked), 202)
@@ -165,7 +142,7 @@ async def act(request: Request) -> Response:
 
 async def adopt(request: Request) -> Response:
     """A box that somebody else rented is being taken under a lease."""
-    body, opened = await _body(request, Adopt), tenancy(request)
+    body, opened = await body_of(request, Adopt), tenancy(request)
 
     take = opened.park_stray if body.then == "park" else opened.adopt
     errands: Errands = request.app.state.errands
@@ -185,7 +162,7 @@ async def begun(request: Request) -> Response:
 
 async def credential(request: Request) -> Response:
     """A reference is in the configuration, and was tried."""
-    body = await _body(request, Credential)
+    body = await body_of(request, Credential)
     written = await keep_reference(tenancy(request), body.provider, body.reference)
     looks(request).reopened()
     return answer(written)
@@ -193,24 +170,8 @@ async def credential(request: Request) -> Response:
 
 async def credential_test(request: Request) -> Response:
     """The key that is found was tried."""
-    body = await _body(request, Platformed)
+    body = await body_of(request, Platformed)
     return answer(await try_key(tenancy(request), body.provider))
-
-
-async def _body(request: Request, shape: type[_B]) -> _B:
-    """The request's body.
-
-    Raises:
-        BadRequest: it is not of that shape; what was sent is not repeated.
-    """
-    try:
-        return shape.model_validate_json(await request.body())
-    except ValidationError as error:
-        first = error.errors(include_input=False, include_context=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the body"
-        raise BadRequest(
-            f"{where}: {first['msg'].lower()}", remedy="mend it and try again"
-        ) from None
 
 
 ROUTES = [

@@ -1,19 +1,14 @@
 """Where each platform's key is kept, said by its owner on the page, and whether it opens the account."""
 
-import os
-from pathlib import Path
-from typing import Literal
-
-import tomlkit
 from pydantic import Field
-from tomlkit.exceptions import TOMLKitError
 
 from gpu_tenant.app import connect
 from gpu_tenant.credentials import find_credential, resolve
-from gpu_tenant.errors import BadRequest, LocalTrouble, SecretRefused, TenantError
+from gpu_tenant.errors import BadRequest, SecretRefused, TenantError
 from gpu_tenant.model import Profile
 from gpu_tenant.record import Record
 from gpu_tenant.service import Tenancy
+from gpu_tenant.settings import write_settings
 from gpu_tenant.speech import some
 
 _SCHEMES = ("env", "file", "keyring")
@@ -136,7 +131,7 @@ async def keep_reference(tenancy: Tenancy, provider: str, reference: str) -> Wri
             remedy="see that it is there for the program that is the dashboard, and write where it is; "
             "nothing was written",
         ) from None
-    _write(tenancy.home.configuration, provider, f"{scheme}:{rest}")
+    write_settings(tenancy.home.configuration, "credentials", {provider: f"{scheme}:{rest}"})
     return Written(written=f"{scheme}:{rest}", test=await try_key(tenancy, provider))
 
 
@@ -148,30 +143,3 @@ def _with_key(tenancy: Tenancy, provider: str) -> Profile:
             remedy="`gpu-tenant profiles` lists them",
         )
     return profile
-
-
-def _write(configuration: Path, provider: str, reference: str) -> None:
-    """Whole or not at all: beside it, flushed, and renamed."""
-    fresh = configuration.with_name(f".{configuration.name}.{os.getpid()}")
-    try:
-        before = configuration.read_text(encoding="utf-8") if configuration.exists() else ""
-        said = tomlkit.parse(before)
-        table = said.setdefault("credentials", tomlkit.table())
-        table[provider] = reference
-        mode: Literal[384] = 0o600
-        with os.fdopen(
-            os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "w", encoding="utf-8"
-        ) as file:
-            file.write(tomlkit.dumps(said))
-            file.flush()
-            os.fsync(file.fileno())
-        if configuration.exists() and configuration.read_text(encoding="utf-8") != before:
-            raise OSError("somebody else has just written to it")  # noqa: TRY301 - told like the others
-        # A file that is kept elsewhere, and linked to from here, stays so.
-        fresh.replace(configuration.resolve())
-    except (OSError, TOMLKitError, TypeError, AttributeError) as error:
-        fresh.unlink(missing_ok=True)
-        raise LocalTrouble(
-            f"{configuration} was left as it was: {error}",
-            remedy=f'write it by hand: below `[credentials]`, a line {provider} = "{reference}"',
-        ) from error

@@ -45,10 +45,12 @@ _HEADERS = {
 class Gate:
     """Before the routes: what is not ours is refused here, and every answer leaves with strict headers."""
 
-    def __init__(self, app: ASGIApp, *, port: int, token: str) -> None:
+    def __init__(
+        self, app: ASGIApp, *, port: int, token: str, names: Iterable[str] = ("127.0.0.1",)
+    ) -> None:
         self._app = app
-        # Not `localhost`: by its other address somebody else may listen at the same port.
-        self._host = f"127.0.0.1:{port}"
+        # `localhost` only where it is ours by both of its addresses: see `serving`.
+        self._hosts = frozenset(f"{name}:{port}" for name in names)
         self._token = token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -71,7 +73,7 @@ class Gate:
     def _refusal(self, scope: Scope) -> JSONResponse | None:
         said = _Said(scope["headers"])
         host = said.one(b"host")
-        if host != self._host:
+        if host not in self._hosts:
             return _refused(421, "WRONG_HOST", "this is not the name of the dashboard")
         origin, site = said.one(b"origin"), said.one(b"sec-fetch-site")
         if origin is not None and origin != f"http://{host}":

@@ -43,6 +43,9 @@ class News:
     content: Record
 
 
+_HISTORY = 500
+"""So many leases that have ended are shown on the page at most."""
+
 Told = asyncio.Queue[News | None]
 """What a page is still to hear; None: there is no more."""
 
@@ -78,7 +81,7 @@ class Looks:
     async def overview(self, which: Literal["live", "all"] = "live") -> Overview:
         """Everything as it was last seen; it is looked at first where nobody has yet."""
         if which == "all":
-            seen = await self.tenancy.list_leases("all")
+            seen = await self.tenancy.list_leases("all", _HISTORY)
             return self._shown(seen, self.tenancy.clock.now())
         if _now_s() - self._looked_s > 2 * _ASK_S:
             await self._look()

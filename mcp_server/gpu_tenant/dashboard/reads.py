@@ -14,7 +14,6 @@ from gpu_tenant.dashboard.credential_desk import platforms
 from gpu_tenant.dashboard.history import history
 from gpu_tenant.dashboard.lease_page import detail_of
 from gpu_tenant.dashboard.looks import Looks
-from gpu_tenant.dashboard.signing import Signing
 from gpu_tenant.dashboard.stream import stream
 from gpu_tenant.errors import BadRequest, TenantError
 from gpu_tenant.readings import Readings, readings_of
@@ -32,9 +31,9 @@ class Course(Readings):
 
 
 class Losses(LossReport):
-    """What would be lost, and where the code is shown that a signature for it needs."""
+    """What would be lost, and the code under which a signature for it is asked."""
 
-    code: Literal["terminal", "none"]
+    asked: str | None
 
 
 def answer(record: Record, status: int = 200) -> Response:
@@ -126,12 +125,18 @@ async def search(request: Request) -> Response:
 
 async def losses(request: Request) -> Response:
     """What would be gone for good if the box were destroyed now."""
-    report: LossReport = await tenancy(request).assess_loss(request.path_params["lease"])
-    signing: Signing = request.app.state.signing
-    if report.losses:
-        signing.ask(report.lease, report.digest)
-    code: Literal["terminal", "none"] = "terminal" if signing.tell else "none"
-    return answer(Losses(**dict(report), code=code))
+    opened = tenancy(request)
+    report: LossReport = await opened.assess_loss(request.path_params["lease"])
+    asked = opened.asked_to_waive(report).code if report.losses else None
+    return answer(Losses(**dict(report), asked=asked))
+
+
+def by(request: Request) -> Literal["passkey", "terminal", "none"]:
+    """What it takes to sign here: a passkey where one is set up, else the code of our terminal."""
+    opened = tenancy(request)
+    if opened.ledger.passkeys(opened.clock.now()):
+        return "passkey"
+    return "terminal" if request.app.state.signing.tell else "none"
 
 
 async def report(request: Request) -> Response:

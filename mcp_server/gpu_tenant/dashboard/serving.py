@@ -17,17 +17,19 @@ from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Respon
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from gpu_tenant.dashboard import acts, reads
+from gpu_tenant.dashboard import acts, reads, signatures
 from gpu_tenant.dashboard.courses import Courses
 from gpu_tenant.dashboard.errands import Errands, Trouble
 from gpu_tenant.dashboard.gate import Gate
 from gpu_tenant.dashboard.looks import Looks, News
+from gpu_tenant.dashboard.passkeys import Passkeys
 from gpu_tenant.dashboard.runbooks import runbook_page
 from gpu_tenant.dashboard.signing import Signing
 from gpu_tenant.errors import BadRequest, TenantError
 from gpu_tenant.service import Tenancy
 
-HOST = "127.0.0.1"
+HOST, HOST_6 = "127.0.0.1", "::1"
+NAME = "localhost"
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _POLL_S = 0.2
 _PAGE = Path(__file__).parent / "page"
@@ -59,14 +61,16 @@ async def serve(
         BadRequest: the port is taken.
         KeyboardInterrupt: that is how it was told; a second time, what its page began was left to the ledger.
     """
-    with _listening(port) as listening:
-        number: int = listening.getsockname()[1]
+    with contextlib.ExitStack() as listened:
+        listening = [listened.enter_context(place) for place in _listening(port)]
+        number: int = listening[0].getsockname()[1]
+        names = (HOST, NAME) if _is_ours(listening) else (HOST,)
         token = secrets.token_urlsafe(32)
         looks = Looks(opened)
-        app = application(looks, sign)
+        app = application(looks, sign, origin=f"http://{NAME}:{number}")
         server = _Server(
             uvicorn.Config(
-                Gate(app, port=number, token=token), loop="asyncio", lifespan="off", log_level="warning",
+                Gate(app, port=number, token=token, names=names), loop="asyncio", lifespan="off", log_level="warning",
                 access_log=False, ws="none", server_header=False, date_header=False,
                 timeout_graceful_shutdown=3, proxy_headers=False,
             )
@@ -78,7 +82,7 @@ async def serve(
             ready(link, opening)
             async with looks.kept_up():
                 with _told_to_end(server, looks) as signals:
-                    await server.serve(sockets=[listening])
+                    await server.serve(sockets=listening)
                     await _waited_for(app.state.errands, signals, tell)
         finally:
             opening.unlink(missing_ok=True)
@@ -129,14 +133,32 @@ async def _waited_for(
     closing.cancel()
 
 
-def _listening(port: int) -> socket.socket:
+def _listening(port: int) -> list[socket.socket]:
+    """The port, at both of this computer's own addresses where it has two and nobody else has the other."""
     try:
-        return socket.create_server((HOST, port))
+        first = socket.create_server((HOST, port))
     except OSError as error:
         raise BadRequest(
             f"port {port} of this computer cannot be listened at ({error.strerror})",
             remedy="`gpu-tenant dashboard` without --port takes a free one",
         ) from error
+    there = (HOST_6, first.getsockname()[1])
+    try:
+        return [first, socket.create_server(there, family=socket.AF_INET6)]
+    except OSError:
+        return [first]
+
+
+def _is_ours(listening: Sequence[socket.socket]) -> bool:
+    """Whether whoever asks for `localhost` at that port comes to us, by whichever address."""
+    if len(listening) > 1:
+        return True
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind((HOST_6, 0))
+    except OSError:
+        return True  # there is no other address
+    return False
 
 
 def _write_privately(path: Path, text: str) -> None:
@@ -147,8 +169,10 @@ def _write_privately(path: Path, text: str) -> None:
         file.write(text)
 
 
-def application(looks: Looks, sign: Callable[[str], None] | None) -> Starlette:
-    """The routes, with what they share; a gate must stand before them."""
+def application(
+    looks: Looks, sign: Callable[[str], None] | None, *, origin: str = f"http://{NAME}"
+) -> Starlette:
+    """The routes, with what they share; a gate must stand before them. Passkeys sign at `origin`."""
     errands = Errands(
         looks.tenancy.clock, changed=lambda errand: looks.tell("errand", errand), ended=looks.want
     )
@@ -160,11 +184,12 @@ def application(looks: Looks, sign: Callable[[str], None] | None) -> Starlette:
             Mount("/page", StaticFiles(directory=_PAGE)),
             *reads.ROUTES,
             *acts.ROUTES,
+            *signatures.ROUTES,
         ],
         exception_handlers={TenantError: _told, Exception: _told},
     )
     app.state.looks, app.state.errands, app.state.courses = looks, errands, Courses()
-    app.state.signing = Signing(sign)
+    app.state.signing, app.state.passkeys = Signing(sign), Passkeys(origin)
     return app
 
 

@@ -1,30 +1,30 @@
 """What an audit finds, and the needs it is held against."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
-from gpu_tenant.boxtext import plain
+from gpu_tenant.boxtext import quoted
 from gpu_tenant.facts.readings import GIB, Seen
-from gpu_tenant.record import Record
+from gpu_tenant.record import Line, Record
 
 CARD_ROUNDING = 0.96
 """A card sold as 80 GB shows 79.6 GiB: that much of a need is enough."""
 
 Level = Literal["ok", "warning", "blocker"]
-OneLine = Annotated[str, AfterValidator(lambda text: " ".join(plain(text, max_line=400).split()))]
 
 
 class Finding(Record):
     """One thing the audit looked at: what was seen, and why that is well or not.
 
-    Its texts are one plain line each, whatever the box called its GPUs, mounts and users.
+    Its texts are one plain line each, whatever the box called its GPUs, mounts and users; and what
+    it called them stands in quotation marks where it could be taken for a sentence of ours.
     """
 
-    subject: OneLine
+    subject: Line
     level: Level
-    seen: OneLine
-    reason: OneLine
+    seen: Line
+    reason: Line
 
 
 class Needs(Record):
@@ -57,7 +57,7 @@ def unseen(subject: str, seen: Seen) -> Finding:
     """A finding that a part of the probe has no answer."""
     return warning(
         subject,
-        f"not seen: {seen.error or 'nothing was told'}",
+        f"not seen: {quoted(seen.error) if seen.error else 'nothing was told'}",
         "unknown is not well: look by hand",
     )
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 
+from gpu_tenant.boxtext import quoted
 from gpu_tenant.facts.findings import (
     CARD_ROUNDING,
     Finding,
@@ -53,7 +54,7 @@ def judge_gpus(observed: Mapping[str, object], needs: Needs) -> Iterator[Finding
         fault = blocker if wanted else warning
         yield fault("gpus", *_why_no_gpu(smi, devices))
         return
-    yield ok("driver", f"{driver.version}, CUDA up to {driver.cuda}")
+    yield ok("driver", f"{_word(driver.version)}, CUDA up to {_word(driver.cuda)}")
     yield _gpu_count(driver, devices, wanted)
     log = part(observed, "kernel_log", SeenKernelLog)
     processes = part(observed, "processes", SeenProcesses)
@@ -64,10 +65,14 @@ def judge_gpus(observed: Mapping[str, object], needs: Needs) -> Iterator[Finding
 
 
 def _why_no_gpu(smi: SeenSmi, devices: SeenDevices) -> tuple[str, str]:
-    said = smi.err.strip() or smi.out.strip()[:300]
+    told = smi.err.strip() or smi.out.strip()[:300]
+    said = quoted(told) if told else ""
     if smi.error:
-        return f"nvidia-smi: {smi.error}", "a driver that does not answer is often a GPU that hangs"
-    if "Driver/library version mismatch" in said:
+        return (
+            f"nvidia-smi: {quoted(smi.error)}",
+            "a driver that does not answer is often a GPU that hangs",
+        )
+    if "Driver/library version mismatch" in told:
         return said, "the driver was updated under a running kernel module: reboot, or re-rent"
     if smi.missing and (devices.nodes or devices.buses):
         return "GPUs, but no nvidia-smi", "the driver's tools are not in this image"
@@ -78,7 +83,7 @@ def _why_no_gpu(smi: SeenSmi, devices: SeenDevices) -> tuple[str, str]:
 
 def _gpu_count(driver: Driver, devices: SeenDevices, wanted: int) -> Finding:
     count = len(driver.gpus)
-    seen = f"{count} x {driver.gpus[0].name}"
+    seen = f"{count} x {quoted(driver.gpus[0].name)}"
     if count < wanted:
         return blocker("gpus", seen, f"the job needs {wanted}")
     if count < len(devices.nodes):
@@ -91,7 +96,7 @@ def _described(gpu: Gpu) -> str:
     memory = f"{gib(gpu.total_bytes):.0f} GiB" if gpu.total_bytes else "memory not told"
     heat = f"{gpu.temperature_c} °C" if gpu.temperature_c is not None else "temperature not told"
     ecc = "no ECC" if gpu.ecc_uncorrected is None else f"{gpu.ecc_uncorrected} ECC errors"
-    return f"{gpu.name}, {memory}, {heat}, {ecc}"
+    return f"{quoted(gpu.name)}, {memory}, {heat}, {ecc}"
 
 
 def _gpu_memory(gpu: Gpu, processes: SeenProcesses, needs: Needs) -> Iterator[Finding]:
@@ -105,7 +110,7 @@ def _gpu_memory(gpu: Gpu, processes: SeenProcesses, needs: Needs) -> Iterator[Fi
         return
     if gpu.processes or processes.on_gpu:
         names = {process.name for process in gpu.processes} or {p.name for p in processes.on_gpu}
-        who = ", ".join(sorted(names)[:5])
+        who = ", ".join(map(quoted, sorted(names)[:5]))
         yield warning(subject, f"{seen}; in use by {who}", "somebody's programs are on this GPU")
     else:
         hidden = "the driver names pids of the host, so it may be a neighbour" * (
@@ -142,7 +147,7 @@ def _gpu_xids(gpu: Gpu, log: SeenKernelLog) -> Iterator[Finding]:
                 xid.number, ("warning", "most often a fault of some program's")
             )
             subject = f"gpu {gpu.index} xid {xid.number}"
-            yield Finding(subject=subject, level=level, seen=xid.line, reason=reason)
+            yield Finding(subject=subject, level=level, seen=quoted(xid.line), reason=reason)
 
 
 def _foreign_xids(driver: Driver, log: SeenKernelLog) -> Iterator[Finding]:
@@ -150,7 +155,7 @@ def _foreign_xids(driver: Driver, log: SeenKernelLog) -> Iterator[Finding]:
     for xid in read_xids(log.lines):
         if xid.bus not in ours and XIDS.get(xid.number, ("ok", ""))[0] == "blocker":
             reason = "not a GPU of the list: one of ours that was lost, or a neighbour's"
-            yield warning(f"xid {xid.number}", xid.line, reason)
+            yield warning(f"xid {xid.number}", quoted(xid.line), reason)
 
 
 def judge_torch(observed: Mapping[str, object]) -> Iterator[Finding]:
@@ -160,10 +165,19 @@ def judge_torch(observed: Mapping[str, object]) -> Iterator[Finding]:
     if torch.missing:
         yield ok("torch", "not installed")
     elif torch.error:
-        yield warning("torch", f"not imported: {torch.error}", "a slow disk, or a broken install")
+        yield warning(
+            "torch", f"not imported: {quoted(torch.error)}", "a slow disk, or a broken install"
+        )
     elif driver and driver.gpus and not torch.cuda_available:
-        seen = f"torch {torch.version}, built for CUDA {torch.built_for_cuda}, sees no GPU"
-        reason = f"the driver takes CUDA up to {driver.cuda}: training would run on the CPU"
+        seen = f"torch {_word(torch.version)}, built for CUDA {_word(torch.built_for_cuda)}, sees no GPU"
+        reason = f"the driver takes CUDA up to {_word(driver.cuda)}: training would run on the CPU"
         yield warning("torch", seen, reason)
     else:
-        yield ok("torch", f"{torch.version}, CUDA {'seen' if torch.cuda_available else 'not seen'}")
+        yield ok(
+            "torch",
+            f"{_word(torch.version)}, CUDA {'seen' if torch.cuda_available else 'not seen'}",
+        )
+
+
+def _word(told: str | None) -> str:
+    return "unknown" if told is None else quoted(told)

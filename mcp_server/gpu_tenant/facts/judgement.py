@@ -7,6 +7,7 @@ from datetime import datetime
 
 from pydantic import Field
 
+from gpu_tenant.boxtext import quoted
 from gpu_tenant.facts.findings import (
     CARD_ROUNDING,
     Finding,
@@ -151,7 +152,7 @@ def _cpu(observed: Mapping[str, object]) -> Iterator[Finding]:
     elif cgroup.error:
         yield unseen("cpu quota", cgroup)
     else:
-        yield ok("cpu", f"{usable:g} cores, {cpu.model or 'model not told'}")
+        yield ok("cpu", f"{usable:g} cores, {quoted(cpu.model) if cpu.model else 'model not told'}")
 
 
 def _ram_bytes(observed: Mapping[str, object]) -> int | None:
@@ -197,7 +198,7 @@ def _disks(observed: Mapping[str, object], needs: Needs) -> Iterator[Finding]:
     # The job's own filesystem first, so that it is the one named where several places share it.
     for place in sorted(disks.places, key=lambda place: place != work):
         if place.error:
-            yield unseen(f"disk {place.path}", place)
+            yield unseen(f"disk {quoted(place.path)}", place)
         elif place.role == "shm":
             yield _shm(place, needs)
         elif place.device not in measured:
@@ -227,8 +228,8 @@ def _platform_paths(
 
 
 def _disk(place: SeenPlace, wanted_gib: float) -> Finding:
-    subject = f"disk {place.path}"
-    seen = f"{gib(place.free_bytes):.1f} of {gib(place.total_bytes):.1f} GiB free, {place.kind}"
+    subject = f"disk {quoted(place.path)}"
+    seen = f"{gib(place.free_bytes):.1f} of {gib(place.total_bytes):.1f} GiB free, {quoted(place.kind or 'unknown')}"
     if "ro" in (place.options or "").split(","):
         fault = warning if place.role == "mount" else blocker
         return fault(subject, f"{seen}, read-only", "nothing can be written there")
@@ -245,10 +246,10 @@ def _inodes(place: SeenPlace) -> Iterator[Finding]:
     seen = f"{place.free_inodes} of {place.total_inodes} inodes free"
     if place.free_inodes == 0:
         reason = "no file can be made, however many bytes are free"
-        yield blocker(f"inodes {place.path}", seen, reason)
+        yield blocker(f"inodes {quoted(place.path)}", seen, reason)
     elif place.free_inodes < place.total_inodes * 0.05:
         reason = "data sets of many small files will not fit"
-        yield warning(f"inodes {place.path}", seen, reason)
+        yield warning(f"inodes {quoted(place.path)}", seen, reason)
 
 
 def _shm(place: SeenPlace, needs: Needs) -> Finding:
@@ -266,8 +267,8 @@ def _writes(writes: SeenWrites) -> Iterator[Finding]:
         yield unseen("writing", writes)
     for test in (writes.home, writes.work):
         if test is not None and not test.same:
-            seen = test.error or "what was written came back different"
-            yield blocker(f"writing in {test.path}", seen, "nothing can be kept there")
+            seen = quoted(test.error) if test.error else "what was written came back different"
+            yield blocker(f"writing in {quoted(test.path)}", seen, "nothing can be kept there")
 
 
 def _python(python: SeenPython, needs: Needs) -> Iterator[Finding]:
@@ -276,7 +277,7 @@ def _python(python: SeenPython, needs: Needs) -> Iterator[Finding]:
         yield unseen("python", python)
         return
     version = (int(numbers[1]), int(numbers[2]))
-    seen = f"Python {python.version} at {python.path}"
+    seen = f"Python {quoted(python.version or '')} at {quoted(python.path or 'unknown')}"
     for least, who in ((OLDEST_PYTHON, "caretaker"), (needs.python, "job")):
         if least and version < tuple(map(int, least.split("."))):
             yield blocker("python", seen, f"the {who} needs Python {least} or newer")
@@ -308,11 +309,13 @@ def _neighbours(observed: Mapping[str, object]) -> Iterator[Finding]:
         return
     our_uid = part(observed, "user", SeenUser).uid
     if strangers := sorted({p.name for p in processes.on_gpu if p.uid not in (our_uid, 0)}):
-        seen = f"{', '.join(strangers[:5])} on a GPU"
+        seen = f"{', '.join(map(quoted, strangers[:5]))} on a GPU"
         yield warning("neighbours", seen, "another user computes on these GPUs")
     elif processes.others:
         users = sorted({other.user for other in processes.others})
-        seen = f"programs of {', '.join(users[:5])}" + ", and others" * (len(users) > 5)
+        seen = f"programs of {', '.join(map(quoted, users[:5]))}" + ", and others" * (
+            len(users) > 5
+        )
         yield warning("neighbours", seen, "they share its memory, and may read what is not locked")
     else:
         yield ok("neighbours", "no other user's programs")
@@ -326,7 +329,10 @@ def _system(system: SeenSystem) -> Iterator[Finding]:
             "open files", str(system.open_files), "data loaders need more: ulimit -n 4096"
         )
     else:
-        yield ok("system", f"kernel {system.kernel}, up {(system.uptime_s or 0) / 3600:.1f} h")
+        yield ok(
+            "system",
+            f"kernel {quoted(system.kernel or 'unknown')}, up {(system.uptime_s or 0) / 3600:.1f} h",
+        )
 
 
 def _reach(observed: Mapping[str, object]) -> Iterator[Finding]:
@@ -335,15 +341,20 @@ def _reach(observed: Mapping[str, object]) -> Iterator[Finding]:
         return
     told = {str(host): part(asked, host, SeenReach) for host in list(asked)[:20]}
     if all(reach.error for reach in told.values()):
-        seen = "; ".join(f"{host}: {reach.error}" for host, reach in told.items())
+        seen = "; ".join(
+            f"{quoted(host)}: {quoted(reach.error or '')}" for host, reach in told.items()
+        )
         yield warning("network", seen, "nothing asked for was reached: push what the job needs")
         return
     for host, reach in told.items():
         if reach.error:
             yield warning(
-                f"network {host}", reach.error, "use a mirror, or push what it would fetch"
+                f"network {quoted(host)}",
+                quoted(reach.error),
+                "use a mirror, or push what it would fetch",
             )
         else:
             yield ok(
-                f"network {host}", f"reached in {reach.took_s:g} s" if reach.took_s else "reached"
+                f"network {quoted(host)}",
+                f"reached in {reach.took_s:g} s" if reach.took_s else "reached",
             )

@@ -5,13 +5,15 @@ import xml.etree.ElementTree as ET
 from collections.abc import Mapping
 from typing import Annotated, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from gpu_tenant.boxtext import plain
 from gpu_tenant.record import Record
 
 GIB = 1024**3
 MIB = 1024**2
+_MOST = 64
+"""So many GPUs, places and kinds of faults are spoken of; a box may list any number."""
 
 
 Count = Annotated[int, Field(ge=0, le=2**63)]
@@ -115,7 +117,7 @@ class SeenPlace(Seen):
 class SeenDisks(Seen):
     """The directories that matter and the mounts above 1 GB."""
 
-    places: tuple[SeenPlace, ...] = ()
+    places: Annotated[tuple[SeenPlace, ...], AfterValidator(lambda seen: seen[:_MOST])] = ()
 
 
 class SeenWrite(Seen):
@@ -248,7 +250,7 @@ def read_smi(xml: str) -> Driver | None:
     return Driver(
         version=_said(log, "driver_version"),
         cuda=_said(log, "cuda_version"),
-        gpus=tuple(_gpu(index, gpu) for index, gpu in enumerate(log.findall("gpu"))),
+        gpus=tuple(_gpu(index, gpu) for index, gpu in enumerate(log.findall("gpu")[:_MOST])),
     )
 
 
@@ -343,6 +345,8 @@ def read_xids(lines: tuple[str, ...]) -> tuple[Xid, ...]:
     """The Xid errors among the kernel's lines, each once."""
     found: dict[tuple[str, int], Xid] = {}
     for line in lines:
+        if len(found) == _MOST:
+            break
         if match := re.search(r"Xid \(PCI:([0-9a-fA-F:.]+)\):? (\d{1,4})", line):
             bus, number = pci_address(match[1]), int(match[2])
             found[bus, number] = Xid(bus=bus, number=number, line=plain(line, max_line=200))

@@ -1,13 +1,16 @@
 """Calls through Google's official client, which is imported when the first one is made."""
 
-import asyncio
+import contextlib
+import json
 from collections.abc import Mapping
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
+from io import BytesIO
 from typing import Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
+from gpu_tenant.bounds import BOUNDS, PIECE_BYTES, Aside, Bounds, Leafing, bounded
 from gpu_tenant.errors import (
     BadRequest,
     CredentialRefused,
@@ -26,6 +29,7 @@ Message: TypeAlias = Any
 
 _TIMEOUT_S, _TRIES, _PAUSE_S = 30, 4, 5.0
 _PAGE = 500
+_KEPT = ("id", "zone", "labels")
 _LOOKS_AGAIN = "`gpu-tenant leases` looks again; the meter of a box may be running"
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 
@@ -37,10 +41,19 @@ class Calls:
     operation: the others poll it at the real address, whatever endpoint was named.
     """
 
-    def __init__(self, *, endpoint: str, credential: Credential | None, clock: Clock) -> None:
+    def __init__(
+        self,
+        *,
+        endpoint: str,
+        credential: Credential | None,
+        clock: Clock,
+        bounds: Bounds = BOUNDS,
+    ) -> None:
         self._endpoint = endpoint
         self._credential = credential
         self._clock = clock
+        self._bounds = bounds
+        self._aside = Aside("Google Cloud", bounds)
 
     @property
     def project(self) -> str:
@@ -75,7 +88,9 @@ class Calls:
         fields = {"project": self.project, **fields}
         for left in reversed(range(_TRIES)):
             try:
-                return await asyncio.to_thread(self._send, service, method, fields)
+                return await self._aside.do(
+                    partial(self._send, service, method, fields), f"{service}.{method}"
+                )
             except (ProviderSilent, RateLimited) as trouble:
                 lost = isinstance(trouble, ProviderSilent)
                 if not left or (lost and often == "once"):
@@ -94,6 +109,7 @@ class Calls:
             fields["filter"] = filtered
         found: list[Message] = []
         seen: set[str] = set()
+        leafing = Leafing(f"Google's list of {service}", self._bounds)
         while True:
             page = await self.ask(service, "aggregated_list" if inside else "list", fields)
             _whole(service, page)
@@ -109,6 +125,7 @@ class Calls:
             if cursor in seen:
                 raise _silent(f"the list of {service} repeats its cursor")
             seen.add(cursor)
+            leafing.turn()
             fields["page_token"] = cursor
 
     async def finished(self, zone: str, operation: Message, *, within_s: float) -> Message:
@@ -132,11 +149,15 @@ class Calls:
                 f"Google Cloud needs a package that is not installed: {error.name}",
                 remedy="pip install 'gpu-tenant[gcp]'",
             ) from error
+        said: list[bytes] = []
         options = {"api_endpoint": self._endpoint} if self._endpoint else {}
         try:
             made = getattr(compute, f"{service}Client")
             # One each: a kept connection would be shared by threads.
             with made(credentials=self._key, client_options=options) as client:
+                # The client has no public name for its session, and reads an answer of any size.
+                hook = partial(self._read, said)
+                vars(client.transport)["_session"].hooks["response"].append(hook)
                 return getattr(client, method)(fields, retry=None, timeout=_TIMEOUT_S)
         except api.GoogleAPICallError as error:
             raise _refusal(f"{service}.{method}", error) from error
@@ -145,14 +166,28 @@ class Calls:
                 f"Google's application-default credentials do not work: {words(str(error))}",
                 remedy="`gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS",
             ) from error
+        except json_format.Error as error:
+            if (service, method) == ("Instances", "aggregated_list") and said:
+                with contextlib.suppress(json_format.Error, ValueError, TypeError, AttributeError):
+                    return _by_rows(compute, said[-1])
+            raise _silent(f"no answer to {service}.{method}: {type(error).__name__}") from error
         except (
             OSError,
             ValueError,
-            json_format.Error,
             api.GoogleAPIError,
             auth.GoogleAuthError,
         ) as error:
             raise _silent(f"no answer to {service}.{method}: {type(error).__name__}") from error
+
+    def _read(self, said: list[bytes], answer: Message, **_: object) -> None:
+        """The answer's body is here, before the client would read it whole."""
+        body = bounded(
+            answer.raw.stream(PIECE_BYTES, decode_content=True),
+            "Google Cloud: an answer",
+            self._bounds,
+        )
+        said.append(body)
+        answer.raw = BytesIO(body)
 
     @cached_property
     def _key(self) -> object:
@@ -163,9 +198,35 @@ class Calls:
         if self._endpoint and address.scheme != "https":
             raise BadRequest(
                 f"{self._endpoint} is not https, and a key would travel in clear",
-                remedy="give GPU_TENANT_GCP_ENDPOINT an https address, or one on this computer",
+                remedy="give `[api]` in config.toml an https address for gcp, or none",
             )
         return import_module("google.auth").default(scopes=[_SCOPE])[0]
+
+
+def _by_rows(compute: Message, body: bytes) -> Message:
+    """A page of instances of which one is not of its form: that one by its number, zone and labels alone.
+
+    Where it does not tell all three, it is an empty one.
+    """
+
+    def readable(row: object) -> bool:
+        try:
+            compute.Instance.from_json(json.dumps(row), ignore_unknown_fields=True)
+        except (import_module("google.protobuf.json_format").Error, ValueError, TypeError):
+            return False
+        return isinstance(row, dict)
+
+    def reduced(row: object) -> object:
+        if readable(row):
+            return row
+        kept = {k: v for k, v in row.items() if k in _KEPT} if isinstance(row, dict) else {}
+        return kept if readable(kept) else {}
+
+    page = json.loads(body)
+    for scope in page["items"].values():
+        if "instances" in scope:
+            scope["instances"] = [reduced(row) for row in scope["instances"]]
+    return compute.InstanceAggregatedList.from_json(json.dumps(page), ignore_unknown_fields=True)
 
 
 def failure(operation: Message) -> ProviderTrouble | None:

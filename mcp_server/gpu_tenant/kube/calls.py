@@ -1,10 +1,12 @@
 """Calls through the official Python client of Kubernetes, which is imported when the first one is made."""
 
-import asyncio
+import json
 from collections.abc import Mapping
+from functools import partial
 from importlib import import_module
 from typing import Any, Literal, TypeAlias
 
+from gpu_tenant.bounds import BOUNDS, PIECE_BYTES, Aside, Bounds, Leafing, bounded
 from gpu_tenant.errors import (
     CredentialRefused,
     NoQuota,
@@ -29,10 +31,12 @@ _LOOKS_AGAIN = "`gpu-tenant leases` looks again; the pod may be running"
 class Calls:
     """The API of the cluster that one context of a kubeconfig names: each answer, or one of our errors."""
 
-    def __init__(self, context: str, kubeconfig: str | None) -> None:
+    def __init__(self, context: str, kubeconfig: str | None, bounds: Bounds = BOUNDS) -> None:
         self._context = context
         self._kubeconfig = kubeconfig
         self._made: Client = None
+        self._bounds = bounds
+        self._aside = Aside("Kubernetes", bounds)
 
     def client(self) -> Client:
         """The official client of that context, made once; its connections are shared by threads.
@@ -44,6 +48,8 @@ class Calls:
         """
         if self._made is None:
             self._made = _client(self._context, self._kubeconfig)
+            rest = self._made.rest_client
+            rest.pool_manager = _Pools(rest.pool_manager, self._bounds)
         return self._made
 
     def alone(self, group: Literal["CoreV1Api"]) -> Client:
@@ -66,7 +72,7 @@ class Calls:
             ProviderSilent: no answer that can be read, or 5xx: the request may have been carried out.
             Rejected: any other refusal, with its status and the server's words.
         """
-        return await asyncio.to_thread(self._send, group, method, fields)
+        return await self._aside.do(partial(self._send, group, method, fields), method)
 
     async def pages(
         self, group: Literal["BatchV1Api", "CoreV1Api"], method: str, **fields: object
@@ -91,17 +97,27 @@ class Calls:
         found: list[Shown] = []
         seen: set[str] = set()
         more: dict[str, object] = {}
+        leafing = Leafing(method, self._bounds)
         while True:
-            page = await self.ask(group, method, limit=_PAGE, **fields, **more)
-            if not str(page.get("kind", "")).endswith("List") or page.get("items") is None:
+            # As it is: the client's own types refuse a whole page for one odd item.
+            page = await self.ask(
+                group, method, limit=_PAGE, _preload_content=False, **fields, **more
+            )
+            items, about = page.get("items"), page.get("metadata", {})
+            if not (
+                str(page.get("kind", "")).endswith("List")
+                and isinstance(items, list)
+                and isinstance(about, dict)
+            ):
                 raise silent(f"{method} was answered with what is no list")
-            found += page["items"]
-            cursor = page.get("metadata", {}).get("continue")
+            found += [item if isinstance(item, dict) else {} for item in items]
+            cursor = about.get("continue")
             if not cursor:
                 return found
             if cursor in seen:
                 raise silent(f"{method} repeats its cursor")
             seen.add(cursor)
+            leafing.turn()
             more = {"_continue": cursor}
 
     def _send(self, group: str, method: str, fields: Mapping[str, object]) -> Shown:
@@ -111,16 +127,67 @@ class Calls:
         try:
             api = getattr(kubernetes, group)(client)
             shown = getattr(api, method)(**fields, _request_timeout=_TIMEOUT_S)
-            said: Shown = client.sanitize_for_serialization(shown)
+            said: Shown = (
+                client.sanitize_for_serialization(shown)
+                if fields.get("_preload_content", True)
+                else _without_nulls(json.loads(shown.data))
+            )
         except kubernetes.ApiException as error:
             raise refusal(method, error.status, str(error.body or error.reason or "")) from error
-        except (OSError, ValueError, TypeError, AttributeError, urllib3.HTTPError) as error:
+        except (
+            OSError,
+            ValueError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+            urllib3.HTTPError,
+        ) as error:
             raise silent(
                 f"no answer to {method} that can be read: {type(error).__name__}"
             ) from error
         if not isinstance(said, dict):
             raise silent(f"{method} was answered with what is no object")
         return said
+
+
+def _without_nulls(told: Any) -> Any:
+    """As the client tells it: what has no value is left out."""
+    if isinstance(told, dict):
+        return {k: _without_nulls(value) for k, value in told.items() if value is not None}
+    return [_without_nulls(each) for each in told] if isinstance(told, list) else told
+
+
+class _Pools:
+    """The connections of a client, whose answers are read here as far as their size is allowed."""
+
+    def __init__(self, pools: Client, bounds: Bounds) -> None:
+        self._pools = pools
+        self._bounds = bounds
+
+    def request(self, *said: object, **more: object) -> object:
+        """The answer, whole.
+
+        Raises:
+            ProviderSilent: it is too large.
+        """
+        answer = self._pools.request(*said, **{**more, "preload_content": False})
+        try:
+            body = bounded(
+                answer.stream(PIECE_BYTES, decode_content=True),
+                "Kubernetes: an answer",
+                self._bounds,
+            )
+        except ProviderSilent:
+            answer.close()
+            raise
+        answer.release_conn()
+        return import_module("urllib3").HTTPResponse(
+            body=body, headers=answer.headers, status=answer.status, reason=answer.reason
+        )
+
+    def clear(self) -> None:
+        """Every connection is closed."""
+        self._pools.clear()
 
 
 def _client(context: str, kubeconfig: str | None) -> Client:

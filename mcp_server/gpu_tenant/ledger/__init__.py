@@ -5,16 +5,20 @@ that forgets it: a lease with a box moves to `terminating` or `gone` only over a
 """
 
 from gpu_tenant.ledger.alarms import Alarms
+from gpu_tenant.ledger.askings import Askings
 from gpu_tenant.ledger.fleets import Fleets
-from gpu_tenant.ledger.holds import Holds
+from gpu_tenant.ledger.holds import Held, Renewal
+from gpu_tenant.ledger.leases import Allowed, anything
+from gpu_tenant.ledger.passkeys import Passkeys
 from gpu_tenant.ledger.proof import Proof
 from gpu_tenant.ledger.quotes import Quotes
+from gpu_tenant.ledger.sent import Sent
 from gpu_tenant.ledger.sweeps import Sweeps
 from gpu_tenant.ledger.timeline import Event, Ran
 from gpu_tenant.ledger.work import Work
 
-__all__ = ["Event", "Ledger", "Ran"]
+__all__ = ["Allowed", "Event", "Held", "Ledger", "Ran", "Renewal", "anything"]
 
 
-class Ledger(Proof, Work, Fleets, Sweeps, Holds, Quotes, Alarms):
+class Ledger(Proof, Work, Fleets, Sweeps, Quotes, Alarms, Askings, Passkeys, Sent):
     """The leases of one user, and everything that was done about them."""

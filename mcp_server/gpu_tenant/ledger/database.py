@@ -3,7 +3,7 @@
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
@@ -49,6 +49,11 @@ class Database:
         except BaseException:
             self._db.close()
             raise
+
+    @property
+    def directory(self) -> Path:
+        """The state directory: where the file lies."""
+        return self._path.parent
 
     def close(self) -> None:
         """The file is closed; what was written stays."""
@@ -120,6 +125,10 @@ class Database:
         except ValueError as error:
             raise self._unreadable(error) from error
 
+    def trace(self, hears: Callable[[str], object] | None) -> None:
+        """`hears` is told every statement that is run from now on; None: nobody is."""
+        self._db.set_trace_callback(hears)
+
     def check(self) -> None:
         """Every page of the file reads back and fits.
 
@@ -130,6 +139,16 @@ class Database:
             found = self._db.execute("PRAGMA integrity_check").fetchone()[0]
         if found != "ok":
             raise self._unreadable(sqlite3.DatabaseError(found))
+
+
+@contextmanager
+def beside(path: Path) -> Iterator[Connection]:
+    """Another connection to the file, for another thread; what it fails in is not done, and not told."""
+    with (
+        suppress(sqlite3.Error),
+        closing(sqlite3.connect(path, isolation_level=None)) as db,
+    ):
+        yield db
 
 
 def record(row: Row) -> str:

@@ -2,6 +2,7 @@
 
 from datetime import datetime
 
+from gpu_tenant.fleet import known_again
 from gpu_tenant.ledger.leases import Leases
 
 _HAD = "(state IN ('intended','active','terminating') OR ready_at IS NOT NULL OR touched_at IS NOT NULL)"
@@ -12,14 +13,14 @@ class Fleets(Leases):
     """The part of the ledger that knows which request a fleet was made by."""
 
     def fleet_for(self, request: str, *, at: datetime) -> str:
-        """The name of the fleet of exactly that request: the newest one, or a new one.
+        """The name of the fleet of that request, as `known_again` has it: the newest one, or a new one.
 
         A fleet that had boxes, all of which have ended, is over: the request makes another.
         """
         with self._transaction() as db:
-            known = db.execute(
-                "SELECT id FROM fleets WHERE request=? ORDER BY seq DESC LIMIT 1", (request,)
-            ).fetchone()
+            # By what they mean: an earlier version wrote its requests in another way.
+            fleets = db.execute("SELECT id, request FROM fleets ORDER BY seq DESC")
+            known = next((row for row in fleets if known_again(row["request"]) == request), None)
             if known is not None:
                 had, live = db.execute(
                     f"SELECT coalesce(sum({_HAD}), 0), coalesce(sum({_LIVE}), 0) FROM leases WHERE fleet=?",  # noqa: S608 - both are above

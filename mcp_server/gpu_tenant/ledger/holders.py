@@ -28,7 +28,15 @@ def _host() -> str:
     boot = Path("/proc/sys/kernel/random/boot_id")
     # The boot id makes every hold from before a reboot somebody else's, and so bounded by its expiry.
     boot_id = boot.read_text(encoding="ascii").strip() if boot.exists() else ""
-    return f"{platform.node()}/{boot_id}"
+    # Two containers may share a name and a boot, and see nothing of each other's processes.
+    return f"{platform.node()}/{boot_id}{_namespace()}"
+
+
+def _namespace() -> str:
+    try:
+        return f"/{Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return ""
 
 
 def _started(pid: int) -> str | None:

@@ -1,62 +1,215 @@
 """Exclusive work on one lease, between all processes that share the ledger."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
+from secrets import token_hex
 
+from gpu_tenant.clock import WallClock
 from gpu_tenant.errors import LeaseHeld
-from gpu_tenant.ledger.database import Database, Row
+from gpu_tenant.ledger.database import Connection, Database, Row, beside, moment
 from gpu_tenant.ledger.holders import Holder, this_process
 
-_HOLD_S = 120
-"""A hold whose process cannot be asked about (another computer's) is void after this long."""
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """How a hold is kept alive, in real time, whatever clock a lease goes by."""
+
+    beat_s: float = 10
+    """Its holder renews it so often."""
+    patience_s: float = 120
+    """One that was not renewed for so long is doubted by whoever needs the lease."""
+    grace_s: float = 30
+    """And broken, where it has still not been renewed so long after that: a laptop that slept renews at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Who acts on a lease, and since when."""
+
+    purpose: str
+    pid: int
+    host: str
+    since: datetime
+    silent_s: float
+    """How long ago the hold was last renewed."""
+    patience_s: float
+
+    @property
+    def words(self) -> str:
+        """The same, for a person."""
+        where = "" if self.host == this_process().host else f" of {self.host.partition('/')[0]}"
+        silence = (
+            f", and has not renewed its hold for {self.silent_s:.0f} s"
+            if self.silent_s > self.patience_s
+            else ""
+        )
+        return (
+            f"{self.purpose} (process {self.pid}{where}) holds it since "
+            f"{self.since:%Y-%m-%d %H:%M} UTC{silence}"
+        )
 
 
 class Holds(Database):
     """The part of the ledger that says who is acting on a lease right now."""
 
+    def __init__(
+        self, path: Path, *, busy_timeout_s: float = 5, renewal: Renewal | None = None
+    ) -> None:
+        """As `Database`; holds are kept, and broken, by `renewal`."""
+        super().__init__(path, busy_timeout_s=busy_timeout_s)
+        self._renewal = renewal or Renewal()
+        self._mine: dict[str, str] = {}
+
     @contextmanager
     def hold(self, lease_id: str, purpose: str, *, at: datetime) -> Iterator[None]:
         """Nobody else acts on this lease, or on this fleet, until the block is left.
 
-        A hold of a process of this computer ends with that process, however it died.
+        It is renewed while this process runs. A hold of a process of this computer that is gone ends with
+        it; one whose process renews it no more, because it is stopped or out of reach, is broken by
+        whoever needs the lease, and its holder learns that before its next effect (`still_mine`).
 
         Raises:
             LeaseHeld: another process is acting on it now.
         """
-        me = this_process()
+        me, token = this_process(), token_hex(8)
+        refused = self._take(lease_id, purpose, me, token)
+        if refused is not None:
+            raise refused
+        self._mine[lease_id] = token
+        over = threading.Event()
+        renewing = threading.Thread(
+            target=self._renew, args=(lease_id, token, over), name=f"hold {lease_id}", daemon=True
+        )
+        renewing.start()
+        try:
+            yield
+        finally:
+            over.set()
+            self._mine.pop(lease_id, None)
+            with self._transaction() as db:
+                db.execute("DELETE FROM holds WHERE lease_id=? AND token=?", (lease_id, token))
+
+    def _take(self, lease_id: str, purpose: str, me: Holder, token: str) -> LeaseHeld | None:
+        """The hold is ours; or why it is not."""
+        now, patience = _now(), self._renewal
         with self._transaction() as db:
             row = db.execute("SELECT * FROM holds WHERE lease_id=?", (lease_id,)).fetchone()
-            if row is not None and _still_held(row, at):
-                raise LeaseHeld(
-                    f"{row['purpose']} is under way on {lease_id} (process {row['pid']})",
-                    remedy=f"wait for it, and look with `gpu-tenant monitor {lease_id}`",
-                )
+            if row is not None and self._stands(row, now):
+                if not self._is_silent(row, now):
+                    return _refusal(lease_id, _held(row, now, patience))
+                doubted = row["doubted_at"] and now - moment(row["doubted_at"])
+                grace = timedelta(seconds=patience.grace_s)
+                if not doubted or doubted < grace:
+                    if not doubted or doubted < timedelta():
+                        db.execute(
+                            "UPDATE holds SET doubted_at=? WHERE lease_id=?",
+                            (now.isoformat(), lease_id),
+                        )
+                    return _refusal(lease_id, _held(row, now, patience), again_s=patience.grace_s)
             db.execute(
-                "INSERT OR REPLACE INTO holds(lease_id, purpose, host, pid, started, expires_at)"
-                " VALUES (?,?,?,?,?,?)",
+                "INSERT OR REPLACE INTO holds(lease_id, purpose, host, pid, started, expires_at,"
+                " token, since, renewed_at) VALUES (?,?,?,?,?,?,?,?,?)",
                 (
                     lease_id,
                     purpose,
                     me.host,
                     me.pid,
                     me.started,
-                    (at + timedelta(seconds=_HOLD_S)).isoformat(),
+                    (now + timedelta(seconds=patience.patience_s)).isoformat(),
+                    token,
+                    now.isoformat(),
+                    now.isoformat(),
                 ),
             )
-        try:
-            yield
-        finally:
-            with self._transaction() as db:
-                db.execute(
-                    "DELETE FROM holds WHERE lease_id=? AND pid=? AND host=?",
-                    (lease_id, me.pid, me.host),
+        return None
+
+    def _stands(self, row: Row, now: datetime) -> bool:
+        """Whether the process that took it may still be acting."""
+        alive = Holder(host=row["host"], pid=row["pid"], started=row["started"]).alive()
+        if row["renewed_at"] is None and alive is None:
+            # An earlier version's, which renewed nothing.
+            return moment(row["expires_at"]) > now
+        return alive is not False
+
+    def _is_silent(self, row: Row, now: datetime) -> bool:
+        if row["renewed_at"] is None:
+            return False
+        # Another computer's clock may be before ours: what was renewed in the future is doubted, too.
+        return abs(now - moment(row["renewed_at"])) > timedelta(seconds=self._renewal.patience_s)
+
+    def _renew(self, lease_id: str, token: str, over: threading.Event) -> None:
+        """The hold is renewed until its work is over, or it is somebody else's; in a thread of its own."""
+        while not over.wait(self._renewal.beat_s):
+            # What keeps it from being written now may be past at the next beat.
+            with beside(self._path) as db:
+                renewed = db.execute(
+                    "UPDATE holds SET renewed_at=?, doubted_at=NULL WHERE lease_id=? AND token=?",
+                    (_now().isoformat(), lease_id, token),
                 )
+                if not renewed.rowcount:
+                    return
+
+    def still_mine(self, lease_id: str) -> None:
+        """What this process holds of the lease, it holds still; asked directly before an effect.
+
+        Raises:
+            LeaseHeld: its hold was broken, because it had not renewed it.
+        """
+        with self._transaction() as db:
+            self._must_be_mine(db, lease_id)
+
+    def _must_be_mine(self, db: Connection, lease_id: str) -> None:
+        token = self._mine.get(lease_id)
+        if token is None:
+            return
+        row = db.execute("SELECT token FROM holds WHERE lease_id=?", (lease_id,)).fetchone()
+        if row is None or row["token"] != token:
+            raise LeaseHeld(
+                f"the hold of this process on {lease_id} was broken: it had not been renewed, as when a "
+                "process is stopped; nothing more was done",
+                remedy=f"see what was done meanwhile: `gpu-tenant leases`, `gpu-tenant monitor {lease_id}`",
+            )
+
+    def held(self, lease_id: str) -> Held | None:
+        """Who acts on that lease now; None where nobody does."""
+        now = _now()
+        rows = self._read(
+            lambda row: _held(row, now, self._renewal) if self._stands(row, now) else None,
+            "SELECT * FROM holds WHERE lease_id=?",
+            lease_id,
+        )
+        return next(iter(rows), None)
 
 
-def _still_held(row: Row, at: datetime) -> bool:
-    holder = Holder(host=row["host"], pid=row["pid"], started=row["started"])
-    alive = holder.alive()
-    if alive is None:
-        return datetime.fromisoformat(row["expires_at"]) > at
-    return alive
+def _held(row: Row, now: datetime, renewal: Renewal) -> Held:
+    renewed_at = row["renewed_at"] and moment(row["renewed_at"])
+    return Held(
+        purpose=row["purpose"],
+        pid=row["pid"],
+        host=row["host"],
+        since=moment(row["since"]) if row["since"] else now,
+        silent_s=max(0.0, (now - renewed_at).total_seconds()) if renewed_at else 0.0,
+        patience_s=renewal.patience_s,
+    )
+
+
+def _refusal(lease_id: str, held: Held, *, again_s: float | None = None) -> LeaseHeld:
+    if again_s is None:
+        remedy = f"wait for it, and look with `gpu-tenant monitor {lease_id}`"
+    else:
+        remedy = (
+            f"if that process is stopped (Ctrl-Z), let it go on (`fg`) or end it; the same command in "
+            f"{again_s:.0f} s takes the lease over"
+        )
+    return LeaseHeld(
+        f"{held.purpose} is under way on {lease_id} (process {held.pid}): {held.words}",
+        remedy=remedy,
+    )
+
+
+def _now() -> datetime:
+    return WallClock().now()

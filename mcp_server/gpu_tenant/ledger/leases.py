@@ -1,7 +1,8 @@
 """The leases: intended, bound to a box, and ended."""
 
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from decimal import Decimal
@@ -10,11 +11,13 @@ from typing import Literal
 
 from pydantic import TypeAdapter
 
-from gpu_tenant.errors import BoxTaken, LeaseHeld, UnknownLease
+from gpu_tenant.errors import BoxTaken, LeaseHeld, QuoteUsed, UnknownLease
 from gpu_tenant.ledger.database import Connection, IntegrityError, Row, moment
-from gpu_tenant.ledger.timeline import Event, Timeline
+from gpu_tenant.ledger.signatures import Signatures, use
+from gpu_tenant.ledger.timeline import Event
 from gpu_tenant.market import Quote
 from gpu_tenant.model import MARK_PREFIX, Address, Box, BoxId, Lease, LeaseId, LeaseState
+from gpu_tenant.signature import Signature
 from gpu_tenant.terms import Rate, Terms
 
 _ADDRESS: TypeAdapter[Address] = TypeAdapter(Address)
@@ -28,9 +31,20 @@ _SELECT = (
     " FROM leases"
 )
 _LIVE = "('intended','active','terminating')"
+_RENTED_BY = (
+    "SELECT leases.id, named.value FROM leases, json_each(?1) AS named WHERE quote IS NOT NULL"
+    " AND state IN ('intended','active','terminating') AND json_extract(quote, '$.id') = named.value"
+)
+
+Allowed = Callable[[str, Terms, Decimal | None], None]
+"""Raises where a lease at that provider, on those terms and at that price, is more than its owner allows."""
 
 
-class Leases(Timeline):
+def anything(provider: str, terms: Terms, usd_h: Decimal | None) -> None:
+    """Allowed whatever it is: nothing that costs more than before."""
+
+
+class Leases(Signatures):
     """The part of the ledger that says which leases there are, and where they stand."""
 
     def intend(
@@ -45,20 +59,57 @@ class Leases(Timeline):
         quote: Quote | None = None,
         recovers: LeaseId | None = None,
         fleet: str | None = None,
+        instead_of: Sequence[str] = (),
+        allowed: Allowed = anything,
+        signed: Sequence[str] = (),
     ) -> Lease:
         """The intent to have a box is written down; no box exists for it yet.
 
-        `recovers` is the lease whose work this one goes on with, in whose fleet it is, too.
+        `recovers` is the lease whose work this one goes on with, in whose fleet it is, too; `instead_of`
+        names all the quotes of which a caller wants one box; `allowed` raises where the owner's limits leave
+        no room, asked in the transaction, so that two at once see each other; `signed` are the codes of the
+        signatures that are used for it.
 
         Raises:
             LeaseHeld: another box of that fleet is asked for, and its fate is not known yet.
+            QuoteUsed: the quote, or one that it stands in for, has rented a box that may still be there.
         """
         with self._one_at_a_time(fleet), self._transaction() as db:
+            if quote is not None:
+                self._must_be_unused(db, quote.id, instead_of, fleet)
+            allowed(provider, terms, price_usd_h)
+            for code in signed:
+                use(db, code, at=at)
             self._intend(
                 db, lease_id, provider, terms, address, price_usd_h, at,
                 quote=quote, mark=None, touched_at=None, recovers=recovers, fleet=fleet,
             )  # fmt: skip
         return self.lease(lease_id)
+
+    @staticmethod
+    def _must_be_unused(
+        db: Connection, quote_id: str, others: Sequence[str], fleet: str | None
+    ) -> None:
+        """No live lease was rented by the quote, one of the same fleet apart, nor a single one by the others."""
+        used = db.execute(
+            f"{_RENTED_BY} AND ((named.value=?2 AND (fleet IS NULL OR ?3 IS NULL OR fleet <> ?3))"
+            " OR (fleet IS NULL AND ?3 IS NULL)) ORDER BY created_at LIMIT 1",
+            (json.dumps([quote_id, *others]), quote_id, fleet),
+        ).fetchone()
+        if used is not None:
+            taken = QuoteUsed(
+                f"{used['value']} has rented {used['id']}",
+                remedy=f"go on with {used['id']}; for another box `gpu-tenant offers` makes a new quote, and "
+                "`--count` has several by one",
+            )
+            taken.lease_id = used["id"]
+            raise taken
+
+    def rented_by(self, quotes: Sequence[str]) -> list[Lease]:
+        """The live leases, those of fleets apart, that were rented by one of these quotes, oldest first."""
+        found = f"{_RENTED_BY} AND fleet IS NULL ORDER BY created_at"
+        ids = self._read(lambda row: str(row["id"]), found, json.dumps(list(quotes)))
+        return [self.lease(name) for name in dict.fromkeys(ids)]
 
     @contextmanager
     def _one_at_a_time(self, fleet: str | None) -> Iterator[None]:
@@ -80,20 +131,24 @@ class Leases(Timeline):
         terms: Terms,
         at: datetime,
         touched_at: datetime | None,
+        since: datetime | None = None,
+        allowed: Allowed = anything,
     ) -> Lease:
         """A box that exists already is under a lease, in one step; its mark stays as it is.
 
-        `touched_at` is for one that may have been used, by whom it may be.
+        `touched_at` is for one that may have been used, by whom it may be. It is counted from `since`,
+        or from now.
 
         Raises:
             BoxTaken: another live lease stands on it.
         """
         with self._bound_once(box), self._transaction() as db:
+            allowed(box.provider, terms, box.price_usd_h)
             self._intend(
                 db, lease_id, box.provider, terms, box.address, box.price_usd_h, at,
                 quote=None, mark=box.mark, touched_at=touched_at, recovers=None, fleet=None,
             )  # fmt: skip
-            self._bind(db, lease_id, box, at)
+            self._bind(db, lease_id, box, at, since or at)
         return self.lease(lease_id)
 
     def _intend(
@@ -133,14 +188,16 @@ class Leases(Timeline):
         )
         self._note(db, lease_id, Event.INTENDED, terms.model_dump(mode="json"), at)
 
-    def bind(self, lease_id: LeaseId, box: Box, *, at: datetime) -> Lease:
-        """The lease stands on `box`, and its meter counts from its first binding.
+    def bind(
+        self, lease_id: LeaseId, box: Box, *, at: datetime, since: datetime | None = None
+    ) -> Lease:
+        """The lease stands on `box`, which is counted from `since`, or from its first binding.
 
         Raises:
             BoxTaken: another live lease stands on that box.
         """
         with self._bound_once(box), self._transaction() as db:
-            self._bind(db, lease_id, box, at)
+            self._bind(db, lease_id, box, at, since or at)
         return self.lease(lease_id)
 
     @contextmanager
@@ -156,14 +213,16 @@ class Leases(Timeline):
                 remedy=f"use that lease, or end it first: `gpu-tenant teardown {other.id if other else ''}`",
             ) from error
 
-    def _bind(self, db: Connection, lease_id: LeaseId, box: Box, at: datetime) -> None:
+    def _bind(
+        self, db: Connection, lease_id: LeaseId, box: Box, at: datetime, since: datetime
+    ) -> None:
         db.execute(
             "UPDATE leases SET state=?, box_id=?, active_at=coalesce(active_at, ?),"
             " address=coalesce(?, address), price_usd_h=coalesce(?, price_usd_h) WHERE id=?",
             (
                 LeaseState.ACTIVE,
                 box.id,
-                at.isoformat(),
+                since.isoformat(),
                 box.address and _ADDRESS.dump_json(box.address).decode(),
                 None if box.price_usd_h is None else str(box.price_usd_h),
                 lease_id,
@@ -176,9 +235,10 @@ class Leases(Timeline):
         )
         db.execute(
             "INSERT INTO rates(lease_id, usd_h, at) SELECT id, price_usd_h, ? FROM leases WHERE id=?",
-            (at.isoformat(), lease_id),
+            (since.isoformat(), lease_id),
         )
-        self._note(db, lease_id, Event.BOUND, {"box": box.id}, at)
+        detail: dict[str, object] = {"box": box.id, "since": since.isoformat()}
+        self._note(db, lease_id, Event.BOUND, detail, at)
 
     def lease(self, lease_id: str) -> Lease:
         """The lease of that id, as it stands.
@@ -203,23 +263,95 @@ class Leases(Timeline):
         on_it = f"{_SELECT} WHERE provider=? AND box_id=? AND state IN {_LIVE}"
         return next(iter(self._read(_lease, on_it, provider, box_id)), None)
 
-    def leases(self, which: Literal["all", "live"] = "all") -> list[Lease]:
-        """Every lease there ever was, or that is live, oldest first."""
-        where = f" WHERE state IN {_LIVE}" if which == "live" else ""
+    def lost_on(self, provider: str, box_id: str) -> Lease | None:
+        """The newest lease that was called lost on that box, if there is one."""
+        on_it = f"{_SELECT} WHERE provider=? AND box_id=? AND state='lost' ORDER BY ended_at DESC LIMIT 1"
+        return next(iter(self._read(_lease, on_it, provider, box_id)), None)
+
+    def leases(self, which: Literal["all", "live", "lost"] = "all") -> list[Lease]:
+        """Every lease there ever was, or that is live, or was lost, oldest first."""
+        where = {"live": f" WHERE state IN {_LIVE}", "lost": " WHERE state='lost'"}.get(which, "")
         return self._read(_lease, f"{_SELECT}{where} ORDER BY created_at, id")
+
+    def ended(self, *, limit: int, before: str | None = None) -> list[Lease]:
+        """The newest `limit` leases that have ended, oldest first; of those older than the lease `before`.
+
+        Raises:
+            UnknownLease: there is no such lease.
+        """
+        at = None if before is None else self.lease(before).created_at.isoformat()
+        newest = (
+            f"{_SELECT} WHERE state NOT IN {_LIVE} AND (?1 IS NULL OR (created_at, id) < (?1, ?2))"
+            " ORDER BY created_at DESC, id DESC LIMIT ?3"
+        )
+        return self._read(_lease, newest, at, before, limit)[::-1]
+
+    def ended_before(self, lease_id: str) -> int:
+        """How many leases that have ended are older than that one."""
+        older = (
+            "SELECT count(*) AS n FROM leases WHERE state IN ('gone','void','lost')"
+            " AND (created_at, id) < (SELECT created_at, id FROM leases WHERE id=?)"
+        )
+        return self._read(lambda row: int(row["n"]), older, lease_id)[0]
 
     def leases_at(self, provider: str, *, ended_since: datetime) -> list[Lease]:
         """Those of a provider that are live, or ended at that moment or later; oldest first."""
         late = f"{_SELECT} WHERE provider=? AND (ended_at IS NULL OR ended_at >= ?) ORDER BY created_at, id"
         return self._read(_lease, late, provider, ended_since.isoformat())
 
+    def leases_since(self, at: datetime) -> list[Lease]:
+        """Those that are live, or ended at that moment or later; oldest first."""
+        late = f"{_SELECT} WHERE ended_at IS NULL OR ended_at >= ? ORDER BY created_at, id"
+        return self._read(_lease, late, at.isoformat())
+
+    def ended_since(self, at: datetime) -> list[Lease]:
+        """Those that ended at that moment or later, oldest first."""
+        late = f"{_SELECT} WHERE ended_at >= ? ORDER BY created_at, id"
+        return self._read(_lease, late, at.isoformat())
+
+    def ended_early(self, *, deadline_since: datetime) -> list[str]:
+        """The ids of those that have ended, and whose deadline is that moment or later."""
+        early = (
+            "SELECT id FROM leases WHERE state IN ('gone','void','lost')"
+            " AND json_extract(terms, '$.deadline_at') >= ?"
+        )
+        return self._read(lambda row: str(row["id"]), early, deadline_since.isoformat())
+
+    def stood_on(self, provider: str, box_id: str) -> list[Lease]:
+        """Every lease that ever stood on that box, oldest first."""
+        on_it = f"{_SELECT} WHERE provider=? AND box_id=? ORDER BY created_at, id"
+        return self._read(_lease, on_it, provider, box_id)
+
     def leases_of(self, fleet: str) -> list[Lease]:
         """Every lease there ever was in that fleet, oldest first."""
         return self._read(_lease, f"{_SELECT} WHERE fleet=? ORDER BY created_at, id", fleet)
 
+    def count(self) -> int:
+        """How many leases there ever were."""
+        return self._read(lambda row: int(row["n"]), "SELECT count(*) AS n FROM leases")[0]
+
+    def is_marked(self, mark: str | None) -> bool:
+        """Whether a lease has that mark."""
+        return bool(self._read(lambda row: row["id"], "SELECT id FROM leases WHERE mark=?", mark))
+
     def lease_ids(self) -> set[str]:
         """The id of every lease there ever was."""
         return set(self._read(lambda row: str(row["id"]), "SELECT id FROM leases"))
+
+    @property
+    def is_rehearsed(self) -> bool:
+        """Whether nothing in here was ever real."""
+        return bool(self._read(lambda row: row["seq"], "SELECT seq FROM rehearsals"))
+
+    def be_rehearsed(self) -> bool:
+        """This ledger is a rehearsal's from its first lease on; False where it has leases that are real."""
+        try:
+            with self._transaction() as db:
+                if not self.is_rehearsed:
+                    db.execute("INSERT INTO rehearsals VALUES (1)")
+        except IntegrityError:
+            return False
+        return True
 
     @property
     def deployment(self) -> str:
@@ -280,8 +412,18 @@ class Leases(Timeline):
             self._note(db, lease_id, Event.RESUMED, {}, at)
         return self.lease(lease_id)
 
-    def change_terms(self, lease_id: LeaseId, terms: Terms, *, at: datetime) -> Lease:
+    def change_terms(
+        self,
+        lease_id: LeaseId,
+        terms: Terms,
+        *,
+        at: datetime,
+        allowed: Allowed = anything,
+        signed: str | None = None,
+    ) -> Lease:
         """The lease has these terms from now on; the old ones stay in its timeline.
+
+        `allowed` is as in `intend`; `signed` is the code of a person's signature, used for it.
 
         What its owner signed ahead was for the old ones, and holds no longer.
 
@@ -291,17 +433,30 @@ class Leases(Timeline):
         # A copy with other values was never checked, and what cannot be read back hides every lease.
         terms = Terms.model_validate({**terms.model_dump(), "on_deadline": "keep"})
         with self._transaction() as db:
+            lease = self.lease(lease_id)
+            allowed(lease.provider, terms, lease.price_usd_h)
+            if signed is not None:
+                use(db, signed, at=at)
             db.execute("UPDATE leases SET terms=? WHERE id=?", (terms.model_dump_json(), lease_id))
             self._note(db, lease_id, Event.TERMS, terms.model_dump(mode="json"), at)
         return self.lease(lease_id)
 
-    def sign_ahead(self, lease_id: LeaseId, *, signed_by: str, at: datetime) -> Lease:
+    def sign_ahead(self, lease_id: LeaseId, signature: Signature, *, at: datetime) -> Lease:
         """The lease's owner has signed for what cannot be saved by the time that its rescue is spent."""
         terms = self.lease(lease_id).terms.model_copy(update={"on_deadline": "waive"})
+        detail: dict[str, object] = {"by": signature.signed_by, "signature": signature.code}
         with self._transaction() as db:
-            self._note(db, lease_id, Event.WAIVED_AHEAD, {"by": signed_by}, at)
+            use(db, signature.code, at=at)
+            self._note(db, lease_id, Event.WAIVED_AHEAD, detail, at)
             db.execute("UPDATE leases SET terms=? WHERE id=?", (terms.model_dump_json(), lease_id))
         return self.lease(lease_id)
+
+    def attest(self, lease_id: LeaseId, signature: Signature, *, at: datetime) -> None:
+        """A person has said that the box was ended in its console."""
+        detail: dict[str, object] = {"by": signature.signed_by, "signature": signature.code}
+        with self._transaction() as db:
+            use(db, signature.code, at=at)
+            self._note(db, lease_id, Event.ATTESTED, detail, at)
 
     def end(self, lease_id: LeaseId, state: Literal["void", "lost"], *, at: datetime) -> Lease:
         """The lease ended without a destroy of ours: its box never was, or is lost."""
@@ -311,6 +466,32 @@ class Leases(Timeline):
                 (state, at.isoformat(), lease_id),
             )
             self._note(db, lease_id, Event.ENDED, {"state": state}, at)
+        return self.lease(lease_id)
+
+    def come_back(self, lease_id: LeaseId, *, at: datetime) -> Lease:
+        """A lease that was called lost is live again, as it was: its box is listed, and was all the time.
+
+        Raises:
+            BoxTaken: another live lease stands on that box by now.
+        """
+        lease = self.lease(lease_id)
+        try:
+            with self._transaction() as db:
+                db.execute(
+                    "INSERT INTO sightings(lease_id, listed, at) VALUES (?,'listed',?)",
+                    (lease_id, at.isoformat()),
+                )
+                db.execute(
+                    "UPDATE leases SET state='active', ended_at=NULL WHERE id=?", (lease_id,)
+                )
+                self._note(db, lease_id, Event.CAME_BACK, {}, at)
+        except IntegrityError as error:
+            if "UNIQUE" not in str(error):
+                raise
+            raise BoxTaken(
+                f"another lease already stands on {lease.box_id}",
+                remedy="`gpu-tenant leases` shows it",
+            ) from error
         return self.lease(lease_id)
 
     def touch(self, lease_id: LeaseId, *, at: datetime) -> None:

@@ -4,11 +4,13 @@ import json
 from collections.abc import Iterable
 from datetime import datetime
 
-from gpu_tenant.ledger.database import moment
+from gpu_tenant.ledger.database import Connection, moment
 from gpu_tenant.ledger.leases import Leases
+from gpu_tenant.ledger.signatures import SIGNED, signature_of_row, use
 from gpu_tenant.ledger.timeline import Event
 from gpu_tenant.model import Evidence, Lease, LeaseId, LeaseState, Manifest, Receipt
 from gpu_tenant.permit import NeverUsed, TeardownPermit, Verified, Waived
+from gpu_tenant.signature import Signature
 
 
 class Proof(Leases):
@@ -17,6 +19,7 @@ class Proof(Leases):
     def file_seal(self, lease_id: LeaseId, manifest: Manifest, *, at: datetime) -> None:
         """The manifest that a collect fetches by is on record."""
         with self._transaction() as db:
+            self._must_be_mine(db, lease_id)
             db.execute(
                 "INSERT INTO seals(lease_id, digest, manifest, at) VALUES (?,?,?,?)",
                 (
@@ -71,15 +74,22 @@ class Proof(Leases):
         return list({evidence.name: (at, evidence) for at, evidence in filed}.values())
 
     def file_permit(self, permit: TeardownPermit, *, at: datetime) -> Lease:
-        """The permit's ground is filed and its lease is `terminating`, in one transaction."""
+        """The permit's ground is filed and its lease is `terminating`, in one transaction.
+
+        Raises:
+            LeaseHeld: the hold that this process has on it was broken; nothing was filed.
+        """
         match permit.ground:
             case Verified(seal_digest=digest):
                 detail: dict[str, object] = {"seal": digest}
             case NeverUsed():
                 detail = {}
-            case Waived(signed_by=who, loss_digest=digest):
-                detail = {"signed_by": who, "loss": digest}
+            case Waived(signed_by=who, loss_digest=digest, signature=code):
+                detail = {"signed_by": who, "loss": digest, "signature": code}
         with self._transaction() as db:
+            self._must_be_mine(db, permit.lease_id)
+            if isinstance(permit.ground, Waived):
+                self._use_waiver(db, permit.lease_id, permit.ground.signature, at)
             db.execute(
                 "INSERT INTO permits(lease_id, box_id, ground, detail, at) VALUES (?,?,?,?,?)",
                 (
@@ -97,6 +107,29 @@ class Proof(Leases):
                 db, permit.lease_id, Event.PERMITTED, {"ground": permit.ground.name, **detail}, at
             )
         return self.lease(permit.lease_id)
+
+    @staticmethod
+    def _use_waiver(db: Connection, lease_id: LeaseId, code: str, at: datetime) -> None:
+        """The signature is used; a teardown that was cut short goes on over the one it began with."""
+        begun = db.execute(
+            "SELECT 1 FROM permits WHERE lease_id=?1 AND json_extract(detail, '$.signature')=?2"
+            " UNION SELECT 1 FROM events WHERE lease_id=?1 AND kind=?3"
+            " AND coalesce(json_extract(detail, '$.signature'), 'waived ahead')=?2",
+            (lease_id, code, Event.WAIVED_AHEAD),
+        ).fetchone()
+        if not begun:
+            use(db, code, at=at)
+
+    def waiver(self, lease_id: LeaseId, digest: str, *, at: datetime) -> Signature | None:
+        """A person's signature for exactly that loss: unused, or the one that this teardown began with."""
+        begun = self._read(
+            signature_of_row,
+            f"{SIGNED} JOIN permits p ON p.lease_id=r.subject AND json_extract(p.detail, '$.signature')=s.code"
+            " WHERE r.kind='waive' AND r.subject=? AND r.digest=?",
+            lease_id,
+            digest,
+        )
+        return begun[0] if begun else self.signed("waive", lease_id, digest, at=at)
 
     def permitted(self, lease_id: LeaseId) -> tuple[str, datetime]:
         """The ground and the time of the newest permit filed for that lease."""

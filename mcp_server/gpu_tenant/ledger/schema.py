@@ -261,4 +261,142 @@ MIGRATIONS: tuple[str, ...] = (
     + _never_replaced("id", "sweeps")
     + _never_replaced("placement", "releases", "rereads")
     + _never_replaced("seq", "sweep_leases", "placements", "reports", "settlements", "given_up"),
+    """
+    ALTER TABLE holds ADD COLUMN token TEXT;
+    ALTER TABLE holds ADD COLUMN since TEXT;
+    ALTER TABLE holds ADD COLUMN renewed_at TEXT;
+    ALTER TABLE holds ADD COLUMN doubted_at TEXT;
+    """,
+    """
+    CREATE TABLE signature_requests(
+      code TEXT PRIMARY KEY, kind TEXT NOT NULL, subject TEXT NOT NULL, digest TEXT NOT NULL,
+      asked_at TEXT NOT NULL, expires_at TEXT NOT NULL) STRICT;
+    CREATE INDEX signature_requests_for ON signature_requests(kind, subject, digest);
+    CREATE TABLE signature_words(
+      seq INTEGER PRIMARY KEY, code TEXT NOT NULL REFERENCES signature_requests(code),
+      would TEXT NOT NULL, words TEXT NOT NULL, at TEXT NOT NULL) STRICT;
+    CREATE INDEX signature_words_of ON signature_words(code, seq);
+    CREATE TABLE signatures(
+      seq INTEGER PRIMARY KEY, code TEXT NOT NULL UNIQUE REFERENCES signature_requests(code),
+      shown TEXT NOT NULL, by TEXT NOT NULL,
+      form TEXT NOT NULL CHECK (form IN ('terminal','page','passkey')),
+      proof TEXT, at TEXT NOT NULL, CHECK (form <> 'passkey' OR proof IS NOT NULL)) STRICT;
+    CREATE TABLE signature_uses(
+      code TEXT PRIMARY KEY REFERENCES signatures(code), at TEXT NOT NULL) STRICT;
+
+    CREATE TRIGGER nobody_signs_for_what_waits_no_more BEFORE INSERT ON signatures
+      WHEN NOT EXISTS (SELECT 1 FROM signature_requests WHERE code = NEW.code AND expires_at > NEW.at)
+      BEGIN SELECT raise(ABORT, 'law: that waits for no signature'); END;
+    """
+    + _append_only("signature_requests", "signature_words", "signatures", "signature_uses")
+    + _never_replaced("code", "signature_requests", "signatures", "signature_uses")
+    + _never_replaced("seq", "signature_words"),
+    """
+    CREATE INDEX live_leases_by_quote ON leases(json_extract(quote, '$.id'))
+      WHERE quote IS NOT NULL AND state IN ('intended','active','terminating');
+    CREATE TRIGGER a_quote_rents_one_box BEFORE INSERT ON leases
+      WHEN NEW.quote IS NOT NULL AND EXISTS (SELECT 1 FROM leases WHERE quote IS NOT NULL
+        AND state IN ('intended','active','terminating')
+        AND json_extract(quote, '$.id') = json_extract(NEW.quote, '$.id')
+        AND (fleet IS NULL OR NEW.fleet IS NULL OR fleet <> NEW.fleet))
+      BEGIN SELECT raise(ABORT, 'law: a quote rents one box'); END;
+    """,
+    """
+    DROP TRIGGER a_lease_only_moves_on;
+    CREATE TRIGGER a_lease_only_moves_on BEFORE UPDATE OF state ON leases
+      WHEN OLD.state <> NEW.state AND NOT (
+        (OLD.state = 'intended' AND NEW.state IN ('active','void'))
+        OR (OLD.state = 'active' AND NEW.state IN ('terminating','lost'))
+        OR (OLD.state = 'terminating' AND NEW.state = 'gone')
+        OR (OLD.state = 'lost' AND NEW.state = 'active'))
+      BEGIN SELECT raise(ABORT, 'law: a lease only moves on'); END;
+    CREATE TRIGGER a_lost_lease_comes_back_with_its_box BEFORE UPDATE OF state ON leases
+      WHEN OLD.state = 'lost' AND NEW.state = 'active' AND 'listed' IS NOT (
+        SELECT listed FROM sightings WHERE lease_id = NEW.id ORDER BY seq DESC LIMIT 1)
+      BEGIN SELECT raise(ABORT, 'law: only a box that is listed was not lost'); END;
+    CREATE INDEX lost_on_a_box ON leases(provider, box_id) WHERE state = 'lost';
+    """,
+    """
+    CREATE TABLE rehearsals(seq INTEGER PRIMARY KEY CHECK (seq = 1)) STRICT;
+    CREATE TRIGGER real_leases_are_never_rehearsed BEFORE INSERT ON rehearsals
+      WHEN EXISTS (SELECT 1 FROM leases)
+      BEGIN SELECT raise(ABORT, 'law: a ledger with leases never becomes a rehearsal'); END;
+    """
+    + _append_only("rehearsals")
+    + _never_replaced("seq", "rehearsals"),
+    """
+    CREATE TABLE askings(
+      seq INTEGER PRIMARY KEY, lease_id TEXT NOT NULL REFERENCES leases(id),
+      place TEXT NOT NULL, key TEXT NOT NULL, account TEXT, at TEXT NOT NULL) STRICT;
+    CREATE INDEX askings_of ON askings(lease_id, seq);
+    """
+    + _append_only("askings")
+    + _never_replaced("seq", "askings"),
+    """
+    CREATE TRIGGER only_a_person_waives BEFORE INSERT ON permits
+      WHEN NEW.ground = 'waived' AND NOT EXISTS (
+        SELECT 1 FROM signature_uses u JOIN signature_requests r ON r.code = u.code
+        WHERE u.code = json_extract(NEW.detail, '$.signature')
+          AND r.subject = NEW.lease_id AND r.kind IN ('waive','waive_ahead'))
+      AND NOT (json_extract(NEW.detail, '$.signature') = 'waived ahead' AND EXISTS (
+        SELECT 1 FROM events WHERE lease_id = NEW.lease_id AND kind = 'waived ahead'
+          AND json_extract(detail, '$.signature') IS NULL))
+      BEGIN SELECT raise(ABORT, 'law: nobody has signed for that'); END;
+    CREATE TRIGGER only_a_person_waives_ahead_or_attests BEFORE INSERT ON events
+      WHEN NEW.kind IN ('waived ahead','attested') AND NOT EXISTS (
+        SELECT 1 FROM signature_uses u JOIN signature_requests r ON r.code = u.code
+        WHERE u.code = json_extract(NEW.detail, '$.signature') AND r.subject = NEW.lease_id
+          AND r.kind = iif(NEW.kind = 'attested', 'attest', 'waive_ahead'))
+      BEGIN SELECT raise(ABORT, 'law: nobody has signed for that'); END;
+    """,
+    """
+    CREATE TABLE passkeys(
+      id TEXT PRIMARY KEY, public_key TEXT NOT NULL, by TEXT NOT NULL,
+      signature TEXT NOT NULL UNIQUE REFERENCES signature_uses(code), at TEXT NOT NULL) STRICT;
+    CREATE TABLE passkey_ends(
+      seq INTEGER PRIMARY KEY, passkey TEXT NOT NULL REFERENCES passkeys(id),
+      signature TEXT NOT NULL REFERENCES signature_uses(code),
+      asked_at TEXT NOT NULL, ends_at TEXT NOT NULL) STRICT;
+    CREATE TABLE passkey_ends_withdrawn(
+      ending INTEGER PRIMARY KEY REFERENCES passkey_ends(seq),
+      signature TEXT NOT NULL REFERENCES signature_uses(code), at TEXT NOT NULL) STRICT;
+
+    CREATE TRIGGER where_there_is_a_passkey_it_signs BEFORE INSERT ON signatures
+      WHEN NEW.form <> 'passkey'
+      AND 'lost_passkey' <> (SELECT kind FROM signature_requests WHERE code = NEW.code)
+      AND EXISTS (SELECT 1 FROM passkeys p WHERE NOT EXISTS (
+        SELECT 1 FROM passkey_ends e WHERE e.passkey = p.id AND e.ends_at <= NEW.at
+          AND NOT EXISTS (SELECT 1 FROM passkey_ends_withdrawn WHERE ending = e.seq)))
+      BEGIN SELECT raise(ABORT, 'law: a passkey signs here'); END;
+    CREATE TRIGGER a_passkey_is_signed_for BEFORE INSERT ON passkeys
+      WHEN NOT EXISTS (SELECT 1 FROM signature_requests WHERE code = NEW.signature AND kind = 'passkey')
+      BEGIN SELECT raise(ABORT, 'law: nobody has signed for that'); END;
+    CREATE TRIGGER who_has_lost_a_passkey_waits_a_day BEFORE INSERT ON passkey_ends
+      WHEN julianday(NEW.ends_at) - julianday(NEW.asked_at) < 0.999 AND NOT EXISTS (
+        SELECT 1 FROM signatures WHERE code = NEW.signature AND form = 'passkey')
+      BEGIN SELECT raise(ABORT, 'law: a passkey that is lost ends after a day'); END;
+    """
+    + _append_only("passkeys", "passkey_ends", "passkey_ends_withdrawn")
+    + _never_replaced("id", "passkeys")
+    + _never_replaced("seq", "passkey_ends")
+    + _never_replaced("ending", "passkey_ends_withdrawn"),
+    """
+    CREATE INDEX leases_by_end ON leases(ended_at) WHERE ended_at IS NOT NULL;
+    """,
+    """
+    CREATE TABLE seal_key(key TEXT PRIMARY KEY) STRICT;
+    INSERT INTO seal_key VALUES (lower(hex(randomblob(32))));
+    CREATE TABLE sent(
+      lease_id TEXT NOT NULL REFERENCES leases(id), name TEXT NOT NULL, size_bytes INTEGER NOT NULL,
+      sha256 TEXT NOT NULL, PRIMARY KEY (lease_id, name, size_bytes, sha256)) STRICT, WITHOUT ROWID;
+    CREATE TABLE sent_before(lease_id TEXT PRIMARY KEY REFERENCES leases(id)) STRICT;
+    INSERT INTO sent_before SELECT id FROM leases
+      WHERE touched_at IS NOT NULL AND state IN ('active','terminating');
+    CREATE TABLE scripts(sha256 TEXT PRIMARY KEY) STRICT;
+    CREATE TABLE since(
+      seq INTEGER PRIMARY KEY, lease_id TEXT NOT NULL REFERENCES leases(id),
+      since_ns INTEGER NOT NULL) STRICT;
+    CREATE INDEX since_of ON since(lease_id);
+    """
+    + _append_only("since"),
 )

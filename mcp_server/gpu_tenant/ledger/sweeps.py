@@ -7,6 +7,7 @@ from datetime import datetime
 from gpu_tenant.errors import BadRequest, Refused
 from gpu_tenant.ledger.database import Connection, IntegrityError, Row, moment
 from gpu_tenant.ledger.leases import Leases
+from gpu_tenant.ledger.signatures import use
 from gpu_tenant.ledger.timeline import Event
 from gpu_tenant.model import Job, JobId, LeaseId
 from gpu_tenant.placement import Placement, Released, Said, Settlement, Sweep
@@ -238,9 +239,10 @@ class Sweeps(Leases):
                     (seq, each.word, each.model_dump_json(), each.heard_at.isoformat()),
                 )
 
-    def settle_sweep(self, sweep_id: str, settlement: Settlement) -> None:
-        """It is on record that somebody accepted exactly that list of what is wrong."""
+    def settle_sweep(self, sweep_id: str, settlement: Settlement, *, signature: str) -> None:
+        """It is on record that somebody accepted exactly that list of what is wrong, and signed."""
         with self._transaction() as db:
+            use(db, signature, at=settlement.at)
             db.execute(
                 "INSERT INTO settlements(sweep_id, digest, record, at) VALUES (?,?,?,?)",
                 (

@@ -6,7 +6,8 @@ from datetime import datetime
 from itertools import groupby
 from typing import Literal
 
-from gpu_tenant.ledger.database import Connection, Database, moment
+from gpu_tenant.ledger.database import Connection, moment
+from gpu_tenant.ledger.holds import Holds
 from gpu_tenant.model import LeaseId, LeaseState
 
 
@@ -16,6 +17,10 @@ class Event:
     INTENDED = "intended"
     BOUND = "bound"
     READY = "ready"
+    MARKING = "marking"
+    MARKED = "marked"
+    LOOKED = "looked"
+    TAKES_OVER = "takes over"
     PARKING = "parking"
     RUNS_ON = "runs on"
     PARKED = "parked"
@@ -28,6 +33,7 @@ class Event:
     RECOVERED = "recovered"
     ABSENT = "absent"
     PUSHED = "pushed"
+    OVERWRITTEN = "overwritten"
     PREPARING = "preparing"
     PREPARED = "prepared"
     GUARDED = "guarded"
@@ -45,9 +51,12 @@ class Event:
     WAIVED_AHEAD = "waived ahead"
     ENDING = "ending"
     PERMITTED = "permitted"
+    UNSEEN = "unseen"
+    DESTROY = "destroy"
     ATTESTED = "attested"
     RECEIPT = "receipt"
     ENDED = "ended"
+    CAME_BACK = "came back"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +69,7 @@ class Ran:
     """Each time it was ready, parked or taken: when, which, and its fate; oldest first."""
 
 
-class Timeline(Database):
+class Timeline(Holds):
     """The append-only part of the ledger."""
 
     def note(

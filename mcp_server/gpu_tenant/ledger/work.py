@@ -21,6 +21,7 @@ class Work(Timeline):
     def declare(self, job: Job) -> Job:
         """The job is on record before it runs; declaring it again returns the first record."""
         with self._transaction() as db:
+            self._must_be_mine(db, job.lease_id)
             db.execute(
                 "INSERT INTO jobs(lease_id, id, record) VALUES (?,?,?) ON CONFLICT DO NOTHING",
                 (job.lease_id, job.id, job.model_dump_json()),
@@ -71,6 +72,10 @@ class Work(Timeline):
             detail: dict[str, object] = {"artifacts": list(artifacts), "discard": list(discard)}
             self.note(lease_id, Event.CLAIMED, detail, at=at)
 
+    def never_ran(self, lease_id: LeaseId) -> set[str]:
+        """The jobs that were withdrawn before they began."""
+        return set(self._read(lambda row: str(row["job"]), _WITHDRAWN, lease_id))
+
     def declared(self, lease_id: LeaseId) -> tuple[list[str], list[str]]:
         """What is to be kept and what may be lost, by every job's declaration and later claims.
 
@@ -79,7 +84,7 @@ class Work(Timeline):
         """
         artifacts: dict[str, None] = {}
         discard: dict[str, None] = {}
-        never_ran = set(self._read(lambda row: str(row["job"]), _WITHDRAWN, lease_id))
+        never_ran = self.never_ran(lease_id)
         jobs = [job for job in self.jobs(lease_id) if job.id not in never_ran]
         claims = [(job.artifacts, job.discard) for job in jobs]
         for _, kind, detail in self.events(lease_id):

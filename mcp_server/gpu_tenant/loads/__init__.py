@@ -1,100 +1,122 @@
-"""Whether a file loads as what it claims to be, and what reading it has proved and has not."""
+"""Whether a file loads as what it claims to be, and what reading it has proved and has not.
 
+Files are read in processes of their own: see `readers.py`.
+"""
+
+from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 
-from gpu_tenant.loads.formats import FORMATS, SUFFIXES, TEXT, claimed
+from gpu_tenant.loads.formats import FORMATS, SUFFIXES, claimed
+from gpu_tenant.loads.judging import Proof
 from gpu_tenant.loads.passage import Passage, Stopped
-from gpu_tenant.loads.source import Broken, Findings, Source, Unread
+from gpu_tenant.loads.readers import SHARED, Answer, Asked, Ended, Readers
+from gpu_tenant.loads.source import Source
 from gpu_tenant.model import Verdict
 from gpu_tenant.storage import Stored
 
-__all__ = ["FORMATS", "SUFFIXES", "Proof", "Stopped", "inspect", "prove"]
-
-_LONGEST_TEXT = 500
-_UNCLAIMED = "no format that can be read here is claimed: only the hash covers it"
+__all__ = ["FORMATS", "SUFFIXES", "Asked", "Proof", "Stopped", "inspect", "prove", "prove_all"]
 
 
-@dataclass(frozen=True, slots=True)
-class Proof:
-    """What a file held when it was read back, and whether it loads."""
-
-    size_bytes: int
-    sha256: str
-    verdict: Verdict
-
-
-def prove(path: Path, *, name: str, sha256: str | None, stop: Event | None = None) -> Proof | None:
+def prove(
+    path: Path,
+    *,
+    name: str,
+    sha256: str | None,
+    stop: Event | None = None,
+    readers: Readers = SHARED,
+) -> Proof | None:
     """What the regular file at `path` holds on its storage, hashed and inspected in one pass over it.
 
     None where there is no such file. What the verdict says counts only where the hash is `sha256`.
-    Memory stays bounded as with `inspect`, and once `stop` is set it ends at the next block.
+    Where the inspection takes too much it is stopped, the verdict is `opaque` and says so, and the
+    file is hashed alone. Once `stop` is set it ends soon.
 
     Raises:
         OSError: the storage could not be read.
         Stopped: it was stopped.
     """
-    stored = Stored.at(path)
-    if stored is None:
-        return None
-    with stored, closing(Passage(stored, sha256, stop or Event())) as passage:
-        with Source(path, name, stored.opened, passage) as source:
-            verdict = _judged(source)
-        size_bytes, digest = passage.finish()
-    return Proof(size_bytes, digest, verdict)
+    file = Asked(path, name, _size_bytes(path), sha256)
+    return prove_all([file], stop=stop, readers=readers)[0]
 
 
-def inspect(path: Path, *, name: str) -> Verdict:
+def prove_all(
+    files: Sequence[Asked], *, stop: Event | None = None, readers: Readers = SHARED
+) -> Sequence[Proof | None]:
+    """As `prove`, for each of the files: small ones go faster together."""
+    stop = stop or Event()
+    answers = readers.ask(files, "prove", stop)
+    return [_proved(file, answer, stop) for file, answer in zip(files, answers, strict=True)]
+
+
+def inspect(path: Path, *, name: str, readers: Readers = SHARED) -> Verdict:
     """What reading the file at `path` proves, as what its logical `name` claims it is.
 
-    Nothing from the file is executed, and memory stays bounded however large or hostile it is.
+    Nothing from the file is executed; memory and computing stay bounded however large or hostile it
+    is: where it takes more, it is `opaque`, with the reason.
 
     Raises:
         OSError: the disk could not be read. Content never raises; it is broken, with a reason.
     """
-    with Source(path, name) as source:
-        return _judged(source)
+    answer = readers.ask([Asked(path, name, _size_bytes(path))], "inspect", Event())[0]
+    if why := _stopped(answer):
+        with Source(path, name) as source:
+            return _unread(source, why)
+    assert not isinstance(answer, Ended)
+    _raise_failure(answer, path)
+    return Verdict.model_validate(answer["verdict"])
 
 
-def _judged(source: Source) -> Verdict:
-    findings = Findings()
-    problem = unread = None
-    claim = claimed(source)
-    if source.size_bytes == 0 and claim in (None, TEXT):
-        findings.warn("empty")
-        claim = None
-    try:
-        if claim is None:
-            unread = _UNCLAIMED
-        elif source.size_bytes == 0:
-            problem = "the file is empty"
-        else:
-            if claim.read_again and source.passage is not None:
-                source.passage.keep()
-            claim.check(source, findings)
-    except Broken as fault:
-        problem = str(fault)
-    except Unread as reason:
-        unread = str(reason)
-    except MemoryError:
-        unread = "reading it takes more memory than there is here"
-    except Exception as surprise:  # noqa: BLE001  a parser's surprise is a finding about the file
-        problem = f"{type(surprise).__name__}: {surprise}"
-    if source.failure:
-        raise source.failure
-    reasons = [*findings.not_proved, *([unread] if unread else [])]
-    return Verdict(
-        format=claim.name if claim else "unknown",
-        outcome="broken" if problem else "opaque" if unread else "loads",
-        proved=tuple(map(_printable, findings.proved)),
-        not_proved=tuple(map(_printable, reasons)),
-        warnings=tuple(map(_printable, findings.warnings)),
-        problem=_printable(problem) if problem else None,
+def _proved(file: Asked, answer: Answer | Ended, stop: Event) -> Proof | None:
+    if why := _stopped(answer):
+        return _hashed(file, stop, why)
+    assert not isinstance(answer, Ended)
+    _raise_failure(answer, file.path)
+    if "absent" in answer:
+        return None
+    return Proof(
+        size_bytes=int(str(answer["size_bytes"])),
+        sha256=str(answer["sha256"]),
+        verdict=Verdict.model_validate(answer["verdict"]),
     )
 
 
-def _printable(text: str) -> str:
-    """The text, short, and without what a file may have put there to move a terminal."""
-    return "".join(letter if letter.isprintable() else "�" for letter in text[:_LONGEST_TEXT])
+def _stopped(answer: Answer | Ended) -> str | None:
+    if isinstance(answer, Ended):
+        return str(answer)
+    return str(answer["stopped"]) if "stopped" in answer else None
+
+
+def _hashed(file: Asked, stop: Event, why: str) -> Proof | None:
+    """As `prove`, by the hash alone."""
+    stored = Stored.at(file.path)
+    if stored is None:
+        return None
+    with stored, closing(Passage(stored, file.sha256, stop)) as passage:
+        with Source(file.path, file.name, stored.opened) as source:
+            verdict = _unread(source, why)
+        size_bytes, digest = passage.finish()
+    return Proof(size_bytes, digest, verdict)
+
+
+def _unread(source: Source, why: str) -> Verdict:
+    claim = claimed(source)
+    printable = "".join(letter if letter.isprintable() else "�" for letter in why)
+    return Verdict(
+        format=claim.name if claim else "unknown", outcome="opaque", not_proved=(printable,)
+    )
+
+
+def _raise_failure(answer: Answer, path: Path) -> None:
+    if "words" in answer:
+        errno = answer["errno"]
+        words = str(answer["words"])
+        raise OSError(errno, words, str(path)) if isinstance(errno, int) else OSError(words)
+
+
+def _size_bytes(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0

@@ -15,7 +15,7 @@ from pathlib import PurePath
 from typing import Protocol
 
 from gpu_tenant.loads import csv_text, json_text, jsonl, tar
-from gpu_tenant.loads.inflate import Inflater, Zlib, inflated
+from gpu_tenant.loads.inflate import Inflater, Measure, Zlib, inflated
 from gpu_tenant.loads.outside import present
 from gpu_tenant.loads.source import Broken, Findings, Source, Unread
 
@@ -144,6 +144,8 @@ def _streams(
     packed: Iterator[bytes], start: Callable[[], Inflater], magic: re.Pattern[bytes]
 ) -> Iterator[bytes]:
     """The content of one stream after another, to the end of the file."""
+    measure = Measure()
+    packed = measure.taking(packed)
     head = _padded_head(b"", packed)
     read = False
     while head or not read:
@@ -152,7 +154,7 @@ def _streams(
             raise Broken(
                 "bytes follow its last stream" if read else "it does not begin as its format does"
             )
-        rest = yield from inflated(chain([head], packed), start())
+        rest = yield from inflated(chain([head], packed), start(), measure)
         head = _padded_head(rest, packed)
         read = True
 

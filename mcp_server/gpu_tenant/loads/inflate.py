@@ -1,12 +1,15 @@
 """Decompression in bounded pieces, behind the one interface the standard library almost agrees on."""
 
 import zlib
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator
 from typing import Protocol
 
 from gpu_tenant.loads.source import CHUNK_BYTES, Broken, Unread
 
 _MOST_INFLATED_BYTES = 1 << 40
+_FREE_BYTES = 1 << 30
+_MOST_RATIO = 1000
+"""What is inflated beyond a GiB is at most so many times what it was packed into."""
 
 
 class Inflater(Protocol):
@@ -53,24 +56,57 @@ class Zlib:
         return piece
 
 
-def inflated(packed: Iterable[bytes], inflater: Inflater) -> Generator[bytes, None, bytes]:
+class Measure:
+    """How much was inflated out of how much, over all the streams of a file."""
+
+    def __init__(self) -> None:
+        self._packed_bytes = self._inflated_bytes = 0
+
+    def taking(self, packed: Iterable[bytes]) -> Iterator[bytes]:
+        """The same pieces, which count as packed."""
+        for piece in packed:
+            self._packed_bytes += len(piece)
+            yield piece
+
+    def add(self, size_bytes: int) -> None:
+        """So many bytes more came out.
+
+        Raises:
+            Unread: that is beyond all measure.
+        """
+        self._inflated_bytes += size_bytes
+        check_measure(self._inflated_bytes, self._packed_bytes)
+
+
+def check_measure(inflated_bytes: int, packed_bytes: int) -> None:
+    """So much may come out of so little.
+
+    Raises:
+        Unread: it may not.
+    """
+    if inflated_bytes > _MOST_INFLATED_BYTES:
+        raise Unread("more than 1 TiB when inflated: not read here")
+    if inflated_bytes > _FREE_BYTES + _MOST_RATIO * packed_bytes:
+        raise Unread(f"inflates more than {_MOST_RATIO:,}-fold, beyond a GiB: not read here")
+
+
+def inflated(
+    packed: Iterable[bytes], inflater: Inflater, measure: Measure
+) -> Generator[bytes, None, bytes]:
     """One stream's content in pieces of bounded size; returns the bytes of the last chunk beyond it.
 
     Raises:
         Broken: the input ends before the stream does.
         Unread: it inflates beyond all measure.
     """
-    size_bytes = 0
     for chunk in packed:
         pending = chunk
         while pending or not inflater.needs_input:
             piece = inflater.decompress(pending, CHUNK_BYTES)
             pending = b""
             if piece:
-                size_bytes += len(piece)
+                measure.add(len(piece))
                 yield piece
-            if size_bytes > _MOST_INFLATED_BYTES:
-                raise Unread("more than 1 TiB when inflated: not read here")
             if inflater.eof:
                 return inflater.unused_data
     raise Broken("the compressed stream is cut off")

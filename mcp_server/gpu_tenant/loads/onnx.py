@@ -35,6 +35,7 @@ _ITEM_BYTES = {1: 4, 2: 1, 3: 1, 4: 2, 5: 2, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8, 12:
                15: 16, 16: 2, 17: 1, 18: 1, 19: 1, 20: 1}  # fmt: skip
 _FLOATS = {1: "F32", 10: "F16", 11: "F64", 16: "BF16"}
 _EXTERNAL = 1
+_MOST_COUNT_BITS = 128
 
 
 @dataclass
@@ -143,7 +144,7 @@ def _tensor(source: Source, cursor: Cursor, seen: _Seen) -> None:
                 count *= end
             case 1, 2:
                 packed = Cursor(source, start, end)
-                while packed.left:
+                while packed.left and count.bit_length() <= _MOST_COUNT_BITS:
                     count *= _varint(packed)
             case 2, 0:
                 kind = end
@@ -157,7 +158,7 @@ def _tensor(source: Source, cursor: Cursor, seen: _Seen) -> None:
                 external = end == _EXTERNAL
             case _:
                 pass
-        if count.bit_length() > 128:
+        if count.bit_length() > _MOST_COUNT_BITS:
             raise Broken(f"the tensor at byte {begin:,} has impossible dimensions")
     if raw is None or external or kind not in _ITEM_BYTES:
         return

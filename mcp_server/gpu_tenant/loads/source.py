@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from gpu_tenant.loads.passage import Passage
 
@@ -15,8 +15,25 @@ CHUNK_BYTES = 1 << 20
 LARGE_BYTES = 1 << 20
 """What is read into memory to be understood, and is longer, is so in one file at a time."""
 _WARNINGS_SHOWN = 50
-_LARGE = Lock()
+
+
+class Turn(Protocol):
+    """Leave to take much memory, as a lock is taken."""
+
+    def acquire(self) -> object:
+        """It was given."""
+
+    def release(self) -> None:
+        """It is given back."""
+
+
+_turns: list[Turn] = [Lock()]
 """Many files are inspected at once, but of those that take much memory only one."""
+
+
+def one_at_a_time(turn: Turn) -> None:
+    """From now on, leave to take much memory is got from this."""
+    _turns[:] = [turn]
 
 
 class Broken(Exception):
@@ -70,7 +87,7 @@ class Source:
         self.failure: OSError | None = None
         self.passage = passage
         self._file = path.open("rb") if opened is None else os.fdopen(opened, "rb", closefd=False)
-        self._large: Lock | None = None
+        self._large: Turn | None = None
         self._at = 0
         self.size_bytes = os.fstat(self._file.fileno()).st_size
 
@@ -93,8 +110,8 @@ class Source:
         A file of no more than `above_bytes` does not take much.
         """
         if self._large is None and self.size_bytes > above_bytes:
-            _LARGE.acquire()
-            self._large = _LARGE
+            _turns[0].acquire()
+            self._large = _turns[0]
 
     def upto(self, offset: int, size_bytes: int) -> bytes:
         """The bytes at `offset`, fewer where the file ends first.

@@ -28,7 +28,7 @@ def check(source: Source, findings: Findings) -> None:
         end = pickles[-1].end
     _, protocol, _, said, listed = pickles
     if protocol.result != _PROTOCOL:
-        raise Broken(f"protocol {protocol.result!r:.40}, where {_PROTOCOL} is the only one")
+        raise Broken(f"{_told(protocol.result)} as the protocol, where {_PROTOCOL} is the only one")
     if not isinstance(listed.result, list):
         raise Broken("the list of storages is not a list")
     said.globals.update(*(other.globals for other in pickles))
@@ -38,7 +38,7 @@ def check(source: Source, findings: Findings) -> None:
     for key in listed.result:
         storage = said.storages.get(key) if isinstance(key, str) else None
         if storage is None or storage.dtype is None:
-            raise Unread(f"a storage {key!r:.40} whose type the pickle does not tell")
+            raise Unread(f"a storage whose type the pickle does not tell: {_told(key)}")
         label = said.labels.get(storage.key, f"storage {key}")
         count = cursor.number("<q")
         if count != storage.count:
@@ -60,3 +60,12 @@ def check(source: Source, findings: Findings) -> None:
     findings.not_proved.append("not loaded by torch: this old format can only be read into memory")
     findings.not_proved.append("values: this format carries no checksum, only the hash covers them")
     look(source, tensors, findings)
+
+
+def _told(value: object) -> str:
+    """A value that a file made, in short: the words for a whole one can be endless."""
+    if isinstance(value, str):
+        return repr(value[:40])
+    if isinstance(value, int) and value.bit_length() < 64:
+        return str(value)
+    return f"a {type(value).__name__}"

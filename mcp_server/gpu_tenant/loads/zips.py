@@ -9,14 +9,13 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpu_tenant.loads.inflate import Zlib, inflated
+from gpu_tenant.loads.inflate import Measure, Zlib, check_measure, inflated
 from gpu_tenant.loads.source import Broken, Cursor, Findings, Source, Unread, counted
 
 _LOCATOR = b"PK\x06\x07"
 _ONE_DISK = (bytes(8), bytes(4) + b"\1\0\0\0")
 _END, _END_BYTES = b"PK\x05\x06", 22
 _LONGEST_COMMENT_BYTES = 0xFFFF
-_MOST_INFLATED_BYTES = 1 << 40
 _ENTRY = struct.Struct("<4s6H3I5H2I")
 _ENCRYPTED = 1 | 1 << 6 | 1 << 13
 """Encrypted, strongly encrypted, and with an encrypted directory."""
@@ -80,8 +79,7 @@ def members(source: Source, findings: Findings) -> Iterator[Member]:
         if spans > directory_at:
             raise Broken("members overlap: they claim more bytes than the archive has")
         inflated_bytes += member.size_bytes
-        if inflated_bytes > _MOST_INFLATED_BYTES:
-            raise Unread("more than 1 TiB when inflated: not read here")
+        check_measure(inflated_bytes, spans)
         yield member
     if cursor.left:
         raise Broken(f"the directory has {cursor.left:,} bytes more than its {count:,} entries")
@@ -99,14 +97,14 @@ def content(source: Source, member: Member) -> Iterator[bytes | memoryview]:
     if member.encrypted:
         raise Unread("is encrypted")
     end = member.content_at + member.packed_bytes
-    packed = source.chunks(member.content_at, end)
+    packed, measure = source.chunks(member.content_at, end), Measure()
     match member.method:
         case 0:
             pieces: Iterator[bytes | memoryview] = source.pieces(member.content_at, end)
         case 8:
-            pieces = inflated(packed, Zlib(-zlib.MAX_WBITS))
+            pieces = inflated(measure.taking(packed), Zlib(-zlib.MAX_WBITS), measure)
         case 12:
-            pieces = inflated(packed, bz2.BZ2Decompressor())
+            pieces = inflated(measure.taking(packed), bz2.BZ2Decompressor(), measure)
         case other:
             raise Unread(f"is packed by method {other}, which is not read here")
     crc = seen = 0

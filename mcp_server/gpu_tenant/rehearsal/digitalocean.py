@@ -29,7 +29,7 @@ from gpu_tenant.rehearsal.digitalocean_api import (
 )
 from gpu_tenant.rehearsal.faults import Fault, Tariff
 from gpu_tenant.rehearsal.sites import Sites
-from gpu_tenant.rehearsal.world import KEY, Thing, World
+from gpu_tenant.rehearsal.world import BEARERS, KEY, Thing, World
 
 TARIFF = Tariff(rounding_s=1, minimum_s=60)
 """As its CPU Droplets are billed; of GPU Droplets it does not say."""
@@ -85,6 +85,7 @@ class DigitalOceanEmulator:
             ("GET", "/droplets/{id}", self._get),
             ("DELETE", "/droplets/{id}", self._delete),
             ("POST", "/droplets/{id}/actions", self._act),
+            ("GET", "/account", self._account),
             ("GET", "/account/keys", self._list_keys),
             ("POST", "/account/keys", self._add_key),
             ("GET", "/volumes", self._list_volumes),
@@ -150,7 +151,7 @@ class DigitalOceanEmulator:
                 wait_s = hour[0] + _HOUR_S if len(hour) > hourly else minute[0] + _MINUTE_S
                 reply = error(429, "too_many_requests", "API rate limit exceeded.")
                 reply.headers["retry-after"] = str(math.ceil(wait_s - self._world.now))
-            elif request.headers.get("authorization") != f"Bearer {KEY}":
+            elif request.headers.get("authorization") not in BEARERS:
                 reply = error(401, "unauthorized", "Unable to authenticate you.")
             else:
                 reply = await do(request)
@@ -316,6 +317,14 @@ class DigitalOceanEmulator:
         used = str(self._world.meter()["billed_usd"])
         return JSONResponse({"month_to_date_balance": used, "account_balance": "0.00",
                              "month_to_date_usage": used, "generated_at": instant(self._world.now)})  # fmt: skip
+
+    async def _account(self, request: Request) -> Response:
+        team: Json = {"uuid": self._world.state.account, "name": "My Team"}
+        return JSONResponse({"account": {
+            "droplet_limit": 25, "floating_ip_limit": 5, "email": "rehearsal@example.com", "name": "Rehearsal",
+            "uuid": self._world.state.account[::-1], "email_verified": True, "status": "active",
+            "status_message": "", "team": team,
+        }})  # fmt: skip
 
     # --- the world
 

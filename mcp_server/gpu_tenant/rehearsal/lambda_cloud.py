@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute, Route
 
 from gpu_tenant.rehearsal.faults import Fault, Tariff
 from gpu_tenant.rehearsal.sites import Sites
-from gpu_tenant.rehearsal.world import KEY, Thing, World
+from gpu_tenant.rehearsal.world import BEARERS, KEY, Thing, World
 
 TARIFF = Tariff(rounding_s=60)
 
@@ -172,7 +172,7 @@ class LambdaCloudEmulator:
             if not self._in_time(request):
                 # What stands before the API says so, and not in the API's form.
                 return PlainTextResponse("error code: 1015", 429)
-            if request.headers.get("authorization") != f"Bearer {KEY}":
+            if request.headers.get("authorization") not in BEARERS:
                 return _error("global/invalid-api-key")
             return await do(request)
 
@@ -333,7 +333,8 @@ class LambdaCloudEmulator:
         free: Json = {"available": box.status == "active"}
         why: Json = {"available": False, "reason_code": reason, "reason_description": "Not now."}
         shown: Json = {
-            "id": box.id, "name": box.name, "status": box.status,
+            "id": box.id, "name": box.name,
+            "status": "terminated" if box.phase == "ended" else box.status,
             "ssh_key_names": facts["ssh_key_names"], "file_system_names": [],
             "region": _region(str(facts["region"])),
             "instance_type": self._shown_type(str(facts["type"]), facts["cents"]),

@@ -31,7 +31,7 @@ from gpu_tenant.rehearsal.runpod_api import (
     violations,
 )
 from gpu_tenant.rehearsal.sites import Sites
-from gpu_tenant.rehearsal.world import KEY, Thing, World
+from gpu_tenant.rehearsal.world import KEY, NEW_KEY, Thing, World
 
 TARIFF = Tariff(rounding_s=1, model="prepaid")
 
@@ -349,7 +349,9 @@ class RunpodEmulator:
             kind, _, key = request.headers.get("authorization", "").partition(" ")
             if kind != "Bearer" or not key:
                 return problem(401, "missing bearer token")
-            if key != KEY and key not in {pod_key(pod.id) for pod in self._world.things()}:
+            if key not in (KEY, NEW_KEY) and key not in {
+                pod_key(pod.id) for pod in self._world.things()
+            }:
                 return problem(401, "invalid bearer token")
             calls = self._world.state.facts.setdefault("calls", {})
             headers, wait_s = count_call(cast("dict[str, list[int]]", calls), self._world.now)
@@ -357,7 +359,7 @@ class RunpodEmulator:
                 refusal = problem(429, "rate limit exceeded")
                 refusal.headers.update({**headers, "Retry-After": str(wait_s)})
                 return refusal
-            if key == KEY or await may(request, key):
+            if key in (KEY, NEW_KEY) or await may(request, key):
                 response = await answer(request)
             else:
                 response = problem(403, "access denied")

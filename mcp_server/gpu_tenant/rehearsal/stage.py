@@ -25,6 +25,7 @@ from gpu_tenant.errors import BadRequest
 from gpu_tenant.rehearsal.faults import ON_THE_WIRE, Fault, Tariff
 from gpu_tenant.rehearsal.sites import Sites, Way
 from gpu_tenant.rehearsal.world import Due, Logged, Thing, World
+from gpu_tenant.rehearsing import Rehearsal, put_rehearsal
 from gpu_tenant.wire import redacted
 
 _REMEMBERED = 2_000
@@ -88,7 +89,8 @@ class Stage:
         self.provider = provider
         self.directory = directory
         self._socket = socket.create_server(("127.0.0.1", port))
-        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        self._socket_port: int = self._socket.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self._socket_port}"
         self._sites = Sites(directory / "boxes", way, self.url)
         tariff: Tariff = module.TARIFF
         self.world = World(tariff=tariff, file=directory / "state.json", time=time)
@@ -111,12 +113,16 @@ class Stage:
         """What gpu-tenant must have in its environment to be on this stage, and nowhere else."""
         return {
             "GPU_TENANT_HOME": str(self.directory / "tenant"),
-            "GPU_TENANT_REHEARSAL": self.url,
-            "GPU_TENANT_REHEARSED": self.provider,
-            **self._emulator.environment(self.url),
+            **{name: at for name, at in self.for_clients.items() if at != self.url},
         }
 
+    @property
+    def for_clients(self) -> dict[str, str]:
+        """What the provider's own programs take to speak to this stage."""
+        return self._emulator.environment(self.url)
+
     def __enter__(self) -> Self:
+        self.begin_at(self.directory / "tenant")
         self._thread.start()
         while not self._server.started and self._thread.is_alive():
             self._thread.join(0.005)
@@ -132,6 +138,10 @@ class Stage:
         self._thread.join(5)
         self._sites.close_all()
 
+    def begin_at(self, state: Path) -> None:
+        """That state directory is this rehearsal's, and says so."""
+        put_rehearsal(state, Rehearsal(provider=self.provider, url=self.url))
+
     def wait(self) -> None:
         """The server has ended: somebody pressed Ctrl-C."""
         while self._thread.is_alive():
@@ -146,6 +156,10 @@ class Stage:
         if scope["type"] != "http":
             return
         request = Request(scope, receive)
+        if not self._is_for_us(request):
+            refusal = PlainTextResponse("this rehearsal answers programs of its own computer", 403)
+            await refusal(scope, receive, send)
+            return
         if request.url.path.startswith("/_rehearsal"):
             await self._api(scope, receive, send)
             self.world.save()
@@ -161,6 +175,18 @@ class Stage:
         status = await self._on_the_wire(fault, request, body, send)
         log.status = status
         self.world.save()
+
+    def _is_for_us(self, request: Request) -> bool:
+        """Whether no web page asks: any site's script may send a request to this computer.
+
+        It would name its own host (also after its name was pointed here), or its own origin.
+        """
+        port = self._socket_port
+        hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
+        origin = request.headers.get("origin")
+        return request.headers.get("host") in hosts and (
+            origin is None or origin in {f"http://{host}" for host in hosts}
+        )
 
     async def _on_the_wire(
         self, fault: Fault | None, request: Request, body: bytes, send: Send

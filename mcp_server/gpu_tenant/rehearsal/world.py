@@ -6,6 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 from time import monotonic
 from typing import Literal
+from uuid import uuid4
 
 from pydantic import BaseModel, Field, JsonValue
 
@@ -18,6 +19,12 @@ BEGIN = 1_795_000_000.0
 
 KEY = "rehearsal-key"
 """The account key that every emulator takes."""
+
+NEW_KEY = "rehearsal-key-2"
+"""Another key of the same account, as one has that was made anew."""
+
+BEARERS = (f"Bearer {KEY}", f"Bearer {NEW_KEY}")
+"""What a request says that comes with one of them."""
 
 Kind = Literal["box", "volume", "filesystem", "disk", "address", "snapshot", "key"]
 
@@ -72,6 +79,10 @@ class State(BaseModel):
     """Everything that outlives the emulator's process."""
 
     clock: float = BEGIN
+    account: str = Field(
+        default_factory=lambda: uuid4().hex,
+        description="whose all of it is; no two stages are one's",
+    )
     count: int = 0
     things: dict[str, Thing] = {}
     due: list[Due] = []

@@ -16,7 +16,7 @@ from gpu_tenant.guard import last_armed
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.market import CENT
 from gpu_tenant.metrics import Metrics, Series
-from gpu_tenant.model import Evidence, Job, Lease, LeaseState, Manifest, SealedFile
+from gpu_tenant.model import Evidence, Job, Lease, LeaseState, Manifest, Receipt, SealedFile
 from gpu_tenant.office import Office
 from gpu_tenant.policy import rules_of
 from gpu_tenant.protection import protection
@@ -83,7 +83,7 @@ async def report_of(tenancy: Office, lease: str) -> Report:
         terms=rules_of(found, profile),
         if_this_computer_dies=protection(profile, found, armed).words,
         receipt=ledger.receipt(found.id),
-        cost=_cost(found, events, now),
+        cost=_cost(found, events, now, ledger.receipt(found.id)),
         kept=_kept(found, ledger, events),
         given_up=tuple(_given_up(jobs, events)),
         jobs=tuple(
@@ -118,7 +118,7 @@ def _standing(lease: Lease, now: datetime) -> str:
 # What it cost
 
 
-def _cost(lease: Lease, events: Sequence[Line], now: datetime) -> Cost:
+def _cost(lease: Lease, events: Sequence[Line], now: datetime, receipt: Receipt | None) -> Cost:
     until = min(lease.ended_at or now, now)
     billed = newest_bill(events)
     ends = [rate.at for rate in lease.rates[1:]] + [until]
@@ -134,12 +134,13 @@ def _cost(lease: Lease, events: Sequence[Line], now: datetime) -> Cost:
         for rate, end in zip(lease.rates, ends, strict=False)
     ]
     return Cost(
-        spent_usd=lease.cost_usd(now),
+        # Where nobody looked, the receipt knows better than the rates what is likely.
+        spent_usd=receipt.cost_usd if receipt and receipt.cost_most_usd else lease.cost_usd(now),
         budget_usd=lease.terms.budget_usd,
         max_price_usd_h=lease.terms.max_price_usd_h,
         rates=tuple(rates),
         parked_s=_parked(events, until).total_seconds(),
-        counts=counted_words(lease, billed),
+        counts=receipt.counts if receipt and receipt.counts else counted_words(lease, billed),
         not_counted=tuple(_not_counted(lease, rates)),
         billed_usd=billed.usd if billed else None,
         billed_until=billed.until if billed else None,

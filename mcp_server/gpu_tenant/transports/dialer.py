@@ -2,13 +2,13 @@
 
 import contextlib
 import os
-import re
 import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import asyncssh
 
+from gpu_tenant.address import ssh_of
 from gpu_tenant.errors import (
     BadRequest,
     BoxTrouble,
@@ -20,10 +20,6 @@ from gpu_tenant.transports import as_told
 
 _CONNECT_S = 20
 _MAX_JUMPS = 8
-_TARGET = re.compile(
-    r"(?:(?P<user>[^\s-]\S*)@)?(?:\[(?P<literal>[^]\s]+)\]|(?P<host>[^]\[\s:@-][^]\[\s:@]*))"
-    r"(?::(?P<port>\d{1,5}))?"
-)
 _HOST_KEYS = (
     "ssh-ed25519",
     *("ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521"),
@@ -283,8 +279,8 @@ def _options(
     target: str, key: asyncssh.SSHKey, config: Path
 ) -> asyncssh.SSHClientConnectionOptions:
     """How to reach `target`, as it says itself and as the owner's ssh config says."""
-    match = _TARGET.fullmatch(target)
-    if not match or not 0 < int(match["port"] or 22) < 65536:
+    told = ssh_of(target)
+    if told is None:
         raise BadRequest(
             f"{target!r} is not an ssh target",
             remedy="write user@host, user@host:port, user@[address]:port or an alias of yours",
@@ -292,9 +288,9 @@ def _options(
     try:
         return asyncssh.SSHClientConnectionOptions(
             config=[config] if config.exists() else None,
-            host=match["literal"] or match["host"],
-            port=int(match["port"]) if match["port"] else (),
-            username=match["user"] or (),
+            host=told.host,
+            port=told.port or (),
+            username=told.user or (),
             client_keys=[key],
             known_hosts=asyncssh.import_known_hosts(""),  # so that every key comes to the guard
             encryption_algs="^aes128-gcm@openssh.com,aes256-gcm@openssh.com",

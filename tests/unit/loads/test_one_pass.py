@@ -9,7 +9,8 @@ import pytest
 from unit.loads.samples import FIXTURES, GOOD
 
 from gpu_tenant import storage
-from gpu_tenant.loads import Proof, Stopped, inspect, prove
+from gpu_tenant.loads.judging import Proof, inspect, prove
+from gpu_tenant.loads.passage import Stopped
 
 IN_THIS_PROCESS = [name for name in GOOD if not name.endswith((".h5", ".parquet"))]
 TORCH = (FIXTURES / "state_dict.pt").read_bytes()

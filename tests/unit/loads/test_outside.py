@@ -1,5 +1,7 @@
 """The large readers, where installed, prove more; where they are not, their absence is stated."""
 
+import sqlite3
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -7,6 +9,8 @@ import pytest
 from unit.loads.samples import FIXTURES, GOOD, verdict
 
 from gpu_tenant.loads import inspect
+from gpu_tenant.loads.outside import read
+from gpu_tenant.loads.source import Findings, Source, Unread
 
 
 @pytest.mark.parametrize(
@@ -44,3 +48,38 @@ def test_damage_that_only_the_reader_can_see_is_broken_where_it_is_installed(
         assert (seen.problem or "").startswith(package)
     else:
         assert seen.outcome == "loads"
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A good SQLite file, beside which a library may be put that the readers import."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    path = tmp_path / "good.sqlite"
+    with closing(sqlite3.connect(path)) as made:
+        made.execute("create table t (x)")
+        made.commit()
+    return path
+
+
+@pytest.mark.parametrize("signal", ["SIGILL", "SIGABRT", "SIGBUS", "SIGFPE", "SIGSEGV", "SIGKILL"])
+def test_a_library_that_crashes_says_nothing_against_the_file(file: Path, signal: str) -> None:
+    crash = f"import os, signal\nos.kill(os.getpid(), signal.{signal})\n"
+    (file.parent / f"falls_{signal.lower()}.py").write_text(crash, encoding="utf-8")
+
+    with pytest.raises(Unread), Source(file, file.name) as source:
+        read(source, f"falls_{signal.lower()}", "sqlite_check", Findings())
+
+
+def test_a_library_that_crashes_after_its_verdict_has_given_it(file: Path) -> None:
+    (file.parent / "falls_late.py").write_text(
+        "import atexit, os, signal, sys\n"
+        "atexit.register(lambda: (sys.stdout.flush(), os.kill(os.getpid(), signal.SIGSEGV)))\n",
+        encoding="utf-8",
+    )
+    good = Findings()
+
+    with Source(file, file.name) as source:
+        read(source, "falls_late", "sqlite_check", good)
+
+    assert good.proved

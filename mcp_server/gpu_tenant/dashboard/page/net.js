@@ -63,6 +63,11 @@ export function onToken(tell) {
   addEventListener("storage", (event) => event.key === KEPT && event.newValue && tell());
 }
 
+// This page under its name, for what belongs to a name: the token goes along, as in the terminal's link.
+export function asLocalhost() {
+  return `http://localhost:${location.port}/#token=${localStorage.getItem(KEPT) ?? ""}`;
+}
+
 function headers(more = {}) {
   return {Authorization: `Bearer ${localStorage.getItem(KEPT) ?? ""}`, ...more};
 }

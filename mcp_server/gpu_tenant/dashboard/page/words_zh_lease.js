@@ -193,6 +193,8 @@ export default {
   // kinds of line in the story
   intended: "登记意向",
   bound: "绑定机器",
+  marking: "准备写入本租约标记",
+  marked: "已写入本租约标记",
   ready: "就绪",
   parking: "正在关机保留",
   "runs on": "仍在运行",

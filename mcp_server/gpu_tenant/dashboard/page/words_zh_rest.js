@@ -102,6 +102,25 @@ export default {
   "A person signs for this at a terminal, and this dashboard was not started at one. There, this command shows the list and asks:":
     "这需要本人在终端签字，而此仪表盘不是从终端启动的。请在终端运行此命令，它会列出清单并询问：",
   "Keep everything": "全部保留",
+  "What is signed for": "签字的内容",
+  "To sign, type: {subject}": "签字请输入：{subject}",
+  "A passkey belongs to a name and not to a number. It signs on this same page under its name:": "通行密钥属于域名而不是数字地址。请用域名打开同一页面签字：",
+  "Open the page as localhost": "以 localhost 打开此页面",
+  "Your browser then asks for the passkey.": "随后浏览器会要求使用通行密钥。",
+  "Signatures": "签字",
+  "What only a person may decide is signed for here, or with `gpu-tenant sign` at a terminal. No agent signs.":
+    "只有本人才能决定的事，在这里签字，或在终端用 `gpu-tenant sign` 签字。智能体不能签字。",
+  "Nothing waits for a signature.": "没有等待签字的事项。",
+  "Look at {code} and sign": "查看 {code} 并签字",
+  "Look and sign": "查看并签字",
+  "Sign": "签字",
+  "Passkeys": "通行密钥",
+  "With a passkey nothing is signed without you: a program that runs as you can play a terminal, and cannot touch your key.":
+    "设置通行密钥后，没有你就无法签字：以你的身份运行的程序可以伪装终端，却碰不到你的密钥。",
+  "Set up a passkey": "设置通行密钥",
+  "to set up a passkey: it belongs to a name.": "以设置通行密钥：它属于域名。",
+  "I have lost my passkey": "我丢失了通行密钥",
+  "Keep the passkeys": "保留通行密钥",
   "Destroy and lose this": "销毁并丢失这些",
 
   // errands

@@ -19,7 +19,11 @@ def load(path: str) -> dict[str, list[str]]:
         }
     try:
         torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except MemoryError:
+        return {"stopped": ["it takes more memory than is spent here"]}
     except RuntimeError as error:
+        if "alloc" in str(error) or "memory" in str(error):
+            return {"stopped": [_first_line(error)]}
         return {"problems": [_first_line(error)]}
     except (pickle.UnpicklingError, AttributeError, KeyError, TypeError, ValueError) as error:
         return {

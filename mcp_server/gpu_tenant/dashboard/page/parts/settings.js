@@ -4,12 +4,13 @@ import {get, post} from "../net.js";
 import {setLang, t, useLang} from "../words.js";
 import {NotifySwitch} from "./alarms.js";
 import {kindWords} from "./runbooks.js";
+import {Signatures} from "./signing.js";
 import {Button, Copy, Dialog, Field, Pill, Shape, Trouble, useLoaded, Waiting, Words} from "./widgets.js";
 
 export function Settings() {
   return html`<section class="page settings" aria-labelledby="settings-title">
     <h1 id="settings-title">${t("Settings")}</h1>
-    <${Credentials} /><${Checkup} />
+    <${Signatures} /><${Credentials} /><${Checkup} />
     <section aria-labelledby="notify-title"><h2 id="notify-title">${t("Notifications")}</h2><${NotifySwitch} />
       <p class="soft">${t("Mail, chat and desktop channels that work without this page:")} <${Copy} text="gpu-tenant alarms --test" /></p></section>
     <${Looks} />

@@ -1,0 +1,267 @@
+"""Run one command so that it sees a read-only system and no home, and leaves no process behind.
+
+A program of its own, and of the standard library alone: it makes the namespaces after its start, and
+everything after that is in them. `python -I confine.py JSON`, where the JSON says what may be seen; its
+first line on the descriptor `says` is `namespaces`, or `processes: WHY` where the system has none for us:
+then the command runs as any program does, and only its processes are seen to.
+"""
+
+import ctypes
+import json
+import os
+import signal
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+_NEWNS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET = 1 << 17, 1 << 27, 1 << 28, 1 << 29, 1 << 30
+_BIND, _REC, _PRIVATE, _NOSUID, _NODEV, _DETACH = 1 << 12, 1 << 14, 1 << 18, 2, 4, 2
+_PDEATHSIG, _SUBREAPER, _NO_NEW_PRIVS = 1, 36, 38
+_MOUNT_SETATTR, _AT_RECURSIVE, _RDONLY = 442, 0x8000, 1
+_MASKED = ("/run/user", "/run/dbus", "/run/docker.sock", "/run/podman", "/run/containerd")
+"""Doors to programs outside, which would do there what cannot be done in here."""
+
+
+class Lacking(Exception):
+    """This system does not have that for us."""
+
+
+def main() -> int:
+    """The command's exit status; nothing that it started runs any more."""
+    said = json.loads(sys.argv[1])
+    try:
+        if sys.platform != "linux":
+            raise Lacking("no Linux")
+        libc = ctypes.CDLL(None, use_errno=True)
+        child = _in_namespaces(libc, said)
+        how = "namespaces"
+    except Lacking as lacking:
+        how = f"processes: {lacking}"
+        child = _as_any_program(said)
+    os.write(said["says"], how.encode() + b"\n")
+    os.close(said["says"])
+    signal.signal(signal.SIGTERM, lambda *_: _end(child))
+    status = _status(os.waitpid(child, 0)[1])
+    _end_all()
+    return status
+
+
+def _end(child: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(child, signal.SIGKILL)
+
+
+def _status(waited: int) -> int:
+    code = os.waitstatus_to_exitcode(waited)
+    return code if code >= 0 else 128 - code
+
+
+# As any program, but for its processes
+
+
+def _as_any_program(said: dict[str, object]) -> int:
+    if sys.platform == "linux":
+        # What leaves its session comes to us when its parent ends, and to nobody else.
+        ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
+    child = os.fork()
+    if not child:
+        os.close(int(str(said["says"])))
+        _become(said)
+    return child
+
+
+def _end_all() -> None:
+    """None of our children, or of theirs, runs any more."""
+    while True:
+        for pid in _children():
+            _end(pid)
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            return
+
+
+def _children() -> Iterator[int]:
+    with suppress(OSError), open(f"/proc/self/task/{os.getpid()}/children") as file:
+        yield from map(int, file.read().split())
+
+
+def _become(said: dict[str, object]) -> None:
+    try:
+        os.chdir(str(said["work"]))
+        os.execve("/bin/sh", ["sh", "-c", str(said["command"])], os.environ)  # noqa: S606 - a shell is what was asked for
+    finally:
+        os._exit(127)
+
+
+# In namespaces
+
+
+def _in_namespaces(libc: ctypes.CDLL, said: dict[str, object]) -> int:
+    """The first process of a new world, which runs the command and ends with it.
+
+    Raises:
+        Lacking: the system gives us no such world; nothing was started.
+    """
+    ready, readies = os.pipe()
+    child = os.fork()
+    if child:
+        os.close(readies)
+        with os.fdopen(ready) as pipe:
+            why = pipe.read()
+        if not why:
+            return child
+        os.waitpid(child, 0)
+        raise Lacking(why)
+    try:
+        os.close(ready)
+        os.set_inheritable(readies, False)
+        libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        _enter(libc, said, readies)
+    except Lacking as lacking:
+        os.write(readies, str(lacking).encode())
+    except BaseException as error:
+        os.write(readies, repr(error).encode())
+    finally:
+        os._exit(127)
+
+
+def _enter(libc: ctypes.CDLL, said: dict[str, object], readies: int) -> None:
+    must = _musts(libc)
+    user, group = os.getuid(), os.getgid()
+    network = _NEWNET if said["network"] == "none" else 0
+    must("unshare", libc.unshare(_NEWUSER | _NEWNS | _NEWPID | _NEWIPC | network))
+    _map(user, group)
+    must("mount", libc.mount(None, b"/", None, _REC | _PRIVATE, None))
+    init = os.fork()  # only a child is in the new pid namespace
+    if init:
+        os.close(readies)
+        os.close(int(str(said["says"])))
+        libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        os._exit(_status(os.waitpid(init, 0)[1]))
+    libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    proc = _look(libc, must, said)
+    if network:
+        _loopback_up()
+    # In a user namespace below, so that nothing above can be mounted anew, root or not.
+    must("unshare", libc.unshare(_NEWUSER))
+    _map(user, group, f"/proc/self/fd/{proc}/self")
+    os.close(proc)
+    libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0)
+    libc.prctl(_SUBREAPER, 1, 0, 0, 0)
+    os.close(int(str(said["says"])))
+    command = os.fork()
+    if not command:
+        _become(said)
+    os.close(readies)
+    while True:
+        ended, waited = os.wait()
+        if ended == command:
+            os._exit(_status(waited))  # and with us, the first process, all the others
+
+
+def _musts(libc: ctypes.CDLL) -> Callable[[str, int], None]:
+    def must(what: str, returned: int) -> None:
+        if returned:
+            raise Lacking(f"{what}: {os.strerror(ctypes.get_errno())}")
+
+    return must
+
+
+def _map(user: int, group: int, at: str = "/proc/self") -> None:
+    try:
+        for name, line in (
+            ("setgroups", "deny"),
+            ("uid_map", f"{user} {user} 1"),
+            ("gid_map", f"{group} {group} 1"),
+        ):
+            with open(f"{at}/{name}", "w") as file:
+                file.write(line)
+    except OSError as error:
+        raise Lacking(f"a user namespace: {error.strerror}") from error
+
+
+def _look(libc: ctypes.CDLL, must: Callable[[str, int], None], said: dict[str, object]) -> int:
+    """The system is read-only, the owner's places are empty, and `own` is as it was.
+
+    An open `/proc` that can be written to, for us alone: root's own files in there want no right but to be root.
+    """
+    own = os.fsencode(str(said["own"]))
+    hidden = [os.fsencode(x) for x in list(said["hidden"]) if os.path.isdir(x)]  # type: ignore[call-overload]
+    shown = [os.fsencode(x) for x in list(said["shown"]) if os.path.exists(x)]  # type: ignore[call-overload]
+    layered = [os.fsencode(x) for x in list(said["layered"]) if os.path.isdir(x)]  # type: ignore[call-overload]
+    kept = {path: os.open(path, os.O_PATH) for path in (*shown, *layered, own)}
+
+    def empty(path: bytes, mode: bytes = b"mode=700") -> None:
+        must("tmpfs", libc.mount(b"tmpfs", path, b"tmpfs", _NOSUID | _NODEV, mode))
+
+    def again(path: bytes) -> None:
+        if os.path.isdir(b"/proc/self/fd/%d" % kept[path]):
+            os.makedirs(path, exist_ok=True)
+        elif not os.path.exists(path):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
+        must("bind", libc.mount(b"/proc/self/fd/%d" % kept[path], path, None, _BIND | _REC, None))
+
+    writable = [own]
+    for path in (b"/tmp", b"/var/tmp", b"/dev/shm"):
+        if os.path.isdir(path) and not os.path.islink(path):
+            empty(path, b"mode=1777")
+            writable.append(path)
+    for path in hidden:
+        if os.path.isdir(path):
+            empty(path)
+    for masked in map(os.fsencode, _MASKED):
+        if os.path.isdir(masked):
+            empty(masked)
+        elif os.path.exists(masked):
+            must("mask", libc.mount(b"/dev/null", masked, None, _BIND, None))
+    for path in (*shown, own):
+        again(path)
+    for number, path in enumerate(layered):
+        upper, work = (own + b"/layer-%d-%s" % (number, part) for part in (b"upper", b"work"))
+        os.makedirs(path, exist_ok=True)
+        os.mkdir(upper)
+        os.mkdir(work)
+        parts = (
+            b"lowerdir=/proc/self/fd/%d" % kept[path],
+            b"upperdir=" + upper,
+            b"workdir=" + work,
+        )
+        if libc.mount(b"overlay", path, b"overlay", _NODEV, b",".join((*parts, b"userxattr"))):
+            again(path)  # what is there can be read
+        else:
+            writable.append(path)
+    for path in map(os.fsencode, list(said["masked"])):  # type: ignore[call-overload]
+        if os.path.isfile(path):
+            must("mask", libc.mount(b"/dev/null", path, None, _BIND, None))
+    for opened in kept.values():
+        os.close(opened)
+    must("proc", libc.mount(b"proc", b"/proc", b"proc", _NOSUID | _NODEV, None))
+    must("proc", libc.mount(b"proc", own, b"proc", _NOSUID | _NODEV, None))
+    proc = os.open(own, os.O_PATH)
+    must("proc", libc.umount2(own, _DETACH))
+    must("read-only", _set(libc, b"/", _AT_RECURSIVE, _RDONLY, 0))
+    for path in writable:
+        must("writable", _set(libc, path, 0, 0, _RDONLY))
+    return proc
+
+
+def _set(libc: ctypes.CDLL, path: bytes, flags: int, given: int, taken: int) -> int:
+    attributes = struct.pack("QQQQ", given, taken, 0, 0)
+    returned: int = libc.syscall(_MOUNT_SETATTR, -100, path, flags, attributes, len(attributes))
+    return returned
+
+
+def _loopback_up() -> None:
+    """`127.0.0.1` answers, as it does on any computer."""
+    import fcntl
+    import socket
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, 0x8914, struct.pack("16sh22x", b"lo", 0x1 | 0x40))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+"""Files of this computer that never leave it as somebody's word: told by what they are, not by their name."""
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+_PLACES = (
+    ".ssh", ".aws", ".azure", ".kube", ".docker", ".gnupg", ".oci", ".config/gcloud", ".config/gh",
+    ".config/rclone", ".config/doctl", ".config/vastai", ".vast_api_key", ".runpod", ".netrc",
+    ".git-credentials", ".pgpass", ".local/share/keyrings", ".password-store",
+)  # fmt: skip
+"""Below a home: where people's keys to other places lie."""
+_MOST = 20_000
+_HEAD_BYTES = 1 << 20
+_FORMS = tuple(
+    re.compile(form)
+    for form in (
+        rb"-----BEGIN (?:[A-Z0-9]+ ){0,3}PRIVATE KEY",
+        rb'"private_key"\s*:\s*"-----BEGIN',
+        rb"(?i)aws_secret_access_key\s*=",
+        rb"client-key-data\s*:",
+        rb'"auths"\s*:\s*\{[^}]*"(?:auth|identitytoken)"\s*:\s*"[^"]',
+        rb"PuTTY-User-Key-File-",
+    )
+)
+
+
+def is_key_by_content(content: bytes) -> bool:
+    """Whether those bytes are a private key, or a login to a cloud, a cluster or a registry."""
+    return any(form.search(content) for form in _FORMS)
+
+
+class Guarded:
+    """The places of one owner, and every file in them under any other name."""
+
+    def __init__(self, places: Iterable[Path], home: Path) -> None:
+        self.places = tuple(
+            dict.fromkeys(
+                place.resolve() for place in (*places, *(home / name for name in _PLACES))
+            )
+        )
+        self._files: frozenset[tuple[int, int]] | None = None
+
+    def holds(self, path: Path) -> bool:
+        """Whether the file at `path` is one of theirs, through whatever links it is named.
+
+        A hard link is the same file under another name.
+        """
+        real = path.resolve()
+        return any(real.is_relative_to(place) for place in self.places) or self.has_twin(real)
+
+    def meets(self, directory: Path) -> bool:
+        """Whether one of the places is in that directory, or has it in itself."""
+        real = directory.resolve()
+        return any(p.is_relative_to(real) or real.is_relative_to(p) for p in self.places)
+
+    def has_twin(self, path: Path) -> bool:
+        """Whether the file at `path` is a hard link to one of theirs."""
+        try:
+            seen = path.lstat()
+        except OSError:
+            return False
+        if not stat.S_ISREG(seen.st_mode) or seen.st_nlink < 2:
+            return False
+        if self._files is None:
+            self._files = frozenset(self._inodes())
+        return (seen.st_dev, seen.st_ino) in self._files
+
+    def has_key(self, path: Path) -> bool:
+        """Whether it is one of theirs, or holds what only such a file holds."""
+        if self.holds(path):
+            return True
+        try:
+            with path.open("rb") as file:
+                return is_key_by_content(file.read(_HEAD_BYTES))
+        except OSError:
+            return False
+
+    def _inodes(self) -> Iterator[tuple[int, int]]:
+        left = _MOST
+        for place in self.places:
+            if place.is_file():
+                yield _of(place)
+            for folder, inner, names in os.walk(place):
+                # Boxes and what they brought are no keys, and may be a million files.
+                inner[:] = [name for name in inner if name not in ("boxes", "kept", "logs")]
+                for name in names:
+                    left -= 1
+                    if left < 0:
+                        return
+                    yield _of(Path(folder, name))
+
+
+def _of(path: Path) -> tuple[int, int]:
+    try:
+        seen = path.lstat()
+    except OSError:
+        return (-1, -1)
+    return seen.st_dev, seen.st_ino

@@ -1,0 +1,46 @@
+"""What a watchdog leaves after each look, for whoever asks later whether somebody watches."""
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+
+_UNWATCHED_S = 900
+_HOW = "`gpu-tenant install watchdog` has one look after every lease"
+
+
+def put_heartbeat(
+    path: Path, *, at: datetime, every_s: float, unasked: Mapping[str, datetime]
+) -> None:
+    """It is on record that a watchdog has just looked, and which providers have not answered since when."""
+    temporary = path.with_suffix(f".{os.getpid()}")
+    told = {
+        "at": at.isoformat(),
+        "pid": os.getpid(),
+        "every_s": every_s,
+        "unasked": {provider: since.isoformat() for provider, since in unasked.items()},
+    }
+    with suppress(OSError):  # a full disk must not end the watch
+        temporary.touch(mode=0o600)
+        temporary.write_text(json.dumps(told), encoding="utf-8")
+        temporary.replace(path)
+
+
+def watched(path: Path, now: datetime) -> str:
+    """When a watchdog last looked, and whom it could not ask, for a person."""
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+        past_s = (now - datetime.fromisoformat(said["at"])).total_seconds()
+    except (OSError, ValueError, KeyError, TypeError):
+        return f"nobody: {_HOW}"
+    if abs(past_s) > _UNWATCHED_S:
+        return f"nobody since {said['at'][:16]} UTC: {_HOW}"
+    unasked = said.get("unasked")
+    silent = [
+        f"{provider} since {str(since)[:16]} UTC"
+        for provider, since in (unasked.items() if isinstance(unasked, dict) else ())
+    ]
+    words = f"a watchdog looked {max(0, past_s):.0f} s ago"
+    return f"{words}; it has had no answer from {', '.join(silent)}" if silent else words

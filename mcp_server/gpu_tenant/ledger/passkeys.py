@@ -1,0 +1,86 @@
+"""The owner's passkeys: which are in force, and which were told to end."""
+
+from datetime import datetime, timedelta
+
+from gpu_tenant.errors import Refused
+from gpu_tenant.ledger.database import Row, moment
+from gpu_tenant.ledger.signatures import Signatures, use
+from gpu_tenant.signature import PASSKEY, Asked, Form, Passkey, Signature
+
+GRACE = timedelta(hours=24)
+"""Who has lost a passkey signs without it after so long; whoever hears of it before can keep it."""
+
+_IN_FORCE = (
+    "SELECT p.*, (SELECT min(e.ends_at) FROM passkey_ends e WHERE e.passkey=p.id"
+    "   AND NOT EXISTS (SELECT 1 FROM passkey_ends_withdrawn WHERE ending=e.seq)) AS ends_at"
+    " FROM passkeys p"
+)
+
+
+class Passkeys(Signatures):
+    """The part of the ledger that knows with which passkeys its owner signs."""
+
+    def sign(
+        self, asked: Asked, *, by: str, form: Form, at: datetime, proof: str | None = None
+    ) -> Signature:
+        """As `Signatures.sign`.
+
+        Raises:
+            Refused: another form of signature does no more, because a passkey is set up.
+        """
+        if form != PASSKEY and asked.kind != "lost_passkey" and self.passkeys(at):
+            raise Refused(
+                "a passkey is set up, and nothing else signs here; nothing was signed",
+                remedy=f"sign {asked.code} on the page of `gpu-tenant dashboard`; who has lost the passkey runs "
+                "`gpu-tenant sign --lost-passkey`",
+            )
+        return super().sign(asked, by=by, form=form, at=at, proof=proof)
+
+    def passkeys(self, at: datetime) -> list[Passkey]:
+        """Those in force, oldest first; where there is one, nothing else signs."""
+        known = self._read(_passkey, f"{_IN_FORCE} ORDER BY p.at, p.id")
+        return [key for key in known if key.ends_at is None or key.ends_at > at]
+
+    def set_up_passkey(
+        self, passkey_id: str, public_key: str, signature: Signature, *, at: datetime
+    ) -> None:
+        """It signs from now on, as a person has signed; with another passkey, where there was one."""
+        with self._transaction() as db:
+            use(db, signature.code, at=at)
+            db.execute(
+                "INSERT INTO passkeys(id, public_key, by, signature, at) VALUES (?,?,?,?,?)",
+                (passkey_id, public_key, signature.signed_by, signature.code, at.isoformat()),
+            )
+
+    def end_passkeys(self, signature: Signature, *, at: datetime) -> datetime:
+        """Every passkey in force ends: at once where one of them signed for it, else after a day; when."""
+        ends_at = at if signature.form == "passkey" else at + GRACE
+        with self._transaction() as db:
+            use(db, signature.code, at=at)
+            db.execute(
+                "INSERT INTO passkey_ends(passkey, signature, asked_at, ends_at)"
+                " SELECT id, ?1, ?2, ?3 FROM passkeys",
+                (signature.code, at.isoformat(), ends_at.isoformat()),
+            )
+        return ends_at
+
+    def keep_passkeys(self, signature: Signature, *, at: datetime) -> None:
+        """None of them ends, as somebody has signed who still has one."""
+        with self._transaction() as db:
+            use(db, signature.code, at=at)
+            db.execute(
+                "INSERT INTO passkey_ends_withdrawn(ending, signature, at)"
+                " SELECT seq, ?1, ?2 FROM passkey_ends WHERE ends_at > ?2"
+                " AND seq NOT IN (SELECT ending FROM passkey_ends_withdrawn)",
+                (signature.code, at.isoformat()),
+            )
+
+
+def _passkey(row: Row) -> Passkey:
+    return Passkey(
+        id=row["id"],
+        public_key=row["public_key"],
+        by=row["by"],
+        at=moment(row["at"]),
+        ends_at=row["ends_at"] and moment(row["ends_at"]),
+    )

@@ -1,0 +1,254 @@
+"""What people were asked to sign, what they signed, and what was done over it: each once."""
+
+import json
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from gpu_tenant.errors import BadRequest, Refused, SignatureWanted
+from gpu_tenant.ledger.database import Connection, Row, moment
+from gpu_tenant.ledger.timeline import Timeline
+from gpu_tenant.signature import (
+    STANDS,
+    Asked,
+    Form,
+    Signature,
+    digest_of,
+    new_code,
+    shown,
+    typed_code,
+    way_to_sign,
+)
+
+_ASKED = (
+    "SELECT r.*, w.would, w.words, w.at AS as_of FROM signature_requests r JOIN signature_words w ON w.seq ="
+    " (SELECT max(seq) FROM signature_words WHERE code=r.code)"
+)
+_OPEN = (
+    "r.expires_at > ? AND NOT EXISTS (SELECT 1 FROM signatures WHERE code=r.code)"
+    " ORDER BY r.asked_at, r.code"
+)
+SIGNED = "SELECT s.*, r.kind, r.subject, r.digest FROM signatures s JOIN signature_requests r USING (code)"
+_UNUSED = (
+    " r.expires_at > ? AND NOT EXISTS (SELECT 1 FROM signature_uses WHERE code=s.code)"
+    " ORDER BY s.seq DESC"
+)
+_NAMED = 5
+"""So many of the words are told in a refusal; the person sees all of them."""
+
+
+class Signatures(Timeline):
+    """The part of the ledger that knows what persons have signed."""
+
+    def must_be_signed(
+        self,
+        *,
+        kind: str,
+        subject: str,
+        would: str,
+        words: Sequence[str],
+        at: datetime,
+        digest: str | None = None,
+        stands: timedelta = STANDS,
+    ) -> str:
+        """The code of a person's unused signature for exactly these words; `use` takes it, once.
+
+        Raises:
+            SignatureWanted: there is none; it has been asked for.
+        """
+        name = digest or digest_of((would, *words))
+        signature = self.signed(kind, subject, name, at=at)
+        if signature is not None:
+            return signature.code
+        raise wanted(
+            self.ask_signature(
+                kind=kind,
+                subject=subject,
+                digest=name,
+                would=would,
+                words=words,
+                at=at,
+                stands=stands,
+            )
+        )
+
+    def ask_signature(
+        self,
+        *,
+        kind: str,
+        subject: str,
+        digest: str,
+        would: str,
+        words: Sequence[str],
+        at: datetime,
+        stands: timedelta = STANDS,
+    ) -> Asked:
+        """A person is asked to sign; whoever asks for the same again gets the same code.
+
+        The digest names what is signed for. The words are what is shown for it: where they have
+        changed under the same name, the newest are.
+        """
+        told, record = shown(would), json.dumps([shown(line) for line in words])
+        with self._transaction() as db:
+            row = db.execute(
+                f"{_ASKED} WHERE kind=? AND subject=? AND digest=? AND {_OPEN}",
+                (kind, subject, digest, at.isoformat()),
+            ).fetchone()
+            code = row["code"] if row else self._unknown_code(db)
+            if row is None:
+                db.execute(
+                    "INSERT INTO signature_requests(code, kind, subject, digest, asked_at, expires_at)"
+                    " VALUES (?,?,?,?,?,?)",
+                    (code, kind, subject, digest, at.isoformat(), (at + stands).isoformat()),
+                )
+            if row is None or (row["would"], row["words"]) != (told, record):
+                db.execute(
+                    "INSERT INTO signature_words(code, would, words, at) VALUES (?,?,?,?)",
+                    (code, told, record, at.isoformat()),
+                )
+        return self.asked(code)
+
+    @staticmethod
+    def _unknown_code(db: Connection) -> str:
+        while True:
+            code = new_code()
+            if not db.execute("SELECT 1 FROM signature_requests WHERE code=?", (code,)).fetchone():
+                return code
+
+    def asked(self, code: str) -> Asked:
+        """What a person is asked to sign under that code.
+
+        Raises:
+            BadRequest: nothing ever was.
+        """
+        found = self._read(_asked, f"{_ASKED} WHERE r.code=?", typed_code(code))
+        if not found:
+            raise BadRequest(
+                f"nothing is to be signed under {shown(code)!r}",
+                remedy="`gpu-tenant sign` lists what is open",
+            )
+        return found[0]
+
+    def all_asked(self, now: datetime) -> list[Asked]:
+        """What persons are asked to sign now, oldest first."""
+        return self._read(_asked, f"{_ASKED} WHERE {_OPEN}", now.isoformat())
+
+    def sign(
+        self, asked: Asked, *, by: str, form: Form, at: datetime, proof: str | None = None
+    ) -> Signature:
+        """The person has signed for what they were shown; it is good for one use.
+
+        `proof` is what the person's authenticator said, where there was one.
+
+        Raises:
+            Refused: it was signed before, waits no more, or other words are shown for it by now.
+        """
+        with self._transaction() as db:
+            row = db.execute(f"{_ASKED} WHERE r.code=?", (asked.code,)).fetchone()
+            signed = db.execute("SELECT 1 FROM signatures WHERE code=?", (asked.code,)).fetchone()
+            if signed:
+                raise Refused(f"{asked.code} is signed already", remedy=AGAIN)
+            if row is None or moment(row["expires_at"]) <= at:
+                raise Refused(
+                    f"{asked.code} waited for its signature until {asked.expires_at:%Y-%m-%d %H:%M} UTC",
+                    remedy="have it asked for again, by the same call",
+                )
+            if _asked(row).shown != asked.shown:
+                raise Refused(
+                    f"what is asked under {asked.code} has changed since it was shown; nothing was signed",
+                    remedy=f"look again: `gpu-tenant sign {asked.code}`",
+                )
+            db.execute(
+                "INSERT INTO signatures(code, shown, by, form, proof, at) VALUES (?,?,?,?,?,?)",
+                (asked.code, asked.shown, by, form, proof, at.isoformat()),
+            )
+        return self._read(signature_of_row, f"{SIGNED} WHERE s.code=?", asked.code)[0]
+
+    def signed(self, kind: str, subject: str, digest: str, *, at: datetime) -> Signature | None:
+        """A signature for exactly that which nothing was done over yet."""
+        found = self._read(
+            signature_of_row,
+            f"{SIGNED} WHERE r.kind=? AND r.subject=? AND r.digest=? AND {_UNUSED}",
+            kind, subject, digest, at.isoformat(),
+        )  # fmt: skip
+        return found[0] if found else None
+
+    def signature(self, code: str) -> Signature | None:
+        """What was signed under that code, used or not."""
+        return next(iter(self._read(signature_of_row, f"{SIGNED} WHERE s.code=?", code)), None)
+
+    def signed_for(self, kind: str, subject: str, *, at: datetime) -> list[Signature]:
+        """Every unused signature of that kind about that subject, newest first."""
+        return self._read(
+            signature_of_row, f"{SIGNED} WHERE r.kind=? AND r.subject=? AND {_UNUSED}",
+            kind, subject, at.isoformat(),
+        )  # fmt: skip
+
+    def use_signature(self, code: str, *, at: datetime) -> None:
+        """The signature is used, where what it was for is no line of this ledger.
+
+        Raises:
+            Refused: it was used before, or is none.
+        """
+        with self._transaction() as db:
+            use(db, code, at=at)
+
+
+AGAIN = "the same call that asked for it goes on; `gpu-tenant sign` lists what is open"
+
+
+def use(db: Connection, code: str, *, at: datetime) -> None:
+    """The signature is used, in the transaction of what was signed for.
+
+    Raises:
+        Refused: it was used before, has expired, or is none.
+    """
+    signed = db.execute(
+        "SELECT 1 FROM signatures s JOIN signature_requests r USING (code) WHERE code=?"
+        " AND r.expires_at > ? AND NOT EXISTS (SELECT 1 FROM signature_uses WHERE code=s.code)",
+        (code, at.isoformat()),
+    ).fetchone()
+    if not signed:
+        raise Refused(
+            f"no unused signature is on record under {code}; nothing was done", remedy=AGAIN
+        )
+    db.execute("INSERT INTO signature_uses(code, at) VALUES (?,?)", (code, at.isoformat()))
+
+
+def wanted(asked: Asked, *, most: int = _NAMED) -> SignatureWanted:
+    """The error that asks for that signature, with some of the words and how many there are."""
+    named = "; ".join(asked.words[:most])
+    more = f"; and {len(asked.words) - most} more" if len(asked.words) > most else ""
+    error = SignatureWanted(
+        f"a person has to sign for this first, by the code {asked.code}: {asked.would}"
+        + (f": {named}{more}" if named else ""),
+        remedy=way_to_sign(asked.code),
+    )
+    error.asked = asked.code
+    return error
+
+
+def _asked(row: Row) -> Asked:
+    return Asked(
+        code=row["code"],
+        kind=row["kind"],
+        subject=row["subject"],
+        digest=row["digest"],
+        would=row["would"],
+        words=tuple(json.loads(row["words"])),
+        asked_at=moment(row["asked_at"]),
+        as_of=moment(row["as_of"]),
+        expires_at=moment(row["expires_at"]),
+    )
+
+
+def signature_of_row(row: Row) -> Signature:
+    """The signature that a row of `SIGNED` holds."""
+    return Signature(
+        code=row["code"],
+        kind=row["kind"],
+        subject=row["subject"],
+        digest=row["digest"],
+        by=row["by"],
+        form=row["form"],
+        at=moment(row["at"]),
+    )

@@ -1,0 +1,446 @@
+#!/usr/bin/env python3
+"""Who stands on a box, and whether anybody has used it: the mark of a lease, and a look at what happened since.
+
+    occupancy.py --home DIR mark --request -     this lease stands here; with `look`, also what was done here
+    occupancy.py --home DIR leave --request -    it does not any more
+
+DIR is the `--home` that a caretaker is given, `~/gpu-tenant/LEASE/caretaker`. One JSON object of arguments on
+stdin, one as the answer on the last line; exit status 0, 1 (not done, with a code), 2 (a wrong request).
+Linux, Python 3.7 or newer, standard library only, no root.
+
+The mark is two files: DIR/mark.json is written once, with a number that only its ledger knows, and tells this
+box from any other; DIR/until.json says until when the lease runs. `mark` answers with a state: `put` (now),
+`ours` (before), `copied` (by another copy of the same ledger), `lacks` or `other` (this is another box),
+`taken` (another lease stands here). A look lists, and changes nothing: files below `roots` that changed at
+`since_ns` or later, the directories of other leases, who is logged in, and what runs. No content is read.
+"""
+
+import argparse
+import fcntl
+import hashlib
+import json
+import os
+import re
+import stat
+import sys
+import time
+
+MARK, UNTIL = "mark.json", "until.json"
+LEASE = re.compile(r"[a-z][a-z0-9_]*-[a-z0-9]+").fullmatch
+SCRIPT = re.compile(r"[a-z]+-([0-9a-f]{16})\.py").fullmatch
+MOST_SHOWN = 10
+QUIET_BYTES = 1 << 20
+"""A file of the image's own services is small; whatever is larger is somebody's."""
+APART_NS = 300 * 10**9
+"""Clocks that differ by more cannot be compared: what one says of a moment means nothing on the other."""
+SAMPLE_S = 0.3
+BUSY_CORES = 0.1
+DOORS = {"sshd", "sshd-session", "sshd-auth", "dropbear"}
+RESTING = {  # what a person leaves open; it holds nothing that a file does not, unless it computes
+    "bash", "sh", "dash", "zsh", "fish", "tmux", "tmux: server", "tmux: client", "screen", "sftp-server",
+    "less", "more", "top", "htop", "nvtop", "btop", "watch", "ssh-agent", "nvidia-smi", "tail",
+}  # fmt: skip
+EDITORS = re.compile(r"/\.(?:vscode|cursor|windsurf|vscodium)-server/")
+
+
+class Refusal(Exception):
+    """What was asked was not done; `code` says why to a program and the message to a person."""
+
+    def __init__(self, code, message):
+        super().__init__(message)
+        self.reply = {"ok": False, "code": code, "message": message}
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        raise Refusal("BAD_REQUEST", message + "; see --help")
+
+
+def main(argv):
+    """The exit status, after one JSON object was written to stdout."""
+    try:
+        reply = dict(answer(argv), ok=True)
+    except Refusal as refusal:
+        reply = refusal.reply
+    except OSError as error:
+        reply = Refusal("OS_ERROR", ascii(str(error))[1:-1]).reply
+    except (KeyError, TypeError, ValueError) as error:
+        reply = Refusal("BAD_REQUEST", "the request: " + ascii(repr(error))[1:-1]).reply
+    print(json.dumps(reply), flush=True)
+    return 0 if reply["ok"] else 2 if reply["code"] == "BAD_REQUEST" else 1
+
+
+def answer(argv):
+    """What was asked for."""
+    parser = Parser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--home", required=True, metavar="DIR", help="the caretaker's home")
+    parser.add_argument("verb", choices=("mark", "leave"))
+    parser.add_argument("--request", choices=["-"], required=True, help="arguments on stdin")
+    asked = parser.parse_args(argv)
+    request = json.loads(sys.stdin.buffer.read().decode() or "{}")
+    # By its real path: a login home may be a link.
+    home = os.path.realpath(os.path.expanduser(asked.home))
+    if asked.verb == "leave":
+        return left(home)
+    reply = marked(home, request)
+    if "look" in request and reply["state"] in ("put", "ours", "copied"):
+        reply["look"] = looked(home, reply, request["look"])
+    return reply
+
+
+# --- the mark -----------------------------------------------------------------------------------
+
+
+def read_json(path):
+    """The object in that file; None where there is none that can be read."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def write_json(path, record):
+    part = "{}.{}".format(path, os.getpid())
+    with open(
+        os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8"
+    ) as file:
+        file.write(json.dumps(record))
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(part, path)
+
+
+def leases_below(top):
+    """The names of the leases that have a directory there."""
+    try:
+        names = sorted(name for name in os.listdir(top) if LEASE(name))
+    except OSError:
+        return []
+    return [name for name in names if os.path.isdir(os.path.join(top, name))]
+
+
+def others(top, lease, request):
+    """The leases besides this one whose marks hold."""
+    found, now = [], time.time()
+    passed_over = set(request.get("over", ()))
+    ended = set(request.get("ended", ()))
+    for name in leases_below(top):
+        home = os.path.join(top, name, "caretaker")
+        mark, until = read_json(os.path.join(home, MARK)), read_json(os.path.join(home, UNTIL))
+        if name == lease or mark is None:
+            continue
+        deployment = str(mark.get("deployment", ""))
+        over_at = until.get("until", 0) if until else 0
+        if not isinstance(over_at, (int, float)):
+            over_at = 0
+        if {name, deployment} & passed_over:
+            continue
+        if deployment == request["deployment"] and name in ended:
+            continue
+        if over_at + request["lapse_s"] > now:
+            found.append({"lease": name, "deployment": deployment, "until": over_at})
+    return found
+
+
+def marked(home, request):
+    """Whether the lease stands here, by its mark, which is put here where it may be."""
+    lease = request["lease"]
+    if not LEASE(lease) or os.path.basename(os.path.dirname(home)) != lease:
+        raise Refusal("BAD_REQUEST", "DIR is not the caretaker's home of that lease")
+    top = os.path.dirname(os.path.dirname(home))
+    os.makedirs(top, mode=0o700, exist_ok=True)
+    lock = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return marked_alone(home, top, request)
+    finally:
+        os.close(lock)
+
+
+def marked_alone(home, top, request):
+    lease, path = request["lease"], os.path.join(home, MARK)
+    standing = others(top, lease, request)
+    mark = read_json(path)
+    if mark is None and os.path.lexists(path):
+        return told("other", path, standing)
+    if mark is not None and mark.get("nonce") == request["nonce"]:
+        state = "ours"
+    elif mark is not None:
+        same = mark.get("deployment") == request["deployment"] and mark.get("lease") == lease
+        state = "other" if request["known"] or not same else "copied"
+    elif request["known"] or (request["directory"] and not os.path.isdir(home)):
+        state = "lacks"
+    elif request["first"] and standing:
+        state = "taken"
+    else:
+        state = "put"
+        since_ns = counts_from(request)
+        os.makedirs(home, mode=0o700, exist_ok=True)
+        record = {"deployment": request["deployment"], "lease": lease, "nonce": request["nonce"]}
+        record["since_ns"] = since_ns
+        write_json(path, record)
+    if state in ("put", "ours", "copied"):
+        write_json(os.path.join(home, UNTIL), {"until": request["until"]})
+    found = told(state, path, standing)
+    if state == "ours" and "made" in request:
+        found["since_ns"] = min(found["since_ns"], counts_from(request))
+    return found
+
+
+def counts_from(request):
+    """From when on what is written here counts, by this box's clocks: since now, or since it was `made`.
+
+    That is by another clock; where one of ours differs from it by too much, all that there is counts.
+    """
+    clocks = [time.time_ns(), *(clock_of(place) for place in request.get("roots", ()))]
+    clocks = [clock for clock in clocks if clock]
+    made = request.get("made")
+    if made is None:
+        return min(clocks)
+    if any(abs(clock - made["now_ns"]) > APART_NS for clock in clocks):
+        return 1
+    return max(1, min(made["made_ns"], *clocks))
+
+
+def told(state, path, standing):
+    mark = read_json(path) or {}
+    try:
+        seen = os.stat(path)
+        identity = "{}:{}".format(seen.st_ino, seen.st_ctime_ns)
+        since_ns = min(int(mark.get("since_ns", seen.st_ctime_ns)), seen.st_ctime_ns)
+    except OSError:
+        identity, since_ns = "", 0
+    return {
+        "state": state,
+        "nonce": str(mark.get("nonce", "")),
+        "identity": identity,
+        "since_ns": since_ns,
+        "others": standing[:20],
+    }
+
+
+def clock_of(place):
+    """What time the file system there has, which may be another machine's; 0 where that cannot be asked."""
+    place = os.path.expanduser(place)
+    try:
+        if os.stat(place).st_dev == os.stat(os.path.expanduser("~")).st_dev:
+            return 0
+        path = os.path.join(place, ".gpu-tenant-clock-{}".format(os.getpid()))
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            return os.fstat(fd).st_ctime_ns
+        finally:
+            os.close(fd)
+            os.unlink(path)
+    except OSError:
+        return 0
+
+
+def left(home):
+    """The lease stands here no more: its mark is gone, whatever else it left is as it was."""
+    for name in (UNTIL, MARK):
+        try:
+            os.unlink(os.path.join(home, name))
+        except FileNotFoundError:
+            pass
+    return {"state": "left"}
+
+
+# --- the look -----------------------------------------------------------------------------------
+
+
+def looked(home, mark, request):
+    """What was done here since, by this lease's ledger or by anybody else."""
+    top = os.path.dirname(os.path.dirname(home))
+    lease = os.path.basename(os.path.dirname(home))
+    people, at_work = busy(home, request.get("scope", "home"))
+    since_ns = min(mark["since_ns"], request.get("since_ns") or mark["since_ns"])
+    seen = files_since(home, since_ns, request)
+    seen.update(
+        leases=[name for name in leases_below(top) if name != lease],
+        jobs=sorted(n for n in listed(os.path.join(home, "jobs")))[:MOST_SHOWN],
+        people=people[:MOST_SHOWN],
+        at_work=at_work[:MOST_SHOWN],
+    )
+    return seen
+
+
+def listed(directory):
+    try:
+        return os.listdir(directory)
+    except OSError:
+        return []
+
+
+def files_since(home, since_ns, request):
+    """What below the roots is no directory and changed since, but for what is ours or the image's own."""
+    login = os.path.realpath(os.path.expanduser("~"))
+    quiet = [os.path.join(login, name) for name in request.get("quiet", ())]
+    top = os.path.dirname(os.path.dirname(home))
+    skip = {home, "/proc", "/sys", "/dev"}
+    # Of what the system itself keeps elsewhere nothing is asked: only where work would be lost.
+    pending = [os.path.realpath(os.path.expanduser(root)) for root in request.get("roots", ())]
+    count, size, shown, unreadable, walked = 0, 0, [], 0, set()
+    while pending:
+        path = pending.pop()
+        if path in skip or path in walked:
+            continue
+        walked.add(path)
+        try:
+            seen = os.lstat(path)
+            if stat.S_ISDIR(seen.st_mode):
+                below = [os.path.join(path, name) for name in os.listdir(path)]
+                shared = seen.st_mode & stat.S_ISVTX and seen.st_mode & stat.S_IWOTH
+                pending += [p for p in below if not shared or is_mine(p)]
+                continue
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError:
+            unreadable += 1
+            continue
+        if seen.st_ctime_ns < since_ns or is_script(path, top):
+            continue
+        if seen.st_size <= QUIET_BYTES and any(is_at(path, place) for place in quiet):
+            continue
+        count, size = count + 1, size + seen.st_size
+        shown.append((seen.st_size, path))
+    shown.sort(key=lambda item: (-item[0], item[1]))
+    return {
+        "files": count,
+        "bytes": size,
+        "largest": [ascii(path)[1:-1] for _, path in shown[:MOST_SHOWN]],
+        "unreadable": unreadable,
+    }
+
+
+def is_mine(path):
+    """Whether this user can have made it, where everybody may write; root can have made any."""
+    try:
+        return os.geteuid() in (0, os.lstat(path).st_uid)
+    except OSError:
+        return False
+
+
+def is_at(path, place):
+    return path.startswith(place) if place.endswith("/") else path == place
+
+
+def is_script(path, top):
+    """Whether it is a script of the tenant's, under the hash of what it holds."""
+    named = SCRIPT(os.path.basename(path)) if os.path.dirname(path) == top else None
+    if named is None or not os.path.isfile(path) or os.path.islink(path):
+        return False
+    digest = hashlib.sha256()
+    try:
+        with open(path, "rb") as file:
+            for part in iter(lambda: file.read(1 << 20), b""):
+                digest.update(part)
+    except OSError:
+        return False
+    return digest.hexdigest().startswith(named.group(1))
+
+
+def raw(path):
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+def stat_of(pid):
+    """The name, the parent, the terminal and the CPU seconds of a living process, or None."""
+    head, _, rest = raw("/proc/{}/stat".format(pid)).rpartition(b")")
+    fields = rest.split()
+    if len(fields) < 20 or fields[0] in (b"Z", b"X"):
+        return None
+    return {
+        "name": head.partition(b"(")[2].decode("utf-8", "replace"),
+        "parent": int(fields[1]),
+        "terminal": int(fields[4]),
+        "cpu_s": (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"),
+    }
+
+
+def busy(home, scope):
+    """Who is logged in, and what runs that no ledger of this lease has started.
+
+    Whoever came in by a door carries that in the environment, and so does all that they leave running
+    (nohup, setsid, tmux); what the system and its image start by themselves does not. A machine may be several
+    boxes, each a home with a door of its own: only what came by our door, or works in our home, counts.
+    """
+    if scope == "none":
+        return [], []
+    login = os.path.realpath(os.path.expanduser("~"))
+    table = {int(n): stat_of(int(n)) for n in os.listdir("/proc") if n.isdigit()}
+    table = {pid: seen for pid, seen in table.items() if seen}
+    apart, pid = set(), os.getpid()
+    while pid in table:  # who asks, and on whose behalf
+        apart.add(pid)
+        pid = table[pid]["parent"]
+    found = {}
+    for pid, seen in table.items():
+        words = whose(pid, seen, table, home, login, scope)
+        if words is not None and pid not in apart:
+            found[pid] = words
+    if found:
+        time.sleep(SAMPLE_S)
+    people, at_work = [], []
+    for pid, words in sorted(found.items()):
+        later = stat_of(pid)
+        if later is None:
+            continue
+        computes = later["cpu_s"] - table[pid]["cpu_s"] >= BUSY_CORES * SAMPLE_S
+        line = raw("/proc/{}/cmdline".format(pid)).decode("utf-8", "replace")
+        rests = table[pid]["name"] in RESTING or EDITORS.search(line)
+        shown = "{} (process {}){}".format(ascii(table[pid]["name"])[1:-1], pid, words)
+        (people if rests and not computes and not words else at_work).append(shown)
+    return people, at_work
+
+
+def door(named):
+    """The end of a login's connection that is the box's own."""
+    return named.get(b"SSH_CONNECTION", b"").split()[2:]
+
+
+def whose(pid, seen, table, home, login, scope):
+    """None where it is ours or the system's; else what besides its name is to be said of it."""
+    environ = raw("/proc/{}/environ".format(pid)).split(b"\0")
+    if seen["name"] in DOORS or environ == [b""]:
+        return None
+    named = dict(e.partition(b"=")[::2] for e in environ if b"=" in e)
+    try:
+        below = os.readlink("/proc/{}/cwd".format(pid)) + "/"
+    except OSError:
+        below = ""
+    ours = os.environb.get(b"SSH_CONNECTION", b"").split()[2:]
+    here = named.get(b"HOME") == os.fsencode(login) or below.startswith(login + "/")
+    if not here and (not ours or door(named) != ours):
+        return None
+    words = raw("/proc/{}/cmdline".format(pid)).decode("utf-8", "replace").split("\0")
+    top = os.path.dirname(os.path.dirname(home))
+    if any(
+        SCRIPT(os.path.basename(w)) and w.rpartition("/")[0].endswith(os.path.basename(top))
+        for w in words
+    ):
+        return None
+    caretaker = named.get(b"GPU_TENANT_CARETAKER")
+    if caretaker is not None:
+        # The seal itself tells of this lease's own jobs.
+        return None if caretaker == os.fsencode(home) else ", a job of another lease"
+    entered = any(name in named for name in (b"SSH_CONNECTION", b"SSH_CLIENT", b"SSH_TTY"))
+    entered = entered or 136 <= (seen["terminal"] >> 8) & 0xFFF <= 143
+    while seen["parent"] in table:
+        pid, seen = seen["parent"], table[seen["parent"]]
+    entered = entered or (seen["parent"] == 0 and pid not in (1, 2))
+    return "" if entered or scope == "home" else None
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

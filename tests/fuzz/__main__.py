@@ -1,0 +1,34 @@
+"""Every target in turn, by hand: `python tests/fuzz MINUTES [TARGET ...]`; finds are kept in `tests/fuzz/found`."""
+
+import hashlib
+import secrets
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from fuzz.targets import TARGETS, run
+
+FOUND = Path(__file__).parent / "found"
+_TURN_S = 60
+
+
+def main(minutes: str = "60", *names: str) -> int:
+    chosen = names or tuple(TARGETS)
+    found = 0
+    for _ in range(max(1, round(float(minutes) * 60 / _TURN_S / len(chosen)))):
+        for name in chosen:
+            seed = secrets.randbits(32)
+            inputs, finds = run(name, seed, _TURN_S)
+            print(f"{name} seed {seed}: {inputs:,} inputs, {len(finds)} finds", flush=True)
+            for find in finds:
+                FOUND.mkdir(exist_ok=True)
+                kept = FOUND / f"{name}-{hashlib.sha256(find.input).hexdigest()[:12]}"
+                kept.write_bytes(find.input)
+                print(f"  {find.words}\n  kept as {kept}", flush=True)
+            found += len(finds)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,315 @@
+"""What is fuzzed: each target makes one input after another, and tells what went wrong.
+
+A find is an exception that is not one of ours, a reader that crashed or computed for too long, or
+an answer that lets through what a terminal would obey.
+"""
+
+import asyncio
+import importlib.util
+import json
+import math
+import random
+import socket
+import tempfile
+import time
+import zlib
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Thread
+from types import ModuleType
+from typing import Any
+
+from fuzz.mutation import mutated, mutated_json
+from fuzz.recorded import PROVIDERS, answers, asking
+from unit.loads.samples import GOOD
+
+from gpu_tenant import caretaker as speaking
+from gpu_tenant import runner
+from gpu_tenant.answers import R, read, understood
+from gpu_tenant.boxtext import bare
+from gpu_tenant.errors import TenantError
+from gpu_tenant.loads import Asked, prove_all
+from gpu_tenant.loads.readers import Readers
+from gpu_tenant.market import Wish
+from gpu_tenant.model import LeaseId, Manifest
+from gpu_tenant.ports import Finished, Market
+from gpu_tenant.transfer.conversation import Conversation, LinkBroken
+
+SLOW_S = 20
+"""No single input takes longer, on a machine with much else to do."""
+_TOGETHER = 40
+_STOPPED = ("its reader crashed", "its reader gave up", "its reader does not", "more computing")
+_SCRIPTS = Path(__file__).parents[2] / "scripts"
+
+
+@dataclass(frozen=True)
+class Find:
+    """Something that should not have been; `input` makes it happen again."""
+
+    words: str
+    input: bytes
+
+
+Target = Callable[[random.Random], Generator[Find | None, None, None]]
+"""Yields after each input, without end: None where all was well."""
+
+
+def loads(draw: random.Random) -> Generator[Find | None, None, None]:
+    """Every reader of a file format, over good files changed."""
+    names, others = sorted(GOOD), list(GOOD.values())
+    readers = Readers()
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            while True:
+                made = {}
+                for number in range(_TOGETHER):
+                    name = draw.choice(names)
+                    path = Path(scratch) / f"{number}"
+                    made[path] = (name, mutated(draw, GOOD[name], others))
+                    path.write_bytes(made[path][1])
+                files = [Asked(path, name, len(held)) for path, (name, held) in made.items()]
+                proofs = prove_all(files, readers=readers)
+                for proof, (name, held) in zip(proofs, made.values(), strict=True):
+                    assert proof is not None
+                    said = [w for w in proof.verdict.not_proved if w.startswith(_STOPPED)]
+                    said += [w for w in proof.verdict.not_proved if _STOPPED[-1] in w]
+                    yield Find(f"{name}: {said[0]}", held) if said else None
+    finally:
+        readers.close()
+
+
+_STATUS = {
+    "ok": True, "job": "j", "state": "failed", "exit_code": 1, "signal": None, "started_at": 1e9,
+    "reason": {"code": "exit", "evidence": "exit status 1", "signs": {}}, "ended_at": 1e9 + 5,
+    "now": 1e9 + 9, "boot_id": "b", "log_bytes": 3,
+    "log": {"offset": 0, "next_offset": 3, "base64": "YWJj", "truncated": False},
+    "sample": {"gpus": [{"index": 0, "name": "H100", "util_pct": 5}], "cpu_load1": 0.5, "procs": 3},
+}  # fmt: skip
+_MANIFEST = {
+    "ok": True, "sealed_at": 1e9, "boot_id": "b", "since_ns": 1, "digest": "0" * 64,
+    "entries": [{
+        "name": "work/a", "at": "/root/a", "kind": "file", "class": "artifact", "size": 3,
+        "sha256": "0" * 64, "mtime_ns": 5,
+    }],
+    "unclaimed": {"count": 1, "bytes": 5, "largest": [{"at": "/root/b", "size": 5}]},
+    "discarded": {"count": 0, "bytes": 0, "patterns": [{"pattern": "*.pyc", "count": 0, "bytes": 0}]},
+    "pushed": {"count": 0, "bytes": 0},
+    "problems": [{"at": "/root/c", "why": "unreadable", "detail": "EACCES"}],
+    "unmatched": ["out/*.pt"],
+}  # fmt: skip
+_REPLIES: Mapping[str, tuple[type[Any], dict[str, object]]] = {
+    "status": (speaking.JobStatus, _STATUS),
+    "standing": (
+        speaking.Standing,
+        {"ok": True, "jobs": [{"job": "j", "state": "running"}], "now": 1e9},
+    ),
+    "manifest": (Manifest, _MANIFEST),
+    "start": (speaking.Started, {"ok": True, "job": "j", "pid": 5, "started_at": 1e9, "already": False}),
+    "refusal": (speaking.JobStatus, {"ok": False, "code": "JOB_RUNNING", "message": "j runs"}),
+    "roll": (runner.Roll, {"ok": True, "turns": []}),
+}  # fmt: skip
+
+
+def answered(draw: random.Random) -> Generator[Find | None, None, None]:
+    """What a box's scripts reply, read as each of our replies."""
+    while True:
+        name = draw.choice(list(_REPLIES))
+        model, good = _REPLIES[name]
+        line = json.dumps(mutated_json(draw, good), ensure_ascii=draw.random() < 0.5)
+        raw = line.encode(errors="surrogatepass")
+        if draw.random() < 0.1:
+            raw = mutated(draw, raw, [raw])
+        yield _read(name, model, raw)
+
+
+def _read(name: str, model: type[R], raw: bytes) -> Find | None:
+    finished = Finished(exit_status=0, stdout=raw, stderr=b"")
+    began = time.monotonic()
+    try:
+        reply: Any = read(model, understood(name, finished, LeaseId("local-abcd")))
+        if isinstance(reply, speaking.JobStatus) and reply.log:
+            assert isinstance(reply.log.raw, bytes)
+    except TenantError as told:
+        words = [told.message, told.remedy]
+        if len(str(told)) > 2100:
+            return Find(f"{name}: an error of {len(str(told)):,} characters", raw)
+    except Exception as surprise:  # noqa: BLE001  that is what is looked for
+        return Find(f"{name}: {type(surprise).__name__}: {surprise}"[:300], raw)
+    else:
+        words = list(_texts(reply.model_dump(mode="json")))
+    if time.monotonic() - began > SLOW_S:
+        return Find(f"{name}: slow", raw)
+    unsafe = [w for w in words if bare(w) != w or "\n" in w or len(w) > 1 << 17]
+    return Find(f"{name}: {ascii(unsafe[0])[:100]} came through", raw) if unsafe else None
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, held in value.items():
+            yield from _texts(key)
+            yield from _texts(held)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            yield from _texts(one)
+
+
+def _script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"fuzzed_{name}", _SCRIPTS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def requested(draw: random.Random) -> Generator[Find | None, None, None]:
+    """What the caretaker is asked, of the verbs that only look."""
+    script = _script("caretaker")
+    with tempfile.TemporaryDirectory() as scratch:
+        home, work = Path(scratch) / "home", Path(scratch) / "work"
+        home.mkdir()
+        work.mkdir()
+        (work / "a.txt").write_text("a", encoding="utf-8")
+        asked: dict[str, dict[str, object]] = {
+            "status": {"job": "j", "offset": -10, "limit": 100, "sample": False},
+            "tail": {"job": "j", "offset": 0, "limit": 100},
+            "manifest": {
+                "work": str(work), "roots": [], "artifacts": ["out/*.pt", "**/a.[a-z]xt"],
+                "discard": ["*.pyc"], "ever": True, "hash": "taken",
+            },
+            "complete": {"work": str(work), "artifacts": ["a.txt"], "quiet_s": 0, "limit_s": 2},
+            "index": {"work": str(work), "paths": ["a.txt"]},
+        }  # fmt: skip
+        while True:
+            verb = draw.choice(list(asked))
+            request = mutated_json(draw, asked[verb])
+            if isinstance(request, dict) and not str(request.get("work", work)).startswith(scratch):
+                request["work"] = str(work)
+            if isinstance(request, dict):
+                request.pop("roots", None)
+            raw = json.dumps([verb, request]).encode()
+            began = time.monotonic()
+            find = None
+            try:
+                checked = script._checked(verb, json.loads(raw)[1])
+                checked.pop("tenant", None)
+                script.VERBS[verb][0](str(home), checked)
+            except (script.Refusal, OSError):
+                pass
+            except Exception as surprise:  # noqa: BLE001  that is what is looked for
+                find = Find(f"{verb}: {type(surprise).__name__}: {surprise}"[:300], raw)
+            if time.monotonic() - began > SLOW_S:
+                find = Find(f"{verb}: slow", raw)
+            yield find
+
+
+class _Wired:
+    """A channel to a courier that has said all that it ever will."""
+
+    def __init__(self, said: bytes) -> None:
+        self.reader, self._far = socket.socketpair()
+        self.writer, self._heard = socket.socketpair()
+        self._speaking = Thread(target=self._say, args=(said,))
+        self._speaking.start()
+
+    def _say(self, said: bytes) -> None:
+        with suppress(OSError):
+            self._far.sendall(said)
+        self._far.close()
+
+    def hang_up(self) -> None:
+        for end in (self._far, self._heard):
+            end.close()
+
+
+def framed(draw: random.Random) -> Generator[Find | None, None, None]:
+    """What a courier says over its channel."""
+    packed = zlib.compress(b"x" * 500)
+    good = b"noise of a login\nmark\n" + b"".join(
+        b"%c\0\0\0" % letter + (1).to_bytes(4, "big") + len(body).to_bytes(8, "big") + body
+        for letter, body in ((b"A", b""), (b"D", b"y" * 300), (b"Z", packed), (b"E", b'{"code": "GONE"}'))
+    )  # fmt: skip
+    while True:
+        said = mutated(draw, good, [packed, good])
+        wired = _Wired(said)
+        talk = Conversation(wired)
+        began = time.monotonic()
+        find = None
+        try:
+            talk.greet(b"", "mark")
+            for _ in range(4):
+                head = talk.head()
+                if head.letter == b"Z":
+                    talk.unpacked(head.size_bytes, 500)
+                else:
+                    talk.body(head.size_bytes)
+        except LinkBroken:
+            pass
+        except Exception as surprise:  # noqa: BLE001  that is what is looked for
+            find = Find(f"{type(surprise).__name__}: {surprise}"[:300], said)
+        finally:
+            talk.close()
+            wired._speaking.join()
+        if time.monotonic() - began > SLOW_S:
+            find = Find("slow", said)
+        yield find
+
+
+def listed(draw: random.Random) -> Generator[Find | None, None, None]:
+    """What each provider answers to whoever lists boxes and offers."""
+    with asyncio.Runner() as loop, tempfile.TemporaryDirectory() as scratch:
+        while True:
+            provider = draw.choice(PROVIDERS)
+            with asking(provider, Path(scratch)) as (connector, desk):
+                good = answers(provider)
+                for _ in range(20):
+                    request = draw.choice(list(good))
+                    said = json.dumps(mutated_json(draw, good[request]))
+                    desk.always = {path: json.dumps(x) for path, x in good.items()} | {
+                        request: said
+                    }
+                    yield loop.run(_looked(connector, provider, f"{provider} {request}: {said}"))
+
+
+async def _looked(connector: Any, provider: str, said: str) -> Find | None:
+    find = None
+    try:
+        async with asyncio.timeout(SLOW_S):
+            with suppress(TenantError):
+                for box in await connector.list_boxes():
+                    price = box.price_usd_h
+                    if price is not None and not (math.isfinite(price) and 0 <= price <= 100_000):
+                        find = Find(f"{provider}: a price of {price}", said.encode())
+            if isinstance(connector, Market):
+                with suppress(TenantError):
+                    await connector.offers(Wish())
+    except Exception as surprise:  # noqa: BLE001  that is what is looked for
+        return Find(f"{provider}: {type(surprise).__name__}: {surprise}"[:400], said.encode())
+    return find
+
+
+TARGETS: Mapping[str, Target] = {
+    target.__name__: target for target in (loads, answered, requested, framed, listed)
+}
+
+
+def run(name: str, seed: int, seconds: float) -> tuple[int, list[Find]]:
+    """How many inputs there were in that time, and what was found; each kind of find once."""
+    finds: dict[str, Find] = {}
+    inputs = 0
+    until = time.monotonic() + seconds
+    made = TARGETS[name](random.Random(seed))
+    try:
+        for find in made:
+            inputs += 1
+            if find is not None:
+                finds.setdefault(find.words[:60], find)
+            if time.monotonic() > until:
+                break
+    finally:
+        made.close()
+    return inputs, list(finds.values())

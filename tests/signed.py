@@ -1,0 +1,25 @@
+"""What a person signs, for tests that are about what comes of it."""
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from gpu_tenant.errors import SignatureWanted
+from gpu_tenant.service import Tenancy
+from gpu_tenant.signature import Signature
+
+T = TypeVar("T")
+
+
+def signs(tenancy: Tenancy, code: str, *, by: str = "the owner") -> Signature:
+    """A person has signed, at a terminal, for what is asked under that code."""
+    asked = tenancy.ledger.asked(code)
+    return tenancy.ledger.sign(asked, by=by, form="terminal", at=tenancy.clock.now())
+
+
+async def with_signature(tenancy: Tenancy, act: Callable[[], Awaitable[T]]) -> T:
+    """What `act` does once a person has signed for what it wants signed."""
+    try:
+        return await act()
+    except SignatureWanted as wanted:
+        signs(tenancy, wanted.asked)
+    return await act()

@@ -1,0 +1,147 @@
+"""The tenant's command line, each verb in a fork of this process: it costs its work, and no imports."""
+
+import contextlib
+import importlib
+import json
+import os
+import pkgutil
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+KNOWN = frozenset({0, 1, 2, 3, 4, 5, 6, 7, 130})
+"""The statuses that a verb may end with."""
+LONGEST_S = 150
+
+
+def preload() -> None:
+    """Every module that a verb needs is loaded, so that its fork begins with its work."""
+    for name in ("cli.verbs", "app", "service", "watchdog", "transfer", "loads"):
+        importlib.import_module(f"gpu_tenant.{name}")
+    for package in ("connectors", "transports", "cli", "gce"):
+        inside = importlib.import_module(f"gpu_tenant.{package}")
+        for module in pkgutil.iter_modules(inside.__path__):
+            with contextlib.suppress(ImportError):
+                importlib.import_module(f"{inside.__name__}.{module.name}")
+    for late in ("asyncssh", "httpx", "rich.table", "rich.console", "google.cloud.compute_v1"):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(late)
+
+
+@dataclass
+class Ended:
+    """What a verb came to."""
+
+    status: int
+    answer: Any
+    err: str
+    killed: bool
+
+
+@dataclass
+class Client:
+    """One computer of the tenant's: a home, a state directory, an environment."""
+
+    home: Path
+    environ: Mapping[str, str]
+    log: list[dict[str, object]] = field(default_factory=list)
+    flags: list[tuple[str, object]] = field(default_factory=list)
+    calls: int = 0
+
+    def begin(
+        self, *said: str, environ: Mapping[str, str] | None = None
+    ) -> tuple[int, Path, list[str]]:
+        """The verb is under way."""
+        words = list(said)
+        place = words.index("--") if "--" in words else len(words)
+        words.insert(place, "--json")
+        self.calls += 1
+        base = self.home / f"{self.calls:03d}-{said[0]}"
+        pid = os.fork()
+        if pid:
+            return pid, base, words
+        status = 99
+        try:
+            os.setsid()
+            for to, name in ((1, ".out"), (2, ".err")):
+                into = os.open(f"{base}{name}", os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600)
+                os.dup2(into, to)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.environ.clear()
+            os.environ.update({**self.environ, **(environ or {})})
+            os.chdir(self.home)
+            sys.argv = ["gpu-tenant", *words]
+            from gpu_tenant.cli import main
+
+            main()
+            status = 0
+        except SystemExit as over:
+            status = over.code if isinstance(over.code, int) else int(over.code is not None)
+        except BaseException:  # noqa: BLE001 - told by its status
+            traceback.print_exc()
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(status)
+
+    def end(self, begun: tuple[int, Path, list[str]], kill_after_s: float | None = None) -> Ended:
+        """What it came to; it is killed after so long, or when it takes too long."""
+        pid, base, words = begun
+        since, killed = time.monotonic(), False
+        while True:
+            got, raw = os.waitpid(pid, os.WNOHANG)
+            if got:
+                break
+            past_s = time.monotonic() - since
+            if not killed and past_s > (LONGEST_S if kill_after_s is None else kill_after_s):
+                os.kill(pid, signal.SIGKILL)
+                killed = True
+                if kill_after_s is None:
+                    self.flags.append(("hung", words))
+            time.sleep(0.01)  # noqa: TID251 - between two looks at a process
+        status = os.waitstatus_to_exitcode(raw)
+        out = Path(f"{base}.out").read_text(encoding="utf-8", errors="replace")
+        err = Path(f"{base}.err").read_text(encoding="utf-8", errors="replace")
+        if "Traceback" in out + err or (status not in KNOWN and not killed):
+            self.flags.append(("traceback", {"verb": words, "status": status, "err": err[-2000:]}))
+        line: dict[str, object] = {
+            "verb": " ".join(words)[:160], "status": status, "s": round(time.monotonic() - since, 2)
+        }  # fmt: skip
+        if status:
+            line["said"] = (err or out)[-300:]
+        self.log.append(line)
+        try:
+            answer = json.loads(out)
+        except ValueError:
+            answer = None
+        return Ended(status, answer, err, killed)
+
+    def ask(
+        self,
+        *said: str,
+        kill_after_s: float | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> Ended:
+        """The verb has ended."""
+        return self.end(self.begin(*said, environ=environ), kill_after_s)
+
+    def at_once(self, pairs: Sequence[Sequence[str]], apart_s: float) -> list[Ended]:
+        """All of them were begun, the second so much after the first, and have ended."""
+        begun = []
+        for said in pairs:
+            begun.append(self.begin(*said))
+            time.sleep(apart_s)  # noqa: TID251 - two people are never quite at once
+        return [self.end(each) for each in begun]
+
+    def end_processes(self) -> None:
+        """What this client's verbs left running, told by its home, is ended."""
+        mine = f"HOME={self.home}".encode()
+        for entry in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if mine in (entry / "environ").read_bytes().split(b"\0"):
+                    os.kill(int(entry.name), signal.SIGKILL)

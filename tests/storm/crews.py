@@ -1,0 +1,97 @@
+"""Lives in a row on every core, a line of JSON each, and what they sum to."""
+
+import contextlib
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from pathlib import Path
+
+from storm.clients import preload
+from storm.lives import Life
+from storm.stages import PLACES, Stage
+
+_LAST_LIFE_S = 600
+
+
+def _leave(number: int, frame: object) -> None:
+    """Every block is left as it should be."""
+    sys.exit(128 + number)
+
+
+def work(seeds: range, until: float, only: str, root: Path, into: Path) -> None:
+    """Those lives were lived one after the other, as far as the time allowed; each is a line of `into`."""
+    signal.signal(signal.SIGTERM, _leave)
+    preload()
+    stages: dict[str, Stage] = {}
+    providers = sorted(PLACES)
+    try:
+        for seed in seeds:
+            if time.monotonic() > until:
+                return
+            provider = providers[seed % len(providers)]
+            place = root / str(seed)
+            try:
+                if provider not in stages:
+                    stages[provider] = Stage(provider, root / f"stage-{os.getpid()}-{provider}")
+                line = Life(seed, stages[provider], place, only).lived()
+            except Exception:  # noqa: BLE001 - the driver's own, told in its line
+                line = {"seed": seed, "driver": traceback.format_exc()[-2000:]}
+            with into.open("a", encoding="utf-8") as out:
+                out.write(json.dumps(line, default=str) + "\n")
+            if not line.get("found") and "driver" not in line:
+                shutil.rmtree(place, ignore_errors=True)
+    finally:
+        for stage in stages.values():
+            stage.close()
+
+
+def storm(
+    leases: int, minutes: float, seed: int, workers: int, only: str, into: Path
+) -> dict[str, object]:
+    """So many lives from that seed on were lived, or as many as the time allowed; what they came to."""
+    began = time.monotonic()
+    until = began + minutes * 60
+    root = Path(tempfile.mkdtemp(prefix="storm-"))
+    into.write_text("", encoding="utf-8")
+    fork = multiprocessing.get_context("spawn")
+    crews = [
+        fork.Process(target=work, args=(range(seed + n, seed + leases, workers), until, only, root, into))
+        for n in range(workers)
+    ]  # fmt: skip
+    signal.signal(signal.SIGTERM, _leave)
+    for crew in crews:
+        crew.start()
+    try:
+        for crew in crews:
+            # A life under way may end.
+            crew.join(max(1, until + _LAST_LIFE_S - time.monotonic()))
+    finally:
+        # What has not is ended, with the stages that it began.
+        for crew in crews:
+            if crew.is_alive():
+                crew.terminate()
+            crew.join()
+    lines = [json.loads(line) for line in into.read_text(encoding="utf-8").splitlines()]
+    with contextlib.suppress(OSError):
+        root.rmdir()
+    sums = Counter[str]()
+    for line in lines:
+        sums.update(line.get("counts", {}))
+    rented = sum(line.get("leases", 0) for line in lines)
+    past_min = (time.monotonic() - began) / 60
+    return {
+        "lives": len(lines), "leases": rented, "verbs": sum(line.get("verbs", 0) for line in lines),
+        "minutes": round(past_min, 1), "leases_a_minute": round(rented / past_min, 1),
+        "counts": dict(sums), "driver_failed": sum("driver" in line for line in lines),
+        "seeds": {
+            name: [line["seed"] for line in lines if name in line.get("counts", {})] for name in sums
+        },
+        "kept": str(root) if root.exists() else None,
+    }  # fmt: skip

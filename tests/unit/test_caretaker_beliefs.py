@@ -1,0 +1,343 @@
+"""What a seal believes: the tenant's own words, and what can be checked on the box itself."""
+
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.test_caretaker_seal import CARETAKER, Box, Reply, member, whys
+
+SCRIPTS = [hashlib.sha256(at.read_bytes()).hexdigest() for at in CARETAKER.parent.glob("*.py")]
+MIB = 1 << 20
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Box:
+    return Box(tmp_path / "lease")
+
+
+@pytest.fixture
+def begun() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """What a test has set going on the box; it ends with the test."""
+    going: list[subprocess.Popen[bytes]] = []
+    yield going
+    for process in going:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def unclaimed(sealed: Reply) -> list[str]:
+    return sorted(one["at"] for one in sealed["unclaimed"]["largest"])
+
+
+def sent(content: bytes) -> list[list[object]]:
+    return [[len(content), hashlib.sha256(content).hexdigest()]]
+
+
+# --- records that a job can write ---------------------------------------------------------------
+
+
+def test_what_a_job_enters_among_the_pushed_files_is_unclaimed_all_the_same(box: Box) -> None:
+    box.ran(job="j0")
+    box.push((member("train.py"), b"true"))
+    digest = hashlib.sha256(b"weights").hexdigest()
+    box.ran(
+        f"""printf weights > w.bin; printf '{{"w.bin": {{"size": 7, "sha256": "{digest}"}}}}' """
+        "> $GPU_TENANT_CARETAKER/pushed.json"
+    )
+
+    sealed = box.seal(pushed={"train.py": sent(b"true")})
+
+    assert unclaimed(sealed) == [str(box.work / "w.bin")]
+    assert sealed["pushed"] == {"count": 1, "bytes": 4}
+
+
+def test_a_job_that_sets_the_record_of_its_beginning_later_hides_nothing(box: Box) -> None:
+    began = box.ask("start", job="j0", argv=["true"], cwd=str(box.work))["since_ns"]
+    box.ran("printf weights > w.bin")
+    later = time.time_ns() + 10**9
+    (box.home / "since.json").write_text(f'{{"since_ns": {later}}}', encoding="utf-8")
+
+    assert unclaimed(box.seal()) == []
+    assert unclaimed(box.seal(since_ns=began)) == [str(box.work / "w.bin")]
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "caretaker/out.bin", "caretaker/jobs/j1/out.bin", "caretaker/jobs/j2/log", "caretaker/home.lock",
+        "caretaker/queue/out.bin", "caretaker/guard.json", "work/.gpu-tenant-incoming/" + "0" * 64,
+    ],
+)  # fmt: skip
+def test_no_place_is_passed_over_by_its_name(box: Box, place: str) -> None:
+    path = box.root / place
+    box.ran(f"mkdir -p {path.parent}; head -c 2000000 /dev/urandom > {path}")
+
+    assert unclaimed(box.seal(pushed={})) == [str(path)]
+
+
+def test_a_file_named_as_a_script_of_the_tenants_is_one_only_if_it_is_that_very_script(
+    box: Box,
+) -> None:
+    bundle = box.root / "gpu-tenant"
+    bundle.mkdir()
+    shutil.copy(CARETAKER, bundle / "caretaker-0123456789abcdef.py")
+    content = b"x" * (MIB + 5)
+    long = f"keep-{hashlib.sha256(content[:MIB]).hexdigest()[:16]}.py"
+    short = f"keep-{hashlib.sha256(b'mine').hexdigest()[:16]}.py"
+    keep = CARETAKER.parent / "keep.py"
+    ours = f"keep-{hashlib.sha256(keep.read_bytes()).hexdigest()[:16]}.py"
+    box.ran()
+    (bundle / long).write_bytes(content)
+    (bundle / short).write_bytes(b"mine")
+    shutil.copy(keep, bundle / ours)
+
+    sealed = box.ask_by(
+        bundle / "caretaker-0123456789abcdef.py", "manifest", work=str(box.work), roots=[str(bundle)], ours=SCRIPTS
+    )  # fmt: skip
+
+    assert unclaimed(sealed) == sorted(str(bundle / name) for name in (long, short))
+
+
+# --- what is given up without a word ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "place",
+    [".cache/mine/w.bin", "out/venv/ckpt/w.bin", "login:.cache/huggingface/mine/w.bin", "node_modules/w.bin",
+     "__pycache__/w.bin", "login:.triton/w.bin"],
+)  # fmt: skip
+def test_what_is_large_and_only_bears_a_caches_name_is_unclaimed(box: Box, place: str) -> None:
+    path = box.login / place[6:] if place.startswith("login:") else box.work / place
+    box.ran(f"mkdir -p {path.parent}; head -c 11000000 /dev/zero > {path}")
+
+    assert unclaimed(box.seal()) == [str(path)]
+    assert unclaimed(box.seal(discard=[str(path.parent) + "/"])) == []
+
+
+def test_large_caches_of_the_usual_tools_are_given_up_as_ever(box: Box) -> None:
+    for place in (
+        ".venv/lib/python3.11/site-packages/torch/lib/x.so",
+        "login:.cache/huggingface/hub/models--a--b/blobs/0123",
+        "login:.cache/pip/http-v2/a/b/c",
+        "login:.cache/uv/archive-v0/x/y",
+        "login:.triton/cache/ABC/k.cubin",
+        "node_modules/left-pad/index.js",
+    ):
+        path = box.login / place[6:] if place.startswith("login:") else box.work / place
+        box.ran(
+            f"mkdir -p {path.parent}; head -c 11000000 /dev/zero > {path}",
+            job=f"j{abs(hash(place))}",
+        )
+    (box.work / ".venv" / "pyvenv.cfg").touch()
+    (box.work / "node_modules" / "left-pad" / "package.json").touch()
+
+    assert box.seal()["unclaimed"]["count"] == 0
+
+
+# --- names --------------------------------------------------------------------------------------
+
+
+def test_a_few_empty_files_are_told_and_many_are_unclaimed(box: Box) -> None:
+    box.ran("touch ready a.lock")
+    few = box.seal()
+    box.ran("for i in $(seq 300); do touch secret-data-in-a-name-$i; done", job="j2")
+    many = box.seal()
+
+    assert (few["empty"]["count"], few["unclaimed"]["count"]) == (2, 0)
+    assert str(box.work / "ready") in few["empty"]["first"]
+    assert (many["empty"]["count"], many["unclaimed"]["count"]) == (0, 302)
+
+
+def test_what_lies_too_deep_is_a_problem_and_the_rest_is_sealed(box: Box) -> None:
+    box.ran("echo x > a; for i in $(seq 600); do mkdir d && cd d || exit; done; echo y > b")
+
+    sealed = box.seal("a", "d/")
+
+    assert "work/a" in [entry["name"] for entry in sealed["entries"]]
+    assert "too_deep" in whys(sealed).values()
+
+
+# --- patterns -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["?*", "***", "[!q]*", "**?", "*.*", "./?*", "*[a-z]*", "~/?*", "~/", "/", "{login}/", "{parent}/**", "{work}/",
+     "{work}/../work/", "~/gpu-tenant/own-kdhv/", "~/gpu-tenant/", "~/gpu-tenant/*/work/", "**/*", "[a-z0-9]*/**"],
+)  # fmt: skip
+def test_a_pattern_that_gives_up_a_place_as_a_whole_gives_up_nothing(
+    tmp_path: Path, pattern: str
+) -> None:
+    box = Box(tmp_path / "lease")
+    box.work = box.login / "gpu-tenant" / "own-mine" / "work"
+    box.work.mkdir(parents=True)
+    text = pattern.format(login=box.login, parent=box.root, work=box.work)
+    box.ran("echo x > a.bin; mkdir -p ~/gpu-tenant/own-kdhv; echo y > ~/gpu-tenant/own-kdhv/a")
+
+    asked = box.ask("patterns", work=str(box.work), roots=["~"], discard=[text])
+    sealed = box.seal(discard=[text])
+
+    assert [one["why"] for one in asked["problems"]] in (["wide_pattern"], ["bad_pattern"])
+    assert sealed["unclaimed"]["count"] == 2
+    assert len(sealed["problems"]) == 1
+
+
+@pytest.mark.parametrize(
+    "pattern", ["*.pt", "out/", "tmp*", "*.log", "**/cache/", "~/wandb/", "/tmp/x/*", "*_old*", "data/**/*.bin"]
+)  # fmt: skip
+def test_a_pattern_that_names_something_is_taken(box: Box, pattern: str) -> None:
+    asked = box.ask("patterns", work=str(box.work), roots=["~"], discard=[pattern])
+
+    assert asked["problems"] == []
+
+
+# --- who is at work -----------------------------------------------------------------------------
+
+
+def begin(
+    begun: list[subprocess.Popen[bytes]], argv: list[str], cwd: Path, **more: Any
+) -> subprocess.Popen[bytes]:
+    """A process of nobody's, as one that a job left behind: no mark, a session of its own."""
+    process = subprocess.Popen(
+        argv, cwd=cwd, env={"PATH": os.environ["PATH"]}, start_new_session=True, stdin=subprocess.DEVNULL, **more
+    )  # fmt: skip
+    begun.append(process)
+    return process
+
+
+def test_a_process_that_waits_in_the_work_directory_keeps_the_seal_from_being_made(
+    box: Box, begun: list[subprocess.Popen[bytes]]
+) -> None:
+    box.ran()
+    process = begin(begun, ["sh", "-c", "sleep 600; echo x > w.bin"], box.work)
+
+    refused = box.ask("manifest", work=str(box.work), roots=["~"])
+
+    assert (refused["code"], refused["pids"][:1]) == ("AT_WORK", [process.pid])
+    assert f"process {process.pid} (sh -c sleep 600" in refused["message"]
+
+
+def test_a_job_that_killed_its_supervisor_and_left_a_daemon_is_not_passed_over(
+    box: Box, begun: list[subprocess.Popen[bytes]]
+) -> None:
+    box.ran("env -i setsid sleep 600 & sleep 0.2; kill -9 $PPID; kill -9 $$")
+    try:
+        refused = box.ask("manifest", work=str(box.work))
+        assert refused["code"] == "AT_WORK"
+        assert "sleep 600" in refused["message"]
+    finally:
+        for pid in refused.get("pids", []):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_job_that_removed_its_own_record_is_still_at_work(
+    box: Box, begun: list[subprocess.Popen[bytes]]
+) -> None:
+    script = "rm -rf $GPU_TENANT_CARETAKER/jobs; sleep 600"
+    began = box.ask("start", job="j1", argv=["sh", "-c", script], cwd=str(box.work))["since_ns"]
+    give_up = time.monotonic() + 20
+    while (box.home / "jobs").exists():
+        assert time.monotonic() < give_up
+    refused = box.ask("manifest", work=str(box.work), since_ns=began)
+    for pid in refused.get("pids", []):
+        os.kill(pid, signal.SIGKILL)
+
+    assert refused["code"] == "AT_WORK", refused
+
+
+def test_shells_that_wait_services_elsewhere_and_what_was_there_before_are_let_be(
+    box: Box, begun: list[subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    begin(begun, ["sleep", "600"], box.work)
+    time.sleep(2.2)  # noqa: TID251 - the clock that dates a process goes in seconds
+    box.ran()
+    ours, theirs = os.openpty()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    shell = subprocess.Popen(
+        ["bash", "--norc", "-i"], cwd=box.work, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+    )  # fmt: skip
+    begun.append(shell)
+    begin(begun, ["sleep", "600"], elsewhere)
+    begin(begun, ["sleep", "600"], box.login)
+    with (
+        (box.work / "train.py").open("w", encoding="utf-8"),
+        (box.work / "train.py").open("rb") as read,
+    ):
+        begin(
+            begun,
+            ["tail", "-f", str(box.work / "train.py")],
+            elsewhere,
+            stdout=subprocess.DEVNULL,
+            pass_fds=(read.fileno(),),
+        )
+    os.close(theirs)
+
+    sealed = box.ask("manifest", work=str(box.work), roots=["~"], artifacts=["train.py"])
+    os.close(ours)
+
+    assert sealed["ok"], sealed
+
+
+def test_a_notebook_that_idles_is_let_be_and_one_that_computes_is_not(
+    box: Box, begun: list[subprocess.Popen[bytes]]
+) -> None:
+    box.ran()
+    kernel = box.root / "ipykernel_launcher.py"
+    kernel.write_text("import time\ntime.sleep(600)\n", encoding="utf-8")
+    idle = begin(begun, [sys.executable, "-S", str(kernel)], box.work)
+    assert box.ask("manifest", work=str(box.work))["ok"]
+    idle.kill()
+    kernel.write_text("while True: pass\n", encoding="utf-8")
+    busy = begin(begun, [sys.executable, "-S", str(kernel)], box.work)
+
+    assert box.ask("manifest", work=str(box.work)).get("pids") == [busy.pid]
+
+
+def test_a_seal_whose_asker_is_gone_ends(box: Box) -> None:
+    with (box.work / "sparse").open("wb") as file:
+        file.truncate(1 << 42)
+    box.ran()
+    argv = [sys.executable, "-I", "-S", "-c", _HASTY, str(CARETAKER), "--home", str(box.home), "manifest",
+            "--request", "-"]  # fmt: skip
+    sealing = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert sealing.stdin
+    assert sealing.stdout
+    sealing.stdin.write(f'{{"work": "{box.work}", "artifacts": ["sparse"]}}'.encode())
+    sealing.stdin.close()
+    assert sealing.stdout.readline() == b"\n", "it says that it goes on"
+    sealing.stdout.close()
+
+    assert sealing.wait(60) != 0
+
+
+_HASTY = """
+import sys; path = sys.argv[1]; del sys.argv[:1]
+code = open(path).read().replace("TELLS_S = 10.0", "TELLS_S = 0.1")
+exec(compile(code, path, "exec"), {"__name__": "__main__", "__file__": path})
+"""
+
+
+# --- elsewhere ----------------------------------------------------------------------------------
+
+
+def test_what_was_written_on_other_disks_is_counted_and_named(box: Box, tmp_path: Path) -> None:
+    stray = Path("/var/tmp") / f"stray-{os.getpid()}.bin"
+    box.ran(f"head -c 77000000 /dev/zero > {stray}")
+    try:
+        told = box.seal(elsewhere=True)["elsewhere"]
+    finally:
+        stray.unlink()
+
+    assert {"at": str(stray), "size": 77_000_000} in told["largest"]
+    assert box.seal()["elsewhere"] is None
