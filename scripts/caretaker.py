@@ -54,6 +54,7 @@ JOB_NAME = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,64}").fullmatch
 TENANT_SCRIPT = re.compile(
     rb"(?:activity|caretaker|keep|leave|runner)-([0-9a-f]{16})\.py"
 ).fullmatch
+ARRIVING = re.compile(rb"\.gpu-tenant-[0-9a-f]{16}\.part").fullmatch
 SCRIPT_BYTES = 1 << 20
 QUIET_BYTES = 1 << 20  # what a service of the image's writes is smaller
 LOOK_S = 60.0
@@ -2029,8 +2030,24 @@ class Own:
             if self._incoming is None:
                 self._incoming = Sent(self._home_of, self._request).incoming()
             return name in self._incoming
+        if directory != self._beside:
+            return False
         named = TENANT_SCRIPT(name)
-        return bool(named and directory == self._beside and self._is_script(path, seen, named[1]))
+        if named:
+            return self._is_script(path, seen, named[1])
+        return bool(ARRIVING(name)) and self._begins_one_of_ours(path, seen)
+
+    def _begins_one_of_ours(self, path: bytes, seen: os.stat_result) -> bool:
+        """Whether a link broke while the file came: it holds the beginning of what stands beside it, whole."""
+        if not stat.S_ISREG(seen.st_mode) or seen.st_size > SCRIPT_BYTES:
+            return False
+        begun = _content_of(path)
+        return begun is not None and any(
+            (_content_of(entry.path) or b"").startswith(begun)
+            for entry in os.scandir(os.path.dirname(path))
+            if not ARRIVING(entry.name)
+            and self.is_ours(entry.path, entry.stat(follow_symlinks=False))
+        )
 
     def _is_script(self, path: bytes, seen: os.stat_result, beginning: bytes) -> bool:
         if not stat.S_ISREG(seen.st_mode) or seen.st_size > SCRIPT_BYTES:
@@ -2048,6 +2065,8 @@ class Own:
         for shape, most_bytes, form in RECORDS:
             if shape.fullmatch(inner) and seen.st_size <= most_bytes:
                 return form is None or _is_of_form(path, form)
+        if ARRIVING(inner):
+            return self._begins_one_of_ours(path, seen)
         named = PREPARING(inner)
         if named and named[2] == b"py":
             return self._is_script(path, seen, named[1])
@@ -2085,9 +2104,14 @@ def _is_of_form(path: bytes, form: str) -> bool:
 def _sha256_of(path: bytes) -> str | None:
     import hashlib
 
+    content = _content_of(path)
+    return None if content is None else hashlib.sha256(content).hexdigest()
+
+
+def _content_of(path: bytes) -> bytes | None:
     try:
         with open(path, "rb") as file:
-            return hashlib.sha256(file.read(SCRIPT_BYTES + 1)).hexdigest()
+            return file.read(SCRIPT_BYTES + 1)
     except OSError:
         return None
 

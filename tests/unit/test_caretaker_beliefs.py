@@ -108,6 +108,26 @@ def test_a_file_named_as_a_script_of_the_tenants_is_one_only_if_it_is_that_very_
     assert unclaimed(sealed) == sorted(str(bundle / name) for name in (long, short))
 
 
+def test_what_a_broken_link_left_of_a_script_is_ours_if_the_script_begins_so(box: Box) -> None:
+    bundle = box.root / "gpu-tenant"
+    bundle.mkdir()
+    shutil.copy(CARETAKER, bundle / "caretaker-0123456789abcdef.py")
+    content = (CARETAKER.parent / "keep.py").read_bytes()
+    (bundle / f"keep-{hashlib.sha256(content).hexdigest()[:16]}.py").write_bytes(content)
+    box.ran()
+    begun, other, named = (bundle / f".gpu-tenant-{n * 16}{end}" for n, end in (
+        ("0", ".part"), ("1", ".part"), ("2", ".parts")))  # fmt: skip
+    begun.write_bytes(content[:9000])
+    other.write_bytes(content[:9000] + b"and what a job keeps here")
+    named.write_bytes(content[:9000])
+
+    sealed = box.ask_by(
+        bundle / "caretaker-0123456789abcdef.py", "manifest", work=str(box.work), roots=[str(bundle)], ours=SCRIPTS
+    )  # fmt: skip
+
+    assert unclaimed(sealed) == [str(other), str(named)]
+
+
 # --- what is given up without a word ------------------------------------------------------------
 
 
