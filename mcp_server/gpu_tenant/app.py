@@ -22,6 +22,7 @@ from gpu_tenant.model import (
     SlurmAddress,
     SshAddress,
 )
+from gpu_tenant.office import Context
 from gpu_tenant.ports import Clock, Connector, Setting, Transport
 from gpu_tenant.profiles import load_profiles
 from gpu_tenant.rehearsing import Rehearsal, rehearsal_of, require_real
@@ -67,8 +68,9 @@ def open_tenancy(
         connector = connect(profile, home, environ, clock, tell=tell)
         if connector is not None:
             connectors[slug] = connector
-    return Tenancy(
+    context = Context(
         home=home,
+        address_of=lambda lease: _address(lease, stage),
         ledger=ledger,
         clock=clock,
         profiles=profiles,
@@ -79,6 +81,7 @@ def open_tenancy(
         environ=environ,
         tending=tending,
     )
+    return Tenancy(context)
 
 
 def known_platforms() -> Mapping[str, Profile]:

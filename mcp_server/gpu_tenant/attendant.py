@@ -5,7 +5,9 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from gpu_tenant import attending
 from gpu_tenant.alarms import Level
+from gpu_tenant.attending import has_news, kept_back, pull, rearmed, try_ready
 from gpu_tenant.boxtext import quoted
 from gpu_tenant.caretaker import Standing
 from gpu_tenant.clock import WallClock
@@ -22,6 +24,7 @@ from gpu_tenant.fence import is_near, outrun, time_left_s
 from gpu_tenant.ledger import Event
 from gpu_tenant.model import Lease, LeaseState
 from gpu_tenant.reconcile import rate_words
+from gpu_tenant.recovering import may_recover, recover
 
 _LOOK_AT_LEAST_S, _LOOK_AT_MOST_S = 60.0, 1800.0
 _CLOCKS_APART = timedelta(minutes=5)
@@ -53,7 +56,7 @@ class Attendant(DeadMan):
             self.alarm("standing", self._card.alarm, Level.WARNING)
         if lease.state is LeaseState.INTENDED:
             return  # settled with the list
-        if self._tenancy.may_recover(lease):
+        if may_recover(self._tenancy.context, lease):
             await self._recover(lease)
         if lease.state is LeaseState.TERMINATING:
             await self._go_on_ending(lease)
@@ -147,7 +150,7 @@ class Attendant(DeadMan):
     async def _make_ready(self, lease: Lease) -> None:
         """A box that was never ready in time, or is not what was quoted, is given back unused."""
         try:
-            await self._tenancy.made_ready(lease.id)
+            await try_ready(self._tenancy.context, lease.id)
         except (NotReady, PriceMoved) as trouble:
             self.alarm("standing", trouble.message, Level.WARNING)
             if lease.touched_at is None:
@@ -165,8 +168,8 @@ class Attendant(DeadMan):
         """
         if lease.ready_at is None:
             return Seen()
-        standing = await self._tenancy.standing(lease.id)
-        anew = await self._tenancy.rearmed(lease.id)
+        standing = await attending.standing(self._tenancy.context, lease.id)
+        anew = await rearmed(self._tenancy.context, lease.id)
         if anew is not None:
             self._done(f"its guard was gone, as after a reboot: {anew}")
         idle_s = await self._idle_s(lease)
@@ -177,7 +180,7 @@ class Attendant(DeadMan):
         """What time it is on the box."""
         if lease.ready_at is None or lease.touched_at is None:
             return Seen()
-        return Seen(None, self._apart(await self._tenancy.standing(lease.id)))
+        return Seen(None, self._apart(await attending.standing(self._tenancy.context, lease.id)))
 
     def _apart(self, standing: Standing) -> timedelta | None:
         # A rehearsal's clock is another than its boxes', and is meant to be.
@@ -188,9 +191,9 @@ class Attendant(DeadMan):
     async def _gather(self, lease: Lease, *, working: tuple[str, ...]) -> None:
         try:
             if lease.touched_at is not None and working:
-                for words in (await self._tenancy.pull(lease.id)).words:
+                for words in (await pull(self._tenancy.context, lease.id)).words:
                     self._done(words)
-            elif self._tenancy.has_news(lease):
+            elif has_news(self._tenancy.context, lease):
                 gathered = await self._tenancy.collect(lease.id)
                 if gathered.fetched_files:
                     self._done(f"collected {gathered.fetched_files} files")
@@ -208,7 +211,7 @@ class Attendant(DeadMan):
 
     def _tell_what_will_not_end(self, lease: Lease) -> None:
         """While there is time, its owner hears of what would keep the box from being ended."""
-        losses = self._tenancy.kept_back(lease.id)
+        losses = kept_back(self._tenancy.context, lease.id)
         if losses:
             self.alarm(
                 "unclaimed",
@@ -220,7 +223,7 @@ class Attendant(DeadMan):
         if lease.terms.idle_h is None:
             return None
         try:
-            activity = await self._tenancy.activity(lease.id)
+            activity = await attending.activity(self._tenancy.context, lease.id)
         except BoxTrouble:
             return None
         if activity.phase == "suspicious":
@@ -230,7 +233,7 @@ class Attendant(DeadMan):
     async def _recover(self, lease: Lease) -> None:
         """The work of a lost lease goes on elsewhere, where its terms say so."""
         try:
-            card = await self._tenancy.recover(lease.id)
+            card = await recover(self._tenancy.context, lease.id)
         except LeaseHeld:
             raise
         except TenantError as trouble:

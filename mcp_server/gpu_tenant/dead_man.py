@@ -4,8 +4,11 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TypeVar
 
+from gpu_tenant import attending
 from gpu_tenant.alarms import Level
+from gpu_tenant.attending import park_overdue
 from gpu_tenant.cards import Card
+from gpu_tenant.ending import awaits_owner, honoured
 from gpu_tenant.errors import (
     BoxTrouble,
     BoxUnreachable,
@@ -20,6 +23,7 @@ from gpu_tenant.model import Lease, LeaseId
 from gpu_tenant.policy import rescue
 from gpu_tenant.reconcile import rate_words
 from gpu_tenant.service import Tenancy
+from gpu_tenant.sweeping import vacate
 from gpu_tenant.terms import cost_usd
 
 T = TypeVar("T")
@@ -74,7 +78,7 @@ class DeadMan:
             return
         why = unsaved or refused
         try:
-            await tenancy.park_overdue(lease.id)
+            await park_overdue(tenancy.context, lease.id)
         except LeaseHeld:
             raise
         except (Refused, BoxTrouble, ProviderTrouble) as unparked:
@@ -87,7 +91,7 @@ class DeadMan:
         began = began_at(lease, tenancy.ledger.events(lease.id))
         if began is not None and beyond(lease, began, tenancy.clock.now()) == "waive":
             try:
-                await tenancy.honour(lease.id)
+                await honoured(tenancy.context, lease.id)
             except TenantError as trouble:
                 why = trouble.message
             else:
@@ -102,8 +106,8 @@ class DeadMan:
             return None
         met: list[str] = []
         # Or the next cell would begin as soon as one is stopped.
-        await _tried(tenancy.vacate(lease.id), met)
-        standing = await _tried(tenancy.standing(lease.id), met)
+        await _tried(vacate(tenancy.context, lease.id), met)
+        standing = await _tried(attending.standing(tenancy.context, lease.id), met)
         for run in standing.live if standing else ():
             await _tried(tenancy.stop_run(lease.id, run, grace_s=_GRACE_S), met)
         silent: list[str] = []
@@ -133,7 +137,7 @@ class DeadMan:
 
     async def _go_on_ending(self, lease: Lease) -> None:
         """A teardown that was permitted and cut short is proved anew and goes on, ever more seldom."""
-        words = self._tenancy.awaits_owner(lease.id)
+        words = awaits_owner(self._tenancy.context, lease.id)
         if words is not None:
             self.alarm("teardown", f"a person has to end its box: {words}", Level.URGENT)
             return
@@ -150,7 +154,7 @@ class DeadMan:
             return
         with suppress(Refused):  # not signed for: told below
             # What was destroyed over a signature can never be proved any more: the signature still holds.
-            await self._tenancy.honour(lease.id)
+            await honoured(self._tenancy.context, lease.id)
             self._ended("destroyed, as its owner signed")
             return
         self.alarm("teardown", f"{refused}; {self._stands(lease)}", Level.URGENT)
@@ -173,7 +177,7 @@ class DeadMan:
             self._tenancy.ledger.note(lease.id, Event.ENDING, detail, at=now)
         elif began is not None and beyond(lease, began, now) == "waive":
             with suppress(Refused):  # told below, like any other that is parked past its end
-                await self._tenancy.honour(lease.id)
+                await honoured(self._tenancy.context, lease.id)
                 self._ended("destroyed while parked, as its owner signed")
                 return
         self.alarm(

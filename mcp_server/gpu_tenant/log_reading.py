@@ -5,118 +5,126 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from gpu_tenant.attending import kept_in
 from gpu_tenant.errors import BadRequest, BoxTrouble, ProviderTrouble, Refused
 from gpu_tenant.joblog import Hits, LogWindow, search, window
 from gpu_tenant.log_bytes import Log, LogHere, LogOnBox
 from gpu_tenant.log_copies import LogCopy, forget_copies
 from gpu_tenant.model import JobId, Lease
+from gpu_tenant.office import Context
+from gpu_tenant.readiness import running
 from gpu_tenant.store import is_reached
-from gpu_tenant.together import Together
+from gpu_tenant.tending import runner_of
 from gpu_tenant.watch import job_of
 
 _Read = TypeVar("_Read", LogWindow, Hits)
 
 
-class LogReading(Together):
-    """The part of a tenancy that reads logs: from the box while it answers, else from what is here of them."""
+async def log_window(
+    context: Context, lease: str, job: str | None, *, start: int, limit: int
+) -> LogWindow:
+    """The log's lines about `limit` bytes from `start` on, or from so far before its end; see `joblog.window`.
 
-    async def log_window(self, lease: str, job: str | None, *, start: int, limit: int) -> LogWindow:
-        """The log's lines about `limit` bytes from `start` on, or from so far before its end; see `joblog.window`.
+    Raises:
+        BadRequest: there is no such job, or its lease has ended and its log was never brought here.
+        BoxTrouble, ProviderTrouble, Refused: the box does not answer, and nothing is here of the log.
+    """
+    return await _read_log(context, lease, job, lambda log: window(log, start=start, limit=limit))
 
-        Raises:
-            BadRequest: there is no such job, or its lease has ended and its log was never brought here.
-            BoxTrouble, ProviderTrouble, Refused: the box does not answer, and nothing is here of the log.
-        """
-        return await self._read_log(lease, job, lambda log: window(log, start=start, limit=limit))
 
-    async def log_search(
-        self,
-        lease: str,
-        job: str | None,
-        *,
-        q: str,
-        start: int = 0,
-        case: Literal["no", "yes"] = "no",
-        budget_s: float = 1.0,
-    ) -> Hits:
-        """The log's lines from byte `start` on that have the text `q`; see `joblog.search`.
+async def log_search(
+    context: Context,
+    lease: str,
+    job: str | None,
+    *,
+    q: str,
+    start: int = 0,
+    case: Literal["no", "yes"] = "no",
+    budget_s: float = 1.0,
+) -> Hits:
+    """The log's lines from byte `start` on that have the text `q`; see `joblog.search`.
 
-        Raises:
-            BadRequest: as for a window; or there is nothing to search for.
-            BoxTrouble, ProviderTrouble, Refused: as for a window.
-        """
-        return await self._read_log(
-            lease, job, lambda log: search(log, q=q, start=start, case=case, budget_s=budget_s)
-        )
+    Raises:
+        BadRequest: as for a window; or there is nothing to search for.
+        BoxTrouble, ProviderTrouble, Refused: as for a window.
+    """
+    return await _read_log(
+        context, lease, job, lambda log: search(log, q=q, start=start, case=case, budget_s=budget_s)
+    )
 
-    async def _read_log(
-        self, lease: str, job: str | None, read: Callable[[Log], Awaitable[_Read]]
-    ) -> _Read:
-        found = self.ledger.lease(lease)
-        self._forget_copies()
-        if not found.state.live or not found.lets_us_in:
-            here = self._log_here(found, job)
-            if here is None:
-                raise BadRequest(
-                    f"the log of {job or 'that job'} is not here, and the box of {found.id} does not run",
-                    remedy="`gpu-tenant leases --all` shows how it stands, and what was kept",
-                )
-            return await read(here)
-        try:
-            box = await self._running(found.id)
-            run = await self._run_of(box, job)
-            copy = LogCopy(self.home.logs / box.id / f"{run}.log")
-            return await read(LogOnBox(run, self._caretaker(box), copy))
-        except (BoxTrouble, ProviderTrouble, Refused):
-            here = self._log_here(found, job)
-            if here is None:
-                raise
-            return await read(here)
 
-    async def _run_of(self, lease: Lease, name: str | None) -> JobId:
-        """What the box calls the job of that name: of a cell its latest run, unless one is named.
+async def _read_log(
+    context: Context, lease: str, job: str | None, read: Callable[[Log], Awaitable[_Read]]
+) -> _Read:
+    found = context.ledger.lease(lease)
+    _forget_copies(context)
+    if not found.state.live or not found.lets_us_in:
+        here = _log_here(context, found, job)
+        if here is None:
+            raise BadRequest(
+                f"the log of {job or 'that job'} is not here, and the box of {found.id} does not run",
+                remedy="`gpu-tenant leases --all` shows how it stands, and what was kept",
+            )
+        return await read(here)
+    try:
+        box = await running(context, found.id)
+        run = await run_of(context, box, job)
+        copy = LogCopy(context.home.logs / box.id / f"{run}.log")
+        return await read(LogOnBox(run, context.caretaker(box), copy))
+    except (BoxTrouble, ProviderTrouble, Refused):
+        here = _log_here(context, found, job)
+        if here is None:
+            raise
+        return await read(here)
 
-        Raises:
-            BadRequest: there is no such job.
-            BoxTrouble: the box could not be asked.
-        """
-        if self._is_run_of_cell(lease, name):
-            return JobId(name or "")
-        chosen = job_of(lease, name, ledger=self.ledger)
-        if chosen.id not in self.ledger.cell_jobs(lease.id):
-            return chosen.id
-        turns = (await self._runner(lease).roll()).jobs
-        said = (x.run for x in turns if x.job == chosen.id and x.run)
-        return next((JobId(run) for run in said if is_run(run, of=chosen.id)), chosen.id)
 
-    def _is_run_of_cell(self, lease: Lease, name: str | None) -> bool:
-        cells = self.ledger.cell_jobs(lease.id)
-        cell, _, number = (name or "").rpartition(".")
-        return name not in cells and cell in cells and number.isdigit()
+async def run_of(context: Context, lease: Lease, name: str | None) -> JobId:
+    """What the box calls the job of that name: of a cell its latest run, unless one is named.
 
-    def _log_here(self, lease: Lease, job: str | None) -> LogHere | None:
-        """The log as it was collected, or what was read of it; while the lease lives, the longer of them."""
-        named = self._is_run_of_cell(lease, job)
-        name = job if named and job else job_of(lease, job, ledger=self.ledger).id
-        others = {other.id for other in self.ledger.jobs(lease.id)} - {name}
-        kept = _latest(self._kept(lease), "log", name, others)
-        seen = _latest(self.home.logs, lease.id, name, others)
-        if kept is None or seen is None or not lease.state.live:
-            place = kept or seen
-        else:
-            place = max(kept, seen, key=lambda path: path.stat().st_size)
-        if place is None:
-            return None
-        return LogHere(place, "kept" if place == kept else "seen")
+    Raises:
+        BadRequest: there is no such job.
+        BoxTrouble: the box could not be asked.
+    """
+    if _is_run_of_cell(context, lease, name):
+        return JobId(name or "")
+    chosen = job_of(lease, name, ledger=context.ledger)
+    if chosen.id not in context.ledger.cell_jobs(lease.id):
+        return chosen.id
+    turns = (await runner_of(context, lease).roll()).jobs
+    said = (x.run for x in turns if x.job == chosen.id and x.run)
+    return next((JobId(run) for run in said if is_run(run, of=chosen.id)), chosen.id)
 
-    def _forget_copies(self) -> None:
-        """What was read of logs that are kept by now, and grow no more, is gone."""
-        if not self.home.logs.is_dir():
-            return
-        for copies in self.home.logs.iterdir():
-            lease = self.ledger.known(copies.name)
-            if lease is not None and not lease.state.live:
-                forget_copies(copies, self._kept(lease) / "log")
+
+def _is_run_of_cell(context: Context, lease: Lease, name: str | None) -> bool:
+    cells = context.ledger.cell_jobs(lease.id)
+    cell, _, number = (name or "").rpartition(".")
+    return name not in cells and cell in cells and number.isdigit()
+
+
+def _log_here(context: Context, lease: Lease, job: str | None) -> LogHere | None:
+    """The log as it was collected, or what was read of it; while the lease lives, the longer of them."""
+    named = _is_run_of_cell(context, lease, job)
+    name = job if named and job else job_of(lease, job, ledger=context.ledger).id
+    others = {other.id for other in context.ledger.jobs(lease.id)} - {name}
+    kept = _latest(kept_in(context, lease), "log", name, others)
+    seen = _latest(context.home.logs, lease.id, name, others)
+    if kept is None or seen is None or not lease.state.live:
+        place = kept or seen
+    else:
+        place = max(kept, seen, key=lambda path: path.stat().st_size)
+    if place is None:
+        return None
+    return LogHere(place, "kept" if place == kept else "seen")
+
+
+def _forget_copies(context: Context) -> None:
+    """What was read of logs that are kept by now, and grow no more, is gone."""
+    if not context.home.logs.is_dir():
+        return
+    for copies in context.home.logs.iterdir():
+        lease = context.ledger.known(copies.name)
+        if lease is not None and not lease.state.live:
+            forget_copies(copies, kept_in(context, lease) / "log")
 
 
 def is_run(said: str, *, of: str) -> bool:

@@ -19,10 +19,11 @@ from mcp.types import ToolAnnotations
 from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
 
 from gpu_tenant import __version__, chat_card
+from gpu_tenant.attending import pull
 from gpu_tenant.cards import TornDown
 from gpu_tenant.collect import Collected
 from gpu_tenant.credentials import UNATTENDED
-from gpu_tenant.ending import MOST_TOLD
+from gpu_tenant.ending import MOST_TOLD, ask_owner, attest, awaits_owner, waive
 from gpu_tenant.errors import BadRequest, Refused, TenantError
 from gpu_tenant.eta import Eta
 from gpu_tenant.office import progress_to
@@ -268,7 +269,7 @@ def _collect_or_snapshot(rooms: _Rooms) -> Callable[..., Any]:
                 "a snapshot takes what was declared, and gives nothing up",
                 remedy=f"`gpu-tenant collect {lease} --live`, and the rest when the job has ended",
             )
-        return Gathered(await tenancy.pull(lease, to=said.get("to")))
+        return Gathered(await pull(tenancy.context, lease, to=said.get("to")))
 
     which = Annotated[
         Literal["refuse", "snapshot"], Field(description="snapshot: what is complete now")
@@ -296,7 +297,7 @@ def _teardown_or_ask(rooms: _Rooms) -> Callable[..., Any]:
         can_tell = ctx.client_capabilities and ctx.client_capabilities.elicitation is not None
         if on_refusal != "ask_owner" or not can_tell or os.environ.get(UNATTENDED):
             return Seen()
-        wants = await rooms.tenancy().ask_owner(lease)
+        wants = await ask_owner(rooms.tenancy().context, lease)
         if wants is None:
             return Seen()
         listed = "\n".join(f"- {line}" for line in wants.words[:MOST_TOLD])
@@ -328,9 +329,9 @@ def _teardown_or_ask(rooms: _Rooms) -> Callable[..., Any]:
             )
         if tenancy.ledger.receipt(tenancy.ledger.lease(lease).id) is not None:
             return await tenancy.verify_and_teardown(lease)
-        if tenancy.awaits_owner(lease) is not None:
-            return await tenancy.attest(lease)
-        return await tenancy.waive(lease)
+        if awaits_owner(tenancy.context, lease) is not None:
+            return await attest(tenancy.context, lease)
+        return await waive(tenancy.context, lease)
 
     verify_and_teardown.__doc__ = Tenancy.verify_and_teardown.__doc__
     return verify_and_teardown

@@ -4,42 +4,59 @@ Each method's docstring is the tool's description and the command's help, its si
 its return model the structured output and the `--json` output.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
+from gpu_tenant.adopting import adopt
+from gpu_tenant.attending import has_news, kept_elsewhere, store_again
 from gpu_tenant.audit import Audited, audit
 from gpu_tenant.cadence import advice_for
-from gpu_tenant.cards import Leases
+from gpu_tenant.cards import Card, Leases, TornDown
 from gpu_tenant.clock import WallClock
 from gpu_tenant.collect import Collected, collect
 from gpu_tenant.credentials import references, resolve_all
 from gpu_tenant.diagnosis import BoxSeen
 from gpu_tenant.doctor import Checkup, examine
+from gpu_tenant.ending import end_verified
 from gpu_tenant.environment import activated
 from gpu_tenant.errors import BadRequest, TenantError
 from gpu_tenant.facts import Needs
 from gpu_tenant.fate import taken
+from gpu_tenant.fleet import MOST
+from gpu_tenant.gpu_catalog import asked_for
 from gpu_tenant.grid import Grid, grid_of
 from gpu_tenant.guard import last_armed
+from gpu_tenant.hiring import fleet_at, fleet_by, must_be_one, rented
 from gpu_tenant.launch import Launched, launch
-from gpu_tenant.ledger import Event
-from gpu_tenant.log_reading import LogReading
+from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.log_reading import run_of
+from gpu_tenant.market import Trust, Wish
 from gpu_tenant.mirrors import mirrors
 from gpu_tenant.model import BoxState, JobId, Lease, Profile
-from gpu_tenant.office import call_bytes_s, progress_to
-from gpu_tenant.overview import PAGE
+from gpu_tenant.offers import Found, find_offers
+from gpu_tenant.office import WAIT_S, Context, call_bytes_s, progress_to
+from gpu_tenant.overview import PAGE, card_of, history, overview
 from gpu_tenant.patterns import require_patterns
-from gpu_tenant.prepare import Asked, Prepared, Setup
+from gpu_tenant.ports import Clock, Market
+from gpu_tenant.prepare import Asked as Wanted
+from gpu_tenant.prepare import Prepared, Setup
+from gpu_tenant.provision import intend, require_smoke
 from gpu_tenant.push import Pushed, push, records_of
+from gpu_tenant.readiness import active, fulfilled, running
 from gpu_tenant.readings import keep_reading
-from gpu_tenant.renting import LeaseName
+from gpu_tenant.record import Amount, Hours
+from gpu_tenant.renting import LeaseName, change
 from gpu_tenant.share import share_of
 from gpu_tenant.skill import script
 from gpu_tenant.smoke import SmokeReceipt, network_of, smoke
 from gpu_tenant.smoke import fenced as smoke_fenced
-from gpu_tenant.sweeping import Tended
+from gpu_tenant.store import Home
+from gpu_tenant.sweeping import Tended, begin_sweep, tend_all, tend_on
+from gpu_tenant.terms import Asked, WhenIdle
+from gpu_tenant.together import gang_words
 from gpu_tenant.watch import Watched, fenced, watch
 
 _AGENT_LOG_BYTES = 6_000
@@ -48,8 +65,176 @@ _AGENT_LOG_BYTES = 6_000
 JobName = Annotated[str | None, Field(description="job id; the newest when left out")]
 
 
-class Tenancy(LogReading):
+class Tenancy:
     """One user's leases, and what can be done about them."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+
+    @property
+    def home(self) -> Home:
+        """The state directory."""
+        return self.context.home
+
+    @property
+    def ledger(self) -> Ledger:
+        """What is believed after a crash."""
+        return self.context.ledger
+
+    @property
+    def profiles(self) -> Mapping[str, Profile]:
+        """Every platform's facts, by its slug."""
+        return self.context.profiles
+
+    @property
+    def clock(self) -> Clock:
+        """The clock that this tenancy goes by."""
+        return self.context.clock
+
+    async def aclose(self) -> None:
+        """Every connection is closed; boxes, jobs and leases go on as they are."""
+        await self.context.aclose()
+
+    async def find_offers(
+        self,
+        gpu: Annotated[
+            str | None, Field(description="as in 'RTX 4090', 'H100 SXM:8'; any when left out")
+        ] = None,
+        hours: Annotated[float, Field(gt=0, le=8760, description="how long the work takes")] = 1,
+        max_price_usd_h: Annotated[
+            Amount | None, Field(description="for the whole box, disk included")
+        ] = None,
+        vram_gib: Annotated[float | None, Field(description="memory each GPU must have")] = None,
+        disk_gb: Annotated[int, Field(ge=8)] = 40,
+        region: Annotated[str | None, Field(description="part of a region's name")] = None,
+        trust: Annotated[
+            Trust, Field(description="whose machine is good enough for code and data")
+        ] = "any",
+        interruptible: Literal["no", "yes", "either"] = "no",
+        upload_gb: Annotated[float, Field(ge=0, description="to be moved to the box")] = 0,
+        download_gb: Annotated[float, Field(ge=0, description="to be moved off the box")] = 0,
+        provider: Annotated[str | None, Field(description="only this one")] = None,
+        explain: Annotated[Literal["", "explain"], Field(description="why each is ranked so")] = "",
+        limit: Annotated[int, Field(ge=1, le=50)] = 8,
+    ) -> Found:
+        """What could be rented now, at every provider whose key is found, and your own machines.
+
+        Ranked by the expected cost of the finished work; each offer has a quote for provision.
+        """
+        context = self.context
+        name, count = asked_for(gpu) if gpu else (None, 1)
+        if provider is not None:
+            context.set_up(provider)
+        markets = {
+            slug: connector
+            for slug, connector in context.connectors.items()
+            if isinstance(connector, Market) and provider in (None, slug)
+        }
+        wish = Wish(
+            gpu=name, gpu_count=count, vram_gib=vram_gib, disk_gb=disk_gb, hours=hours,
+            max_price_usd_h=max_price_usd_h, region=region, trust=trust,
+            interruptible=interruptible, upload_gb=upload_gb, download_gb=download_gb,
+        )  # fmt: skip
+        return await find_offers(
+            wish, markets, ledger=context.ledger, clock=context.clock, limit=limit, explain=explain
+        )
+
+    async def provision(
+        self,
+        provider: Annotated[
+            str,
+            Field(
+                description="local, own (over ssh), or whose console rented it; not with a quote"
+            ),
+        ] = "local",
+        target: Annotated[
+            str | None,
+            Field(description="user@host[:port], an alias, or a pasted ssh command; or a box id"),
+        ] = None,
+        hours: Annotated[
+            float | None, Field(description="until the deadline, when the box stops its jobs")
+        ] = None,
+        price_usd_h: Annotated[
+            Amount | None, Field(description="what the box costs, if you know")
+        ] = None,
+        max_price_usd_h: Annotated[Amount | None, Field(description="price cap")] = None,
+        budget_usd: Annotated[
+            Amount | None, Field(description="total cap; the lease is ended before it is passed")
+        ] = None,
+        idle_h: Annotated[
+            Hours | None, Field(description="end it when idle so long; 2 if billed; 0: never")
+        ] = None,
+        when_idle: WhenIdle = "end",
+        rescue_usd: Annotated[
+            Amount | None, Field(description="to save unverified data past the end; a day's")
+        ] = None,
+        store: Annotated[
+            str | None, Field(description="second place for artifacts: directory, rclone:R:P, name")
+        ] = None,
+        recover: Annotated[
+            list[str], Field(description="if the box is taken, go on at: 'same', providers")
+        ] = [],  # noqa: B006 - never changed; a schema default
+        unguarded: Annotated[
+            Literal["refuse", "accept"],
+            Field(description="nothing ends its bill if this computer dies: a person signs"),
+        ] = "refuse",
+        smoke: Annotated[
+            str | None, Field(description="id of a passed smoke_test, or 'none' to go without")
+        ] = None,
+        quotes: Annotated[
+            list[str], Field(description="from find_offers, tried in this order until one is had")
+        ] = [],  # noqa: B006 - never changed; a schema default
+        wait_s: Annotated[float, Field(ge=0, le=3600, description="for a box to boot")] = WAIT_S,
+        count: Annotated[int, Field(ge=1, le=MOST, description="boxes; caps are their sum")] = 1,
+    ) -> Card:
+        """Have a box under a lease: rented by a quote, local, or one that exists (no smoke asked).
+
+        The meter may run from here: always end with verify_and_teardown.
+        """
+        context = self.context
+        asked = Asked(
+            hours=hours, max_price_usd_h=max_price_usd_h, budget_usd=budget_usd, idle_h=idle_h,
+            when_idle=when_idle, rescue_usd=rescue_usd, store=context.known_store(store),
+            recover=tuple(recover),
+        )  # fmt: skip
+        for name in recover:
+            if name != "same":
+                context.set_up(name)
+                if not isinstance(context.connectors[name], Market):
+                    raise BadRequest(
+                        f"nothing can be rented at {context.profile(name).title} by this program",
+                        remedy="--recover takes `same`, or a provider of `gpu-tenant offers`",
+                    )
+        if quotes:
+            require_smoke(smoke, ledger=context.ledger, clock=context.clock)
+            if count > 1:
+                return await fleet_by(
+                    context, quotes, asked, count, unguarded=unguarded, smoke=smoke, wait_s=wait_s
+                )
+            return await rented(
+                context, quotes, asked, unguarded=unguarded, smoke=smoke, wait_s=wait_s
+            )
+        profile = context.profile(provider)
+        if profile.lease == "adopted" or target is not None:
+            must_be_one(count)
+            return await adopt(context, provider, target, asked=asked, price_usd_h=price_usd_h)
+        context.set_up(provider)
+        if isinstance(context.connectors[provider], Market):
+            raise BadRequest(
+                f"{profile.title} rents by a quote",
+                remedy="find_offers first, then provision with one of its quotes: "
+                f"`gpu-tenant offers --provider {provider}`",
+            )
+        require_smoke(smoke, ledger=context.ledger, clock=context.clock)
+        if count > 1:
+            return await fleet_at(context, profile, asked, count, price_usd_h, wait_s=wait_s)
+        lease = intend(
+            profile, asked=asked, price_usd_h=price_usd_h, address=None, ledger=context.ledger,
+            clock=context.clock, allowed=context.owner.allows,
+        )  # fmt: skip
+        with context.held(lease.id, "provision"):
+            lease = await fulfilled(context, lease)
+        return card_of(context, lease, None)
 
     async def audit(
         self,
@@ -62,11 +247,12 @@ class Tenancy(LogReading):
 
         Each finding is ok, warning or blocker, with the reason. Mend blockers before launching.
         """
-        found = await self._active(lease)
+        context = self.context
+        found = await active(context, lease)
         needs = Needs(gpu_count=gpus, vram_gib=vram_gib, disk_gib=disk_gib)
         # The box keeps this computer's time, also in a rehearsal, where our own clock jumps.
         return await audit(
-            found, self._profile(found.provider), needs, transport=self._transport(found),
+            found, context.profile(found.provider), needs, transport=context.transport(found),
             clock=WallClock(),
         )  # fmt: skip
 
@@ -81,10 +267,11 @@ class Tenancy(LogReading):
 
     async def smoked(self, directory: str, command: str, time_limit_s: float = 120) -> SmokeReceipt:
         """As `smoke_test`, for a person: what was printed stands as it is."""
+        context = self.context
         return await smoke(
             Path(directory).expanduser(), command, time_limit_s=time_limit_s,
-            environ=self._account.without(self._environ), ledger=self.ledger, clock=self._clock,
-            guarded=self._account.guarded, network=network_of(self.home.configuration),
+            environ=context.account.without(context.environ), ledger=context.ledger, clock=context.clock,
+            guarded=context.account.guarded, network=network_of(context.home.configuration),
         )  # fmt: skip
 
     async def push(
@@ -102,14 +289,15 @@ class Tenancy(LogReading):
 
         What a job wrote and nobody has collected is not replaced.
         """
-        found = await self._active(lease)
-        with self._held(found.id, "push"):
+        context = self.context
+        found = await active(context, lease)
+        with context.held(found.id, "push"):
             return await push(
-                found, Path(directory).expanduser(), guarded=self._account.guarded, include_secrets=include_secrets,
+                found, Path(directory).expanduser(), guarded=context.account.guarded, include_secrets=include_secrets,
                 overwrite=overwrite,
-                caretaker=self._caretaker(found), transport=self._transport(found),
-                ledger=self.ledger, clock=self._clock, share=share_of(self.home, call_bytes_s.get()),
-                records=records_of(self.home, found.id), progress=progress_to.get(),
+                caretaker=context.caretaker(found), transport=context.transport(found),
+                ledger=context.ledger, clock=context.clock, share=share_of(context.home, call_bytes_s.get()),
+                records=records_of(context.home, found.id), progress=progress_to.get(),
             )  # fmt: skip
 
     async def prepare(
@@ -131,15 +319,16 @@ class Tenancy(LogReading):
 
         The image's own torch and the like stay: pins of them are held back. Repeat while running.
         """
-        found = await self._active(lease)
-        values = resolve_all(env, self._environ, account=self._account)
-        profile = self._profile(found.provider)
+        context = self.context
+        found = await active(context, lease)
+        values = resolve_all(env, context.environ, account=context.account)
+        profile = context.profile(found.provider)
         setup = Setup(
-            found, profile, script("prepare.py"), caretaker=self._caretaker(found),
-            transport=self._transport(found), ledger=self.ledger, clock=self._clock,
+            found, profile, script("prepare.py"), caretaker=context.caretaker(found),
+            transport=context.transport(found), ledger=context.ledger, clock=context.clock,
         )  # fmt: skip
         return await setup.prepare(
-            Asked(
+            Wanted(
                 source=source,
                 clone=clone,
                 replay=replay,
@@ -148,11 +337,8 @@ class Tenancy(LogReading):
             ),
             env={**self._mirrors(profile), **values},
             wait_s=wait_s,
-            hold=lambda: self._held(found.id, "prepare"),
+            hold=lambda: context.held(found.id, "prepare"),
         )
-
-    def _mirrors(self, profile: Profile) -> dict[str, str]:
-        return mirrors(profile, self.home.configuration, self._environ)
 
     async def launch_detached(
         self,
@@ -191,13 +377,14 @@ class Tenancy(LogReading):
 
         Everything it writes must be an artifact or discarded, or the box cannot be torn down.
         """
+        context = self.context
         runtime_s = None if max_runtime_h is None else max_runtime_h * 3600
         if matrix or cells:
             grid = grid_of(
                 command, artifacts=artifacts, discard=discard, matrix=matrix, cells=cells,
                 prefix=name,
             )  # fmt: skip
-            begun = await self.begin_sweep(
+            begun = await begin_sweep(context,
                 [lease, *leases], grid, env=env, max_runtime_s=runtime_s, attempts=attempts,
                 python=python,
             )  # fmt: skip
@@ -207,22 +394,26 @@ class Tenancy(LogReading):
                 "leases and attempts are for a sweep", remedy="give it a matrix, or its cells"
             )
         require_patterns((*artifacts, *discard))
-        found = await self._active(lease)
-        with self._held(found.id, "launch"):
-            values = resolve_all(env, self._environ, account=self._account)
-            own = activated(self.ledger, found.id) if python == "prepared" else {}
-            profile = self._profile(found.provider)
+        found = await active(context, lease)
+        with context.held(found.id, "launch"):
+            values = resolve_all(env, context.environ, account=context.account)
+            own = activated(context.ledger, found.id) if python == "prepared" else {}
+            profile = context.profile(found.provider)
             return await launch(
                 found, profile, command, artifacts=artifacts, discard=discard,
                 env={**self._mirrors(profile), **own, **values},
                 env_from=references(env), name=name,
                 max_runtime_s=runtime_s,
-                caretaker=self._caretaker(found), transport=self._transport(found),
-                ledger=self.ledger, clock=self._clock, store=self._box_store(found),
+                caretaker=context.caretaker(found), transport=context.transport(found),
+                ledger=context.ledger, clock=context.clock, store=context.box_store(found),
             )  # fmt: skip
 
     def _launched_cells(self, lease: str, grid: Grid, begun: Tended) -> Launched:
-        held, here = last_armed(self.ledger.lease(lease), self.ledger), begun.table.on(lease)
+        context = self.context
+        held, here = (
+            last_armed(context.ledger.lease(lease), context.ledger),
+            begun.table.on(lease),
+        )
         return Launched(
             lease=lease,
             job=(here[0].job if here else None) or "none here yet",
@@ -260,21 +451,23 @@ class Tenancy(LogReading):
         self, lease: str, job: str | None, *, cursor: int | None, wait_s: float, limit_bytes: int
     ) -> Watched:
         """As `monitor`, with as much log as a terminal wants, and no fence around it."""
-        found = await self._running(lease)
-        await self.tend_on(found.id)
+        context = self.context
+        found = await running(context, lease)
+        await tend_on(context, found.id)
         seen = await watch(
-            found, await self._run_of(found, job), cursor=cursor, wait_s=wait_s,
-            limit_bytes=limit_bytes, caretaker=self._caretaker(found), clock=self._clock,
-            ledger=self.ledger, box=self._last_told(found),
+            found, await run_of(context, found, job), cursor=cursor, wait_s=wait_s,
+            limit_bytes=limit_bytes, caretaker=context.caretaker(found), clock=context.clock,
+            ledger=context.ledger, box=self._last_told(found),
         )  # fmt: skip
-        keep_reading(self.home, seen, at=self._clock.now())
-        advice = advice_for(found, ledger=self.ledger, now=self._clock.now())
-        gang = await self.gang_words(found, seen)
+        keep_reading(context.home, seen, at=context.clock.now())
+        advice = advice_for(found, ledger=context.ledger, now=context.clock.now())
+        gang = await gang_words(context, found, seen)
         return seen.model_copy(update={"cadence": advice, "gang": gang})
 
     def _last_told(self, lease: Lease) -> BoxSeen | None:
         """What took the box, where its provider has said so."""
-        gone = taken(self.ledger.events(lease.id))
+        context = self.context
+        gone = taken(context.ledger.events(lease.id))
         if gone is None or gone == "stopped_by_provider":
             return None  # that says who stopped it, and not why its job ended
         return BoxSeen(BoxState.UNKNOWN, fate=gone)
@@ -288,7 +481,8 @@ class Tenancy(LogReading):
         ] = 20,
     ) -> Watched:
         """End a job: it is asked first, so that it can checkpoint, and killed after the grace."""
-        run = await self._run_of(await self._running(lease), job)
+        context = self.context
+        run = await run_of(context, await running(context, lease), job)
         await self.stop_run(lease, run, grace_s=grace_s)
         return await self.monitor(lease, run, wait_s=0)
 
@@ -298,10 +492,11 @@ class Tenancy(LogReading):
         Raises:
             BoxTrouble: it could not be asked, or knows no such run.
         """
-        found = await self._running(lease)
-        with self._held(found.id, "stop"):
-            await self._caretaker(found).stop(JobId(run), grace_s=grace_s)
-            self.ledger.note(found.id, Event.STOPPED, {"job": run}, at=self._clock.now())
+        context = self.context
+        found = await running(context, lease)
+        with context.held(found.id, "stop"):
+            await context.caretaker(found).stop(JobId(run), grace_s=grace_s)
+            context.ledger.note(found.id, Event.STOPPED, {"job": run}, at=context.clock.now())
 
     async def collect(
         self,
@@ -317,31 +512,74 @@ class Tenancy(LogReading):
         Repeat after any failure: it goes on from the last byte. Unclaimed files are named.
         While a job runs it is refused; a snapshot takes what is complete, and is no seal.
         """
-        found = await self._running(lease)
-        directory = Path(to or found.kept_in or self.home.kept(found.id))
+        context = self.context
+        found = await running(context, lease)
+        directory = Path(to or found.kept_in or context.home.kept(found.id))
         is_elsewhere = found.kept_in is None or directory != Path(found.kept_in)
-        with self._held(found.id, "collect"):
-            await self.inspection.is_the_box(found)
+        with context.held(found.id, "collect"):
+            await context.inspection.is_the_box(found)
             collected = await collect(
-                found, self._profile(found.provider), directory=directory,
+                found, context.profile(found.provider), directory=directory,
                 artifacts=artifacts, discard=discard,
-                caretaker=self._caretaker(found), transport=self._transport(found),
-                ledger=self.ledger, clock=self._clock, share=share_of(self.home, call_bytes_s.get()),
-                news="some" if is_elsewhere or self.has_news(found) else "unknown",
-                elsewhere=self._kept_elsewhere(found), progress=progress_to.get(),
+                caretaker=context.caretaker(found), transport=context.transport(found),
+                ledger=context.ledger, clock=context.clock, share=share_of(context.home, call_bytes_s.get()),
+                news="some" if is_elsewhere or has_news(context, found) else "unknown",
+                elsewhere=kept_elsewhere(context, found), progress=progress_to.get(),
             )  # fmt: skip
-        await self.tend_on(found.id)
+        await tend_on(context, found.id)
         return collected.model_copy(update=await self._stored(found))
 
     async def _stored(self, lease: Lease) -> dict[str, str]:
         """What of it lies in the lease's store, too; a store that fails does not undo a collect."""
+        context = self.context
         try:
-            kept = await self.keep_safe(lease.id)
+            kept = await store_again(context, lease.id)
         except TenantError as trouble:
             return {"not_stored": f"{trouble.message}; {trouble.remedy}"}
         if kept is None:
             return {}
         return {"stored": f"{kept.files} files are in {kept.store}, re-read from there"}
+
+    async def change_lease(
+        self,
+        lease: LeaseName,
+        action: Annotated[
+            Literal["extend", "park", "resume", "terms", "recover"],
+            Field(
+                description="park stops the GPU meter and keeps the disk; resume starts it again; "
+                "recover goes on elsewhere where its box was taken"
+            ),
+        ],
+        hours: Annotated[
+            float | None,
+            Field(gt=0, description="extend, resume: the deadline is so long from now"),
+        ] = None,
+        address: Annotated[
+            str | None, Field(description="resume: where the console shows the box now")
+        ] = None,
+        budget_usd: Annotated[Amount | None, Field(description="terms")] = None,
+        max_price_usd_h: Annotated[Amount | None, Field(description="terms")] = None,
+        idle_h: Annotated[Hours | None, Field(description="terms; 0: never")] = None,
+        rescue_usd: Annotated[Amount | None, Field(description="terms")] = None,
+    ) -> Card:
+        """Move a lease's deadline, change its terms, park its box, or resume it. The answer says what
+        it costs then.
+        """
+        context = self.context
+        return await change(
+            context, lease, action, hours=hours, address=address,
+            terms={
+                "budget_usd": budget_usd, "max_price_usd_h": max_price_usd_h, "idle_h": idle_h,
+                "rescue_usd": rescue_usd,
+            },
+        )  # fmt: skip
+
+    async def verify_and_teardown(self, lease: LeaseName) -> TornDown:
+        """End the lease: re-read every kept file, compare with the box, and destroy it only if nothing
+        would be lost. A refusal names what would be, and the next call. Repeat until a receipt comes.
+        """
+        context = self.context
+        return await end_verified(context, lease)
 
     async def list_leases(
         self,
@@ -355,14 +593,20 @@ class Tenancy(LogReading):
 
         Every provider is asked: boxes with our mark that no lease knew are taken up, others only shown.
         """
+        context = self.context
         if older is not None:
-            return self._history(older, limit)
-        seen = await self._overview(which, limit=limit)
-        return seen.model_copy(update={"sweeps": await self.tend_all()})
+            return history(context, older, limit)
+        seen = await overview(context, which, limit=limit)
+        return seen.model_copy(update={"sweeps": await tend_all(context)})
 
     async def doctor(self) -> Checkup:
         """Check this computer: state directory, ledger, key, profiles, tools, credentials, boxes."""
+        context = self.context
         return await examine(
-            self.home, ledger=self.ledger, profiles=self.profiles, connectors=self._connectors,
-            environ=self._environ, clock=self._clock,
+            context.home, ledger=context.ledger, profiles=context.profiles, connectors=context.connectors,
+            environ=context.environ, clock=context.clock,
         )  # fmt: skip
+
+    def _mirrors(self, profile: Profile) -> dict[str, str]:
+        context = self.context
+        return mirrors(profile, context.home.configuration, context.environ)

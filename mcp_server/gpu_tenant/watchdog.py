@@ -8,6 +8,7 @@ from typing import Literal
 
 from gpu_tenant.alarms import Level
 from gpu_tenant.attendant import Attendant
+from gpu_tenant.attending import look_at
 from gpu_tenant.cards import Card
 from gpu_tenant.crowd import AT_ONCE
 from gpu_tenant.errors import LeaseHeld, TenantError
@@ -17,7 +18,9 @@ from gpu_tenant.model import LeaseId
 from gpu_tenant.notify import tell_due
 from gpu_tenant.reconcile import rate_words
 from gpu_tenant.record import Record
+from gpu_tenant.recovering import may_recover
 from gpu_tenant.service import Tenancy
+from gpu_tenant.sweeping import tend_all
 
 EVERY_S = 60
 _TURN_S = 30
@@ -96,8 +99,12 @@ class Watchdog:
         self._did = []
         ledger = self._tenancy.ledger
         leases = ledger.leases("live")
-        leases += [lease for lease in ledger.leases("lost") if self._tenancy.may_recover(lease)]
-        at: dict[str, list[LeaseId]] = {provider: [] for provider in self._tenancy.connected}
+        leases += [
+            lease for lease in ledger.leases("lost") if may_recover(self._tenancy.context, lease)
+        ]
+        at: dict[str, list[LeaseId]] = {
+            provider: [] for provider in self._tenancy.context.connected
+        }
         for lease in leases:
             at.setdefault(lease.provider, []).append(lease.id)
         self._forget_all_but({lease.id for lease in leases})
@@ -109,7 +116,7 @@ class Watchdog:
             await asyncio.gather(*self._under_way.values(), *self._over_sweeps())
             await asyncio.gather(*self._asking.values())
         await tell_due(
-            self._tenancy.home, self._tenancy.ledger, environ=self._tenancy.environ,
+            self._tenancy.home, self._tenancy.ledger, environ=self._tenancy.context.environ,
             clock=self._tenancy.clock,
         )  # fmt: skip
         put_heartbeat(
@@ -167,7 +174,7 @@ class Watchdog:
     async def _tend_sweeps(self) -> None:
         """Every sweep was moved on; what that met ends nobody's watch."""
         try:
-            await self._tenancy.tend_all()
+            await tend_all(self._tenancy.context)
         except Exception as error:  # noqa: BLE001 - the next look may fare better
             self._tell(f"sweeps could not be tended: {error!r}")
 
@@ -227,7 +234,7 @@ class Watchdog:
         ledger, now, key = self._tenancy.ledger, self._tenancy.clock.now, f"{_ACCOUNT}{provider}"
         try:
             async with asyncio.timeout(_ASKED_WITHIN_S):
-                found = await self._tenancy.look_at(provider, patience_s=_LIST_WITHIN_S)
+                found = await look_at(self._tenancy.context, provider, patience_s=_LIST_WITHIN_S)
         except Exception as error:  # noqa: BLE001 - every lease is looked at all the same
             told = isinstance(error, TenantError)
             ledger.raise_alarm(
@@ -252,7 +259,7 @@ class Watchdog:
 
     def _end_what_nobody_tells(self) -> None:
         """What an earlier process told of an account is over, once every provider has been heard."""
-        if not set(self._told_by) >= self._tenancy.connected or self._unasked:
+        if not set(self._told_by) >= self._tenancy.context.connected or self._unasked:
             return
         told = {key for keys in self._told_by.values() for key in keys}
         for known in self._tenancy.ledger.open_alarms():

@@ -82,7 +82,7 @@ async def polls(directory: Path) -> dict[str, float]:
         await tenancy.push(card.lease, str(tree))
         await tenancy.launch_detached(card.lease, "sh job.sh", ["out/"], name="idle")
         seen = await tenancy.monitor(card.lease, wait_s=0)
-        transport = tenancy._transport(tenancy.ledger.lease(card.lease))
+        transport = tenancy.context.transport(tenancy.ledger.lease(card.lease))
         before = (relay.sent_by_client, relay.sent_by_server)
 
         async def median_ms(call: Callable[[], Awaitable[object]]) -> float:

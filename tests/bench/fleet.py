@@ -86,7 +86,7 @@ async def _leased(
         host, _, port = place.partition(":")
         standing = tenancy.ledger.lease(lease)
         asked = {"job": "idle", "offset": -6000, "limit": 6000, "sample": True, "tenant": True}
-        argv = tenancy._caretaker(standing)._argv("status")
+        argv = tenancy.context.caretaker(standing)._argv("status")
         return {
             "user": user, "host": host, "port": port, "monitor": command_line(argv),
             "request": json.dumps(asked),

@@ -43,7 +43,7 @@ async def _collect(lease: str, to: str, *, kept: bool, listing: str | None) -> d
             await tenancy.monitor(lease, wait_s=0)
         if listing:
             argv = ["find", listing, "-type", "f", "-printf", "%p %s %T@\\n"]
-            transport = tenancy._transport(tenancy.ledger.lease(lease))
+            transport = tenancy.context.transport(tenancy.ledger.lease(lease))
             began = time.perf_counter()
             listed = await transport.run(argv, timeout_s=60)
             told["listing_s"] = time.perf_counter() - began

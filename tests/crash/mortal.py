@@ -14,6 +14,7 @@ from gpu_tenant.connectors.local import LocalConnector
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.ledger.database import Connection
 from gpu_tenant.model import Box, Lease, LocalAddress
+from gpu_tenant.office import Context
 from gpu_tenant.permit import TeardownPermit
 from gpu_tenant.ports import Channel, Finished
 from gpu_tenant.profiles import load_profiles
@@ -149,15 +150,17 @@ def mortal_tenancy(root: Path, fate: Fate, world: Path) -> Tenancy:
 
     profiles = load_profiles(skill_directory() / "profiles")
     return Tenancy(
-        home=home,
-        ledger=MortalLedger(home.ledger, fate),
-        clock=WallClock(),
-        profiles={"local": profiles["local"]},
-        connectors={"local": MortalConnector(home.boxes, fate, world)},
-        open_transport=open_transport,
-        introduce=_nobody_asks,
-        public_key=str,
-        environ=dict(os.environ),
+        Context(
+            home=home,
+            ledger=MortalLedger(home.ledger, fate),
+            clock=WallClock(),
+            profiles={"local": profiles["local"]},
+            connectors={"local": MortalConnector(home.boxes, fate, world)},
+            open_transport=open_transport,
+            introduce=_nobody_asks,
+            public_key=str,
+            environ=dict(os.environ),
+        )
     )
 
 

@@ -21,11 +21,13 @@ from gpu_tenant.errors import ProviderSilent
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.market import Leftover, Offer, Wish
 from gpu_tenant.model import Box, Lease, LeaseState, LocalAddress, SshAddress
+from gpu_tenant.office import Context
 from gpu_tenant.permit import TeardownPermit
 from gpu_tenant.ports import Transport
 from gpu_tenant.rehearsal.stage import Stage
 from gpu_tenant.rehearsal.tenant import RehearsalClock, really_at
 from gpu_tenant.rehearsing import Rehearsal, put_rehearsal
+from gpu_tenant.renting import reconcile_all
 from gpu_tenant.service import Tenancy
 from gpu_tenant.store import Home
 from gpu_tenant.transports.local import LocalTransport
@@ -127,15 +129,17 @@ class Scene:
             return LocalTransport(Path(at.directory))
 
         return Tenancy(
-            home=home,
-            ledger=MortalLedger(home.ledger, fate),
-            clock=clock,
-            profiles={self.provider: profile},
-            connectors={self.provider: MortalConnector(real, fate)},
-            open_transport=open_transport,
-            introduce=_nobody_asks,
-            public_key=lambda: KEY_LINE,
-            environ={},
+            Context(
+                home=home,
+                ledger=MortalLedger(home.ledger, fate),
+                clock=clock,
+                profiles={self.provider: profile},
+                connectors={self.provider: MortalConnector(real, fate)},
+                open_transport=open_transport,
+                introduce=_nobody_asks,
+                public_key=lambda: KEY_LINE,
+                environ={},
+            )
         )
 
 
@@ -166,7 +170,7 @@ async def story(tenancy: Tenancy) -> None:
     else:
         # Its fate shows in the provider's list by and by, and no second box is rented meanwhile.
         while any(x.state is LeaseState.INTENDED for x in tenancy.ledger.leases()):
-            await tenancy._clock.sleep(30)
+            await tenancy.context.clock.sleep(30)
             await tenancy.list_leases()
         await story(tenancy)
 
@@ -255,6 +259,6 @@ def wrongs(scene: Scene, case: str) -> list[str]:
 async def _reconcile(scene: Scene, case: str) -> None:
     tenancy = scene.tenancy(case, Fate(None, scene.directory / f"{case}-last"))
     try:
-        await tenancy.reconcile()
+        await reconcile_all(tenancy.context)
     finally:
         await tenancy.aclose()

@@ -21,6 +21,7 @@ import google.cloud.compute_v1  # noqa: F401 - once, and not in every process th
 from signed import signs
 
 from gpu_tenant import app, launch, office
+from gpu_tenant.ending import ask_ahead
 from gpu_tenant.errors import TenantError
 from gpu_tenant.guard import arm, last_armed
 from gpu_tenant.ledger import Ledger
@@ -179,7 +180,7 @@ async def _rents(platform: Platform, directory: Path, tell: int, left_s: float) 
     )
     lease = tenancy.ledger.lease(card.lease)
     if platform.signed == "waive":
-        signature = signs(tenancy, tenancy.ask_ahead(lease.id).code, by="its owner")
+        signature = signs(tenancy, ask_ahead(tenancy.context, lease.id).code, by="its owner")
         tenancy.ledger.sign_ahead(lease.id, signature, at=tenancy.clock.now())
     try:
         await tenancy.push(lease.id, str(directory / "tree"))

@@ -12,6 +12,8 @@ from mcp import Client
 from mcp.types import ElicitRequestParams, ElicitResult
 from signed import signs
 
+from gpu_tenant import ending
+from gpu_tenant.ending import asked_to_waive, assess_loss
 from gpu_tenant.errors import TenantError
 from gpu_tenant.server import make_server
 from gpu_tenant.service import Tenancy
@@ -91,10 +93,10 @@ def a_waiver_of_another_loss(lease: Leased) -> Told:
     """A person has signed for a list that names something else."""
 
     async def waive(tenancy: Tenancy) -> object:
-        report = await tenancy.assess_loss(lease.id)
-        asked = tenancy.asked_to_waive(report.model_copy(update={"digest": "0" * 16}))
+        report = await assess_loss(tenancy.context, lease.id)
+        asked = asked_to_waive(tenancy.context, report.model_copy(update={"digest": "0" * 16}))
         signs(tenancy, asked.code)
-        return await tenancy.waive(lease.id)
+        return await ending.waive(tenancy.context, lease.id)
 
     with pytest.raises(TenantError) as refused:
         lease.ask(waive)

@@ -19,6 +19,7 @@ from gpu_tenant.app import connect
 from gpu_tenant.cards import Card
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.model import Lease, LocalAddress, Receipt, SshAddress
+from gpu_tenant.office import Context
 from gpu_tenant.ports import Connector, Transport
 from gpu_tenant.rehearsal.stage import Stage
 from gpu_tenant.rehearsal.tenant import really_at
@@ -113,12 +114,12 @@ class Tenant(Staged):
         self.stage.begin_at(self.home.root)
         ledger = Ledger(self.home.ledger)
         assert ledger.be_rehearsed()
-        tenancy = Tenancy(
+        tenancy = Tenancy(Context(
             home=self.home, ledger=ledger, clock=self.clock,
             profiles={slug: PROFILES[slug] for slug in connectors}, connectors=connectors,
             open_transport=self._way_to, introduce=self._introduced, public_key=lambda: KEY_LINE,
             environ={},
-        )  # fmt: skip
+        ))  # fmt: skip
         self.opened.append(tenancy)
         return tenancy
 

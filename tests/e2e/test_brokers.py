@@ -8,8 +8,12 @@ from e2e.people import NewBox, Person, World, until
 from e2e.writers import written
 from sshd import LOOPBACK, Sshd, make_key
 
+from gpu_tenant.attending import pull
+from gpu_tenant.brokering import adopt_from
+from gpu_tenant.ending import assess_loss
 from gpu_tenant.errors import BadRequest, BoxTaken, BoxTrouble, HostKeyChanged, Refused
 from gpu_tenant.model import LeaseState
+from gpu_tenant.recovering import recover
 from gpu_tenant.service import Tenancy
 
 STEP = """\
@@ -51,7 +55,7 @@ async def began(tenancy: Tenancy, lease: str, tmp_path: Path) -> str:
 async def settled(tenancy: Tenancy, lease: str) -> int:
     """So many files of the running job are here."""
     for _ in range(60):
-        if files := (await tenancy.pull(lease)).files:
+        if files := (await pull(tenancy.context, lease)).files:
             return files
     return 0
 
@@ -70,7 +74,7 @@ async def test_a_cluster_is_leased_by_skypilots_entry_and_handed_back_with_its_w
             "ssh", "known_hosts", lease.id
         ).read_text(encoding="utf-8")
         with pytest.raises(BoxTaken, match="already stands on dev"):
-            await tenancy.adopt_from("skypilot:dev")
+            await adopt_from(tenancy.context, "skypilot:dev")
         ended = await tenancy.verify_and_teardown(lease.id)
 
     assert "`sky down dev`" in (ended.receipt.left_behind or "")
@@ -84,24 +88,26 @@ async def test_what_skypilot_moved_goes_on_from_our_newest_checkpoint(
     before, after = new_box("before", authorized=public), new_box("after", authorized=public)
     shows("skypilot", person, key, before)
     async with person.tenancy() as tenancy:
-        old = await began(tenancy, (await tenancy.adopt_from("skypilot:dev")).lease, tmp_path)
+        old = await began(
+            tenancy, (await adopt_from(tenancy.context, "skypilot:dev")).lease, tmp_path
+        )
         step = before.home / "gpu-tenant" / old / "work" / "out" / "step.json"
         await until(step.exists)
         # No file is complete before it has been quiet for a while.
         assert await settled(tenancy, old)
 
         with pytest.raises(Refused, match="SkyPilot has not moved dev"):
-            await tenancy.adopt_from("skypilot:dev", recovers=old)
+            await adopt_from(tenancy.context, "skypilot:dev", recovers=old)
 
         before.kill_sessions()
         before.stop()
         shows("skypilot", person, key, after)
-        card = await tenancy.adopt_from("skypilot:dev", recovers=old)
+        card = await adopt_from(tenancy.context, "skypilot:dev", recovers=old)
         assert f"`gpu-tenant recover {old}`" in (card.alarm or "")
         assert tenancy.ledger.lease(old).state is LeaseState.LOST
         assert tenancy.ledger.lease(card.lease).recovers == old
 
-        assert (await tenancy.recover(old)).lease == card.lease
+        assert (await recover(tenancy.context, old)).lease == card.lease
         (tmp_path / "enough").touch()
         seen = await tenancy.monitor(card.lease, "train", wait_s=45)
         assert (seen.state, "began at 7" in seen.log) == ("finished", True), seen
@@ -116,7 +122,7 @@ async def test_where_the_disk_moved_along_the_lease_itself_goes_on(
     before, after = new_box("before", authorized=public), new_box("after", authorized=public)
     shows("skypilot", person, key, before)
     async with person.tenancy() as tenancy:
-        old = (await tenancy.adopt_from("skypilot:dev")).lease
+        old = (await adopt_from(tenancy.context, "skypilot:dev")).lease
         await tenancy.push(old, str(world.tree))
         after.home.rmdir()
         before.kill_sessions()
@@ -124,7 +130,7 @@ async def test_where_the_disk_moved_along_the_lease_itself_goes_on(
         before.home.rename(after.home)
         shows("skypilot", person, key, after)
 
-        card = await tenancy.adopt_from("skypilot:dev", recovers=old)
+        card = await adopt_from(tenancy.context, "skypilot:dev", recovers=old)
 
         assert (card.lease, card.state) == (old, LeaseState.ACTIVE)
         assert [x.id for x in tenancy.ledger.leases("live")] == [old]
@@ -140,11 +146,11 @@ async def test_a_box_that_cannot_look_at_its_disk_proves_nothing_lost(
     after = new_box("after", authorized=public, options=f"ForceCommand {cannot}")
     shows("skypilot", person, key, before)
     async with person.tenancy() as tenancy:
-        old = (await tenancy.adopt_from("skypilot:dev")).lease
+        old = (await adopt_from(tenancy.context, "skypilot:dev")).lease
         shows("skypilot", person, key, after)
 
         with pytest.raises(BoxTrouble, match="moved along is unknown") as told:
-            await tenancy.adopt_from("skypilot:dev", recovers=old)
+            await adopt_from(tenancy.context, "skypilot:dev", recovers=old)
 
         assert "same command again" in told.value.remedy
         assert [lease.id for lease in tenancy.ledger.leases("live")] == [old]
@@ -157,14 +163,14 @@ async def test_a_run_is_leased_by_dstacks_entries_through_its_host(
     host, container = new_box("host", authorized=public), new_box("container", authorized=public)
     shows("dstack", person, key, container, through=host)
     async with person.tenancy() as tenancy:
-        lease = (await tenancy.adopt_from("dstack:dev")).lease
+        lease = (await adopt_from(tenancy.context, "dstack:dev")).lease
         assert host.logins
         # It takes its entries out again when nobody is attached; a lease stays where it is.
         (person.home / ".dstack" / "ssh" / "config").write_text("", encoding="utf-8")
         await tenancy.push(lease, str(world.tree))
         with pytest.raises(BadRequest, match="dstack shows no dev"):
-            await tenancy.adopt_from("dstack:dev")
-        ended = await tenancy.assess_loss(lease)
+            await adopt_from(tenancy.context, "dstack:dev")
+        ended = await assess_loss(tenancy.context, lease)
         assert not ended.losses
     listed = person.gpu_tenant("ssh", lease, "--", "true")
     assert listed.status == 0, listed
@@ -176,11 +182,11 @@ async def test_another_host_key_at_the_same_place_is_not_a_move(
     box = new_box(authorized=key.with_suffix(".pub"))
     shows("skypilot", person, key, box)
     async with person.tenancy() as tenancy:
-        lease = (await tenancy.adopt_from("skypilot:dev")).lease
+        lease = (await adopt_from(tenancy.context, "skypilot:dev")).lease
     box.restart(new_host_key=make_key(tmp_path / "another"))
 
     async with person.tenancy() as tenancy:
         with pytest.raises(HostKeyChanged):
             await tenancy.audit(lease)
         with pytest.raises(Refused, match="has not moved"):
-            await tenancy.adopt_from("skypilot:dev", recovers=lease)
+            await adopt_from(tenancy.context, "skypilot:dev", recovers=lease)

@@ -14,9 +14,11 @@ from signed import with_signature
 from sshd import LOOPBACK, Relay, Sshd
 from terminal import typed_at
 
+from gpu_tenant.adopting import adopt
 from gpu_tenant.alarms import Level
 from gpu_tenant.by_hand import Both, ByHand
 from gpu_tenant.cards import Card, TornDown
+from gpu_tenant.ending import attest
 from gpu_tenant.errors import (
     BadRequest,
     BoxTrouble,
@@ -147,7 +149,7 @@ async def test_a_stop_by_the_box_itself_parks_it_and_its_owner_finds_it_again_el
                 await tenancy.verify_and_teardown(lease)
         box.kill_sessions()
         box.stop()
-        over = await with_signature(tenancy, lambda: tenancy.attest(lease))
+        over = await with_signature(tenancy, lambda: attest(tenancy.context, lease))
 
     assert (over.state, over.receipt.ground) == (LeaseState.GONE, "verified")
 
@@ -163,7 +165,7 @@ async def test_a_box_that_answers_again_after_its_end_was_attested_is_leased_aga
             await tenancy.verify_and_teardown(lease)
         box.kill_sessions()
         box.stop()
-        over = await with_signature(tenancy, lambda: tenancy.attest(lease))
+        over = await with_signature(tenancy, lambda: attest(tenancy.context, lease))
         assert over.state is LeaseState.GONE
         assert (await tenancy.list_leases()).leases == (), "silent, so all is as it was told"
 
@@ -196,10 +198,10 @@ async def test_an_attestation_that_the_box_contradicts_is_spent(
         with pytest.raises(OwnerMustAct):
             await tenancy.verify_and_teardown(lease)
         with pytest.raises(Refused, match="still answers"):
-            await with_signature(tenancy, lambda: tenancy.attest(lease))
+            await with_signature(tenancy, lambda: attest(tenancy.context, lease))
 
         with pytest.raises(SignatureWanted):
-            await tenancy.attest(lease)
+            await attest(tenancy.context, lease)
 
 
 async def test_a_box_whose_sshd_stands_still_for_a_while_is_not_ended(
@@ -215,7 +217,7 @@ async def test_a_box_whose_sshd_stands_still_for_a_while_is_not_ended(
         waking = asyncio.get_running_loop().call_later(40, box.restart)
         try:
             with pytest.raises(Refused, match="still answers"):
-                await with_signature(tenancy, lambda: tenancy.attest(lease))
+                await with_signature(tenancy, lambda: attest(tenancy.context, lease))
         finally:
             waking.cancel()
         assert tenancy.ledger.lease(lease).state is LeaseState.TERMINATING
@@ -275,7 +277,7 @@ async def test_a_box_that_shuts_us_out_under_its_own_name_is_not_gone(
     authorized.write_text("", encoding="utf-8")
     async with person.tenancy() as tenancy:
         with pytest.raises(Refused, match="still answers"):
-            await with_signature(tenancy, lambda: tenancy.attest(lease))
+            await with_signature(tenancy, lambda: attest(tenancy.context, lease))
 
 
 async def test_a_box_that_goes_on_answering_is_not_called_parked(
@@ -324,7 +326,7 @@ async def test_a_platform_with_an_api_keeps_the_boxes_of_its_console_apart(
         profile = tenancy.profiles["autodl"]
         by_hand, api = (ByHand(profile, tmp_path / name) for name in ("console", "api"))
         both = Both(api, by_hand)
-        tenancy._connectors = {**tenancy._connectors, "autodl": both}
+        tenancy.context.connectors = {**tenancy.context.connectors, "autodl": both}
         lease = (await tenancy.provision("autodl", box.target)).lease
         held = tenancy.ledger.lease(lease)
 
@@ -371,7 +373,7 @@ async def test_what_stands_under_settings_that_are_gone_is_told_by_their_section
 ) -> None:
     async with person.tenancy() as tenancy:
         by_hand = ByHand(tenancy.profiles["slurm"], tmp_path / "console")
-        tenancy._connectors = {**tenancy._connectors, "slurm": by_hand}
+        tenancy.context.connectors = {**tenancy.context.connectors, "slurm": by_hand}
         rented, named = (
             tenancy.ledger.intend(
                 lease_id=LeaseId(name), provider="slurm", address=SshAddress(target="dev"),
@@ -384,10 +386,10 @@ async def test_what_stands_under_settings_that_are_gone_is_told_by_their_section
         tenancy.ledger.bind(named.id, (await by_hand.list_boxes())[0], at=NOON)
 
         with pytest.raises(CredentialRefused, match=r"no \[slurm\] is in") as told:
-            tenancy._connector(tenancy.ledger.lease(rented.id))
+            tenancy.context.connector(tenancy.ledger.lease(rented.id))
         assert "`gpu-tenant profiles slurm`" in told.value.remedy
         # An alias of the owner's own, in which no provider's id can be told from it.
-        assert tenancy._connector(tenancy.ledger.lease(named.id)) is by_hand
+        assert tenancy.context.connector(tenancy.ledger.lease(named.id)) is by_hand
 
 
 async def test_a_timer_of_the_api_is_told_of_its_own_boxes_alone(
@@ -482,12 +484,12 @@ async def test_a_password_lets_our_key_in_once_and_is_written_nowhere(
     try:
         async with person.tenancy() as tenancy:
             with pytest.raises(BoxTrouble, match="none of our keys") as closed:
-                await tenancy.adopt("gpushare", target)
+                await adopt(tenancy.context, "gpushare", target)
             assert "--password-stdin" in closed.value.remedy
             with pytest.raises(BoxTrouble, match="does not take that password"):
-                await tenancy.adopt("gpushare", target, password="wrong")
-            card = await tenancy.adopt("gpushare", target, password="Tr0ub4dor &3")
-            again = await tenancy.adopt("matpool", target, password="Tr0ub4dor &3")
+                await adopt(tenancy.context, "gpushare", target, password="wrong")
+            card = await adopt(tenancy.context, "gpushare", target, password="Tr0ub4dor &3")
+            again = await adopt(tenancy.context, "matpool", target, password="Tr0ub4dor &3")
     finally:
         server.close()
 
@@ -505,7 +507,7 @@ async def test_a_password_is_never_shown_to_a_box_whose_host_key_changed(
     box = new_box(authorized=Path(os.devnull))
     async with person.tenancy() as tenancy:
         with pytest.raises(BadRequest, match="names no machine"):
-            await tenancy.adopt("gpushare", "root@host two words", password="secret")
+            await adopt(tenancy.context, "gpushare", "root@host two words", password="secret")
         with pytest.raises(BoxTrouble):
-            await tenancy.adopt("gpushare", box.target, password="secret")
+            await adopt(tenancy.context, "gpushare", box.target, password="secret")
     assert "secret" not in box.log

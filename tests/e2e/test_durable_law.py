@@ -66,7 +66,7 @@ class Story:
         async def assessed(tenancy: Tenancy) -> tuple[Assessment, str]:
             lease = tenancy.ledger.lease(self.lease.id)
             found = await assess(
-                lease, tenancy.profiles["local"], caretaker=tenancy._caretaker(lease),
+                lease, tenancy.profiles["local"], caretaker=tenancy.context.caretaker(lease),
                 ledger=tenancy.ledger, clock=HandClock(), store=store,
             )  # fmt: skip
             try:

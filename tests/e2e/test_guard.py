@@ -108,10 +108,10 @@ async def test_a_store_that_the_box_cannot_write_to_is_told_and_its_key_is_not_l
         card = await tenant.rented()
         assert card.box is not None
         lease, ledger = tenant.lease(card), tenant.tenancy.ledger
-        transport = tenant.tenancy._transport(lease)
+        transport = tenant.tenancy.context.transport(lease)
 
         armed = await arm(
-            lease, tenant.profile, caretaker=tenant.tenancy._caretaker(lease), transport=transport,
+            lease, tenant.profile, caretaker=tenant.tenancy.context.caretaker(lease), transport=transport,
             ledger=ledger, clock=tenant.clock, store={"kind": "directory", "path": "/nowhere/at/all"},
         )  # fmt: skip
 

@@ -17,8 +17,11 @@ from sshd import Sshd
 from terminal import typed_at
 
 from gpu_tenant.app import open_tenancy
+from gpu_tenant.attending import park_stray, standing
 from gpu_tenant.cards import Card
 from gpu_tenant.clock import WallClock
+from gpu_tenant.ending import assess_loss, waive
+from gpu_tenant.entering import login
 from gpu_tenant.errors import (
     AnotherBox,
     BadRequest,
@@ -32,6 +35,7 @@ from gpu_tenant.errors import (
 from gpu_tenant.model import LeaseState, SshAddress
 from gpu_tenant.rehearsal.stage import Stage
 from gpu_tenant.rehearsal.tenant import really_at
+from gpu_tenant.renting import reconcile_all
 from gpu_tenant.service import Tenancy
 from gpu_tenant.ssh_hosts import ssh_config
 from gpu_tenant.store import Home
@@ -59,7 +63,7 @@ async def let_in(tenant: Tenant, card: Card) -> None:
     while tenant.lease(card).ready_at is None:
         await tenant.clock.sleep(30)
         with suppress(NotReady):
-            await tenant.tenancy.standing(card.lease)
+            await standing(tenant.tenancy.context, card.lease)
 
 
 def mark_of(home: Path, lease: str) -> Path:
@@ -306,7 +310,7 @@ def written_on(tenant: Tenant, twin: Card) -> Path:
 async def test_work_on_a_second_box_keeps_it_at_every_look(tenant: Tenant, twin: Card) -> None:
     made = written_on(tenant, twin)
 
-    told = [await tenant.tenancy.reconcile() for _ in range(3)]
+    told = [await reconcile_all(tenant.tenancy.context) for _ in range(3)]
 
     assert made.exists()
     assert tenant.lease(twin).state is LeaseState.ACTIVE
@@ -321,7 +325,7 @@ async def test_work_from_before_anybody_of_this_ledger_came_in_keeps_a_second_bo
     tenant: Tenant, twin: Card
 ) -> None:
     written_on(tenant, twin)
-    await tenant.tenancy.standing(twin.lease)  # as whoever wants something of it comes in
+    await standing(tenant.tenancy.context, twin.lease)  # as whoever wants something of it comes in
 
     with pytest.raises(Unverified, match=r"mine/model\.pt"):
         await tenant.tenancy.verify_and_teardown(twin.lease)
@@ -356,7 +360,7 @@ async def test_where_a_box_s_clock_cannot_be_compared_everything_on_it_counts(
     (box,) = set(tenant.alive) - {card.box}
     made = written(tenant.home_of(box) / "mine" / "model.pt")
 
-    told = await tenant.tenancy.reconcile()
+    told = await reconcile_all(tenant.tenancy.context)
 
     assert made.exists()
     assert box in tenant.alive
@@ -401,10 +405,10 @@ async def test_a_box_without_the_lease_s_mark_is_neither_collected_nor_destroyed
     with pytest.raises(Unverified, match="does not carry the mark"):
         await tenant.tenancy.verify_and_teardown(card.lease)
 
-    loss = await tenant.tenancy.assess_loss(card.lease)
+    loss = await assess_loss(tenant.tenancy.context, card.lease)
     assert "does not carry the mark" in loss.losses[0], "a person may sign for it"
     with pytest.raises(SignatureWanted):
-        await tenant.tenancy.waive(card.lease)
+        await waive(tenant.tenancy.context, card.lease)
 
 
 async def parked_by_its_owner(person: Person, world: World, box: Sshd) -> str:
@@ -551,7 +555,7 @@ async def test_another_deployment_s_box_is_not_adopted_by_its_id(tenant: Tenant)
     with pytest.raises(BoxTaken, match=mine):
         await other.provision(tenant.slug, card.box, hours=0.001)
     with pytest.raises(Refused):
-        await other.park_stray(tenant.slug, card.box)
+        await park_stray(other.context, tenant.slug, card.box)
 
     assert other.ledger.leases() == []
 
@@ -638,7 +642,7 @@ async def test_a_login_of_the_program_s_own_marks_the_lease_as_used(
     card = await rented(tenancy)
     assert tenancy.ledger.lease(card.lease).touched_at is None
 
-    await tenancy.login(card.lease)
+    await login(tenancy.context, card.lease)
 
     assert tenancy.ledger.lease(card.lease).touched_at is not None
     assert (await tenancy.verify_and_teardown(card.lease)).receipt.ground == "verified"

@@ -19,6 +19,7 @@ from gpu_tenant.doctor import Checkup, examine
 from gpu_tenant.heartbeat import watched
 from gpu_tenant.ledger import Event, Ledger, Renewal
 from gpu_tenant.model import Box, Lease, LeaseId, LeaseState, LocalAddress
+from gpu_tenant.office import Context
 from gpu_tenant.ports import Connector, Transport
 from gpu_tenant.profiles import load_profiles
 from gpu_tenant.service import Tenancy
@@ -72,7 +73,7 @@ class Scene:
         self.connectors: dict[str, Connector] = {
             "local": LocalConnector(self.home.boxes), "runpod": Hanging(HandClock()),
         }  # fmt: skip
-        self.tenancy = Tenancy(
+        self.tenancy = Tenancy(Context(
             home=self.home,
             ledger=Ledger(
                 self.home.ledger, renewal=Renewal(beat_s=5, patience_s=0.3, grace_s=0.3)
@@ -80,7 +81,7 @@ class Scene:
             clock=self.clock, profiles=PROFILES,
             connectors=self.connectors,
             open_transport=_way_to, introduce=_nobody_asks, public_key=str, environ={},
-        )  # fmt: skip
+        ))  # fmt: skip
         self.lease = LeaseId("")
 
     async def rent(self) -> None:

@@ -18,6 +18,8 @@ from gpu_tenant.app import connect
 from gpu_tenant.fate import taken
 from gpu_tenant.ledger import Event
 from gpu_tenant.model import Lease, LeaseState, LocalAddress
+from gpu_tenant.office import Context
+from gpu_tenant.recovering import may_recover, recover
 from gpu_tenant.rehearsal.stage import Stage
 from gpu_tenant.rehearsal.tenant import really_at
 from gpu_tenant.service import Tenancy
@@ -69,8 +71,8 @@ async def began(tenancy: Tenancy, tree: Path, word: str, **asked: Any) -> str:
     lease = tenancy.ledger.lease(card.lease)
     assert await there(tenancy, lease, "out/state.json")
     looked = await snapshot(
-        lease, directory=tenancy.home.kept(lease.id), caretaker=tenancy._caretaker(lease),
-        transport=tenancy._transport(lease), ledger=tenancy.ledger, turn=Alone(), clock=tenancy.clock, quiet_s=0,
+        lease, directory=tenancy.home.kept(lease.id), caretaker=tenancy.context.caretaker(lease),
+        transport=tenancy.context.transport(lease), ledger=tenancy.ledger, turn=Alone(), clock=tenancy.clock, quiet_s=0,
     )  # fmt: skip
     assert "work/out/state.json" in looked.names
     return lease.id
@@ -79,7 +81,7 @@ async def began(tenancy: Tenancy, tree: Path, word: str, **asked: Any) -> str:
 async def there(tenancy: Tenancy, lease: Lease, name: str) -> str:
     """What the job has written under that name, as soon as it has."""
     for _ in range(400):
-        seen = await tenancy._transport(lease).run(
+        seen = await tenancy.context.transport(lease).run(
             ["cat", f"{lease.work_directory}/{name}"], timeout_s=10
         )
         if seen.exit_status == 0:
@@ -136,10 +138,10 @@ async def test_outbid_work_goes_on_at_another_provider_and_both_leases_say_what_
         tenant.fault("outbid", box=old.box_id)
         shown = await tenancy.list_leases()
         assert taken(tenancy.ledger.events(lost)) == "outbid"
-        assert tenancy.may_recover(tenant.lease(lost))
+        assert may_recover(tenancy.context, tenant.lease(lost))
 
-        card = await tenancy.recover(lost, wait_s=3600)
-        again = await tenancy.recover(lost, wait_s=3600)
+        card = await recover(tenancy.context, lost, wait_s=3600)
+        again = await recover(tenancy.context, lost, wait_s=3600)
 
         assert (card.provider, again.lease) == ("runpod", card.lease)
         assert len(other.world.things()) == 1
@@ -157,7 +159,7 @@ async def test_outbid_work_goes_on_at_another_provider_and_both_leases_say_what_
         assert any("not at our word" in alarm for alarm in shown.alarms)
         assert tenant.lease(lost).state is LeaseState.ACTIVE
         assert tenant.alive == [old.box_id]
-        assert not tenancy.may_recover(tenant.lease(lost))
+        assert not may_recover(tenancy.context, tenant.lease(lost))
         assert b"a secret" not in tenant.home.ledger.read_bytes()
 
 
@@ -176,12 +178,12 @@ def at_both(tenant: Tenant, other: Stage) -> Tenancy:
         assert isinstance(at, LocalAddress)
         return LocalTransport(Path(at.directory))
 
-    return Tenancy(
+    return Tenancy(Context(
         home=tenant.home, ledger=tenancy.ledger, clock=clock, profiles=profiles,
-        connectors={**tenancy._connectors, "runpod": made}, open_transport=way_to,
-        introduce=tenancy._introduce, public_key=tenancy._public_key,
+        connectors={**tenancy.context.connectors, "runpod": made}, open_transport=way_to,
+        introduce=tenancy.context.introduce, public_key=tenancy.context.public_key,
         environ={"WORD_HERE": "a secret"},
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 # Killed on its way
@@ -214,8 +216,8 @@ def lives_through(
 
         async def once() -> None:
             tenancy = scene.tenancy("one", fate)
-            way_to = tenancy._open_transport
-            tenancy._open_transport = lambda lease: MortalTransport(way_to(lease), fate)  # type: ignore[arg-type, assignment]
+            way_to = tenancy.context._open_transport
+            tenancy.context._open_transport = lambda lease: MortalTransport(way_to(lease), fate)  # type: ignore[arg-type, assignment]
             try:
                 told.write_text(str(await what(tenancy)), encoding="utf-8")
             finally:
@@ -251,7 +253,7 @@ def test_a_recovery_that_is_killed_again_and_again_goes_on_and_rents_one_box(
         assert status == 0, lost
 
         async def goes_on(tenancy: Tenancy) -> str:
-            return (await tenancy.recover(lost, wait_s=3600)).lease
+            return (await recover(tenancy.context, lost, wait_s=3600)).lease
 
         deaths = [
             Named("after create", 0, log),  # it exists, and no ledger line says so

@@ -16,7 +16,9 @@ from mcp import Client
 from mcp.types import CallToolResult
 from signed import with_signature
 
+from gpu_tenant.adopting import adopt
 from gpu_tenant.app import open_tenancy
+from gpu_tenant.ending import waive
 from gpu_tenant.errors import (
     BadRequest,
     BoxTaken,
@@ -32,6 +34,7 @@ from gpu_tenant.errors import (
     Unverified,
 )
 from gpu_tenant.model import LeaseState
+from gpu_tenant.renting import reconcile_all
 from gpu_tenant.server import make_server
 
 AT_EVERY = pytest.mark.parametrize("tenant", RENTED, indirect=True)
@@ -329,7 +332,7 @@ async def test_another_deployment_s_box_is_named_left_alone_and_adopted_as_used(
         await tenant.tenancy.provision(tenant.slug, target=theirs)
     assert tenant.alive == [theirs]
 
-    card = await tenant.tenancy.adopt(tenant.slug, theirs, over="ffffff")
+    card = await adopt(tenant.tenancy.context, tenant.slug, theirs, over="ffffff")
     assert (card.box, card.state) == (theirs, LeaseState.ACTIVE)
     assert tenant.lease(card).touched_at is not None
     with pytest.raises(Unverified, match=r"nobody has claimed: .*results\.csv"):
@@ -350,7 +353,7 @@ async def test_of_two_boxes_under_one_mark_one_reconcile_leaves_one(tenant: Tena
 
     shown = await tenant.tenancy.list_leases()
     assert tenant.alive == made, "whoever only looks destroys nothing"
-    told = await tenant.tenancy.reconcile()
+    told = await reconcile_all(tenant.tenancy.context)
 
     assert tenant.alive == [card.box]
     assert [c.lease for c in told.leases if c.state.live] == [card.lease]
@@ -475,7 +478,7 @@ async def test_a_used_box_that_never_lets_us_in_again_keeps_until_a_person_signs
             await tenant.tenancy.verify_and_teardown(card.lease)
         assert tenant.meter["parked"], "refused, so it is still there"
         tenancy = tenant.tenancy
-        ended = await with_signature(tenancy, lambda: tenancy.waive(card.lease))
+        ended = await with_signature(tenancy, lambda: waive(tenancy.context, card.lease))
 
         assert ended.receipt.ground == "waived"
         assert tenant.meter["parked"] == []

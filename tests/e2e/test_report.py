@@ -50,10 +50,10 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lived]:
         )  # fmt: skip
         seen = await tenancy.monitor(lease, wait_s=30)
         assert seen.state == "finished", seen
-        before = await report_of(tenancy, lease)
+        before = await report_of(tenancy.context, lease)
         await tenancy.collect(lease)
         await tenancy.verify_and_teardown(lease)
-        after = await report_of(tenancy, lease)
+        after = await report_of(tenancy.context, lease)
         await tenancy.aclose()
         return Lived(lease, before, after)
 

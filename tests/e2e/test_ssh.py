@@ -14,6 +14,7 @@ from sshd import LOOPBACK, Sshd, _free_port, make_key, wait_until
 
 from gpu_tenant.cli.entering import forwarded
 from gpu_tenant.cli.verbs import COMMANDS
+from gpu_tenant.entering import login
 from gpu_tenant.errors import BadRequest, Refused
 
 
@@ -24,7 +25,7 @@ async def adopted(person: Person, target: str) -> str:
 
 async def entry_of(person: Person, lease: str) -> list[str]:
     async with person.tenancy() as tenancy:
-        return (await tenancy.login(lease)).entry.splitlines()
+        return (await login(tenancy.context, lease)).entry.splitlines()
 
 
 def plain_ssh(person: Person, *words: str) -> Told:
@@ -157,9 +158,9 @@ async def test_an_ended_lease_has_no_entry_and_a_local_one_says_where_it_is(
         local = (await tenancy.provision("local", smoke="none")).lease
 
         with pytest.raises(Refused, match="it has no box"):
-            await tenancy.login(lease)
+            await login(tenancy.context, lease)
         with pytest.raises(BadRequest, match="is this computer") as told:
-            await tenancy.login(local)
+            await login(tenancy.context, local)
     assert f"cd {person.state}/boxes/{local}/home/gpu-tenant/{local}/work" in told.value.remedy
 
 

@@ -14,12 +14,23 @@ from e2e.leased import end_processes
 from signed import with_signature
 
 from gpu_tenant.app import open_tenancy
+from gpu_tenant.attending import pull
 from gpu_tenant.errors import Refused, SweepOpen
 from gpu_tenant.grid import Grid, grid_of
 from gpu_tenant.model import LeaseState
 from gpu_tenant.placement import Placement
 from gpu_tenant.reckoning import Reckoning
 from gpu_tenant.service import Tenancy
+from gpu_tenant.sweeping import (
+    add_to_sweep,
+    begin_sweep,
+    give_up_cells,
+    reckoned_of,
+    retry_cells,
+    settle_sweep,
+    tend,
+    vacate,
+)
 
 CELL = """\
 echo "$GPU_TENANT_CELL begun" >>"$2/ran"
@@ -40,7 +51,7 @@ async def settled(tenancy: Tenancy) -> Reckoning:
     """The table, once a person has signed for what is wrong with it."""
 
     async def accept() -> Reckoning:
-        return tenancy.settle_sweep("sw-1")
+        return settle_sweep(tenancy.context, "sw-1")
 
     return await with_signature(tenancy, accept)
 
@@ -89,7 +100,7 @@ class Desk:
         # A look at every box costs more than one at a file.
         await until(lambda: self.ran("done").total() >= cells)
         for _ in range(60):
-            if not (found := (await self.tenancy.tend("sw-1")).table).still_open:
+            if not (found := (await tend(self.tenancy.context, "sw-1")).table).still_open:
                 return found
             await asyncio.sleep(0.5)
         raise AssertionError(found.words)
@@ -151,16 +162,16 @@ async def test_sixty_cells_over_six_boxes_run_once_each_whoever_dies(desk: Desk)
     half = sum(1 for lease in leases for job in ledger.jobs(lease) if job.launched_at is None)
 
     # Another look does the rest; each box ends its first cell and is in its second.
-    await tenancy.tend("sw-1")
+    await tend(tenancy.context, "sw-1")
     await until(lambda: desk.ran("begun").total() >= 2 * BOXES)
-    await tenancy.tend("sw-1")
+    await tend(tenancy.context, "sw-1")
     assert len(ledger.placements("sw-1")) == len(SEEDS)
     lost = leases[2]
     was_there = of(ledger.placements("sw-1"), lost)
     came_home = 0
     for _ in range(15):
         # What was written in these seconds is left for the next look.
-        if came_home := (await tenancy.pull(lost)).files:
+        if came_home := (await pull(tenancy.context, lost)).files:
             break
         await asyncio.sleep(1)
     busy = {cell for cell in was_there if desk.ran("begun")[cell] > desk.ran("done")[cell]}
@@ -175,7 +186,7 @@ async def test_sixty_cells_over_six_boxes_run_once_each_whoever_dies(desk: Desk)
     over = await desk.tended_until_over(len(SEEDS))
     for lease in set(leases) - {lost}:
         await tenancy.collect(lease)
-    end = tenancy.reckoned("sw-1")
+    end = reckoned_of(tenancy.context, "sw-1")
 
     print(f"\n{half} of 60 cells unconfirmed when the launch was killed; {came_home} files")
     print(
@@ -204,7 +215,7 @@ async def test_a_box_is_kept_for_open_cells_and_twins_until_exactly_those_are_ac
     tenancy = desk.tenancy
     (lease,) = await desk.boxes(1)
     alike = grid(desk, 7, 8, 9, run="sh cell.sh $(({seed} / {seed})) {out}")
-    await tenancy.begin_sweep([lease], alike)
+    await begin_sweep(tenancy.context, [lease], alike)
 
     with pytest.raises(SweepOpen, match="still to run there"):
         await tenancy.verify_and_teardown(lease)
@@ -227,19 +238,19 @@ async def test_a_cell_that_failed_runs_once_more_by_the_identical_command(desk: 
     (lease,) = await desk.boxes(1)
     desk.let_them_end()
     flaky = grid(desk, "flaky", 1)
-    await tenancy.begin_sweep([lease], flaky, attempts=2)
+    await begin_sweep(tenancy.context, [lease], flaky, attempts=2)
     failed = await desk.tended_until_over(1)
-    again = await tenancy.begin_sweep([lease], flaky, attempts=2)
+    again = await begin_sweep(tenancy.context, [lease], flaky, attempts=2)
 
     assert failed.wrong == (f"seed-flaky failed after 2 attempts on {lease}: exit 7",)
     assert again.table == failed, "the same launch begins nothing twice"
     with pytest.raises(Refused, match="seed-1 is finished"):
-        await tenancy.retry_cells("sw-1", ["seed-1"])
-    await tenancy.retry_cells("sw-1", ["seed-flaky"])
+        await retry_cells(tenancy.context, "sw-1", ["seed-1"])
+    await retry_cells(tenancy.context, "sw-1", ["seed-flaky"])
     await desk.tended_until_over(2)
     await tenancy.collect(lease)
 
-    end = tenancy.reckoned("sw-1")
+    end = reckoned_of(tenancy.context, "sw-1")
     assert (end.words, end.wrong) == ("2 cells: 2 verified", ())
     assert {job.command for job in tenancy.ledger.jobs(lease) if "flaky" in job.id} == {
         flaky.command_of(flaky.cells[0])
@@ -252,7 +263,8 @@ async def test_a_cell_in_its_second_run_is_looked_at_and_stopped_by_its_own_name
 ) -> None:
     tenancy = desk.tenancy
     (lease,) = await desk.boxes(1)
-    await tenancy.begin_sweep(
+    await begin_sweep(
+        tenancy.context,
         [lease],
         grid(desk, 7, run="[ -e out ] && exec sleep 60; mkdir out; exit {seed}"),
         attempts=2,
@@ -274,9 +286,9 @@ async def test_what_was_accepted_as_missing_does_not_run_again_when_its_box_has_
     tenancy, ledger = desk.tenancy, desk.tenancy.ledger
     lease, other = await desk.boxes(2)
     run = "echo {seed} begun >>{out}/ran; until [ -e {out}/go ]; do sleep 0.2; done; echo {seed} done >>{out}/ran"
-    await tenancy.begin_sweep([lease], grid(desk, 7, 8, 9, run=run))
+    await begin_sweep(tenancy.context, [lease], grid(desk, 7, 8, 9, run=run))
     await until(lambda: desk.ran("begun"))
-    given_up = await tenancy.give_up_cells("sw-1", ["seed-8", "seed-9"])
+    given_up = await give_up_cells(tenancy.context, "sw-1", ["seed-8", "seed-9"])
     assert [row.state for row in given_up.table.rows] == ["running", "given_up", "given_up"]
     desk.let_them_end()
     await desk.tended_until_over(1)
@@ -284,7 +296,7 @@ async def test_what_was_accepted_as_missing_does_not_run_again_when_its_box_has_
     assert (await settled(tenancy)).settled_by == ADA
     assert (await tenancy.verify_and_teardown(lease)).state is LeaseState.GONE
 
-    left = await tenancy.add_to_sweep("sw-1", [other])
+    left = await add_to_sweep(tenancy.context, "sw-1", [other])
 
     assert [row.state for row in left.table.rows] == ["missing", "given_up", "given_up"]
     assert of(ledger.placements("sw-1"), other) == []
@@ -296,15 +308,15 @@ async def test_a_box_that_joins_takes_over_what_waits_and_one_that_is_vacated_ta
 ) -> None:
     tenancy = desk.tenancy
     first, second = await desk.boxes(2)
-    await tenancy.begin_sweep([first], grid(desk, *range(7, 14)))
+    await begin_sweep(tenancy.context, [first], grid(desk, *range(7, 14)))
     await until(lambda: desk.ran("begun").total() == 1)
 
-    joined = (await tenancy.add_to_sweep("sw-1", [second])).table
+    joined = (await add_to_sweep(tenancy.context, "sw-1", [second])).table
     assert Counter(row.lease for row in joined.rows) == {first: 4, second: 3}
     await until(lambda: desk.ran("begun").total() == 2)
-    await tenancy.vacate(second)
+    await vacate(tenancy.context, second)
 
-    left = await tenancy.tend("sw-1", spare=tenancy.ledger.lease(second).id)
+    left = await tend(tenancy.context, "sw-1", spare=tenancy.ledger.lease(second).id)
     assert Counter(row.lease for row in left.table.rows) == {first: 6, second: 1}
     desk.let_them_end()
     await desk.tended_until_over(7)

@@ -13,7 +13,7 @@ from networks import Host, hosts
 from sshd import Sshd
 
 from gpu_tenant.errors import BadRequest, BoxTrouble, Refused
-from gpu_tenant.together import LaunchedTogether
+from gpu_tenant.together import LaunchedTogether, launch_together
 from gpu_tenant.transports.ssh import ensure_key
 from gpu_tenant.watch import Watched
 
@@ -88,7 +88,7 @@ class Two:
     async def launch(self, name: str, command: str = "train.py") -> LaunchedTogether:
         """The job was launched over both."""
         async with self.person.tenancy() as tenancy:
-            return await tenancy.launch_together(
+            return await launch_together(tenancy.context,
                 self.names, command, ["out/"], [], [], launcher="torchrun", interface=None,
                 port=29400, processes=2, max_runtime_h=None, name=name, python="prepared",
             )  # fmt: skip

@@ -92,7 +92,7 @@ async def test_what_a_job_writes_while_a_push_is_under_way_is_not_replaced_eithe
     async with person.tenancy() as tenancy:
         lease = (await tenancy.provision("own", box.target)).lease
         await tenancy.push(lease, str(tree))
-        caretaker = tenancy._caretaker(tenancy.ledger.lease(lease))
+        caretaker = tenancy.context.caretaker(tenancy.ledger.lease(lease))
         (work(box, lease) / "out" / "weights.bin").write_text(NEW, encoding="utf-8")
 
         with pytest.raises(NotSaved, match=r"meanwhile.*out/weights\.bin"):

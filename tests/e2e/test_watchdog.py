@@ -17,9 +17,11 @@ from gpu_tenant.app import open_tenancy
 from gpu_tenant.cards import Card
 from gpu_tenant.caretaker import ENDED
 from gpu_tenant.clock import WallClock
+from gpu_tenant.ending import waive_ahead
 from gpu_tenant.errors import BadRequest, BoxUnreachable
 from gpu_tenant.ledger import Event
 from gpu_tenant.model import LeaseState
+from gpu_tenant.readiness import closed
 from gpu_tenant.service import Tenancy
 from gpu_tenant.watchdog import Look, Watchdog
 
@@ -212,7 +214,7 @@ async def test_what_its_owner_signed_for_is_destroyed_when_the_rescue_sum_is_spe
         await scene.work("mkdir out; echo 1 > out/a.txt; echo precious > other.bin")
         await scene.ends()
         tenancy = scene.tenant.tenancy
-        await with_signature(tenancy, lambda: tenancy.waive_ahead(scene.lease))
+        await with_signature(tenancy, lambda: waive_ahead(tenancy.context, scene.lease))
 
         await scene.later(hours=2)
         assert scene.state is LeaseState.ACTIVE
@@ -232,7 +234,7 @@ async def test_a_signed_destroy_that_was_cut_short_goes_on(tmp_path: Path) -> No
         await scene.work("mkdir out; echo 1 > out/a.txt; echo precious > other.bin")
         await scene.ends()
         tenancy = scene.tenant.tenancy
-        await with_signature(tenancy, lambda: tenancy.waive_ahead(scene.lease))
+        await with_signature(tenancy, lambda: waive_ahead(tenancy.context, scene.lease))
         scene.tenant.destroy_fails("status", status=500)
 
         await scene.later(hours=2)
@@ -254,7 +256,7 @@ async def test_a_signature_ahead_is_for_the_terms_that_were_signed_and_for_no_ot
         await scene.work("mkdir out; echo 1 > out/a.txt; echo precious > other.bin")
         await scene.ends()
         tenancy = scene.tenant.tenancy
-        await with_signature(tenancy, lambda: tenancy.waive_ahead(scene.lease))
+        await with_signature(tenancy, lambda: waive_ahead(tenancy.context, scene.lease))
 
         card = await tenancy.change_lease(scene.lease, "terms", rescue_usd=Decimal(0))
         await tenancy.change_lease(scene.lease, "extend", hours=0.001)
@@ -281,7 +283,9 @@ async def test_a_surprise_at_one_provider_ends_nobody_s_watch(
 ) -> None:
     async with scene_at("lambda_cloud", tmp_path, time="frozen") as scene:
         await scene.rent()
-        monkeypatch.setattr(scene.tenant.tenancy._connectors["own"], "list_boxes", _surprised)
+        monkeypatch.setattr(
+            scene.tenant.tenancy.context.connectors["own"], "list_boxes", _surprised
+        )
 
         look = await scene.later(hours=2)
 
@@ -380,16 +384,16 @@ async def test_a_box_that_cannot_be_reached_25_times_in_a_row_goes_on_working(
         await scene.rent(hours=24)
         await scene.work()
         really = scene.tenant._way_to
-        scene.tenant.tenancy._open_transport = lambda lease: _Dark()
-        await scene.tenant.tenancy._close(scene.tenant.lease(scene.lease))
+        scene.tenant.tenancy.context._open_transport = lambda lease: _Dark()
+        await closed(scene.tenant.tenancy.context, scene.tenant.lease(scene.lease))
 
         for _ in range(25):
             await scene.later(seconds=72)
 
         assert scene.alarms()["unreachable"][0] is Level.WARNING
         assert _stopping(scene) == []
-        scene.tenant.tenancy._open_transport = really
-        await scene.tenant.tenancy._close(scene.tenant.lease(scene.lease))
+        scene.tenant.tenancy.context._open_transport = really
+        await closed(scene.tenant.tenancy.context, scene.tenant.lease(scene.lease))
         assert await scene.job() == "running"
         await scene.look()
         assert "unreachable" not in scene.alarms()
@@ -411,8 +415,8 @@ async def test_a_box_that_cannot_be_asked_is_stopped_when_its_time_is_over(tmp_p
     async with scene_at("vastai", tmp_path) as scene:
         await scene.rent()
         await scene.work()
-        scene.tenant.tenancy._open_transport = lambda lease: _Dark()
-        await scene.tenant.tenancy._close(scene.tenant.lease(scene.lease))
+        scene.tenant.tenancy.context._open_transport = lambda lease: _Dark()
+        await closed(scene.tenant.tenancy.context, scene.tenant.lease(scene.lease))
 
         await scene.later(hours=2)
 
@@ -442,7 +446,7 @@ async def test_a_key_that_was_taken_away_is_told_and_forgets_no_lease(tmp_path: 
     async with scene_at("lambda_cloud", tmp_path, time="frozen") as scene:
         await scene.rent()
         keyless = scene.tenant.anew_tenancy()
-        del keyless._connectors["lambda_cloud"]
+        del keyless.context.connectors["lambda_cloud"]
 
         await scene.tenant.clock.sleep(7200)
         await Watchdog(keyless, tell=lambda _: None).once()
@@ -482,7 +486,7 @@ async def test_a_clock_that_jumps_forward_ends_nothing_where_the_box_tells_anoth
     async with opened({"GPU_TENANT_HOME": str(home)}) as tenancy:
         lease = (await tenancy.provision("local", smoke="none", hours=8)).lease
         await tenancy.launch_detached(lease, SAVES, ["out/"], name="train")
-        tenancy._clock = _Ahead()
+        tenancy.context.clock = _Ahead()
 
         await Watchdog(tenancy, tell=lambda _: None).once()
 
@@ -490,7 +494,7 @@ async def test_a_clock_that_jumps_forward_ends_nothing_where_the_box_tells_anoth
         assert (await tenancy.monitor(lease, "train", wait_s=0)).state == "running"
         assert told["clock"].level is Level.URGENT
         assert "before the box's" in told["clock"].words
-        tenancy._clock = WallClock()
+        tenancy.context.clock = WallClock()
         await tenancy.stop_job(lease, "train")
 
 

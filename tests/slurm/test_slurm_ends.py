@@ -6,7 +6,9 @@ import pytest
 from slurm.cluster import Cluster
 from slurm.conftest import Site, allocated
 
+from gpu_tenant.attending import pull
 from gpu_tenant.fate import taken
+from gpu_tenant.recovering import recover
 from gpu_tenant.service import Tenancy
 
 TMP = "/tmp/**"
@@ -77,8 +79,8 @@ async def test_what_the_walltime_ended_was_asked_to_save_and_goes_on_under_a_new
     assert "TIMEOUT" in (told.leases[0].alarm or "")
 
     # The home outlives the allocation: what was saved is brought home from there.
-    await tenancy.pull(lease)
-    new = (await tenancy.recover(lease)).lease
+    await pull(tenancy.context, lease)
+    new = (await recover(tenancy.context, lease)).lease
     assert new != lease
     here.enough()
     while (seen := await tenancy.monitor(new, "train", wait_s=20)).state != "finished":

@@ -22,6 +22,7 @@ from gpu_tenant.connectors.local import LocalConnector
 from gpu_tenant.errors import BoxTrouble, JobRunning
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.model import Lease, LocalAddress
+from gpu_tenant.office import Context
 from gpu_tenant.ports import Channel, Finished
 from gpu_tenant.profiles import load_profiles
 from gpu_tenant.service import Tenancy
@@ -93,12 +94,12 @@ class Scene:
     async def tenancy(self) -> AsyncIterator[Tenancy]:
         home = Home(self.root)
         self.root.mkdir(exist_ok=True)
-        made = Tenancy(
+        made = Tenancy(Context(
             home=home, ledger=Ledger(home.ledger), clock=WallClock(),
             profiles={"local": load_profiles(skill_directory() / "profiles")["local"]},
             connectors={"local": LocalConnector(home.boxes)}, open_transport=self._way_to,
             introduce=_nobody_asks, public_key=str, environ={},
-        )  # fmt: skip
+        ))  # fmt: skip
         try:
             yield made
         finally:
@@ -162,7 +163,7 @@ async def assess_now(tenancy: Tenancy, lease: str) -> Assessment:
     """What stands between that box and its teardown."""
     found = tenancy.ledger.lease(lease)
     return await assess(
-        found, tenancy._profile(found.provider), caretaker=tenancy._caretaker(found),
+        found, tenancy.context.profile(found.provider), caretaker=tenancy.context.caretaker(found),
         ledger=tenancy.ledger, clock=WallClock(),
     )  # fmt: skip
 

@@ -10,6 +10,7 @@ from tiny import TinyProvider
 from gpu_tenant.dashboard.history import history
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.model import Lease, LeaseId
+from gpu_tenant.office import Context
 from gpu_tenant.ports import Transport
 from gpu_tenant.service import Tenancy
 from gpu_tenant.store import Home
@@ -27,12 +28,12 @@ async def nobody_asks(lease: Lease, password: str) -> None:
 
 
 def tenancy(root: Path, clock: HandClock) -> Tenancy:
-    return Tenancy(
+    return Tenancy(Context(
         home=Home(root), ledger=Ledger(root / "ledger"), clock=clock,
         profiles={slug: profile(slug) for slug in ("tiny", "local")},
         connectors={"tiny": TinyProvider(clock)}, public_key=str, environ={},
         open_transport=nobody_there, introduce=nobody_asks,
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def leased(ledger: Ledger, name: str, usd_h: str | None, *, provider: str = "tiny") -> LeaseId:

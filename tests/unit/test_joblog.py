@@ -20,7 +20,7 @@ from gpu_tenant.errors import BadRequest
 from gpu_tenant.joblog import Hits, LogWindow, search, window
 from gpu_tenant.log_bytes import Log, LogOnBox, Source, Stretch, stretch
 from gpu_tenant.log_copies import LogCopy
-from gpu_tenant.log_reading import is_run
+from gpu_tenant.log_reading import is_run, log_search, log_window
 from gpu_tenant.model import JobId, Lease, LocalAddress
 from gpu_tenant.service import Tenancy
 from gpu_tenant.skill import script
@@ -330,10 +330,12 @@ def leased(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnBox]:
 
 
 async def _whole(tenancy: Tenancy, lease: str) -> tuple[list[LogWindow], Hits]:
-    seen = [await tenancy.log_window(lease, "train", start=0, limit=1 << 20)]
+    seen = [await log_window(tenancy.context, lease, "train", start=0, limit=1 << 20)]
     while seen[-1].to < seen[-1].size:
-        seen.append(await tenancy.log_window(lease, None, start=seen[-1].to, limit=1 << 20))
-    return seen, await tenancy.log_search(lease, "train", q="NEEDLE", budget_s=30)
+        seen.append(
+            await log_window(tenancy.context, lease, None, start=seen[-1].to, limit=1 << 20)
+        )
+    return seen, await log_search(tenancy.context, lease, "train", q="NEEDLE", budget_s=30)
 
 
 def test_a_log_on_a_box_is_seen_whole_and_fetched_once(leased: OnBox, tmp_path: Path) -> None:
@@ -389,7 +391,9 @@ def test_a_log_that_was_replaced_on_the_box_is_read_anew(leased: OnBox, tmp_path
 def test_a_log_is_read_on_the_box_and_then_from_what_is_here_of_it(leased: OnBox) -> None:
     """Through the life of one lease: it answers, it is silent, it is collected, it has ended."""
     raw = leased.log.read_bytes()
-    tail = leased.ask(lambda tenancy: tenancy.log_window(leased.id, None, start=-9, limit=1))
+    tail = leased.ask(
+        lambda tenancy: log_window(tenancy.context, leased.id, None, start=-9, limit=1)
+    )
     assert tail.source == "box"
 
     seen, found = leased.ask(lambda tenancy: _whole(tenancy, leased.id))
@@ -433,6 +437,10 @@ def test_a_log_that_nobody_has_is_said_to_be_gone(leased: OnBox) -> None:
     (leased.kept / "log" / "train.log").unlink()
 
     with pytest.raises(BadRequest, match="is not here"):
-        leased.ask(lambda tenancy: tenancy.log_window(leased.id, "train", start=0, limit=1))
+        leased.ask(
+            lambda tenancy: log_window(tenancy.context, leased.id, "train", start=0, limit=1)
+        )
     with pytest.raises(BadRequest, match="no job other"):
-        leased.ask(lambda tenancy: tenancy.log_window(leased.id, "other", start=0, limit=1))
+        leased.ask(
+            lambda tenancy: log_window(tenancy.context, leased.id, "other", start=0, limit=1)
+        )

@@ -11,6 +11,7 @@ import pytest
 from bench.history import fill
 
 from gpu_tenant.app import open_tenancy
+from gpu_tenant.attending import look_at
 from gpu_tenant.errors import UnknownLease
 from gpu_tenant.service import Tenancy
 
@@ -62,7 +63,7 @@ async def rows_read(root: Path, asks: Asks) -> tuple[int, int]:
         ("doctor", lambda tenancy: tenancy.doctor()),
         ("leases", lambda tenancy: tenancy.list_leases()),
         ("leases --all", lambda tenancy: tenancy.list_leases("all", 5)),
-        ("the watchdog's look", lambda tenancy: tenancy.look_at("local", patience_s=5)),
+        ("the watchdog's look", lambda tenancy: look_at(tenancy.context, "local", patience_s=5)),
     ],
 )
 async def test_no_answer_takes_more_work_with_more_history(

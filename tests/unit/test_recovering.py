@@ -16,8 +16,10 @@ from gpu_tenant.errors import NoCapacity, ProviderSilent, Refused
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.market import Wish
 from gpu_tenant.model import BoxState, Lease, LeaseId, LeaseState, SealedFile
+from gpu_tenant.office import Context
 from gpu_tenant.ports import Transport
 from gpu_tenant.push import Tree, pushed_trees
+from gpu_tenant.recovering import may_recover, recover
 from gpu_tenant.recovery import (
     budget_left,
     keep_one_budget,
@@ -49,12 +51,12 @@ class Desk:
         self.clock = HandClock()
         self.tiny, self.other = TinyMarket(self.clock), TinyMarket(self.clock, "other")
         self.ledger = Ledger(root / "ledger")
-        self.tenancy = Tenancy(
+        self.tenancy = Tenancy(Context(
             home=Home(root), ledger=self.ledger, clock=self.clock,
             profiles={slug: profile(slug, list_lag_s=30) for slug in ("tiny", "other")},
             connectors={"tiny": self.tiny, "other": self.other}, open_transport=self._nobody_there,
             introduce=self._nobody_asks, public_key=str, environ={"TOKEN_HERE": "t"},
-        )  # fmt: skip
+        ))  # fmt: skip
         wish = Wish(hours=8, interruptible="yes")
         bid = quote(offer=offer(interruptible=True), wish=wish)
         self.ledger.intend(
@@ -84,7 +86,7 @@ class Desk:
     async def refusal(self) -> str:
         """Why it is not gone on with; nothing was rented."""
         with pytest.raises(Refused) as told:
-            await self.tenancy.recover(LOST)
+            await recover(self.tenancy.context, LOST)
         assert "create" not in self.tiny.asked + self.other.asked
         return str(told.value)
 
@@ -136,7 +138,7 @@ async def test_what_was_not_taken_is_left_alone(desk: Desk) -> None:
     assert "what became of tiny-lost is unknown" in await desk.refusal()
     desk.tiny.unlisted.add(desk.lost.box_id)  # type: ignore[arg-type]
     assert "was not taken" in await desk.refusal(), "one look proves nothing"
-    assert not desk.tenancy.may_recover(desk.lost)
+    assert not may_recover(desk.tenancy.context, desk.lost)
 
 
 async def test_a_stop_that_a_person_may_have_meant_is_no_loss(desk: Desk) -> None:
@@ -148,17 +150,17 @@ async def test_a_stop_that_a_person_may_have_meant_is_no_loss(desk: Desk) -> Non
 async def test_its_terms_its_deadline_and_its_jobs_say_whether_it_may(desk: Desk) -> None:
     desk.outbid()
     await desk.tenancy.list_leases()
-    assert desk.tenancy.may_recover(desk.lost)
+    assert may_recover(desk.tenancy.context, desk.lost)
 
     desk.ledger.note(LOST, Event.STOPPED, {"job": "train"}, at=desk.clock.now())
-    assert not desk.tenancy.may_recover(desk.lost)
+    assert not may_recover(desk.tenancy.context, desk.lost)
     assert "no job of tiny-lost was running" in await desk.refusal()
     desk.launched("again")
     desk.ledger.change_terms(LOST, TERMS.model_copy(update={"recover": ()}), at=NOON)
     assert "nobody has said where" in await desk.refusal()
     desk.ledger.change_terms(LOST, TERMS, at=NOON)
     desk.clock.advance(24 * 3600)
-    assert not desk.tenancy.may_recover(desk.lost)
+    assert not may_recover(desk.tenancy.context, desk.lost)
     assert "the deadline of tiny-lost has passed" in await desk.refusal()
 
 
@@ -195,7 +197,7 @@ async def test_a_secret_that_leads_nowhere_now_is_told_before_anything_is_rented
     desk.launched("other", "TOKEN=env:ELSEWHERE")
 
     with pytest.raises(Exception, match="no variable ELSEWHERE"):
-        await desk.tenancy.recover(LOST)
+        await recover(desk.tenancy.context, LOST)
 
     assert "create" not in desk.tiny.asked
 
@@ -226,8 +228,8 @@ async def test_it_is_rented_once_at_its_own_place_first_with_its_terms_and_what_
 ) -> None:
     desk.outbid()
 
-    card = await desk.tenancy.recover(LOST, wait_s=5)
-    again = await desk.tenancy.recover(LOST, wait_s=5)
+    card = await recover(desk.tenancy.context, LOST, wait_s=5)
+    again = await recover(desk.tenancy.context, LOST, wait_s=5)
 
     new = desk.ledger.lease(card.lease)
     assert (card.provider, again.lease, new.recovers) == ("tiny", card.lease, LOST)
@@ -246,7 +248,7 @@ async def test_the_next_in_the_list_is_asked_where_the_first_has_nothing(desk: D
     desk.outbid()
     desk.tiny.refuses("create", nothing_free())
 
-    card = await desk.tenancy.recover(LOST, wait_s=5)
+    card = await recover(desk.tenancy.context, LOST, wait_s=5)
 
     assert card.provider == "other"
     assert desk.ledger.lease(card.lease).recovers == LOST
@@ -257,12 +259,12 @@ async def test_nothing_above_the_cap_or_beyond_the_budget_is_rented(desk: Desk) 
     dear = offer(provider="tiny", price=offer().price.model_copy(update={"gpu_usd_h": Decimal(2)}))
     desk.tiny.shelf, desk.other.shelf = [dear], []
     with pytest.raises(NoCapacity, match=r"above the cap of 0\.60"):
-        await desk.tenancy.recover(LOST)
+        await recover(desk.tenancy.context, LOST)
 
     desk.tiny.shelf = [offer(provider="tiny")]
     desk.ledger.change_terms(LOST, TERMS.model_copy(update={"budget_usd": Decimal(2)}), at=NOON)
     with pytest.raises(NoCapacity, match=r"8 hours cost 4\.00 USD, and 1\.50 USD are left"):
-        await desk.tenancy.recover(LOST)
+        await recover(desk.tenancy.context, LOST)
     desk.ledger.change_terms(LOST, TERMS.model_copy(update={"budget_usd": Decimal("0.4")}), at=NOON)
     assert "the budget of 0.4 USD is spent" in await desk.refusal()
 
@@ -280,7 +282,7 @@ async def test_while_a_box_may_exist_no_other_is_rented(desk: Desk) -> None:
 
     desk.tiny.rent = unseen  # type: ignore[method-assign]
     with pytest.raises(ProviderSilent):
-        await desk.tenancy.recover(LOST, wait_s=5)
+        await recover(desk.tenancy.context, LOST, wait_s=5)
     assert desk.tiny.asked.count("create") + desk.other.asked.count("create") == 1
 
 
@@ -288,11 +290,11 @@ async def test_a_box_that_woke_after_its_work_began_to_go_on_does_not_take_it_ba
     desk: Desk,
 ) -> None:
     desk.outbid()
-    first = await desk.tenancy.recover(LOST, wait_s=5)
+    first = await recover(desk.tenancy.context, LOST, wait_s=5)
     desk.tiny.change(desk.lost.box_id, state=BoxState.READY, price_usd_h=Decimal("0.50"))
     await desk.tenancy.list_leases()
 
-    assert (await desk.tenancy.recover(LOST, wait_s=5)).lease == first.lease
+    assert (await recover(desk.tenancy.context, LOST, wait_s=5)).lease == first.lease
     assert desk.tiny.asked.count("create") == 1
 
 
@@ -301,9 +303,9 @@ async def test_a_new_box_that_never_gets_ready_is_given_back_before_another_is_h
 ) -> None:
     desk.outbid()
 
-    first = await desk.tenancy.recover(LOST, wait_s=5)
+    first = await recover(desk.tenancy.context, LOST, wait_s=5)
     desk.clock.advance(600)
-    second = await desk.tenancy.recover(LOST, wait_s=5)
+    second = await recover(desk.tenancy.context, LOST, wait_s=5)
 
     given_back = desk.ledger.receipt(LeaseId(first.lease))
     assert given_back is not None
@@ -316,19 +318,19 @@ async def test_a_new_box_that_is_lost_too_before_anything_ran_is_replaced_and_la
     desk: Desk,
 ) -> None:
     desk.outbid()
-    first = LeaseId((await desk.tenancy.recover(LOST, wait_s=5)).lease)
+    first = LeaseId((await recover(desk.tenancy.context, LOST, wait_s=5)).lease)
     desk.ledger.touch(first, at=NOON)
     desk.ledger.end(first, "lost", at=NOON)
 
-    second = LeaseId((await desk.tenancy.recover(LOST, wait_s=5)).lease)
+    second = LeaseId((await recover(desk.tenancy.context, LOST, wait_s=5)).lease)
     ran = job().model_copy(update={"lease_id": second})
     desk.ledger.launched(desk.ledger.declare(ran), at=NOON)
     desk.ledger.end(second, "lost", at=NOON)
 
     assert second != first
-    assert (await desk.tenancy.recover(LOST, wait_s=5)).lease == second
-    assert not desk.tenancy.may_recover(desk.lost)
-    assert desk.tenancy.may_recover(desk.ledger.lease(second))
+    assert (await recover(desk.tenancy.context, LOST, wait_s=5)).lease == second
+    assert not may_recover(desk.tenancy.context, desk.lost)
+    assert may_recover(desk.tenancy.context, desk.ledger.lease(second))
 
 
 def test_the_budget_of_a_chain_counts_what_went_on_billing_behind_it(desk: Desk) -> None:

@@ -32,7 +32,7 @@ HOSTILE = "a<script>alert(1)</script>|`x`](javascript:alert(1)) \"' onload=x\n##
 @pytest.fixture
 def tenancy(tmp_path: Path) -> Tenancy:
     opened = open_tenancy({"GPU_TENANT_HOME": str(tmp_path / "state"), "HOME": str(tmp_path)})
-    opened._clock = HandClock()
+    opened.context.clock = HandClock()
     return opened
 
 
@@ -90,7 +90,7 @@ async def hostile(tenancy: Tenancy) -> Report:
         HOSTILE: {},
     }.items():
         ledger.note(LEASE, kind, dict(detail), at=NOON)
-    return await report_of(tenancy, LEASE)
+    return await report_of(tenancy.context, LEASE)
 
 
 async def test_the_page_of_a_hostile_lease_has_no_script_no_link_and_every_word(
@@ -126,7 +126,7 @@ async def test_each_file_says_where_and_when_it_was_re_read(tenancy: Tenancy) ->
         at = NOON + timedelta(hours=hour)
         tenancy.ledger.file_evidence(LEASE, manifest.digest, [proof], at=at)
 
-    told = await report_of(tenancy, LEASE)
+    told = await report_of(tenancy.context, LEASE)
 
     for text in (as_html(told), as_markdown(told)):
         a, b, c = (next(line for line in re.split(r"<tr>|\n\| ", text) if f"{name}.bin" in line) for name in "abc")  # fmt: skip
@@ -138,7 +138,7 @@ async def test_each_file_says_where_and_when_it_was_re_read(tenancy: Tenancy) ->
 async def test_a_lease_that_is_not_over_says_so_and_has_no_receipt(tenancy: Tenancy) -> None:
     active(tenancy.ledger)
 
-    told = await report_of(tenancy, LEASE)
+    told = await report_of(tenancy.context, LEASE)
 
     assert (told.is_over, told.receipt) == (False, None)
     for text in (as_html(told), as_markdown(told)):
@@ -150,7 +150,7 @@ async def test_a_lease_that_is_not_over_says_so_and_has_no_receipt(tenancy: Tena
 async def test_a_lease_that_is_over_shows_its_receipt(tenancy: Tenancy) -> None:
     gone(tenancy.ledger)
 
-    told = await report_of(tenancy, LEASE)
+    told = await report_of(tenancy.context, LEASE)
 
     assert told.receipt is not None
     assert told.is_over
@@ -162,12 +162,12 @@ async def test_a_lease_that_is_over_shows_its_receipt(tenancy: Tenancy) -> None:
 async def test_a_lease_that_never_had_a_box_can_be_reported(tenancy: Tenancy) -> None:
     intended(tenancy.ledger)
 
-    told = await report_of(tenancy, LEASE)
+    told = await report_of(tenancy.context, LEASE)
 
     require_harmless(as_html(told))
     require_square(as_markdown(told))
     with pytest.raises(UnknownLease):
-        await report_of(tenancy, "nobody")
+        await report_of(tenancy.context, "nobody")
 
 
 async def test_the_cost_is_told_stretch_by_stretch_with_what_is_not_in_it(
@@ -184,7 +184,7 @@ async def test_the_cost_is_told_stretch_by_stretch_with_what_is_not_in_it(
     assert isinstance(clock, HandClock)
     clock.advance(6 * 3600)
 
-    cost = (await report_of(tenancy, LEASE)).cost
+    cost = (await report_of(tenancy.context, LEASE)).cost
 
     assert [rate.usd for rate in cost.rates][1:] == [Decimal("4.0000"), Decimal("0.3000"), None]
     assert cost.spent_usd is None
@@ -216,7 +216,7 @@ async def test_a_long_log_is_read_in_pieces_and_that_is_said(
     log.parent.mkdir(parents=True)
     log.write_text("".join(f"step {n} loss={n}\n" for n in range(20_000)), encoding="utf-8")
 
-    (shown,) = (await report_of(tenancy, LEASE)).jobs
+    (shown,) = (await report_of(tenancy.context, LEASE)).jobs
 
     assert "40.0 KB of it evenly apart" in shown.metrics_from
     loss = shown.metrics["loss"]

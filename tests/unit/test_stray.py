@@ -7,9 +7,11 @@ import pytest
 from arranged import HandClock, profile
 from tiny import TinyParking, no_answer
 
+from gpu_tenant.attending import park_stray
 from gpu_tenant.errors import BadRequest, BoxUnreachable, ProviderSilent, Refused
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.model import BoxState, Lease, Place, Profile
+from gpu_tenant.office import Context
 from gpu_tenant.ports import Transport
 from gpu_tenant.service import Tenancy
 from gpu_tenant.store import Home
@@ -24,11 +26,11 @@ class Account:
     def __init__(self, root: Path, of: Profile = KEEPS) -> None:
         self.clock = HandClock()
         self.tiny = TinyParking(self.clock)
-        self.tenancy = Tenancy(
+        self.tenancy = Tenancy(Context(
             home=Home(root), ledger=Ledger(root / "ledger"), clock=self.clock,
             profiles={"tiny": of}, connectors={"tiny": self.tiny}, public_key=str, environ={},
             open_transport=self._nobody_there, introduce=self._nobody_asks,
-        )  # fmt: skip
+        ))  # fmt: skip
 
     @staticmethod
     def _nobody_there(lease: Lease) -> Transport:
@@ -51,7 +53,7 @@ async def test_it_is_stopped_though_it_lets_nobody_in_and_its_disk_is_kept(
 ) -> None:
     box = account.tiny.rent("somebody-else")
 
-    card = await account.tenancy.park_stray("tiny", box.id)
+    card = await park_stray(account.tenancy.context, "tiny", box.id)
 
     assert card.phase == "parked"
     assert account.tiny.boxes[box.id].state is BoxState.PARKED
@@ -64,7 +66,7 @@ async def test_another_gpu_tenant_s_box_is_not_stopped(account: Account) -> None
     box = account.tiny.rent("gpu-tenant:0123ab:tiny-abcd")
 
     with pytest.raises(Refused, match="another gpu-tenant's"):
-        await account.tenancy.park_stray("tiny", box.id)
+        await park_stray(account.tenancy.context, "tiny", box.id)
 
     assert account.tiny.boxes[box.id].state is BoxState.READY
     assert account.tenancy.ledger.leases() == []
@@ -78,7 +80,7 @@ async def test_where_a_stop_may_not_keep_the_disk_nothing_is_changed(
     box = account.tiny.rent(None)
 
     with pytest.raises(Refused, match="known to keep all of a disk"):
-        await account.tenancy.park_stray("tiny", box.id)
+        await park_stray(account.tenancy.context, "tiny", box.id)
 
     assert account.tiny.boxes[box.id].state is BoxState.READY
     assert account.tenancy.ledger.leases() == []
@@ -90,9 +92,9 @@ async def test_on_a_list_that_cannot_be_had_nothing_is_stopped(account: Account)
     account.tiny.refuses("list", no_answer())
 
     with pytest.raises(ProviderSilent):
-        await account.tenancy.park_stray("tiny", box.id)
+        await park_stray(account.tenancy.context, "tiny", box.id)
     with pytest.raises(BadRequest):
-        await account.tenancy.park_stray("tiny", "no-such-box")
+        await park_stray(account.tenancy.context, "tiny", "no-such-box")
 
     assert account.tiny.boxes[box.id].state is BoxState.READY
     assert account.tenancy.ledger.leases() == []

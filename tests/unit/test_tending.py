@@ -18,7 +18,8 @@ from gpu_tenant.model import SealedFile
 from gpu_tenant.placement import Placement, Said, Sweep, Word
 from gpu_tenant.runner import Roll, RunnerStanding
 from gpu_tenant.service import Tenancy
-from gpu_tenant.tending import Answered
+from gpu_tenant.sweeping import begin_sweep, give_up_cells, tend
+from gpu_tenant.tending import Answered, _place, _resolved, _send, is_open
 
 GRID = grid_of("t {x}", artifacts=["{cell}.txt"], matrix={"x": [1, 2]})
 ONE, TWO = "x-1", "x-2"
@@ -98,9 +99,9 @@ async def test_the_files_of_a_lost_box_are_read_once_and_that_is_on_record(
     file = came_home(tenancy.ledger, tmp_path / "kept")
     tenancy.ledger.end(LEASE, "lost", at=NOON)
 
-    await tenancy.tend("sw-1")
+    await tend(tenancy.context, "sw-1")
     file.rename(tmp_path / "elsewhere")
-    again = await tenancy.tend("sw-1")
+    again = await tend(tenancy.context, "sw-1")
 
     assert (placed(tenancy.ledger)[0].released, again.troubles) == (None, ())
     assert again.table.rows[0].state == "verified"
@@ -114,12 +115,12 @@ async def test_while_the_kept_directory_is_not_there_no_cell_of_a_lost_box_is_le
     tenancy.ledger.end(LEASE, "lost", at=NOON)
     (tmp_path / "kept").rename(tmp_path / "unmounted")
 
-    (trouble,) = (await tenancy.tend("sw-1")).troubles
+    (trouble,) = (await tend(tenancy.context, "sw-1")).troubles
     assert "kept, is not there" in trouble
     assert placed(tenancy.ledger)[0].released is None
 
     (tmp_path / "unmounted").rename(tmp_path / "kept")
-    assert (await tenancy.tend("sw-1")).troubles == ()
+    assert (await tend(tenancy.context, "sw-1")).troubles == ()
     (tmp_path / "kept" / "work").rename(tmp_path / "elsewhere")
     assert placed(tenancy.ledger)[0].released is None
 
@@ -129,7 +130,7 @@ async def test_what_is_not_here_of_a_lost_box_runs_again(tenancy: Tenancy, tmp_p
     came_home(tenancy.ledger, tmp_path / "kept").unlink()
     tenancy.ledger.end(LEASE, "lost", at=NOON)
 
-    assert (await tenancy.tend("sw-1")).table.rows[0].state == "waiting"
+    assert (await tend(tenancy.context, "sw-1")).table.rows[0].state == "waiting"
 
 
 def test_a_cell_whose_name_another_job_has_got_meanwhile_is_put_under_the_next(
@@ -137,7 +138,7 @@ def test_a_cell_whose_name_another_job_has_got_meanwhile_is_put_under_the_next(
 ) -> None:
     tenancy.ledger.declare(job(TWO))
 
-    tenancy._place(tenancy.ledger.sweep("sw-1"), [answered(tenancy)])
+    _place(tenancy.context, tenancy.ledger.sweep("sw-1"), [answered(tenancy)])
 
     assert [p.job for p in placed(tenancy.ledger)] == [ONE, f"{TWO}.r2"]
 
@@ -148,7 +149,7 @@ async def test_two_sweeps_whose_cells_have_the_same_names_never_share_a_box(
     other = grid_of("other {x}", artifacts=["{cell}.txt"], matrix={"x": [2, 3]})
 
     with pytest.raises(BadRequest, match="has, or may get, a job x-2"):
-        await tenancy.begin_sweep([LEASE], other)
+        await begin_sweep(tenancy.context, [LEASE], other)
 
     assert tenancy.ledger.sweeps() == ["sw-1"]
 
@@ -167,21 +168,21 @@ async def test_the_same_grid_on_other_terms_is_not_silently_the_old_sweep(
     tenancy: Tenancy, terms: dict[str, object], words: str
 ) -> None:
     with pytest.raises(BadRequest, match=words):
-        await tenancy.begin_sweep([LEASE], GRID, **terms)  # type: ignore[arg-type]
+        await begin_sweep(tenancy.context, [LEASE], GRID, **terms)  # type: ignore[arg-type]
 
 
 async def test_a_variable_that_would_not_be_on_record_is_refused_before_anything_begins(
     tenancy: Tenancy,
 ) -> None:
     with pytest.raises(BadRequest, match="MODE would not be on record"):
-        await tenancy.begin_sweep([LEASE], GRID, env=["MODE=text:full"])
+        await begin_sweep(tenancy.context, [LEASE], GRID, env=["MODE=text:full"])
 
 
 async def test_no_cell_is_sent_without_the_variable_that_was_written_out(tenancy: Tenancy) -> None:
     sweep = tenancy.ledger.sweep("sw-1").model_copy(update={"env_from": ("MODE=text:",)})
     troubles: list[str] = []
 
-    assert tenancy._resolved(sweep, troubles) is None
+    assert _resolved(tenancy.context, sweep, troubles) is None
     assert "MODE was written out" in troubles[0]
 
 
@@ -191,7 +192,7 @@ async def test_nothing_is_launched_on_a_box_whose_end_began_since_it_was_asked(
     box = answered(tenancy)
     tenancy.ledger.note(LEASE, Event.ENDING, {}, at=NOON)
 
-    await tenancy._send(tenancy.ledger.sweep("sw-1"), box, placed(tenancy.ledger), {})
+    await _send(tenancy.context, tenancy.ledger.sweep("sw-1"), box, placed(tenancy.ledger), {})
 
     assert [kind for _, kind, _ in tenancy.ledger.events(LEASE)][-1] == Event.ENDING
 
@@ -199,9 +200,9 @@ async def test_nothing_is_launched_on_a_box_whose_end_began_since_it_was_asked(
 async def test_cells_that_wait_are_given_up_and_the_sweep_is_over(tenancy: Tenancy) -> None:
     told(tenancy.ledger, "finished")
 
-    left = await tenancy.give_up_cells("sw-1", "rest")
+    left = await give_up_cells(tenancy.context, "sw-1", "rest")
 
     assert [row.state for row in left.table.rows] == ["finished", "given_up"]
-    assert not tenancy._is_open(tenancy.ledger.sweep("sw-1"))
+    assert not is_open(tenancy.context, tenancy.ledger.sweep("sw-1"))
     with pytest.raises(BadRequest, match="no cell 'x-9'"):
-        await tenancy.give_up_cells("sw-1", ["x-9"])
+        await give_up_cells(tenancy.context, "sw-1", ["x-9"])

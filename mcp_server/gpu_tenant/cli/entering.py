@@ -10,8 +10,10 @@ from typing import NoReturn
 
 import click
 
+from gpu_tenant import entering
 from gpu_tenant.cli import show
 from gpu_tenant.cli.command import joined, lease_option, the_lease, verb
+from gpu_tenant.entering import inclusion_of
 from gpu_tenant.errors import BadRequest, LocalTrouble
 
 _FORWARD = re.compile(r"(\d{1,5})(?::(?:([\w.-]+):)?(\d{1,5}))?")
@@ -44,7 +46,7 @@ async def ssh(
         if setup:
             _include(tenancy)
             return
-        login = await tenancy.login(the_lease(name, tenancy))
+        login = await entering.login(tenancy.context, the_lease(name, tenancy))
     if print_config:
         click.echo(login.entry, nl=False)
         return
@@ -73,7 +75,7 @@ def forwarded(forward: str) -> str:
 
 
 def _include(tenancy: show.Opened) -> None:
-    change = tenancy.inclusion()
+    change = inclusion_of(tenancy.context)
     if change.done:
         click.echo(f"{change.file} has the line `{change.line}` already")
         return

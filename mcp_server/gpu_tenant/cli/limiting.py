@@ -106,7 +106,8 @@ def _set(tenancy: Tenancy, changes: dict[str, Any]) -> None:
     asking.at_terminal(instead=_AT_A_TERMINAL)
     for name, value in changes.items():
         click.echo(
-            f"{name}: {_plain(getattr(tenancy.owner.limits, name))} -> {_plain(value)}", err=True
+            f"{name}: {_plain(getattr(tenancy.context.owner.limits, name))} -> {_plain(value)}",
+            err=True,
         )
     typed = asking.signature(f"Type {TABLE} to set that", instead=_AT_A_TERMINAL)
     if typed.strip() != TABLE:
@@ -147,8 +148,8 @@ def _plain(value: object) -> str:
 
 
 def _shown(tenancy: Tenancy) -> Shown:
-    now, written = tenancy.owner.limits, configured(tenancy.home.configuration, TABLE)
-    used: dict[str, str] = {use.name: use.words for use in tenancy.owner.used()}
+    now, written = tenancy.context.owner.limits, configured(tenancy.home.configuration, TABLE)
+    used: dict[str, str] = {use.name: use.words for use in tenancy.context.owner.used()}
     return Shown(
         limits=tuple(
             OneLimit(

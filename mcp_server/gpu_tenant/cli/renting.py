@@ -7,6 +7,10 @@ from typing import Any, Literal, get_args
 
 import click
 
+from gpu_tenant import adopting, recovering
+from gpu_tenant.adopting import bootstrap
+from gpu_tenant.attending import policy_of
+from gpu_tenant.brokering import adopt_from
 from gpu_tenant.cli import account, asking, show
 from gpu_tenant.cli.command import (
     USD,
@@ -232,16 +236,16 @@ async def adopt(
         )
     async with show.tenancy() as tenancy:
         if source is not None:
-            asked = Asked(store=tenancy.known_store(store), **terms)
+            asked = Asked(store=tenancy.context.known_store(store), **terms)
             taken = await as_owner(
                 tenancy,
-                lambda: tenancy.adopt_from(
-                    source, asked=asked, price_usd_h=price_usd_h, recovers=recovers
+                lambda: adopt_from(
+                    tenancy.context, source, asked=asked, price_usd_h=price_usd_h, recovers=recovers
                 ),
             )
             show.answer(taken, as_json, show.card)
             return
-        cell = tenancy.bootstrap(provider) if target is None else None
+        cell = bootstrap(tenancy.context, provider) if target is None else None
         if cell is not None:
             click.echo(cell)
             return
@@ -260,8 +264,8 @@ async def adopt(
         password = asking.password() if by_password else None
         card = await as_owner(
             tenancy,
-            lambda: tenancy.adopt(
-                provider, target, asked=Asked(store=tenancy.known_store(store), **terms),
+            lambda: adopting.adopt(tenancy.context,
+                provider, target, asked=Asked(store=tenancy.context.known_store(store), **terms),
                 price_usd_h=price_usd_h, password=password, over=over,
             ),
         )  # fmt: skip
@@ -295,7 +299,7 @@ async def terms(lease: str | None, as_json: bool, **given: Any) -> None:
         name = the_lease(lease, tenancy)
         if any(value is not None for value in given.values()):
             await as_owner(tenancy, lambda: tenancy.change_lease(name, "terms", **given))
-        show.answer(tenancy.policy(name), as_json, show.policy)
+        show.answer(policy_of(tenancy.context, name), as_json, show.policy)
 
 
 @verb("park")
@@ -346,5 +350,7 @@ async def recover(lease: str | None, as_json: bool) -> None:
     budget and deadline; where its terms name a place (`provision --recover`). Repeat until it runs."""
     async with show.tenancy() as tenancy:
         name = the_lease(lease, tenancy)
-        card = await as_owner(tenancy, lambda: tenancy.recover(name, wait_s=3600))
+        card = await as_owner(
+            tenancy, lambda: recovering.recover(tenancy.context, name, wait_s=3600)
+        )
         show.answer(card, as_json, show.card)

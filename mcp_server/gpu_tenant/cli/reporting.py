@@ -39,7 +39,7 @@ async def report(lease: str | None, to: str | None, form: str | None, as_json: b
     needs nothing else, and the same in Markdown. A lease that is not over says so. Earlier reports of
     the same lease are replaced; any other file is left alone."""
     async with show.tenancy() as tenancy:
-        told = await report_of(tenancy, the_lease(lease, tenancy))
+        told = await report_of(tenancy.context, the_lease(lease, tenancy))
     places = _places(told.lease, to, form)
     for wanted, place in places:
         _require_ours(place, told.lease, wanted)

@@ -11,6 +11,8 @@ from gpu_tenant.cli.command import (
     verb,
 )
 from gpu_tenant.errors import BadRequest
+from gpu_tenant.overview import confirm_account
+from gpu_tenant.renting import reconcile_all
 
 _EVERY_S = 15.0
 
@@ -73,8 +75,8 @@ async def reconcile(same_account: str | None, as_json: bool) -> None:
                 "there are of: what its list omits is then gone",
                 instead=f"run `gpu-tenant reconcile --same-account {same_account}` in a terminal",
             )
-            tenancy.same_account(same_account, typed=typed)
-        found = await tenancy.reconcile()
+            confirm_account(tenancy.context, same_account, typed=typed)
+        found = await reconcile_all(tenancy.context)
         show.answer(found, as_json, account.leases)
     if found.alarms:
         sys.exit(1)

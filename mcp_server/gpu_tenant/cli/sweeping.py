@@ -17,7 +17,15 @@ from gpu_tenant.cli.command import Chosen, as_json, joined, verb
 from gpu_tenant.errors import BadRequest
 from gpu_tenant.grid import grid_of
 from gpu_tenant.reckoning import Reckoning, Row
-from gpu_tenant.sweeping import Tended
+from gpu_tenant.sweeping import (
+    Tended,
+    add_to_sweep,
+    begin_sweep,
+    give_up_cells,
+    retry_cells,
+    settle_sweep,
+    tend,
+)
 
 _SHOWN = 40
 _OPTIONS = ("matrix", "cells", "attempts", "slots")
@@ -84,7 +92,7 @@ async def launch(
         joined(tuple(words[count:])), artifacts=artifact, discard=discard,
         matrix=dict(map(_parameter, matrix)), cells=_listed(cells) if cells else (), prefix=name,
     )  # fmt: skip
-    return await tenancy.begin_sweep(
+    return await begin_sweep(tenancy.context,
         Chosen(named, None, every=False).leases(tenancy), grid, env=env, attempts=attempts or 1,
         slots=slots, max_runtime_s=None if max_runtime_h is None else max_runtime_h * 3600,
         python=python,
@@ -142,23 +150,23 @@ async def sweep(
     idle boxes are given work. Status 1 while something is wrong that nobody has accepted."""
     async with show.tenancy() as tenancy:
         chosen = sweep or _newest(tenancy)
-        tended = await tenancy.tend(chosen)
+        tended = await tend(tenancy.context, chosen)
         if add:
-            tended = await tenancy.add_to_sweep(
-                chosen, Chosen(add, None, every=False).leases(tenancy)
+            tended = await add_to_sweep(
+                tenancy.context, chosen, Chosen(add, None, every=False).leases(tenancy)
             )
         if retry:
-            tended = await tenancy.retry_cells(chosen, retry)
+            tended = await retry_cells(tenancy.context, chosen, retry)
         if give_up or rest:
-            tended = await tenancy.give_up_cells(chosen, "rest" if rest else give_up)
+            tended = await give_up_cells(tenancy.context, chosen, "rest" if rest else give_up)
         while watch and tended.table.still_open:
             click.echo(tended.table.words, err=True)
             await asyncio.sleep(5)
-            tended = await tenancy.tend(chosen)
+            tended = await tend(tenancy.context, chosen)
         if settle:
 
             async def accept() -> Reckoning:
-                return tenancy.settle_sweep(chosen)
+                return settle_sweep(tenancy.context, chosen)
 
             settled = await signing.with_signature(tenancy, "to accept all of this", accept)
             tended = tended.model_copy(update={"table": settled})

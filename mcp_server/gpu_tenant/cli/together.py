@@ -12,7 +12,7 @@ from gpu_tenant.errors import BadRequest
 from gpu_tenant.gang import PORT, Launcher
 from gpu_tenant.preflight import Preflight
 from gpu_tenant.speech import some
-from gpu_tenant.together import LaunchedTogether
+from gpu_tenant.together import LaunchedTogether, launch_together, preflight_of
 
 _interface = click.option(
     "--interface", help="its name, or their network (10.0.0.0/16) where the names differ"
@@ -62,7 +62,7 @@ async def preflight(
 ) -> None:
     """Each listens for some seconds, and goes to every other one: who answers must know a secret of this call."""
     async with show.tenancy() as tenancy:
-        checked = await tenancy.preflight(leases, interface=interface, port=port)
+        checked = await preflight_of(tenancy.context, leases, interface=interface, port=port)
         show.answer(checked, as_json, _checked)
     if not checked.passed:
         sys.exit(1)
@@ -86,7 +86,7 @@ async def launch(
     """The words are leases, as far as they name some, and then the job's own command."""
     known = {lease.id for lease in tenancy.ledger.leases()}
     count = next((n for n, word in enumerate(words) if word not in known), len(words))
-    return await tenancy.launch_together(
+    return await launch_together(tenancy.context,
         words[:count], joined(tuple(words[count:])) if words[count:] else "", artifact, discard, env,
         launcher=launcher, interface=interface, port=port, processes=processes,
         max_runtime_h=max_runtime_h, name=name, python=python,

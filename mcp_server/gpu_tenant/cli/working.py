@@ -5,6 +5,8 @@ from typing import Any, Literal
 
 import click
 
+from gpu_tenant import ending
+from gpu_tenant.attending import policy_of, pull
 from gpu_tenant.cli import briefs, show, signing, sweeping, together
 from gpu_tenant.cli.command import (
     Chosen,
@@ -18,6 +20,7 @@ from gpu_tenant.cli.command import (
     verb,
 )
 from gpu_tenant.cli.several import must_be_one, on_each
+from gpu_tenant.ending import attest, waive_ahead
 from gpu_tenant.errors import BadRequest, OwnerMustAct
 from gpu_tenant.office import call_bytes_s
 from gpu_tenant.retention import Retention
@@ -266,7 +269,7 @@ async def collect(
             policy = Retention(keep_last=keep_last, keep_every=keep_every)
         await on_each(
             leases, tenancy,
-            lambda lease: tenancy.pull(
+            lambda lease: pull(tenancy.context,
                 lease, to=to, policy=policy, on_the_box="prune" if prune_box else "keep"
             ),
             as_json=as_json, words=_snapshot, brief=briefs.snapshot, moves="collect",
@@ -321,7 +324,7 @@ async def teardown(leases: Chosen, ended: bool, as_json: bool) -> None:
                 return
         name = must_be_one(leases, tenancy, "one box is attested at a time")
         purpose = "when its console shows that it is gone (Ctrl-C to do it later)"
-        done = await signing.with_signature(tenancy, purpose, lambda: tenancy.attest(name))
+        done = await signing.with_signature(tenancy, purpose, lambda: attest(tenancy.context, name))
         show.answer(done, as_json, show.receipt)
 
 
@@ -341,10 +344,14 @@ async def waive(lease: str | None, ahead: bool, as_json: bool) -> None:
     async with show.tenancy() as tenancy:
         if ahead:
             await signing.with_signature(
-                tenancy, "to let its box be destroyed then", lambda: tenancy.waive_ahead(lease)
+                tenancy,
+                "to let its box be destroyed then",
+                lambda: waive_ahead(tenancy.context, lease),
             )
-            show.answer(tenancy.policy(lease), as_json, show.policy)
+            show.answer(policy_of(tenancy.context, lease), as_json, show.policy)
             return
         purpose = "to destroy the box and lose all of this"
-        ended = await signing.with_signature(tenancy, purpose, lambda: tenancy.waive(lease))
+        ended = await signing.with_signature(
+            tenancy, purpose, lambda: ending.waive(tenancy.context, lease)
+        )
         show.answer(ended, as_json, show.receipt)

@@ -1,6 +1,7 @@
 """What the page does: each verb of a lease, through the same service and under the same law as everywhere."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -8,12 +9,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from gpu_tenant import adopting
+from gpu_tenant.attending import park_stray, pull
 from gpu_tenant.dashboard.bodies import Body, Patterns, Text, body_of
 from gpu_tenant.dashboard.credential_desk import keep_reference, try_key
 from gpu_tenant.dashboard.errands import Errand, Errands
 from gpu_tenant.dashboard.reads import answer, looks, tenancy
+from gpu_tenant.ending import waive
 from gpu_tenant.errors import BadRequest
 from gpu_tenant.record import Record
+from gpu_tenant.recovering import recover
 from gpu_tenant.service import Tenancy
 
 
@@ -83,7 +88,7 @@ async def _resume(opened: Tenancy, lease: str, body: Resume) -> Record:
 
 
 async def _recover(opened: Tenancy, lease: str, body: Nothing) -> Record:
-    return await opened.recover(lease)
+    return await recover(opened.context, lease)
 
 
 async def _stop(opened: Tenancy, lease: str, body: Stop) -> Record:
@@ -97,7 +102,7 @@ async def _collect(opened: Tenancy, lease: str, body: Collect) -> Record:
 
 
 async def _snapshot(opened: Tenancy, lease: str, body: Nothing) -> Record:
-    return await opened.pull(lease)
+    return await pull(opened.context, lease)
 
 
 async def _teardown(opened: Tenancy, lease: str, body: Nothing) -> Record:
@@ -105,7 +110,7 @@ async def _teardown(opened: Tenancy, lease: str, body: Nothing) -> Record:
 
 
 async def _waive(opened: Tenancy, lease: str, body: Nothing) -> Record:
-    return await opened.waive(lease)
+    return await waive(opened.context, lease)
 
 
 _VERBS: dict[str, tuple[type[Body], Callable[..., Awaitable[Record]]]] = {
@@ -144,7 +149,11 @@ async def adopt(request: Request) -> Response:
     """A box that somebody else rented is being taken under a lease."""
     body, opened = await body_of(request, Adopt), tenancy(request)
 
-    take = opened.park_stray if body.then == "park" else opened.adopt
+    take = (
+        partial(park_stray, opened.context)
+        if body.then == "park"
+        else partial(adopting.adopt, opened.context)
+    )
     errands: Errands = request.app.state.errands
     return answer(
         errands.begin(

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from gpu_tenant.log_reading import log_window
 from gpu_tenant.metrics import Metrics, Series
 from gpu_tenant.service import Tenancy
 
@@ -51,8 +52,8 @@ class Courses:
         until = clock() + _BUDGET_S
         async with course.reading:
             while clock() < until:
-                part = await tenancy.log_window(
-                    lease, job, start=course.read_bytes, limit=_WINDOW_BYTES
+                part = await log_window(
+                    tenancy.context, lease, job, start=course.read_bytes, limit=_WINDOW_BYTES
                 )
                 course.size_bytes = part.size
                 if part.size < course.read_bytes:

@@ -66,7 +66,7 @@ def platforms(tenancy: Tenancy) -> list[Platform]:
 
 def _platform(profile: Profile, tenancy: Tenancy) -> Platform:
     place = profile.credential
-    found = find_credential(profile, tenancy.home.configuration, tenancy.environ)
+    found = find_credential(profile, tenancy.home.configuration, tenancy.context.environ)
     return Platform(
         id=profile.id, title=profile.title, kind=profile.kind, lease=profile.lease,
         checked_on=profile.checked_on.isoformat(), trap=profile.trap, stops=profile.stops,
@@ -75,7 +75,7 @@ def _platform(profile: Profile, tenancy: Tenancy) -> Platform:
             needed=place is not None, found=found is not None,
             reference=found.source if found else None, usual_env=place.env if place else (),
         ),
-        connected=profile.id in tenancy.connected,
+        connected=profile.id in tenancy.context.connected,
     )  # fmt: skip
 
 
@@ -87,10 +87,10 @@ async def try_key(tenancy: Tenancy, provider: str) -> Tested:
     """
     profile = _with_key(tenancy, provider)
     try:
-        connector = connect(profile, tenancy.home, tenancy.environ, tenancy.clock)
+        connector = connect(profile, tenancy.home, tenancy.context.environ, tenancy.clock)
         if (
             connector is None
-            or find_credential(profile, tenancy.home.configuration, tenancy.environ) is None
+            or find_credential(profile, tenancy.home.configuration, tenancy.context.environ) is None
         ):
             return Tested(ok=False, words=f"no key of {profile.title} is found")
         boxes = await connector.list_boxes()
@@ -123,7 +123,7 @@ async def keep_reference(tenancy: Tenancy, provider: str, reference: str) -> Wri
             f"{tenancy.home.configuration} by an editor",
         )
     try:
-        resolve(f"the key of {profile.title}", f"{scheme}:{rest}", environ=tenancy.environ)
+        resolve(f"the key of {profile.title}", f"{scheme}:{rest}", environ=tenancy.context.environ)
     except BadRequest:
         # What was typed behind the scheme may be the key itself: it is not repeated.
         raise BadRequest(

@@ -6,11 +6,13 @@ from datetime import datetime
 from pydantic import AwareDatetime, Field
 
 from gpu_tenant.alarms import Level
+from gpu_tenant.attending import policy_of
 from gpu_tenant.boxtext import plain
 from gpu_tenant.dashboard.looks import Looks
 from gpu_tenant.dashboard.rows import Row, gpu_words, row_of
 from gpu_tenant.ledger import Event
 from gpu_tenant.model import Evidence, Job, Lease, Manifest, Problem, Receipt, Unclaimed
+from gpu_tenant.overview import on_card
 from gpu_tenant.policy import Policy
 from gpu_tenant.readings import readings_of
 from gpu_tenant.record import Record, Usd
@@ -163,7 +165,7 @@ async def detail_of(looks: Looks, name: str) -> Detail:
     }
     row = looks.row(lease.id) or row_of(
         # One that has ended is not among those looked at.
-        tenancy.on_card(lease.id), lease, tenancy.profiles[lease.provider], blind=None, job=None
+        on_card(tenancy.context, lease.id), lease, tenancy.profiles[lease.provider], blind=None, job=None
     )  # fmt: skip
     if row.gpu is None:
         seen = [gpu.name for gpu in readings_of(tenancy.home, lease.id).gpus]
@@ -171,7 +173,7 @@ async def detail_of(looks: Looks, name: str) -> Detail:
     return Detail(
         row=row,
         lease=_dates(lease),
-        policy=tenancy.policy(lease.id),
+        policy=policy_of(tenancy.context, lease.id),
         jobs=tuple(_declared(job, last.get(job.id)) for job in ledger.jobs(lease.id)),
         events=tuple(
             Line(at=at, kind=kind, words=plain(told(kind, detail))) for at, kind, detail in events

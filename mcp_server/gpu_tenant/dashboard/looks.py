@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from gpu_tenant.attending import standing
 from gpu_tenant.cards import Leases
 from gpu_tenant.caretaker import ENDED
 from gpu_tenant.crowd import each
@@ -281,7 +282,7 @@ class Looks:
         jobs = [job.id for job in self.tenancy.ledger.jobs(self.tenancy.ledger.lease(lease).id)]
         if len(jobs) == 1:
             return []
-        runs = set((await self.tenancy.standing(lease)).live)
+        runs = set((await standing(self.tenancy.context, lease)).live)
         runs |= {run.rpartition(".")[0] for run in runs}
         return [job for job in jobs if job in runs]
 

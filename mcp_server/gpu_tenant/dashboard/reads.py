@@ -15,7 +15,9 @@ from gpu_tenant.dashboard.history import history
 from gpu_tenant.dashboard.lease_page import detail_of
 from gpu_tenant.dashboard.looks import Looks
 from gpu_tenant.dashboard.stream import stream
+from gpu_tenant.ending import asked_to_waive, assess_loss
 from gpu_tenant.errors import BadRequest, TenantError
+from gpu_tenant.log_reading import log_search, log_window
 from gpu_tenant.readings import Readings, readings_of
 from gpu_tenant.record import Record
 from gpu_tenant.service import Tenancy
@@ -103,8 +105,8 @@ async def log(request: Request) -> Response:
     """A window of a job's log."""
     places = request.path_params
     return answer(
-        await tenancy(request).log_window(
-            places["lease"], places["job"],
+        await log_window(
+            tenancy(request).context, places["lease"], places["job"],
             start=number(request, "from", -262144), limit=number(request, "limit", 262144),
         )
     )  # fmt: skip
@@ -116,8 +118,8 @@ async def search(request: Request) -> Response:
     if not query.get("q"):
         raise BadRequest("nothing to look for", remedy="type a word of the log")
     return answer(
-        await tenancy(request).log_search(
-            places["lease"], places["job"], q=query["q"], start=number(request, "from", 0),
+        await log_search(
+            tenancy(request).context, places["lease"], places["job"], q=query["q"], start=number(request, "from", 0),
             case="yes" if query.get("case") == "yes" else "no",
         )
     )  # fmt: skip
@@ -126,8 +128,8 @@ async def search(request: Request) -> Response:
 async def losses(request: Request) -> Response:
     """What would be gone for good if the box were destroyed now."""
     opened = tenancy(request)
-    report: LossReport = await opened.assess_loss(request.path_params["lease"])
-    asked = opened.asked_to_waive(report).code if report.losses else None
+    report: LossReport = await assess_loss(opened.context, request.path_params["lease"])
+    asked = asked_to_waive(opened.context, report).code if report.losses else None
     return answer(Losses(**dict(report), asked=asked))
 
 
@@ -147,7 +149,7 @@ async def report(request: Request) -> Response:
     if form not in ("html", "md"):
         raise BadRequest(f"there is no report as {form!r}", remedy="form=html, or form=md")
     found = opened.ledger.lease(request.path_params["lease"])
-    told = await report_of(opened, found.id)
+    told = await report_of(opened.context, found.id)
     written = as_html(told) if form == "html" else as_markdown(told)
     # Never as a page of ours: whoever asked saves it.
     return Response(

@@ -14,6 +14,7 @@ from gpu_tenant.dashboard.looks import Looks, News, Told
 from gpu_tenant.dashboard.rows import Working
 from gpu_tenant.errors import BadRequest, BoxTrouble, TenantError
 from gpu_tenant.joblog import LogWindow
+from gpu_tenant.log_reading import log_window
 from gpu_tenant.record import Record
 from gpu_tenant.speech import in_verbs
 from gpu_tenant.watch import Watched
@@ -145,8 +146,8 @@ class _Closely:
         for _ in range(_WINDOWS):
             if self._cursor >= seen.log_size_bytes:
                 break
-            part: LogWindow = await tenancy.log_window(
-                self._lease, seen.job, start=self._cursor, limit=_WINDOW_BYTES
+            part: LogWindow = await log_window(
+                tenancy.context, self._lease, seen.job, start=self._cursor, limit=_WINDOW_BYTES
             )
             if part.to <= self._cursor:
                 break

@@ -17,7 +17,7 @@ from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.market import CENT
 from gpu_tenant.metrics import Metrics, Series
 from gpu_tenant.model import Evidence, Job, Lease, LeaseState, Manifest, Receipt, SealedFile
-from gpu_tenant.office import Office
+from gpu_tenant.office import Context
 from gpu_tenant.policy import rules_of
 from gpu_tenant.protection import protection
 from gpu_tenant.readings import readings_of
@@ -48,21 +48,21 @@ _WINDOW_BYTES = 1_000_000
 """Of a longer log so much is read, in pieces evenly apart."""
 
 
-async def report_of(tenancy: Office, lease: str) -> Report:
+async def report_of(context: Context, lease: str) -> Report:
     """The lease as it is on record now, whether or not it is over.
 
     Raises:
         UnknownLease: there is no such lease.
     """
-    found, ledger = tenancy.ledger.lease(lease), tenancy.ledger
-    profile = tenancy.profiles[found.provider]
-    now = tenancy.clock.now()
+    found, ledger = context.ledger.lease(lease), context.ledger
+    profile = context.profiles[found.provider]
+    now = context.clock.now()
     events, jobs = ledger.events(found.id), ledger.jobs(found.id)
     armed = last_armed(found, ledger)
     quoted = found.quote.offer if found.quote else None
     shown = jobs[-_MOST_JOBS:]
-    kept_in = Path(found.kept_in or tenancy.home.kept(found.id))
-    logs = (kept_in / "log", tenancy.home.logs / found.id)
+    kept_in = Path(found.kept_in or context.home.kept(found.id))
+    logs = (kept_in / "log", context.home.logs / found.id)
     return Report(
         lease=found.id,
         made_at=now,
@@ -93,7 +93,7 @@ async def report_of(tenancy: Office, lease: str) -> Report:
             ]
         ),
         jobs_left_out=len(jobs) - len(shown),
-        readings=await asyncio.to_thread(readings_of, tenancy.home, found.id),
+        readings=await asyncio.to_thread(readings_of, context.home, found.id),
         events=tuple(EventTold(at=at, kind=kind, words=told(kind, d)) for at, kind, d in events),
     )
 
