@@ -1,7 +1,7 @@
 """One look at one lease: what came of it is brought home, and it is held to its terms in the dead-man order."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -9,9 +9,10 @@ from gpu_tenant import attending
 from gpu_tenant.alarms import Level
 from gpu_tenant.attending import has_news, kept_back, pull, rearmed, try_ready
 from gpu_tenant.boxtext import quoted
+from gpu_tenant.cards import Card
 from gpu_tenant.caretaker import Standing
 from gpu_tenant.clock import WallClock
-from gpu_tenant.dead_man import DeadMan
+from gpu_tenant.dead_man import DeadMan, Told
 from gpu_tenant.errors import (
     BoxTrouble,
     LeaseHeld,
@@ -22,9 +23,10 @@ from gpu_tenant.errors import (
 )
 from gpu_tenant.fence import is_near, outrun, time_left_s
 from gpu_tenant.ledger import Event
-from gpu_tenant.model import Lease, LeaseState
+from gpu_tenant.model import Lease, LeaseId, LeaseState
 from gpu_tenant.reconcile import rate_words
 from gpu_tenant.recovering import may_recover, recover
+from gpu_tenant.service import Tenancy
 
 _LOOK_AT_LEAST_S, _LOOK_AT_MOST_S = 60.0, 1800.0
 _CLOCKS_APART = timedelta(minutes=5)
@@ -39,8 +41,24 @@ class Seen:
     """How far this computer's clock is before the box's."""
 
 
-class Attendant(DeadMan):
-    """Looks at one lease once; what it raised is in `raised`, and what else was wrong before is over."""
+class Attendant:
+    """Looks at one lease once; what is not raised in `told` by then is over."""
+
+    def __init__(
+        self,
+        tenancy: Tenancy,
+        lease_id: LeaseId,
+        card: Card | None,
+        *,
+        look_s: float,
+        done: Callable[[str], None],
+    ) -> None:
+        self._tenancy = tenancy
+        self._lease_id = lease_id
+        self._card = card
+        self._look_s = look_s
+        self.told = Told(tenancy.ledger, tenancy.clock, lease_id, done)
+        self._dead_man = DeadMan(tenancy, self.told, look_s=look_s)
 
     async def attend(self) -> None:
         """The lease was moved on, as far as its state lets it be.
@@ -53,15 +71,15 @@ class Attendant(DeadMan):
             await self._recover(lease)
             return
         if self._card is not None and self._card.alarm:
-            self.alarm("standing", self._card.alarm, Level.WARNING)
+            self.told.alarm("standing", self._card.alarm, Level.WARNING)
         if lease.state is LeaseState.INTENDED:
             return  # settled with the list
         if may_recover(self._tenancy.context, lease):
             await self._recover(lease)
         if lease.state is LeaseState.TERMINATING:
-            await self._go_on_ending(lease)
+            await self._dead_man.go_on_ending(lease)
         elif lease.parked_at is not None:
-            await self._parked(lease)
+            await self._dead_man.parked(lease)
         else:
             await self._running(lease)
 
@@ -88,12 +106,12 @@ class Attendant(DeadMan):
         if cause is not None and cause.term == "deadline" and self._clocks_differ(lease, seen):
             return
         if cause is not None and cause.term == "idle" and lease.terms.when_idle == "alarm":
-            self.alarm("idle", f"{cause.words}, {rate_words(lease)}", Level.WARNING)
+            self.told.alarm("idle", f"{cause.words}, {rate_words(lease)}", Level.WARNING)
         elif cause is not None:
-            await self._end(lease, cause)
+            await self._dead_man.end(lease, cause)
         elif is_near(lease, now):
             left_s = (lease.terms.deadline_at - now).total_seconds()
-            self.alarm(
+            self.told.alarm(
                 "near",
                 f"it ends in {left_s / 60:.0f} min; `gpu-tenant extend {lease.id} --hours N` moves that",
                 Level.WARNING,
@@ -116,7 +134,7 @@ class Attendant(DeadMan):
             return False
         open_now = self._tenancy.ledger.open_alarms()
         since = next((a.since for a in open_now if (a.lease_id, a.key) == (lease.id, "clock")), now)
-        self.alarm(
+        self.told.alarm(
             "clock",
             f"its deadline has passed by this computer's clock, which is {seen.apart} before the box's: set "
             "it right; the box holds the deadline by its own count",
@@ -131,20 +149,20 @@ class Attendant(DeadMan):
             async with asyncio.timeout(max(_LOOK_AT_LEAST_S, min(left_s, _LOOK_AT_MOST_S))):
                 return await look
         except TimeoutError:
-            self.alarm("slow", "a look at it took too long, and was given up", Level.WARNING)
+            self.told.alarm("slow", "a look at it took too long, and was given up", Level.WARNING)
         except LeaseHeld:
             raise
         except BoxTrouble as trouble:
             # Blind is not dead: nothing is concluded, and nothing is done to the box.
-            self.alarm(
+            self.told.alarm(
                 "unreachable",
                 f"{trouble.message}; it may be running, {rate_words(lease)}",
                 Level.WARNING,
             )
         except TenantError as trouble:
-            self.alarm("broke", f"{trouble.message}; {trouble.remedy}", Level.WARNING)
+            self.told.alarm("broke", f"{trouble.message}; {trouble.remedy}", Level.WARNING)
         except Exception as error:  # noqa: BLE001 - what a box answers must not keep its lease from ending
-            self.alarm("broke", f"looking at it failed: {error!r}", Level.URGENT)
+            self.told.alarm("broke", f"looking at it failed: {error!r}", Level.URGENT)
         return Seen()
 
     async def _make_ready(self, lease: Lease) -> None:
@@ -152,11 +170,11 @@ class Attendant(DeadMan):
         try:
             await try_ready(self._tenancy.context, lease.id)
         except (NotReady, PriceMoved) as trouble:
-            self.alarm("standing", trouble.message, Level.WARNING)
+            self.told.alarm("standing", trouble.message, Level.WARNING)
             if lease.touched_at is None:
-                await self._tear_down(lease)
+                await self._dead_man.tear_down(lease)
         except (BoxTrouble, ProviderTrouble) as trouble:
-            self.alarm("standing", f"{trouble.message}; {trouble.remedy}", Level.WARNING)
+            self.told.alarm("standing", f"{trouble.message}; {trouble.remedy}", Level.WARNING)
 
     # --- the box
 
@@ -171,7 +189,7 @@ class Attendant(DeadMan):
         standing = await attending.standing(self._tenancy.context, lease.id)
         anew = await rearmed(self._tenancy.context, lease.id)
         if anew is not None:
-            self._done(f"its guard was gone, as after a reboot: {anew}")
+            self.told.done(f"its guard was gone, as after a reboot: {anew}")
         idle_s = await self._idle_s(lease)
         await self._gather(lease, working=standing.live)
         return Seen(idle_s, self._apart(standing))
@@ -192,28 +210,28 @@ class Attendant(DeadMan):
         try:
             if lease.touched_at is not None and working:
                 for words in (await pull(self._tenancy.context, lease.id)).words:
-                    self._done(words)
+                    self.told.done(words)
             elif has_news(self._tenancy.context, lease):
                 gathered = await self._tenancy.collect(lease.id)
                 if gathered.fetched_files:
-                    self._done(f"collected {gathered.fetched_files} files")
+                    self.told.done(f"collected {gathered.fetched_files} files")
                 if gathered.not_stored:
-                    self.alarm("store", gathered.not_stored, Level.WARNING)
+                    self.told.alarm("store", gathered.not_stored, Level.WARNING)
             if not working:
                 self._tell_what_will_not_end(lease)
         except BoxTrouble:
             raise
         except TenantError as trouble:
             # What cannot be kept here is told, and is no reason to stop looking.
-            self.alarm("gather", f"{trouble.message}; {trouble.remedy}", Level.WARNING)
+            self.told.alarm("gather", f"{trouble.message}; {trouble.remedy}", Level.WARNING)
         except Exception as error:  # noqa: BLE001 - nor is it one to forget how long the box was idle
-            self.alarm("gather", f"bringing its work here failed: {error!r}", Level.URGENT)
+            self.told.alarm("gather", f"bringing its work here failed: {error!r}", Level.URGENT)
 
     def _tell_what_will_not_end(self, lease: Lease) -> None:
         """While there is time, its owner hears of what would keep the box from being ended."""
         losses = kept_back(self._tenancy.context, lease.id)
         if losses:
-            self.alarm(
+            self.told.alarm(
                 "unclaimed",
                 f"its work is over, and it will not end by itself, because of {'; '.join(losses)}",
                 Level.WARNING,
@@ -227,7 +245,7 @@ class Attendant(DeadMan):
         except BoxTrouble:
             return None
         if activity.phase == "suspicious":
-            self.alarm("suspicious", f"the box says {quoted(activity.words)}", Level.WARNING)
+            self.told.alarm("suspicious", f"the box says {quoted(activity.words)}", Level.WARNING)
         return None if activity.phase == "unknown" else activity.idle_s
 
     async def _recover(self, lease: Lease) -> None:
@@ -237,9 +255,9 @@ class Attendant(DeadMan):
         except LeaseHeld:
             raise
         except TenantError as trouble:
-            self.alarm("recovery", f"{trouble.message}; {trouble.remedy}", Level.URGENT)
+            self.told.alarm("recovery", f"{trouble.message}; {trouble.remedy}", Level.URGENT)
         else:
             if card.alarm:
-                self.alarm("recovery", card.alarm, Level.WARNING)
+                self.told.alarm("recovery", card.alarm, Level.WARNING)
             else:
-                self._done(f"its work goes on under {card.lease}")
+                self.told.done(f"its work goes on under {card.lease}")

@@ -129,7 +129,7 @@ async def pull(
             remedy=f"`gpu-tenant collect {lease} --live --keep-last 3 --prune-box`",
         )
     found = await running(context, lease)
-    directory = Path(to) if to else kept_in(context, found)
+    directory = Path(to) if to else context.kept_in(found)
     # Without a hold: it may take long, and nobody shall wait for it to stop a job or to collect.
     limit = call_bytes_s.get() or (int(said.mb_s * 1e6) if said.mb_s else None)
     price = found.price_usd_h
@@ -205,7 +205,7 @@ async def store_again(context: Context, lease: str) -> Kept | None:
         return None
     with context.held(found.id, "store"):
         return await keep_safe(
-            found, seal, directory=kept_in(context, found), store=store, ledger=context.ledger,
+            found, seal, directory=context.kept_in(found), store=store, ledger=context.ledger,
             clock=context.clock, progress=progress_to.get(),
         )  # fmt: skip
 
@@ -271,11 +271,7 @@ async def _made_still(
     await closed(context, lease)
 
 
-def kept_in(context: Context, lease: Lease) -> Path:
-    return Path(lease.kept_in or context.home.kept(lease.id))
-
-
 def kept_elsewhere(context: Context, lease: Lease) -> list[Path]:
     """Where other leases' files are kept, the latest first."""
     places = (Path(x.kept_in) for x in reversed(context.ledger.leases()) if x.kept_in)
-    return [place for place in dict.fromkeys(places) if place != kept_in(context, lease)]
+    return [place for place in dict.fromkeys(places) if place != context.kept_in(lease)]

@@ -7,7 +7,6 @@ from typing import TypeVar
 from gpu_tenant import attending
 from gpu_tenant.alarms import Level
 from gpu_tenant.attending import park_overdue
-from gpu_tenant.cards import Card
 from gpu_tenant.ending import awaits_owner, honoured
 from gpu_tenant.errors import (
     BoxTrouble,
@@ -18,9 +17,10 @@ from gpu_tenant.errors import (
     TenantError,
 )
 from gpu_tenant.fence import Outrun, attempts, began_at, beyond, is_due, outrun
-from gpu_tenant.ledger import Event
+from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.model import Lease, LeaseId
 from gpu_tenant.policy import rescue
+from gpu_tenant.ports import Clock
 from gpu_tenant.reconcile import rate_words
 from gpu_tenant.service import Tenancy
 from gpu_tenant.sweeping import vacate
@@ -32,48 +32,50 @@ _GRACE_S = 60
 """Between asking a job to save its work and killing it."""
 
 
-class DeadMan:
-    """Tries to end one lease, as far as the law and its terms let it; what it raised is in `raised`."""
+class Told:
+    """What one look at a lease tells a person: what is wrong, and what was done about it."""
 
     def __init__(
-        self,
-        tenancy: Tenancy,
-        lease_id: LeaseId,
-        card: Card | None,
-        *,
-        look_s: float,
-        done: Callable[[str], None],
+        self, ledger: Ledger, clock: Clock, lease_id: LeaseId, done: Callable[[str], None]
     ) -> None:
-        self._tenancy = tenancy
+        self._ledger = ledger
+        self._clock = clock
         self._lease_id = lease_id
-        self._card = card
-        self._look_s = look_s
-        self._done = done
+        self.done = done
         self.raised: set[str] = set()
-        self._was_silent = False
 
     def alarm(self, key: str, words: str, level: Level) -> None:
         """A person will hear of it, until a look does not raise it again."""
         self.raised.add(key)
-        self._tenancy.ledger.raise_alarm(
-            key, words, level=level, lease_id=self._lease_id, at=self._tenancy.clock.now()
+        self._ledger.raise_alarm(
+            key, words, level=level, lease_id=self._lease_id, at=self._clock.now()
         )
 
-    async def _end(self, lease: Lease, cause: Outrun) -> None:
+
+class DeadMan:
+    """Tries to end one lease, as far as the law and its terms let it."""
+
+    def __init__(self, tenancy: Tenancy, told: Told, *, look_s: float) -> None:
+        self._tenancy = tenancy
+        self._told = told
+        self._look_s = look_s
+        self._was_silent = False
+
+    async def end(self, lease: Lease, cause: Outrun) -> None:
         """It was tried to end the lease: proved and torn down, or else parked, or else paid for."""
         tenancy, now = self._tenancy, self._tenancy.clock.now()
         tried = attempts(tenancy.ledger.events(lease.id))
         if not is_due(tried, now):
-            self.alarm("end", f"{cause.words}; {self._stands(lease)}", Level.URGENT)
+            self._told.alarm("end", f"{cause.words}; {self._stands(lease)}", Level.URGENT)
             return
         with tenancy.ledger.hold(lease.id, "end", at=now):
             pass  # while somebody else acts on it, nothing is tried, and no attempt is counted
         detail: dict[str, object] = {"term": cause.term, "words": cause.words}
         tenancy.ledger.note(lease.id, Event.ENDING, detail, at=now)
-        self._done(f"{cause.words}: it is being ended")
+        self._told.done(f"{cause.words}: it is being ended")
         unsaved = await self._saved(lease)
         # A box that was silent just now is not waited for again while it bills: it is parked first.
-        refused = unsaved if self._was_silent else await self._tear_down(lease)
+        refused = unsaved if self._was_silent else await self.tear_down(lease)
         if refused is None:
             return
         why = unsaved or refused
@@ -84,8 +86,8 @@ class DeadMan:
         except (Refused, BoxTrouble, ProviderTrouble) as unparked:
             why = f"{why} (and it cannot be parked: {unparked.message})"
         else:
-            self._done(f"parked: {cause.words}")
-            await self._parked(tenancy.ledger.lease(lease.id))
+            self._told.done(f"parked: {cause.words}")
+            await self.parked(tenancy.ledger.lease(lease.id))
             return
         lease = tenancy.ledger.lease(lease.id)
         began = began_at(lease, tenancy.ledger.events(lease.id))
@@ -97,7 +99,7 @@ class DeadMan:
             else:
                 self._ended(f"destroyed, as its owner signed: {cause.words}")
                 return
-        self.alarm("end", f"{cause.words}; {why}; {self._stands(lease)}", Level.URGENT)
+        self._told.alarm("end", f"{cause.words}; {why}; {self._stands(lease)}", Level.URGENT)
 
     async def _saved(self, lease: Lease) -> str | None:
         """The jobs have ended and what they wrote is here, and in the store; or why not."""
@@ -115,7 +117,7 @@ class DeadMan:
         self._was_silent = bool(silent)
         return met[0] if met else None
 
-    async def _tear_down(self, lease: Lease) -> str | None:
+    async def tear_down(self, lease: Lease) -> str | None:
         """Why the lease may not be ended; None where it has ended, or goes on ending by itself."""
         try:
             torn = await self._tenancy.verify_and_teardown(lease.id)
@@ -123,7 +125,7 @@ class DeadMan:
             raise
         except ProviderTrouble as trouble:
             # Permitted, and asked again at each look; or a person's turn, who has been told how.
-            self.alarm("teardown", f"{trouble.message}; {trouble.remedy}", Level.URGENT)
+            self._told.alarm("teardown", f"{trouble.message}; {trouble.remedy}", Level.URGENT)
             return None
         except TenantError as refusal:
             return f"{refusal.message}; {refusal.remedy}"
@@ -132,24 +134,24 @@ class DeadMan:
 
     def _ended(self, words: str) -> None:
         """A person hears of the end too, once."""
-        self._done(words)
-        self.alarm("ended", words, Level.NOTICE)
+        self._told.done(words)
+        self._told.alarm("ended", words, Level.NOTICE)
 
-    async def _go_on_ending(self, lease: Lease) -> None:
+    async def go_on_ending(self, lease: Lease) -> None:
         """A teardown that was permitted and cut short is proved anew and goes on, ever more seldom."""
         words = awaits_owner(self._tenancy.context, lease.id)
         if words is not None:
-            self.alarm("teardown", f"a person has to end its box: {words}", Level.URGENT)
+            self._told.alarm("teardown", f"a person has to end its box: {words}", Level.URGENT)
             return
         now = self._tenancy.clock.now()
         tried = attempts(self._tenancy.ledger.events(lease.id))
         if not is_due(tried, now):
-            self.alarm(
+            self._told.alarm(
                 "teardown", f"its teardown is not through; {self._stands(lease)}", Level.URGENT
             )
             return
         self._tenancy.ledger.note(lease.id, Event.ENDING, {"term": "teardown"}, at=now)
-        refused = await self._tear_down(lease)
+        refused = await self.tear_down(lease)
         if refused is None:
             return
         with suppress(Refused):  # not signed for: told below
@@ -157,17 +159,18 @@ class DeadMan:
             await honoured(self._tenancy.context, lease.id)
             self._ended("destroyed, as its owner signed")
             return
-        self.alarm("teardown", f"{refused}; {self._stands(lease)}", Level.URGENT)
+        self._told.alarm("teardown", f"{refused}; {self._stands(lease)}", Level.URGENT)
 
-    async def _parked(self, lease: Lease) -> None:
+    async def parked(self, lease: Lease) -> None:
+        """A lease whose box stands still: told, ended where it was never used, and past its end as was signed."""
         now = self._tenancy.clock.now()
         late = outrun(lease, now, look_s=self._look_s)
         words = f"it is parked, and bills {rate_words(lease)}"
         if late is None:
-            self.alarm("parked", words, Level.NOTICE)
+            self._told.alarm("parked", words, Level.NOTICE)
             return
         if lease.touched_at is None:
-            await self._tear_down(lease)
+            await self.tear_down(lease)
             return
         events = self._tenancy.ledger.events(lease.id)
         began = began_at(lease, events)
@@ -180,7 +183,7 @@ class DeadMan:
                 await honoured(self._tenancy.context, lease.id)
                 self._ended("destroyed while parked, as its owner signed")
                 return
-        self.alarm(
+        self._told.alarm(
             "parked",
             f"{late.words}; {words}; its disk is kept: `gpu-tenant resume {lease.id} --hours 1`, then "
             "collect and teardown",

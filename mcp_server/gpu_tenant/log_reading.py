@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from gpu_tenant.attending import kept_in
 from gpu_tenant.errors import BadRequest, BoxTrouble, ProviderTrouble, Refused
 from gpu_tenant.joblog import Hits, LogWindow, search, window
 from gpu_tenant.log_bytes import Log, LogHere, LogOnBox
@@ -106,7 +105,7 @@ def _log_here(context: Context, lease: Lease, job: str | None) -> LogHere | None
     named = _is_run_of_cell(context, lease, job)
     name = job if named and job else job_of(lease, job, ledger=context.ledger).id
     others = {other.id for other in context.ledger.jobs(lease.id)} - {name}
-    kept = _latest(kept_in(context, lease), "log", name, others)
+    kept = _latest(context.kept_in(lease), "log", name, others)
     seen = _latest(context.home.logs, lease.id, name, others)
     if kept is None or seen is None or not lease.state.live:
         place = kept or seen
@@ -124,7 +123,7 @@ def _forget_copies(context: Context) -> None:
     for copies in context.home.logs.iterdir():
         lease = context.ledger.known(copies.name)
         if lease is not None and not lease.state.live:
-            forget_copies(copies, kept_in(context, lease) / "log")
+            forget_copies(copies, context.kept_in(lease) / "log")
 
 
 def is_run(said: str, *, of: str) -> bool:

@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Literal
 
 from pydantic import JsonValue
@@ -217,6 +218,10 @@ class Context:
         """What ends the lease's bill if this computer dies, as far as that was proved."""
         profile = self.profile(lease.provider)
         return protection(profile, lease, last_armed(lease, self.ledger))
+
+    def kept_in(self, lease: Lease) -> Path:
+        """Where the lease's files are kept on this computer."""
+        return Path(lease.kept_in or self.home.kept(lease.id))
 
     def known_store(self, said: str | None) -> str | None:
         """The same words, which name a store that can be spoken to; None where none was named.

@@ -65,6 +65,7 @@ def is_open(context: Context, sweep: Sweep) -> bool:
 
 
 def placed(context: Context, sweep: Sweep) -> list[Placement]:
+    """Where each cell of the sweep is, as far as it was not taken back."""
     return [p for p in context.ledger.placements(sweep.id) if p.released is None]
 
 
@@ -191,6 +192,7 @@ async def _slots(context: Context, sweep: Sweep, lease: Lease) -> tuple[int, tup
 
 
 def runner_of(context: Context, lease: Lease) -> Runner:
+    """Who holds the queue on its box."""
     return Runner(
         lease, context.transport(lease), script("runner.py"), caretaker=context.caretaker(lease)
     )

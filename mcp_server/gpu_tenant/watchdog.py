@@ -204,10 +204,10 @@ class Watchdog:
             self._tell_what_waits(attendant, lease_id)
             return
         except TenantError as trouble:
-            attendant.alarm("broke", f"{trouble.message}; {trouble.remedy}", Level.WARNING)
+            attendant.told.alarm("broke", f"{trouble.message}; {trouble.remedy}", Level.WARNING)
         except Exception as error:  # noqa: BLE001 - nor does a surprise
-            attendant.alarm("broke", f"looking at it failed: {error!r}", Level.URGENT)
-        raised = attendant.raised
+            attendant.told.alarm("broke", f"looking at it failed: {error!r}", Level.URGENT)
+        raised = attendant.told.raised
         if not self._tenancy.ledger.lease(lease_id).state.live:
             raised = raised & {
                 "recovery",
@@ -223,7 +223,7 @@ class Watchdog:
         if lease.state.live and late is not None:
             held = self._tenancy.ledger.held(lease_id)
             by = held.words if held else "another process held it just now"
-            attendant.alarm(
+            attendant.told.alarm(
                 "held",
                 f"{late.words}, and {by}: it bills {rate_words(lease)} until that is over",
                 Level.WARNING,
