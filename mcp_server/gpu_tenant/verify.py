@@ -13,7 +13,8 @@ from gpu_tenant.caretaker import Caretaker
 from gpu_tenant.durable import DurableStore
 from gpu_tenant.errors import BoxTrouble, JobRunning, Refused, Unverified
 from gpu_tenant.fence import began_at, beyond
-from gpu_tenant.kept import Loss, is_on_the_box, reread_all
+from gpu_tenant.kept import Loss, reread_all
+from gpu_tenant.landing import is_on_the_box
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.losses import IN_WORDS, differs, so_far, unclaimed_by_name, uncollected
 from gpu_tenant.model import (
