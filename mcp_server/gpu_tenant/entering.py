@@ -11,8 +11,6 @@ from gpu_tenant.model import Lease, LeaseState, LocalAddress, PodAddress, SshAdd
 from gpu_tenant.office import WAIT_S
 from gpu_tenant.overview import PAGE
 from gpu_tenant.record import Record
-from gpu_tenant.rehearsal.tenant import really_at
-from gpu_tenant.rehearsing import rehearsal_of
 from gpu_tenant.renting import Renting
 from gpu_tenant.settle import PATIENCE_S
 from gpu_tenant.ssh_hosts import Inclusion, Reachable, entry, inclusion, refresh, ssh_config
@@ -121,16 +119,8 @@ class Entering(Renting):
         ]
 
     def _reachable(self, lease: Lease) -> Reachable | None:
-        if not isinstance(lease.address, SshAddress):
-            return None
-        rehearsal = rehearsal_of(self.home.root)
-        address = lease.address
-        if rehearsal and lease.quote is not None:
-            really = really_at(rehearsal.url, address.target)
-            if not isinstance(really, SshAddress):
-                return None
-            address = really
-        return Reachable(lease.id, address)
+        address = self._locate(lease)
+        return Reachable(lease.id, address) if isinstance(address, SshAddress) else None
 
 
 def _owner_ssh() -> Path:

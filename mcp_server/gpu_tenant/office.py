@@ -27,7 +27,15 @@ from gpu_tenant.gang import gangs
 from gpu_tenant.guard import arm, last_armed
 from gpu_tenant.inspection import Inspection
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.model import Lease, LeaseState, LocalAddress, Profile, Receipt, SlurmAddress
+from gpu_tenant.model import (
+    Address,
+    Lease,
+    LeaseState,
+    LocalAddress,
+    Profile,
+    Receipt,
+    SlurmAddress,
+)
 from gpu_tenant.owner import Owner
 from gpu_tenant.ports import Clock, Connector, Market, Tended, Transport
 from gpu_tenant.protection import Armed, Protection, protection, way_out
@@ -53,6 +61,11 @@ WAIT_S = 40
 """So long a call waits for a box to boot: an agent's host gives up on a call after a minute."""
 
 
+def as_recorded(lease: Lease) -> Address | None:
+    """The address that the lease has, which in a rehearsal is only its provider's word."""
+    return lease.address
+
+
 class Office:
     """One user's ledger, and open ways to the boxes in it."""
 
@@ -65,6 +78,7 @@ class Office:
         profiles: Mapping[str, Profile],
         connectors: Mapping[str, Connector],
         open_transport: Callable[[Lease], Transport],
+        locate: Callable[[Lease], Address | None] = as_recorded,
         introduce: Callable[[Lease, str], Awaitable[None]],
         public_key: Callable[[], str],
         environ: Mapping[str, str],
@@ -76,6 +90,7 @@ class Office:
         self._clock = clock
         self._connectors = connectors
         self._open_transport = open_transport
+        self._locate = locate
         self._introduce = introduce
         self._public_key = public_key
         self._environ = environ
