@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from gpu_tenant.boxtext import plain
-from gpu_tenant.caretaker import QUIET, Caretaker
+from gpu_tenant.caretaker import QUIET, Caretaker, script_hashes
 from gpu_tenant.errors import AnotherBox, BoxTaken
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.model import Lease, Profile
@@ -211,6 +211,7 @@ class Occupancy:
             # An allocation's node has others' files, and its home outlives it.
             "roots": [*self._profile.accounted_paths] if of == "everything" and not scheduled else [],
             "quiet": [*QUIET], "scope": scope, "since_ns": since_ns(self._lease, self._profile, self._ledger),
+            "ours": [*{*self._ledger.scripts(), *script_hashes(script("occupancy.py").parent)}],
         }  # fmt: skip
         said = await self._marked(look, of)
         if of == "everything" and use(said) is None:

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -133,6 +134,17 @@ async def test_what_an_image_s_own_services_write_while_they_come_up_is_nobody_s
     torn = await tenant.tenancy.verify_and_teardown(card.lease)
 
     assert torn.receipt.ground == "never_used"
+
+
+@AT
+async def test_a_file_that_is_named_like_a_script_of_ours_is_somebody_s(tenant: Tenant) -> None:
+    card = await tenant.rented()
+    assert card.box is not None
+    named = f"caretaker-{sha256(b'precious').hexdigest()[:16]}.py"
+    written(tenant.home_of(card.box) / "gpu-tenant" / named)
+
+    with pytest.raises(Unverified, match=named):
+        await tenant.tenancy.verify_and_teardown(card.lease)
 
 
 @AT
