@@ -52,7 +52,9 @@ class Adopting(Overview):
                 remedy=f"`gpu-tenant adopt --on {provider}` prints what to paste there",
             )
         if profile.lease == "created" or (profile.lease == "either" and "@" not in (target or "@")):
-            return self._card(await self._take_over(profile, target or "", asked, over), None)
+            return self._card(
+                await self._take_over(profile, target or "", asked, over, price_usd_h), None
+            )
         address = address_of(target or "")
         other = self.ledger.lease_on(profile.id, address.target)
         if other is not None:
@@ -101,9 +103,17 @@ class Adopting(Overview):
             self.ledger.note(lease.id, Event.TAKES_OVER, {"over": over}, at=self._clock.now())
 
     async def _take_over(
-        self, profile: Profile, box_id: str, asked: Asked, over: str | None
+        self,
+        profile: Profile,
+        box_id: str,
+        asked: Asked,
+        over: str | None,
+        price_usd_h: Decimal | None,
     ) -> Lease:
-        """A box that its provider lists, and that no lease stands on, is under one; as used."""
+        """A box that its provider lists, and that no lease stands on, is under one; as used.
+
+        `price_usd_h` is what it costs by its owner's word, where its provider does not say.
+        """
         hours = DEADLINE_H if asked.hours is None else asked.hours
         must_be_hours(hours)
         boxes = await self._connectors[profile.id].list_boxes()
@@ -114,6 +124,8 @@ class Adopting(Overview):
                 f"{profile.title} lists no box {box_id} (it lists: {listed})",
                 remedy="`gpu-tenant leases` shows what runs",
             )
+        if box.price_usd_h is None:
+            box = box.model_copy(update={"price_usd_h": price_usd_h})
         theirs = deployment_of(box)
         if theirs not in (None, self.ledger.deployment) and over is None:
             raise BoxTaken(

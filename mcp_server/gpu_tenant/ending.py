@@ -27,7 +27,7 @@ from gpu_tenant.reopening import in_doubt, is_there, reopened, told_no_more
 from gpu_tenant.settle import PATIENCE_S
 from gpu_tenant.signature import Asked, Signature, digest_of
 from gpu_tenant.sweeping import Sweeping
-from gpu_tenant.teardown import see_gone, tear_down
+from gpu_tenant.teardown import may_go_until, see_gone, tear_down
 from gpu_tenant.verify import Assessment, honour, prove, sign
 
 _LOOKS = 300
@@ -78,13 +78,32 @@ class Ending(Sweeping):
         return self._torn_down(self.ledger.lease(found.id), receipt)
 
     async def _seen_gone(self, lease: Lease) -> Receipt | None:
-        """The receipt of a box whose destroy was asked for before, and that its list omits; or None."""
-        if lease.state is not LeaseState.TERMINATING or not self.ledger.absences(lease.id):
+        """The receipt of a box whose destroy was asked for before, and that its list omits; or None.
+
+        One that is listed and does not answer may be on its way out: then its list is waited for, not the box.
+        """
+        if lease.state is not LeaseState.TERMINATING:
+            return None
+        may_be_going = await self._may_be_going(lease)
+        if not may_be_going and not self.ledger.absences(lease.id):
             return None
         return await see_gone(
             lease, self._profile(lease.provider), connector=self._connector(lease),
-            ledger=self.ledger, clock=self._clock,
+            ledger=self.ledger, clock=self._clock, while_listed=may_be_going,
         )  # fmt: skip
+
+    async def _may_be_going(self, lease: Lease) -> bool:
+        """Whether its destroy was just sent and not refused, and the box does not answer any more."""
+        until = may_go_until(lease, self._profile(lease.provider), self.ledger)
+        if until is None or self._clock.now() >= until or self.ledger.absences(lease.id):
+            return False
+        try:
+            await self._reach(lease)
+        except (BoxUnreachable, HostKeyChanged):
+            return True
+        except BoxTrouble:
+            return False
+        return False
 
     def _permit(self, lease: Lease, assessment: Assessment) -> TeardownPermit:
         """Leave to destroy it: nothing would be lost, or a person has signed for exactly that."""

@@ -14,7 +14,7 @@ from gpu_tenant.fleet import MOST
 from gpu_tenant.gpu_catalog import asked_for
 from gpu_tenant.guard import arm_again, last_armed
 from gpu_tenant.hiring import Hiring, must_be_one
-from gpu_tenant.ledger import anything
+from gpu_tenant.ledger import Allowed, anything
 from gpu_tenant.market import Trust, Wish
 from gpu_tenant.model import Lease
 from gpu_tenant.offers import Found, find_offers
@@ -300,20 +300,25 @@ class Renting(Hiring):
                 await self._close(lease)
                 return lease
             case "resume":
-                lease = self._in_time(lease, hours)
+                lease, allowed = self._in_time(lease, hours)
                 by_hand = isinstance(connector, Tended) and connector.tends(lease.box_id)
                 if lease.parked_at is not None and isinstance(connector, Tended) and by_hand:
                     lease = await self._back_at(lease, profile, connector, address)
                 lease = await resume(
-                    lease, profile, connector=connector, ledger=self.ledger, clock=self._clock
-                )
+                    lease, profile, connector=connector, ledger=self.ledger, clock=self._clock,
+                    # What a person has started bills already, whatever it is refused.
+                    allowed=anything if by_hand else allowed,
+                )  # fmt: skip
                 if lease.quote is not None:
                     # A container that was stopped comes back with another host key.
                     self.home.known_hosts(lease.id).unlink(missing_ok=True)
                 return await self._made_ready(lease)
 
-    def _in_time(self, lease: Lease, hours: float | None) -> Lease:
+    def _in_time(self, lease: Lease, hours: float | None) -> tuple[Lease, Allowed]:
         """The lease has time left, or is given some: past its deadline its guard would stop the box at once.
+
+        With it comes what has to allow its start, in the transaction that means it: the owner's limits, as
+        another box may be rented meanwhile; nothing, where a person has signed for it.
 
         Raises:
             Refused: it has none, and nobody said how much it needs.
@@ -325,7 +330,7 @@ class Renting(Hiring):
             signed = self.owner.signs_change(lease, terms, usd_h, hours=None)
             if signed is not None:
                 self.ledger.use_signature(signed, at=now)
-            return lease
+            return lease, self._within(lease, signed)
         if hours is None:
             raise Refused(
                 f"the deadline of {lease.id} has passed, and its box would be stopped again at once",
@@ -334,7 +339,10 @@ class Renting(Hiring):
         must_be_hours(hours)
         terms = terms.model_copy(update={"deadline_at": now + timedelta(hours=hours)})
         signed = self.owner.signs_change(lease, terms, usd_h, hours=hours)
-        return self._agreed_to(lease, terms, signed)
+        return self._agreed_to(lease, terms, signed), self._within(lease, signed)
+
+    def _within(self, lease: Lease, signed: str | None) -> Allowed:
+        return anything if signed is not None else partial(self.owner.allows, besides=lease.id)
 
     async def _extended(self, lease: Lease, hours: float) -> Lease:
         must_be_hours(hours)
