@@ -96,11 +96,16 @@ class MortalTransport:
         self._real, self._fate = real, fate
 
     async def run(
-        self, argv: Sequence[str], *, stdin: bytes | AsyncIterable[bytes] = b"", timeout_s: float
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes | AsyncIterable[bytes] = b"",
+        timeout_s: float,
+        listener: Listener | None = None,
     ) -> Finished:
         verb = argv[6] if "--home" in argv else argv[0]
         with self._fate.effect(f"run {verb}"):
-            return await self._real.run(argv, stdin=stdin, timeout_s=timeout_s)
+            return await self._real.run(argv, stdin=stdin, timeout_s=timeout_s, listener=listener)
 
     async def put(self, source: Path, destination: str, *, mode: int = 0o600) -> None:
         with self._fate.effect("put"):

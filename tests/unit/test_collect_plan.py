@@ -54,9 +54,14 @@ class Counted(LocalTransport):
         """What is started on the box to move bytes."""
 
     async def run(
-        self, argv: Sequence[str], *, stdin: bytes | AsyncIterable[bytes] = b"", timeout_s: float
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes | AsyncIterable[bytes] = b"",
+        timeout_s: float,
+        listener: Listener | None = None,
     ) -> Finished:
-        ended = await super().run(argv, stdin=stdin, timeout_s=timeout_s)
+        ended = await super().run(argv, stdin=stdin, timeout_s=timeout_s, listener=listener)
         self.ran.append((list(argv), stdin if isinstance(stdin, bytes) else b""))
         if "manifest" in argv and self.after_manifest:
             await self.after_manifest.pop(0)()
