@@ -164,7 +164,7 @@ async def test_what_this_side_holds_back_is_not_held_against_the_box(tmp_path: P
     caretaker = Caretaker(lease(), LocalTransport(home), script("caretaker.py"), stall=SOON)
 
     async def before(size_bytes: int) -> None:
-        await asyncio.sleep(SOON.within_s + 0.5)  # noqa: TID251
+        await asyncio.sleep(SOON.within_s + 0.5)
 
     assert list((await caretaker.receive({"small": small}, before=before)).files) == ["small"]
 

@@ -15,7 +15,7 @@ from gpu_tenant.ledger import Ledger
 from gpu_tenant.ledger.database import Connection
 from gpu_tenant.model import Box, Lease, LocalAddress
 from gpu_tenant.permit import TeardownPermit
-from gpu_tenant.ports import Channel, Finished
+from gpu_tenant.ports import Channel, Finished, Listener
 from gpu_tenant.profiles import load_profiles
 from gpu_tenant.service import Tenancy
 from gpu_tenant.skill import skill_directory

@@ -1,6 +1,7 @@
 """What a seal believes: the tenant's own words, and what can be checked on the box itself."""
 
 import hashlib
+import json
 import os
 import shutil
 import signal

@@ -22,7 +22,7 @@ from gpu_tenant.connectors.local import LocalConnector
 from gpu_tenant.errors import BoxTrouble, JobRunning
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.model import Lease, LocalAddress
-from gpu_tenant.ports import Channel, Finished
+from gpu_tenant.ports import Channel, Finished, Listener
 from gpu_tenant.profiles import load_profiles
 from gpu_tenant.service import Tenancy
 from gpu_tenant.skill import skill_directory
