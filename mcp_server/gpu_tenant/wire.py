@@ -78,7 +78,7 @@ class Reply:
             return None
         try:
             answer: Json = json.loads(self.text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ProviderSilent(
                 f"the answer is not JSON: {words(self.text)}", remedy="try again in a minute"
             ) from error

@@ -300,6 +300,9 @@ def listed(draw: random.Random) -> Generator[Find | None, None, None]:
                 for _ in range(20):
                     request = draw.choice(list(good))
                     said = json.dumps(mutated_json(draw, good[request]))
+                    if draw.random() < 0.1:
+                        whole = said.encode()
+                        said = mutated(draw, whole, [whole]).decode(errors="replace")
                     desk.always = {path: json.dumps(x) for path, x in good.items()} | {
                         request: said
                     }

@@ -302,7 +302,7 @@ def _never_began(told: bytes) -> BoxTrouble:
     """Why the far end said nothing, by the API's status object."""
     try:
         said = str(json.loads(told).get("message", ""))
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         said = told.decode("utf-8", "replace")
     if "python3" in said and ("not found" in said or "no such file" in said.casefold()):
         return BoxTrouble(
