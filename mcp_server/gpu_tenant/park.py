@@ -23,6 +23,7 @@ from gpu_tenant.ports import Clock, Connector, Parking, Tended, Transport
 from gpu_tenant.reconcile import Listed, rate_words
 from gpu_tenant.settle import settle
 from gpu_tenant.sightings import look
+from gpu_tenant.verify import unread_bytes
 
 _WITHIN_S = 600
 _SEALED_WITHIN_S = 120
@@ -124,7 +125,12 @@ async def _sealed(
 ) -> None:
     """The box is sealed, so that what runs, or cannot be read, is told before it is stopped."""
     if unsealed == "refuse":
-        await reseal(lease, profile, caretaker=caretaker(), ledger=ledger)
+        asked = caretaker()
+        draft = await reseal(lease, profile, caretaker=asked, ledger=ledger, hashes="recalled")
+        if not draft.digest:
+            await reseal(
+                lease, profile, caretaker=asked, ledger=ledger, unread_bytes=unread_bytes(draft)
+            )
         return
     # Its time is over, and each hour of hashing is billed.
     with suppress(BoxTrouble, JobRunning, TimeoutError):

@@ -1,15 +1,14 @@
-"""Two minutes of input that nobody meant, the same as always; `make fuzz` draws new ones."""
+"""Half a minute of input that nobody meant, the same as always; `make fuzz` draws new ones."""
 
 import pytest
 from fuzz.targets import TARGETS, run
 
-_SECONDS = 12
+_SECONDS = 3
 
 
-@pytest.mark.parametrize("seed", [1, 777])
 @pytest.mark.parametrize("target", TARGETS)
-def test_no_input_crashes_hangs_or_comes_through(target: str, seed: int) -> None:
-    inputs, finds = run(target, seed, _SECONDS)
+def test_no_input_crashes_hangs_or_comes_through(target: str) -> None:
+    inputs, finds = run(target, 777, _SECONDS)
 
     assert inputs
     assert [find.words for find in finds] == [], repr(finds[0].input[:2000])
