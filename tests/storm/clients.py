@@ -35,6 +35,8 @@ def preload() -> None:
     ):  # fmt: skip
         with contextlib.suppress(ImportError):
             importlib.import_module(late)
+    # Profiles are remembered, and reading them is most of what a short verb costs.
+    importlib.import_module("gpu_tenant.app").known_platforms()
     # A collection in a fork would touch, and so copy, every page that it shares with this process.
     gc.collect()
     gc.freeze()
