@@ -146,10 +146,9 @@ async def test_an_sshd_that_restarts_within_a_verb_costs_a_repetition_at_most(
         async def restarted_within(
             verb: Coroutine[object, object, object], *, after_bytes: int
         ) -> object:
-            passed = relay.sent_by_client + relay.sent_by_server + after_bytes
+            relay.stall_after(passed_bytes=after_bytes)
             acting = asyncio.create_task(verb)
-            await until(lambda: relay.sent_by_client + relay.sent_by_server >= passed)
-            relay.stall()
+            await until(lambda: relay.stalled)
             await asyncio.to_thread(box.restart)
             relay.flow()
             (outcome,) = await asyncio.gather(acting, return_exceptions=True)
