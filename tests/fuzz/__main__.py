@@ -19,7 +19,7 @@ def main(minutes: str = "60", *names: str) -> int:
     for _ in range(max(1, round(float(minutes) * 60 / _TURN_S / len(chosen)))):
         for name in chosen:
             seed = secrets.randbits(32)
-            inputs, finds = run(name, seed, _TURN_S)
+            inputs, finds = run(name, seed, seconds=_TURN_S)
             print(f"{name} seed {seed}: {inputs:,} inputs, {len(finds)} finds", flush=True)
             for find in finds:
                 FOUND.mkdir(exist_ok=True)

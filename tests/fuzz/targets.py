@@ -297,19 +297,21 @@ TARGETS: Mapping[str, Target] = {
 }
 
 
-def run(name: str, seed: int, seconds: float) -> tuple[int, list[Find]]:
-    """How many inputs there were in that time, and what was found; each kind of find once."""
+def run(
+    name: str, seed: int, *, inputs: float = math.inf, seconds: float = math.inf
+) -> tuple[int, list[Find]]:
+    """How many inputs there were, so many or as the time allowed, and what was found; each kind of find once."""
     finds: dict[str, Find] = {}
-    inputs = 0
+    had = 0
     until = time.monotonic() + seconds
     made = TARGETS[name](random.Random(seed))
     try:
         for find in made:
-            inputs += 1
+            had += 1
             if find is not None:
                 finds.setdefault(find.words[:60], find)
-            if time.monotonic() > until:
+            if had >= inputs or time.monotonic() > until:
                 break
     finally:
         made.close()
-    return inputs, list(finds.values())
+    return had, list(finds.values())
