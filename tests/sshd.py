@@ -17,13 +17,14 @@ from types import TracebackType
 from typing import Self
 
 import pytest
+from arranged import PATIENCE_S
 
 LOOPBACK = "127.0.0.1"
 NEVER = 1 << 62
 SSHD = shutil.which("sshd", path=f"/usr/sbin:/usr/local/sbin:{os.environ.get('PATH', '')}")
 
 
-def wait_until(true: Callable[[], bool], *, within_s: float = 10) -> None:
+def wait_until(true: Callable[[], bool], *, within_s: float = PATIENCE_S) -> None:
     """`true()` held at last; asserted."""
     deadline = time.monotonic() + within_s
     while not true():
@@ -127,7 +128,7 @@ class Sshd:
         """Nobody listens any more. Sessions live on, as they do with sshd."""
         if self._process:
             self._process.terminate()
-            self._process.wait(timeout=10)
+            self._process.wait(timeout=120)
             self._process = None
 
     def kill_sessions(self) -> None:

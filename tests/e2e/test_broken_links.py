@@ -225,7 +225,7 @@ def killed(person: Person, target: str, world: World, *, aim: str, after_s: floa
     """The phase in which a program that tells the story was killed, so long after `aim` had begun."""
     known = len(world.told)
     program = person.tell_story(target, world, until=aim)
-    wait_until(lambda: program.poll() is not None or aim in dict(world.told[known:]), within_s=20)
+    wait_until(lambda: program.poll() is not None or aim in dict(world.told[known:]))
     with suppress(subprocess.TimeoutExpired):
         program.wait(after_s)
     program.kill()
