@@ -17,13 +17,12 @@ from gpu_tenant.errors import (
     Refused,
 )
 from gpu_tenant.ledger import Allowed, Event, Ledger, anything
-from gpu_tenant.manifest import reseal
+from gpu_tenant.manifest import reseal, unread_bytes
 from gpu_tenant.model import BoxState, Lease, Profile
 from gpu_tenant.ports import Clock, Connector, Parking, Tended, Transport
 from gpu_tenant.reconcile import Listed, rate_words
 from gpu_tenant.settle import settle
 from gpu_tenant.sightings import look
-from gpu_tenant.verify import unread_bytes
 
 _WITHIN_S = 600
 _SEALED_WITHIN_S = 120

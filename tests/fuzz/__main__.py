@@ -1,6 +1,6 @@
 """Every target in turn, by hand: `python tests/fuzz MINUTES [TARGET ...]`; finds are kept in `tests/fuzz/found`.
 
-`python tests/fuzz alone TARGET SEED SECONDS` is one turn, in this very process.
+`python tests/fuzz alone TARGET SEED SECONDS INPUTS` is one turn, in this very process.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ def main(minutes: str = "60", *names: str) -> int:
     for _ in range(max(1, round(float(minutes) * 60 / _TURN_S / len(chosen)))):
         for name in chosen:
             seed = secrets.randbits(32)
-            inputs, finds = run(name, seed, _TURN_S)
+            inputs, finds = run(name, seed, seconds=_TURN_S)
             print(f"{name} seed {seed}: {inputs:,} inputs, {len(finds)} finds", flush=True)
             for find in finds:
                 if not find.input:
@@ -38,6 +38,7 @@ def main(minutes: str = "60", *names: str) -> int:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["alone"]:
-        print(run_alone(sys.argv[2], int(sys.argv[3]), float(sys.argv[4])))
+        name, seed, seconds, inputs = sys.argv[2:6]
+        print(run_alone(name, int(seed), float(seconds), int(inputs) if inputs else None))
     else:
         sys.exit(main(*sys.argv[1:]))

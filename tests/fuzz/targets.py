@@ -483,12 +483,16 @@ TARGETS: Mapping[str, Target] = {
 }  # fmt: skip
 
 
-def run(name: str, seed: int, seconds: float) -> tuple[int, list[Find]]:
-    """How many inputs there were in that time, and what was found, each kind of find once.
+def run(
+    name: str, seed: int, *, inputs: int | None = None, seconds: float = 3600
+) -> tuple[int, list[Find]]:
+    """How many inputs there were, so many or as the time allowed, and what was found; each kind of find once.
 
     All of that happens in a process of its own: what it takes of memory is told, and limited.
     """
-    argv = [sys.executable, str(Path(__file__).parent), "alone", name, str(seed), str(seconds)]
+    argv = [
+        sys.executable, str(Path(__file__).parent), "alone", name, str(seed), str(seconds), str(inputs or "")
+    ]  # fmt: skip
     ended = subprocess.run(argv, stdout=subprocess.PIPE, check=False, timeout=20 * seconds + 600)
     if ended.returncode:
         return 0, [Find(f"{name} with seed {seed} ended with status {ended.returncode}", b"")]
@@ -497,12 +501,12 @@ def run(name: str, seed: int, seconds: float) -> tuple[int, list[Find]]:
     return told["inputs"], finds
 
 
-def run_alone(name: str, seed: int, seconds: float) -> str:
-    """The same as one line of JSON, for `run`, after that long in this process."""
+def run_alone(name: str, seed: int, seconds: float, inputs: int | None) -> str:
+    """The same as one line of JSON, for `run`, in this process."""
     hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
     resource.setrlimit(resource.RLIMIT_DATA, (_CEILING_BYTES, hard))
     finds: dict[str, Find] = {}
-    inputs = 0
+    had = 0
     made = TARGETS[name](random.Random(seed))
     begun, until = _peak_bytes(resource.RUSAGE_SELF), time.monotonic() + seconds
     allowed = {
@@ -511,21 +515,21 @@ def run_alone(name: str, seed: int, seconds: float) -> str:
     }
     try:
         for find in made:
-            inputs += 1
+            had += 1
             if find is not None:
                 finds.setdefault(find.words[:60], find)
             for whose, most_bytes in allowed.items():
                 peak_bytes = _peak_bytes(whose)
                 if peak_bytes > most_bytes:
                     allowed[whose] = peak_bytes + _MOST_BYTES
-                    words = f"{peak_bytes >> 20} MiB of memory at input {inputs} with seed {seed}"
+                    words = f"{peak_bytes >> 20} MiB of memory at input {had} with seed {seed}"
                     finds.setdefault(words, Find(words, b""))
-            if time.monotonic() > until:
+            if had == inputs or time.monotonic() > until:
                 break
     finally:
         made.close()
     told = [[find.words, b64encode(find.input).decode()] for find in finds.values()]
-    return json.dumps({"inputs": inputs, "finds": told})
+    return json.dumps({"inputs": had, "finds": told})
 
 
 def _peak_bytes(whose: int) -> int:

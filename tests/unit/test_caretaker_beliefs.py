@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from arranged import PATIENCE_S
 from unit.test_caretaker_seal import CARETAKER, Box, Reply, member, whys
 
 SCRIPTS = [hashlib.sha256(at.read_bytes()).hexdigest() for at in CARETAKER.parent.glob("*.py")]
@@ -266,7 +267,7 @@ def test_a_job_that_removed_its_own_record_is_still_at_work(
 ) -> None:
     script = "rm -rf $GPU_TENANT_CARETAKER/jobs; sleep 600"
     began = box.ask("start", job="j1", argv=["sh", "-c", script], cwd=str(box.work))["since_ns"]
-    give_up = time.monotonic() + 20
+    give_up = time.monotonic() + PATIENCE_S
     while (box.home / "jobs").exists():
         assert time.monotonic() < give_up
     refused = box.ask("manifest", work=str(box.work), since_ns=began)
