@@ -89,7 +89,7 @@ class Ending(Sweeping):
             return None
         return await see_gone(
             lease, self._profile(lease.provider), connector=self._connector(lease),
-            ledger=self.ledger, clock=self._clock, while_listed=may_be_going,
+            ledger=self.ledger, clock=self._clock, listed="may be going" if may_be_going else "is there",
         )  # fmt: skip
 
     async def _may_be_going(self, lease: Lease) -> bool:

@@ -1,6 +1,7 @@
 """The one place that destroys: over a filed permit, and believed only when the list says so twice."""
 
 from datetime import datetime, timedelta
+from typing import Literal
 
 from pydantic import TypeAdapter
 
@@ -92,14 +93,14 @@ async def see_gone(
     connector: Connector,
     ledger: Ledger,
     clock: Clock,
-    while_listed: bool = False,
+    listed: Literal["is there", "may be going"] = "is there",
 ) -> Receipt | None:
     """The receipt of a box whose destroy was asked for before, when its list has omitted it twice.
 
-    It may be listed for a while after that: `while_listed` waits as long as the call would have that sent it.
+    One that is `listed` and may be going is waited for as long as the call would have that sent the destroy.
     None where it is listed after all, or cannot be asked: the ground has to be proved again. Nothing is destroyed here.
     """
-    going_until = may_go_until(lease, profile, ledger) if while_listed else None
+    going_until = may_go_until(lease, profile, ledger) if listed == "may be going" else None
     give_up_at = clock.now() + _gone_within(profile)
     while clock.now() < give_up_at:
         seen = await look(lease, connector=connector, ledger=ledger, clock=clock)
