@@ -58,7 +58,6 @@ ARRIVING = re.compile(rb"\.gpu-tenant-[0-9a-f]{16}\.part").fullmatch
 SCRIPT_BYTES = 1 << 20
 QUIET_BYTES = 1 << 20  # what a service of the image's writes is smaller
 LOOK_S = 60.0
-TELLS_S = 10.0
 DEEPEST, LONGEST = 512, 3500
 INCOMING = b".gpu-tenant-incoming"
 INCOMING_NAME = re.compile(r"[0-9a-f]{64}").fullmatch
@@ -103,6 +102,26 @@ class Refusal(Exception):
     def __init__(self, code: str, message: str, **more: object) -> None:
         super().__init__(message)
         self.reply = dict(more, ok=False, code=code, message=message)
+
+
+class Telling:
+    """Whoever asked to hear of it is told how much was done so far; and once nobody hears it, this ends."""
+
+    def __init__(self) -> None:
+        self.every_s, self._told_at = None, time.monotonic()
+        self._files = self._read_bytes = 0
+
+    def did(self, files: int, read_bytes: int) -> None:
+        """So many files more were looked at, and bytes read."""
+        self._files, self._read_bytes = self._files + files, self._read_bytes + read_bytes
+        if self.every_s is None or time.monotonic() - self._told_at < self.every_s:
+            return
+        self._told_at = time.monotonic()
+        sys.stdout.buffer.write(b'{"done":[%d,%d]}\n' % (self._files, self._read_bytes))
+        sys.stdout.buffer.flush()
+
+
+TELLING = Telling()
 
 
 # --- names and patterns -------------------------------------------------------------------------
@@ -1519,6 +1538,7 @@ class Hashes:
                 count = file.readinto(view)
                 while count:
                     digest.update(view[:count])
+                    TELLING.did(0, count)
                     self._rest()
                     count = file.readinto(view)
                 known = [digest.hexdigest(), began_ns]
@@ -1651,6 +1671,7 @@ class Survey:
             path = pending.pop()
             if path in self._walked or path in self.skip:
                 continue
+            TELLING.did(1, 0)
             if path.count(b"/") > DEEPEST or len(path) > LONGEST:
                 self.problem(escape_path(path[:80]), "too_deep", "%d bytes of path" % len(path))
                 continue
@@ -1835,7 +1856,7 @@ def manifest(home: str, request: dict) -> dict:
         if p["why"] not in ("unreadable", "too_deep")
         or not _discarded_by(p["at"] + "/%00", survey.inner(p["at"] + "/%00"), discards, defaults)
     ]
-    hashes = Hashes(home, request.get("key"), _told_on())
+    hashes = Hashes(home, request.get("key"))
     entries: list[dict] = []
     writers = _writers() if survey.files else {}
     logs = [("log/%s.log" % job.name, os.fsencode(job.path("log"))) for job in jobs]
@@ -1878,19 +1899,6 @@ def manifest(home: str, request: dict) -> dict:
         unmatched=[p.text for p in artifacts if p.text not in survey.matched],
         elsewhere=_elsewhere_written(tops, since_ns) if request.get("elsewhere") else None,
     )
-
-
-def _told_on() -> Callable[[], None]:
-    """Whoever waits for a long seal hears now and then that it goes on; and once nobody waits, it ends."""
-    heard = [time.monotonic()]
-
-    def rest() -> None:
-        if time.monotonic() - heard[0] >= TELLS_S:
-            heard[0] = time.monotonic()
-            sys.stdout.buffer.write(b"\n")
-            sys.stdout.buffer.flush()
-
-    return rest
 
 
 def _good(texts: list[str], bounds: Bounds | None, problems: list[dict]) -> list[Pattern]:
@@ -3296,11 +3304,11 @@ def _place(home: str, request: dict, said: dict) -> bytes | None:
     os.makedirs(parent, exist_ok=True)
     source = arrived
     try:
-        if os.lstat(arrived).st_dev != os.lstat(parent).st_dev:
-            import shutil  # no rename leads from one file system to another
-
+        there = os.lstat(arrived)
+        if there.st_dev != os.lstat(parent).st_dev and stat.S_ISREG(there.st_mode):
+            # no rename leads from one file system to another
             source = os.path.join(parent, INCOMING + b"-%d" % os.getpid())
-            shutil.copyfile(arrived, source, follow_symlinks=False)
+            _copy(arrived, source)
         if not _holds_what_was_said(source, said):
             os.unlink(arrived)
             return None
@@ -3314,6 +3322,17 @@ def _place(home: str, request: dict, said: dict) -> bytes | None:
         if source != arrived and os.path.lexists(source):
             os.unlink(source)
     return target
+
+
+def _copy(path: bytes, destination: bytes) -> None:
+    """The regular file lies there, too."""
+    flags = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with os.fdopen(os.open(path, os.O_RDONLY | flags), "rb") as file:
+        made = os.open(destination, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | flags, 0o600)
+        with os.fdopen(made, "wb") as copied:
+            for chunk in iter(lambda: file.read(CHUNK_BYTES), b""):
+                copied.write(chunk)
+                TELLING.did(0, len(chunk))
 
 
 def _holds_what_was_said(path: bytes, said: dict) -> bool:
@@ -3333,6 +3352,7 @@ def _holds_what_was_said(path: bytes, said: dict) -> bool:
         digest, view = hashlib.sha256(), memoryview(bytearray(CHUNK_BYTES))
         for count in iter(lambda: file.readinto(view), 0):
             digest.update(view[:count])
+            TELLING.did(0, count)
         # Whoever still wrote to it over a link that was given up has spoilt the proof.
         is_still = os.fstat(fd).st_mtime_ns == before.st_mtime_ns
         if digest.hexdigest() != said["sha256"] or not is_still:
@@ -3442,6 +3462,7 @@ FIELDS = {  # kind, and help for a person
     "scripts": ("object", ""),
     "disarm": ("flag", "let go of the deadline"),
     "tenant": ("flag", "the tenant is looking: touch the heartbeat"),
+    "tells_s": ("number", "of what takes long, say so often how much is done, a line each"),
 }
 
 
@@ -3451,7 +3472,7 @@ def _checked(verb: str, arguments: object) -> dict:
     Raises:
         Refusal: BAD_REQUEST.
     """
-    names = {name.rstrip("!"): name for name in (VERBS[verb][1] + " tenant").split()}
+    names = {name.rstrip("!"): name for name in (VERBS[verb][1] + " tenant tells_s").split()}
     if not isinstance(arguments, dict) or not set(arguments) <= set(names):
         raise Refusal(
             "BAD_REQUEST", "%s takes one JSON object of: %s" % (verb, " ".join(names.values()))
@@ -3521,7 +3542,7 @@ def _by_hand(argv: list[str]) -> tuple[str, str, object]:
         flags.add_argument(
             "--request", choices=["-"], help="read all arguments from stdin, as one JSON object"
         )
-        for name in (takes + " tenant").replace("!", "").split():
+        for name in (takes + " tenant tells_s").replace("!", "").split():
             kind, text = FIELDS[name]
             flag = "--" + (name[:-1] if name in ("artifacts", "roots", "paths") else name).replace(
                 "_", "-"
@@ -3577,6 +3598,7 @@ def _answer(argv: list[str]) -> dict:
     request = _checked(verb, arguments)
     home = os.path.realpath(os.path.expanduser(home))
     os.makedirs(home, 0o700, exist_ok=True)
+    TELLING.every_s = request.pop("tells_s", None)
     if request.pop("tenant", False):
         try:
             with open(os.path.join(home, "heartbeat"), "ab") as file:

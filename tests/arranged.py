@@ -32,6 +32,8 @@ from gpu_tenant.terms import Rate, Terms
 from gpu_tenant.transports.local import LocalTransport
 from gpu_tenant.verify import Assessment, prove
 
+PATIENCE_S = 120
+"""So long a test waits for what must come: a bound for a busy machine, and no expectation."""
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 LEASE = LeaseId("local-abcd")
 TERMS = Terms(deadline_at=NOON + timedelta(hours=8))
@@ -53,7 +55,7 @@ class HandClock:
         self._now += timedelta(seconds=seconds)
 
 
-def eventually(condition: Callable[[], object], *, within_s: float = 5) -> bool:
+def eventually(condition: Callable[[], object], *, within_s: float = PATIENCE_S) -> bool:
     """Whether `condition` came true in that time."""
     give_up = time.monotonic() + within_s
     while not condition():

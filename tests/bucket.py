@@ -133,7 +133,7 @@ def made(url: str, policy: str) -> Key:
 
 def told(url: str, what: str, body: bytes = b"") -> None:
     plain = {"Content-Type": "text/plain"}
-    with urlopen(Request(f"{url}/moto-api/{what}", body, plain, method="POST"), timeout=10):
+    with urlopen(Request(f"{url}/moto-api/{what}", body, plain, method="POST"), timeout=120):
         pass
 
 

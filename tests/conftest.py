@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 os.environ["GPU_TENANT_NO_POWEROFF"] = "1"
 # The interpreter itself before any program that looks for it: it starts thousands of times.
 os.environ["PATH"] = os.pathsep.join((f"{sys.base_prefix}/bin", os.environ["PATH"]))
+# What is imported is compiled once, and not by each of thousands of programs.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 # A run in the background ignores Ctrl-C, and so would every program that a test sends it to.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -17,12 +17,14 @@ from types import TracebackType
 from typing import Self
 
 import pytest
+from arranged import PATIENCE_S
 
 LOOPBACK = "127.0.0.1"
+NEVER = 1 << 62
 SSHD = shutil.which("sshd", path=f"/usr/sbin:/usr/local/sbin:{os.environ.get('PATH', '')}")
 
 
-def wait_until(true: Callable[[], bool], *, within_s: float = 10) -> None:
+def wait_until(true: Callable[[], bool], *, within_s: float = PATIENCE_S) -> None:
     """`true()` held at last; asserted."""
     deadline = time.monotonic() + within_s
     while not true():
@@ -126,7 +128,7 @@ class Sshd:
         """Nobody listens any more. Sessions live on, as they do with sshd."""
         if self._process:
             self._process.terminate()
-            self._process.wait(timeout=10)
+            self._process.wait(timeout=120)
             self._process = None
 
     def kill_sessions(self) -> None:
@@ -182,6 +184,7 @@ class Relay:
         self._flowing.set()
         self._swallowed: set[tuple[socket.socket, socket.socket]] = set()
         self._cut_at: dict[str, int] = {}
+        self._stall_at = NEVER
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         self._listener = socket.create_server((LOOPBACK, 0))
         self.port: int = self._listener.getsockname()[1]
@@ -231,6 +234,14 @@ class Relay:
         """From now on nothing is taken or given, until `flow`."""
         self._flowing.clear()
 
+    def stall_after(self, *, passed_bytes: int) -> None:
+        """Once, when that many more bytes have passed, whichever way, it will stall."""
+        self._stall_at = self.sent_by_client + self.sent_by_server + passed_bytes
+
+    @property
+    def stalled(self) -> bool:
+        return not self._flowing.is_set()
+
     def flow(self) -> None:
         """All is as it was before `stall`."""
         self._flowing.set()
@@ -258,9 +269,12 @@ class Relay:
         try:
             while chunk := source.recv(65536):
                 self._flowing.wait()
-                until_cut = self._cut_at.get(who, 1 << 62) - getattr(self, count)
+                until_cut = self._cut_at.get(who, NEVER) - getattr(self, count)
                 passed = chunk[: max(until_cut, 0)]
                 setattr(self, count, getattr(self, count) + len(passed))
+                if self.sent_by_client + self.sent_by_server >= self._stall_at:
+                    self._stall_at = NEVER
+                    self.stall()
                 if pair not in self._swallowed:
                     sink.sendall(passed)
                 if len(chunk) >= until_cut:

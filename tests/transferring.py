@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
-from arranged import eventually
+from arranged import PATIENCE_S, eventually
 
 from gpu_tenant.model import SealedFile
 from gpu_tenant.paths import escape
@@ -143,7 +143,7 @@ async def fetched(
     turn: Throttled | None = None,
     meanwhile: Callable[[Told], object] = lambda told: None,
     told: Told | None = None,
-    within_s: float = 20,
+    within_s: float = PATIENCE_S,
 ) -> Told:
     """The whole transfer; `meanwhile` is called when bytes have come."""
     told = told or Told()

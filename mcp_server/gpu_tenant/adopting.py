@@ -50,7 +50,11 @@ async def adopt(
             remedy=f"`gpu-tenant adopt --on {provider}` prints what to paste there",
         )
     if profile.lease == "created" or (profile.lease == "either" and "@" not in (target or "@")):
-        return card_of(context, await _take_over(context, profile, target or "", asked, over), None)
+        return card_of(
+            context,
+            await _take_over(context, profile, target or "", asked, over, price_usd_h),
+            None,
+        )
     address = address_of(target or "")
     other = context.ledger.lease_on(profile.id, address.target)
     if other is not None:
@@ -95,9 +99,17 @@ def _in_place_of(context: Context, lease: Lease, over: str | None) -> None:
 
 
 async def _take_over(
-    context: Context, profile: Profile, box_id: str, asked: Asked, over: str | None
+    context: Context,
+    profile: Profile,
+    box_id: str,
+    asked: Asked,
+    over: str | None,
+    price_usd_h: Decimal | None,
 ) -> Lease:
-    """A box that its provider lists, and that no lease stands on, is under one; as used."""
+    """A box that its provider lists, and that no lease stands on, is under one; as used.
+
+    `price_usd_h` is what it costs by its owner's word, where its provider does not say.
+    """
     hours = DEADLINE_H if asked.hours is None else asked.hours
     must_be_hours(hours)
     boxes = await context.connectors[profile.id].list_boxes()
@@ -108,6 +120,8 @@ async def _take_over(
             f"{profile.title} lists no box {box_id} (it lists: {listed})",
             remedy="`gpu-tenant leases` shows what runs",
         )
+    if box.price_usd_h is None:
+        box = box.model_copy(update={"price_usd_h": price_usd_h})
     theirs = deployment_of(box)
     if theirs not in (None, context.ledger.deployment) and over is None:
         raise BoxTaken(

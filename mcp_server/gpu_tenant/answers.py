@@ -82,7 +82,7 @@ def understood(verb: str, finished: Finished, lease: LeaseId) -> dict[str, JsonV
             remedy="install it (`apt-get install python3`, or activate the image's conda), then try again",
         )
     reply = told(finished)
-    if reply is None:
+    if reply is None or "ok" not in reply:  # how far it was is no answer
         raise CaretakerFailed(
             f"`{verb}` ended with status {finished.exit_status} and no reply: {quoted(words(finished.stderr))}",
             remedy=f"`gpu-tenant audit {lease}` looks at the box",

@@ -70,12 +70,12 @@ def open_tenancy(
             connectors[slug] = connector
     context = Context(
         home=home,
-        address_of=lambda lease: _address(lease, stage),
         ledger=ledger,
         clock=clock,
         profiles=profiles,
         connectors=connectors,
         open_transport=lambda lease: _transport(lease, home, stage, tell),
+        locate=lambda lease: _located(lease, stage),
         public_key=lambda: _public_key(home),
         introduce=lambda lease, password: _introduce(lease, password, home, tell),
         environ=environ,
@@ -254,17 +254,23 @@ def _address(lease: Lease, stage: str | None) -> Address:
         raise BoxUnreachable(
             f"the box of {lease.id} has no address yet", remedy="`gpu-tenant leases` looks again"
         )
-    if stage is None or not isinstance(lease.address, SshAddress) or _is_real(lease):
-        return lease.address
-    from gpu_tenant.rehearsal.tenant import really_at
-
-    really = really_at(stage, lease.address.target)
-    if really is None:
+    located = _located(lease, stage)
+    if located is None:
+        assert isinstance(lease.address, SshAddress)
         raise BoxUnreachable(
             f"nobody answers at {lease.address.target} in this rehearsal",
             remedy=f"`gpu-tenant leases` shows how {lease.id} stands",
         )
-    return really
+    return located
+
+
+def _located(lease: Lease, stage: str | None) -> Address | None:
+    """Where the lease's box is, in a rehearsal as outside of one; None where it is nowhere now."""
+    if stage is None or not isinstance(lease.address, SshAddress) or _is_real(lease):
+        return lease.address
+    from gpu_tenant.rehearsal.tenant import really_at
+
+    return really_at(stage, lease.address.target)
 
 
 def _is_real(lease: Lease) -> bool:

@@ -1,17 +1,34 @@
 """What of a lease's artifacts came home, by its newest collect and what snapshots brought since."""
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
 from gpu_tenant.landing import is_here
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.model import JobId, Lease, LeaseState, SealedFile
-from gpu_tenant.reckoning import Here
 from gpu_tenant.restorable import read_list
 
 _LOG = ".log"
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """What of one lease's artifacts lies on this computer, proved by hash when it came."""
+
+    files: Mapping[str, str]
+    """By kept name: the hash, or what a link leads to."""
+    ended: frozenset[JobId] = frozenset()
+    """The jobs that had ended when the box was sealed; all that these left is among the files."""
+    lacking: frozenset[str] = frozenset()
+    """Without a seal: what was on the box by then, and is not here."""
+    as_of: datetime | None = None
+    """Without a seal: when that was."""
+    more: Literal["may come", "never"] = "may come"
+    """Whether the box can still be asked for what is not here."""
 
 
 def brought(lease: Lease, *, ledger: Ledger) -> Here:

@@ -16,7 +16,8 @@ from gpu_tenant.archive import archived, at_once
 from gpu_tenant.entries import digest_of, sound
 from gpu_tenant.errors import BoxTrouble, CaretakerFailed
 from gpu_tenant.model import Job, JobId, Lease, Manifest, Problem
-from gpu_tenant.ports import Transport
+from gpu_tenant.ports import Finished, Transport
+from gpu_tenant.stall import STALL_LIMIT, StallLimit, unless_stalled
 
 _LOOK_WITHIN_S = 15
 """A look that takes longer tells as little as none, and a host's own limit may be a minute."""
@@ -185,9 +186,12 @@ class Guard(_Reply):
 
 _REMEMBERS = {"manifest", "index", "complete", "prune"}
 """What may use the hashes that the box remembers."""
+_TELLS = {"manifest", "index", "complete", "prune", "place", "receive"}
+"""What may take long, and says meanwhile how far it is."""
 _LISTED_WITHIN_S = 600
-_SLOW_BYTES_S = 20_000_000
-"""What a disk gives at the least, a network's among them."""
+_SLOW_BYTES_S = 250_000
+"""A quarter of what a slow disk gives, a network's among them. Whoever gets that much done is waited for."""
+_LONG_S = 6 * 3600
 
 _ACTIVATED = """\
 VIRTUAL_ENV=$1; export VIRTUAL_ENV
@@ -241,12 +245,13 @@ class Caretaker:
         *,
         key: str | None = None,
         elsewhere: Literal["counted", "passed over"] = "passed over",
+        stall: StallLimit = STALL_LIMIT,
     ) -> None:
         """`key` is for what the box remembers of hashes; without one it remembers none."""
         self._lease = lease
         self._transport = transport
         self._script = script
-        self._key, self._elsewhere = key, elsewhere
+        self._key, self._elsewhere, self._stall = key, elsewhere, stall
         digest = sha256(script.read_bytes()).hexdigest()[:16]
         self.path = f"gpu-tenant/caretaker-{digest}.py"
         """Where it lies on the box, from the login home."""
@@ -302,7 +307,7 @@ class Caretaker:
 
         So many of the files that nobody has claimed are `named`, the largest first. `told` is what it
         believes rather than its own records. With `unread_bytes`, which a draft has told, it gets no more
-        time than a slow disk needs for them.
+        time than a slow disk needs for them; and none at all, once it gets nothing done.
 
         `since="ever"` is for a box that was somebody's before: what lay there counts, too. On one that was
         rented empty, what was written from `rented_ns` on does, by its own clock. With
@@ -325,7 +330,7 @@ class Caretaker:
         request["ours"] = [*(known if isinstance(known, list) else ()), *self._ours()]
         timeout_s: float = _LISTED_WITHIN_S
         if hashes == "taken":
-            timeout_s += 6 * 3600 if unread_bytes is None else unread_bytes / _SLOW_BYTES_S
+            timeout_s += _LONG_S if unread_bytes is None else unread_bytes / _SLOW_BYTES_S
         manifest = await self.ask_ours("manifest", request, Manifest, timeout_s=timeout_s)
         sound(manifest.entries)
         is_draft = hashes == "recalled" and not manifest.digest
@@ -362,7 +367,7 @@ class Caretaker:
             "paths": list(names),
             "begin": then == "push",
         }
-        return await self.ask_ours("index", asked, Index, timeout_s=1800)
+        return await self.ask_ours("index", asked, Index, timeout_s=_LONG_S)
 
     async def place(
         self,
@@ -382,7 +387,7 @@ class Caretaker:
             "work": self._lease.work_directory, "files": [dict(file) for file in files],
             "stale": list(stale), **({} if over is None else {"over": {**over}}),
         }  # fmt: skip
-        return await self.ask("place", asked, Index, timeout_s=6 * 3600)
+        return await self.ask("place", asked, Index, timeout_s=_LONG_S)
 
     async def receive(
         self,
@@ -396,13 +401,22 @@ class Caretaker:
         `before` is waited for before so many bytes go; `over` is as for `place`.
         """
         await self.present()
-        asked: dict[str, JsonValue] = {"work": self._lease.work_directory}
+        asked: dict[str, JsonValue] = {
+            "work": self._lease.work_directory, "tells_s": self._stall.tells_s,
+        }  # fmt: skip
         if over is not None:
             asked["over"] = {**over}
         heading = json.dumps(asked).encode() + b"\n"
-        stream = archived(files, heading=heading, before=before)
-        argv = self._argv("receive")
-        finished = await self._transport.run(argv, stdin=stream, timeout_s=6 * 3600)
+        async with unless_stalled("receive", self._stall) as progress:
+
+            async def unhurried(size_bytes: int) -> None:
+                with progress.held_up():
+                    await before(size_bytes)
+
+            stream = archived(files, heading=heading, before=unhurried)
+            finished = await self._transport.run(
+                self._argv("receive"), stdin=stream, timeout_s=_LONG_S, listener=progress
+            )
         return read(Index, understood("receive", finished, self._lease.id))
 
     async def disarm(self) -> None:
@@ -425,9 +439,9 @@ class Caretaker:
         # Packed: on a long link it is a round trip or two less.
         script = zlib.compress(self._script.read_bytes(), 9)
         words = ["python3", "-I", "-S", "-c", _FROM_STDIN, str(len(script))]
-        finished = await self._transport.run(
-            [*words, *self._argv(verb)[3:]], stdin=script + json.dumps(request).encode(), timeout_s=timeout_s
-        )  # fmt: skip
+        finished = await self._run(
+            verb, [*words, *self._argv(verb)[3:]], request, script=script, timeout_s=timeout_s
+        )
         said = understood(verb, finished, self._lease.id)
         return read(reply, {k: v for k, v in said.items() if k in reply.model_fields})
 
@@ -438,13 +452,30 @@ class Caretaker:
     async def _ask_raw(
         self, verb: str, request: Mapping[str, JsonValue], *, timeout_s: float
     ) -> dict[str, JsonValue]:
-        stdin = json.dumps(request).encode()
-        finished = await self._transport.run(self._argv(verb), stdin=stdin, timeout_s=timeout_s)
+        finished = await self._run(verb, self._argv(verb), request, timeout_s=timeout_s)
         if is_missing(finished):
             # Python ended before the script began, so nothing was done and asking again is safe.
             await self._put()
-            finished = await self._transport.run(self._argv(verb), stdin=stdin, timeout_s=timeout_s)
+            finished = await self._run(verb, self._argv(verb), request, timeout_s=timeout_s)
         return understood(verb, finished, self._lease.id)
+
+    async def _run(
+        self,
+        verb: str,
+        argv: Sequence[str],
+        request: Mapping[str, JsonValue],
+        *,
+        script: bytes = b"",
+        timeout_s: float,
+    ) -> Finished:
+        if verb not in _TELLS:
+            stdin = script + json.dumps(request).encode()
+            return await self._transport.run(argv, stdin=stdin, timeout_s=timeout_s)
+        stdin = script + json.dumps({**request, "tells_s": self._stall.tells_s}).encode()
+        async with unless_stalled(verb, self._stall) as progress:
+            return await self._transport.run(
+                argv, stdin=stdin, timeout_s=timeout_s, listener=progress
+            )
 
     async def present(self) -> None:
         """It lies on the box."""

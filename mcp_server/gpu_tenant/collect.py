@@ -15,13 +15,13 @@ from gpu_tenant.keeping import claimed, require_its_own
 from gpu_tenant.landing import SUPERSEDED
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.losses import vanished
+from gpu_tenant.manifest import reseal, unread_bytes
 from gpu_tenant.model import Lease, Manifest, Profile, SealedFile
 from gpu_tenant.patterns import require_narrow, require_patterns
 from gpu_tenant.ports import Clock, Transport
 from gpu_tenant.record import Record
 from gpu_tenant.share import Share
 from gpu_tenant.transfer.arrival import Arrival
-from gpu_tenant.verify import reseal, unread_bytes
 
 
 class Collected(Record):

@@ -169,14 +169,18 @@ class DeadMan:
         if late is None:
             self._told.alarm("parked", words, Level.NOTICE)
             return
-        if lease.touched_at is None:
-            await self.tear_down(lease)
-            return
+        detail: dict[str, object] = {"term": late.term, "words": late.words}
         events = self._tenancy.ledger.events(lease.id)
+        if lease.touched_at is None and is_due(attempts(events), now):
+            self._tenancy.ledger.note(lease.id, Event.ENDING, detail, at=now)
+            # It is refused where others may have used the box, which cannot be looked at while it is parked.
+            if await self.tear_down(lease) is None:
+                return
+            lease = self._tenancy.ledger.lease(lease.id)
+            events = self._tenancy.ledger.events(lease.id)
         began = began_at(lease, events)
         if began is None and now >= lease.terms.deadline_at:
             # From here on counts what its rescue costs.
-            detail: dict[str, object] = {"term": late.term, "words": late.words}
             self._tenancy.ledger.note(lease.id, Event.ENDING, detail, at=now)
         elif began is not None and beyond(lease, began, now) == "waive":
             with suppress(Refused):  # told below, like any other that is parked past its end

@@ -14,7 +14,7 @@ from gpu_tenant.delivery import INSTALL
 from gpu_tenant.errors import ProviderTrouble, TenantError
 from gpu_tenant.heartbeat import watched
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.limits import TABLE, limits_of, since, used_of
+from gpu_tenant.limits import TABLE, limits_of, since, unpriced, used_of
 from gpu_tenant.model import MARK_PREFIX, Profile
 from gpu_tenant.notify import leads_nowhere, read_channels
 from gpu_tenant.passkeys import standing
@@ -165,7 +165,8 @@ def _limits(home: Home, ledger: Ledger, profiles: Mapping[str, Profile], clock: 
     except TenantError as error:
         return Examined(subject="limits", level="blocker", words=str(error))
     free = {slug for slug, profile in profiles.items() if profile.kind == "own"}
-    used = used_of(limits, ledger.leases_since(since(now)), free=free, now=now)
+    leases = ledger.leases_since(since(now))
+    used = used_of(limits, leases, free=free, now=now)
     told = [use.words for use in used]
     told.append(f"one box up to {limits.box_usd_h:g} USD/h, for {limits.hours:g} h")
     told.append(f"unguarded: {limits.unguarded}; a smoke test is {limits.smoke}")
@@ -174,6 +175,12 @@ def _limits(home: Home, ledger: Ledger, profiles: Mapping[str, Profile], clock: 
     over = [use.name for use in used if use.used > getattr(limits, use.name)]
     if over:
         return _warning("limits", f"{', '.join(over)} passed: {'; '.join(told)}")
+    if unknown := [lease.id for lease in unpriced(leases, free)]:
+        words = (
+            f"no limit in USD counts {', '.join(unknown)}, whose price nobody knows: "
+            f"`gpu-tenant terms {unknown[0]} --max-price-usd-h` with what the console shows; "
+        )
+        return _warning("limits", words + "; ".join(told))
     return _ok("limits", "; ".join(told))
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal, InvalidOperation
 
-from gpu_tenant.market import CENT
+from gpu_tenant.market import CENT, Quote
 from gpu_tenant.model import Box, BoxState, Lease
 from gpu_tenant.terms import cost_usd
 
@@ -54,6 +54,28 @@ def unseen_start(
         "likely_less_usd": str((dearer * Decimal(likely_s) / 3600).quantize(CENT)),
         "most_less_usd": str(most.quantize(CENT)),
         "words": f"nobody looked from {since:%H:%M:%S} to {now:%H:%M:%S} UTC, while it booted",
+    }
+
+
+def unseen_boot(
+    box: Box, quote: Quote | None, *, since: datetime, now: datetime
+) -> dict[str, object] | None:
+    """What is on record when a box is found running that was made at `since`, and cost less until it ran.
+
+    It is counted as if it had run from then on. Likely it booted for the time that its quote names.
+    """
+    price, booting = box.price_usd_h, box.booting_usd_h
+    if box.state is not BoxState.READY or price is None or booting is None or price <= booting:
+        return None
+    elapsed_s = max(0.0, (now - since).total_seconds())
+    most = (price - booting) * Decimal(elapsed_s) / 3600
+    if most <= _NOT_WORTH_TELLING:
+        return None
+    likely_s = 0.0 if quote is None else min(quote.offer.setup_s, elapsed_s)
+    return {
+        "likely_less_usd": str(((price - booting) * Decimal(likely_s) / 3600).quantize(CENT)),
+        "most_less_usd": str(most.quantize(CENT)),
+        "words": f"it was found running, and nobody saw when it had booted, before {now:%Y-%m-%d %H:%M} UTC",
     }
 
 

@@ -23,7 +23,7 @@ from gpu_tenant.ports import Tended
 from gpu_tenant.readiness import armed, closed, let_in, reach, settled, with_box
 from gpu_tenant.signature import Asked, Signature, digest_of
 from gpu_tenant.sweeping import must_be_reckoned
-from gpu_tenant.teardown import see_gone, tear_down
+from gpu_tenant.teardown import may_go_until, see_gone, tear_down
 from gpu_tenant.verify import Assessment, assess, honour, prove, sign, unseen
 
 _LOOKS = 300
@@ -131,13 +131,33 @@ async def end_verified(context: Context, lease: str) -> TornDown:
 
 
 async def _seen_gone(context: Context, lease: Lease) -> Receipt | None:
-    """The receipt of a box whose destroy was asked for before, and that its list omits; or None."""
-    if lease.state is not LeaseState.TERMINATING or not context.ledger.absences(lease.id):
+    """The receipt of a box whose destroy was asked for before, and that its list omits; or None.
+
+    One that is listed and does not answer may be on its way out: then its list is waited for, not the box.
+    """
+    if lease.state is not LeaseState.TERMINATING:
+        return None
+    may_be_going = await _may_be_going(context, lease)
+    if not may_be_going and not context.ledger.absences(lease.id):
         return None
     return await see_gone(
         lease, context.profile(lease.provider), connector=context.connector(lease),
-        ledger=context.ledger, clock=context.clock,
+        ledger=context.ledger, clock=context.clock, listed="may be going" if may_be_going else "is there",
     )  # fmt: skip
+
+
+async def _may_be_going(context: Context, lease: Lease) -> bool:
+    """Whether its destroy was just sent and not refused, and the box does not answer any more."""
+    until = may_go_until(lease, context.profile(lease.provider), context.ledger)
+    if until is None or context.clock.now() >= until or context.ledger.absences(lease.id):
+        return False
+    try:
+        await reach(context, lease)
+    except (BoxUnreachable, HostKeyChanged):
+        return True
+    except BoxTrouble:
+        return False
+    return False
 
 
 def _permit(context: Context, lease: Lease, assessment: Assessment) -> TeardownPermit:

@@ -4,9 +4,10 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from gpu_tenant.birth import birth
-from gpu_tenant.doubt import destroy_asked_at, unseen_stop
+from gpu_tenant.doubt import destroy_asked_at, unseen_boot, unseen_stop
 from gpu_tenant.errors import BoxTaken, LeaseHeld, ProviderTrouble
 from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.market import Quote
 from gpu_tenant.model import Box, Lease, LeaseState, Profile
 from gpu_tenant.ports import Clock, Connector, Findable
 from gpu_tenant.reconcile import rate_words
@@ -30,9 +31,19 @@ def stand_on(
         ledger.note(lease.id, Event.UNSEEN, doubt.detail, at=now)
         if box.price_usd_h is not None:
             lease = ledger.rated(lease.id, box.price_usd_h, at=now)
+    note_unseen_boot(lease, box, lease.quote, since=born.at, ledger=ledger, at=now)
     if born.words is not None:
         ledger.note(lease.id, Event.NOTICE, {"words": born.words}, at=now)
     return lease
+
+
+def note_unseen_boot(
+    lease: Lease, box: Box, quote: Quote | None, *, since: datetime, ledger: Ledger, at: datetime
+) -> None:
+    """That nobody saw when the box ended to boot is on record, where booting costs less."""
+    doubt = unseen_boot(box, quote, since=since, now=at)
+    if doubt is not None:
+        ledger.note(lease.id, Event.UNSEEN, doubt, at=at)
 
 
 def missed_once(lease: Lease, again_at: datetime, ledger: Ledger) -> str:

@@ -12,7 +12,7 @@ from gpu_tenant.errors import (
     Refused,
 )
 from gpu_tenant.kept import Loss
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Ledger
 from gpu_tenant.model import Box, BoxState, Lease, Profile
 from gpu_tenant.occupancy import (
     Marked,
@@ -21,7 +21,6 @@ from gpu_tenant.occupancy import (
     Seen,
     Unseen,
     is_another_s,
-    is_past_permit,
     refusing,
     use,
     was_left_unused,
@@ -101,10 +100,6 @@ class Inspection:
         except BoxTaken as taken:
             return Unseen(taken.message, taken.remedy)
         except BoxTrouble as trouble:
-            if isinstance(trouble, BoxUnreachable) and is_past_permit(lease, self._ledger):
-                return (
-                    NeverIn()
-                )  # it was looked at when that was permitted, and takes no work since
             if came_in or isinstance(trouble, AnotherBox | CaretakerFailed):
                 return Unseen(f"it cannot be looked at: {trouble.message}", trouble.remedy)
             return NeverIn()
@@ -133,11 +128,9 @@ class Inspection:
 
     async def surely(self, lease: Lease) -> tuple[Lease, Seen]:
         """The lease, which counts as used where its box says so; and what the box says."""
-        seen, now = await self.seen(lease), self._clock.now()
-        if isinstance(seen, Marked) and use(seen) is None:
-            self._ledger.note(lease.id, Event.LOOKED, {}, at=now)
-        elif isinstance(seen, Marked):
-            self._ledger.touch(lease.id, at=now)
+        seen = await self.seen(lease)
+        if isinstance(seen, Marked) and use(seen) is not None:
+            self._ledger.touch(lease.id, at=self._clock.now())
         return self._ledger.lease(lease.id), seen
 
     async def before_a_stop(self, lease: Lease) -> Lease:

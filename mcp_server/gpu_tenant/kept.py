@@ -11,8 +11,9 @@ from pydantic import Field
 
 from gpu_tenant.boxtext import quoted
 from gpu_tenant.known import distrust
+from gpu_tenant.landing import is_on_the_box
 from gpu_tenant.loads import Asked, Proof, Stopped, prove_all
-from gpu_tenant.model import Evidence, Lease, LocalAddress, SealedFile, Verdict
+from gpu_tenant.model import Evidence, Lease, SealedFile, Verdict
 from gpu_tenant.paths import below, to_bytes
 from gpu_tenant.record import Record
 from gpu_tenant.store import is_reached, link_target
@@ -175,13 +176,6 @@ def _compared(
 
 def _again(lease: Lease) -> str:
     return f"`gpu-tenant collect {lease.id}` fetches it again"
-
-
-def is_on_the_box(path: Path, lease: Lease) -> bool:
-    """Whether `path`, wherever its links lead, would go with the box."""
-    return isinstance(lease.address, LocalAddress) and path.resolve().is_relative_to(
-        Path(lease.address.directory).resolve().parent
-    )
 
 
 def _exists(path: Path) -> bool:

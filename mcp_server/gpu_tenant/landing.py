@@ -11,8 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from gpu_tenant.errors import BadRequest, DiskFull, LocalTrouble
-from gpu_tenant.kept import is_on_the_box
-from gpu_tenant.model import Lease, SealedFile
+from gpu_tenant.model import Lease, LocalAddress, SealedFile
 from gpu_tenant.paths import below, parts_of, to_bytes, to_remote
 from gpu_tenant.store import is_reached, link_target, placing, reread
 
@@ -46,6 +45,13 @@ def outside_the_box(directory: Path, lease: Lease) -> Path:
             remedy=f"choose a place that outlives the box: `gpu-tenant collect {lease.id} --to DIR`",
         )
     return directory
+
+
+def is_on_the_box(path: Path, lease: Lease) -> bool:
+    """Whether `path`, wherever its links lead, would go with the box."""
+    return isinstance(lease.address, LocalAddress) and path.resolve().is_relative_to(
+        Path(lease.address.directory).resolve().parent
+    )
 
 
 def make_place(directory: Path, lease: Lease) -> None:

@@ -14,6 +14,7 @@ from gpu_tenant.errors import Limit, LocalTrouble
 from gpu_tenant.model import Lease, LeaseId
 from gpu_tenant.policy import running_usd_h
 from gpu_tenant.record import MOST_H, Amount, Record
+from gpu_tenant.speech import some
 from gpu_tenant.terms import RESCUE_H, Rate, Terms, cost_usd
 
 TABLE = "limits"
@@ -148,8 +149,10 @@ def used_of(
     burning = [lease for lease in leases if lease.state.live and may_bill(lease, free)]
     together = sum((usd_h_of(lease) for lease in burning), Decimal(0))
     courses = [_Course.of(lease, now) for lease in leases]
+    unknown = len(unpriced(leases, free))
+    besides = f", besides {some(unknown, 'box')} at an unknown price" if unknown else ""
     told = [
-        Use("usd_h", together, f"{together:g} of {limits.usd_h:g} USD/h"),
+        Use("usd_h", together, f"{together:g} of {limits.usd_h:g} USD/h{besides}"),
         Use("boxes", Decimal(len(burning)), f"{len(burning)} of {limits.boxes} boxes"),
     ]
     seen: set[str] = set()
@@ -178,12 +181,25 @@ def may_bill(lease: Lease, free: Collection[str]) -> bool:
     return usd_h != 0 and not (usd_h is None and lease.provider in free)
 
 
+def unpriced(leases: Sequence[Lease], free: Collection[str]) -> list[Lease]:
+    """Those that bill at a price that nobody knows or has capped: they are in no sum of USD."""
+    return [
+        lease
+        for lease in leases
+        if lease.state.live and may_bill(lease, free) and _at_most_usd_h(lease) is None
+    ]
+
+
 def usd_h_of(lease: Lease) -> Decimal:
     """What a live lease costs an hour: while it boots what it will cost, unknown its cap."""
+    return _at_most_usd_h(lease) or Decimal(0)
+
+
+def _at_most_usd_h(lease: Lease) -> Decimal | None:
     usd_h = lease.price_usd_h
     if lease.parked_at is None and lease.ready_at is None:
         usd_h = max((x for x in (usd_h, running_usd_h(lease)) if x is not None), default=None)
-    return usd_h if usd_h is not None else lease.terms.max_price_usd_h or Decimal(0)
+    return usd_h if usd_h is not None else lease.terms.max_price_usd_h
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,9 @@ class Box(Record):
     running_usd_h: UsdH = Field(
         default=None, description="what it will cost once it runs, where that is another sum"
     )
+    booting_usd_h: UsdH = Field(
+        default=None, description="what it cost until it ran, where that was another sum"
+    )
     interruptible: bool = False
     words: Line | None = Field(
         default=None, description="what the provider says of it, where its state needs words"

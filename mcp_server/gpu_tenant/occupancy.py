@@ -10,10 +10,10 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, JsonValue
 
 from gpu_tenant.boxtext import plain
-from gpu_tenant.caretaker import QUIET, Caretaker
+from gpu_tenant.caretaker import QUIET, Caretaker, script_hashes
 from gpu_tenant.errors import AnotherBox, BoxTaken
 from gpu_tenant.ledger import Event, Ledger
-from gpu_tenant.model import Lease, LeaseState, Profile
+from gpu_tenant.model import Lease, Profile
 from gpu_tenant.ports import Clock, Transport
 from gpu_tenant.skill import script
 
@@ -25,6 +25,8 @@ _BEFORE_IT_WAS_MADE = timedelta(hours=1)
 """So much earlier than a box was made what is on it counts: its provider's clock is not the box's."""
 _PROMPT = timedelta(hours=1)
 """Who first comes in sooner than this after asking for a box has waited for it: nobody was there before."""
+_STOPPED_WITHIN = timedelta(minutes=15)
+"""A stop of ours takes no longer from the look that precedes it."""
 _USES = {Event.PUSHED, Event.LAUNCHED, Event.PREPARING}
 
 
@@ -133,8 +135,15 @@ def is_another_s(lease: Lease) -> bool:
 
 def was_left_unused(events: Sequence[tuple[datetime, str, Mapping[str, object]]]) -> bool:
     """Whether a parked box was looked at, and not used, directly before it was stopped."""
-    last = next((k for _, k, _ in reversed(events) if k in (Event.LOOKED, Event.RESUMED)), None)
-    return last == Event.LOOKED
+    parked_at: datetime | None = None
+    for at, kind, _ in reversed(events):
+        if kind == Event.PARKED and parked_at is None:
+            parked_at = at
+        if kind in (Event.LOOKED, Event.RESUMED):
+            # An older look says nothing of what was done before somebody else stopped it.
+            soon = parked_at is not None and parked_at - at <= _STOPPED_WITHIN
+            return kind == Event.LOOKED and soon
+    return False
 
 
 def was_rented_empty(lease: Lease, profile: Profile) -> bool:
@@ -193,7 +202,8 @@ class Occupancy:
     async def look(self, of: Literal["everything", "others"]) -> Marked:
         """As `stand`; and what was done on the box since it let us in, by whomever.
 
-        Of "others" is asked only who else stands on it, and what runs.
+        Of "others" is asked only who else stands on it, and what runs. That a look at everything has found
+        nothing is on record: no box that ever let us in is given back without it.
         """
         scheduled = self._profile.kind == "scheduler"
         scope = "none" if scheduled else "home" if self._profile.kind == "own" else "door"
@@ -201,8 +211,12 @@ class Occupancy:
             # An allocation's node has others' files, and its home outlives it.
             "roots": [*self._profile.accounted_paths] if of == "everything" and not scheduled else [],
             "quiet": [*QUIET], "scope": scope, "since_ns": since_ns(self._lease, self._profile, self._ledger),
+            "ours": [*{*self._ledger.scripts(), *script_hashes(script("occupancy.py").parent)}],
         }  # fmt: skip
-        return await self._marked(look, of)
+        said = await self._marked(look, of)
+        if of == "everything" and use(said) is None:
+            self._ledger.note(self._lease.id, Event.LOOKED, {}, at=self._clock.now())
+        return said
 
     async def leave(self) -> None:
         """The lease stands on the box no more, by its own word."""
@@ -355,8 +369,3 @@ def refusing(seen: Marked, jobs: Collection[str]) -> list[tuple[str, str]]:
                 )
             )
     return found
-
-
-def is_past_permit(lease: Lease, ledger: Ledger) -> bool:
-    """Whether its destroy was permitted because it was never used, and may have been carried out."""
-    return lease.state is LeaseState.TERMINATING and ledger.permitted(lease.id)[0] == "never_used"

@@ -43,6 +43,11 @@ WAIT_S = 40
 """So long a call waits for a box to boot: an agent's host gives up on a call after a minute."""
 
 
+def as_recorded(lease: Lease) -> Address | None:
+    """The address that the lease has, which in a rehearsal is only its provider's word."""
+    return lease.address
+
+
 class Context:
     """One user's ledger, and open ways to the boxes in it; what every verb is handed first."""
 
@@ -55,10 +60,10 @@ class Context:
         profiles: Mapping[str, Profile],
         connectors: Mapping[str, Connector],
         open_transport: Callable[[Lease], Transport],
+        locate: Callable[[Lease], Address | None] = as_recorded,
         introduce: Callable[[Lease, str], Awaitable[None]],
         public_key: Callable[[], str],
         environ: Mapping[str, str],
-        address_of: Callable[[Lease], Address | None] = lambda lease: lease.address,
         tending: Literal["on", "off"] = "on",
     ) -> None:
         self.home = home
@@ -66,7 +71,7 @@ class Context:
         self.profiles = profiles
         self.clock = clock
         self.connectors = connectors
-        self.address_of = address_of
+        self.locate = locate
         self._open_transport = open_transport
         self.introduce = introduce
         self.public_key = public_key

@@ -13,15 +13,16 @@ from gpu_tenant.errors import (
     JobRunning,
     OwnerMustAct,
     ProviderSilent,
+    ProviderTrouble,
     Refused,
 )
-from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.ledger import Allowed, Event, Ledger, anything
+from gpu_tenant.manifest import reseal, unread_bytes
 from gpu_tenant.model import BoxState, Lease, Profile
 from gpu_tenant.ports import Clock, Connector, Parking, Tended, Transport
 from gpu_tenant.reconcile import Listed, rate_words
 from gpu_tenant.settle import settle
 from gpu_tenant.sightings import look
-from gpu_tenant.verify import reseal
 
 _WITHIN_S = 600
 _SEALED_WITHIN_S = 120
@@ -123,7 +124,12 @@ async def _sealed(
 ) -> None:
     """The box is sealed, so that what runs, or cannot be read, is told before it is stopped."""
     if unsealed == "refuse":
-        await reseal(lease, profile, caretaker=caretaker(), ledger=ledger)
+        asked = caretaker()
+        draft = await reseal(lease, profile, caretaker=asked, ledger=ledger, hashes="recalled")
+        if not draft.digest:
+            await reseal(
+                lease, profile, caretaker=asked, ledger=ledger, unread_bytes=unread_bytes(draft)
+            )
         return
     # Its time is over, and each hour of hashing is billed.
     with suppress(BoxTrouble, JobRunning, TimeoutError):
@@ -196,11 +202,21 @@ def _owner_must_park(lease: Lease, profile: Profile) -> OwnerMustAct:
 
 
 async def resume(
-    lease: Lease, profile: Profile, *, connector: Connector, ledger: Ledger, clock: Clock
+    lease: Lease,
+    profile: Profile,
+    *,
+    connector: Connector,
+    ledger: Ledger,
+    clock: Clock,
+    allowed: Allowed = anything,
 ) -> Lease:
     """The parked box was started again, and costs what a running one costs; it need not answer yet.
 
+    `allowed` raises where the owner's limits leave no room for that; a start of which nobody knows whether
+    it was carried out counts as one.
+
     Raises:
+        Limit: they do not; the provider was not asked.
         NoCapacity: its GPU is somebody else's now; the disk is kept, and bills.
         ProviderTrouble: the provider refused; the box is parked as it was.
     """
@@ -211,10 +227,17 @@ async def resume(
             lease = ledger.parked(lease.id, seen.box.price_usd_h, at=clock.now())
     if lease.parked_at is None or not isinstance(connector, Parking):
         raise Refused(f"{lease.id} is not parked", remedy="`gpu-tenant leases`")
-    await connector.resume(lease)
     running = next((r.usd_h for r in reversed(lease.rates) if r.at < lease.parked_at), None)
     if lease.quote is not None:
         running = lease.quote.offer.price.running_usd_h
+    ledger.resuming(lease.id, running, at=clock.now(), allowed=allowed)
+    try:
+        await connector.resume(lease)
+    except ProviderSilent:
+        raise
+    except ProviderTrouble:
+        ledger.stays_parked(lease.id, lease.price_usd_h, at=clock.now())
+        raise
     lease = ledger.resumed(lease.id, running, at=clock.now())
     lease, _ = await settle(lease, profile, connector=connector, ledger=ledger, clock=clock)
     return lease

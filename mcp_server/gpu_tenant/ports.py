@@ -58,6 +58,18 @@ class Channel(Protocol):
         ...
 
 
+class Listener(Protocol):
+    """Whoever is told what goes over the link while a command runs."""
+
+    def heard(self, chunk: bytes) -> None:
+        """That came of its output."""
+        ...
+
+    def sent(self, size_bytes: int) -> None:
+        """So many bytes of its input are on their way."""
+        ...
+
+
 class Transport(Protocol):
     """The way to one box, kept open between calls and re-opened as needed.
 
@@ -66,9 +78,16 @@ class Transport(Protocol):
     """
 
     async def run(
-        self, argv: Sequence[str], *, stdin: bytes | AsyncIterable[bytes] = b"", timeout_s: float
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes | AsyncIterable[bytes] = b"",
+        timeout_s: float,
+        listener: Listener | None = None,
     ) -> Finished:
         """The command has ended, whatever its status; its output is here whole.
+
+        `listener` is told what comes and goes meanwhile; one that cancels this call ends the command.
 
         Raises:
             BoxUnreachable: the box did not answer, the link broke, or `timeout_s` passed.

@@ -269,7 +269,7 @@ def _best(directory: Path, entries: Iterable[SealedFile]) -> set[str]:
     found = set()
     for entry in entries:
         if basename(entry.name) == "trainer_state.json" and entry.size_bytes < _STATE_BYTES:
-            with suppress(OSError, ValueError):
+            with suppress(OSError, ValueError, RecursionError):
                 state = json.loads(below(directory, entry.name).read_bytes())
                 if isinstance(state, dict) and isinstance(state.get("best_model_checkpoint"), str):
                     found.add(basename(state["best_model_checkpoint"].rstrip("/")))

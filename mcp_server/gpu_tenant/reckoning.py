@@ -2,15 +2,14 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from hashlib import sha256
 from typing import Literal
 
 from pydantic import Field
 
+from gpu_tenant.brought import Here
 from gpu_tenant.grid import Cell
-from gpu_tenant.model import JobId, LeaseId
+from gpu_tenant.model import LeaseId
 from gpu_tenant.patterns import means
 from gpu_tenant.placement import Placement, Said, Settlement, Sweep
 from gpu_tenant.record import Record
@@ -35,22 +34,6 @@ OPEN: frozenset[CellState] = frozenset({"running", "queued", "waiting"})
 WRONG: frozenset[CellState] = frozenset({"failed", "missing", "duplicate"})
 """It ended otherwise than was declared, and somebody must look."""
 _NAMED = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Here:
-    """What of one lease's artifacts lies on this computer, proved by hash when it came."""
-
-    files: Mapping[str, str]
-    """By kept name: the hash, or what a link leads to."""
-    ended: frozenset[JobId] = frozenset()
-    """The jobs that had ended when the box was sealed; all that these left is among the files."""
-    lacking: frozenset[str] = frozenset()
-    """Without a seal: what was on the box by then, and is not here."""
-    as_of: datetime | None = None
-    """Without a seal: when that was."""
-    more: Literal["may come", "never"] = "may come"
-    """Whether the box can still be asked for what is not here."""
 
 
 class Row(Record):

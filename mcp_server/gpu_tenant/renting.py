@@ -12,7 +12,7 @@ from gpu_tenant.adopting import back_at, only_there
 from gpu_tenant.cards import Card, Leases
 from gpu_tenant.errors import BadRequest, BoxTrouble, ProviderTrouble, Refused
 from gpu_tenant.guard import arm_again, last_armed
-from gpu_tenant.ledger import anything
+from gpu_tenant.ledger import Allowed, anything
 from gpu_tenant.model import Lease
 from gpu_tenant.office import Context
 from gpu_tenant.overview import card_of, overview
@@ -141,21 +141,26 @@ async def _changed(
             await closed(context, lease)
             return lease
         case "resume":
-            lease = _in_time(context, lease, hours)
+            lease, allowed = _in_time(context, lease, hours)
             by_hand = isinstance(connector, Tended) and connector.tends(lease.box_id)
             if lease.parked_at is not None and isinstance(connector, Tended) and by_hand:
                 lease = await back_at(context, lease, profile, connector, address)
             lease = await resume(
-                lease, profile, connector=connector, ledger=context.ledger, clock=context.clock
-            )
+                lease, profile, connector=connector, ledger=context.ledger, clock=context.clock,
+                # What a person has started bills already, whatever it is refused.
+                allowed=anything if by_hand else allowed,
+            )  # fmt: skip
             if lease.quote is not None:
                 # A container that was stopped comes back with another host key.
                 context.home.known_hosts(lease.id).unlink(missing_ok=True)
             return await made_ready(context, lease)
 
 
-def _in_time(context: Context, lease: Lease, hours: float | None) -> Lease:
+def _in_time(context: Context, lease: Lease, hours: float | None) -> tuple[Lease, Allowed]:
     """The lease has time left, or is given some: past its deadline its guard would stop the box at once.
+
+    With it comes what has to allow its start, in the transaction that means it: the owner's limits, as
+    another box may be rented meanwhile; nothing, where a person has signed for it.
 
     Raises:
         Refused: it has none, and nobody said how much it needs.
@@ -167,7 +172,7 @@ def _in_time(context: Context, lease: Lease, hours: float | None) -> Lease:
         signed = context.owner.signs_change(lease, terms, usd_h, hours=None)
         if signed is not None:
             context.ledger.use_signature(signed, at=now)
-        return lease
+        return lease, _within(context, lease, signed)
     if hours is None:
         raise Refused(
             f"the deadline of {lease.id} has passed, and its box would be stopped again at once",
@@ -176,7 +181,11 @@ def _in_time(context: Context, lease: Lease, hours: float | None) -> Lease:
     must_be_hours(hours)
     terms = terms.model_copy(update={"deadline_at": now + timedelta(hours=hours)})
     signed = context.owner.signs_change(lease, terms, usd_h, hours=hours)
-    return _agreed_to(context, lease, terms, signed)
+    return _agreed_to(context, lease, terms, signed), _within(context, lease, signed)
+
+
+def _within(context: Context, lease: Lease, signed: str | None) -> Allowed:
+    return anything if signed is not None else partial(context.owner.allows, besides=lease.id)
 
 
 async def _extended(context: Context, lease: Lease, hours: float) -> Lease:

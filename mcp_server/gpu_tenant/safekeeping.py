@@ -9,8 +9,7 @@ from pathlib import Path
 
 from gpu_tenant.durable import DurableStore, held, seal_stored_as, stored_as, superseded_as
 from gpu_tenant.errors import BadRequest, DiskFull, LocalTrouble, StoreTrouble
-from gpu_tenant.kept import is_on_the_box
-from gpu_tenant.landing import is_here
+from gpu_tenant.landing import is_here, is_on_the_box
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.model import Lease, Manifest, SealedFile
 from gpu_tenant.paths import below

@@ -13,7 +13,7 @@ from gpu_tenant.charged import BILLED_WITHIN, ask_bills, billed_more, may_be_bil
 from gpu_tenant.doubt import unseen_start
 from gpu_tenant.errors import BoxTaken, LeaseHeld, PartlyListed, ProviderTrouble
 from gpu_tenant.fate import fate, taken
-from gpu_tenant.found import by_its_id, come_back, missed_once, stand_on
+from gpu_tenant.found import by_its_id, come_back, missed_once, note_unseen_boot, stand_on
 from gpu_tenant.guard import last_armed
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.market import Leftover
@@ -339,16 +339,17 @@ async def _take_up(
             return box.id, unasked(box, known)
         # A request was carried out twice, or after it was given up. The box gets a lease of its own,
         # because the law and the meter know only leases.
+        now = clock.now()
+        since = birth(box, asked_at=known.created_at, now=now, list_lag_s=profile.list_lag_s).at
         standing = ledger.take_up(
             box,
             lease_id=LeaseId(new_id(known.provider, ledger.lease_ids())),
             terms=known.terms.model_copy(update={"on_deadline": "keep"}),
-            at=clock.now(),
+            at=now,
             touched_at=None,
-            since=birth(
-                box, asked_at=known.created_at, now=clock.now(), list_lag_s=profile.list_lag_s
-            ).at,
+            since=since,
         )
+        note_unseen_boot(standing, box, known.quote, since=since, ledger=ledger, at=now)
     # A box of another lease's that a person gave this mark is no twin, however unused.
     is_twin = known is not None and standing.id != named and standing.mark == box.mark
     if not is_twin or standing.touched_at is not None:
@@ -420,6 +421,7 @@ def _adopt(
         touched_at=now,
         since=born.at,
     )
+    note_unseen_boot(lease, box, None, since=born.at, ledger=ledger, at=now)
     words = "this box carries our mark and no ledger line knew it: it is under a lease again"
     ledger.note(lease.id, Event.NOTICE, {"words": words}, at=now)
     return lease.id, words

@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-_PACKAGE = Path(__file__).parent
+import gpu_tenant
+
+_PACKAGE = Path(gpu_tenant.__file__).parent
 
 
 def skill_directory() -> Path:

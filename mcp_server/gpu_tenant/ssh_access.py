@@ -3,7 +3,7 @@
 from contextlib import suppress
 from pathlib import Path
 
-from gpu_tenant.errors import BoxUnreachable, TenantError
+from gpu_tenant.errors import TenantError
 from gpu_tenant.model import Lease, LeaseState, SshAddress
 from gpu_tenant.office import Context
 from gpu_tenant.ssh_hosts import Reachable, refresh
@@ -31,12 +31,7 @@ def enterable(context: Context) -> list[Lease]:
 
 def reachable(context: Context, lease: Lease) -> Reachable | None:
     """Where a person's ssh finds the box of the lease; None where it is not reached so."""
-    if not isinstance(lease.address, SshAddress):
-        return None
-    try:
-        address = context.address_of(lease)
-    except BoxUnreachable:
-        return None
+    address = context.locate(lease)
     return Reachable(lease.id, address) if isinstance(address, SshAddress) else None
 
 

@@ -61,6 +61,10 @@ def _runs_on(_: Detail) -> str:
     return "The box was to be parked, and runs on."
 
 
+def _resuming(_: Detail) -> str:
+    return "The box is to be started again."
+
+
 def _parked(_: Detail) -> str:
     return "The box is parked: it does not run, and its disk may bill on."
 
@@ -306,6 +310,7 @@ _WORDS: dict[str, Callable[[Detail], str]] = {
     Event.PARKING: _parking,
     Event.RUNS_ON: _runs_on,
     Event.PARKED: _parked,
+    Event.RESUMING: _resuming,
     Event.RESUMED: _resumed,
     Event.TERMS: _terms,
     Event.PRICE: _price,

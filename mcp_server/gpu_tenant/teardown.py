@@ -1,6 +1,7 @@
 """The one place that destroys: over a filed permit, and believed only when the list says so twice."""
 
 from datetime import datetime, timedelta
+from typing import Literal
 
 from pydantic import TypeAdapter
 
@@ -8,7 +9,7 @@ from gpu_tenant.accounting import overwritten
 from gpu_tenant.bill import Billed
 from gpu_tenant.brokers import brokered
 from gpu_tenant.charged import ask_bill, counted_words, disagreement
-from gpu_tenant.doubt import in_all
+from gpu_tenant.doubt import destroy_asked_at, in_all
 from gpu_tenant.errors import OwnerMustAct, ProviderSilent, ProviderTrouble
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.model import Evidence, Heap, Lease, Manifest, Profile, Receipt
@@ -51,7 +52,7 @@ async def tear_down(
         LeaseHeld: the hold of this process was broken meanwhile; nothing was destroyed from then on.
     """
     lease = ledger.file_permit(permit, at=clock.now())
-    give_up_at = clock.now() + timedelta(seconds=max(_GONE_WITHIN_S, 3 * profile.list_lag_s))
+    give_up_at = clock.now() + _gone_within(profile)
     asked_at: datetime | None = None
     seen: Seen | None = None
     silence = ""
@@ -86,13 +87,21 @@ async def tear_down(
 
 
 async def see_gone(
-    lease: Lease, profile: Profile, *, connector: Connector, ledger: Ledger, clock: Clock
+    lease: Lease,
+    profile: Profile,
+    *,
+    connector: Connector,
+    ledger: Ledger,
+    clock: Clock,
+    listed: Literal["is there", "may be going"] = "is there",
 ) -> Receipt | None:
     """The receipt of a box whose destroy was asked for before, when its list has omitted it twice.
 
+    One that is `listed` and may be going is waited for as long as the call would have that sent the destroy.
     None where it is listed after all, or cannot be asked: the ground has to be proved again. Nothing is destroyed here.
     """
-    give_up_at = clock.now() + timedelta(seconds=max(_GONE_WITHIN_S, 3 * profile.list_lag_s))
+    going_until = may_go_until(lease, profile, ledger) if listed == "may be going" else None
+    give_up_at = clock.now() + _gone_within(profile)
     while clock.now() < give_up_at:
         seen = await look(lease, connector=connector, ledger=ledger, clock=clock)
         step = plan(lease, seen, clock.now(), patience(profile, lease))
@@ -100,10 +109,23 @@ async def see_gone(
             return await file_receipt(
                 lease, profile, step, connector=connector, ledger=ledger, clock=clock
             )
-        if not isinstance(seen, Omitted):
+        is_going = (
+            isinstance(seen, Listed) and going_until is not None and clock.now() < going_until
+        )
+        if not isinstance(seen, Omitted) and not is_going:
             return None
         await clock.sleep(_pause_s(step, clock))
     return None
+
+
+def may_go_until(lease: Lease, profile: Profile, ledger: Ledger) -> datetime | None:
+    """Until when a box may still be listed whose destroy was sent; None where it was refused, or never sent."""
+    asked_at = destroy_asked_at(ledger.events(lease.id))
+    return None if asked_at is None else asked_at + _gone_within(profile)
+
+
+def _gone_within(profile: Profile) -> timedelta:
+    return timedelta(seconds=max(_GONE_WITHIN_S, 3 * profile.list_lag_s))
 
 
 def still_billing(trouble: ProviderTrouble, lease: Lease) -> ProviderTrouble:

@@ -5,17 +5,17 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
-from gpu_tenant.accounting import told
 from gpu_tenant.boxtext import quoted
 from gpu_tenant.caretaker import Caretaker
 from gpu_tenant.durable import DurableStore
 from gpu_tenant.errors import BoxTrouble, JobRunning, Refused, Unverified
 from gpu_tenant.fence import began_at, beyond
-from gpu_tenant.kept import Loss, is_on_the_box, reread_all
+from gpu_tenant.kept import Loss, reread_all
+from gpu_tenant.landing import is_on_the_box
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.losses import IN_WORDS, differs, so_far, unclaimed_by_name, uncollected
+from gpu_tenant.manifest import reseal, unread_bytes
 from gpu_tenant.model import (
     BoxId,
     Evidence,
@@ -24,7 +24,7 @@ from gpu_tenant.model import (
     Profile,
     SealedFile,
 )
-from gpu_tenant.occupancy import Seen, since_ns, use
+from gpu_tenant.occupancy import Seen, use
 from gpu_tenant.patterns import means
 from gpu_tenant.permit import _SEAL, NeverUsed, TeardownPermit, Verified, Waived
 from gpu_tenant.ports import Clock
@@ -194,51 +194,6 @@ async def changed_since(
     return [
         Loss(what="what was written on the box while the kept files were re-read", remedy=remedy)
     ]
-
-
-async def reseal(
-    lease: Lease,
-    profile: Profile,
-    *,
-    caretaker: Caretaker,
-    ledger: Ledger,
-    artifacts: Sequence[str] = (),
-    discard: Sequence[str] = (),
-    hashes: Literal["taken", "recalled"] = "taken",
-    running: Literal["refused", "listed"] = "refused",
-    named: int = 20,
-    unread_bytes: int | None = None,
-) -> Manifest:
-    """What is on the box now, by every job's declaration, the owner's later words, and these.
-
-    With `hashes="recalled"`, or running jobs listed, it is a draft, and `unread_bytes` is what one has told:
-    see `Caretaker.manifest`.
-
-    Raises:
-        JobRunning: something is still being written.
-    """
-    kept, given_up = ledger.declared(lease.id)
-    # Used from its first moment on: it was taken over, and what lies there is older than any record.
-    taken_over = lease.touched_at is not None and lease.touched_at == lease.created_at
-    return await caretaker.manifest(
-        accounted=profile.accounted_paths,
-        artifacts=[*kept, *artifacts],
-        discard=[*given_up, *discard],
-        since="ever" if taken_over else "launch",
-        rented_ns=since_ns(lease, profile, ledger),
-        hashes=hashes,
-        running=running,
-        named=named,
-        told=told(lease, profile, ledger).request(),
-        unread_bytes=unread_bytes,
-    )
-
-
-def unread_bytes(draft: Manifest) -> int:
-    """How much a seal has to read that a draft has not."""
-    return draft.pushed.size_bytes + sum(
-        entry.size_bytes for entry in draft.entries if entry.sha256 is None
-    )
 
 
 async def _written_so_far(

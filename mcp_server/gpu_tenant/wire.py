@@ -78,7 +78,7 @@ class Reply:
             return None
         try:
             answer: Json = json.loads(self.text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ProviderSilent(
                 f"the answer is not JSON: {words(self.text)}", remedy="try again in a minute"
             ) from error
@@ -348,7 +348,7 @@ def redacted(value: Json) -> Json:
 
 def words(body: str) -> str:
     """What a provider said, safe to show in a sentence: no secrets, no control characters, not long."""
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError, RecursionError):
         body = json.dumps(redacted(json.loads(body)))
     text = " ".join(plain(body).split())
     return text if len(text) <= _WORDS_CHARS else f"{text[:_WORDS_CHARS]}..."

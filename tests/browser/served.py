@@ -115,12 +115,11 @@ class Dashboard:
             Thread(target=self._read_terminal, args=self._terminal[:1], daemon=True).start()
         wait_until(
             lambda: _LINK.search(self.said) is not None or self._process.poll() is not None,
-            within_s=30,
         )
         link = _LINK.search(self.said)
         assert link, self.said
         self.port, self.token = int(link[1]), link[2]
-        wait_until(self._listens, within_s=20)
+        wait_until(self._listens)
 
     def _read_terminal(self, screen: int) -> None:
         """What the terminal shows is kept until nobody has it open any more."""

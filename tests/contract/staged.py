@@ -60,7 +60,7 @@ class Staged:
     def ask(self, path: str, body: object = None) -> Any:
         sent = None if body is None else json.dumps(body).encode()
         request = Request(f"{self.stage.url}/_rehearsal/{path}", sent)
-        with urlopen(request, timeout=20) as answer:
+        with urlopen(request, timeout=120) as answer:
             return json.load(answer)
 
     def fault(self, do: str, method: str = "", path: str = "", **more: object) -> None:

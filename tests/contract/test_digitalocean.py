@@ -64,7 +64,7 @@ def api(
         {"Authorization": f"Bearer {key}"}, method=method,
     )  # fmt: skip
     try:
-        with urlopen(request, timeout=20) as answer:
+        with urlopen(request, timeout=120) as answer:
             text = answer.read()
             return answer.status, json.loads(text) if text else None
     except HTTPError as refusal:

@@ -57,7 +57,7 @@ def api(
         {"Authorization": f"Bearer {key}"}, method=method,
     )  # fmt: skip
     try:
-        with urlopen(request, timeout=20) as answer:
+        with urlopen(request, timeout=120) as answer:
             return answer.status, json.load(answer)
     except HTTPError as refusal:
         with refusal:

@@ -113,7 +113,7 @@ def agent_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
         yield key
     finally:
         agent.terminate()
-        agent.wait(timeout=10)
+        agent.wait(timeout=120)
 
 
 def fingerprint(host_key: str) -> str:

@@ -125,7 +125,7 @@ class Client:
         """What the command printed, as JSON where it is that."""
         self._staged.wait(15)
         done = subprocess.run(
-            [Path(sys.executable).with_name("vastai"), *args], env=self._environ, timeout=60,
+            [Path(sys.executable).with_name("vastai"), *args], env=self._environ, timeout=120,
             check=False, capture_output=True, text=True,
         )  # fmt: skip
         assert done.returncode == 0, f"{done.stdout}{done.stderr}"

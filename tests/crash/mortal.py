@@ -16,7 +16,7 @@ from gpu_tenant.ledger.database import Connection
 from gpu_tenant.model import Box, Lease, LocalAddress
 from gpu_tenant.office import Context
 from gpu_tenant.permit import TeardownPermit
-from gpu_tenant.ports import Channel, Finished
+from gpu_tenant.ports import Channel, Finished, Listener
 from gpu_tenant.profiles import load_profiles
 from gpu_tenant.service import Tenancy
 from gpu_tenant.skill import skill_directory
@@ -97,11 +97,16 @@ class MortalTransport:
         self._real, self._fate = real, fate
 
     async def run(
-        self, argv: Sequence[str], *, stdin: bytes | AsyncIterable[bytes] = b"", timeout_s: float
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes | AsyncIterable[bytes] = b"",
+        timeout_s: float,
+        listener: Listener | None = None,
     ) -> Finished:
         verb = argv[6] if "--home" in argv else argv[0]
         with self._fate.effect(f"run {verb}"):
-            return await self._real.run(argv, stdin=stdin, timeout_s=timeout_s)
+            return await self._real.run(argv, stdin=stdin, timeout_s=timeout_s, listener=listener)
 
     async def put(self, source: Path, destination: str, *, mode: int = 0o600) -> None:
         with self._fate.effect("put"):

@@ -83,7 +83,7 @@ def start(clone: Path, *more: str) -> subprocess.CompletedProcess[str]:
     path = f"{clone.parent / 'bin'}:/usr/bin:/bin"
     return subprocess.run(
         [SHELL, str(clone / START), *more], cwd="/", env={"PATH": path, "HOME": str(clone.parent)},
-        stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", timeout=30, check=False,
+        stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", timeout=120, check=False,
     )  # fmt: skip
 
 

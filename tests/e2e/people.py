@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from arranged import PATIENCE_S
 from sshd import Relay, Sshd
 
 from gpu_tenant.app import open_tenancy
@@ -122,7 +123,7 @@ class Person:
         )  # fmt: skip
 
 
-def ended(process: subprocess.Popen[str], *, within_s: float = 60) -> Told:
+def ended(process: subprocess.Popen[str], *, within_s: float = PATIENCE_S) -> Told:
     """How that process ended."""
     try:
         out, err = process.communicate(timeout=within_s)
@@ -153,7 +154,7 @@ def living_in(home: Path) -> Iterator[int]:
 
 async def until(true: Callable[[], bool], *, meanwhile: Callable[[], object] = int) -> None:
     """`true()` holds; until then everything else went on, and `meanwhile` was done."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while not true():
             meanwhile()
             await asyncio.sleep(0)

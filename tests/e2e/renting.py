@@ -56,7 +56,7 @@ class QuickClock:
 
     @staticmethod
     def _told(request: Request) -> bytes:
-        with urlopen(request, timeout=30) as answer:
+        with urlopen(request, timeout=120) as answer:
             told: bytes = answer.read()
             return told
 

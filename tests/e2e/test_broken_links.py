@@ -146,10 +146,9 @@ async def test_an_sshd_that_restarts_within_a_verb_costs_a_repetition_at_most(
         async def restarted_within(
             verb: Coroutine[object, object, object], *, after_bytes: int
         ) -> object:
-            passed = relay.sent_by_client + relay.sent_by_server + after_bytes
+            relay.stall_after(passed_bytes=after_bytes)
             acting = asyncio.create_task(verb)
-            await until(lambda: relay.sent_by_client + relay.sent_by_server >= passed)
-            relay.stall()
+            await until(lambda: relay.stalled)
             await asyncio.to_thread(box.restart)
             relay.flow()
             (outcome,) = await asyncio.gather(acting, return_exceptions=True)
@@ -226,7 +225,7 @@ def killed(person: Person, target: str, world: World, *, aim: str, after_s: floa
     """The phase in which a program that tells the story was killed, so long after `aim` had begun."""
     known = len(world.told)
     program = person.tell_story(target, world, until=aim)
-    wait_until(lambda: program.poll() is not None or aim in dict(world.told[known:]), within_s=20)
+    wait_until(lambda: program.poll() is not None or aim in dict(world.told[known:]))
     with suppress(subprocess.TimeoutExpired):
         program.wait(after_s)
     program.kill()

@@ -87,7 +87,7 @@ def test_a_server_s_variables_show_no_key(owner: Owner) -> None:
         shown = Path(f"/proc/{server.pid}/environ")
 
         assert eventually(lambda: b"gpu_tenant" in Path(f"/proc/{server.pid}/cmdline").read_bytes())
-        assert eventually(lambda: b"SECRET7KEY" not in shown.read_bytes(), within_s=60)
+        assert eventually(lambda: b"SECRET7KEY" not in shown.read_bytes())
         assert b"PLAIN=seen" in shown.read_bytes()
         assert server.poll() is None
     finally:
@@ -105,7 +105,7 @@ def test_a_process_of_ours_is_not_looked_into_and_hands_on_what_it_is_told_to() 
     )
     ran = subprocess.run(
         [sys.executable, "-c", program], env={**os.environ, "VAST_API_KEY": "abc", "HF_TOKEN": "def"},
-        capture_output=True, encoding="utf-8", check=True, timeout=60,
+        capture_output=True, encoding="utf-8", check=True, timeout=120,
     )  # fmt: skip
 
     assert ran.stdout.split("\n")[:3] == ["0 abc def", "[][def]", "[abc]"]
@@ -177,7 +177,7 @@ def test_a_start_runs_no_other_program_of_that_name(tmp_path: Path) -> None:
         env={"PATH": f"{tmp_path / 'bin'}:/usr/bin:/bin"},
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=120,
     )
 
     assert ran.returncode == 1

@@ -71,10 +71,10 @@ async def test_a_key_that_is_taken_away_while_the_lease_lives_is_told_and_tried_
             "armed to stop the jobs only: nothing on this box can end the bill ("
         )
         guard = guard_on(tenant, card.box)
-        assert eventually(lambda: isinstance(guard().get("meter"), dict), within_s=20)
+        assert eventually(lambda: isinstance(guard().get("meter"), dict))
         assert guard()["meter"]["status"] == 401
         thing.facts["api_key"] = key
-        assert eventually(lambda: thing.phase == "parked", within_s=20)
+        assert eventually(lambda: thing.phase == "parked")
 
 
 async def test_a_box_that_cannot_be_armed_is_told_and_stops_nobody(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ async def test_what_our_own_guard_stopped_is_told_as_ours_and_comes_home_after_a
         job = "mkdir out; echo whole > out/a.txt; exec sleep 600"
         await tenant.tenancy.launch_detached(card.lease, job, ["out/"])
         await tenant.tenancy.change_lease(card.lease, "extend", hours=2 / 3600)
-        assert eventually(lambda: tenant.thing(card.box).phase == "parked", within_s=30)
+        assert eventually(lambda: tenant.thing(card.box).phase == "parked")
 
         (shown,) = (await tenant.tenancy.list_leases()).leases
 

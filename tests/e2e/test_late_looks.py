@@ -50,7 +50,7 @@ async def killed_while_renting(
         "--budget-usd", budget_usd,
     )  # fmt: skip
     try:
-        eventually(lambda: tenant.alive or renting.poll() is not None, within_s=60)
+        eventually(lambda: tenant.alive or renting.poll() is not None)
         assert tenant.alive, (tenant.root / "said").read_text()
     finally:
         renting.send_signal(signal.SIGKILL)
@@ -102,7 +102,7 @@ async def killed_while_ending(tenant: Tenant) -> str:
     tenant.destroy_fails("drop_after", times=1)
     ending = command(tenant, "teardown", card.lease)
     try:
-        eventually(lambda: not tenant.alive or ending.poll() is not None, within_s=60)
+        eventually(lambda: not tenant.alive or ending.poll() is not None)
     finally:
         ending.send_signal(signal.SIGKILL)
         ending.wait(30)

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -28,10 +29,12 @@ from gpu_tenant.errors import (
     BoxTaken,
     NotReady,
     OwnerMustAct,
+    ProviderTrouble,
     Refused,
     SignatureWanted,
     Unverified,
 )
+from gpu_tenant.ledger import Event
 from gpu_tenant.model import LeaseState, SshAddress
 from gpu_tenant.rehearsal.stage import Stage
 from gpu_tenant.rehearsal.tenant import really_at
@@ -39,6 +42,7 @@ from gpu_tenant.renting import reconcile_all
 from gpu_tenant.service import Tenancy
 from gpu_tenant.ssh_hosts import ssh_config
 from gpu_tenant.store import Home
+from gpu_tenant.verify import unused
 from gpu_tenant.watchdog import Watchdog
 
 AT = pytest.mark.parametrize("tenant", ["runpod"], indirect=True)
@@ -137,6 +141,17 @@ async def test_what_an_image_s_own_services_write_while_they_come_up_is_nobody_s
 
 
 @AT
+async def test_a_file_that_is_named_like_a_script_of_ours_is_somebody_s(tenant: Tenant) -> None:
+    card = await tenant.rented()
+    assert card.box is not None
+    named = f"caretaker-{sha256(b'precious').hexdigest()[:16]}.py"
+    written(tenant.home_of(card.box) / "gpu-tenant" / named)
+
+    with pytest.raises(Unverified, match=named):
+        await tenant.tenancy.verify_and_teardown(card.lease)
+
+
+@AT
 async def test_a_service_s_file_that_is_large_is_somebody_s(tenant: Tenant) -> None:
     card = await tenant.rented()
     assert card.box is not None
@@ -228,6 +243,86 @@ async def test_what_was_made_before_the_first_push_counts_on_a_box_that_was_rent
         await tenant.tenancy.verify_and_teardown(card.lease)
 
     assert made.exists()
+
+
+# A return that was cut short
+
+
+@AT_BOTH
+async def test_work_after_a_destroy_that_was_refused_keeps_a_box_that_cannot_be_looked_at(
+    tenant: Tenant,
+) -> None:
+    card = await tenant.rented()
+    assert card.box is not None
+    tenant.destroy_fails("status", status=403)
+    with pytest.raises(ProviderTrouble):
+        await tenant.tenancy.verify_and_teardown(card.lease)
+    assert tenant.lease(card).state is LeaseState.TERMINATING
+    tenant.all_is_well()
+    home = tenant.home_of(card.box)
+    written(home / "mine" / "model.pt")
+    away = home.rename(home.with_name("away"))
+
+    with pytest.raises(Unverified, match="cannot be looked at"):
+        await tenant.tenancy.verify_and_teardown(card.lease)
+
+    assert card.box in tenant.alive
+    away.rename(home)
+    with pytest.raises(Unverified, match=r"mine/model\.pt"):
+        await tenant.tenancy.verify_and_teardown(card.lease)
+    assert card.box in tenant.alive
+
+
+@AT_BOTH
+async def test_a_destroy_that_was_refused_is_sent_again_after_another_look(tenant: Tenant) -> None:
+    card = await tenant.rented()
+    tenant.destroy_fails("status", status=403)
+    with pytest.raises(ProviderTrouble):
+        await tenant.tenancy.verify_and_teardown(card.lease)
+    tenant.all_is_well()
+
+    torn = await tenant.tenancy.verify_and_teardown(card.lease)
+
+    assert torn.receipt.ground == "never_used"
+    tenant.assert_nothing_bills()
+
+
+@AT_BOTH
+async def test_a_destroy_of_which_only_the_answer_was_lost_is_finished_without_a_look(
+    tenant: Tenant,
+) -> None:
+    card = await tenant.rented()
+    tenant.destroy_fails("drop_after")
+    tenant.list_fails()
+    with pytest.raises(ProviderTrouble):
+        await tenant.tenancy.verify_and_teardown(card.lease)
+    tenant.all_is_well()
+
+    torn = await tenant.tenancy.verify_and_teardown(card.lease)
+
+    assert torn.receipt.ground == "never_used"
+    tenant.assert_nothing_bills()
+
+
+@pytest.mark.parametrize("tenant", ["lambda_cloud"], indirect=True)
+async def test_a_box_that_its_provider_is_still_ending_is_waited_for_without_a_look(
+    tenant: Tenant,
+) -> None:
+    card = await tenant.rented()
+    ledger = tenant.tenancy.ledger
+    lease, seen = await tenant.tenancy.inspection.surely(tenant.lease(card))
+    permit = unused(lease, seen)
+    # All that a process has done which dies directly after it has sent the destroy.
+    ledger.file_permit(permit, at=tenant.clock.now())
+    ledger.note(lease.id, Event.DESTROY, {"outcome": "asked"}, at=tenant.clock.now())
+    await tenant.connector.destroy(permit)
+    assert card.box in [box.id for box in await tenant.connector.list_boxes()]
+
+    torn = await tenant.tenancy.verify_and_teardown(card.lease)
+
+    assert torn.receipt.ground == "never_used"
+    assert [line[1] for line in ledger.events(lease.id)].count(Event.PERMITTED) == 1
+    tenant.assert_nothing_bills()
 
 
 # An older copy of the ledger

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from arranged import HandClock
+from arranged import PATIENCE_S, HandClock
 from tiny import TinyProvider
 
 from gpu_tenant.connectors.local import LocalConnector
@@ -116,7 +116,7 @@ async def _nobody_asks(lease: Lease, password: str) -> None:
     raise AssertionError("no box here takes a password")
 
 
-async def comes_true(condition: Callable[[], object], *, within_s: float = 30) -> bool:
+async def comes_true(condition: Callable[[], object], *, within_s: float = PATIENCE_S) -> bool:
     give_up = time.monotonic() + within_s
     while not condition():
         if time.monotonic() > give_up:

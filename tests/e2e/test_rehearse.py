@@ -51,7 +51,7 @@ class Rehearsal:
 
     def ask(self, path: str, body: object = None) -> Any:
         sent = None if body is None else json.dumps(body).encode()
-        with urlopen(Request(f"{self.url}/_rehearsal/{path}", sent), timeout=20) as answer:
+        with urlopen(Request(f"{self.url}/_rehearsal/{path}", sent), timeout=120) as answer:
             return json.load(answer)
 
     def does(self, *words: str, status: int | None = 0) -> str:
@@ -59,7 +59,7 @@ class Rehearsal:
         ran = subprocess.run(
             [sys.executable, "-m", "gpu_tenant", *words],
             env={**_plain(), **self._home, **self.environment}, stdin=subprocess.DEVNULL,
-            capture_output=True, encoding="utf-8", timeout=90, check=False,
+            capture_output=True, encoding="utf-8", timeout=120, check=False,
         )  # fmt: skip
         assert status is None or ran.returncode == status, (words, ran)
         return ran.stdout
@@ -100,7 +100,7 @@ class Rehearsal:
     def ended(self, how: signal.Signals) -> int:
         """The status with which it ended after that signal."""
         os.killpg(self.process.pid, how)
-        out, err = self.process.communicate(timeout=20)
+        out, err = self.process.communicate(timeout=120)
         assert "Traceback" not in err, err
         assert out == ""
         return self.process.returncode

@@ -32,7 +32,7 @@ def plain_ssh(person: Person, *words: str) -> Told:
     ran = subprocess.run(
         ["ssh", "-o", "BatchMode=yes", *words],
         env=person.environment, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8",
-        check=False, timeout=30,
+        check=False, timeout=120,
     )  # fmt: skip
     return Told(ran.returncode, ran.stdout, ran.stderr)
 
@@ -93,7 +93,7 @@ async def test_a_forward_reaches_a_server_that_listens_on_the_box_alone(
                 return False
             return True
 
-        wait_until(came, within_s=20)
+        wait_until(came)
         (box.home / "done").touch()
         assert ended(client).status == 0
         server.shutdown()

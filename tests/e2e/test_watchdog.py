@@ -427,6 +427,42 @@ async def test_a_box_that_cannot_be_asked_is_stopped_when_its_time_is_over(tmp_p
 # More than one, and none for a while
 
 
+@pytest.mark.parametrize("work", ["unclaimed work", "no work"])
+@pytest.mark.parametrize("by", ["its provider", "a person"])
+async def test_a_box_that_is_found_stopped_past_its_end_is_told_paid_for_and_not_destroyed(
+    tmp_path: Path, by: str, work: str
+) -> None:
+    async with scene_at("vastai", tmp_path) as scene:
+        card = await scene.rent()
+        if work == "unclaimed work":
+            await scene.work("mkdir out; echo 1 > out/a.txt; echo precious > other.bin")
+            await scene.ends()
+        await scene.tenant.clock.sleep(timedelta(hours=1).total_seconds())
+        if by == "its provider":
+            scene.tenant.fault("preempted", box=card.box)
+        else:  # who does it in the console, where this ledger is not asked
+            await scene.tenant.tenancy._connectors["vastai"].park(scene.tenant.lease(card))
+        running_usd_h = scene.tenant.lease(card).price_usd_h
+
+        for hours in (2, 24, 24 * 30):
+            await scene.later(hours=hours)
+
+            lease = scene.tenant.lease(card)
+            assert (lease.state, lease.parked_at is not None) == (LeaseState.ACTIVE, True)
+            level, words = scene.alarms()["parked"]
+            assert level is Level.WARNING
+            assert "its deadline was" in words
+            assert f"gpu-tenant resume {card.lease}" in words
+            assert scene.tenant.thing(card.box).phase == "parked"
+            assert running_usd_h is not None
+            assert lease.price_usd_h is not None
+            assert 0 < lease.price_usd_h < running_usd_h, "its disk bills"
+        assert scene.asked(*DESTROY["vastai"]) == 0
+        shown = (await scene.tenant.tenancy.list_leases()).leases[0]
+        assert shown.cost_usd is not None
+        assert shown.cost_usd >= scene.tenant.metered(card.box)
+
+
 async def test_two_watchdogs_at_once_end_a_lease_once(tmp_path: Path) -> None:
     async with scene_at("lambda_cloud", tmp_path) as scene:
         await scene.rent()

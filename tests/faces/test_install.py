@@ -326,7 +326,7 @@ def test_at_a_terminal_it_asks(reply: str, done: bool, home: Path) -> None:
     os.write(ours, reply.encode())
     ran = subprocess.run(
         [sys.executable, "-m", "gpu_tenant", "install", "vscode"], stdin=theirs, capture_output=True,
-        env={"PATH": os.environ["PATH"], "HOME": str(home)}, encoding="utf-8", check=True, timeout=60,
+        env={"PATH": os.environ["PATH"], "HOME": str(home)}, encoding="utf-8", check=True, timeout=120,
     )  # fmt: skip
     os.close(ours)
     os.close(theirs)

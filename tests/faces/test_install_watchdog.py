@@ -130,7 +130,7 @@ def test_the_unit_is_what_systemd_itself_accepts(
     verified = subprocess.run(
         ["/usr/bin/systemd-analyze", "--user", "verify", "--man=no", str(file)],
         env={"XDG_RUNTIME_DIR": str(tmp_path), "HOME": str(home)}, capture_output=True,
-        encoding="utf-8", check=True, timeout=60,
+        encoding="utf-8", check=True, timeout=120,
     )  # fmt: skip
     assert verified.stdout + verified.stderr == ""
 

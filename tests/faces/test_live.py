@@ -70,11 +70,11 @@ class Terminal:
 
     def shows(self, *words: str) -> bool:
         """Whether one frame shows all of it, soon."""
-        return eventually(lambda: all(word in self.frame() for word in words), within_s=20)
+        return eventually(lambda: all(word in self.frame() for word in words))
 
     def left(self) -> int:
         """The status with which it has ended."""
-        assert eventually(lambda: (self.frame(), self._process.poll())[1] is not None, within_s=20)
+        assert eventually(lambda: (self.frame(), self._process.poll())[1] is not None)
         self.frame()
         return self._process.wait()
 
@@ -137,7 +137,7 @@ def test_it_shows_the_lease_counts_down_and_q_leaves_the_terminal_as_it_was(
     with terminal(home) as seen:
         assert seen.shows(working, "ready", "DEADLINE", "USD/H", "SPENT", "nobody bills for it")
         first = COUNTDOWN.findall(seen.frame())
-        assert eventually(lambda: COUNTDOWN.findall(seen.frame()) not in ([], first), within_s=10)
+        assert eventually(lambda: COUNTDOWN.findall(seen.frame()) not in ([], first))
         assert "PLATFORM" not in seen.frame(), "80 columns have no room for it"
         seen.resize(160)
         assert seen.shows("PLATFORM", "AGE", "BY DEADLINE")
@@ -166,7 +166,7 @@ def test_a_box_that_does_not_answer_is_said_to_be_blind_and_is_seen_again(
         assert "running, step 3 of 10" in seen.frame(), "what was seen last stays"
         aside.rename(box)
 
-        assert eventually(lambda: "no answer since" not in seen.frame(), within_s=20)
+        assert eventually(lambda: "no answer since" not in seen.frame())
 
 
 def test_what_nobody_foresaw_is_words_on_the_screen_and_the_view_goes_on(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_what_nobody_foresaw_is_words_on_the_screen_and_the_view_goes_on(tmp_pat
         _say_to(ledger, "DROP TRIGGER in_the_way")
         seen.press(b"r")
 
-        assert eventually(lambda: "looking at it failed" not in seen.frame(), within_s=20)
+        assert eventually(lambda: "looking at it failed" not in seen.frame())
         seen.press(b"q")
         assert seen.left() == 0
         assert b"Traceback" not in seen.drawn

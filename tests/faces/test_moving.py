@@ -67,7 +67,7 @@ async def test_an_agents_host_is_told_the_bytes_and_the_words() -> None:
 
     async def moves_bytes() -> str:
         progress_to.get()(5 * MB, 10 * MB)
-        await asyncio.wait_for(arrived.wait(), timeout=20)
+        await asyncio.wait_for(arrived.wait(), timeout=120)
         return "done"
 
     async def hear(done: float, total: float | None, message: str | None) -> None:

@@ -126,7 +126,7 @@ def test_ctrl_c_begins_no_other_and_leaves_nothing_half(tmp_path: Path) -> None:
             assert stopping.poll() is None
             _ = signal.sigtimedwait([], 0.02)
         stopping.send_signal(signal.SIGINT)
-        out, _ = stopping.communicate(timeout=60)
+        out, _ = stopping.communicate(timeout=120)
     finally:
         stopping.kill()
 

@@ -19,7 +19,7 @@ _TEXTS = [
 ]  # fmt: skip
 _BYTES = [
     b"\xff", b"\0", b"\x7f", b"\x80", b"\xff" * 4, b"\xff\xff\xff\x7f", b"\xff" * 8,
-    b"\xff" * 7 + b"\x7f", b"\0" * 7 + b"\x01",
+    b"\xff" * 7 + b"\x7f", b"\0" * 7 + b"\x01", b"[" * 100_000,
 ]  # fmt: skip
 _MOST_BYTES = 400_000
 

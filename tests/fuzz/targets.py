@@ -1,7 +1,7 @@
 """What is fuzzed: each target makes one input after another, and tells what went wrong.
 
-A find is an exception that is not one of ours, a reader that crashed or computed for too long, or
-an answer that lets through what a terminal would obey.
+A find is an exception that is not one of ours, a reader that crashed or computed for too long, an answer
+that lets through what a terminal would obey, or an input that takes more than 512 MiB of memory.
 """
 
 import asyncio
@@ -9,13 +9,20 @@ import importlib.util
 import json
 import math
 import random
+import resource
+import shutil
 import socket
+import struct
+import subprocess
+import sys
 import tempfile
 import time
 import zlib
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from threading import Thread
 from types import ModuleType
@@ -26,27 +33,37 @@ from fuzz.recorded import PROVIDERS, answers, asking
 from unit.loads.samples import GOOD
 
 from gpu_tenant import caretaker as speaking
-from gpu_tenant import runner
+from gpu_tenant import occupancy, pruning, runner
+from gpu_tenant.activity import Activity
 from gpu_tenant.answers import R, read, understood
 from gpu_tenant.boxtext import bare
 from gpu_tenant.errors import TenantError
+from gpu_tenant.facts import Needs
+from gpu_tenant.facts import audit as judged
 from gpu_tenant.loads import Asked, prove_all
 from gpu_tenant.loads.readers import Readers
 from gpu_tenant.market import Wish
 from gpu_tenant.model import LeaseId, Manifest
 from gpu_tenant.ports import Finished, Market
-from gpu_tenant.transfer.conversation import Conversation, LinkBroken
+from gpu_tenant.transfer.conversation import Answer, Conversation, LinkBroken
+from gpu_tenant.transfer.sending import _said
 
 SLOW_S = 20
 """No single input takes longer, on a machine with much else to do."""
 _TOGETHER = 40
 _STOPPED = ("its reader crashed", "its reader gave up", "its reader does not", "more computing")
 _SCRIPTS = Path(__file__).parents[2] / "scripts"
+_CORPUS = Path(__file__).parent / "corpus"
+_MOST_BYTES = 512 << 20
+_READERS_BYTES = 1 << 30
+"""A reader may itself have 512 MiB more than it began with, and its libraries are large."""
+_CEILING_BYTES = 4 << 30
+"""Past this even an input that takes all there is gets no more, and the machine goes on."""
 
 
 @dataclass(frozen=True)
 class Find:
-    """Something that should not have been; `input` makes it happen again."""
+    """Something that should not have been; `input` makes it happen again, or where it is empty the seed does."""
 
     words: str
     input: bytes
@@ -108,15 +125,25 @@ _REPLIES: Mapping[str, tuple[type[Any], dict[str, object]]] = {
     "manifest": (Manifest, _MANIFEST),
     "start": (speaking.Started, {"ok": True, "job": "j", "pid": 5, "started_at": 1e9, "already": False}),
     "refusal": (speaking.JobStatus, {"ok": False, "code": "JOB_RUNNING", "message": "j runs"}),
-    "roll": (runner.Roll, {"ok": True, "turns": []}),
 }  # fmt: skip
+_KEPT: Mapping[str, type[Any]] = {
+    "roll": runner.Roll, "queued": runner.Queued, "withdrawn": runner.Withdrawn,
+    "guard": speaking.Guard, "index": speaking.Index, "judged": speaking.Judged,
+    "complete": pruning.Complete, "pruned": pruning.PrunedThere, "marked": occupancy.Marked,
+}  # fmt: skip
+
+
+def _good(name: str) -> Any:
+    return json.loads((_CORPUS / f"{name}.json").read_text(encoding="utf-8"))
 
 
 def answered(draw: random.Random) -> Generator[Find | None, None, None]:
     """What a box's scripts reply, read as each of our replies."""
+    kept = {name: (model, _good(f"replies/{name}")) for name, model in _KEPT.items()}
+    replies = {**_REPLIES, **kept}
     while True:
-        name = draw.choice(list(_REPLIES))
-        model, good = _REPLIES[name]
+        name = draw.choice(list(replies))
+        model, good = replies[name]
         line = json.dumps(mutated_json(draw, good), ensure_ascii=draw.random() < 0.5)
         raw = line.encode(errors="surrogatepass")
         if draw.random() < 0.1:
@@ -131,6 +158,10 @@ def _read(name: str, model: type[R], raw: bytes) -> Find | None:
         reply: Any = read(model, understood(name, finished, LeaseId("local-abcd")))
         if isinstance(reply, speaking.JobStatus) and reply.log:
             assert isinstance(reply.log.raw, bytes)
+        if isinstance(reply, occupancy.Marked):
+            why = occupancy.use(reply)
+            if why is not None and (bare(why) != why or "\n" in why):
+                return Find(f"{name}: {ascii(why)[:100]} came through", raw)
     except TenantError as told:
         words = [told.message, told.remedy]
         if len(str(told)) > 2100:
@@ -269,6 +300,9 @@ def listed(draw: random.Random) -> Generator[Find | None, None, None]:
                 for _ in range(20):
                     request = draw.choice(list(good))
                     said = json.dumps(mutated_json(draw, good[request]))
+                    if draw.random() < 0.1:
+                        whole = said.encode()
+                        said = mutated(draw, whole, [whole]).decode(errors="replace")
                     desk.always = {path: json.dumps(x) for path, x in good.items()} | {
                         request: said
                     }
@@ -292,24 +326,213 @@ async def _looked(connector: Any, provider: str, said: str) -> Find | None:
     return find
 
 
+def probed(draw: random.Random) -> Generator[Find | None, None, None]:
+    """What the probe on a box has seen, judged."""
+    machines, at = _good("probe"), datetime(2026, 11, 22, tzinfo=UTC)
+    needs = Needs(disk_gib=50)
+    while True:
+        observed = draw.choice(machines)
+        part = draw.choice(list(observed))
+        if isinstance(observed[part], dict) and isinstance(observed[part].get("out"), str):
+            # Its words are of another program's making, and are read by us.
+            out = mutated(draw, observed[part]["out"].encode(), [observed[part]["out"].encode()])
+            observed = {**observed, part: {**observed[part], "out": out.decode(errors="replace")}}
+        else:
+            observed = mutated_json(draw, observed)
+        if not isinstance(observed, dict):
+            continue  # whoever reads the probe's answer wants an object first
+        raw, began, find = json.dumps(observed).encode(), time.monotonic(), None
+        try:
+            audit = judged(json.loads(raw), needs=needs, asked_at=at, answered_at=at)
+            audit.model_dump_json()
+            unsafe = [w for w in _texts(audit.model_dump(mode="json")) if bare(w) != w]
+            if unsafe:
+                find = Find(f"{ascii(unsafe[0])[:100]} came through", raw)
+        except Exception as surprise:  # noqa: BLE001  that is what is looked for
+            find = Find(f"{type(surprise).__name__}: {surprise}"[:300], raw)
+        yield find or (Find("slow", raw) if time.monotonic() - began > SLOW_S else None)
+
+
+def idled(draw: random.Random) -> Generator[Find | None, None, None]:
+    """What the judge of idleness on a box says."""
+    good = _good("activity")
+    while True:
+        raw = json.dumps(mutated_json(draw, good)).encode()
+        raw = mutated(draw, raw, [raw]) if draw.random() < 0.2 else raw
+        find = None
+        try:
+            said = Activity.told(raw).words
+            find = Find(f"{ascii(said)[:100]} came through", raw) if bare(said) != said else None
+        except TenantError:
+            pass
+        except Exception as surprise:  # noqa: BLE001  that is what is looked for
+            find = Find(f"{type(surprise).__name__}: {surprise}"[:300], raw)
+        yield find
+
+
+def refused(draw: random.Random) -> Generator[Find | None, None, None]:
+    """Why a courier would not do what it was asked, by its word."""
+    good = _good("refusal")
+    while True:
+        raw = json.dumps(mutated_json(draw, good)).encode()
+        if draw.random() < 0.4:
+            raw = mutated(draw, raw, [raw, b"[" * 80])
+        find = None
+        try:
+            _said(Answer(b"E", 1, len(raw)), raw)
+        except LinkBroken:
+            pass
+        except Exception as surprise:  # noqa: BLE001  that is what is looked for
+            find = Find(f"{type(surprise).__name__}: {surprise}"[:300], raw)
+        yield find
+
+
+_FRAME = struct.Struct(">cxxxIQ")
+
+
+def served(draw: random.Random) -> Generator[Find | None, None, None]:
+    """What a courier is asked: it answers in frames, or ends, and takes little time and memory for it."""
+    good = _good("courier")
+    with tempfile.TemporaryDirectory() as scratch:
+        while True:
+            place = Path(scratch) / "a" / "b" / "c" / "work"  # what climbs out climbs to nowhere
+            place.mkdir(parents=True)
+            (place / "a.bin").write_bytes(draw.randbytes(100_000))
+            (place / "b.txt").write_bytes(b"hello")
+            raw = b""
+            for request in draw.sample(good, draw.randrange(1, len(good) + 1)):
+                asked = mutated_json(draw, request) if draw.random() < 0.5 else request
+                raw += json.dumps(asked).encode() + b"\n"
+                raw += b"hello" if request["do"] == "write" else b""
+            raw = mutated(draw, raw, [raw]) if draw.random() < 0.3 else raw
+            yield _conversed(raw, place)
+            shutil.rmtree(Path(scratch) / "a")
+
+
+def _conversed(raw: bytes, place: Path) -> Find | None:
+    argv = [sys.executable, "-I", "-S", str(_SCRIPTS / "courier.py"), "mark"]
+    try:
+        ended = subprocess.run(
+            argv, input=raw, capture_output=True, cwd=place, timeout=SLOW_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return Find("slow", raw)
+    if ended.returncode < 0:
+        return Find(f"it died of signal {-ended.returncode}", raw)
+    rest = ended.stdout.removeprefix(b"mark\n")
+    while len(rest) >= _FRAME.size:
+        letter, _, size = _FRAME.unpack_from(rest)
+        if letter not in b"DZSAE":
+            return Find(f"it said {letter!r}", raw)
+        if len(rest) < _FRAME.size + size:
+            break
+        rest = rest[_FRAME.size + size :]
+    return Find("its last answer is not whole", raw) if rest and not ended.returncode else None
+
+
+def remembered(draw: random.Random) -> Generator[Find | None, None, None]:
+    """The records of jobs, guard and queue on a box, where jobs can write, read by the scripts there."""
+    caretaker, queue = _script("caretaker"), _script("runner")
+    queue.caretaker = caretaker
+    with tempfile.TemporaryDirectory() as scratch:
+        home, work = Path(scratch) / "home", Path(scratch) / "work"
+        work.mkdir()
+        good = {name: text.replace("WORK", str(work)) for name, text in _good("state").items()}
+        asked: dict[str, dict[str, object]] = {
+            "status": {"job": "j", "offset": -10, "limit": 100}, "manifest": {"work": str(work)},
+            "complete": {"work": str(work), "quiet_s": 0, "limit_s": 2}, "guard": {}, "roll": {},
+        }  # fmt: skip
+        while True:
+            shutil.rmtree(home, ignore_errors=True)
+            for name, text in good.items():
+                (home / name).parent.mkdir(parents=True, exist_ok=True)
+                (home / name).write_text(text, encoding="utf-8")
+            name = draw.choice([name for name in good if not name.endswith("/log")])
+            lines = []
+            for line in good[name].splitlines():
+                said = line
+                if draw.random() < 0.7:
+                    said = json.dumps(mutated_json(draw, json.loads(line)))
+                lines.append(said)
+            content = "\n".join(lines).encode()
+            content = mutated(draw, content, [content]) if draw.random() < 0.3 else content
+            (home / name).write_bytes(content)
+            # A seal watches for a second who is at work.
+            verb = draw.choice(["status", "guard", "roll"] * 5 + list(asked))
+            raw = json.dumps([verb, name, content.decode("utf-8", "surrogateescape")]).encode()
+            began, find = time.monotonic(), None
+            try:
+                if verb == "roll":
+                    queue.roll(str(home), queue.checked("roll", asked[verb]))
+                else:
+                    caretaker.VERBS[verb][0](str(home), caretaker._checked(verb, asked[verb]))
+            except (caretaker.Refusal, OSError):
+                pass
+            except Exception as surprise:  # noqa: BLE001  that is what is looked for
+                find = Find(f"{verb} {name}: {type(surprise).__name__}: {surprise}"[:300], raw)
+            yield find or (
+                Find(f"{verb}: slow", raw) if time.monotonic() - began > SLOW_S else None
+            )
+
+
 TARGETS: Mapping[str, Target] = {
-    target.__name__: target for target in (loads, answered, requested, framed, listed)
-}
+    target.__name__: target
+    for target in (
+        loads, answered, requested, framed, listed, probed, idled, refused, served, remembered,
+    )
+}  # fmt: skip
 
 
-def run(name: str, seed: int, seconds: float) -> tuple[int, list[Find]]:
-    """How many inputs there were in that time, and what was found; each kind of find once."""
+def run(
+    name: str, seed: int, *, inputs: int | None = None, seconds: float = 3600
+) -> tuple[int, list[Find]]:
+    """How many inputs there were, so many or as the time allowed, and what was found; each kind of find once.
+
+    All of that happens in a process of its own: what it takes of memory is told, and limited.
+    """
+    argv = [
+        sys.executable, str(Path(__file__).parent), "alone", name, str(seed), str(seconds), str(inputs or "")
+    ]  # fmt: skip
+    ended = subprocess.run(argv, stdout=subprocess.PIPE, check=False, timeout=20 * seconds + 600)
+    if ended.returncode:
+        return 0, [Find(f"{name} with seed {seed} ended with status {ended.returncode}", b"")]
+    told = json.loads(ended.stdout.splitlines()[-1])
+    finds = [Find(words, b64decode(content)) for words, content in told["finds"]]
+    return told["inputs"], finds
+
+
+def run_alone(name: str, seed: int, seconds: float, inputs: int | None) -> str:
+    """The same as one line of JSON, for `run`, in this process."""
+    hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+    resource.setrlimit(resource.RLIMIT_DATA, (_CEILING_BYTES, hard))
     finds: dict[str, Find] = {}
-    inputs = 0
-    until = time.monotonic() + seconds
+    had = 0
     made = TARGETS[name](random.Random(seed))
+    begun, until = _peak_bytes(resource.RUSAGE_SELF), time.monotonic() + seconds
+    allowed = {
+        resource.RUSAGE_SELF: begun + _MOST_BYTES,
+        resource.RUSAGE_CHILDREN: begun + (_READERS_BYTES if name == "loads" else _MOST_BYTES),
+    }
     try:
         for find in made:
-            inputs += 1
+            had += 1
             if find is not None:
                 finds.setdefault(find.words[:60], find)
-            if time.monotonic() > until:
+            for whose, most_bytes in allowed.items():
+                peak_bytes = _peak_bytes(whose)
+                if peak_bytes > most_bytes:
+                    allowed[whose] = peak_bytes + _MOST_BYTES
+                    words = f"{peak_bytes >> 20} MiB of memory at input {had} with seed {seed}"
+                    finds.setdefault(words, Find(words, b""))
+            if had == inputs or time.monotonic() > until:
                 break
     finally:
         made.close()
-    return inputs, list(finds.values())
+    told = [[find.words, b64encode(find.input).decode()] for find in finds.values()]
+    return json.dumps({"inputs": had, "finds": told})
+
+
+def _peak_bytes(whose: int) -> int:
+    """The most memory that this process, or one of its ended children, has ever had."""
+    peak = resource.getrusage(whose).ru_maxrss
+    return peak if sys.platform == "darwin" else peak << 10

@@ -22,6 +22,7 @@ from typing import Any, Self, cast
 from urllib.request import urlopen
 
 import pytest
+from arranged import PATIENCE_S
 from kubernetes import client, config
 
 from gpu_tenant.kube import order
@@ -84,7 +85,7 @@ class Cluster:
         """What kubectl did and said."""
         return subprocess.run(
             [BUILT / "kubectl", f"--kubeconfig={self.kubeconfig}", *argv], input=stdin,
-            capture_output=True, check=False, timeout=60,
+            capture_output=True, check=False, timeout=120,
         )  # fmt: skip
 
     def pod(self, job: str) -> Any:
@@ -205,7 +206,7 @@ class Cluster:
         """The store keeps no revision but the newest."""
         newest = self.core.list_namespace().metadata.resource_version
         asked = json.dumps({"revision": newest, "physical": True}).encode()
-        with urlopen(f"{self._etcd}/v3/kv/compaction", asked, timeout=20) as answer:
+        with urlopen(f"{self._etcd}/v3/kv/compaction", asked, timeout=120) as answer:
             assert answer.status == 200
 
     def _answers(self) -> bool:
@@ -224,7 +225,7 @@ class Cluster:
             )  # fmt: skip
 
     def _wait_for(self, true: Callable[[], bool]) -> None:
-        if not eventually(true, within_s=60):
+        if not eventually(true):
             logs = sorted(self.directory.glob("*.log"))
             raise AssertionError(
                 "\n".join(f"{log.name}: {log.read_text()[-1500:]}" for log in logs)
@@ -389,7 +390,7 @@ class Container:
         self._process.wait()
 
 
-def eventually(true: Callable[[], object], *, within_s: float = 20) -> bool:
+def eventually(true: Callable[[], object], *, within_s: float = PATIENCE_S) -> bool:
     """Whether that came true in time."""
     give_up = time.monotonic() + within_s
     while not true():

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from arranged import lease, never_used, setting
+from arranged import PATIENCE_S, lease, never_used, setting
 from kube.cluster import CONTEXT, IMAGE, Cluster, eventually
 
 from gpu_tenant.app import open_tenancy
@@ -94,7 +94,11 @@ def permit_for(box: Box, standing: Lease) -> TeardownPermit:
 
 
 async def until(
-    at: KubernetesConnector, wanted: Lease, true: Callable[[Box], object], *, within_s: float = 20
+    at: KubernetesConnector,
+    wanted: Lease,
+    true: Callable[[Box], object],
+    *,
+    within_s: float = PATIENCE_S,
 ) -> Box:
     """The lease's box, when it is so."""
     give_up = time.monotonic() + within_s

@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from arranged import PATIENCE_S
 
 from gpu_tenant.activity import Activity
 from gpu_tenant.clock import WallClock
@@ -62,7 +63,7 @@ def running(source: str, home: Path, **more: str) -> Iterator[subprocess.Popen[b
 
 def until(home: Path, holds: Callable[[Reply], bool]) -> Reply:
     """The first look of which that holds."""
-    give_up = time.monotonic() + 20
+    give_up = time.monotonic() + PATIENCE_S
     while time.monotonic() < give_up:
         look: Reply = activity("look", home)["look"]
         if holds(look):

@@ -26,7 +26,7 @@ def checked(*words: str | Path) -> Reply:
         [sys.executable, "-I", "-S", str(CHECKED), *map(str, words)],
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=120,
     )
     reply: Reply = json.loads(done.stdout.splitlines()[-1])
     assert done.returncode == (0 if reply["ok"] else 2 if reply["code"] == "BAD_REQUEST" else 1)

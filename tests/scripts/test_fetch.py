@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from arranged import PATIENCE_S
 
 FETCH = Path(__file__).parents[2] / "scripts" / "fetch.py"
 CONTENT = random.Random(7).randbytes(5 << 20)
@@ -147,7 +148,7 @@ def fetch(*words: str, stdin: str = "", file_limit: int | None = None) -> tuple[
         input=stdin.encode(),
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=120,
         env={"PATH": os.environ["PATH"]},
         preexec_fn=limit,
     )
@@ -202,7 +203,7 @@ def mapped(dest: Path) -> int:
 
 
 def wait_until(is_so: Any) -> None:
-    give_up = time.monotonic() + 20  # a bound, not a synchronisation
+    give_up = time.monotonic() + PATIENCE_S  # a bound, not a synchronisation
     while not is_so():
         assert time.monotonic() < give_up
         time.sleep(0.01)  # noqa: TID251
@@ -242,7 +243,7 @@ def test_a_file_that_changes_under_way_is_never_a_mixture(server: Server, tmp_pa
         server.content, server.etag = OTHER, '"two"'
         server.hold_after = None
         server.go_on.set()
-        reply = json.loads(run.communicate(timeout=30)[0])
+        reply = json.loads(run.communicate(timeout=PATIENCE_S)[0])
 
     assert reply["ok"]
     assert (tmp_path / "f").read_bytes() == OTHER
@@ -480,7 +481,7 @@ def test_two_at_once_do_not_write_one_file(server: Server, tmp_path: Path) -> No
         wait_until(lambda: mapped(tmp_path / "f") > 0)
         assert fetch(server.url, str(tmp_path / "f"))[0]["code"] == "BUSY"
         server.go_on.set()
-        assert first.communicate(timeout=30)[0]
+        assert first.communicate(timeout=PATIENCE_S)[0]
 
     assert (tmp_path / "f").read_bytes() == CONTENT
 

@@ -63,7 +63,7 @@ def asked(verb: str, store: Request, *files: Request, words: tuple[str, ...] = (
         [sys.executable, "-I", "-S", str(KEEP), verb, "--request", "-", "--backoff-s", "0.01",
          "--attempts", "3", *words],
         input=json.dumps({"store": store, "files": files}).encode(), capture_output=True, check=False,
-        timeout=60, env={"PATH": os.environ["PATH"]},
+        timeout=120, env={"PATH": os.environ["PATH"]},
     )  # fmt: skip
     printed = (done.stdout + done.stderr).decode()
     for half in ("access_key_id", "secret_access_key"):

@@ -28,7 +28,7 @@ def leave(verb: str, request: object, home: Path, **environ: str) -> dict[str, A
     """What the script says in a box whose login home that is."""
     done = subprocess.run(
         [sys.executable, "-I", "-S", str(LEAVE), verb, "--request", "-"],
-        input=json.dumps(request).encode(), stdout=subprocess.PIPE, timeout=30, check=False, cwd=home,
+        input=json.dumps(request).encode(), stdout=subprocess.PIPE, timeout=120, check=False, cwd=home,
         env={"PATH": os.environ["PATH"], "HOME": str(home), "GPU_TENANT_NO_POWEROFF": "1", **environ},
     )  # fmt: skip
     said: dict[str, Any] = json.loads(done.stdout)

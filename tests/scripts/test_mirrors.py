@@ -49,7 +49,7 @@ def mirrors(shell: str, home: Path, *words: str, **env: str) -> Reply:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         check=False,
-        timeout=30,
+        timeout=120,
         cwd=home.parent,
         env={"PATH": os.environ["PATH"], "HOME": str(home), **env},
     )

@@ -36,7 +36,7 @@ def meet(
     for me, process in running.items():
         assert process.stdout
         told[me] = json.loads(process.stdout.read().splitlines()[-1])
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=120) == 0
         process.stdout.close()
     return told
 

@@ -81,7 +81,7 @@ def vram(box: Box, *words: str) -> Reply:
         [sys.executable, "-I", "-S", str(VRAM), *words],
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=120,
         env={"PATH": f"{box.bin}:{os.environ['PATH']}", "FAKE_SMI": str(box.root / "fake.xml")},
     )
     reply: Reply = json.loads(done.stdout.splitlines()[-1])

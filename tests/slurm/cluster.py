@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self
 
 import pytest
+from arranged import PATIENCE_S
 from sshd import wait_until
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "sinfo")
@@ -57,10 +58,10 @@ class Cluster:
             process.terminate()
         for process in reversed(self._processes):
             try:
-                process.wait(timeout=10)
+                process.wait(timeout=120)
             except subprocess.TimeoutExpired:
                 process.kill()
-                process.wait(timeout=10)
+                process.wait(timeout=120)
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -70,7 +71,7 @@ class Cluster:
     def told(self, *argv: str) -> str:
         """What a command of Slurm printed; it succeeded."""
         ended = subprocess.run(
-            argv, env=self.environment, capture_output=True, text=True, check=False, timeout=60
+            argv, env=self.environment, capture_output=True, text=True, check=False, timeout=120
         )
         assert ended.returncode == 0, (argv, ended.stderr)
         return ended.stdout.strip()
@@ -83,14 +84,14 @@ class Cluster:
         """What Slurm calls it now."""
         return self.told("squeue", "-h", "--states=all", "-o", "%T", "-j", job)
 
-    def until(self, job: str, *states: str, within_s: float = 60) -> None:
+    def until(self, job: str, *states: str, within_s: float = PATIENCE_S) -> None:
         """It is in one of those states at last; asserted."""
         wait_until(lambda: self.state(job) in states, within_s=within_s)
 
     def end_jobs(self) -> None:
         """Nothing waits or runs any more."""
         self.told("scancel", "--user", getpass.getuser())
-        wait_until(lambda: not self.jobs(), within_s=20)
+        wait_until(lambda: not self.jobs())
 
     def _start(self) -> None:
         at = self.directory
@@ -106,7 +107,7 @@ class Cluster:
     def _is_up(self) -> bool:
         said = subprocess.run(
             ["sinfo", "-h", "-p", "low", "-o", "%T"], env=self.environment, capture_output=True,
-            text=True, check=False, timeout=60,
+            text=True, check=False, timeout=120,
         )  # fmt: skip
         return said.stdout.strip() == "idle"
 
@@ -123,7 +124,7 @@ class Cluster:
 
     def _wait_for(self, true: Callable[[], bool]) -> None:
         try:
-            wait_until(true, within_s=30)
+            wait_until(true)
         except AssertionError:
             raise AssertionError(self._last_words()) from None
 

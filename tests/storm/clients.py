@@ -1,6 +1,7 @@
 """The tenant's command line, each verb in a fork of this process: it costs its work, and no imports."""
 
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -28,9 +29,17 @@ def preload() -> None:
         for module in pkgutil.iter_modules(inside.__path__):
             with contextlib.suppress(ImportError):
                 importlib.import_module(f"{inside.__name__}.{module.name}")
-    for late in ("asyncssh", "httpx", "rich.table", "rich.console", "google.cloud.compute_v1"):
+    for late in (
+        "asyncssh", "httpx", "httpcore", "anyio._backends._asyncio", "rich.table", "rich.console",
+        "google.cloud.compute_v1", "encodings.ascii",
+    ):  # fmt: skip
         with contextlib.suppress(ImportError):
             importlib.import_module(late)
+    # Profiles are remembered, and reading them is most of what a short verb costs.
+    importlib.import_module("gpu_tenant.app").known_platforms()
+    # A collection in a fork would touch, and so copy, every page that it shares with this process.
+    gc.collect()
+    gc.freeze()
 
 
 @dataclass

@@ -28,7 +28,6 @@ def _leave(number: int, frame: object) -> None:
 def work(seeds: range, until: float, only: str, root: Path, into: Path) -> None:
     """Those lives were lived one after the other, as far as the time allowed; each is a line of `into`."""
     signal.signal(signal.SIGTERM, _leave)
-    preload()
     stages: dict[str, Stage] = {}
     providers = sorted(PLACES)
     try:
@@ -60,7 +59,8 @@ def storm(
     until = began + minutes * 60
     root = Path(tempfile.mkdtemp(prefix="storm-"))
     into.write_text("", encoding="utf-8")
-    fork = multiprocessing.get_context("spawn")
+    preload()
+    fork = multiprocessing.get_context("fork")
     crews = [
         fork.Process(target=work, args=(range(seed + n, seed + leases, workers), until, only, root, into))
         for n in range(workers)

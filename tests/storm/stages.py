@@ -123,7 +123,7 @@ class Stage:
         """What its control surface answers."""
         sent = None if body is None else json.dumps(body).encode()
         with urlopen(
-            Request(f"{self.url}/_rehearsal/{path}", sent, method=method), timeout=60
+            Request(f"{self.url}/_rehearsal/{path}", sent, method=method), timeout=120
         ) as it:
             return json.load(it)
 
@@ -162,7 +162,7 @@ class Stage:
             {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}, method=method,
         )  # fmt: skip
         try:
-            with urlopen(said, timeout=30):
+            with urlopen(said, timeout=120):
                 pass
         except (HTTPError, OSError):
             return None

@@ -5,6 +5,7 @@ import inspect
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,8 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 SOURCES = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE.rglob("*.py"))}
 TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in SOURCES.items()}
+NODES = {name: list(ast.walk(tree)) for name, tree in TREES.items()}
+"""Walked once: dozens of tests look at every node."""
 OURS = {name: tree for name, tree in TREES.items() if not name.startswith("demo/job/")}
 """Without the demo's job, which is somebody's training script and runs on a box."""
 
@@ -47,8 +50,13 @@ BORROWED_NAMES = {"unused_data"}
 """As the standard library's decompressors call it."""
 
 
-def imports(tree: ast.Module) -> Iterator[str]:
+@cache
+def imports(tree: ast.Module) -> tuple[str, ...]:
     """Every module that is imported anywhere in `tree`, also inside functions."""
+    return tuple(_imported(tree))
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -62,8 +70,8 @@ def imports(tree: ast.Module) -> Iterator[str]:
 def users_of(name: str) -> Counter[str]:
     """How often each file names `name`, as a name, an attribute or an import."""
     found: Counter[str] = Counter()
-    for file, tree in TREES.items():
-        for node in ast.walk(tree):
+    for file, nodes in NODES.items():
+        for node in nodes:
             named = (
                 (isinstance(node, ast.Name) and node.id == name)
                 or (isinstance(node, ast.Attribute) and node.attr == name)
@@ -78,8 +86,8 @@ def calls_of(name: str) -> list[str]:
     """Every file that calls something of that name, once a call."""
     return [
         file
-        for file, tree in TREES.items()
-        for node in ast.walk(tree)
+        for file, nodes in NODES.items()
+        for node in nodes
         if isinstance(node, ast.Call)
         and name in (getattr(node.func, "attr", None), getattr(node.func, "id", None))
     ]
@@ -121,8 +129,8 @@ def test_a_box_is_destroyed_in_one_place() -> None:
     """A connector of two parts hands the very permit it was given to one of them, and no other may."""
     passed_on = [
         file
-        for file, tree in TREES.items()
-        for function in ast.walk(tree)
+        for file, nodes in NODES.items()
+        for function in nodes
         if isinstance(function, Function) and function.name == "destroy"
         for node in ast.walk(function)
         if isinstance(node, ast.Call)
@@ -137,16 +145,11 @@ def test_a_box_is_destroyed_in_one_place() -> None:
 
 
 def test_the_destroy_of_a_connector_is_never_passed_around() -> None:
-    called = {
-        id(node.func)
-        for tree in OURS.values()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-    }
+    called = {id(node.func) for name in OURS for node in NODES[name] if isinstance(node, ast.Call)}
     held = {
         ast.unparse(node)
-        for tree in OURS.values()
-        for node in ast.walk(tree)
+        for name in OURS
+        for node in NODES[name]
         if isinstance(node, ast.Attribute) and node.attr == "destroy" and id(node) not in called
     }
 
@@ -157,8 +160,8 @@ def test_nothing_makes_a_lease_dearer_or_longer_past_the_owner_s_limits() -> Non
     may_rise = ("ledger.intend", "ledger.change_terms", "ledger.take_up", "provision.intend_quote")
     unasked = {
         name
-        for name, tree in OURS.items()
-        for node in ast.walk(tree)
+        for name in OURS
+        for node in NODES[name]
         if isinstance(node, ast.Call)
         and ast.unparse(node.func).removeprefix("self.") in may_rise
         and "allowed" not in {keyword.arg for keyword in node.keywords}
@@ -182,8 +185,8 @@ def test_only_a_face_that_a_person_uses_files_a_signature() -> None:
     """The MCP server is none, and neither is any verb: what a model can call signs nothing."""
     files = {
         name
-        for name, tree in OURS.items()
-        for node in ast.walk(tree)
+        for name in OURS
+        for node in NODES[name]
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("ledger.sign")
     }
 
@@ -268,8 +271,8 @@ def test_no_shell_string_is_built_from_parts() -> None:
     lax = {"os.system", "os.popen"}
     shells = [
         f"{name}:{node.lineno}"
-        for name, tree in OURS.items()
-        for node in ast.walk(tree)
+        for name in OURS
+        for node in NODES[name]
         if isinstance(node, ast.Call)
         and (
             ast.unparse(node.func) in lax
@@ -290,12 +293,7 @@ def test_no_module_has_a_name_that_says_nothing() -> None:
 
 
 def test_no_public_name_says_nothing() -> None:
-    classes = (
-        node.name
-        for tree in OURS.values()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef)
-    )
+    classes = (node.name for name in OURS for node in NODES[name] if isinstance(node, ast.ClassDef))
     names = [*(function.name for _, function in functions(public=True)), *classes]
     words = {name: {word.lower() for word in re.findall(r"[A-Z]?[a-z]+", name)} for name in names}
 

@@ -17,13 +17,14 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from arranged import PATIENCE_S
 
 CARETAKER = Path(__file__).parents[2] / "scripts" / "caretaker.py"
 MEMORY_CGROUPS = Path("/sys/fs/cgroup/memory")
 Reply = dict[str, Any]
 
 
-def until(is_so: Callable[[], bool], limit_s: float = 20.0) -> None:
+def until(is_so: Callable[[], bool], limit_s: float = PATIENCE_S) -> None:
     """`is_so` has become true."""
     give_up = time.monotonic() + limit_s  # a bound, not a synchronisation
     while not is_so():
@@ -57,7 +58,7 @@ class Box:
             input=json.dumps(arguments).encode(),
             stdout=subprocess.PIPE,
             check=False,
-            timeout=60,
+            timeout=120,
         )
         reply: Reply = json.loads(done.stdout)
         assert done.stdout.count(b"\n") == 1

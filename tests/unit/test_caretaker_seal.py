@@ -21,6 +21,7 @@ from typing import Any
 
 import pathspec
 import pytest
+from arranged import PATIENCE_S
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -76,7 +77,7 @@ class Box:
         ]
         done = subprocess.run(
             argv, input=json.dumps(arguments).encode() + b"\n" + stream, stdout=subprocess.PIPE, check=False,
-            env=os.environ | {"HOME": str(self.login)}, preexec_fn=obey_permissions, timeout=60,
+            env=os.environ | {"HOME": str(self.login)}, preexec_fn=obey_permissions, timeout=120,
         )  # fmt: skip
         reply: Reply = json.loads(done.stdout)
         return reply
@@ -86,7 +87,7 @@ class Box:
         assert self.ask(
             "start", job=job, argv=["sh", "-c", script], cwd=str(self.work), **declared
         )["ok"]
-        give_up = time.monotonic() + 20
+        give_up = time.monotonic() + PATIENCE_S
         while self.ask("status", job=job)["state"] in ("starting", "running", "lingering"):
             assert time.monotonic() < give_up
 

@@ -23,7 +23,7 @@ from gpu_tenant.errors import BoxTrouble, JobRunning
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.model import Lease, LocalAddress
 from gpu_tenant.office import Context
-from gpu_tenant.ports import Channel, Finished
+from gpu_tenant.ports import Channel, Finished, Listener
 from gpu_tenant.profiles import load_profiles
 from gpu_tenant.service import Tenancy
 from gpu_tenant.skill import skill_directory
@@ -55,9 +55,14 @@ class Counted(LocalTransport):
         """What is started on the box to move bytes."""
 
     async def run(
-        self, argv: Sequence[str], *, stdin: bytes | AsyncIterable[bytes] = b"", timeout_s: float
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes | AsyncIterable[bytes] = b"",
+        timeout_s: float,
+        listener: Listener | None = None,
     ) -> Finished:
-        ended = await super().run(argv, stdin=stdin, timeout_s=timeout_s)
+        ended = await super().run(argv, stdin=stdin, timeout_s=timeout_s, listener=listener)
         self.ran.append((list(argv), stdin if isinstance(stdin, bytes) else b""))
         if "manifest" in argv and self.after_manifest:
             await self.after_manifest.pop(0)()

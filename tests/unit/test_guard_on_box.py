@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from arranged import PATIENCE_S
 
 CARETAKER = Path(__file__).parents[2] / "scripts" / "caretaker.py"
 SECRET = "s3cr3t-of-the-store"
@@ -35,7 +36,7 @@ with open(os.path.abspath(__file__) + ".asked", "a") as file:
 """Stands for a script beside the guard: it notes what it is asked, and says what it was told to say."""
 
 
-def until(is_so: Callable[[], object], limit_s: float = 20.0) -> None:
+def until(is_so: Callable[[], object], limit_s: float = PATIENCE_S) -> None:
     give_up = time.monotonic() + limit_s  # a bound, not a synchronisation
     while not is_so():
         assert time.monotonic() < give_up, "it did not become so in time"
@@ -59,7 +60,7 @@ class Box:
         done = subprocess.run(
             [sys.executable, "-I", "-S", "-c", CLOCKED, str(self.root / "clock"), str(CARETAKER),
              "--home", str(self.home), verb, "--request", "-"],
-            input=json.dumps(arguments).encode(), stdout=subprocess.PIPE, check=False, timeout=60,
+            input=json.dumps(arguments).encode(), stdout=subprocess.PIPE, check=False, timeout=120,
             env={"PATH": os.environ["PATH"], "HOME": str(self.root), "GPU_TENANT_NO_POWEROFF": "1"},
         )  # fmt: skip
         reply: Reply = json.loads(done.stdout)

@@ -59,6 +59,7 @@ def test_a_module_without_a_place_breaks_the_contract(copied: Path) -> None:
         ("collect.py", "gpu_tenant.teardown"),
         ("launch.py", "gpu_tenant.push"),
         ("service.py", "gpu_tenant.connectors.local"),
+        ("service.py", "gpu_tenant.rehearsal.tenant"),
         ("teardown.py", "gpu_tenant.transports.ssh"),
         ("server.py", "gpu_tenant.profiles"),
         ("connectors/local.py", "gpu_tenant.connectors.own"),

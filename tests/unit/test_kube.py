@@ -173,7 +173,7 @@ users: [{{name: a, user: {{token: a}}}}]
             )
         )  # fmt: skip
 
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             with pytest.raises(BoxUnreachable, match="does not answer"):
                 await way.open(["true"], way="own")
             dialling = [each for each in threading.enumerate() if each.name == "dial"]

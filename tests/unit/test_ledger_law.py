@@ -21,11 +21,13 @@ from arranged import (
 
 from gpu_tenant.alarms import Level
 from gpu_tenant.grid import grid_of
-from gpu_tenant.ledger import Ledger
+from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.model import Evidence, LeaseId, LeaseState, Verdict
 from gpu_tenant.placement import Said, Settlement, Sweep
 from gpu_tenant.ports import Asking
+from gpu_tenant.profiles import load_profiles
 from gpu_tenant.signature import Signature
+from gpu_tenant.skill import skill_directory
 
 OTHER = LeaseId("local-efgh")
 
@@ -69,6 +71,26 @@ def lost(ledger: Ledger) -> None:
     for _ in range(2):
         ledger.saw(LEASE, listed="omitted", at=NOON)
     ledger.end(LEASE, "lost", at=NOON)
+
+
+def let_in(ledger: Ledger) -> None:
+    """A box that has let us in, and that nobody has looked at since."""
+    active(ledger)
+    ledger.note(LEASE, Event.LOOKED, {}, at=NOON)
+    ledger.ready(LEASE, at=NOON)
+
+
+def marked(ledger: Ledger) -> None:
+    """One that let us in for its mark alone."""
+    active(ledger)
+    ledger.note(LEASE, Event.MARKED, {"nonce": "ab"}, at=NOON)
+
+
+def permitted_after_a_look(ledger: Ledger) -> None:
+    """A box that was looked at before its first permit, whose destroy did not go through."""
+    let_in(ledger)
+    ledger.note(LEASE, Event.LOOKED, {}, at=NOON)
+    ledger.file_permit(never_used(ledger.lease(LEASE)), at=NOON)
 
 
 def proved(ledger: Ledger) -> None:
@@ -196,6 +218,8 @@ def counting(ledger: Ledger) -> None:
 PERMIT = (
     "INSERT INTO permits(lease_id, box_id, ground, detail, at) VALUES ('{}','{}','{}','{{}}','t')"
 )
+NEVER_USED = PERMIT.format(LEASE, LEASE, "never_used")
+UNSEEN = "law: nobody has looked whether this box was used"
 RECEIPT = f"INSERT INTO receipts(lease_id, record, at) VALUES ('{LEASE}','{{}}','t')"
 
 BREACHES: dict[str, tuple[Callable[[Ledger], object], str, str]] = {
@@ -245,6 +269,9 @@ BREACHES: dict[str, tuple[Callable[[Ledger], object], str, str]] = {
         PERMIT.format(LEASE, LEASE, "never_used"),
         "law: this box was used",
     ),
+    "never used, and never looked at": (let_in, NEVER_USED, UNSEEN),
+    "never used, and only marked": (marked, NEVER_USED, UNSEEN),
+    "never used again, by an old look": (permitted_after_a_look, NEVER_USED, UNSEEN),
     "a fourth ground": (active, PERMIT.format(LEASE, LEASE, "convenient"), "CHECK"),
     "intended to lost": (intended, TO("lost"), MOVES_ON),
     "active to void": (active, TO("void"), MOVES_ON),
@@ -514,6 +541,49 @@ def test_every_trigger_of_the_law_has_a_breach_here(ledger: Ledger, path: Path) 
 
     assert laws
     assert not silent
+
+
+def test_a_box_that_never_let_us_in_needs_no_look(ledger: Ledger) -> None:
+    assert terminating(ledger).state is LeaseState.TERMINATING
+
+
+def test_each_permit_for_an_unused_box_follows_a_look_of_its_own(ledger: Ledger) -> None:
+    permitted_after_a_look(ledger)
+    ledger.note(LEASE, Event.LOOKED, {}, at=NOON)
+
+    again = ledger.file_permit(never_used(ledger.lease(LEASE)), at=NOON)
+
+    assert again.state is LeaseState.TERMINATING
+
+
+def test_a_parked_box_was_looked_at_before_it_was_stopped(ledger: Ledger) -> None:
+    let_in(ledger)
+    ledger.note(LEASE, Event.LOOKED, {}, at=NOON)
+    ledger.parked(LEASE, None, at=NOON)
+
+    for _ in range(2):  # the first one's destroy did not go through
+        parked = ledger.file_permit(never_used(ledger.lease(LEASE)), at=NOON)
+
+    assert parked.state is LeaseState.TERMINATING
+
+
+def test_a_machine_that_is_handed_back_is_not_looked_at(ledger: Ledger) -> None:
+    active(ledger, provider="own")
+    ledger.ready(LEASE, at=NOON)
+
+    handed_back = ledger.file_permit(never_used(ledger.lease(LEASE)), at=NOON)
+
+    assert handed_back.state is LeaseState.TERMINATING
+
+
+def test_own_machines_alone_are_handed_back() -> None:
+    given = [
+        profile.id
+        for profile in load_profiles(skill_directory() / "profiles").values()
+        if profile.destroy == "hands_back"
+    ]
+
+    assert given == ["own"], "the law names it"
 
 
 def test_the_law_holds_inside_the_program_too(ledger: Ledger) -> None:

@@ -160,3 +160,18 @@ def test_a_limit_that_is_none_is_told_and_nothing_is_taken_for_no_limit(
 
 def test_the_turn_of_a_year_is_a_month_like_others(ledger: Ledger) -> None:
     assert since(datetime(2026, 12, 31, 23, tzinfo=UTC)) == datetime(2026, 12, 1, tzinfo=UTC)
+
+
+def test_a_box_whose_price_nobody_knows_is_told_until_it_has_a_cap(ledger: Ledger) -> None:
+    lease = rented(ledger, None, 24)
+    rented(ledger, "1", 24)
+
+    def told() -> str:
+        leases = ledger.leases_since(since(NOON))
+        return used_of(Limits(), leases, free=FREE, now=NOON)[0].words
+
+    before = told()
+    ledger.change_terms(lease.id, lease.terms.model_copy(update={"max_price_usd_h": D(3)}), at=NOON)
+
+    assert before == "1 of 20 USD/h, besides 1 box at an unknown price"
+    assert told() == "4 of 20 USD/h"

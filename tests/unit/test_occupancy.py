@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from datetime import timedelta
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -75,7 +76,9 @@ def test_what_the_ledger_used_is_not_never_used_however_empty_the_box_looks(leas
 # From when on what lies on a box counts
 
 
-def asked_of_a_box(home: Path, *, made_ago_s: float | None, ahead_s: float = 0) -> tuple[int, Look]:
+def asked_of_a_box(
+    home: Path, *, made_ago_s: float | None, ahead_s: float = 0, **look: object
+) -> tuple[int, Look]:
     """What a first look finds where one file lies: since when it counts, and what has changed since."""
     work = home / "mine" / "model.pt"
     work.parent.mkdir(exist_ok=True)
@@ -85,7 +88,7 @@ def asked_of_a_box(home: Path, *, made_ago_s: float | None, ahead_s: float = 0) 
     request: dict[str, object] = {
         "lease": "tiny-twin", "deployment": "ffffff", "nonce": "ab", "known": False, "first": True,
         "directory": False, "until": 0, "lapse_s": 0, "roots": [str(home)],
-        "look": {"roots": [str(home)], "scope": "none"},
+        "look": {"roots": [str(home)], "scope": "none", **look},
     }  # fmt: skip
     if made_ago_s is not None:
         request["made"] = {"made_ns": ours_ns - int(made_ago_s * 1e9), "now_ns": ours_ns}
@@ -127,3 +130,18 @@ def test_from_when_on_files_count_stays_with_the_box(tmp_path: Path) -> None:
     again, look = asked_of_a_box(tmp_path, made_ago_s=None)
 
     assert (again, look.files) == (since_ns, 1)
+
+
+def test_a_file_that_is_named_like_a_script_of_ours_is_one_only_where_the_ledger_knows_its_hash(
+    tmp_path: Path,
+) -> None:
+    theirs, known = b"print('weights')\n", sha256(b"print('ours')\n").hexdigest()
+    top = tmp_path / "gpu-tenant"
+    top.mkdir()
+    (top / f"caretaker-{sha256(theirs).hexdigest()[:16]}.py").write_bytes(theirs)
+    (top / f"caretaker-{known[:16]}.py").write_bytes(b"print('ours')\n")
+
+    _, look = asked_of_a_box(tmp_path, made_ago_s=60, ours=[known])
+
+    named = [Path(path).name for path in look.largest]
+    assert sorted(named) == [f"caretaker-{sha256(theirs).hexdigest()[:16]}.py", "model.pt"]

@@ -1,9 +1,12 @@
 """A box is stopped only where that saves money and loses nothing, and is parked when its provider shows it."""
 
+import asyncio
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,13 +17,15 @@ from gpu_tenant.caretaker import Caretaker
 from gpu_tenant.errors import (
     BoxUnreachable,
     JobRunning,
+    Limit,
     NoCapacity,
     ProviderSilent,
     ProviderTrouble,
     Refused,
 )
-from gpu_tenant.ledger import Ledger
+from gpu_tenant.ledger import Allowed, Ledger, anything
 from gpu_tenant.model import BoxState, Lease, LeaseId, Profile, SshAddress
+from gpu_tenant.owner import Owner
 from gpu_tenant.park import park, resume
 from gpu_tenant.settle import settle
 from gpu_tenant.skill import script
@@ -68,8 +73,10 @@ class Garage:
             transport=lambda: LocalTransport(self.home), ledger=self.ledger, clock=self.clock,
         )  # fmt: skip
 
-    async def resume(self, lease: Lease) -> Lease:
-        return await resume(lease, KEEPS, connector=self.tiny, ledger=self.ledger, clock=self.clock)
+    async def resume(self, lease: Lease, allowed: Allowed = anything) -> Lease:
+        return await resume(
+            lease, KEEPS, connector=self.tiny, ledger=self.ledger, clock=self.clock, allowed=allowed
+        )
 
 
 @pytest.fixture
@@ -267,7 +274,10 @@ async def test_a_gpu_that_is_somebody_else_s_now_leaves_the_box_parked(garage: G
     with pytest.raises(NoCapacity):
         await garage.resume(parked)
 
-    assert garage.ledger.lease(LEASE) == parked
+    stays = garage.ledger.lease(LEASE)
+    assert (stays.parked_at, stays.price_usd_h) == (parked.parked_at, parked.price_usd_h)
+    hence = garage.clock.now() + timedelta(hours=10)
+    assert stays.cost_usd(hence) == parked.cost_usd(hence)
 
 
 async def test_a_start_without_an_answer_is_noticed_by_the_next_look(garage: Garage) -> None:
@@ -291,4 +301,62 @@ async def test_what_is_not_parked_is_not_resumed(garage: Garage) -> None:
     with pytest.raises(Refused, match=f"{LEASE} is not parked"):
         await garage.resume(lease)
 
+    assert "resume" not in garage.tiny.asked
+
+
+# What the owner allows in all, while another process rents
+
+
+def owner_of(ledger: Ledger, clock: HandClock, configuration: Path) -> Owner:
+    """One who allows half a dollar and a little an hour."""
+    configuration.write_text("[limits]\nusd_h = 0.60\n", encoding="utf-8")
+    return Owner(configuration, {"tiny": KEEPS}, ledger=ledger, clock=clock)
+
+
+def rents_another(garage: Garage) -> None:
+    """Another process asks for a box of half a dollar an hour, over a connection of its own."""
+    with closing(Ledger(garage.home.with_name("ledger.sqlite3"))) as ledger:
+        ledger.intend(
+            lease_id=LeaseId("tiny-other"), provider="tiny", terms=TERMS, address=None,
+            price_usd_h=Decimal("0.50"), at=garage.clock.now(),
+            allowed=owner_of(ledger, garage.clock, garage.home.with_name("other.toml")).allows,
+        )  # fmt: skip
+
+
+async def test_what_is_rented_while_a_box_is_being_started_sees_that_it_will_run(
+    garage: Garage,
+) -> None:
+    parked = await garage.park(await garage.lease())
+    told: list[Exception] = []
+
+    class Slow(TinyParking):
+        async def resume(self, lease: Lease) -> None:
+            with pytest.raises(Limit) as passed:
+                await asyncio.to_thread(rents_another, garage)
+            told.append(passed.value)
+            await super().resume(lease)
+
+    slow = Slow(garage.clock)
+    slow.boxes = garage.tiny.boxes
+    garage.tiny = slow
+    owner = owner_of(garage.ledger, garage.clock, garage.home.with_name("config.toml"))
+
+    resumed = await garage.resume(parked, partial(owner.allows, besides=LEASE))
+
+    assert resumed.parked_at is None
+    assert "usd_h" in str(told)
+
+
+async def test_a_box_is_not_started_where_another_was_rented_since_that_was_allowed(
+    garage: Garage,
+) -> None:
+    parked = await garage.park(await garage.lease())
+    owner = owner_of(garage.ledger, garage.clock, garage.home.with_name("config.toml"))
+    owner.allows("tiny", parked.terms, Decimal("0.50"), besides=LEASE)
+    await asyncio.to_thread(rents_another, garage)
+
+    with pytest.raises(Limit):
+        await garage.resume(parked, partial(owner.allows, besides=LEASE))
+
+    assert garage.ledger.lease(LEASE) == parked
     assert "resume" not in garage.tiny.asked

@@ -6,10 +6,11 @@ from datetime import timedelta
 import pytest
 from arranged import NOON
 
+from gpu_tenant.brought import Here
 from gpu_tenant.grid import grid_of
 from gpu_tenant.model import JobId, LeaseId
 from gpu_tenant.placement import Placement, Released, Said, Settlement, Sweep, Word
-from gpu_tenant.reckoning import Here, Reckoning, reckon, stands_in_the_way
+from gpu_tenant.reckoning import Reckoning, reckon, stands_in_the_way
 
 A, B = LeaseId("box-a"), LeaseId("box-b")
 SWEEP = Sweep(

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from arranged import NOON, lease
+from arranged import NOON, PATIENCE_S, lease
 
 from gpu_tenant.caretaker import Caretaker
 from gpu_tenant.errors import CaretakerFailed
@@ -44,7 +44,7 @@ def on_the_box() -> Any:
 RUNNER = on_the_box()
 
 
-def until(is_so: Callable[[], object], limit_s: float = 30.0) -> None:
+def until(is_so: Callable[[], object], limit_s: float = PATIENCE_S) -> None:
     """`is_so` has become true."""
     give_up = time.monotonic() + limit_s  # a bound, not a synchronisation
     while not is_so():
@@ -67,7 +67,7 @@ class Box:
     def ask(self, verb: str, script: str = "runner", **arguments: object) -> Reply:
         done = subprocess.run(
             self.argv(verb, script), input=json.dumps(arguments).encode(),
-            stdout=subprocess.PIPE, check=False, timeout=60,
+            stdout=subprocess.PIPE, check=False, timeout=120,
         )  # fmt: skip
         reply: Reply = json.loads(done.stdout)
         return reply | {"status": done.returncode}
@@ -493,12 +493,12 @@ def test_an_allocation_that_ends_lets_its_jobs_save_and_the_next_one_goes_on(
     until(lambda: "+c1" in box.said())
 
     first.send_signal(number)
-    told, _ = first.communicate(timeout=20)
+    told, _ = first.communicate(timeout=PATIENCE_S)
     between = box.roll()
     sealed = box.ask("manifest", "caretaker", work=str(box.work))
     (box.work / "go").touch()
     second = box.staying()
-    more, _ = second.communicate(timeout=20)
+    more, _ = second.communicate(timeout=PATIENCE_S)
 
     assert json.loads(told) == {
         "left": number.name, "waiting": ["c1", "c2"], "interrupted": ["c1"], "ok": True,
@@ -526,7 +526,7 @@ def test_an_allocation_that_is_taken_without_a_word_is_gone_on_with(box: Box) ->
     first.communicate()
     (box.work / "go").touch()
     second = box.staying()
-    second.communicate(timeout=20)
+    second.communicate(timeout=PATIENCE_S)
 
     assert second.returncode == 0
     job = box.roll()["c1"]
@@ -569,7 +569,7 @@ async def test_the_tenant_brings_both_scripts_and_reads_the_roll(tmp_path: Path)
         ]
     )
     before = await runner.withdraw([JobId("c9")])
-    give_up = time.monotonic() + 20
+    give_up = time.monotonic() + PATIENCE_S
     while (rolled := await runner.roll()).waiting:
         assert time.monotonic() < give_up
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from arranged import LEASE, HandClock, active
+from arranged import LEASE, PATIENCE_S, HandClock, active
 from pydantic import JsonValue
 
 from gpu_tenant.caretaker import Caretaker, Index
@@ -272,7 +272,7 @@ async def test_a_push_that_is_given_up_leaves_no_thread_and_can_go_on(desk: Desk
     loop, begun = asyncio.get_running_loop(), asyncio.Event()
     share = Counted(3 * MB, lambda: loop.call_soon_threadsafe(begun.set) and None)
     pushing = asyncio.create_task(desk.push(share))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         await begun.wait()
     pushing.cancel()
     with suppress(asyncio.CancelledError):
@@ -346,7 +346,7 @@ def courier(*asked: tuple[dict[str, object], bytes]) -> list[bytes]:
     )
     said = subprocess.run(
         [sys.executable, "-I", "-S", str(script("courier.py")), "mark"],
-        input=lines, stdout=subprocess.PIPE, check=True, timeout=20,
+        input=lines, stdout=subprocess.PIPE, check=True, timeout=PATIENCE_S,
     ).stdout.removeprefix(b"mark\n")  # fmt: skip
     letters = []
     while said:

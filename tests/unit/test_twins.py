@@ -112,6 +112,22 @@ async def test_what_a_twin_of_unknown_price_cost_is_not_told_as_nothing(
     assert "given back, for an unknown sum" in found.alarms[0][1]
 
 
+async def test_a_twin_that_is_found_late_may_have_booted_for_nothing_all_the_time(
+    tiny: TinyProvider, ledger: Ledger, clock: HandClock, twin: Box
+) -> None:
+    tiny.change(twin.id, booting_usd_h=Decimal(0))
+    clock.advance(2 * 3600)
+
+    ((name, _),) = (await asked(tiny, ledger, clock)).alarms
+
+    proof = ledger.receipt(name)
+    assert proof is not None
+    likely = Decimal("0.9917")  # the quote names a minute for a boot
+    assert (proof.cost_usd, proof.cost_least_usd, proof.cost_most_usd) == (likely, 0, 1)
+    assert proof.counts is not None
+    assert "nobody saw when it had booted" in proof.counts
+
+
 async def test_two_twins_are_given_back_each(
     tiny: TinyProvider, ledger: Ledger, clock: HandClock, lease: Lease, twin: Box
 ) -> None:

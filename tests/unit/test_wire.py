@@ -320,7 +320,9 @@ async def test_a_status_that_is_expected_is_an_answer_and_what_is_rejected_keeps
     assert (told.value.status, told.value.body) == (409, "busy")
 
 
-@pytest.mark.parametrize("body", ["<html>maintenance</html>", "OK", "{", "[1", "nul"])
+@pytest.mark.parametrize(
+    "body", ["<html>maintenance</html>", "OK", "{", "[1", "nul", "[" * 100_000]
+)
 def test_a_body_that_is_no_json_lets_nothing_be_concluded(body: str) -> None:
     with pytest.raises(ProviderSilent, match="the answer is not JSON"):
         assert Reply(200, {}, body).json

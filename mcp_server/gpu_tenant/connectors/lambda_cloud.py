@@ -303,7 +303,7 @@ class LambdaCloudConnector:
             address=ssh_address(f"ubuntu@{shown.ip.strip()}") if shown.ip else None,
             # It bills from its first passed health check on.
             price_usd_h=Decimal(0) if state is BoxState.BOOTING else _usd_h(shown.instance_type),
-            running_usd_h=_usd_h(shown.instance_type),
+            running_usd_h=_usd_h(shown.instance_type), booting_usd_h=Decimal(0),
             words=f"Lambda Cloud calls it {plain(shown.status)}" if told else None,
             taken="preempted" if shown.status == "preempted" else None,
             # The API tells no instance's age: this is our own word, from just before its launch.

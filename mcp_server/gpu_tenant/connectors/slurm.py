@@ -269,7 +269,7 @@ class SlurmConnector:
             )  # fmt: skip
         return Box(
             provider="slurm", id=BoxId(row.id), mark=row.mark, state=state, address=address,
-            price_usd_h=rate if bills else Decimal(0), running_usd_h=rate,
+            price_usd_h=rate if bills else Decimal(0), running_usd_h=rate, booting_usd_h=Decimal(0),
             interruptible=interruptible, words=_said(row), taken=row.taken,
             created_at=row.submitted_at,
         )  # fmt: skip

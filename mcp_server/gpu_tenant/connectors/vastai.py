@@ -402,7 +402,7 @@ def _field(reply: Reply, name: str) -> Json:
     """That field of an answer, or None where the answer is no object."""
     try:
         answer: Json = json.loads(reply.text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return answer.get(name) if isinstance(answer, dict) else None
 

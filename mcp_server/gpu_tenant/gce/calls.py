@@ -168,7 +168,9 @@ class Calls:
             ) from error
         except json_format.Error as error:
             if (service, method) == ("Instances", "aggregated_list") and said:
-                with contextlib.suppress(json_format.Error, ValueError, TypeError, AttributeError):
+                with contextlib.suppress(
+                    json_format.Error, ValueError, TypeError, AttributeError, RecursionError
+                ):
                     return _by_rows(compute, said[-1])
             raise _silent(f"no answer to {service}.{method}: {type(error).__name__}") from error
         except (

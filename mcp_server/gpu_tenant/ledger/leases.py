@@ -400,11 +400,39 @@ class Leases(Signatures):
             self._note(db, lease_id, Event.PARKED, {}, at)
         return self.lease(lease_id)
 
+    def resuming(
+        self,
+        lease_id: LeaseId,
+        usd_h: Decimal | None,
+        *,
+        at: datetime,
+        allowed: Allowed = anything,
+    ) -> Lease:
+        """The parked box is about to be started, and counts as if it ran already.
+
+        `allowed` is as in `intend`: asked in the same transaction, so that a box that is rented meanwhile
+        sees this one. Whoever dies before the answer leaves the dearer rate on record.
+        """
+        with self._transaction() as db:
+            lease = self.lease(lease_id)
+            allowed(lease.provider, lease.terms, usd_h)
+            if usd_h is not None:
+                self._rated(db, lease_id, usd_h, at)
+            self._note(db, lease_id, Event.RESUMING, {}, at)
+        return self.lease(lease_id)
+
+    def stays_parked(self, lease_id: LeaseId, usd_h: Decimal | None, *, at: datetime) -> Lease:
+        """The box was not started after all, and costs `usd_h` as it did before."""
+        with self._transaction() as db:
+            self._rated(db, lease_id, usd_h, at)
+        return self.lease(lease_id)
+
     def resumed(self, lease_id: LeaseId, usd_h: Decimal | None, *, at: datetime) -> Lease:
         """The box was started again, costs `usd_h`, and has yet to let us in."""
         with self._transaction() as db:
             db.execute("UPDATE leases SET parked_at=NULL, ready_at=NULL WHERE id=?", (lease_id,))
-            self._rated(db, lease_id, usd_h, at)
+            if self.lease(lease_id).price_usd_h != usd_h:  # else since it was `resuming`
+                self._rated(db, lease_id, usd_h, at)
             db.execute(
                 "INSERT INTO sightings(lease_id, listed, at) VALUES (?,'listed',?)",
                 (lease_id, at.isoformat()),

@@ -24,6 +24,7 @@ class Event:
     PARKING = "parking"
     RUNS_ON = "runs on"
     PARKED = "parked"
+    RESUMING = "resuming"
     RESUMED = "resumed"
     TERMS = "terms"
     PRICE = "price"

@@ -141,7 +141,7 @@ def _said(head: Answer, body: bytes | bytearray) -> tuple[str, str]:
     try:
         told = json.loads(body)
         return str(told["code"]), str(told["message"])
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise LinkBroken("what came is no answer") from error
 
 

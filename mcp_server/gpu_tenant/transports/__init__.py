@@ -5,6 +5,7 @@ from collections.abc import AsyncIterable, Callable, Coroutine
 from typing import Protocol, TypeVar
 
 from gpu_tenant.errors import BoxTrouble
+from gpu_tenant.ports import Listener
 
 T = TypeVar("T")
 
@@ -27,16 +28,21 @@ class Source(Protocol):
 
 
 async def converse(
-    stdin: bytes | AsyncIterable[bytes], sink: Sink, *answers: Coroutine[None, None, T]
+    stdin: bytes | AsyncIterable[bytes],
+    sink: Sink,
+    *answers: Coroutine[None, None, T],
+    listener: Listener | None = None,
 ) -> list[T]:
     """Every one of `answers` came; `stdin` was fed to `sink` as long as somebody read it.
+
+    `listener` is told what was.
 
     Raises:
         Exception: the first that `stdin` or one of `answers` raised, as it was.
     """
     try:
         async with asyncio.TaskGroup() as group:
-            feeding = group.create_task(_feed(stdin, sink))
+            feeding = group.create_task(_feed(stdin, sink, listener))
             coming = [group.create_task(answer) for answer in answers]
             came = [await answer for answer in coming]
             feeding.cancel()
@@ -45,7 +51,7 @@ async def converse(
     return came
 
 
-async def _feed(stdin: bytes | AsyncIterable[bytes], sink: Sink) -> None:
+async def _feed(stdin: bytes | AsyncIterable[bytes], sink: Sink, listener: Listener | None) -> None:
     async for chunk in _sliced(stdin) if isinstance(stdin, bytes) else stdin:
         try:
             sink.write(chunk)
@@ -53,6 +59,8 @@ async def _feed(stdin: bytes | AsyncIterable[bytes], sink: Sink) -> None:
         except OSError:
             # A command need not read its input. If the link broke, its output tells.
             return
+        if listener is not None:
+            listener.sent(len(chunk))
     try:
         sink.write_eof()
     except OSError:
@@ -64,8 +72,8 @@ async def _sliced(whole: bytes) -> AsyncIterable[bytes]:
         yield whole[start : start + CHUNK_BYTES]
 
 
-async def all_of(source: Source) -> bytes:
-    """Everything `source` had to say.
+async def all_of(source: Source, listener: Listener | None = None) -> bytes:
+    """Everything `source` had to say; `listener` has heard each piece as it came.
 
     Raises:
         BoxTrouble: that is more than 64 MiB.
@@ -73,6 +81,8 @@ async def all_of(source: Source) -> bytes:
     said = bytearray()
     while chunk := await source.read(CHUNK_BYTES):
         said += chunk
+        if listener is not None:
+            listener.heard(chunk)
         if len(said) > MAX_OUTPUT_BYTES:
             raise BoxTrouble(
                 f"the command printed more than {MAX_OUTPUT_BYTES >> 20} MiB",

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from gpu_tenant.errors import BadRequest, BoxTrouble, BoxUnreachable, LocalTrouble
-from gpu_tenant.ports import Channel, Finished
+from gpu_tenant.ports import Channel, Finished, Listener
 from gpu_tenant.transports import CHUNK_BYTES, all_of, converse, uninterrupted
 from gpu_tenant.transports.child import Child
 
@@ -27,7 +27,12 @@ class LocalTransport:
         self._home = directory.absolute()
 
     async def run(
-        self, argv: Sequence[str], *, stdin: bytes | AsyncIterable[bytes] = b"", timeout_s: float
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes | AsyncIterable[bytes] = b"",
+        timeout_s: float,
+        listener: Listener | None = None,
     ) -> Finished:
         """The command has ended, as `Transport.run` says; one that is not there ends with 127.
 
@@ -61,8 +66,9 @@ class LocalTransport:
         try:
             async with asyncio.timeout(timeout_s):
                 stdout, stderr = await converse(
-                    stdin, process.stdin, all_of(process.stdout), all_of(process.stderr)
-                )
+                    stdin, process.stdin, all_of(process.stdout, listener), all_of(process.stderr),
+                    listener=listener,
+                )  # fmt: skip
                 status = await process.wait()
         except TimeoutError:
             raise BoxUnreachable(

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from gpu_tenant.errors import BadRequest, BoxTrouble, BoxUnreachable, LocalTrouble, ProviderTrouble
 from gpu_tenant.kube.calls import Calls
 from gpu_tenant.model import PodAddress
-from gpu_tenant.ports import Channel, Finished
+from gpu_tenant.ports import Channel, Finished, Listener
 from gpu_tenant.transports import CHUNK_BYTES, all_of, as_told, converse, uninterrupted
 from gpu_tenant.transports.frames import FAR_END, Frames, Told
 from gpu_tenant.transports.shell import refused, taking
@@ -43,7 +43,12 @@ class PodTransport:
         self._left: set[_Exec] = set()
 
     async def run(
-        self, argv: Sequence[str], *, stdin: bytes | AsyncIterable[bytes] = b"", timeout_s: float
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes | AsyncIterable[bytes] = b"",
+        timeout_s: float,
+        listener: Listener | None = None,
     ) -> Finished:
         """The command has ended, as `Transport.run` says; one that is not there ends with 127.
 
@@ -53,7 +58,7 @@ class PodTransport:
         """
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._talk(argv, stdin)
+                return await self._talk(argv, stdin, listener)
         except TimeoutError:
             raise BoxUnreachable(
                 f"the command did not end in time, and was told to ({timeout_s:g} s)", remedy=_AUDIT
@@ -109,7 +114,12 @@ class PodTransport:
         for link in list(self._left):
             link.hang_up()
 
-    async def _talk(self, argv: Sequence[str], stdin: bytes | AsyncIterable[bytes]) -> Finished:
+    async def _talk(
+        self,
+        argv: Sequence[str],
+        stdin: bytes | AsyncIterable[bytes],
+        listener: Listener | None = None,
+    ) -> Finished:
         link = await self._begin(argv, complaints="kept")
         assert link.complaints is not None
         try:
@@ -117,7 +127,9 @@ class PodTransport:
             out, out_sink = await asyncio.open_connection(sock=link.reader)
             err, err_sink = await asyncio.open_connection(sock=link.complaints)
             try:
-                stdout, stderr = await converse(stdin, sink, all_of(out), all_of(err))
+                stdout, stderr = await converse(
+                    stdin, sink, all_of(out, listener), all_of(err), listener=listener
+                )
             finally:
                 for each in (sink, out_sink, err_sink):
                     each.close()
@@ -290,7 +302,7 @@ def _never_began(told: bytes) -> BoxTrouble:
     """Why the far end said nothing, by the API's status object."""
     try:
         said = str(json.loads(told).get("message", ""))
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         said = told.decode("utf-8", "replace")
     if "python3" in said and ("not found" in said or "no such file" in said.casefold()):
         return BoxTrouble(

@@ -12,7 +12,7 @@ from typing import Literal
 
 from gpu_tenant.errors import BoxTrouble, BoxUnreachable
 from gpu_tenant.model import SlurmAddress
-from gpu_tenant.ports import Channel, Finished, Transport
+from gpu_tenant.ports import Channel, Finished, Listener, Transport
 from gpu_tenant.transports import as_told
 from gpu_tenant.transports.shell import refused, taking
 
@@ -68,7 +68,12 @@ class SlurmTransport:
         self._is_shared: bool | None = None
 
     async def run(
-        self, argv: Sequence[str], *, stdin: bytes | AsyncIterable[bytes] = b"", timeout_s: float
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes | AsyncIterable[bytes] = b"",
+        timeout_s: float,
+        listener: Listener | None = None,
     ) -> Finished:
         """The command has ended, as `Transport.run` says; one that is not there ends with 127.
 
@@ -82,7 +87,7 @@ class SlurmTransport:
         """
         nonce = secrets.token_hex(8)
         step = [*self._srun(), "sh", "-c", _TOLD, nonce, *argv]
-        ended = await self._login.run(step, stdin=stdin, timeout_s=timeout_s)
+        ended = await self._login.run(step, stdin=stdin, timeout_s=timeout_s, listener=listener)
         told = re.search(
             rb"%b\n(?P<said>.*)\n%b (?P<status>\d+)\n" % ((nonce.encode(),) * 2),
             ended.stderr,
@@ -93,8 +98,9 @@ class SlurmTransport:
         if _OVER.search(ended.stderr) and isinstance(stdin, bytes) and await self._shares():
             await self._check_over()
             return await self._login.run(
-                ["sh", "-c", _AT_HOME, "run", *argv], stdin=stdin, timeout_s=timeout_s
-            )
+                ["sh", "-c", _AT_HOME, "run", *argv], stdin=stdin, timeout_s=timeout_s,
+                listener=listener,
+            )  # fmt: skip
         raise self._cut(ended)
 
     async def put(self, source: Path, destination: str, *, mode: int = 0o600) -> None:

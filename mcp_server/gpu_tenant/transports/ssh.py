@@ -14,7 +14,7 @@ import asyncssh
 
 from gpu_tenant.errors import BoxTrouble, BoxUnreachable, LocalTrouble
 from gpu_tenant.model import SshAddress
-from gpu_tenant.ports import Channel, Finished
+from gpu_tenant.ports import Channel, Finished, Listener
 from gpu_tenant.transports import CHUNK_BYTES, all_of, as_told, converse, uninterrupted
 from gpu_tenant.transports.dialer import AUDIT, DOCTOR, Dialer, ensure_key, silent
 from gpu_tenant.transports.lines import OURS, Lines
@@ -91,7 +91,12 @@ class SshTransport:
         self._left: list[asyncssh.SSHClientConnection] = []
 
     async def run(
-        self, argv: Sequence[str], *, stdin: bytes | AsyncIterable[bytes] = b"", timeout_s: float
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes | AsyncIterable[bytes] = b"",
+        timeout_s: float,
+        listener: Listener | None = None,
     ) -> Finished:
         """The command has ended, as `Transport.run` says; one that is not there ends with 127.
 
@@ -101,7 +106,7 @@ class SshTransport:
             BoxTrouble: the box let none of our keys in, or printed more than 64 MiB.
         """
         async with _within(timeout_s, "the command did not end in time, and may still be running"):
-            return await self._talk(argv, stdin)
+            return await self._talk(argv, stdin, listener)
 
     async def put(self, source: Path, destination: str, *, mode: int = 0o600) -> None:
         """`destination` holds the bytes of `source`, complete: it appeared by rename.
@@ -187,17 +192,25 @@ class SshTransport:
             if self._kept is not None and not self._users:
                 self._lines.idle(self)
 
-    async def _talk(self, argv: Sequence[str], stdin: bytes | AsyncIterable[bytes]) -> Finished:
+    async def _talk(
+        self,
+        argv: Sequence[str],
+        stdin: bytes | AsyncIterable[bytes],
+        listener: Listener | None = None,
+    ) -> Finished:
         with self._in_use():
             async with self._channels:
-                return await self._told(argv, stdin)
+                return await self._told(argv, stdin, listener)
 
-    async def _told(self, argv: Sequence[str], stdin: bytes | AsyncIterable[bytes]) -> Finished:
+    async def _told(
+        self, argv: Sequence[str], stdin: bytes | AsyncIterable[bytes], listener: Listener | None
+    ) -> Finished:
         process = await self._start(command_line(argv))
         try:
             stdout, stderr = await converse(
-                stdin, process.stdin, all_of(process.stdout), all_of(process.stderr)
-            )
+                stdin, process.stdin, all_of(process.stdout, listener), all_of(process.stderr),
+                listener=listener,
+            )  # fmt: skip
             await process.wait_closed()
         except (asyncssh.Error, OSError) as exc:
             raise _cut(exc) from exc

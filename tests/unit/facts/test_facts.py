@@ -151,7 +151,7 @@ def probe(*asked: str) -> Observed:
         capture_output=True,
         encoding="utf-8",
         check=True,
-        timeout=25,
+        timeout=120,
     )
     assert said.stdout.count("\n") == 1
     observed: Observed = json.loads(said.stdout)

@@ -13,7 +13,7 @@ from gpu_tenant.loads import Asked, prove, prove_all
 from gpu_tenant.loads.confined import allowance_s
 from gpu_tenant.loads.readers import Readers
 
-_PATIENCE_S = 90
+_PATIENCE_S = 300
 """On a machine with much else to do; alone, each takes a fraction of that."""
 _KIB = 1024
 
