@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import pkgutil
+import select
 import signal
 import sys
 import time
@@ -102,18 +103,17 @@ class Client:
         """What it came to; it is killed after so long, or when it takes too long."""
         pid, base, words = begun
         since, killed = time.monotonic(), False
-        while True:
-            got, raw = os.waitpid(pid, os.WNOHANG)
-            if got:
-                break
-            past_s = time.monotonic() - since
-            if not killed and past_s > (LONGEST_S if kill_after_s is None else kill_after_s):
+        told = os.pidfd_open(pid)
+        try:
+            longest_s = LONGEST_S if kill_after_s is None else kill_after_s
+            if not select.select([told], [], [], longest_s)[0]:
                 os.kill(pid, signal.SIGKILL)
                 killed = True
                 if kill_after_s is None:
                     self.flags.append(("hung", words))
-            time.sleep(0.01)  # noqa: TID251 - between two looks at a process
-        status = os.waitstatus_to_exitcode(raw)
+        finally:
+            os.close(told)
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         out = Path(f"{base}.out").read_text(encoding="utf-8", errors="replace")
         err = Path(f"{base}.err").read_text(encoding="utf-8", errors="replace")
         if "Traceback" in out + err or (status not in KNOWN and not killed):
@@ -139,13 +139,16 @@ class Client:
         """The verb has ended."""
         return self.end(self.begin(*said, environ=environ), kill_after_s)
 
-    def at_once(self, pairs: Sequence[Sequence[str]], apart_s: float) -> list[Ended]:
-        """All of them were begun, the second so much after the first, and have ended."""
-        begun = []
-        for said in pairs:
-            begun.append(self.begin(*said))
-            time.sleep(apart_s)  # noqa: TID251 - two people are never quite at once
-        return [self.end(each) for each in begun]
+    def at_once(self, pair: Sequence[Sequence[str]], apart_s: float) -> tuple[Ended, bool]:
+        """Both were begun, the second so much later, and have ended: the first, and whether it was under way then."""
+        one = self.begin(*pair[0])
+        time.sleep(apart_s)  # noqa: TID251 - two people are never quite at once
+        was_under_way = os.waitid(os.P_PID, one[0], os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+        other = self.begin(*pair[1])
+        ended = self.end(one)
+        self.end(other)
+        self.log.append({"at once": was_under_way})
+        return ended, was_under_way
 
     def end_processes(self) -> None:
         """What this client's verbs left running, told by its home, is ended."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,12 +45,7 @@ def counted(life: Life) -> dict[str, Any]:
         marked = "gpu-tenant" in box["name"] or any(name in box["name"] for name in leases)
         if marked and not known and box["id"].rpartition("/")[2] not in words:
             told.append(("unknown_boxes", box))
-    quotes = [json.loads(row["quote"])["id"] for row in leases.values() if row["quote"]]
-    asked = sum(
-        str(line.get("verb", "")).startswith("provision --quote") for line in life.client.log
-    )
-    if asked == 1 and len(quotes) != len(set(quotes)):
-        told.append(("boxes_twice", quotes))
+    told += _twice(leases)
     for receipt in receipts:
         told += _money(receipt, meter["by_thing"])
     told += _kept(life, permits, leases)
@@ -58,6 +54,7 @@ def counted(life: Life) -> dict[str, Any]:
         "counts": {name: n for name in COUNTERS if (n := sum(kind == name for kind, _ in told))},
         "found": [[kind, what] for kind, what in told],
         "verbs": life.client.calls,
+        "permits": dict(Counter(permit["ground"] for permit in permits)),
     }
 
 
@@ -66,6 +63,22 @@ def _flags(life: Life) -> list[tuple[str, object]]:
         "traceback": "tracebacks", "hung": "hung", "destroyed under an alias": "under_an_alias",
     }  # fmt: skip
     return [(names[kind], what) for kind, what in life.client.flags]
+
+
+def _twice(leases: dict[str, dict[str, Any]]) -> list[tuple[str, object]]:
+    """What one quote rented while it had a box already."""
+    rented = sorted(
+        (row for row in leases.values() if row["quote"] and row["box_id"]),
+        key=lambda row: str(row["created_at"]),
+    )
+    until: dict[str, str] = {}
+    found: list[tuple[str, object]] = []
+    for row in rented:
+        quote = json.loads(row["quote"])["id"]
+        if row["created_at"] < until.get(quote, ""):
+            found.append(("boxes_twice", {"lease": row["id"], "quote": quote}))
+        until[quote] = max(until.get(quote, ""), row["ended_at"] or "9999")
+    return found
 
 
 def _destroys(

@@ -84,12 +84,18 @@ def storm(
     sums = Counter[str]()
     for line in lines:
         sums.update(line.get("counts", {}))
+    modes: dict[str, Counter[str]] = {}
+    for line in lines:
+        of = modes.setdefault(f"{line.get('mode')} {line.get('provider')}", Counter())
+        of.update(lives=1, leases=line.get("leases", 0), troubled=bool(line.get("troubled")))
+        of.update(line.get("permits", {}))
     rented = sum(line.get("leases", 0) for line in lines)
     past_min = (time.monotonic() - began) / 60
     return {
         "lives": len(lines), "leases": rented, "verbs": sum(line.get("verbs", 0) for line in lines),
         "minutes": round(past_min, 1), "leases_a_minute": round(rented / past_min, 1),
         "counts": dict(sums), "driver_failed": sum("driver" in line for line in lines),
+        "modes": {name: dict(of) for name, of in sorted(modes.items())},
         "seeds": {
             name: [line["seed"] for line in lines if name in line.get("counts", {})] for name in sums
         },

@@ -1,5 +1,6 @@
 """One life of a lease, with what goes wrong in it, drawn by a seed."""
 
+import errno
 import json
 import os
 import random
@@ -13,7 +14,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from storm.clients import Client
+from storm.clients import Client, Ended
 from storm.counters import counted
 from storm.stages import KEYS, Stage, draw
 
@@ -31,11 +32,14 @@ class Life:
         self.dice = random.Random(seed)
         drawn = self.dice.choice(MODES)
         self.mode = mode or drawn
+        if self.mode == "disk" and os.geteuid() != 0:
+            self.mode = "faults"  # only root mounts
         self.root = root
-        self.state = root / "state"
-        (root / "tree").mkdir(parents=True)
+        self.disk = root / "disk"
+        self.state = self.disk / "state"
+        self.disk.mkdir(parents=True)
+        (root / "tree").mkdir()
         (root / "tree" / "README").write_text(f"seed {seed}\n", encoding="utf-8")
-        self.state.mkdir(mode=0o700)
         environ = {
             "HOME": str(root), "PATH": os.environ["PATH"], "GPU_TENANT_HOME": str(self.state),
             "GPU_TENANT_NO_POWEROFF": "1", **stage.environ,
@@ -44,8 +48,9 @@ class Life:
         self.launched: set[str] = set()
         self.clones: set[str] = set()
         self.faults: list[dict[str, Any]] = []
-        self.is_mounted = False
         self.earlier = root / "earlier"
+        self.lease = ""
+        self.was_troubled = False
 
     def lived(self) -> dict[str, Any]:
         """It was lived to its end, and compared: one line for the record."""
@@ -54,24 +59,21 @@ class Life:
         self.stage.calm()
         try:
             if self.mode == "disk":
-                size = ["-o", "size=24m,mode=700"]
-                mounted = subprocess.run(
-                    ["mount", "-t", "tmpfs", *size, "tmpfs", str(self.state)],
-                    check=False, capture_output=True,
-                )  # fmt: skip
-                self.is_mounted = mounted.returncode == 0
+                self._has_own_disk()
+            self.state.mkdir(mode=0o700)
             self.stage.is_rehearsed_in(self.state)
             self._verbs()
             self._settled()
             found = counted(self)
         finally:
             self.client.end_processes()
-            if self.is_mounted:
-                subprocess.run(["umount", "-l", str(self.state)], check=False, capture_output=True)
+            if self.disk.is_mount():
+                _run("umount", "-l", self.disk)
             self.stage.ask("reset", {})
         return {
             "seed": self.seed, "mode": self.mode, "provider": self.stage.provider,
-            "s": round(time.monotonic() - began, 1), **found, "faults": self.faults,
+            "s": round(time.monotonic() - began, 1), "troubled": self.was_troubled, **found,
+            "faults": self.faults,
             "flags": self.client.flags, "log": self.client.log,
         }  # fmt: skip
 
@@ -122,17 +124,23 @@ class Life:
                 live = self.live()
                 if place and not live:
                     return
-                lease = live[-1]["id"] if live else ""
+                if live and self.lease not in {row["id"] for row in live}:
+                    self.lease = live[-1]["id"]
+                lease = self.lease if live else ""
                 said = self._said(verb, lease)
                 if said is None:
                     continue
                 if verb == "launch":
                     self.launched.add(lease)
-                with self._trouble(verb if place == trouble_at and not attempt else "", lease):
-                    if self.mode == "two" and verb != "provision" and not attempt:
-                        other = [verb if dice.random() < 0.6 else "collect", lease]
-                        pair = [said, said if other[0] == verb else other]
-                        ended = client.at_once(pair, dice.uniform(0, 0.8))[0]
+                is_troubled = place == trouble_at and not attempt
+                with self._trouble(verb if is_troubled else "", lease):
+                    if self.mode == "two" and not attempt:
+                        is_same = verb == "provision" or dice.random() < 0.6
+                        pair = [said, said if is_same else ["collect", lease]]
+                        ended, apart = client.at_once(pair, dice.uniform(0, 0.4))
+                        self.was_troubled |= apart
+                    elif self.mode == "disk" and is_troubled:
+                        ended = self._on_a_bad_disk(said)
                     else:
                         ended = client.ask(*said, kill_after_s=kills.pop(place, None))
                 answer = ended.answer if isinstance(ended.answer, dict) else {}
@@ -171,9 +179,6 @@ class Life:
             if self.mode == "copy" and not self.earlier.exists() and self.live():
                 shutil.copytree(self.state, self.earlier, ignore=_NO_SOCKETS)
             yield
-        elif self.mode == "disk" and self.is_mounted:
-            with self._bad_disk():
-                yield
         elif self.mode == "account":
             key = KEYS[self.stage.provider]
             was = self.client.environ
@@ -182,6 +187,7 @@ class Life:
             self.client.ask("watchdog", "--once")
             yield
             self.client.environ = was
+            self.was_troubled = True
         else:
             if self.mode == "clone":
                 self._cloned()
@@ -192,7 +198,26 @@ class Life:
                 old = {"GPU_TENANT_HOME": str(self.earlier)}
                 self.client.ask(self.dice.choice(["teardown", "park"]), lease, environ=old)
                 self.client.ask("watchdog", "--once", environ=old)
+                self.was_troubled = True
             yield
+
+    def _has_own_disk(self) -> None:
+        """The state directory will lie on a small disk: one in memory is no place that a job's files are kept in."""
+        image = self.root / "disk.img"
+        with image.open("wb") as into:
+            into.truncate(32 << 20)
+        _run("mkfs.ext4", "-q", "-F", "-m", "0", image)
+        _run("mount", "-o", "loop", image, self.disk)
+
+    def _on_a_bad_disk(self, said: list[str]) -> Ended:
+        """The verb met a disk that takes nothing, from its beginning or on its way."""
+        begun = self.client.begin(*said) if self.dice.random() < 0.5 else None
+        if begun:
+            time.sleep(self.dice.uniform(0, 1.5))  # noqa: TID251 - it is on its way
+        with self._bad_disk():
+            ended = self.client.end(begun) if begun else self.client.ask(*said)
+            self.client.ask("leases")
+        return ended
 
     @contextmanager
     def _bad_disk(self) -> Iterator[None]:
@@ -204,17 +229,24 @@ class Life:
                     into.write(bytes(1 << 16))
         else:
             # Over itself, and read-only: programs that have it open do not keep that from happening.
-            _mount("--bind", self.state, self.state)
-            _mount("-o", "remount,ro,bind", self.state)
+            _run("mount", "--bind", self.state, self.state)
+            _run("mount", "-o", "remount,ro,bind", self.state)
         self.client.log.append({"disk": "full" if is_full else "read-only"})
         try:
+            takes_none = errno.ENOSPC if is_full else errno.EROFS
+            try:
+                (self.state / ".tried").write_bytes(bytes(1 << 16))
+            except OSError as error:
+                self.was_troubled = error.errno == takes_none
+            if not self.was_troubled:
+                raise RuntimeError("the disk was to take nothing, and does")
             yield
-            self.client.ask("leases")
         finally:
             if is_full:
                 filler.unlink(missing_ok=True)
             else:
-                subprocess.run(["umount", str(self.state)], check=False, capture_output=True)
+                _run("umount", "-l", self.state)
+            (self.state / ".tried").unlink(missing_ok=True)
 
     def _cloned(self) -> None:
         made = self.stage.clone()
@@ -230,28 +262,37 @@ class Life:
             work.write_bytes(b"worked by hand")
             self.client.log.append({"changed_ns": work.stat().st_ctime_ns})
             self.clones.add(made)
+            self.was_troubled = True
         for _ in range(2):
             self.stage.later(300)
             self.client.ask("watchdog", "--once")
 
     def _aliased(self, lease: str) -> None:
-        address = next((row["address"] for row in self.live() if row["id"] == lease), None)
-        target = json.loads(address or "{}").get("target")
-        if not target:
+        """Somebody takes the box by its address; refused or not, the lease's end does not take their work."""
+        row = next((row for row in self.live() if row["id"] == lease), None)
+        target = json.loads(row["address"] or "{}").get("target") if row else None
+        disk = self.stage.disk_of(row["box_id"]) if row else None
+        if not target or disk is None:
             return
-        routes = self.stage.ask("routes")
-        really = routes.get(target, {}).get("target", target)
-        said = self.client.ask("provision", "own", really, "--hours", "2", "--smoke", "none")
-        other = (said.answer or {}).get("lease") if isinstance(said.answer, dict) else None
+        really = self.stage.ask("routes").get(target, {}).get("target", target)
+        said = self.client.ask("adopt", really, "--hours", "2")
+        other = said.answer.get("lease") if isinstance(said.answer, dict) else None
+        theirs = disk / "theirs"
         if other is None:
-            return
-        self.client.ask(
-            "launch", other, "--artifact", "out/", "--",
-            "mkdir -p out; head -c 1000 /dev/urandom >out/theirs; sleep 60",
-        )  # fmt: skip
+            theirs.mkdir()
+            (theirs / "model.pt").write_bytes(b"worked by hand")
+        else:
+            self.client.ask(
+                "launch", other, "--artifact", "out/", "--",
+                "mkdir -p out; head -c 1000 /dev/urandom >out/theirs; sleep 60",
+            )  # fmt: skip
         ended = self.client.ask("teardown", lease)
+        self.was_troubled = True
         if ended.status == 0:
             self.client.flags.append(("destroyed under an alias", {"lease": lease, "alias": other}))
+        if other is None:
+            shutil.rmtree(theirs, ignore_errors=True)
+            return
         self.client.ask("stop", other, "--grace-s", "0")
         self.client.ask("collect", other)
         self.client.ask("teardown", other)
@@ -262,10 +303,11 @@ class Life:
         """What can end has ended: by hand, then by the watchdog past its deadline."""
         self.stage.calm()
         self.stage.later(600)
-        for _ in range(4):
+        for attempt in range(4):
             self.client.ask("leases")
             live = self.live()
-            if not live:
+            # What was done by hand on a clone keeps it, however often its end is asked for.
+            if not live or (attempt and all(row["box_id"] in self.clones for row in live)):
                 break
             for row in live:
                 if row["touched_at"]:
@@ -281,8 +323,8 @@ class Life:
         self.client.ask("leases")
 
 
-def _mount(*said: object) -> None:
-    subprocess.run(["mount", *map(str, said)], check=False, capture_output=True)
+def _run(*said: object) -> None:
+    subprocess.run([*map(str, said)], check=True, capture_output=True, timeout=60)
 
 
 def _NO_SOCKETS(directory: str, names: list[str]) -> set[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from arranged import LEASE, NOON, active, intended, job
 
-from gpu_tenant.errors import LedgerBusy, LedgerCorrupt, LedgerTooNew
+from gpu_tenant.errors import LedgerBusy, LedgerCorrupt, LedgerTooNew, LocalTrouble
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.model import LeaseId
 
@@ -162,11 +162,27 @@ def test_a_ledger_that_may_not_be_written_is_said_to_be_so(written: Path) -> Non
     written.chmod(0o400)
     before = written.read_bytes()
 
-    with as_a_plain_user(written), pytest.raises(LedgerCorrupt, match="Permission denied"):
+    with as_a_plain_user(written), pytest.raises(LocalTrouble, match="Permission denied") as told:
         Ledger(written)
 
     assert written.read_bytes() == before
     assert stat.S_IMODE(written.stat().st_mode) == 0o400
+    assert told.value.code == "LOCAL_TROUBLE"
+    assert "backup" not in told.value.remedy
+
+
+def test_a_ledger_in_a_directory_that_takes_nothing_is_not_said_to_be_spoilt(
+    written: Path,
+) -> None:
+    written.parent.chmod(0o500)
+    before = written.read_bytes()
+
+    with as_a_plain_user(written), pytest.raises(LocalTrouble, match="cannot be written") as told:
+        Ledger(written)
+
+    assert written.read_bytes() == before
+    assert told.value.code == "LOCAL_TROUBLE"
+    assert "backup" not in told.value.remedy
 
 
 @contextmanager

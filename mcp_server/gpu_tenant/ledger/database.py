@@ -1,5 +1,6 @@
 """One SQLite file, opened to last: migrations, transactions, and its failures in our words."""
 
+import errno
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -8,10 +9,19 @@ from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
-from gpu_tenant.errors import DiskFull, LedgerBusy, LedgerCorrupt, LedgerTooNew
+from gpu_tenant.errors import DiskFull, LedgerBusy, LedgerCorrupt, LedgerTooNew, LocalTrouble
 from gpu_tenant.ledger.schema import MIGRATIONS
 
 T = TypeVar("T")
+
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT}
+_SHUT = {
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_IOERR,
+}
+"""What SQLite says of a file that is not let write, whatever is in it."""
 
 Connection = sqlite3.Connection
 Row = sqlite3.Row
@@ -27,14 +37,17 @@ class Database:
         Raises:
             LedgerBusy: another process held it for longer than `busy_timeout_s`.
             LedgerTooNew, LedgerCorrupt: it cannot be believed; it was left as it is.
+            DiskFull, LocalTrouble: this computer does not let it be written.
         """
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
             # The mode is right from the first moment, and SQLite gives its companions the same.
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-        except OSError as error:
+        except IsADirectoryError as error:
             raise self._unreadable(error) from error
+        except OSError as error:
+            raise self._full() if error.errno in _NO_ROOM else self._shut(error) from error
         self._db = sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None)
         try:
             with self._told():
@@ -87,15 +100,28 @@ class Database:
                     remedy="try again; if it stays, `fuser` on that file names the process",
                 ) from error
             if "disk is full" in str(error):
-                raise DiskFull(
-                    f"no room to write to {self._path}; nothing was done",
-                    remedy="free some space, then run the same command again",
-                ) from error
+                raise self._full() from error
+            if _is_shut(error):
+                raise self._shut(error) from error
             raise self._unreadable(error) from error
         except sqlite3.IntegrityError:
             raise
         except sqlite3.DatabaseError as error:
             raise self._unreadable(error) from error
+
+    def _full(self) -> DiskFull:
+        return DiskFull(
+            f"no room to write to {self._path}; nothing was done",
+            remedy="free some space, then run the same command again",
+        )
+
+    def _shut(self, error: Exception) -> LocalTrouble:
+        """A whole ledger that cannot be written now; nobody is to put an older one in its place."""
+        return LocalTrouble(
+            f"the ledger {self._path} cannot be written ({error}); it was left as it is",
+            remedy=f"see that {self.directory} is yours and takes writes (`ls -ld`, `mount`), then run the "
+            "same command again; until then boxes bill on: look at each provider's own list",
+        )
 
     def _unreadable(self, error: Exception) -> LedgerCorrupt:
         return LedgerCorrupt(
@@ -160,6 +186,13 @@ def record(row: Row) -> str:
 def moment(text: str) -> datetime:
     """The instant that a column holds."""
     return datetime.fromisoformat(text)
+
+
+def _is_shut(error: sqlite3.OperationalError) -> bool:
+    """Whether that is about the disk or the permissions, and not about the file's bytes."""
+    # A file that ends too early is damaged, though SQLite counts that among the disk's errors.
+    is_short = error.sqlite_errorcode == sqlite3.SQLITE_IOERR_SHORT_READ
+    return error.sqlite_errorcode & 0xFF in _SHUT and not is_short
 
 
 def _statements(script: str) -> Iterator[str]:
