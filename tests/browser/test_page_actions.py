@@ -16,6 +16,7 @@ from browser.tab import Tab
 from e2e.leased import end_processes
 from playwright.async_api import Locator, expect
 from sshd import wait_until
+from waited import over
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -50,7 +51,7 @@ async def leases(renter: Renter) -> Leases:
         lossy = await Work(renter.root / "lossy").launched(
             tenancy, command="mkdir -p out && echo '[1]' >out/model.json && echo more >undeclared"
         )
-        assert (await tenancy.monitor(lossy, wait_s=30)).state == "finished"
+        assert (await over(tenancy, lossy)).state == "finished"
     return Leases(idle, await renter.rents(), working, lossy)
 
 

@@ -14,6 +14,7 @@ from e2e.leased import end_processes
 from playwright.async_api import expect
 from sshd import wait_until
 from terminal import typed_at
+from waited import over
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -34,7 +35,7 @@ async def lossy(renter: Renter) -> str:
         lease = await Work(renter.root / "lossy").launched(
             tenancy, command="mkdir -p out && echo '[1]' >out/model.json && echo more >undeclared"
         )
-        assert (await tenancy.monitor(lease, wait_s=30)).state == "finished"
+        assert (await over(tenancy, lease)).state == "finished"
     return lease
 
 

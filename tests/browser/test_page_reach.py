@@ -15,6 +15,7 @@ from browser.states import Renter, Work, dashboard_of, renter_at
 from browser.tab import Tab
 from e2e.leased import end_processes
 from playwright.async_api import Page, Route, expect
+from waited import over
 
 from gpu_tenant import dashboard as dashboard_package
 
@@ -65,10 +66,10 @@ async def scene(renter: Renter) -> AsyncIterator[Scene]:
         while (await tenancy.monitor(trained, wait_s=0)).log.count("loss=") < 30:
             pass
         work.let_it_end()
-        assert (await tenancy.monitor(trained, wait_s=30)).state == "finished"
+        assert (await over(tenancy, trained)).state == "finished"
         await tenancy.collect(trained)
         ended = await work.launched(tenancy, name="again")
-        assert (await tenancy.monitor(ended, wait_s=30)).state == "finished"
+        assert (await over(tenancy, ended)).state == "finished"
         await tenancy.collect(ended)
         await tenancy.verify_and_teardown(ended)
     renter.befalls("foreign_box")

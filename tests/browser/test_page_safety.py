@@ -14,6 +14,7 @@ from browser.tab import Tab
 from desk import Answer, Desk
 from e2e.leased import end_processes
 from playwright.async_api import Browser, expect
+from waited import over
 
 from gpu_tenant.rehearsal.vastai_market import ASKS
 
@@ -60,7 +61,7 @@ async def scene(renter: Renter, hostile_hosts: None) -> AsyncIterator[Scene]:
     work = Work(renter.root / "work")
     async with renter.tenancy() as tenancy:
         lease = await work.launched(tenancy, command=JOB)
-        assert (await tenancy.monitor(lease, wait_s=30)).state == "finished"
+        assert (await over(tenancy, lease)).state == "finished"
         await tenancy.collect(lease)
     renter.befalls("foreign_box")
     renter.befalls("leftover")

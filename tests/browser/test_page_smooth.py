@@ -11,6 +11,7 @@ from browser.served import Dashboard
 from browser.states import Work, dashboard_of, long_log, many_leases, somebody
 from browser.tab import Tab
 from playwright.async_api import Page, expect
+from waited import over
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -38,7 +39,7 @@ async def crowd(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Crowd
             loud = await Work(root / "work").launched(tenancy, command=long_log(LOG_MIB))
             others = await many_leases(tenancy, LEASES - 1)
             leased_s = time.monotonic() - begun_s
-            assert (await tenancy.monitor(loud, wait_s=45)).state == "finished"
+            assert (await over(tenancy, loud)).state == "finished"
         print(f"\n{LEASES} leases in {leased_s:.1f} s, {LOG_MIB} MiB of log in "
               f"{time.monotonic() - begun_s:.1f} s")  # fmt: skip
         with dashboard_of(person, root) as dashboard:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from crash.mortal import Fate, mortal_tenancy
+from waited import over
 
 from gpu_tenant.errors import TenantError, UnknownLease
 from gpu_tenant.ledger import Ledger
@@ -51,7 +52,7 @@ async def work(tenancy: Tenancy, lease: str, world: Path) -> None:
     """The job's artifacts are here."""
     await tenancy.push(lease, str(world / "tree"))
     await tenancy.launch_detached(lease, f"sh train.sh {world}", ["out/"], name="train")
-    seen = await tenancy.monitor(lease, wait_s=30)
+    seen = await over(tenancy, lease)
     assert seen.state == "finished", seen
     await tenancy.collect(lease)
 

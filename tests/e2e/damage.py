@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from e2e.leased import LINK, OPAQUE, Leased
+from waited import over
 
 from gpu_tenant.service import Tenancy
 
@@ -215,7 +216,7 @@ def running(run: str) -> Spoil:
 def ran_again(lease: Leased) -> None:
     async def run(tenancy: Tenancy) -> None:
         await tenancy.launch_detached(lease.id, "echo more >> out/weights.bin", ["out/"])
-        assert (await tenancy.monitor(lease.id, wait_s=30)).state == "finished"
+        assert (await over(tenancy, lease.id)).state == "finished"
 
     lease.ask(run)
 

@@ -16,6 +16,7 @@ from typing import Literal, TypeVar
 import pytest
 from arranged import eventually
 from unit.loads.samples import GOOD
+from waited import over
 
 from gpu_tenant.app import open_tenancy
 from gpu_tenant.cli import main
@@ -182,7 +183,7 @@ class Stages:
             lease = (await tenancy.provision(smoke="none")).lease
             await tenancy.push(lease, os.fspath(made.parent))
             await tenancy.launch_detached(lease, JOB, ["out/"])
-            seen = await tenancy.monitor(lease, wait_s=30)
+            seen = await over(tenancy, lease)
             assert seen.state == "finished", seen
             return lease
 

@@ -46,9 +46,19 @@ class Owner:
     def has_run(self, run: str = MODEL, *artifacts: str) -> str:
         """A lease on a local box where the job has ended."""
         lease = self.has_launched(run, *artifacts)
-        seen = json.loads(self.does("monitor", lease, "--wait-s", "30", "--json"))
-        assert seen["state"] == "finished", seen
+        self.sees_the_end(lease)
         return lease
+
+    def sees_the_end(self, lease: str) -> None:
+        """The job has ended, and well."""
+        watch = ("monitor", lease, "--wait-s", "45", "--json")
+        while (seen := json.loads(self.does(*watch)))["state"] in (
+            "starting",
+            "running",
+            "lingering",
+        ):
+            pass
+        assert seen["state"] == "finished", seen
 
     def has_launched(self, run: str, *artifacts: str) -> str:
         """A lease on a local box where the job was started."""

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from arranged import PATIENCE_S
 from sshd import Relay, Sshd
+from waited import over
 
 from gpu_tenant.app import open_tenancy
 from gpu_tenant.service import Tenancy
@@ -173,7 +174,7 @@ async def trained(person: Person, target: str, world: World) -> str:
     async with person.tenancy() as tenancy:
         lease = await launched(tenancy, target, world)
         world.let_it_end()
-        assert (await tenancy.monitor(lease, wait_s=45)).state == "finished"
+        assert (await over(tenancy, lease)).state == "finished"
         return lease
 
 

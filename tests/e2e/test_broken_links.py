@@ -29,6 +29,7 @@ from e2e.people import (
 )
 from e2e.story import PHASES
 from sshd import Relay, Sshd, _free_port, make_key, wait_until
+from waited import over
 
 from gpu_tenant.cards import TornDown
 from gpu_tenant.collect import Collected
@@ -168,7 +169,7 @@ async def test_an_sshd_that_restarts_within_a_verb_costs_a_repetition_at_most(
         await launch()
         await restarted_within(tenancy.monitor(lease, wait_s=2), after_bytes=500)
         heavy.let_it_end()
-        assert (await tenancy.monitor(lease, wait_s=45)).state == "finished"
+        assert (await over(tenancy, lease)).state == "finished"
         collected = await restarted_within(tenancy.collect(lease), after_bytes=1_000_000)
         assert isinstance(collected, BoxUnreachable)
         await tenancy.collect(lease)

@@ -7,6 +7,7 @@ import pytest
 from e2e.people import NewBox, Person, World, until
 from e2e.writers import written
 from sshd import LOOPBACK, Sshd, make_key
+from waited import over
 
 from gpu_tenant.attending import pull
 from gpu_tenant.brokering import adopt_from
@@ -109,7 +110,7 @@ async def test_what_skypilot_moved_goes_on_from_our_newest_checkpoint(
 
         assert (await recover(tenancy.context, old)).lease == card.lease
         (tmp_path / "enough").touch()
-        seen = await tenancy.monitor(card.lease, "train", wait_s=45)
+        seen = await over(tenancy, card.lease, "train")
         assert (seen.state, "began at 7" in seen.log) == ("finished", True), seen
         await tenancy.collect(card.lease)
         assert (await tenancy.verify_and_teardown(card.lease)).receipt.ground == "verified"

@@ -13,6 +13,7 @@ from e2e.people import NewBox, Person, Told, World
 from signed import with_signature
 from sshd import LOOPBACK, Relay, Sshd
 from terminal import typed_at
+from waited import over
 
 from gpu_tenant.adopting import adopt
 from gpu_tenant.alarms import Level
@@ -51,7 +52,7 @@ async def ran_at(tenancy: Tenancy, provider: str, pasted: str, world: World) -> 
     await tenancy.push(card.lease, str(world.tree))
     await tenancy.launch_detached(card.lease, world.command, ["out/"], name="train")
     world.let_it_end()
-    assert (await tenancy.monitor(card.lease, wait_s=45)).state == "finished"
+    assert (await over(tenancy, card.lease)).state == "finished"
     return card.lease
 
 

@@ -13,6 +13,7 @@ import pytest
 from arranged import HandClock
 from bucket import BUCKET, REGION, Bucket, serving
 from e2e.leased import Leased
+from waited import over
 
 from gpu_tenant.durable import DurableStore
 from gpu_tenant.errors import BadRequest, StoreTrouble, Unverified
@@ -92,7 +93,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         async def collected(tenancy: Tenancy) -> str:
             made = (await tenancy.provision(smoke="none")).lease
             await tenancy.launch_detached(made, JOB, ["out/"])
-            seen = await tenancy.monitor(made, wait_s=30)
+            seen = await over(tenancy, made)
             assert seen.state == "finished", seen
             await tenancy.collect(made)
             return made

@@ -25,6 +25,7 @@ from e2e.people import (
     until,
 )
 from sshd import LOOPBACK, Sshd, wait_until
+from waited import over
 
 from gpu_tenant.cards import Card
 from gpu_tenant.errors import (
@@ -159,7 +160,7 @@ async def test_a_job_outlives_a_storm_of_hangups(person: Person, box: Sshd, worl
             wait_until(lambda: steps_on(box, lease) > steps)  # noqa: B023
         assert (await tenancy.monitor(lease, wait_s=0)).state == "running"
         world.let_it_end()
-        assert (await tenancy.monitor(lease, wait_s=45)).state == "finished"
+        assert (await over(tenancy, lease)).state == "finished"
         await tenancy.collect(lease)
         assert (await tenancy.verify_and_teardown(lease)).receipt.ground == "verified"
     assert world.runs == 1
@@ -174,7 +175,7 @@ async def test_lookers_never_wait_for_one_who_collects_and_who_acts_is_told_to(
         lookers = [person.begin("monitor", "--follow") for _ in range(2)]
         wait_until(lambda: box.logins == 3)
         heavy.let_it_end()
-        assert (await tenancy.monitor(lease, wait_s=45)).state == "finished"
+        assert (await over(tenancy, lease)).state == "finished"
 
         collector = person.begin("collect")
         partial_files = person.state / "kept" / lease / ".partial"

@@ -3,14 +3,17 @@
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from e2e.people import NewBox, Person, ended
 from packages import image_with_torch, slow_package, wheel
 from sshd import Sshd, wait_until
+from waited import over
 
 from gpu_tenant.errors import BadRequest, BoxTrouble, JobRunning, Refused
 from gpu_tenant.prepare import Prepared
+from gpu_tenant.service import Tenancy
 
 TORCH = "2.3.1+cu121"
 JOB = (
@@ -40,6 +43,13 @@ def tree(tmp_path: Path) -> Path:
     return made
 
 
+async def prepared(tenancy: Tenancy, lease: str, **asked: Any) -> Prepared:
+    """What making the environment came to."""
+    while (made := await tenancy.prepare(lease, **asked, wait_s=45)).state == "running":
+        pass
+    return made
+
+
 def asks_for(tree: Path, *lines: str) -> None:
     (tree / "requirements.txt").write_text(
         "\n".join(["--no-index", "--find-links wheels", *lines, ""]), encoding="utf-8"
@@ -66,7 +76,7 @@ async def test_a_setup_outlives_its_client_and_is_taken_up_by_the_next(
         with pytest.raises(JobRunning, match="still being made"):
             await tenancy.launch_detached(lease, JOB, ["out/"])
         (signs / "enough").touch()
-        made = await tenancy.prepare(lease, wait_s=45)
+        made = await prepared(tenancy, lease)
         again = await tenancy.prepare(lease, wait_s=0)
 
         assert (made.state, made.already, again.already) == ("ready", False, True)
@@ -77,7 +87,7 @@ async def test_a_setup_outlives_its_client_and_is_taken_up_by_the_next(
         ]
         launched = await tenancy.launch_detached(lease, JOB, ["out/"])
         assert launched.environment == made.environment
-        assert (await tenancy.monitor(lease, wait_s=45)).state == "finished"
+        assert (await over(tenancy, lease)).state == "finished"
         collected = await tenancy.collect(lease)
         assert (collected.unclaimed_files, collected.next) == (0, "verify_and_teardown")
         assert (await tenancy.verify_and_teardown(lease)).receipt.ground == "verified"
@@ -92,11 +102,11 @@ async def test_what_fails_is_told_what_changes_is_made_anew_and_what_was_made_go
     async with person.tenancy() as tenancy:
         lease = (await tenancy.provision("own", image_box.target)).lease
         with pytest.raises(BadRequest, match=r"no uv\.lock"):
-            await tenancy.prepare(lease, wait_s=45)
+            await prepared(tenancy, lease)
         assert tenancy.ledger.lease(lease).touched_at is None, "looking is not using"
         await tenancy.push(lease, str(tree))
         with pytest.raises(BoxTrouble, match=r"(?s)not be installed\n<untrusted-.*tinypkg==7\.0"):
-            await tenancy.prepare(lease, wait_s=45)
+            await prepared(tenancy, lease)
         with pytest.raises(Refused, match="could not be made"):
             await tenancy.launch_detached(lease, JOB, ["out/"])
 
@@ -108,14 +118,14 @@ async def test_what_fails_is_told_what_changes_is_made_anew_and_what_was_made_go
         first = Prepared.model_validate_json(mended.out)
         asks_for(tree, "torch==9.9", "tinypkg")
         await tenancy.push(lease, str(tree))
-        second = await tenancy.prepare(lease, wait_s=45)
+        second = await prepared(tenancy, lease)
         assert (first.already, second.already) == (False, False)
         assert installed(image_box, lease) == ["tinypkg-2.0"]
 
         other = (await tenancy.provision("local", smoke="none")).lease
         (tree / "requirements.txt").unlink()
         await tenancy.push(other, str(tree))
-        elsewhere = await tenancy.prepare(other, replay=lease, wait_s=45)
+        elsewhere = await prepared(tenancy, other, replay=lease)
         assert elsewhere.source == f"the record of {lease}"
         assert elsewhere.packages == 1
         assert "torch was the image's own there" in " ".join(elsewhere.notes)
@@ -140,11 +150,11 @@ async def test_a_clone_counts_as_pushed_until_somebody_changes_it(
         lease = (await tenancy.provision("own", image_box.target)).lease
         with pytest.raises(BadRequest, match="name or secret"):
             await tenancy.prepare(lease, clone="https://me:secret@example.invalid/x.git")
-        made = await tenancy.prepare(lease, clone=f"file://{tree}", wait_s=45)
+        made = await prepared(tenancy, lease, clone=f"file://{tree}")
         assert made.commit == ran(*git, "rev-parse", "HEAD").strip()
         assert (await tenancy.prepare(lease, clone=f"file://{tree}", wait_s=0)).already
         await tenancy.launch_detached(lease, "mkdir out; git status >out/status.txt", ["out/"])
-        assert (await tenancy.monitor(lease, wait_s=45)).state == "finished"
+        assert (await over(tenancy, lease)).state == "finished"
         assert (await tenancy.collect(lease)).unclaimed_files == 0
         work = image_box.home / "gpu-tenant" / lease / "work"
         (work / "requirements.txt").write_text("changed", encoding="utf-8")

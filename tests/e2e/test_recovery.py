@@ -13,6 +13,7 @@ from contract.staged import PROFILES
 from crash.mortal import Fate, MortalTransport
 from crash.rented import Scene
 from e2e.renting import QuickClock, Tenant, tenant_at
+from waited import over
 
 from gpu_tenant.app import connect
 from gpu_tenant.fate import taken
@@ -92,7 +93,7 @@ async def there(tenancy: Tenancy, lease: Lease, name: str) -> str:
 
 async def ends_well(tenancy: Tenancy, lease: str) -> dict[str, Any]:
     """The job ends, its outputs are kept and its box is given back; what it wrote at last."""
-    assert (await tenancy.monitor(lease, wait_s=40)).state == "finished"
+    assert (await over(tenancy, lease)).state == "finished"
     await tenancy.collect(lease)
     assert (await tenancy.verify_and_teardown(lease)).receipt.ground == "verified"
     kept = tenancy.home.kept(lease) / "work" / "out"

@@ -15,6 +15,7 @@ from e2e.renting import MOVING, NearClock, Tenant, tenant_at
 from mcp import Client
 from mcp.types import CallToolResult
 from signed import with_signature
+from waited import over
 
 from gpu_tenant.adopting import adopt
 from gpu_tenant.app import open_tenancy
@@ -419,7 +420,7 @@ async def test_a_stop_that_wipes_is_refused_for_a_box_that_was_used(tmp_path: Pa
         await tenant.tenancy.push(card.lease, str(tree))
         work = "mkdir out; echo '[1]' > out/a.json"
         await tenant.tenancy.launch_detached(card.lease, work, ["out/"])
-        assert (await tenant.tenancy.monitor(card.lease, wait_s=30)).state == "finished"
+        assert (await over(tenant.tenancy, card.lease, wait_s=0)).state == "finished"
 
         with pytest.raises(Refused, match="empties the box's own disk") as told:
             await tenant.tenancy.change_lease(card.lease, "park")
@@ -443,7 +444,7 @@ async def test_a_parked_box_is_named_as_parked_by_every_verb_and_ends_after_a_re
         await tenant.tenancy.launch_detached(
             card.lease, "mkdir out; echo '[1]' > out/a.json", ["out/"]
         )
-        assert (await tenant.tenancy.monitor(card.lease, wait_s=30)).state == "finished"
+        assert (await over(tenant.tenancy, card.lease, wait_s=0)).state == "finished"
         await tenant.tenancy.change_lease(card.lease, "park")
 
         for verb in (

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from e2e.leased import command, end_processes
 from pages import require_harmless, require_square
+from waited import over
 
 from gpu_tenant.app import open_tenancy
 from gpu_tenant.report import Report, as_html, as_markdown, report_of
@@ -48,7 +49,7 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lived]:
             lease, f"python3 run.py # {NAME}", ["out/"], discard=["cache|`<b>"], name="train",
             env=["TOKEN=text:not-to-be-seen"],
         )  # fmt: skip
-        seen = await tenancy.monitor(lease, wait_s=30)
+        seen = await over(tenancy, lease)
         assert seen.state == "finished", seen
         before = await report_of(tenancy.context, lease)
         await tenancy.collect(lease)

@@ -11,6 +11,7 @@ import pytest
 from e2e.people import Person, nothing_left_on
 from networks import Host, hosts
 from sshd import Sshd
+from waited import over
 
 from gpu_tenant.errors import BadRequest, BoxTrouble, Refused
 from gpu_tenant.together import LaunchedTogether, launch_together
@@ -133,7 +134,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Two]:
 
 async def ended(person: Person, lease: str, job: str) -> Watched:
     async with person.tenancy() as tenancy:
-        return await tenancy.monitor(lease, job, wait_s=45)
+        return await over(tenancy, lease, job)
 
 
 async def test_a_pair_that_cannot_talk_is_named_and_nothing_is_launched(two: Two) -> None:

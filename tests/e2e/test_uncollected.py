@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from e2e.people import Person
 from sshd import Sshd
+from waited import over
 
 from gpu_tenant.errors import BadRequest, JobRunning, NotSaved, Unverified
 from gpu_tenant.service import Tenancy
@@ -30,7 +31,7 @@ async def ran(tenancy: Tenancy, lease: str, command: str, **more: list[str]) -> 
     """That command has run on the box as a job."""
     artifacts = more.pop("artifacts", ["out/"])
     begun = await tenancy.launch_detached(lease, command, artifacts, **more)
-    seen = await tenancy.monitor(lease, job=begun.job, wait_s=40)
+    seen = await over(tenancy, lease, begun.job)
     assert seen.state == "finished", seen
 
 

@@ -57,9 +57,7 @@ def test_more_of_the_same_job_is_covered_and_anything_else_is_not(owner: Owner) 
     assert typed_at(["sign", code[1]], lease)[0] == 0
 
     (owner.work(lease) / "enough").touch()
-    assert (
-        json.loads(owner.does("monitor", lease, "--wait-s", "30", "--json"))["state"] == "finished"
-    )
+    owner.sees_the_end(lease)
     owner.is_told(3, "UNVERIFIED", "teardown", lease)
     assert "this is not what was signed for" in owner.is_told(3, "SIGNATURE_WANTED", "waive", lease)
 

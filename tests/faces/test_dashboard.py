@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 import pytest_asyncio
+from waited import over
 
 from gpu_tenant.app import open_tenancy
 from gpu_tenant.dashboard.gate import MOST_BYTES, Gate
@@ -201,7 +202,7 @@ async def test_a_refusal_has_its_words_and_the_next_step(served: Served) -> None
     (tree / "a.py").write_text("1", encoding="utf-8")
     await tenancy.push(lease, str(tree))
     await tenancy.launch_detached(lease, "echo 1 > kept.txt", ["kept.txt"], name="train")
-    await tenancy.monitor(lease, "train", wait_s=20)
+    await over(tenancy, lease, "train")
 
     refused = await served.done(await served.page.post(f"/api/leases/{lease}/teardown", json={}))
     assert refused["state"] == "failed"
@@ -229,7 +230,7 @@ async def test_a_waiver_wants_the_id_the_loss_that_was_shown_and_the_terminal_s_
     lease = await lease_of(served)
     tenancy = served.looks.tenancy
     await tenancy.launch_detached(lease, "echo 1 > kept.txt", ["kept.txt"], name="train")
-    await tenancy.monitor(lease, "train", wait_s=20)
+    await over(tenancy, lease, "train")
 
     async def said(**otherwise: str) -> httpx.Response:
         losses = (await served.page.get(f"/api/leases/{lease}/losses")).json()

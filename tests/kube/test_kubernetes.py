@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from arranged import PATIENCE_S, lease, never_used, setting
 from kube.cluster import CONTEXT, IMAGE, Cluster, eventually
+from waited import over
 
 from gpu_tenant.app import open_tenancy
 from gpu_tenant.clock import WallClock
@@ -626,7 +627,7 @@ async def test_a_lease_goes_from_offer_to_receipt_and_kubectl_sees_the_same(
         assert cluster.kubectl("exec", pod, "--", "sh", "-c", "ps ax").returncode == 0
         with pytest.raises(Refused):
             await tenancy.verify_and_teardown(card.lease)
-        watched = await tenancy.monitor(card.lease, wait_s=30)
+        watched = await over(tenancy, card.lease)
         await tenancy.collect(card.lease)
         ended = await tenancy.verify_and_teardown(card.lease)
     finally:

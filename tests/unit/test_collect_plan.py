@@ -16,6 +16,7 @@ import pytest
 from arranged import eventually
 from e2e.leased import end_processes
 from transferring import COUNTING, LYING, MB
+from waited import over
 
 from gpu_tenant.clock import WallClock
 from gpu_tenant.connectors.local import LocalConnector
@@ -177,7 +178,7 @@ async def finished(tenancy: Tenancy) -> str:
     """A lease whose job has ended."""
     lease = (await tenancy.provision(smoke="none")).lease
     await tenancy.launch_detached(lease, JOB, ["out/"], discard=["~/sent"])
-    assert (await tenancy.monitor(lease, wait_s=30)).state == "finished"
+    assert (await over(tenancy, lease)).state == "finished"
     return lease
 
 

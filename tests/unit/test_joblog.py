@@ -13,6 +13,7 @@ import pytest
 from e2e.leased import Leased
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from waited import over
 
 from gpu_tenant.boxtext import bare
 from gpu_tenant.caretaker import Caretaker, JobStatus
@@ -320,7 +321,7 @@ def leased(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnBox]:
         async def ran(tenancy: Tenancy) -> str:
             made = (await tenancy.provision(smoke="none")).lease
             await tenancy.launch_detached(made, JOB, ["out/"], name="train")
-            seen = await tenancy.monitor(made, wait_s=40)
+            seen = await over(tenancy, made)
             assert seen.state == "finished", seen
             return made
 
