@@ -30,7 +30,7 @@ def one(root: Path, case: tuple[int, tuple[Platform, When]]) -> Death:
     return die(platform, root / str(number), number, when)
 
 
-@pytest.mark.timeout(1200 if DEATHS else 180)
+@pytest.mark.timeout(1200 if DEATHS else 600)
 def test_when_the_tenants_computer_dies_no_meter_runs_on_but_where_that_was_said(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.request import Request, urlopen
 
+import google.cloud.compute_v1  # noqa: F401 - a busy machine takes longer than a provider is waited for
 from contract.staged import PROFILES, RENTED, Staged
 from contract.test_providers import CREATE, DESTROY, LIST
 

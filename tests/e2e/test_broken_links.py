@@ -235,7 +235,6 @@ def killed(person: Person, target: str, world: World, *, aim: str, after_s: floa
     return world.told[-1][0]
 
 
-@pytest.mark.timeout(120)
 def test_ten_kills_of_the_client_lose_nothing_and_repeat_nothing(
     tmp_path: Path, person: Person, new_box: NewBox
 ) -> None:

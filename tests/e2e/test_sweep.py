@@ -149,7 +149,6 @@ async def killed_when(process: "subprocess.Popen[bytes]", enough: Callable[[], o
     process.wait()
 
 
-@pytest.mark.timeout(240)
 async def test_sixty_cells_over_six_boxes_run_once_each_whoever_dies(desk: Desk) -> None:
     tenancy, ledger = desk.tenancy, desk.tenancy.ledger
     leases = await desk.boxes(BOXES)

@@ -63,7 +63,6 @@ def test_the_wheel_carries_the_package_and_the_skill_and_nothing_else(wheel: Pat
     assert [name for name in carried if "test" in name or "fixture" in name] == []
 
 
-@pytest.mark.timeout(420)
 def test_the_wheel_alone_gives_the_whole_demo(wheel: Path, home: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

@@ -2,7 +2,6 @@
 
 import time
 
-import pytest
 from arranged import PATIENCE_S
 from slurm.cluster import Cluster
 from slurm.conftest import Site, allocated
@@ -13,8 +12,6 @@ from gpu_tenant.recovering import recover
 from gpu_tenant.service import Tenancy
 
 TMP = "/tmp/**"
-
-pytestmark = pytest.mark.timeout(300)
 
 
 def fates(tenancy: Tenancy, lease: str) -> list[object]:
