@@ -624,6 +624,26 @@ async def test_another_project_is_refused_as_a_matter_of_credentials(
         await google.list_boxes()
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"error": "x"},
+        {"error": [1]},
+        [],
+        "text",
+        {"error": {"errors": 1, "message": 1}},
+        {"error": {"errors": [{"reason": []}]}},
+    ],
+)
+async def test_an_error_of_any_form_proves_nothing(
+    google: GcpConnector, stage: Stage, body: object
+) -> None:
+    fault(stage, "status", {"path_regex": "aggregated"}, status=404, body=body, times=9)
+
+    with pytest.raises(ProviderTrouble):
+        await google.list_boxes()
+
+
 @pytest.mark.parametrize(("status", "expected"), [(401, CredentialRefused), (500, ProviderSilent)])
 async def test_a_refusal_is_told_by_its_kind(
     google: GcpConnector, stage: Stage, status: int, expected: type[Exception]

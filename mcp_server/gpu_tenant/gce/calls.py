@@ -173,12 +173,11 @@ class Calls:
                 ):
                     return _by_rows(compute, said[-1])
             raise _silent(f"no answer to {service}.{method}: {type(error).__name__}") from error
+        # Google's own client trips over an error that is no object: `{"error": "x"}`.
         except (
-            OSError,
-            ValueError,
-            api.GoogleAPIError,
+            OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError, api.GoogleAPIError,
             auth.GoogleAuthError,
-        ) as error:
+        ) as error:  # fmt: skip
             raise _silent(f"no answer to {service}.{method}: {type(error).__name__}") from error
 
     def _read(self, said: list[bytes], answer: Message, **_: object) -> None:
@@ -248,8 +247,14 @@ def failure(operation: Message) -> ProviderTrouble | None:
 def _refusal(call: str, error: Message) -> ProviderTrouble:
     """Google's exception in our words; 403 means four things, told apart by their reason."""
     status = int(error.code or 0)
-    reasons = {entry.get("reason", "") for entry in error.errors if isinstance(entry, dict)}
-    what = f"Google answered {call} with {status}: {words(error.message)}"
+    try:
+        listed = error.errors
+    except TypeError:  # what was sent as a list of errors is none
+        listed = []
+    # As text, because one that is no text cannot be looked for.
+    reasons = {str(entry.get("reason", "")) for entry in listed if isinstance(entry, dict)}
+    message = str(error.message)
+    what = f"Google answered {call} with {status}: {words(message)}"
     if status == 429 or reasons & {"rateLimitExceeded", "userRateLimitExceeded"}:
         return RateLimited(what, remedy="wait a minute, then the same command again")
     if "quotaExceeded" in reasons:
@@ -262,7 +267,7 @@ def _refusal(call: str, error: Message) -> ProviderTrouble:
         )
     if status >= 500 or status in (0, 408):
         return ProviderSilent(what, remedy=_LOOKS_AGAIN)
-    return rejected(status, error.message, what)
+    return rejected(status, message, what)
 
 
 def _whole(service: str, page: Message) -> None:
