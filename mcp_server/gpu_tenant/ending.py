@@ -22,7 +22,6 @@ from gpu_tenant.permit import TeardownPermit
 from gpu_tenant.ports import Tended
 from gpu_tenant.readiness import armed, closed, let_in, reach, settled, with_box
 from gpu_tenant.signature import Asked, Signature, digest_of
-from gpu_tenant.sweeping import must_be_reckoned
 from gpu_tenant.teardown import may_go_until, see_gone, tear_down
 from gpu_tenant.verify import Assessment, assess, honour, prove, sign, unseen
 
@@ -94,14 +93,12 @@ async def end_verified(context: Context, lease: str) -> TornDown:
 
     Raises:
         Unverified: something would be lost; the box stays.
-        Refused: there is no box, or not all that was launched is accounted for.
+        Refused: there is no box.
     """
     found = context.ledger.lease(lease)
     known = context.ledger.receipt(found.id)
     if known is not None:
         return _torn_down(context, found, known)
-    if not is_signed(context, "waive", found.id):
-        await must_be_reckoned(context, found)
     with context.held(found.id, "teardown"):
         found, words = await settled(context, found)
         if found.state is LeaseState.GONE:
@@ -311,8 +308,10 @@ async def assess_loss(context: Context, lease: str) -> LossReport:
     return _reported(found, await _assessed(context, found))
 
 
-async def waive(context: Context, lease: str) -> TornDown:
+async def waive(context: Context, lease: str) -> TornDown | None:
     """Destroy a box although something would be lost, over a person's signature for exactly that.
+
+    None where nothing would be lost: it ends as any other, without.
 
     Raises:
         SignatureWanted: nobody has signed for what would be lost now.
@@ -332,7 +331,7 @@ async def waive(context: Context, lease: str) -> TornDown:
             permit = sign(found, assessment, signature, ledger=context.ledger, clock=context.clock)
             receipt = await _end(context, permit, found)
     if not assessment.losses:
-        return await end_verified(context, lease)
+        return None
     await closed(context, found)
     return _torn_down(context, context.ledger.lease(found.id), receipt)
 

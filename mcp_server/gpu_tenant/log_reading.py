@@ -13,7 +13,6 @@ from gpu_tenant.model import JobId, Lease
 from gpu_tenant.office import Context
 from gpu_tenant.readiness import running
 from gpu_tenant.store import is_reached
-from gpu_tenant.tending import runner_of
 from gpu_tenant.watch import job_of
 
 _Read = TypeVar("_Read", LogWindow, Hits)
@@ -89,7 +88,7 @@ async def run_of(context: Context, lease: Lease, name: str | None) -> JobId:
     chosen = job_of(lease, name, ledger=context.ledger)
     if chosen.id not in context.ledger.cell_jobs(lease.id):
         return chosen.id
-    turns = (await runner_of(context, lease).roll()).jobs
+    turns = (await context.runner(lease).roll()).jobs
     said = (x.run for x in turns if x.job == chosen.id and x.run)
     return next((JobId(run) for run in said if is_run(run, of=chosen.id)), chosen.id)
 

@@ -27,6 +27,7 @@ from gpu_tenant.ports import Clock, Connector, Market, Tended, Transport
 from gpu_tenant.protection import Protection, protection
 from gpu_tenant.purse import Purse
 from gpu_tenant.reconcile import rate_words
+from gpu_tenant.runner import Runner
 from gpu_tenant.skill import script
 from gpu_tenant.store import Home
 from gpu_tenant.stores import box_store, open_store
@@ -192,6 +193,12 @@ class Context:
             lease, transport, ours, key=self.ledger.seal_key(lease.id),
             elsewhere="counted" if is_alone and is_apart else "passed over",
         )  # fmt: skip
+
+    def runner(self, lease: Lease) -> Runner:
+        """Who holds the queue on its box."""
+        return Runner(
+            lease, self.transport(lease), script("runner.py"), caretaker=self.caretaker(lease)
+        )
 
     async def disconnect(self, lease: Lease) -> None:
         """No connection to its box is open."""

@@ -23,7 +23,7 @@ from gpu_tenant.attending import pull
 from gpu_tenant.cards import TornDown
 from gpu_tenant.collect import Collected
 from gpu_tenant.credentials import UNATTENDED
-from gpu_tenant.ending import MOST_TOLD, ask_owner, attest, awaits_owner, waive
+from gpu_tenant.ending import MOST_TOLD, ask_owner, attest, awaits_owner
 from gpu_tenant.errors import BadRequest, Refused, TenantError
 from gpu_tenant.eta import Eta
 from gpu_tenant.office import progress_to
@@ -331,7 +331,7 @@ def _teardown_or_ask(rooms: _Rooms) -> Callable[..., Any]:
             return await tenancy.verify_and_teardown(lease)
         if awaits_owner(tenancy.context, lease) is not None:
             return await attest(tenancy.context, lease)
-        return await waive(tenancy.context, lease)
+        return await tenancy.waive(lease)
 
     verify_and_teardown.__doc__ = Tenancy.verify_and_teardown.__doc__
     return verify_and_teardown

@@ -20,7 +20,7 @@ from gpu_tenant.collect import Collected, collect
 from gpu_tenant.credentials import references, resolve_all
 from gpu_tenant.diagnosis import BoxSeen
 from gpu_tenant.doctor import Checkup, examine
-from gpu_tenant.ending import end_verified
+from gpu_tenant.ending import end_verified, is_signed, waive
 from gpu_tenant.environment import activated
 from gpu_tenant.errors import BadRequest, TenantError
 from gpu_tenant.facts import Needs
@@ -54,7 +54,7 @@ from gpu_tenant.skill import script
 from gpu_tenant.smoke import SmokeReceipt, network_of, smoke
 from gpu_tenant.smoke import fenced as smoke_fenced
 from gpu_tenant.store import Home
-from gpu_tenant.sweeping import Tended, begin_sweep, tend_all, tend_on
+from gpu_tenant.sweeping import Tended, begin_sweep, must_be_reckoned, tend_all, tend_on
 from gpu_tenant.terms import Asked, WhenIdle
 from gpu_tenant.together import gang_words
 from gpu_tenant.watch import Watched, fenced, watch
@@ -579,7 +579,18 @@ class Tenancy:
         would be lost. A refusal names what would be, and the next call. Repeat until a receipt comes.
         """
         context = self.context
-        return await end_verified(context, lease)
+        found = context.ledger.lease(lease)
+        if context.ledger.receipt(found.id) is None and not is_signed(context, "waive", found.id):
+            await must_be_reckoned(context, found)
+        return await end_verified(context, found.id)
+
+    async def waive(self, lease: str) -> TornDown:
+        """End the lease although something would be lost, over a person's signature for exactly that.
+
+        Raises:
+            SignatureWanted: nobody has signed for what would be lost now.
+        """
+        return await waive(self.context, lease) or await self.verify_and_teardown(lease)
 
     async def list_leases(
         self,

@@ -26,7 +26,6 @@ from gpu_tenant.tending import (
     hear,
     is_open,
     placed,
-    runner_of,
     takes_cells,
     tended,
     unrecorded,
@@ -262,7 +261,7 @@ async def vacate(context: Context, lease: str) -> None:
     for sweep_id in context.ledger.sweeps_on(lease):
         sweep = context.ledger.sweep(sweep_id)
         mine = [p.job for p in placed(context, sweep) if p.lease_id == found.id]
-        runner = runner_of(context, found)
+        runner = context.runner(found)
         if mine:
             await runner.withdraw(mine)
             hear(context, sweep, [Answered(found, await runner.roll(), slots=0, slot_gpus=None)])

@@ -18,8 +18,7 @@ from gpu_tenant.model import Job, JobId, Lease, LeaseId, LeaseState, SlurmAddres
 from gpu_tenant.office import Context
 from gpu_tenant.placement import OVER, Placement, Said, Sweep, by_lease
 from gpu_tenant.reckoning import whole_on
-from gpu_tenant.runner import MAY_RUN, Roll, Runner, Turn
-from gpu_tenant.skill import script
+from gpu_tenant.runner import MAY_RUN, Roll, Turn
 
 _AT_ONCE = 500
 """So many cells are handed to a box in one request."""
@@ -156,7 +155,7 @@ async def _asked(
     ]
 
     async def ask(lease: Lease) -> Answered:
-        roll = await runner_of(context, lease).roll()
+        roll = await context.runner(lease).roll()
         takes = lease.id != spare and takes_cells(context, lease)
         if takes and not (roll.jobs and roll.slots == (sweep.slots or roll.slots)):
             return Answered(lease, roll, *await _slots(context, sweep, lease))
@@ -189,13 +188,6 @@ async def _slots(context: Context, sweep: Sweep, lease: Lease) -> tuple[int, tup
     share = max(1, gpus // slots)
     first = [slot * share % gpus for slot in range(slots)]
     return slots, tuple(",".join(str(at + n) for n in range(share)) for at in first)
-
-
-def runner_of(context: Context, lease: Lease) -> Runner:
-    """Who holds the queue on its box."""
-    return Runner(
-        lease, context.transport(lease), script("runner.py"), caretaker=context.caretaker(lease)
-    )
 
 
 def hear(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> None:
@@ -233,7 +225,7 @@ async def _drop(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> No
 
 async def _withdraw(context: Context, box: Answered, placements: Sequence[Placement]) -> None:
     """Those of the cells that the box had not begun are no longer there."""
-    told = await runner_of(context, box.lease).withdraw([p.job for p in placements], begun="spare")
+    told = await context.runner(box.lease).withdraw([p.job for p in placements], begun="spare")
     gone = [p for p in placements if p.job in told.withdrawn]
     context.ledger.release(gone, "withdrawn", at=context.clock.now())
 
@@ -334,7 +326,7 @@ async def _send(
                 )
                 for p in placements[at : at + _AT_ONCE]
             ]
-            await runner_of(context, lease).queue(
+            await context.runner(lease).queue(
                 turns, slots=None if box.slot_gpus is None else box.slots,
                 slot_gpus=box.slot_gpus or (),
                 # What a step of an allocation starts ends with it: its batch script starts jobs.

@@ -12,7 +12,6 @@ from mcp import Client
 from mcp.types import ElicitRequestParams, ElicitResult
 from signed import signs
 
-from gpu_tenant import ending
 from gpu_tenant.ending import asked_to_waive, assess_loss
 from gpu_tenant.errors import TenantError
 from gpu_tenant.server import make_server
@@ -96,7 +95,7 @@ def a_waiver_of_another_loss(lease: Leased) -> Told:
         report = await assess_loss(tenancy.context, lease.id)
         asked = asked_to_waive(tenancy.context, report.model_copy(update={"digest": "0" * 16}))
         signs(tenancy, asked.code)
-        return await ending.waive(tenancy.context, lease.id)
+        return await tenancy.waive(lease.id)
 
     with pytest.raises(TenantError) as refused:
         lease.ask(waive)

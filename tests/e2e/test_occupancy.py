@@ -21,7 +21,7 @@ from gpu_tenant.app import open_tenancy
 from gpu_tenant.attending import park_stray, standing
 from gpu_tenant.cards import Card
 from gpu_tenant.clock import WallClock
-from gpu_tenant.ending import assess_loss, waive
+from gpu_tenant.ending import assess_loss
 from gpu_tenant.entering import login
 from gpu_tenant.errors import (
     AnotherBox,
@@ -503,7 +503,7 @@ async def test_a_box_without_the_lease_s_mark_is_neither_collected_nor_destroyed
     loss = await assess_loss(tenant.tenancy.context, card.lease)
     assert "does not carry the mark" in loss.losses[0], "a person may sign for it"
     with pytest.raises(SignatureWanted):
-        await waive(tenant.tenancy.context, card.lease)
+        await tenant.tenancy.waive(card.lease)
 
 
 async def parked_by_its_owner(person: Person, world: World, box: Sshd) -> str:

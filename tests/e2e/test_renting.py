@@ -19,7 +19,6 @@ from waited import over
 
 from gpu_tenant.adopting import adopt
 from gpu_tenant.app import open_tenancy
-from gpu_tenant.ending import waive
 from gpu_tenant.errors import (
     BadRequest,
     BoxTaken,
@@ -479,7 +478,7 @@ async def test_a_used_box_that_never_lets_us_in_again_keeps_until_a_person_signs
             await tenant.tenancy.verify_and_teardown(card.lease)
         assert tenant.meter["parked"], "refused, so it is still there"
         tenancy = tenant.tenancy
-        ended = await with_signature(tenancy, lambda: waive(tenancy.context, card.lease))
+        ended = await with_signature(tenancy, lambda: tenancy.waive(card.lease))
 
         assert ended.receipt.ground == "waived"
         assert tenant.meter["parked"] == []

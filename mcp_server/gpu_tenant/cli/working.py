@@ -5,7 +5,6 @@ from typing import Any, Literal
 
 import click
 
-from gpu_tenant import ending
 from gpu_tenant.attending import policy_of, pull
 from gpu_tenant.cli import briefs, show, signing, sweeping, together
 from gpu_tenant.cli.command import (
@@ -352,6 +351,6 @@ async def waive(lease: str | None, ahead: bool, as_json: bool) -> None:
             return
         purpose = "to destroy the box and lose all of this"
         ended = await signing.with_signature(
-            tenancy, purpose, lambda: ending.waive(tenancy.context, lease)
+            tenancy, purpose, lambda: tenancy.waive(lease)
         )
         show.answer(ended, as_json, show.receipt)

@@ -15,7 +15,6 @@ from gpu_tenant.dashboard.bodies import Body, Patterns, Text, body_of
 from gpu_tenant.dashboard.credential_desk import keep_reference, try_key
 from gpu_tenant.dashboard.errands import Errand, Errands
 from gpu_tenant.dashboard.reads import answer, looks, tenancy
-from gpu_tenant.ending import waive
 from gpu_tenant.errors import BadRequest
 from gpu_tenant.record import Record
 from gpu_tenant.recovering import recover
@@ -110,7 +109,7 @@ async def _teardown(opened: Tenancy, lease: str, body: Nothing) -> Record:
 
 
 async def _waive(opened: Tenancy, lease: str, body: Nothing) -> Record:
-    return await waive(opened.context, lease)
+    return await opened.waive(lease)
 
 
 _VERBS: dict[str, tuple[type[Body], Callable[..., Awaitable[Record]]]] = {
