@@ -6,9 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
-from gpu_tenant.ledger import Ledger
-from gpu_tenant.market import Offer, Price, Quote, Wish
-from gpu_tenant.model import (
+from gpu_tenant.domain.model import (
     Address,
     Box,
     BoxId,
@@ -26,11 +24,13 @@ from gpu_tenant.model import (
     Receipt,
     Unclaimed,
 )
-from gpu_tenant.permit import TeardownPermit
-from gpu_tenant.ports import Setting
-from gpu_tenant.terms import Rate, Terms
+from gpu_tenant.domain.offers import Offer, Price, Quote, Wish
+from gpu_tenant.domain.permit import TeardownPermit
+from gpu_tenant.domain.ports import Setting
+from gpu_tenant.domain.terms import Rate, Terms
+from gpu_tenant.leases.verify import Assessment, prove
+from gpu_tenant.ledger import Ledger
 from gpu_tenant.transports.local import LocalTransport
-from gpu_tenant.verify import Assessment, prove
 
 PATIENCE_S = 120
 """So long a test waits for what must come: a bound for a busy machine, and no expectation."""

@@ -2,7 +2,7 @@
 
 from arranged import LEASE
 
-from gpu_tenant.watch import Gpu, Watched
+from gpu_tenant.jobs.monitor import Gpu, Watched
 
 
 def gpu(index: int = 0, *, util: float | None = 50, mem: float | None = 1000) -> Gpu:

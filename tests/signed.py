@@ -3,9 +3,9 @@
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from gpu_tenant.errors import SignatureWanted
+from gpu_tenant.domain.errors import SignatureWanted
+from gpu_tenant.domain.signature import Signature
 from gpu_tenant.service import Tenancy
-from gpu_tenant.signature import Signature
 
 T = TypeVar("T")
 

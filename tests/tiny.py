@@ -9,10 +9,10 @@ from itertools import count
 
 from arranged import HandClock, offer
 
-from gpu_tenant.errors import NoCapacity, ProviderSilent
-from gpu_tenant.market import Leftover, Offer, Wish
-from gpu_tenant.model import Box, BoxId, BoxState, Lease, SshAddress
-from gpu_tenant.permit import TeardownPermit, genuine
+from gpu_tenant.domain.errors import NoCapacity, ProviderSilent
+from gpu_tenant.domain.model import Box, BoxId, BoxState, Lease, SshAddress
+from gpu_tenant.domain.offers import Leftover, Offer, Wish
+from gpu_tenant.domain.permit import TeardownPermit, genuine
 
 
 class TinyProvider:

@@ -13,12 +13,12 @@ from typing import Literal
 
 from arranged import PATIENCE_S, eventually
 
-from gpu_tenant.model import SealedFile
-from gpu_tenant.paths import escape
-from gpu_tenant.ports import Channel
-from gpu_tenant.transfer.arrival import carried
-from gpu_tenant.transfer.pieces import Coming
-from gpu_tenant.transfer.proof import Arrived, Lost
+from gpu_tenant.domain.model import SealedFile
+from gpu_tenant.domain.ports import Channel
+from gpu_tenant.files.paths import escape
+from gpu_tenant.transfer.chunks import Coming
+from gpu_tenant.transfer.download import carried
+from gpu_tenant.transfer.readback import Arrived, Lost
 from gpu_tenant.transports.local import LocalTransport
 
 MB = 1 << 20

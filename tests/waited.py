@@ -1,8 +1,8 @@
 """Waiting for what a busy machine takes its time over."""
 
-from gpu_tenant.caretaker import ENDED
+from gpu_tenant.box.caretaker import ENDED
+from gpu_tenant.jobs.monitor import Watched
 from gpu_tenant.service import Tenancy
-from gpu_tenant.watch import Watched
 
 
 async def over(

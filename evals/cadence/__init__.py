@@ -8,8 +8,8 @@ from evals.book import ROOT
 from evals.cadence.picture import drawn
 from evals.cadence.traces import DAYS, TRACES, gaps_of
 from evals.report import Figure, Report
-from gpu_tenant.cadence import advise
-from gpu_tenant.outlay import INTERRUPTIONS_PER_DAY
+from gpu_tenant.artifacts.checkpoint_interval import advise
+from gpu_tenant.domain.expected_cost import INTERRUPTIONS_PER_DAY
 
 USD_H: Final = 2.0
 SAVE_S: Final = 30.0

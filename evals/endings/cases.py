@@ -25,8 +25,8 @@ from evals.endings.programs import (
     says_and_dies,
     shell,
 )  # fmt: skip
-from gpu_tenant.diagnosis import BoxSeen, Fate, Verdict
-from gpu_tenant.model import BoxState
+from gpu_tenant.domain.model import BoxState
+from gpu_tenant.jobs.failure_cause import BoxSeen, Fate, Verdict
 
 
 def endings(binaries: Path) -> list[Ending]:

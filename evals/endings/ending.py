@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from gpu_tenant.diagnosis import BoxSeen, Verdict
+from gpu_tenant.jobs.failure_cause import BoxSeen, Verdict
 
 Need = Literal["mounts", "memory", "pids", "network", "processes", "loop", "compiler"]
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 from evals.endings import said
 from evals.endings.ending import Ending
 from evals.endings.programs import python, says, shell
-from gpu_tenant.diagnosis import Verdict
+from gpu_tenant.jobs.failure_cause import Verdict
 
 _LIMIT: Final[dict[str, Any]] = {"memory": "96M"}
 _SMALL: Final[dict[str, Any]] = {"disk": ("tmpfs", "size=2m,nr_inodes=200")}

@@ -17,8 +17,8 @@ from typing import Final
 from pydantic import JsonValue
 
 from evals.endings.ending import Ending, Need
-from gpu_tenant.caretaker import ENDED, JobStatus
-from gpu_tenant.diagnosis import Diagnosis, diagnose
+from gpu_tenant.box.caretaker import ENDED, JobStatus
+from gpu_tenant.jobs.failure_cause import Diagnosis, diagnose
 
 CARETAKER: Final = Path(__file__).parents[2] / "scripts" / "caretaker.py"
 _GROUPS: Final = Path("/sys/fs/cgroup")

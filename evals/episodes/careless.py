@@ -10,7 +10,7 @@ import httpx
 
 from evals.episodes.referee import Referee
 from evals.episodes.task import Task
-from gpu_tenant.rehearsal.world import KEY
+from gpu_tenant.emulators.world import KEY
 
 _ORDER: Final = {
     "name": "my-training", "image": "runpod/base:1.0.2", "disk": 20, "ports": ["22/tcp"],

@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 
 import httpx
 
-from gpu_tenant.credentials import Account, resolve_all
+from gpu_tenant.providers.credentials import Account, resolve_all
 
 Json = dict[str, Any]
 _TOKENS: Final = 4096

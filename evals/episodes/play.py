@@ -13,7 +13,7 @@ from evals.episodes.desk import Desk, seated
 from evals.episodes.referee import Referee, Score
 from evals.episodes.scenes import Scene
 from evals.episodes.task import Task, expected, laid_out
-from gpu_tenant.rehearsal.stage import Stage
+from gpu_tenant.emulators.server import Stage
 
 
 class Agent(Protocol):

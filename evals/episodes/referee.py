@@ -12,9 +12,9 @@ from typing import Final
 
 import httpx
 
-from gpu_tenant.rehearsal.faults import Fault
-from gpu_tenant.rehearsal.stage import Stage
-from gpu_tenant.rehearsal.world import KEY
+from gpu_tenant.emulators.faults import Fault
+from gpu_tenant.emulators.server import Stage
+from gpu_tenant.emulators.world import KEY
 
 _CODE: Final = re.compile(r"([A-Z][A-Z_]+): ")
 

@@ -8,9 +8,9 @@ from evals.episodes.desk import Happening, Owner
 from evals.episodes.link import cut, mend
 from evals.episodes.referee import Referee
 from evals.episodes.task import Trap
-from gpu_tenant.rehearsal.faults import Fault, Match
-from gpu_tenant.rehearsal.gcp_api import PROJECT
-from gpu_tenant.rehearsal.sites import Way
+from gpu_tenant.emulators.boxes import Way
+from gpu_tenant.emulators.faults import Fault, Match
+from gpu_tenant.emulators.gcp.responses import PROJECT
 
 LIST: Final = {
     "runpod": Match(method="GET", path_regex=r"/pods$"),

@@ -1,18 +1,21 @@
 """gpu-tenant: a careful short-term tenant on somebody else's GPU box.
 
-The layers, each importing only downwards:
+Its packages, each importing only downwards:
 
-    __main__                                             the one console script
-    cli | server                                         the faces: terminal (and its demo), MCP
-    app                                                  the composition root
-    watchdog attendant dead_man                          every lease, looked at on a schedule
-    service                                              Tenancy: the verbs, sequenced
-    ending attending ... office                          its parts, each a subject of its own
-    smoke provision push launch watch collect ...        the workflows: one verb a file
-    settle teardown verify reconcile                     the law, and what to do next
-    connectors | transports | profiles                   the outside world
-    ledger store caretaker facts loads ...               local state, pure readers
-    ports permit model errors                            the domain
+    __main__                      the one console script
+    faces                         cli, mcp, dashboard, report, install, demo
+    app                           the composition root
+    emulators | watchdog          a provider's side; who looks when nobody does
+    service                       Tenancy: the verbs of a lease; doctor looks at this computer
+    sweeps                        many cells over many boxes
+    leases                        offers, rent, provision, park, limits; verify, teardown, settle
+    jobs                          launch, monitor, logs, several boxes
+    artifacts                     push, collect, snapshot, prune; stores, formats
+    box                           caretaker, guard, queue, audit, environment
+    notifications | transfer      telling a person; moving bytes
+    providers, transports         one folder a platform; the ways to a box
+    ledger | files                what is believed after a crash; bytes on this computer
+    domain                        what things are, and pure decisions
 
 The import contract in pyproject.toml is the whole of it, and is checked by the suite.
 """

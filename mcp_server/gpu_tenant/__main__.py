@@ -1,7 +1,7 @@
 """The one console script."""
 
-from gpu_tenant import cli
-from gpu_tenant.shut import shut
+from gpu_tenant.faces import cli
+from gpu_tenant.process_hardening import shut
 
 
 def main() -> None:

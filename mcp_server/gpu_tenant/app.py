@@ -7,12 +7,9 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from gpu_tenant.by_hand import Both, ByHand
-from gpu_tenant.clock import WallClock
-from gpu_tenant.credentials import configured, find_credential
-from gpu_tenant.errors import BoxUnreachable, LocalTrouble
-from gpu_tenant.ledger import Ledger
-from gpu_tenant.model import (
+from gpu_tenant.domain.clock import WallClock
+from gpu_tenant.domain.errors import BoxUnreachable, LocalTrouble
+from gpu_tenant.domain.model import (
     Address,
     Lease,
     LeaseId,
@@ -22,14 +19,17 @@ from gpu_tenant.model import (
     SlurmAddress,
     SshAddress,
 )
-from gpu_tenant.office import Context
-from gpu_tenant.ports import Clock, Connector, Setting, Transport
-from gpu_tenant.profiles import load_profiles
-from gpu_tenant.rehearsing import Rehearsal, rehearsal_of, require_real
+from gpu_tenant.domain.ports import Clock, Connector, Setting, Transport
+from gpu_tenant.files.rehearsal_marker import Rehearsal, rehearsal_of, require_real
+from gpu_tenant.files.skill_files import skill_directory
+from gpu_tenant.files.state_dir import Home
+from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.ssh_config import Reachable, entry
+from gpu_tenant.ledger import Ledger
+from gpu_tenant.providers.console.connector import Both, ByHand
+from gpu_tenant.providers.credentials import configured, find_credential
+from gpu_tenant.providers.profiles import load_profiles
 from gpu_tenant.service import Tenancy
-from gpu_tenant.skill import skill_directory
-from gpu_tenant.ssh_hosts import Reachable, entry
-from gpu_tenant.store import Home
 
 
 def open_tenancy(
@@ -97,7 +97,7 @@ def connect(
     *,
     tell: Callable[[str], None] = lambda words: None,
 ) -> Connector | None:
-    """The connector of `connectors/<slug>.py`.
+    """The connector of `providers/<slug>/connector.py`.
 
     Where a person rents in a console, the list is ours. None for a platform without boxes, and for
     one whose key is nowhere to be found: what nobody has configured is not even imported.
@@ -107,7 +107,7 @@ def connect(
         if profile.lease in ("adopted", "either") and profile.destroy == "deletes"
         else None
     )
-    if not (Path(__file__).parent / "connectors" / f"{profile.id}.py").is_file():
+    if not (Path(__file__).parent / "providers" / profile.id / "connector.py").is_file():
         return by_hand
     credential = None
     if profile.credential is not None:
@@ -121,9 +121,9 @@ def connect(
         profile=profile, state=home.root, environ=environ, clock=clock, credential=credential,
         public_key=lambda: _public_key(home), shell_at=lambda at: _shell(profile.id, at, home, tell),
     )  # fmt: skip
-    connector: Connector | None = import_module(f"gpu_tenant.connectors.{profile.id}").connect(
-        setting
-    )
+    connector: Connector | None = import_module(
+        f"gpu_tenant.providers.{profile.id}.connector"
+    ).connect(setting)
     if connector is None:
         return by_hand
     return Both(connector, by_hand) if by_hand else connector
@@ -182,7 +182,7 @@ def _named_at(profile: Profile, home: Home) -> str | None:
 def _clock(stage: str | None) -> Clock:
     if stage is None:
         return WallClock()
-    from gpu_tenant.rehearsal.tenant import RehearsalClock
+    from gpu_tenant.emulators.rehearsal_client import RehearsalClock
 
     clock = RehearsalClock(stage)
     clock.now()  # so that a rehearsal that is over is told at once, and by its name
@@ -205,7 +205,7 @@ def _transport(
             login = _shell(lease.provider, allocation.login, home, tell)
             return SlurmTransport(allocation, login)
         case PodAddress() as pod:
-            from gpu_tenant.transports.pods import PodTransport
+            from gpu_tenant.providers.kubernetes.exec import PodTransport
 
             return PodTransport(pod)
 
@@ -268,7 +268,7 @@ def _located(lease: Lease, stage: str | None) -> Address | None:
     """Where the lease's box is, in a rehearsal as outside of one; None where it is nowhere now."""
     if stage is None or not isinstance(lease.address, SshAddress) or _is_real(lease):
         return lease.address
-    from gpu_tenant.rehearsal.tenant import really_at
+    from gpu_tenant.emulators.rehearsal_client import really_at
 
     return really_at(stage, lease.address.target)
 

@@ -9,21 +9,21 @@ from datetime import timedelta
 from importlib.util import find_spec
 from typing import Literal
 
-from gpu_tenant.credentials import configured, find_credential
-from gpu_tenant.delivery import INSTALL
-from gpu_tenant.errors import ProviderTrouble, TenantError
-from gpu_tenant.heartbeat import watched
+from gpu_tenant.domain.errors import ProviderTrouble, TenantError
+from gpu_tenant.domain.model import MARK_PREFIX, Profile
+from gpu_tenant.domain.ports import Clock, Connector, Funded
+from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.wording import some
+from gpu_tenant.files.rehearsal_marker import rehearsal_of
+from gpu_tenant.files.state_dir import Home
+from gpu_tenant.leases.passkeys import standing
+from gpu_tenant.leases.settle import PATIENCE_S
+from gpu_tenant.leases.spending_limits import TABLE, limits_of, since, unpriced, used_of
+from gpu_tenant.leases.watchdog_heartbeat import watched
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.limits import TABLE, limits_of, since, unpriced, used_of
-from gpu_tenant.model import MARK_PREFIX, Profile
-from gpu_tenant.notify import leads_nowhere, read_channels
-from gpu_tenant.passkeys import standing
-from gpu_tenant.ports import Clock, Connector, Funded
-from gpu_tenant.record import Record
-from gpu_tenant.rehearsing import rehearsal_of
-from gpu_tenant.settle import PATIENCE_S
-from gpu_tenant.speech import some
-from gpu_tenant.store import Home
+from gpu_tenant.notifications.apprise_delivery import INSTALL
+from gpu_tenant.notifications.notify import leads_nowhere, read_channels
+from gpu_tenant.providers.credentials import configured, find_credential
 
 _TOOLS = {"ssh": "the owner's own way to a box", "git": "nothing here; your work tree's history"}
 

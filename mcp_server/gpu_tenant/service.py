@@ -10,54 +10,54 @@ from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue
 
-from gpu_tenant.adopting import adopt
-from gpu_tenant.attending import has_news, kept_elsewhere, store_again
-from gpu_tenant.audit import Audited, audit
-from gpu_tenant.cadence import advice_for
-from gpu_tenant.cards import Card, Leases, TornDown
-from gpu_tenant.clock import WallClock
-from gpu_tenant.collect import Collected, collect
-from gpu_tenant.credentials import references, resolve_all
-from gpu_tenant.diagnosis import BoxSeen
+from gpu_tenant.artifacts.checkpoint_interval import advice_for
+from gpu_tenant.artifacts.collect import Collected, collect
+from gpu_tenant.artifacts.push import Pushed, push, records_of
+from gpu_tenant.box.audit import Needs
+from gpu_tenant.box.audit.run import Audited, audit
+from gpu_tenant.box.environment.history import activated
+from gpu_tenant.box.environment.mirrors import mirrors
+from gpu_tenant.box.environment.prepare import Asked as Wanted
+from gpu_tenant.box.environment.prepare import Prepared, Setup
+from gpu_tenant.box.guard import last_armed
 from gpu_tenant.doctor import Checkup, examine
-from gpu_tenant.ending import end_verified, is_signed, waive
-from gpu_tenant.environment import activated
-from gpu_tenant.errors import BadRequest, TenantError
-from gpu_tenant.facts import Needs
-from gpu_tenant.fate import taken
-from gpu_tenant.fleet import MOST
-from gpu_tenant.gpu_catalog import asked_for
-from gpu_tenant.grid import Grid, grid_of
-from gpu_tenant.guard import last_armed
-from gpu_tenant.hiring import fleet_at, fleet_by, must_be_one, rented
-from gpu_tenant.launch import Launched, launch
+from gpu_tenant.domain.clock import WallClock
+from gpu_tenant.domain.errors import BadRequest, TenantError
+from gpu_tenant.domain.fleet_budget import MOST
+from gpu_tenant.domain.interruption import taken
+from gpu_tenant.domain.model import BoxState, JobId, Lease, Profile
+from gpu_tenant.domain.offers import Trust, Wish
+from gpu_tenant.domain.ports import Clock, Market
+from gpu_tenant.domain.record import Amount, Hours
+from gpu_tenant.domain.sweep_grid import Grid, grid_of
+from gpu_tenant.domain.terms import Asked, WhenIdle
+from gpu_tenant.files.patterns import require_patterns
+from gpu_tenant.files.skill_files import script
+from gpu_tenant.files.state_dir import Home
+from gpu_tenant.jobs.failure_cause import BoxSeen
+from gpu_tenant.jobs.launch import Launched, launch
+from gpu_tenant.jobs.monitor import Watched, fenced, watch
+from gpu_tenant.jobs.samples import keep_reading
+from gpu_tenant.jobs.smoke import SmokeReceipt, network_of, smoke
+from gpu_tenant.jobs.smoke import fenced as smoke_fenced
+from gpu_tenant.leases.adopt import adopt
+from gpu_tenant.leases.cards import Card, Leases, TornDown
+from gpu_tenant.leases.context import WAIT_S, Context, call_bytes_s, progress_to
+from gpu_tenant.leases.end import end_verified, is_signed, waive
+from gpu_tenant.leases.lifecycle import LeaseName, change
+from gpu_tenant.leases.multinode_launch import gang_words
+from gpu_tenant.leases.offers import Found, find_offers
+from gpu_tenant.leases.overview import PAGE, card_of, history, overview
+from gpu_tenant.leases.provision import intend, require_smoke
+from gpu_tenant.leases.read_logs import run_of
+from gpu_tenant.leases.readiness import active, fulfilled, running
+from gpu_tenant.leases.rent import fleet_at, fleet_by, must_be_one, rented
+from gpu_tenant.leases.watch_actions import has_news, kept_elsewhere, store_again
 from gpu_tenant.ledger import Event, Ledger
-from gpu_tenant.log_reading import run_of
-from gpu_tenant.market import Trust, Wish
-from gpu_tenant.mirrors import mirrors
-from gpu_tenant.model import BoxState, JobId, Lease, Profile
-from gpu_tenant.offers import Found, find_offers
-from gpu_tenant.office import WAIT_S, Context, call_bytes_s, progress_to
-from gpu_tenant.overview import PAGE, card_of, history, overview
-from gpu_tenant.patterns import require_patterns
-from gpu_tenant.ports import Clock, Market
-from gpu_tenant.prepare import Asked as Wanted
-from gpu_tenant.prepare import Prepared, Setup
-from gpu_tenant.provision import intend, require_smoke
-from gpu_tenant.push import Pushed, push, records_of
-from gpu_tenant.readiness import active, fulfilled, running
-from gpu_tenant.readings import keep_reading
-from gpu_tenant.record import Amount, Hours
-from gpu_tenant.renting import LeaseName, change
-from gpu_tenant.share import share_of
-from gpu_tenant.skill import script
-from gpu_tenant.smoke import SmokeReceipt, network_of, smoke
-from gpu_tenant.smoke import fenced as smoke_fenced
-from gpu_tenant.store import Home
-from gpu_tenant.sweeping import Tended, begin_sweep, must_be_reckoned, tend_all, tend_on
-from gpu_tenant.terms import Asked, WhenIdle
-from gpu_tenant.together import gang_words
-from gpu_tenant.watch import Watched, fenced, watch
+from gpu_tenant.providers.credentials import references, resolve_all
+from gpu_tenant.providers.gpu_catalog import asked_for
+from gpu_tenant.sweeps.commands import Tended, begin_sweep, must_be_reckoned, tend_all, tend_on
+from gpu_tenant.transfer.bandwidth_share import share_of
 
 _AGENT_LOG_BYTES = 6_000
 """So much log in one answer: a host cuts a tool's output in the middle at some 8 to 12 thousand."""

@@ -25,9 +25,9 @@ from rounds import AT_ONCE
 from sshds import Sshds
 
 from gpu_tenant.app import open_tenancy
-from gpu_tenant.audit import REACHED_FOR
-from gpu_tenant.crowd import each
-from gpu_tenant.skill import script
+from gpu_tenant.box.audit.run import REACHED_FOR
+from gpu_tenant.concurrency import each
+from gpu_tenant.files.skill_files import script
 from gpu_tenant.transports.shell import command_line
 
 RESULTS = Path(__file__).parent / "results"

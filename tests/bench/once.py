@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from gpu_tenant.app import open_tenancy
-from gpu_tenant.errors import TenantError
+from gpu_tenant.domain.errors import TenantError
 
 
 def _high_water_mb() -> float:
@@ -24,7 +24,7 @@ def _high_water_mb() -> float:
 
 def _import_everything() -> None:
     """What is imported at first use is in memory, because Python's imports are not what is timed."""
-    importlib.import_module("gpu_tenant.connectors.own")
+    importlib.import_module("gpu_tenant.providers.own.connector")
     for name in ("transports", "transfer"):
         try:
             package = importlib.import_module(f"gpu_tenant.{name}")

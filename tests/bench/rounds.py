@@ -15,7 +15,7 @@ from pathlib import Path
 import asyncssh
 
 from gpu_tenant.app import open_tenancy
-from gpu_tenant.crowd import each
+from gpu_tenant.concurrency import each
 from gpu_tenant.transports import ssh as _imported  # noqa: F401 - importing is not what is timed
 
 AT_ONCE = 8

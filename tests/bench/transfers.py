@@ -27,7 +27,7 @@ from links import ROOT, Loopback, NotHere, make_key
 from peers import CIPHERS, Way
 from races import Bench, Judged, Row
 
-from gpu_tenant.clock import WallClock
+from gpu_tenant.domain.clock import WallClock
 
 RESULTS = Path(__file__).parent / "results"
 VERIFY = Path(__file__).with_name("verify.py")

@@ -22,7 +22,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from gpu_tenant.storage import reread_blocks
+from gpu_tenant.files.direct_io import reread_blocks
 
 SIZE_MB = 2000
 SMALL_MB = 200
@@ -35,8 +35,8 @@ PROVE = """
 import json, resource, sys, time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from gpu_tenant.loads import prove
-from gpu_tenant.loads.readers import SHARED
+from gpu_tenant.artifacts.formats import prove
+from gpu_tenant.artifacts.formats.worker_pool import SHARED
 paths = [Path(path) for path in sys.argv[1:]]
 began = time.perf_counter()
 with ThreadPoolExecutor(len(paths)) as threads:

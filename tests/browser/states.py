@@ -18,7 +18,7 @@ from e2e.people import Person, nothing_left_on
 from e2e.renting import QuickClock
 
 from gpu_tenant.app import open_tenancy
-from gpu_tenant.rehearsal.stage import Stage
+from gpu_tenant.emulators.server import Stage
 from gpu_tenant.service import Tenancy
 from gpu_tenant.transports.ssh import ensure_key
 

@@ -13,8 +13,8 @@ from browser.chrome import barriers
 from mcp import Client
 from playwright.async_api import Browser, Frame, Page, expect
 
-from gpu_tenant import chat_card
-from gpu_tenant.server import make_server
+from gpu_tenant.faces.mcp import chat_card
+from gpu_tenant.faces.mcp.server import make_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -17,7 +17,7 @@ from e2e.leased import end_processes
 from playwright.async_api import Page, Route, expect
 from waited import over
 
-from gpu_tenant import dashboard as dashboard_package
+from gpu_tenant.faces import dashboard as dashboard_package
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

@@ -16,7 +16,7 @@ from e2e.leased import end_processes
 from playwright.async_api import Browser, expect
 from waited import over
 
-from gpu_tenant.rehearsal.vastai_market import ASKS
+from gpu_tenant.emulators.vastai.market import ASKS
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 

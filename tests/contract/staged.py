@@ -14,15 +14,15 @@ from urllib.request import Request, urlopen
 from arranged import lease as arranged_lease
 
 from gpu_tenant.app import connect
-from gpu_tenant.market import Offer, Quote, Wish
-from gpu_tenant.model import Box, BoxState, Lease, LeaseId, LeaseState
-from gpu_tenant.ports import Connector, Market
-from gpu_tenant.profiles import load_profiles
-from gpu_tenant.rehearsal.stage import Stage
-from gpu_tenant.rehearsal.tenant import RehearsalClock
-from gpu_tenant.skill import skill_directory
-from gpu_tenant.store import Home
-from gpu_tenant.terms import Terms
+from gpu_tenant.domain.model import Box, BoxState, Lease, LeaseId, LeaseState
+from gpu_tenant.domain.offers import Offer, Quote, Wish
+from gpu_tenant.domain.ports import Connector, Market
+from gpu_tenant.domain.terms import Terms
+from gpu_tenant.emulators.rehearsal_client import RehearsalClock
+from gpu_tenant.emulators.server import Stage
+from gpu_tenant.files.skill_files import skill_directory
+from gpu_tenant.files.state_dir import Home
+from gpu_tenant.providers.profiles import load_profiles
 
 PROFILES = load_profiles(skill_directory() / "profiles")
 SOURCES = Path(__file__).parents[2] / "mcp_server" / "gpu_tenant"

@@ -10,19 +10,19 @@ import pytest
 from arranged import never_used, setting
 from contract.staged import PROFILES, Staged, on_stage
 
-from gpu_tenant.connectors.autodl import AutodlConnector
-from gpu_tenant.errors import (
+from gpu_tenant.domain.errors import (
     CredentialRefused,
     LocalTrouble,
     NoFunds,
     ProviderSilent,
     ProviderTrouble,
 )
-from gpu_tenant.market import CENT, Offer, Wish
-from gpu_tenant.model import Box, BoxState, Lease, LeaseState, SshAddress
-from gpu_tenant.permit import TeardownPermit
-from gpu_tenant.ports import Credential, Setting
-from gpu_tenant.rehearsal.world import KEY
+from gpu_tenant.domain.model import Box, BoxState, Lease, LeaseState, SshAddress
+from gpu_tenant.domain.offers import CENT, Offer, Wish
+from gpu_tenant.domain.permit import TeardownPermit
+from gpu_tenant.domain.ports import Credential, Setting
+from gpu_tenant.emulators.world import KEY
+from gpu_tenant.providers.autodl.connector import AutodlConnector
 
 PUBLIC_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIO5PcPo3x7yyWPCPwGCQ7FjRjKZw1L3YNyZdWpEEf6pE me"
 HOUR_USD = Decimal("1.98") * Decimal("0.14")

@@ -9,9 +9,9 @@ from arranged import never_used
 from contract.staged import Staged, on_stage
 from contract.test_runpod import said
 
-from gpu_tenant.errors import CredentialRefused, ProviderSilent
-from gpu_tenant.model import Lease, LeaseState
-from gpu_tenant.ports import Billing, Funded
+from gpu_tenant.domain.errors import CredentialRefused, ProviderSilent
+from gpu_tenant.domain.model import Lease, LeaseState
+from gpu_tenant.domain.ports import Billing, Funded
 
 DAY_S = 86_400
 SLACK = Decimal("0.01")

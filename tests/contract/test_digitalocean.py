@@ -15,12 +15,18 @@ from contract.openapi import validate, validate_request
 from contract.staged import Staged, on_stage
 from pydo import Client
 
-from gpu_tenant.errors import NoCapacity, NoQuota, ProviderSilent, ProviderTrouble, RateLimited
-from gpu_tenant.market import Wish
-from gpu_tenant.model import BoxState, Lease, LeaseState, SshAddress
-from gpu_tenant.permit import TeardownPermit
-from gpu_tenant.ports import Market, Residue
-from gpu_tenant.rehearsal.world import KEY
+from gpu_tenant.domain.errors import (
+    NoCapacity,
+    NoQuota,
+    ProviderSilent,
+    ProviderTrouble,
+    RateLimited,
+)
+from gpu_tenant.domain.model import BoxState, Lease, LeaseState, SshAddress
+from gpu_tenant.domain.offers import Wish
+from gpu_tenant.domain.permit import TeardownPermit
+from gpu_tenant.domain.ports import Market, Residue
+from gpu_tenant.emulators.world import KEY
 
 SPEC = "digitalocean-v2.trimmed.openapi.json"
 USD_H = Decimal("0.76")

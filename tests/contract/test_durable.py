@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from bucket import BUCKET, REGION, Bucket, serving
 
-from gpu_tenant.durable import DurableStore
-from gpu_tenant.errors import NotStored, StoreTrouble
-from gpu_tenant.rclone import RcloneStore
-from gpu_tenant.stores import open_store
+from gpu_tenant.artifacts.stores.configuration import open_store
+from gpu_tenant.artifacts.stores.protocol import DurableStore
+from gpu_tenant.artifacts.stores.rclone import RcloneStore
+from gpu_tenant.domain.errors import NotStored, StoreTrouble
 
 NAMES = [
     "l-1/work/a space.bin",

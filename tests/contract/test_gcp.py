@@ -14,8 +14,7 @@ import pytest
 from arranged import lease, never_used
 
 from gpu_tenant.app import connect
-from gpu_tenant.connectors.gcp import GcpConnector
-from gpu_tenant.errors import (
+from gpu_tenant.domain.errors import (
     BadRequest,
     CredentialRefused,
     LocalTrouble,
@@ -25,15 +24,16 @@ from gpu_tenant.errors import (
     ProviderTrouble,
     RateLimited,
 )
-from gpu_tenant.gce.sold import Sold, room
-from gpu_tenant.market import Quote, Wish
-from gpu_tenant.model import Box, BoxState, Lease, LeaseId, LeaseState, SshAddress
-from gpu_tenant.profiles import load_profile
-from gpu_tenant.rehearsal.stage import Stage
-from gpu_tenant.rehearsal.tenant import RehearsalClock
-from gpu_tenant.rehearsing import Rehearsal, put_rehearsal
-from gpu_tenant.store import Home
-from gpu_tenant.terms import Terms
+from gpu_tenant.domain.model import Box, BoxState, Lease, LeaseId, LeaseState, SshAddress
+from gpu_tenant.domain.offers import Quote, Wish
+from gpu_tenant.domain.terms import Terms
+from gpu_tenant.emulators.rehearsal_client import RehearsalClock
+from gpu_tenant.emulators.server import Stage
+from gpu_tenant.files.rehearsal_marker import Rehearsal, put_rehearsal
+from gpu_tenant.files.state_dir import Home
+from gpu_tenant.providers.gcp.catalog import Sold, room
+from gpu_tenant.providers.gcp.connector import GcpConnector
+from gpu_tenant.providers.profiles import load_profile
 
 PROFILE = load_profile(Path(__file__).parents[2] / "profiles" / "gcp.md")
 MARK = "gpu-tenant:0a1b2c:gcp-abcd"
@@ -698,7 +698,7 @@ async def test_without_googles_package_every_call_says_what_to_install(
 
 
 def test_making_the_connector_does_not_import_googles_package() -> None:
-    code = "import sys, gpu_tenant.connectors.gcp; sys.exit(any(m.startswith('google') for m in sys.modules))"
+    code = "import sys, gpu_tenant.providers.gcp.connector; sys.exit(any(m.startswith('google') for m in sys.modules))"
 
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

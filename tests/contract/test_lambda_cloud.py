@@ -13,12 +13,12 @@ from arranged import never_used
 from contract.openapi import validate, validate_request
 from contract.staged import Staged, on_stage
 
-from gpu_tenant.errors import NoFunds, ProviderSilent, ProviderTrouble
-from gpu_tenant.market import Wish
-from gpu_tenant.model import BoxState, Lease, LeaseState, SshAddress
-from gpu_tenant.permit import TeardownPermit
-from gpu_tenant.ports import Market, Residue
-from gpu_tenant.rehearsal.world import KEY, Thing
+from gpu_tenant.domain.errors import NoFunds, ProviderSilent, ProviderTrouble
+from gpu_tenant.domain.model import BoxState, Lease, LeaseState, SshAddress
+from gpu_tenant.domain.offers import Wish
+from gpu_tenant.domain.permit import TeardownPermit
+from gpu_tenant.domain.ports import Market, Residue
+from gpu_tenant.emulators.world import KEY, Thing
 
 SPEC = "lambda-cloud-v1.10.0.openapi.json"
 LAUNCH = "/api/v1/instance-operations/launch"

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from arranged import lease, setting
 
-from gpu_tenant.connectors import own
-from gpu_tenant.errors import LocalTrouble, TenantError
-from gpu_tenant.market import Offer, Wish
-from gpu_tenant.model import LeaseId, LeaseState, SshAddress
-from gpu_tenant.ports import Market
+from gpu_tenant.domain.errors import LocalTrouble, TenantError
+from gpu_tenant.domain.model import LeaseId, LeaseState, SshAddress
+from gpu_tenant.domain.offers import Offer, Wish
+from gpu_tenant.domain.ports import Market
+from gpu_tenant.providers.own import connector as own
 
 PAIR = """
 [[own]]

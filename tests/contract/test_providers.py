@@ -10,7 +10,7 @@ import pytest
 from arranged import never_used
 from contract.staged import CLUSTERS, RENTED, SOURCES, Staged, on_stage
 
-from gpu_tenant.errors import (
+from gpu_tenant.domain.errors import (
     CredentialRefused,
     NoCapacity,
     NoFunds,
@@ -20,13 +20,13 @@ from gpu_tenant.errors import (
     ProviderTrouble,
     RateLimited,
 )
-from gpu_tenant.gpu_catalog import known
-from gpu_tenant.market import Wish
-from gpu_tenant.model import Box, BoxId, BoxState, Lease, LeaseState, SshAddress
-from gpu_tenant.permit import NeverUsed, TeardownPermit
-from gpu_tenant.ports import Market, Parking, Residue
-from gpu_tenant.rehearsal.stage import rehearsed
-from gpu_tenant.rehearsal.world import KEY
+from gpu_tenant.domain.model import Box, BoxId, BoxState, Lease, LeaseState, SshAddress
+from gpu_tenant.domain.offers import Wish
+from gpu_tenant.domain.permit import NeverUsed, TeardownPermit
+from gpu_tenant.domain.ports import Market, Parking, Residue
+from gpu_tenant.emulators.server import rehearsed
+from gpu_tenant.emulators.world import KEY
+from gpu_tenant.providers.gpu_catalog import known
 
 LIST = {
     "runpod": ("GET", r"/pods$"),
@@ -84,15 +84,15 @@ async def caught(work: Awaitable[object]) -> Exception | None:
 
 
 def test_every_provider_with_a_key_has_its_three_files() -> None:
-    connectors = {f.stem for f in (SOURCES / "connectors").glob("*.py")} - {
-        "__init__",
+    connectors = {f.parent.name for f in (SOURCES / "providers").glob("*/connector.py")} - {
+        "console",
         "local",
         "own",
         *CLUSTERS,
     }
 
     assert connectors == set(RENTED), "a connector and a profile with a credential go together"
-    assert set(rehearsed()) == set(RENTED), "rehearsal/<slug>.py is missing, or one too many"
+    assert set(rehearsed()) == set(RENTED), "emulators/<slug>/app.py is missing, or one too many"
     assert set(LIST) == set(CREATE) == set(DESTROY) == set(RENTED), "say above where its calls are"
 
 

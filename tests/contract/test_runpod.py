@@ -16,8 +16,7 @@ from contract.openapi import validate, validate_request
 from contract.staged import Staged, on_stage
 from mcp import Client, StdioServerParameters
 
-from gpu_tenant.connectors.runpod import RunpodConnector
-from gpu_tenant.errors import (
+from gpu_tenant.domain.errors import (
     CredentialRefused,
     NoCapacity,
     NoFunds,
@@ -25,12 +24,13 @@ from gpu_tenant.errors import (
     ProviderTrouble,
     Rejected,
 )
-from gpu_tenant.gpu_catalog import known
-from gpu_tenant.market import Wish
-from gpu_tenant.model import Box, BoxState, Lease, LeaseState, SshAddress
-from gpu_tenant.rehearsal.runpod_api import pod_key
-from gpu_tenant.rehearsal.sites import MARKER
-from gpu_tenant.rehearsal.world import KEY
+from gpu_tenant.domain.model import Box, BoxState, Lease, LeaseState, SshAddress
+from gpu_tenant.domain.offers import Wish
+from gpu_tenant.emulators.boxes import MARKER
+from gpu_tenant.emulators.runpod.responses import pod_key
+from gpu_tenant.emulators.world import KEY
+from gpu_tenant.providers.gpu_catalog import known
+from gpu_tenant.providers.runpod.connector import RunpodConnector
 
 SPEC = "runpod-rest-v2.openapi.json"
 CLIENT = "@runpod/mcp-server@4.0.0"

@@ -18,11 +18,11 @@ import pytest
 from arranged import LEASE
 from sshd import LOOPBACK, Relay, Sshd, make_key, wait_until
 
-from gpu_tenant.errors import BadRequest, BoxTrouble, BoxUnreachable, HostKeyChanged
-from gpu_tenant.model import SshAddress
-from gpu_tenant.ports import Channel
-from gpu_tenant.ssh_hosts import Reachable, entry
-from gpu_tenant.store import Home
+from gpu_tenant.domain.errors import BadRequest, BoxTrouble, BoxUnreachable, HostKeyChanged
+from gpu_tenant.domain.model import SshAddress
+from gpu_tenant.domain.ports import Channel
+from gpu_tenant.files.state_dir import Home
+from gpu_tenant.leases.ssh_config import Reachable, entry
 from gpu_tenant.transports.openssh import OpenSsh
 from gpu_tenant.transports.shell import command_line
 from gpu_tenant.transports.ssh import SshTransport, ensure_key

@@ -9,15 +9,15 @@ from arranged import LEASE, lease
 from kube.cluster import Cluster
 from sshd import Sshd
 
-from gpu_tenant.caretaker import Caretaker
-from gpu_tenant.errors import BoxUnreachable, CaretakerFailed
-from gpu_tenant.model import SshAddress
-from gpu_tenant.ports import Transport
-from gpu_tenant.skill import script
-from gpu_tenant.stall import StallLimit
-from gpu_tenant.store import Home
+from gpu_tenant.box.caretaker import Caretaker
+from gpu_tenant.box.stall_detection import StallLimit
+from gpu_tenant.domain.errors import BoxUnreachable, CaretakerFailed
+from gpu_tenant.domain.model import SshAddress
+from gpu_tenant.domain.ports import Transport
+from gpu_tenant.files.skill_files import script
+from gpu_tenant.files.state_dir import Home
+from gpu_tenant.providers.kubernetes.exec import PodTransport
 from gpu_tenant.transports.local import LocalTransport
-from gpu_tenant.transports.pods import PodTransport
 from gpu_tenant.transports.ssh import SshTransport, ensure_key
 
 AT_ONCE = StallLimit(within_s=1, bytes_s=50_000, tells_s=0.1)

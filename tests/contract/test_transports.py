@@ -18,14 +18,14 @@ from arranged import LEASE
 from kube.cluster import Cluster
 from sshd import Sshd, wait_until
 
-from gpu_tenant.errors import BadRequest, BoxTrouble, BoxUnreachable, LocalTrouble
-from gpu_tenant.model import SshAddress
-from gpu_tenant.ports import Channel, Transport
-from gpu_tenant.ssh_hosts import Reachable, entry
-from gpu_tenant.store import Home
+from gpu_tenant.domain.errors import BadRequest, BoxTrouble, BoxUnreachable, LocalTrouble
+from gpu_tenant.domain.model import SshAddress
+from gpu_tenant.domain.ports import Channel, Transport
+from gpu_tenant.files.state_dir import Home
+from gpu_tenant.leases.ssh_config import Reachable, entry
+from gpu_tenant.providers.kubernetes.exec import PodTransport
 from gpu_tenant.transports.local import LocalTransport
 from gpu_tenant.transports.openssh import OpenSsh
-from gpu_tenant.transports.pods import PodTransport
 from gpu_tenant.transports.ssh import SshTransport, ensure_key
 
 MIB = 1 << 20

@@ -10,8 +10,7 @@ import pytest
 from arranged import never_used
 from contract.staged import Staged, on_stage
 
-from gpu_tenant.connectors.vastai import VastConnector
-from gpu_tenant.errors import (
+from gpu_tenant.domain.errors import (
     CredentialRefused,
     NoCapacity,
     NoFunds,
@@ -19,9 +18,10 @@ from gpu_tenant.errors import (
     ProviderSilent,
     ProviderTrouble,
 )
-from gpu_tenant.market import Wish
-from gpu_tenant.model import Box, BoxState, Lease, LeaseState, SshAddress
-from gpu_tenant.rehearsal.world import KEY
+from gpu_tenant.domain.model import Box, BoxState, Lease, LeaseState, SshAddress
+from gpu_tenant.domain.offers import Wish
+from gpu_tenant.emulators.world import KEY
+from gpu_tenant.providers.vastai.connector import VastConnector
 
 ONE = "/api/v0/instances/"
 ORDER = {

@@ -15,7 +15,7 @@ from contract.openapi import SPECS, validate
 from contract.staged import Staged, on_stage
 from contract.test_vastai import ONE, ORDER, ask
 
-from gpu_tenant.ports import Billing
+from gpu_tenant.domain.ports import Billing
 
 CAPTURES = SPECS.parent / "captures" / "vastai-cli-1.9.1.jsonl"
 SEARCH = (

@@ -9,18 +9,18 @@ from socket import socketpair
 from threading import Lock, Thread
 from typing import Literal
 
-from gpu_tenant.clock import WallClock
-from gpu_tenant.connectors.local import LocalConnector
+from gpu_tenant.domain.clock import WallClock
+from gpu_tenant.domain.model import Box, Lease, LocalAddress
+from gpu_tenant.domain.permit import TeardownPermit
+from gpu_tenant.domain.ports import Channel, Finished, Listener
+from gpu_tenant.files.skill_files import skill_directory
+from gpu_tenant.files.state_dir import Home
+from gpu_tenant.leases.context import Context
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.ledger.database import Connection
-from gpu_tenant.model import Box, Lease, LocalAddress
-from gpu_tenant.office import Context
-from gpu_tenant.permit import TeardownPermit
-from gpu_tenant.ports import Channel, Finished, Listener
-from gpu_tenant.profiles import load_profiles
+from gpu_tenant.providers.local.connector import LocalConnector
+from gpu_tenant.providers.profiles import load_profiles
 from gpu_tenant.service import Tenancy
-from gpu_tenant.skill import skill_directory
-from gpu_tenant.store import Home
 from gpu_tenant.transports.local import LocalTransport
 
 

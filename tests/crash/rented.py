@@ -17,19 +17,19 @@ from contract.staged import PROFILES
 from crash.mortal import Fate, MortalLedger
 
 from gpu_tenant.app import connect
-from gpu_tenant.errors import ProviderSilent
+from gpu_tenant.domain.errors import ProviderSilent
+from gpu_tenant.domain.model import Box, Lease, LeaseState, LocalAddress, SshAddress
+from gpu_tenant.domain.offers import Leftover, Offer, Wish
+from gpu_tenant.domain.permit import TeardownPermit
+from gpu_tenant.domain.ports import Transport
+from gpu_tenant.emulators.rehearsal_client import RehearsalClock, really_at
+from gpu_tenant.emulators.server import Stage
+from gpu_tenant.files.rehearsal_marker import Rehearsal, put_rehearsal
+from gpu_tenant.files.state_dir import Home
+from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.lifecycle import reconcile_all
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.market import Leftover, Offer, Wish
-from gpu_tenant.model import Box, Lease, LeaseState, LocalAddress, SshAddress
-from gpu_tenant.office import Context
-from gpu_tenant.permit import TeardownPermit
-from gpu_tenant.ports import Transport
-from gpu_tenant.rehearsal.stage import Stage
-from gpu_tenant.rehearsal.tenant import RehearsalClock, really_at
-from gpu_tenant.rehearsing import Rehearsal, put_rehearsal
-from gpu_tenant.renting import reconcile_all
 from gpu_tenant.service import Tenancy
-from gpu_tenant.store import Home
 from gpu_tenant.transports.local import LocalTransport
 
 KEY_LINE = (

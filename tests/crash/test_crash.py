@@ -17,11 +17,11 @@ import pytest
 from crash.mortal import Fate, mortal_tenancy
 from waited import over
 
-from gpu_tenant.errors import TenantError, UnknownLease
+from gpu_tenant.domain.errors import TenantError, UnknownLease
+from gpu_tenant.domain.model import LeaseState
+from gpu_tenant.files.state_dir import Home
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.model import LeaseState
 from gpu_tenant.service import Tenancy
-from gpu_tenant.store import Home
 
 AT_ONCE = max(2, os.cpu_count() or 2)
 EVERY = 1 if os.environ.get("GPU_TENANT_TORTURE") else 5

@@ -20,18 +20,20 @@ from urllib.request import Request, urlopen
 import google.cloud.compute_v1  # noqa: F401 - once, and not in every process that is forked to die
 from signed import signs
 
-from gpu_tenant import app, launch, office
-from gpu_tenant.ending import ask_ahead
-from gpu_tenant.errors import TenantError
-from gpu_tenant.guard import arm, last_armed
+from gpu_tenant import app
+from gpu_tenant.box.guard import arm, last_armed
+from gpu_tenant.domain.errors import TenantError
+from gpu_tenant.domain.model import Lease
+from gpu_tenant.domain.protection import Armed, Protection, protection
+from gpu_tenant.emulators.rehearsal_client import RehearsalClock
+from gpu_tenant.emulators.server import Stage
+from gpu_tenant.files.skill_files import skill_directory
+from gpu_tenant.files.state_dir import Home
+from gpu_tenant.jobs import launch
+from gpu_tenant.leases import context
+from gpu_tenant.leases.end import ask_ahead
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.model import Lease
-from gpu_tenant.profiles import load_profiles
-from gpu_tenant.protection import Armed, Protection, protection
-from gpu_tenant.rehearsal.stage import Stage
-from gpu_tenant.rehearsal.tenant import RehearsalClock
-from gpu_tenant.skill import skill_directory
-from gpu_tenant.store import Home
+from gpu_tenant.providers.profiles import load_profiles
 
 PROFILES = load_profiles(skill_directory() / "profiles")
 When = Literal["before", "after"]
@@ -157,7 +159,7 @@ def _live(
             """As the program does; a directory stands for the bucket that a box could reach."""
             return await arm(*words, **{**more, "store": store})
 
-        launch.arm = office.arm = arms
+        launch.arm = context.arm = arms
     try:
         asyncio.run(_rents(platform, directory, tell, left_s))
     except Exception:  # noqa: BLE001 - the process ends here, and says why

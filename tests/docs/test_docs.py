@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gpu_tenant import errors
-from gpu_tenant.errors import TenantError
-from gpu_tenant.profiles import load_profiles
-from gpu_tenant.server import TOOLS
+from gpu_tenant.domain import errors
+from gpu_tenant.domain.errors import TenantError
+from gpu_tenant.faces.mcp.server import TOOLS
+from gpu_tenant.providers.profiles import load_profiles
 from gpu_tenant.service import Tenancy
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -139,7 +139,7 @@ def test_the_readme_stays_short() -> None:
 
 
 def test_every_command_that_a_page_shows_exists() -> None:
-    from gpu_tenant.cli import SUMMARIES
+    from gpu_tenant.faces.cli import SUMMARIES
 
     for page in PAGES:
         shown = set(re.findall(r"`?gpu-tenant ([a-z]+)\b", page.read_text(encoding="utf-8")))

@@ -4,7 +4,7 @@ import hashlib
 import re
 from pathlib import Path
 
-VENDORED = Path(__file__).parents[2] / "mcp_server/gpu_tenant/dashboard/page/vendor"
+VENDORED = Path(__file__).parents[2] / "mcp_server/gpu_tenant/faces/dashboard/page/vendor"
 
 
 def test_every_vendored_file_has_the_hash_that_is_written_beside_it() -> None:

@@ -12,9 +12,9 @@ from mcp import Client
 from mcp.types import ElicitRequestParams, ElicitResult
 from signed import signs
 
-from gpu_tenant.ending import asked_to_waive, assess_loss
-from gpu_tenant.errors import TenantError
-from gpu_tenant.server import make_server
+from gpu_tenant.domain.errors import TenantError
+from gpu_tenant.faces.mcp.server import make_server
+from gpu_tenant.leases.end import asked_to_waive, assess_loss
 from gpu_tenant.service import Tenancy
 
 EXIT_REFUSED = 3

@@ -15,16 +15,16 @@ from typing import Literal, TypeVar
 
 import pytest
 from arranged import eventually
-from unit.loads.samples import GOOD
+from unit.formats.samples import GOOD
 from waited import over
 
 from gpu_tenant.app import open_tenancy
-from gpu_tenant.cli import main
-from gpu_tenant.connectors.local import BOX_VARIABLE, LocalConnector
-from gpu_tenant.errors import ProviderTrouble
-from gpu_tenant.model import LeaseState
-from gpu_tenant.paths import escape
-from gpu_tenant.permit import TeardownPermit
+from gpu_tenant.domain.errors import ProviderTrouble
+from gpu_tenant.domain.model import LeaseState
+from gpu_tenant.domain.permit import TeardownPermit
+from gpu_tenant.faces.cli import main
+from gpu_tenant.files.paths import escape
+from gpu_tenant.providers.local.connector import BOX_VARIABLE, LocalConnector
 from gpu_tenant.service import Tenancy
 
 T = TypeVar("T")

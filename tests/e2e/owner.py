@@ -12,9 +12,9 @@ from pathlib import Path
 from e2e.leased import command
 from terminal import typed_at
 
+from gpu_tenant.domain.model import LeaseState
+from gpu_tenant.domain.terms import Terms
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.model import LeaseState
-from gpu_tenant.terms import Terms
 
 MODEL = "mkdir -p out && echo '[1]' > out/model.json"
 """A job that writes one artifact."""

@@ -17,17 +17,17 @@ from contract.staged import PROFILES, RENTED, Staged
 from contract.test_providers import CREATE, DESTROY, LIST
 
 from gpu_tenant.app import connect
-from gpu_tenant.cards import Card
+from gpu_tenant.domain.model import Lease, LocalAddress, Receipt, SshAddress
+from gpu_tenant.domain.ports import Connector, Transport
+from gpu_tenant.emulators.rehearsal_client import really_at
+from gpu_tenant.emulators.server import Stage
+from gpu_tenant.emulators.world import Thing
+from gpu_tenant.files.rehearsal_marker import Rehearsal, put_rehearsal
+from gpu_tenant.files.state_dir import Home
+from gpu_tenant.leases.cards import Card
+from gpu_tenant.leases.context import Context
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.model import Lease, LocalAddress, Receipt, SshAddress
-from gpu_tenant.office import Context
-from gpu_tenant.ports import Connector, Transport
-from gpu_tenant.rehearsal.stage import Stage
-from gpu_tenant.rehearsal.tenant import really_at
-from gpu_tenant.rehearsal.world import Thing
-from gpu_tenant.rehearsing import Rehearsal, put_rehearsal
 from gpu_tenant.service import Tenancy
-from gpu_tenant.store import Home
 from gpu_tenant.transports.local import LocalTransport
 
 KEY_LINE = (

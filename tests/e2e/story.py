@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gpu_tenant.app import open_tenancy
-from gpu_tenant.errors import TenantError
-from gpu_tenant.model import LeaseState
+from gpu_tenant.domain.errors import TenantError
+from gpu_tenant.domain.model import LeaseState
 from gpu_tenant.service import Tenancy
 
 PHASES = ("adopt", "push", "launch", "monitor", "collect", "teardown")

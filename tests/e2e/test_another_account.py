@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from e2e.renting import NearClock, Tenant, tenant_at
 
-from gpu_tenant.errors import ProviderTrouble
-from gpu_tenant.model import LeaseState
-from gpu_tenant.rehearsal.stage import Stage
-from gpu_tenant.rehearsal.world import NEW_KEY
+from gpu_tenant.domain.errors import ProviderTrouble
+from gpu_tenant.domain.model import LeaseState
+from gpu_tenant.emulators.server import Stage
+from gpu_tenant.emulators.world import NEW_KEY
 from gpu_tenant.service import Tenancy
 
 KEYS = {

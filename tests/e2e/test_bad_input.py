@@ -20,11 +20,11 @@ from e2e.owner import MODEL, Owner, command_lines, error_of
 from mcp import Client
 from sshd import Sshd, make_key
 
-from gpu_tenant.clock import WallClock
+from gpu_tenant.domain.clock import WallClock
+from gpu_tenant.domain.model import LeaseState
+from gpu_tenant.faces.mcp.server import make_server
+from gpu_tenant.jobs.smoke import SmokeReceipt
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.model import LeaseState
-from gpu_tenant.server import make_server
-from gpu_tenant.smoke import SmokeReceipt
 from gpu_tenant.transports.ssh import ensure_key
 
 BAD_CALL, REFUSED, BOX, HERE, HELD = 2, 3, 4, 6, 7

@@ -31,16 +31,16 @@ from e2e.story import PHASES
 from sshd import Relay, Sshd, _free_port, make_key, wait_until
 from waited import over
 
-from gpu_tenant.cards import TornDown
-from gpu_tenant.collect import Collected
-from gpu_tenant.errors import (
+from gpu_tenant.artifacts.collect import Collected
+from gpu_tenant.domain.errors import (
     BoxUnreachable,
     HostKeyChanged,
     TenantError,
     Unverified,
 )
+from gpu_tenant.domain.model import LeaseState
+from gpu_tenant.leases.cards import TornDown
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.model import LeaseState
 from gpu_tenant.service import Tenancy
 from gpu_tenant.transports.ssh import ensure_key
 

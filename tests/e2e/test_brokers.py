@@ -9,12 +9,12 @@ from e2e.writers import written
 from sshd import LOOPBACK, Sshd, make_key
 from waited import over
 
-from gpu_tenant.attending import pull
-from gpu_tenant.brokering import adopt_from
-from gpu_tenant.ending import assess_loss
-from gpu_tenant.errors import BadRequest, BoxTaken, BoxTrouble, HostKeyChanged, Refused
-from gpu_tenant.model import LeaseState
-from gpu_tenant.recovering import recover
+from gpu_tenant.domain.errors import BadRequest, BoxTaken, BoxTrouble, HostKeyChanged, Refused
+from gpu_tenant.domain.model import LeaseState
+from gpu_tenant.leases.adopt_external import adopt_from
+from gpu_tenant.leases.end import assess_loss
+from gpu_tenant.leases.recover import recover
+from gpu_tenant.leases.watch_actions import pull
 from gpu_tenant.service import Tenancy
 
 STEP = """\

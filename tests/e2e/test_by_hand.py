@@ -15,12 +15,8 @@ from sshd import LOOPBACK, Relay, Sshd
 from terminal import typed_at
 from waited import over
 
-from gpu_tenant.adopting import adopt
-from gpu_tenant.alarms import Level
-from gpu_tenant.by_hand import Both, ByHand
-from gpu_tenant.cards import Card, TornDown
-from gpu_tenant.ending import attest
-from gpu_tenant.errors import (
+from gpu_tenant.domain.alarm import Level
+from gpu_tenant.domain.errors import (
     BadRequest,
     BoxTrouble,
     CredentialRefused,
@@ -29,7 +25,11 @@ from gpu_tenant.errors import (
     SignatureWanted,
     Unverified,
 )
-from gpu_tenant.model import Box, BoxId, BoxState, Lease, LeaseId, LeaseState, SshAddress
+from gpu_tenant.domain.model import Box, BoxId, BoxState, Lease, LeaseId, LeaseState, SshAddress
+from gpu_tenant.leases.adopt import adopt
+from gpu_tenant.leases.cards import Card, TornDown
+from gpu_tenant.leases.end import attest
+from gpu_tenant.providers.console.connector import Both, ByHand
 from gpu_tenant.service import Tenancy
 
 
@@ -284,7 +284,7 @@ async def test_a_box_that_shuts_us_out_under_its_own_name_is_not_gone(
 async def test_a_box_that_goes_on_answering_is_not_called_parked(
     person: Person, box: Sshd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpu_tenant.park._QUIET_WITHIN_S", 0)
+    monkeypatch.setattr("gpu_tenant.leases.park._QUIET_WITHIN_S", 0)
     async with person.tenancy() as tenancy:
         known = tenancy.profiles["autodl"]
         tenancy.profiles = {

@@ -12,8 +12,8 @@ from e2e.leased import end_processes
 from e2e.owner import Owner
 
 from gpu_tenant.app import open_tenancy
-from gpu_tenant.errors import SecretRefused
-from gpu_tenant.smoke import SmokeReceipt
+from gpu_tenant.domain.errors import SecretRefused
+from gpu_tenant.jobs.smoke import SmokeReceipt
 
 KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAE\n-----END OPENSSH PRIVATE KEY-----\n"
 HAS_NAMESPACES = sys.platform == "linux"

@@ -74,8 +74,8 @@ from e2e.leased import (
     escaped,
 )
 
-from gpu_tenant.known import Known
-from gpu_tenant.model import LeaseState, SealedFile
+from gpu_tenant.domain.model import LeaseState, SealedFile
+from gpu_tenant.files.hash_cache import Known
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ from e2e.owner import Owner
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from gpu_tenant.address import ssh_address, ssh_of
 from gpu_tenant.app import known_platforms
-from gpu_tenant.errors import BadRequest
-from gpu_tenant.pasted import address_of
-from gpu_tenant.shut import KEYS
+from gpu_tenant.domain.address import ssh_address, ssh_of
+from gpu_tenant.domain.errors import BadRequest
+from gpu_tenant.leases.pasted_address import address_of
+from gpu_tenant.process_hardening import KEYS
 
 ROOT = Path(__file__).parents[2]
 
@@ -98,7 +98,7 @@ def test_a_server_s_variables_show_no_key(owner: Owner) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux marks a process so")
 def test_a_process_of_ours_is_not_looked_into_and_hands_on_what_it_is_told_to() -> None:
     program = (
-        "import os, subprocess, ctypes\nfrom gpu_tenant.shut import shut\nshut()\n"
+        "import os, subprocess, ctypes\nfrom gpu_tenant.process_hardening import shut\nshut()\n"
         "print(ctypes.CDLL(None).prctl(3, 0, 0, 0, 0), os.environ['VAST_API_KEY'], os.environ['HF_TOKEN'])\n"
         "print(subprocess.run(['sh', '-c', 'echo \"[$VAST_API_KEY][$HF_TOKEN]\"'], capture_output=True, text=True).stdout.strip())\n"
         "print(subprocess.run(['sh', '-c', 'echo \"[$VAST_API_KEY]\"'], env=dict(os.environ), capture_output=True, text=True).stdout.strip())"

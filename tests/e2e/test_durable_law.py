@@ -15,16 +15,16 @@ from bucket import BUCKET, REGION, Bucket, serving
 from e2e.leased import Leased
 from waited import over
 
-from gpu_tenant.durable import DurableStore
-from gpu_tenant.errors import BadRequest, StoreTrouble, Unverified
+from gpu_tenant.artifacts.stores.configuration import open_store
+from gpu_tenant.artifacts.stores.locality import Whereabouts
+from gpu_tenant.artifacts.stores.protocol import DurableStore
+from gpu_tenant.artifacts.stores.rclone import RcloneStore
+from gpu_tenant.artifacts.stores.replicate import Kept, keep_safe
+from gpu_tenant.domain.errors import BadRequest, StoreTrouble, Unverified
+from gpu_tenant.domain.permit import Verified
+from gpu_tenant.leases.verify import Assessment, assess, prove
 from gpu_tenant.ledger import Event
-from gpu_tenant.permit import Verified
-from gpu_tenant.rclone import RcloneStore
-from gpu_tenant.safekeeping import Kept, keep_safe
 from gpu_tenant.service import Tenancy
-from gpu_tenant.stores import open_store
-from gpu_tenant.verify import Assessment, assess, prove
-from gpu_tenant.whereabouts import Whereabouts
 
 T = TypeVar("T")
 JOB = (

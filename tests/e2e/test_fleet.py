@@ -12,10 +12,10 @@ from crash.mortal import Fate
 from crash.rented import Scene
 from e2e.renting import Tenant, tenant_at
 
-from gpu_tenant.cards import Card
-from gpu_tenant.errors import BadRequest, LeaseHeld, NoCapacity, QuoteUsed, Refused
-from gpu_tenant.fleet import Fleet
-from gpu_tenant.model import LeaseId, LeaseState
+from gpu_tenant.domain.errors import BadRequest, LeaseHeld, NoCapacity, QuoteUsed, Refused
+from gpu_tenant.domain.fleet_budget import Fleet
+from gpu_tenant.domain.model import LeaseId, LeaseState
+from gpu_tenant.leases.cards import Card
 
 AT = pytest.mark.parametrize
 OF_A_KIND = AT("tenant", ["digitalocean"], indirect=True)

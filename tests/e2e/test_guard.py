@@ -9,11 +9,11 @@ import pytest
 from arranged import eventually
 from e2e.renting import Tenant, tenant_at
 
-from gpu_tenant.caretaker import Caretaker
-from gpu_tenant.errors import Refused
-from gpu_tenant.guard import arm, last_armed, note_gone
-from gpu_tenant.protection import Armed
-from gpu_tenant.skill import script
+from gpu_tenant.box.caretaker import Caretaker
+from gpu_tenant.box.guard import arm, last_armed, note_gone
+from gpu_tenant.domain.errors import Refused
+from gpu_tenant.domain.protection import Armed
+from gpu_tenant.files.skill_files import script
 from gpu_tenant.transports.local import LocalTransport
 
 PROVED = "it stops the jobs, then the box stops itself with its own key (proved)"

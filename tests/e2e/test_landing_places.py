@@ -12,10 +12,10 @@ from e2e.leased import command, end_processes
 from e2e.owner import Owner
 
 from gpu_tenant.app import open_tenancy
-from gpu_tenant.errors import BadRequest, DiskFull, LocalTrouble
-from gpu_tenant.mounts import Mount, from_mount
-from gpu_tenant.removing import remove_tree
-from gpu_tenant.store import require_room
+from gpu_tenant.domain.errors import BadRequest, DiskFull, LocalTrouble
+from gpu_tenant.files.mounts import Mount, from_mount
+from gpu_tenant.files.remove_tree import remove_tree
+from gpu_tenant.files.state_dir import require_room
 
 BAD_CALL, REFUSED, HERE, PROVIDER = 2, 3, 6, 5
 

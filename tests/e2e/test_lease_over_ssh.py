@@ -27,11 +27,11 @@ from e2e.people import (
 from sshd import LOOPBACK, Sshd, wait_until
 from waited import over
 
-from gpu_tenant.cards import Card
-from gpu_tenant.errors import (
+from gpu_tenant.domain.errors import (
     CaretakerFailed,
     LeaseHeld,
 )
+from gpu_tenant.leases.cards import Card
 
 
 def test_a_first_lease_goes_from_a_refused_key_to_a_receipt(

@@ -16,7 +16,7 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 from terminal import at_a_terminal
 
-from gpu_tenant.rehearsal.sites import SSHD
+from gpu_tenant.emulators.boxes import SSHD
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -18,12 +18,8 @@ from sshd import Sshd
 from terminal import typed_at
 
 from gpu_tenant.app import open_tenancy
-from gpu_tenant.attending import park_stray, standing
-from gpu_tenant.cards import Card
-from gpu_tenant.clock import WallClock
-from gpu_tenant.ending import assess_loss
-from gpu_tenant.entering import login
-from gpu_tenant.errors import (
+from gpu_tenant.domain.clock import WallClock
+from gpu_tenant.domain.errors import (
     AnotherBox,
     BadRequest,
     BoxTaken,
@@ -34,16 +30,20 @@ from gpu_tenant.errors import (
     SignatureWanted,
     Unverified,
 )
+from gpu_tenant.domain.model import LeaseState, SshAddress
+from gpu_tenant.emulators.rehearsal_client import really_at
+from gpu_tenant.emulators.server import Stage
+from gpu_tenant.files.state_dir import Home
+from gpu_tenant.leases.cards import Card
+from gpu_tenant.leases.end import assess_loss
+from gpu_tenant.leases.lifecycle import reconcile_all
+from gpu_tenant.leases.login import login
+from gpu_tenant.leases.ssh_config import ssh_config
+from gpu_tenant.leases.verify import unused
+from gpu_tenant.leases.watch_actions import park_stray, standing
 from gpu_tenant.ledger import Event
-from gpu_tenant.model import LeaseState, SshAddress
-from gpu_tenant.rehearsal.stage import Stage
-from gpu_tenant.rehearsal.tenant import really_at
-from gpu_tenant.renting import reconcile_all
 from gpu_tenant.service import Tenancy
-from gpu_tenant.ssh_hosts import ssh_config
-from gpu_tenant.store import Home
-from gpu_tenant.verify import unused
-from gpu_tenant.watchdog import Watchdog
+from gpu_tenant.watchdog.loop import Watchdog
 
 AT = pytest.mark.parametrize("tenant", ["runpod"], indirect=True)
 AT_BOTH = pytest.mark.parametrize("tenant", ["runpod", "vastai"], indirect=True)

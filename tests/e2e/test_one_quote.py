@@ -19,10 +19,10 @@ from e2e.test_rehearse import Rehearsal
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters
 
-from gpu_tenant.errors import NoCapacity, QuoteUsed, Refused
-from gpu_tenant.fleet import known_again
-from gpu_tenant.model import LeaseState
-from gpu_tenant.rehearsal.sites import SSHD
+from gpu_tenant.domain.errors import NoCapacity, QuoteUsed, Refused
+from gpu_tenant.domain.fleet_budget import known_again
+from gpu_tenant.domain.model import LeaseState
+from gpu_tenant.emulators.boxes import SSHD
 
 pytestmark = pytest.mark.timeout(600)
 OF_A_KIND = pytest.mark.parametrize("tenant", ["digitalocean"], indirect=True)

@@ -14,21 +14,21 @@ import pytest
 from arranged import PATIENCE_S, HandClock
 from tiny import TinyProvider
 
-from gpu_tenant.connectors.local import LocalConnector
 from gpu_tenant.doctor import Checkup, examine
-from gpu_tenant.heartbeat import watched
+from gpu_tenant.domain.model import Box, Lease, LeaseId, LeaseState, LocalAddress
+from gpu_tenant.domain.ports import Connector, Transport
+from gpu_tenant.domain.terms import Terms
+from gpu_tenant.files.skill_files import skill_directory
+from gpu_tenant.files.state_dir import Home
+from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.settle import survey
+from gpu_tenant.leases.watchdog_heartbeat import watched
 from gpu_tenant.ledger import Event, Ledger, Renewal
-from gpu_tenant.model import Box, Lease, LeaseId, LeaseState, LocalAddress
-from gpu_tenant.office import Context
-from gpu_tenant.ports import Connector, Transport
-from gpu_tenant.profiles import load_profiles
+from gpu_tenant.providers.local.connector import LocalConnector
+from gpu_tenant.providers.profiles import load_profiles
 from gpu_tenant.service import Tenancy
-from gpu_tenant.settle import survey
-from gpu_tenant.skill import skill_directory
-from gpu_tenant.store import Home
-from gpu_tenant.terms import Terms
 from gpu_tenant.transports.local import LocalTransport
-from gpu_tenant.watchdog import Watchdog
+from gpu_tenant.watchdog.loop import Watchdog
 
 PROFILES = load_profiles(skill_directory() / "profiles")
 HOLDING = """

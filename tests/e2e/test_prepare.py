@@ -11,8 +11,8 @@ from packages import image_with_torch, slow_package, wheel
 from sshd import Sshd, wait_until
 from waited import over
 
-from gpu_tenant.errors import BadRequest, BoxTrouble, JobRunning, Refused
-from gpu_tenant.prepare import Prepared
+from gpu_tenant.box.environment.prepare import Prepared
+from gpu_tenant.domain.errors import BadRequest, BoxTrouble, JobRunning, Refused
 from gpu_tenant.service import Tenancy
 
 TORCH = "2.3.1+cu121"

@@ -16,17 +16,17 @@ from e2e.renting import QuickClock, Tenant, tenant_at
 from waited import over
 
 from gpu_tenant.app import connect
-from gpu_tenant.fate import taken
+from gpu_tenant.artifacts.snapshot import snapshot
+from gpu_tenant.domain.interruption import taken
+from gpu_tenant.domain.model import Lease, LeaseState, LocalAddress
+from gpu_tenant.emulators.rehearsal_client import really_at
+from gpu_tenant.emulators.server import Stage
+from gpu_tenant.files.state_dir import Home
+from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.recover import may_recover, recover
 from gpu_tenant.ledger import Event
-from gpu_tenant.model import Lease, LeaseState, LocalAddress
-from gpu_tenant.office import Context
-from gpu_tenant.recovering import may_recover, recover
-from gpu_tenant.rehearsal.stage import Stage
-from gpu_tenant.rehearsal.tenant import really_at
 from gpu_tenant.service import Tenancy
-from gpu_tenant.snapshot import snapshot
-from gpu_tenant.store import Home
-from gpu_tenant.transfer.job import Alone
+from gpu_tenant.transfer.shared_state import Alone
 from gpu_tenant.transports.local import LocalTransport
 
 JOB = """\

@@ -22,12 +22,12 @@ from e2e.people import living_in
 from e2e.renting import QuickClock
 
 from gpu_tenant.app import open_tenancy
-from gpu_tenant.cards import Card
-from gpu_tenant.errors import BadRequest
-from gpu_tenant.market import CENT
-from gpu_tenant.rehearsal.faults import ON_THE_WIRE
-from gpu_tenant.rehearsal.sites import SSHD
-from gpu_tenant.rehearsal.stage import Stage
+from gpu_tenant.domain.errors import BadRequest
+from gpu_tenant.domain.offers import CENT
+from gpu_tenant.emulators.boxes import SSHD
+from gpu_tenant.emulators.faults import ON_THE_WIRE
+from gpu_tenant.emulators.server import Stage
+from gpu_tenant.leases.cards import Card
 
 TRAIN = "mkdir -p out && echo '{\"loss\": 0.1}' > out/model.json && echo done"
 

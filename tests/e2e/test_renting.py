@@ -17,9 +17,8 @@ from mcp.types import CallToolResult
 from signed import with_signature
 from waited import over
 
-from gpu_tenant.adopting import adopt
 from gpu_tenant.app import open_tenancy
-from gpu_tenant.errors import (
+from gpu_tenant.domain.errors import (
     BadRequest,
     BoxTaken,
     NoCapacity,
@@ -33,9 +32,10 @@ from gpu_tenant.errors import (
     UnknownLease,
     Unverified,
 )
-from gpu_tenant.model import LeaseState
-from gpu_tenant.renting import reconcile_all
-from gpu_tenant.server import make_server
+from gpu_tenant.domain.model import LeaseState
+from gpu_tenant.faces.mcp.server import make_server
+from gpu_tenant.leases.adopt import adopt
+from gpu_tenant.leases.lifecycle import reconcile_all
 
 AT_EVERY = pytest.mark.parametrize("tenant", RENTED, indirect=True)
 WHERE_PRICES_MOVE = pytest.mark.parametrize("tenant", MOVING, indirect=True)

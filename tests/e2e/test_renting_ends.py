@@ -10,10 +10,10 @@ from contract.staged import RENTED
 from e2e.leased import command
 from e2e.renting import EVERYTHING, FOREVER, NearClock, Tenant, tenant_at
 
-from gpu_tenant.errors import CredentialRefused, ProviderSilent, ProviderTrouble, RateLimited
-from gpu_tenant.model import LeaseState
-from gpu_tenant.rehearsal.stage import Stage
-from gpu_tenant.rehearsal.world import Thing
+from gpu_tenant.domain.errors import CredentialRefused, ProviderSilent, ProviderTrouble, RateLimited
+from gpu_tenant.domain.model import LeaseState
+from gpu_tenant.emulators.server import Stage
+from gpu_tenant.emulators.world import Thing
 
 AT_EVERY = pytest.mark.parametrize("tenant", RENTED, indirect=True)
 

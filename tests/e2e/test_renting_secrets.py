@@ -16,10 +16,10 @@ from e2e.leased import command
 from e2e.renting import EVERYTHING, FOREVER, NearClock, Tenant, tenant_at
 from mcp import Client
 
-from gpu_tenant.rehearsal.sites import SSHD
-from gpu_tenant.rehearsal.stage import Stage
-from gpu_tenant.rehearsal.world import KEY
-from gpu_tenant.server import make_server
+from gpu_tenant.emulators.boxes import SSHD
+from gpu_tenant.emulators.server import Stage
+from gpu_tenant.emulators.world import KEY
+from gpu_tenant.faces.mcp.server import make_server
 
 WITH_KEY = [slug for slug in RENTED if slug != "gcp"]
 """Google's rehearsal takes callers without one."""

@@ -12,7 +12,7 @@ from pages import require_harmless, require_square
 from waited import over
 
 from gpu_tenant.app import open_tenancy
-from gpu_tenant.report import Report, as_html, as_markdown, report_of
+from gpu_tenant.faces.report import Report, as_html, as_markdown, report_of
 
 NAME = "a<script>alert(1)|`x`](javascript:alert(1)) onload=.json"
 JOB = f"""

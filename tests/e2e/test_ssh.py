@@ -12,10 +12,10 @@ from click.testing import CliRunner, Result
 from e2e.people import NewBox, Person, Told, ended
 from sshd import LOOPBACK, Sshd, _free_port, make_key, wait_until
 
-from gpu_tenant.cli.entering import forwarded
-from gpu_tenant.cli.verbs import COMMANDS
-from gpu_tenant.entering import login
-from gpu_tenant.errors import BadRequest, Refused
+from gpu_tenant.domain.errors import BadRequest, Refused
+from gpu_tenant.faces.cli.registry import COMMANDS
+from gpu_tenant.faces.cli.ssh import forwarded
+from gpu_tenant.leases.login import login
 
 
 async def adopted(person: Person, target: str) -> str:

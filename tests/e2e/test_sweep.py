@@ -14,14 +14,13 @@ from e2e.leased import end_processes
 from signed import with_signature
 
 from gpu_tenant.app import open_tenancy
-from gpu_tenant.attending import pull
-from gpu_tenant.errors import Refused, SweepOpen
-from gpu_tenant.grid import Grid, grid_of
-from gpu_tenant.model import LeaseState
-from gpu_tenant.placement import Placement
-from gpu_tenant.reckoning import Reckoning
+from gpu_tenant.domain.errors import Refused, SweepOpen
+from gpu_tenant.domain.model import LeaseState
+from gpu_tenant.domain.sweep_grid import Grid, grid_of
+from gpu_tenant.domain.sweep_placement import Placement
+from gpu_tenant.leases.watch_actions import pull
 from gpu_tenant.service import Tenancy
-from gpu_tenant.sweeping import (
+from gpu_tenant.sweeps.commands import (
     add_to_sweep,
     begin_sweep,
     give_up_cells,
@@ -31,6 +30,7 @@ from gpu_tenant.sweeping import (
     tend,
     vacate,
 )
+from gpu_tenant.sweeps.status import Reckoning
 
 CELL = """\
 echo "$GPU_TENANT_CELL begun" >>"$2/ran"

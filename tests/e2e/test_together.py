@@ -13,10 +13,10 @@ from networks import Host, hosts
 from sshd import Sshd
 from waited import over
 
-from gpu_tenant.errors import BadRequest, BoxTrouble, Refused
-from gpu_tenant.together import LaunchedTogether, launch_together
+from gpu_tenant.domain.errors import BadRequest, BoxTrouble, Refused
+from gpu_tenant.jobs.monitor import Watched
+from gpu_tenant.leases.multinode_launch import LaunchedTogether, launch_together
 from gpu_tenant.transports.ssh import ensure_key
-from gpu_tenant.watch import Watched
 
 # What `python3 -m torch.distributed.run` is here: it takes the same options, and sets the same environment.
 LAUNCHER = """\

@@ -12,7 +12,7 @@ from e2e.people import Person
 from sshd import Sshd
 from waited import over
 
-from gpu_tenant.errors import BadRequest, JobRunning, NotSaved, Unverified
+from gpu_tenant.domain.errors import BadRequest, JobRunning, NotSaved, Unverified
 from gpu_tenant.service import Tenancy
 
 OLD, NEW = "old", "x" * 5000

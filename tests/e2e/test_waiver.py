@@ -10,7 +10,7 @@ from e2e.owner import Owner
 from sshd import wait_until
 from terminal import typed_at
 
-from gpu_tenant.model import LeaseState
+from gpu_tenant.domain.model import LeaseState
 
 WRITES = (
     "mkdir -p out; for n in 1 2 3 4 5 6 7; do head -c 1000 /dev/urandom >out/step-$n.bin; done;"

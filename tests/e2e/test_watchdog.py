@@ -12,18 +12,18 @@ import pytest
 from e2e.renting import DESTROY, EVERYTHING, FOREVER, Tenant, tenant_at
 from signed import with_signature
 
-from gpu_tenant.alarms import Level
 from gpu_tenant.app import open_tenancy
-from gpu_tenant.cards import Card
-from gpu_tenant.caretaker import ENDED
-from gpu_tenant.clock import WallClock
-from gpu_tenant.ending import waive_ahead
-from gpu_tenant.errors import BadRequest, BoxUnreachable
+from gpu_tenant.box.caretaker import ENDED
+from gpu_tenant.domain.alarm import Level
+from gpu_tenant.domain.clock import WallClock
+from gpu_tenant.domain.errors import BadRequest, BoxUnreachable
+from gpu_tenant.domain.model import LeaseState
+from gpu_tenant.leases.cards import Card
+from gpu_tenant.leases.end import waive_ahead
+from gpu_tenant.leases.readiness import closed
 from gpu_tenant.ledger import Event
-from gpu_tenant.model import LeaseState
-from gpu_tenant.readiness import closed
 from gpu_tenant.service import Tenancy
-from gpu_tenant.watchdog import Look, Watchdog
+from gpu_tenant.watchdog.loop import Look, Watchdog
 
 SAVES = """\
 trap 'echo whole > out/final.txt; exit 0' TERM

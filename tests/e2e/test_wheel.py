@@ -58,7 +58,7 @@ def test_the_wheel_carries_the_package_and_the_skill_and_nothing_else(wheel: Pat
         carried = {name for name in content.namelist() if ".dist-info/" not in name}
 
     expected = set(shipped())
-    assert {"gpu_tenant/skill/SKILL.md", "gpu_tenant/demo/job/letters.csv"} < expected
+    assert {"gpu_tenant/skill/SKILL.md", "gpu_tenant/faces/demo/job/letters.csv"} < expected
     assert carried == expected
     assert [name for name in carried if "test" in name or "fixture" in name] == []
 

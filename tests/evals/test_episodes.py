@@ -20,7 +20,7 @@ from evals.episodes.play import Played, play, play_careless, play_cheat
 from evals.episodes.referee import Score
 from evals.episodes.scenes import CARELESS, CREATE, Scene
 
-from gpu_tenant.rehearsal.faults import Fault
+from gpu_tenant.emulators.faults import Fault
 
 LOST_CREATE = Fault(do="drop_after", match=CREATE["runpod"])
 

@@ -5,13 +5,13 @@ from decimal import Decimal
 import pytest
 from arranged import HandClock, lease, profile
 
-from gpu_tenant.cards import Card, Leases, card, in_all
-from gpu_tenant.cli import account, sweeping
-from gpu_tenant.market import Leftover
-from gpu_tenant.model import Box, BoxId, BoxState, Lease, LeaseId
-from gpu_tenant.protection import protection
-from gpu_tenant.reckoning import STATES, Reckoning, Row
-from gpu_tenant.sweeping import Tended
+from gpu_tenant.domain.model import Box, BoxId, BoxState, Lease, LeaseId
+from gpu_tenant.domain.offers import Leftover
+from gpu_tenant.domain.protection import protection
+from gpu_tenant.faces.cli import lease_table, sweep
+from gpu_tenant.leases.cards import Card, Leases, card, in_all
+from gpu_tenant.sweeps.commands import Tended
+from gpu_tenant.sweeps.status import STATES, Reckoning, Row
 
 NOW = HandClock().now()
 VOLUME = Leftover(
@@ -56,7 +56,7 @@ def test_the_last_line_is_what_burns_what_leaks_and_what_is_spent(
 ) -> None:
     parked = rented("tiny-cccc", "0.0033").model_copy(update={"parked_at": NOW})
 
-    account.leases(
+    lease_table.leases(
         told(
             shown(rented("tiny-a")), shown(rented("tiny-b", "2.62")), shown(parked), left=(VOLUME,)
         )
@@ -82,8 +82,8 @@ def test_what_came_from_elsewhere_is_shown_as_it_stands_and_is_no_markup(
         twins=(), wrong=(), digest="", settled_by=None,
     )  # fmt: skip
 
-    account.leases(told(odd))
-    sweeping.table(Tended(table=cells, troubles=()))
+    lease_table.leases(told(odd))
+    sweep.table(Tended(table=cells, troubles=()))
 
     said = capsys.readouterr().out
     assert [word for word in ("[/]", "[red]x", "[/b]") if word not in said] == []
@@ -93,11 +93,11 @@ def test_what_is_unknown_is_named_and_never_counted_as_nothing() -> None:
     unknown = VOLUME.model_copy(update={"usd_month": None})
     one = told(shown(rented("tiny-a", None)), unseen=("gcp",), left=(unknown,))
 
-    assert account.summed(one) == (
+    assert lease_table.summed(one) == (
         "1 box burns 0.0000 USD/h; parked and left over: 0.0000 USD a month; spent 0.0000 USD; not counted: "
         "the rate of tiny-a, what tiny-a has cost, the volume v1, and 1 more"
     )
     assert one.not_counted[-1] == "what bills at gcp besides boxes"
-    assert account.summed(told(left=(VOLUME,))).startswith(
+    assert lease_table.summed(told(left=(VOLUME,))).startswith(
         "no box burns; parked and left over: 7.00"
     )

@@ -10,12 +10,12 @@ import pytest
 from arranged import LEASE, NOON, HandClock, active
 from hooks import Hook, hook
 
-from gpu_tenant.alarms import Level
-from gpu_tenant.cli.verbs import COMMANDS
 from gpu_tenant.doctor import examine
-from gpu_tenant.errors import BadRequest
+from gpu_tenant.domain.alarm import Level
+from gpu_tenant.domain.errors import BadRequest
+from gpu_tenant.faces.cli.registry import COMMANDS
+from gpu_tenant.files.state_dir import Home
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.store import Home
 
 
 @pytest.fixture

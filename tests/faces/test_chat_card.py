@@ -12,8 +12,8 @@ from mcp import Client
 from mcp.client.extension import advertise
 from mcp.server.apps import APP_MIME_TYPE, EXTENSION_ID
 
-from gpu_tenant import chat_card
-from gpu_tenant.server import TOOLS, make_server
+from gpu_tenant.faces.mcp import chat_card
+from gpu_tenant.faces.mcp.server import TOOLS, make_server
 
 ERAS = ["auto", "legacy"]
 RENDERS = advertise(EXTENSION_ID, {"mimeTypes": [APP_MIME_TYPE]})

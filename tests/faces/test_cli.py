@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_tenant.cli import SUMMARIES
+from gpu_tenant.faces.cli import SUMMARIES
 
 
 def run(home: Path, *argv: str) -> subprocess.CompletedProcess[str]:
@@ -24,7 +24,7 @@ def run(home: Path, *argv: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_help_lists_every_verb_and_imports_nothing_heavy(tmp_path: Path) -> None:
-    watched = "import sys, gpu_tenant.cli as c; c.sys.argv = ['gpu-tenant', '--help']\ntry: c.main()\nfinally: print(*sys.modules, file=sys.stderr)"
+    watched = "import sys, gpu_tenant.faces.cli as c; c.sys.argv = ['gpu-tenant', '--help']\ntry: c.main()\nfinally: print(*sys.modules, file=sys.stderr)"
     ran = subprocess.run(
         [sys.executable, "-c", watched], capture_output=True, encoding="utf-8", check=True
     )

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from gpu_tenant.app import known_platforms
-from gpu_tenant.cli import main, show
-from gpu_tenant.speech import dated
-from gpu_tenant.watch import Watched
+from gpu_tenant.domain.wording import dated
+from gpu_tenant.faces.cli import main, output
+from gpu_tenant.jobs.monitor import Watched
 
 PLATFORMS = cache(known_platforms)
 """The real ones; a fifth of a second each time."""
@@ -127,7 +127,7 @@ def test_a_look_at_a_job_shows_a_person_dates_and_no_cursor(
         cost_usd=None, deadline_in_s=60, alarm=None, next="monitor again with this cursor",
     )  # fmt: skip
 
-    show.watched(seen)
+    output.watched(seen)
 
     told = capsys.readouterr().out
     assert "asked for at 2026-11-21 18:30:11 UTC" in told

@@ -12,9 +12,9 @@ import pytest_asyncio
 from waited import over
 
 from gpu_tenant.app import open_tenancy
-from gpu_tenant.dashboard.gate import MOST_BYTES, Gate
-from gpu_tenant.dashboard.looks import Looks
-from gpu_tenant.dashboard.serving import application
+from gpu_tenant.faces.dashboard.auth import MOST_BYTES, Gate
+from gpu_tenant.faces.dashboard.poller import Looks
+from gpu_tenant.faces.dashboard.server import application
 
 PORT, TOKEN = 4567, "t" * 43
 US = f"http://127.0.0.1:{PORT}"

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from gpu_tenant.cli import group
-from gpu_tenant.errors import Refused
-from gpu_tenant.hosts import places as where
-from gpu_tenant.skill import skill_directory
+from gpu_tenant.domain.errors import Refused
+from gpu_tenant.faces.cli import group
+from gpu_tenant.faces.install.hosts import places as where
+from gpu_tenant.files.skill_files import skill_directory
 
 HOSTS = ("claude", "codex", "cursor", "gemini", "vscode")
 SETTINGS = {
@@ -40,7 +40,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/gpu-tenant").touch()
     (tmp_path / "home").mkdir()
-    monkeypatch.setattr("gpu_tenant.install.skill_directory", lambda: a_skill(tmp_path / "skill"))
+    monkeypatch.setattr(
+        "gpu_tenant.faces.install.plan.skill_directory", lambda: a_skill(tmp_path / "skill")
+    )
     return tmp_path / "home"
 
 
@@ -287,7 +289,7 @@ def test_a_newer_skill_takes_the_place_of_an_older_one(
         (newer / name).parent.mkdir(parents=True, exist_ok=True)
         (newer / name).write_text("new\n", encoding="utf-8")
     install("gemini", "--yes")
-    monkeypatch.setattr("gpu_tenant.install.skill_directory", lambda: newer)
+    monkeypatch.setattr("gpu_tenant.faces.install.plan.skill_directory", lambda: newer)
 
     install("gemini", "--yes")
 

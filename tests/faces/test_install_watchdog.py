@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from gpu_tenant.app import known_platforms
-from gpu_tenant.cli import group
-from gpu_tenant.errors import BadRequest, LocalTrouble, Refused
-from gpu_tenant.rehearsing import Rehearsal, put_rehearsal
+from gpu_tenant.domain.errors import BadRequest, LocalTrouble, Refused
+from gpu_tenant.faces.cli import group
+from gpu_tenant.files.rehearsal_marker import Rehearsal, put_rehearsal
 
 NAME = "gpu-tenant-watchdog"
 UNIT = f".config/systemd/user/{NAME}.service"
@@ -346,7 +346,7 @@ def test_the_last_that_is_taken_back_takes_the_directories_along(
 ) -> None:
     (tmp_path / "skill").mkdir()
     (tmp_path / "skill/SKILL.md").touch()
-    monkeypatch.setattr("gpu_tenant.install.skill_directory", lambda: tmp_path / "skill")
+    monkeypatch.setattr("gpu_tenant.faces.install.plan.skill_directory", lambda: tmp_path / "skill")
     monkeypatch.setenv("GPU_TENANT_HOME", str(home / "deep/down"))
     group.main(["install", "vscode", "--yes"], standalone_mode=False)
     install("--by", "systemd", "--yes")

@@ -22,11 +22,11 @@ import pytest
 from arranged import HandClock, eventually, lease, profile
 from rich.console import Console
 
-from gpu_tenant.boxtext import plain
-from gpu_tenant.cards import Card, Leases, card, in_all
-from gpu_tenant.cli.frames import Blind, Frame, Seen
-from gpu_tenant.model import LeaseId, LeaseState
-from gpu_tenant.protection import protection
+from gpu_tenant.domain.model import LeaseId, LeaseState
+from gpu_tenant.domain.protection import protection
+from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.faces.cli.live_frame import Blind, Frame, Seen
+from gpu_tenant.leases.cards import Card, Leases, card, in_all
 
 NOW = HandClock().now()
 COUNTDOWN = re.compile(r"\b\d+:\d\d:\d\d\b")

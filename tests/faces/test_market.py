@@ -4,10 +4,10 @@ from decimal import Decimal
 
 import pytest
 
-from gpu_tenant.cli import market
-from gpu_tenant.market import Price
-from gpu_tenant.offers import Found, Ranked
-from gpu_tenant.outlay import Term
+from gpu_tenant.domain.expected_cost import Term
+from gpu_tenant.domain.offers import Price
+from gpu_tenant.faces.cli import offers_table
+from gpu_tenant.leases.offers import Found, Ranked
 
 PRICE = Price(
     gpu_usd_h=Decimal("0.30"),
@@ -55,7 +55,7 @@ FOUND = Found(
 def test_offers_are_a_table_with_one_whole_line_each_and_their_notes_below(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    market.found(FOUND)
+    offers_table.found(FOUND)
 
     printed = capsys.readouterr()
     _, priced, unpriced, *rest = printed.out.splitlines()
@@ -77,7 +77,7 @@ def test_offers_are_a_table_with_one_whole_line_each_and_their_notes_below(
 def test_an_explanation_is_the_terms_with_their_sentences(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    market.explained(FOUND)
+    offers_table.explained(FOUND)
 
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "q-7k2m: 2 x RTX 4090 at vastai, in all 2.6035 USD"
@@ -86,7 +86,7 @@ def test_an_explanation_is_the_terms_with_their_sentences(
 
 
 def test_where_nothing_fits_the_next_step_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    market.found(
+    offers_table.found(
         Found(offers=(), cheapest=None, unfit={}, troubles={}, next="doctor: it says which keys")
     )
 

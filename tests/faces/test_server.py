@@ -15,11 +15,11 @@ from mcp.types import CallToolResult, ElicitRequestParams, ElicitResult
 from signed import signs
 
 from gpu_tenant.app import open_tenancy
-from gpu_tenant.grid import grid_of
-from gpu_tenant.placement import Sweep
-from gpu_tenant.server import INSTRUCTIONS, TOOLS, make_server
+from gpu_tenant.domain.sweep_grid import grid_of
+from gpu_tenant.domain.sweep_placement import Sweep
+from gpu_tenant.domain.wording import TOOL_OF
+from gpu_tenant.faces.mcp.server import INSTRUCTIONS, TOOLS, make_server
 from gpu_tenant.service import Tenancy
-from gpu_tenant.speech import TOOL_OF
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 ERAS = ["auto", "legacy"]
@@ -109,7 +109,7 @@ async def test_every_tool_is_annotated_and_strict() -> None:
 
 
 def test_both_faces_offer_the_same_verbs() -> None:
-    from gpu_tenant.cli import SUMMARIES
+    from gpu_tenant.faces.cli import SUMMARIES
 
     of_the_terminal_alone = {
         "alarms",

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from gpu_tenant.app import open_tenancy
-from gpu_tenant.cli import main
-from gpu_tenant.crowd import each
+from gpu_tenant.concurrency import each
+from gpu_tenant.faces.cli import main
 
 
 def run(home: Path, *argv: str) -> subprocess.CompletedProcess[str]:

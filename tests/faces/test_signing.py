@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from terminal import at_a_terminal
 
+from gpu_tenant.domain.signature import Asked, digest_of
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.signature import Asked, digest_of
 
 LEASE = "vastai-abcd"
 FILES = tuple(f"work/out/checkpoint-{n:04}.pt (3,023,904 bytes)" for n in range(120))

@@ -11,9 +11,9 @@ from typing import Any
 from arranged import setting
 from desk import Desk
 
-from gpu_tenant.ports import Connector, Credential
-from gpu_tenant.profiles import load_profiles
-from gpu_tenant.skill import skill_directory
+from gpu_tenant.domain.ports import Connector, Credential
+from gpu_tenant.files.skill_files import skill_directory
+from gpu_tenant.providers.profiles import load_profiles
 
 CORPUS = Path(__file__).parent / "corpus" / "providers"
 PROVIDERS = sorted(path.stem for path in CORPUS.glob("*.json"))
@@ -39,7 +39,7 @@ def asking(provider: str, root: Path) -> Iterator[tuple[Connector, Desk]]:
     desk = Desk()
     desk.always = {path: json.dumps(said) for path, said in answers(provider).items()}
     try:
-        connector: Connector = import_module(f"gpu_tenant.connectors.{provider}").connect(
+        connector: Connector = import_module(f"gpu_tenant.providers.{provider}").connect(
             replace(
                 setting(root),
                 profile=_PROFILES[provider],

@@ -30,23 +30,24 @@ from typing import Any
 
 from fuzz.mutation import mutated, mutated_json
 from fuzz.recorded import PROVIDERS, answers, asking
-from unit.loads.samples import GOOD
+from unit.formats.samples import GOOD
 
-from gpu_tenant import caretaker as speaking
-from gpu_tenant import occupancy, pruning, runner
-from gpu_tenant.activity import Activity
-from gpu_tenant.answers import R, read, understood
-from gpu_tenant.boxtext import bare
-from gpu_tenant.errors import TenantError
-from gpu_tenant.facts import Needs
-from gpu_tenant.facts import audit as judged
-from gpu_tenant.loads import Asked, prove_all
-from gpu_tenant.loads.readers import Readers
-from gpu_tenant.market import Wish
-from gpu_tenant.model import LeaseId, Manifest
-from gpu_tenant.ports import Finished, Market
-from gpu_tenant.transfer.conversation import Answer, Conversation, LinkBroken
-from gpu_tenant.transfer.sending import _said
+from gpu_tenant.artifacts import prune
+from gpu_tenant.artifacts.formats import Asked, prove_all
+from gpu_tenant.artifacts.formats.worker_pool import Readers
+from gpu_tenant.box import caretaker as speaking
+from gpu_tenant.box import job_queue, ownership
+from gpu_tenant.box.audit import Needs
+from gpu_tenant.box.audit import audit as judged
+from gpu_tenant.box.idle_check import Activity
+from gpu_tenant.box.script_replies import R, read, understood
+from gpu_tenant.domain.errors import TenantError
+from gpu_tenant.domain.model import LeaseId, Manifest
+from gpu_tenant.domain.offers import Wish
+from gpu_tenant.domain.ports import Finished, Market
+from gpu_tenant.domain.untrusted_text import bare
+from gpu_tenant.transfer.protocol import Answer, Conversation, LinkBroken
+from gpu_tenant.transfer.upload_worker import _said
 
 SLOW_S = 20
 """No single input computes longer. What only waits is seen when its whole turn takes too long."""
@@ -127,9 +128,9 @@ _REPLIES: Mapping[str, tuple[type[Any], dict[str, object]]] = {
     "refusal": (speaking.JobStatus, {"ok": False, "code": "JOB_RUNNING", "message": "j runs"}),
 }  # fmt: skip
 _KEPT: Mapping[str, type[Any]] = {
-    "roll": runner.Roll, "queued": runner.Queued, "withdrawn": runner.Withdrawn,
+    "roll": job_queue.Roll, "queued": job_queue.Queued, "withdrawn": job_queue.Withdrawn,
     "guard": speaking.Guard, "index": speaking.Index, "judged": speaking.Judged,
-    "complete": pruning.Complete, "pruned": pruning.PrunedThere, "marked": occupancy.Marked,
+    "complete": prune.Complete, "pruned": prune.PrunedThere, "marked": ownership.Marked,
 }  # fmt: skip
 
 
@@ -158,8 +159,8 @@ def _read(name: str, model: type[R], raw: bytes) -> Find | None:
         reply: Any = read(model, understood(name, finished, LeaseId("local-abcd")))
         if isinstance(reply, speaking.JobStatus) and reply.log:
             assert isinstance(reply.log.raw, bytes)
-        if isinstance(reply, occupancy.Marked):
-            why = occupancy.use(reply)
+        if isinstance(reply, ownership.Marked):
+            why = ownership.use(reply)
             if why is not None and (bare(why) != why or "\n" in why):
                 return Find(f"{name}: {ascii(why)[:100]} came through", raw)
     except TenantError as told:

@@ -25,9 +25,9 @@ import pytest
 from arranged import PATIENCE_S
 from kubernetes import client, config
 
-from gpu_tenant.kube import order
-from gpu_tenant.kube.order import CONTAINER, job
-from gpu_tenant.model import PodAddress
+from gpu_tenant.domain.model import PodAddress
+from gpu_tenant.providers.kubernetes import job_manifest
+from gpu_tenant.providers.kubernetes.job_manifest import CONTAINER, job
 
 BUILT = Path(os.environ.get("GPU_TENANT_KUBE") or Path.home() / ".cache/gpu-tenant/kube-1.20.2")
 PROGRAMS = (
@@ -122,7 +122,7 @@ class Cluster:
     @contextlib.contextmanager
     def box(self) -> "Iterator[tuple[PodAddress, Container]]":
         """A pod as the connector orders it, and the way to it; gone afterwards."""
-        where = order.Cluster(context=CONTEXT, image=IMAGE, gpus=("A100 SXM 80GB:1",))
+        where = job_manifest.Cluster(context=CONTEXT, image=IMAGE, gpus=("A100 SXM 80GB:1",))
         name = secrets.token_hex(4)
         ordered = job(f"gpu-tenant:0a1b2c:kube-{name}", where, gpu_count=1)
         made = self.batch.create_namespaced_job("default", ordered)

@@ -18,9 +18,8 @@ from kube.cluster import CONTEXT, IMAGE, Cluster, eventually
 from waited import over
 
 from gpu_tenant.app import open_tenancy
-from gpu_tenant.clock import WallClock
-from gpu_tenant.connectors.kubernetes import KubernetesConnector, connect
-from gpu_tenant.errors import (
+from gpu_tenant.domain.clock import WallClock
+from gpu_tenant.domain.errors import (
     BoxTrouble,
     BoxUnreachable,
     CredentialRefused,
@@ -30,13 +29,14 @@ from gpu_tenant.errors import (
     ProviderTrouble,
     Refused,
 )
-from gpu_tenant.kube.order import job_name
-from gpu_tenant.market import Quote, Wish
-from gpu_tenant.model import Box, BoxState, Lease, LeaseId, LeaseState, PodAddress
-from gpu_tenant.permit import TeardownPermit
-from gpu_tenant.store import Home
-from gpu_tenant.terms import Terms
-from gpu_tenant.transports.pods import PodTransport
+from gpu_tenant.domain.model import Box, BoxState, Lease, LeaseId, LeaseState, PodAddress
+from gpu_tenant.domain.offers import Quote, Wish
+from gpu_tenant.domain.permit import TeardownPermit
+from gpu_tenant.domain.terms import Terms
+from gpu_tenant.files.state_dir import Home
+from gpu_tenant.providers.kubernetes.connector import KubernetesConnector, connect
+from gpu_tenant.providers.kubernetes.exec import PodTransport
+from gpu_tenant.providers.kubernetes.job_manifest import job_name
 
 ELSEWHERE = "elsewhere/box:1"
 """An image that our node leaves alone: what becomes of such a pod, the test says."""
@@ -271,7 +271,7 @@ async def test_a_later_job_of_the_same_name_is_not_deleted_over_an_old_permit(
 async def test_many_jobs_are_all_listed_page_by_page(
     here: KubernetesConnector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpu_tenant.kube.calls._PAGE", 2)
+    monkeypatch.setattr("gpu_tenant.providers.kubernetes.client._PAGE", 2)
     wanted = [await intent(here, f"aa{n}") for n in range(5)]
     made = [await here.create(each) for each in wanted]
 
@@ -281,7 +281,7 @@ async def test_many_jobs_are_all_listed_page_by_page(
 async def test_a_list_whose_pages_have_expired_is_begun_anew(
     cluster: Cluster, here: KubernetesConnector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpu_tenant.kube.calls._PAGE", 1)
+    monkeypatch.setattr("gpu_tenant.providers.kubernetes.client._PAGE", 1)
     made = [await here.create(await intent(here, f"aa{n}")) for n in range(2)]
     asks = here._calls.ask
     stale: list[object] = []

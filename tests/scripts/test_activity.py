@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 from arranged import PATIENCE_S
 
-from gpu_tenant.activity import Activity
-from gpu_tenant.clock import WallClock
-from gpu_tenant.errors import CaretakerFailed
+from gpu_tenant.box.idle_check import Activity
+from gpu_tenant.domain.clock import WallClock
+from gpu_tenant.domain.errors import CaretakerFailed
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "activity.py"
 Reply = dict[str, Any]

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from unit.loads.samples import GOOD, verdict
+from unit.formats.samples import GOOD, verdict
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 CHECKED, CARETAKER = SCRIPTS / "checked.py", SCRIPTS / "caretaker.py"

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from desk import Answer, Desk
 
-from gpu_tenant.rehearsal.faults import Fault
-from gpu_tenant.rehearsal.sites import MARKER, Sites
-from gpu_tenant.rehearsal.stage import Stage
+from gpu_tenant.emulators.boxes import MARKER, Sites
+from gpu_tenant.emulators.faults import Fault
+from gpu_tenant.emulators.server import Stage
 from gpu_tenant.transports.local import LocalTransport
 
 LEAVE = Path(__file__).parents[2] / "scripts" / "leave.py"

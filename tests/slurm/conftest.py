@@ -10,7 +10,7 @@ import pytest
 from slurm.cluster import Cluster
 
 from gpu_tenant.app import open_tenancy
-from gpu_tenant.cards import Card
+from gpu_tenant.leases.cards import Card
 from gpu_tenant.service import Tenancy
 
 TRAIN = """\

@@ -16,13 +16,13 @@ from slurm.conftest import Site, allocated
 from sshd import Sshd, wait_until
 
 from gpu_tenant.app import connect, known_platforms, open_tenancy
-from gpu_tenant.clock import WallClock
-from gpu_tenant.errors import BoxUnreachable, JobRunning, ProviderTrouble, Unverified
-from gpu_tenant.market import Wish
-from gpu_tenant.model import LeaseState, SlurmAddress
-from gpu_tenant.ports import Market
+from gpu_tenant.domain.clock import WallClock
+from gpu_tenant.domain.errors import BoxUnreachable, JobRunning, ProviderTrouble, Unverified
+from gpu_tenant.domain.model import LeaseState, SlurmAddress
+from gpu_tenant.domain.offers import Wish
+from gpu_tenant.domain.ports import Market
+from gpu_tenant.files.state_dir import Home
 from gpu_tenant.service import Tenancy
-from gpu_tenant.store import Home
 from gpu_tenant.transports.local import LocalTransport
 from gpu_tenant.transports.slurm import SIGNED, SlurmTransport
 from gpu_tenant.transports.ssh import ensure_key

@@ -6,9 +6,9 @@ from arranged import PATIENCE_S
 from slurm.cluster import Cluster
 from slurm.conftest import Site, allocated
 
-from gpu_tenant.attending import pull
-from gpu_tenant.fate import taken
-from gpu_tenant.recovering import recover
+from gpu_tenant.domain.interruption import taken
+from gpu_tenant.leases.recover import recover
+from gpu_tenant.leases.watch_actions import pull
 from gpu_tenant.service import Tenancy
 
 TMP = "/tmp/**"

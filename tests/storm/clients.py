@@ -21,11 +21,23 @@ KNOWN = frozenset({0, 1, 2, 3, 4, 5, 6, 7, 130})
 LONGEST_S = 150
 
 
+def _providers() -> list[pkgutil.ModuleInfo]:
+    inside = importlib.import_module("gpu_tenant.providers")
+    return [each for each in pkgutil.iter_modules(inside.__path__) if each.ispkg]
+
+
 def preload() -> None:
     """Every module that a verb needs is loaded, so that its fork begins with its work."""
-    for name in ("cli.verbs", "app", "service", "watchdog", "transfer", "loads"):
+    for name in (
+        "faces.cli.registry",
+        "app",
+        "service",
+        "watchdog.loop",
+        "transfer",
+        "artifacts.formats",
+    ):
         importlib.import_module(f"gpu_tenant.{name}")
-    for package in ("connectors", "transports", "cli", "gce"):
+    for package in ("transports", "faces.cli", *(f"providers.{p.name}" for p in _providers())):
         inside = importlib.import_module(f"gpu_tenant.{package}")
         for module in pkgutil.iter_modules(inside.__path__):
             with contextlib.suppress(ImportError):
@@ -86,7 +98,7 @@ class Client:
             os.environ.update({**self.environ, **(environ or {})})
             os.chdir(self.home)
             sys.argv = ["gpu-tenant", *words]
-            from gpu_tenant.cli import main
+            from gpu_tenant.faces.cli import main
 
             main()
             status = 0

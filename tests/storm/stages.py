@@ -12,7 +12,7 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from gpu_tenant.rehearsing import Rehearsal, put_rehearsal
+from gpu_tenant.files.rehearsal_marker import Rehearsal, put_rehearsal
 
 # fmt: off
 PLACES: Mapping[str, Mapping[str, tuple[str, str]]] = {
@@ -92,7 +92,9 @@ class Stage:
             "PATH": os.environ["PATH"],
             "GPU_TENANT_NO_POWEROFF": "1",
         }
-        code = "import sys; from gpu_tenant.cli import main; sys.argv[0] = 'gpu-tenant'; main()"
+        code = (
+            "import sys; from gpu_tenant.faces.cli import main; sys.argv[0] = 'gpu-tenant'; main()"
+        )
         self._process = subprocess.Popen(
             [sys.executable, "-c", code, "rehearse", provider, "--json", "--keep", str(directory)],
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, encoding="utf-8", env=environ,

@@ -5,12 +5,20 @@ import dataclasses
 from collections.abc import Sequence
 from typing import assert_never
 
+from gpu_tenant.domain.model import Box, BoxId, JobId, Lease, LeaseId, LeaseState, Receipt
+from gpu_tenant.domain.permit import (
+    Ground,
+    NeverUsed,
+    Seal,
+    TeardownPermit,
+    Verified,
+    Waived,
+    genuine,
+)
+from gpu_tenant.domain.ports import Clock, Connector
+from gpu_tenant.domain.reconcile import Blind, Listed, Omitted, Patience, Seen, Step, plan
+from gpu_tenant.leases.verify import Assessment, prove, sign
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.model import Box, BoxId, JobId, Lease, LeaseId, LeaseState, Receipt
-from gpu_tenant.permit import Ground, NeverUsed, Seal, TeardownPermit, Verified, Waived, genuine
-from gpu_tenant.ports import Clock, Connector
-from gpu_tenant.reconcile import Blind, Listed, Omitted, Patience, Seen, Step, plan
-from gpu_tenant.verify import Assessment, prove, sign
 
 _PATIENCE = Patience(list_lag_s=0, confirm_s=0)
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from arranged import LEASE, NOON, active
 
-from gpu_tenant.alarms import Alarm, Level, due_at, loudness
+from gpu_tenant.domain.alarm import Alarm, Level, due_at, loudness
+from gpu_tenant.domain.model import LeaseId
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.model import LeaseId
 
 
 def _claim(path: Path, turns: list[datetime], together: Any, answers: Any) -> None:

@@ -4,8 +4,8 @@ from decimal import Decimal
 
 import pytest
 
-from gpu_tenant.record import MOST_USD, amount
-from gpu_tenant.terms import Asked
+from gpu_tenant.domain.record import MOST_USD, amount
+from gpu_tenant.domain.terms import Asked
 
 
 @pytest.mark.parametrize("said", ["0", "1E-9", "1E+3", "12.3400", str(MOST_USD)])

@@ -8,14 +8,14 @@ import pytest
 from arranged import HandClock, active, profile
 
 from gpu_tenant.app import connect, open_tenancy
-from gpu_tenant.connectors.local import LocalConnector
-from gpu_tenant.errors import BadRequest, LocalTrouble
+from gpu_tenant.domain.errors import BadRequest, LocalTrouble
+from gpu_tenant.domain.model import CredentialPlace, Profile
+from gpu_tenant.domain.ports import Connector
+from gpu_tenant.emulators.server import Stage
+from gpu_tenant.files.rehearsal_marker import Rehearsal, put_rehearsal
+from gpu_tenant.files.state_dir import Home
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.model import CredentialPlace, Profile
-from gpu_tenant.ports import Connector
-from gpu_tenant.rehearsal.stage import Stage
-from gpu_tenant.rehearsing import Rehearsal, put_rehearsal
-from gpu_tenant.store import Home
+from gpu_tenant.providers.local.connector import LocalConnector
 
 
 def made(of: Profile, root: Path, environ: dict[str, str] | None = None) -> Connector | None:

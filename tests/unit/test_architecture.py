@@ -10,24 +10,24 @@ from pathlib import Path
 
 import pytest
 
-from gpu_tenant import errors
-from gpu_tenant.errors import TenantError
+from gpu_tenant.domain import errors
+from gpu_tenant.domain.errors import TenantError
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "mcp_server" / "gpu_tenant"
 
 ONE_PLACE = {
-    "asyncssh": {"transports/dialer.py", "transports/piped.py", "transports/ssh.py"},
-    "mcp": {"server.py"},
-    "httpx": {"wire.py"},
-    "sqlite3": {"ledger/database.py", "loads/outside/sqlite_check.py"},
-    "yaml": {"profiles.py"},
-    "jsonschema": {"profiles.py"},
-    "google": {"gce/calls.py"},
-    "kubernetes": {"kube/calls.py", "transports/pods.py"},
-    "apprise": {"delivery.py"},
-    "requests": {"delivery.py"},
-    "webauthn": {"dashboard/passkeys.py"},
+    "asyncssh": {"transports/ssh_connect.py", "transports/ssh_channel.py", "transports/ssh.py"},
+    "mcp": {"faces/mcp/server.py"},
+    "httpx": {"providers/http_client.py"},
+    "sqlite3": {"ledger/database.py", "artifacts/formats/subprocesses/sqlite_check.py"},
+    "yaml": {"providers/profiles.py"},
+    "jsonschema": {"providers/profiles.py"},
+    "google": {"providers/gcp/client.py"},
+    "kubernetes": {"providers/kubernetes/client.py", "providers/kubernetes/exec.py"},
+    "apprise": {"notifications/apprise_delivery.py"},
+    "requests": {"notifications/apprise_delivery.py"},
+    "webauthn": {"faces/dashboard/passkeys.py"},
 }
 NOT_NAMES = {
     *("util", "utils", "helper", "helpers", "common", "misc", "base", "manager", "managers"),
@@ -40,11 +40,11 @@ SOURCES = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE
 TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in SOURCES.items()}
 NODES = {name: list(ast.walk(tree)) for name, tree in TREES.items()}
 """Walked once: dozens of tests look at every node."""
-OURS = {name: tree for name, tree in TREES.items() if not name.startswith("demo/job/")}
+OURS = {name: tree for name, tree in TREES.items() if not name.startswith("faces/demo/job/")}
 """Without the demo's job, which is somebody's training script and runs on a box."""
 
 
-FACES = {name for name in OURS if name == "server.py" or name.startswith("cli/")}
+FACES = {name for name in OURS if name == "faces/mcp/server.py" or name.startswith("faces/cli/")}
 """Their signatures are what click and the MCP library want them to be."""
 BORROWED_NAMES = {"unused_data"}
 """As the standard library's decompressors call it."""
@@ -119,7 +119,12 @@ def parameters(function: Function) -> list[ast.arg]:
 
 
 def test_the_package_is_there_to_be_looked_at() -> None:
-    assert {"permit.py", "verify.py", "teardown.py", "ledger/schema.py"} <= set(SOURCES)
+    assert {
+        "domain/permit.py",
+        "leases/verify.py",
+        "leases/teardown.py",
+        "ledger/schema.py",
+    } <= set(SOURCES)
 
 
 # The law
@@ -140,8 +145,8 @@ def test_a_box_is_destroyed_in_one_place() -> None:
         == [a.arg for a in parameters(function)[1:]]
     ]
 
-    assert passed_on == ["by_hand.py"]
-    assert sorted(calls_of("destroy")) == sorted(["teardown.py", *passed_on])
+    assert passed_on == ["providers/console/connector.py"]
+    assert sorted(calls_of("destroy")) == sorted(["leases/teardown.py", *passed_on])
 
 
 def test_the_destroy_of_a_connector_is_never_passed_around() -> None:
@@ -169,16 +174,16 @@ def test_nothing_makes_a_lease_dearer_or_longer_past_the_owner_s_limits() -> Non
 
     # A box that is found, or found again, bills already, and is never left alone; a recovery's budgets
     # are only lowered.
-    assert unasked == {"settle.py", "reopening.py", "recovery.py"}
+    assert unasked == {"leases/settle.py", "leases/reopen.py", "leases/recovery_plan.py"}
 
 
 def test_the_seal_has_one_holder() -> None:
-    assert set(users_of("_SEAL")) == {"permit.py", "verify.py"}
-    assert users_of("_SEAL")["verify.py"] == 2, "its import and its one use"
+    assert set(users_of("_SEAL")) == {"domain/permit.py", "leases/verify.py"}
+    assert users_of("_SEAL")["leases/verify.py"] == 2, "its import and its one use"
 
 
 def test_a_permit_is_minted_in_one_place() -> None:
-    assert calls_of("TeardownPermit") == ["verify.py"]
+    assert calls_of("TeardownPermit") == ["leases/verify.py"]
 
 
 def test_only_a_face_that_a_person_uses_files_a_signature() -> None:
@@ -190,21 +195,25 @@ def test_only_a_face_that_a_person_uses_files_a_signature() -> None:
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("ledger.sign")
     }
 
-    assert files == {"cli/signing.py", "dashboard/signatures.py"}
+    assert files == {"faces/cli/sign.py", "faces/dashboard/signatures.py"}
     assert calls_of("at_terminal")
     assert set(calls_of("at_terminal")) <= {
-        "cli/asking.py",
-        "cli/limiting.py",
-        "cli/signing.py",
+        "faces/cli/prompts.py",
+        "faces/cli/limits.py",
+        "faces/cli/sign.py",
     }
 
 
 def test_nobody_else_writes_the_register_of_minted_permits() -> None:
-    assert set(users_of("_MINTED")) == {"permit.py"}
+    assert set(users_of("_MINTED")) == {"domain/permit.py"}
 
 
 def test_every_connector_asks_whether_the_permit_is_genuine_before_all_else() -> None:
-    connectors = {name: tree for name, tree in OURS.items() if name.startswith("connectors/")}
+    connectors = {
+        name: tree
+        for name, tree in OURS.items()
+        if name.endswith("/connector.py") and "/console/" not in name
+    }
     destroys = {
         name: node
         for name, tree in connectors.items()
@@ -212,7 +221,7 @@ def test_every_connector_asks_whether_the_permit_is_genuine_before_all_else() ->
         if isinstance(node, Function) and node.name == "destroy"
     }
 
-    assert set(destroys) == set(connectors) - {"connectors/__init__.py"}
+    assert set(destroys) == set(connectors)
     for name, destroy in destroys.items():
         statements = [node for node in destroy.body if not _is_docstring(node)]
         assert "genuine" in ast.dump(statements[0]), name

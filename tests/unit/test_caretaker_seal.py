@@ -25,8 +25,8 @@ from arranged import PATIENCE_S
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu_tenant import paths
-from gpu_tenant.boxtext import bare
+from gpu_tenant.domain.untrusted_text import bare
+from gpu_tenant.files import paths
 
 CARETAKER = Path(__file__).parents[2] / "scripts" / "caretaker.py"
 BIDI = {"LRE", "RLE", "PDF", "LRO", "RLO", "LRI", "RLI", "FSI", "PDI"}

@@ -18,20 +18,20 @@ from e2e.leased import end_processes
 from transferring import COUNTING, LYING, MB
 from waited import over
 
-from gpu_tenant.clock import WallClock
-from gpu_tenant.connectors.local import LocalConnector
-from gpu_tenant.errors import BoxTrouble, JobRunning
+from gpu_tenant.domain.clock import WallClock
+from gpu_tenant.domain.errors import BoxTrouble, JobRunning
+from gpu_tenant.domain.model import Lease, LocalAddress
+from gpu_tenant.domain.ports import Channel, Finished, Listener
+from gpu_tenant.files.skill_files import skill_directory
+from gpu_tenant.files.state_dir import Home
+from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.verify import Assessment, assess
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.model import Lease, LocalAddress
-from gpu_tenant.office import Context
-from gpu_tenant.ports import Channel, Finished, Listener
-from gpu_tenant.profiles import load_profiles
+from gpu_tenant.providers.local.connector import LocalConnector
+from gpu_tenant.providers.profiles import load_profiles
 from gpu_tenant.service import Tenancy
-from gpu_tenant.skill import skill_directory
-from gpu_tenant.store import Home
-from gpu_tenant.transfer.partial import Partial, Span
+from gpu_tenant.transfer.partial_file import Partial, Span
 from gpu_tenant.transports.local import LocalTransport
-from gpu_tenant.verify import Assessment, assess
 
 NOISE = random.Random(5).randbytes(3 * MB // 2)
 OTHER = random.Random(6).randbytes(3 * MB // 2)

@@ -15,7 +15,7 @@ from threading import Timer
 
 import pytest
 
-from gpu_tenant.paths import escape
+from gpu_tenant.files.paths import escape
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "courier.py"
 HEAD = struct.Struct(">cxxxIQ")

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from arranged import profile, setting
 
-from gpu_tenant.credentials import UNATTENDED, Account, find_credential, resolve_all
-from gpu_tenant.errors import (
+from gpu_tenant.domain.errors import (
     BadRequest,
     CredentialRefused,
     LocalTrouble,
     SecretRefused,
     TenantError,
 )
-from gpu_tenant.model import CredentialPlace
-from gpu_tenant.ports import Credential
+from gpu_tenant.domain.model import CredentialPlace
+from gpu_tenant.domain.ports import Credential
+from gpu_tenant.providers.credentials import UNATTENDED, Account, find_credential, resolve_all
 
 SECRET = "hf_" + "aB3dE5gH7jK9mN1pQ2rS4tU6vW8xY0zAbCd"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-JOB = Path(__file__).parents[2] / "mcp_server/gpu_tenant/demo/job"
+JOB = Path(__file__).parents[2] / "mcp_server/gpu_tenant/faces/demo/job"
 EPOCHS = 2
 DEADLINE_S = 120
 

@@ -7,9 +7,9 @@ from functools import partial
 import pytest
 from arranged import HandClock
 
-from gpu_tenant.dashboard.errands import Errand, Errands
-from gpu_tenant.errors import Refused
-from gpu_tenant.record import Record
+from gpu_tenant.domain.errors import Refused
+from gpu_tenant.domain.record import Record
+from gpu_tenant.faces.dashboard.background_tasks import Errand, Errands
 
 
 class Said(Record):

@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from gpu_tenant.eta import WINDOW_S, Eta
+from gpu_tenant.transfer.eta import WINDOW_S, Eta
 
 MB = 10**6
 

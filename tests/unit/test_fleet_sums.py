@@ -7,10 +7,10 @@ from arranged import NOON, TERMS, lease, offer, price, quote
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu_tenant.errors import Refused
-from gpu_tenant.fleet import capped, fleet_of, had, part_of
-from gpu_tenant.model import Lease, LeaseId, LeaseState
-from gpu_tenant.terms import Asked, Rate
+from gpu_tenant.domain.errors import Refused
+from gpu_tenant.domain.fleet_budget import capped, fleet_of, had, part_of
+from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
+from gpu_tenant.domain.terms import Asked, Rate
 
 PRICES = st.integers(100, 90_000).map(lambda parts: Decimal(parts) / 10_000)
 SHARES = st.integers(0, 100).map(lambda percent: Decimal(percent) / 100)

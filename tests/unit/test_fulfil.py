@@ -9,7 +9,7 @@ import pytest
 from arranged import NOON, HandClock, offer, price, profile, quote
 from tiny import TinyMarket, no_answer, nothing_free
 
-from gpu_tenant.errors import (
+from gpu_tenant.domain.errors import (
     BadRequest,
     BoxTaken,
     CredentialRefused,
@@ -22,11 +22,11 @@ from gpu_tenant.errors import (
     RateLimited,
     Refused,
 )
+from gpu_tenant.domain.model import BoxId, Lease, LeaseState
+from gpu_tenant.domain.offers import Quote
+from gpu_tenant.domain.terms import Asked
+from gpu_tenant.leases.provision import fulfil, intend_quote
 from gpu_tenant.ledger import Ledger, anything
-from gpu_tenant.market import Quote
-from gpu_tenant.model import BoxId, Lease, LeaseState
-from gpu_tenant.provision import fulfil, intend_quote
-from gpu_tenant.terms import Asked
 
 TINY = profile("tiny", list_lag_s=60)
 

@@ -5,8 +5,8 @@ import re
 import gpuhunt
 import pytest
 
-from gpu_tenant.errors import BadRequest
-from gpu_tenant.gpu_catalog import CATALOG, asked_for, known
+from gpu_tenant.domain.errors import BadRequest
+from gpu_tenant.providers.gpu_catalog import CATALOG, asked_for, known
 
 RUNPOD = {
     "NVIDIA GeForce RTX 3070": "RTX 3070",

@@ -7,14 +7,14 @@ from pathlib import Path
 from arranged import NOON, HandClock, box, profile
 from tiny import TinyProvider
 
-from gpu_tenant.dashboard.history import history
+from gpu_tenant.domain.model import Lease, LeaseId
+from gpu_tenant.domain.ports import Transport
+from gpu_tenant.domain.terms import Terms
+from gpu_tenant.faces.dashboard.spend_history import history
+from gpu_tenant.files.state_dir import Home
+from gpu_tenant.leases.context import Context
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.model import Lease, LeaseId
-from gpu_tenant.office import Context
-from gpu_tenant.ports import Transport
 from gpu_tenant.service import Tenancy
-from gpu_tenant.store import Home
-from gpu_tenant.terms import Terms
 
 TERMS = Terms(deadline_at=NOON + timedelta(days=9))
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from arranged import LEASE, NOON, active, eventually, never_used
 
-from gpu_tenant.errors import LeaseHeld
+from gpu_tenant.domain.errors import LeaseHeld
+from gpu_tenant.domain.model import LeaseId, LeaseState
 from gpu_tenant.ledger import Ledger, Renewal
-from gpu_tenant.ledger.holders import Holder, this_process
-from gpu_tenant.model import LeaseId, LeaseState
+from gpu_tenant.ledger.hold_owner import Holder, this_process
 
 OTHER = LeaseId("local-efgh")
 
@@ -24,7 +24,7 @@ import sys
 from datetime import datetime
 from pathlib import Path
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.errors import LeaseHeld
+from gpu_tenant.domain.errors import LeaseHeld
 from gpu_tenant.ledger import Renewal
 ledger = Ledger(Path(sys.argv[1]), renewal=Renewal(beat_s=0.05))
 with ledger.hold(sys.argv[2], "collect", at=datetime.fromisoformat(sys.argv[3])):
@@ -149,7 +149,7 @@ def test_a_hold_of_a_computer_that_cannot_be_asked_stands_as_long_as_it_is_renew
     with closing(Ledger(path, renewal=BRISK)) as ledger:
         active(ledger)
         with holder(path):
-            monkeypatch.setattr("gpu_tenant.ledger.holders._host", lambda: "another computer")
+            monkeypatch.setattr("gpu_tenant.ledger.hold_owner._host", lambda: "another computer")
 
             assert not eventually(lambda: free(ledger), within_s=2.5), "it was broken"
 
@@ -160,7 +160,7 @@ def test_a_hold_of_a_computer_that_went_silent_is_broken_after_a_warning(
     with closing(Ledger(path, renewal=BRISK)) as ledger:
         active(ledger)
         with holder(path) as process:
-            monkeypatch.setattr("gpu_tenant.ledger.holders._host", lambda: "another computer")
+            monkeypatch.setattr("gpu_tenant.ledger.hold_owner._host", lambda: "another computer")
             process.kill()
 
             assert not free(ledger), "it may be alive"

@@ -9,15 +9,22 @@ from typing import Any
 import pytest
 from arranged import setting
 
-from gpu_tenant.connectors.kubernetes import connect
-from gpu_tenant.errors import BadRequest, BoxUnreachable, ProviderTrouble
-from gpu_tenant.kube.noted import Identity, must_be_noted, note_once
-from gpu_tenant.kube.order import Cluster, cluster, job, job_name, label, mark_of
-from gpu_tenant.kube.seen import look
-from gpu_tenant.model import BoxState, PodAddress
-from gpu_tenant.transports import pods
-from gpu_tenant.transports.frames import Told
-from gpu_tenant.unattended import lacking
+from gpu_tenant.domain.errors import BadRequest, BoxUnreachable, ProviderTrouble
+from gpu_tenant.domain.model import BoxState, PodAddress
+from gpu_tenant.faces.install.service_environment import lacking
+from gpu_tenant.providers.kubernetes import exec
+from gpu_tenant.providers.kubernetes.cluster_identity import Identity, must_be_noted, note_once
+from gpu_tenant.providers.kubernetes.connector import connect
+from gpu_tenant.providers.kubernetes.job_manifest import (
+    Cluster,
+    cluster,
+    job,
+    job_name,
+    label,
+    mark_of,
+)
+from gpu_tenant.providers.kubernetes.status import look
+from gpu_tenant.providers.kubernetes.websocket import Told
 
 MARK = "gpu-tenant:0a1b2c:kubernetes-abcd"
 WHERE = Cluster(context="lab", image="cuda", gpus=("H100 SXM:8",), queue="team", claim="work")
@@ -156,7 +163,7 @@ def test_a_cluster_that_only_this_shell_names_is_told_before_nobody_attends(
 async def test_a_cluster_that_takes_a_connection_and_says_nothing_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pods, "_DIAL_S", 0.3)
+    monkeypatch.setattr(exec, "_DIAL_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         (tmp_path / "kubeconfig").write_text(
             f"""\
@@ -166,7 +173,7 @@ users: [{{name: a, user: {{token: a}}}}]
 """,
             encoding="utf-8",
         )
-        way = pods.PodTransport(
+        way = exec.PodTransport(
             PodAddress(
                 context="a", namespace="lab", pod="p", container="box",
                 kubeconfig=str(tmp_path / "kubeconfig"),

@@ -22,10 +22,10 @@ from arranged import (
     seal,
 )
 
-from gpu_tenant.errors import BoxTaken, UnknownLease
+from gpu_tenant.domain.errors import BoxTaken, UnknownLease
+from gpu_tenant.domain.model import Evidence, LeaseId, LeaseState, SshAddress, Verdict
+from gpu_tenant.domain.terms import Terms
 from gpu_tenant.ledger import Event, Ledger
-from gpu_tenant.model import Evidence, LeaseId, LeaseState, SshAddress, Verdict
-from gpu_tenant.terms import Terms
 
 OTHER = LeaseId("local-efgh")
 

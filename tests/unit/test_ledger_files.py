@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from arranged import LEASE, NOON, active, intended, job
 
-from gpu_tenant.errors import LedgerBusy, LedgerCorrupt, LedgerTooNew, LocalTrouble
+from gpu_tenant.domain.errors import LedgerBusy, LedgerCorrupt, LedgerTooNew, LocalTrouble
+from gpu_tenant.domain.model import LeaseId
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.model import LeaseId
 
 
 @pytest.fixture

@@ -19,15 +19,15 @@ from arranged import (
     terminating,
 )
 
-from gpu_tenant.alarms import Level
-from gpu_tenant.grid import grid_of
+from gpu_tenant.domain.alarm import Level
+from gpu_tenant.domain.model import Evidence, LeaseId, LeaseState, Verdict
+from gpu_tenant.domain.ports import Asking
+from gpu_tenant.domain.signature import Signature
+from gpu_tenant.domain.sweep_grid import grid_of
+from gpu_tenant.domain.sweep_placement import Said, Settlement, Sweep
+from gpu_tenant.files.skill_files import skill_directory
 from gpu_tenant.ledger import Event, Ledger
-from gpu_tenant.model import Evidence, LeaseId, LeaseState, Verdict
-from gpu_tenant.placement import Said, Settlement, Sweep
-from gpu_tenant.ports import Asking
-from gpu_tenant.profiles import load_profiles
-from gpu_tenant.signature import Signature
-from gpu_tenant.skill import skill_directory
+from gpu_tenant.providers.profiles import load_profiles
 
 OTHER = LeaseId("local-efgh")
 

@@ -11,8 +11,8 @@ import pytest
 from bench.history import fill
 
 from gpu_tenant.app import open_tenancy
-from gpu_tenant.attending import look_at
-from gpu_tenant.errors import UnknownLease
+from gpu_tenant.domain.errors import UnknownLease
+from gpu_tenant.leases.watch_actions import look_at
 from gpu_tenant.service import Tenancy
 
 Asks = Callable[[Tenancy], Awaitable[object]]

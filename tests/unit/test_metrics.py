@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_tenant.metrics import MOST_POINTS, Course, Metrics, Series
+from gpu_tenant.jobs.metrics import MOST_POINTS, Course, Metrics, Series
 
 
 def courses(*pieces: str) -> dict[str, Series]:

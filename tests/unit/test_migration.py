@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from arranged import LEASE, NOON, TERMS, box
 
-from gpu_tenant.alarms import Level
-from gpu_tenant.errors import LedgerBusy
+from gpu_tenant.domain.alarm import Level
+from gpu_tenant.domain.errors import LedgerBusy
+from gpu_tenant.domain.model import LeaseId, LeaseState
+from gpu_tenant.domain.terms import Rate
+from gpu_tenant.leases.provider_listing import is_of
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.ledger.schema import MIGRATIONS
-from gpu_tenant.model import LeaseId, LeaseState
-from gpu_tenant.sightings import is_of
-from gpu_tenant.terms import Rate
 
 BOUND_AT = NOON + timedelta(minutes=5)
 WAITING, ENDED, UNPRICED = LeaseId("local-wait"), LeaseId("local-gone"), LeaseId("own-free")

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from arranged import LEASE, NOON, TERMS, HandClock, active, box, lease, quote
 
+from gpu_tenant.domain.model import Box, BoxState, Lease, LocalAddress, SshAddress
+from gpu_tenant.domain.reconcile import News, news
+from gpu_tenant.leases.settle import observe
 from gpu_tenant.ledger import Event, Ledger
-from gpu_tenant.model import Box, BoxState, Lease, LocalAddress, SshAddress
-from gpu_tenant.reconcile import News, news
-from gpu_tenant.settle import observe
 
 HERE = LocalAddress(directory="/boxes/here")
 PARKED_AT = NOON + timedelta(hours=1)

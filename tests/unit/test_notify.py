@@ -17,11 +17,12 @@ from apprise.plugins.wecombot import NotifyWeComBot
 from arranged import LEASE, NOON, HandClock, active, lease
 from hooks import Hook, hook, mail_server
 
-from gpu_tenant.alarms import Alarm, Level
-from gpu_tenant.delivery import deliver
-from gpu_tenant.errors import LocalTrouble
+from gpu_tenant.domain.alarm import Alarm, Level
+from gpu_tenant.domain.errors import LocalTrouble
+from gpu_tenant.files.state_dir import Home
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.notify import (
+from gpu_tenant.notifications.apprise_delivery import deliver
+from gpu_tenant.notifications.notify import (
     BODY,
     TITLE,
     Attempt,
@@ -32,7 +33,6 @@ from gpu_tenant.notify import (
     read_channels,
     tell_due,
 )
-from gpu_tenant.store import Home
 
 TOKEN = "3f0e9a1c-7b52-4d0e-a9b1-SECRET77c1d4"
 
@@ -226,9 +226,9 @@ async def test_a_hook_that_hangs_is_given_up_and_holds_up_no_other(
 async def test_without_apprise_the_failure_is_the_command_that_installs_it(
     phone: Hook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from gpu_tenant import delivery
+    from gpu_tenant.notifications import apprise_delivery
 
-    delivery._apprise.cache_clear()
+    apprise_delivery._apprise.cache_clear()
     monkeypatch.setitem(sys.modules, "apprise", None)
 
     problem = await sent(web(phone))
@@ -290,7 +290,7 @@ def test_a_message_says_what_happened_what_it_bills_and_the_one_next_command() -
 
 
 def test_an_unknown_rate_is_told_as_unknown_and_an_ended_lease_bills_nothing() -> None:
-    from gpu_tenant.model import LeaseState
+    from gpu_tenant.domain.model import LeaseState
 
     running = message(alarm("x"), lease(), now=NOON)
     ended = message(alarm("x"), lease(LeaseState.LOST), now=NOON)

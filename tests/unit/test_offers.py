@@ -13,12 +13,12 @@ from arranged import NOON, HandClock
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_tenant.errors import NoCapacity, NoQuota, ProviderSilent
+from gpu_tenant.domain.errors import NoCapacity, NoQuota, ProviderSilent
+from gpu_tenant.domain.expected_cost import expected
+from gpu_tenant.domain.offers import Offer, Price, Wish
+from gpu_tenant.domain.ports import Market
+from gpu_tenant.leases.offers import Found, find_offers, rank, unfit
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.market import Offer, Price, Wish
-from gpu_tenant.offers import Found, find_offers, rank, unfit
-from gpu_tenant.outlay import expected
-from gpu_tenant.ports import Market
 
 
 @dataclass

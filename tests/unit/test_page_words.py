@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from gpu_tenant import dashboard
+from gpu_tenant.faces import dashboard
 from gpu_tenant.ledger import Event
 
 PAGE = Path(dashboard.__file__).parent / "page"

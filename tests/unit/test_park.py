@@ -13,8 +13,8 @@ import pytest
 from arranged import NOON, TERMS, HandClock, job, profile
 from tiny import TinyParking, TinyProvider, no_answer, nothing_free
 
-from gpu_tenant.caretaker import Caretaker
-from gpu_tenant.errors import (
+from gpu_tenant.box.caretaker import Caretaker
+from gpu_tenant.domain.errors import (
     BoxUnreachable,
     JobRunning,
     Limit,
@@ -23,12 +23,12 @@ from gpu_tenant.errors import (
     ProviderTrouble,
     Refused,
 )
+from gpu_tenant.domain.model import BoxState, Lease, LeaseId, Profile, SshAddress
+from gpu_tenant.files.skill_files import script
+from gpu_tenant.leases.owner_approval import Owner
+from gpu_tenant.leases.park import park, resume
+from gpu_tenant.leases.settle import settle
 from gpu_tenant.ledger import Allowed, Ledger, anything
-from gpu_tenant.model import BoxState, Lease, LeaseId, Profile, SshAddress
-from gpu_tenant.owner import Owner
-from gpu_tenant.park import park, resume
-from gpu_tenant.settle import settle
-from gpu_tenant.skill import script
 from gpu_tenant.transports.local import LocalTransport
 
 LEASE = LeaseId("tiny-abcd")

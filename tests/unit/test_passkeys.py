@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from arranged import NOON
 
-from gpu_tenant.alarms import Level
-from gpu_tenant.errors import Refused, SignatureWanted
+from gpu_tenant.domain.alarm import Level
+from gpu_tenant.domain.errors import Refused, SignatureWanted
+from gpu_tenant.domain.signature import Asked, Form, Signature
+from gpu_tenant.leases.passkeys import end_passkeys, keep_passkeys, standing, told
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.passkeys import end_passkeys, keep_passkeys, standing, told
-from gpu_tenant.signature import Asked, Form, Signature
 
 DAY = timedelta(days=1)
 TYPED: tuple[Form, ...] = ("terminal", "page")

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpu_tenant.boxtext import bare
-from gpu_tenant.paths import below, escape, to_bytes, to_remote
+from gpu_tenant.domain.untrusted_text import bare
+from gpu_tenant.files.paths import below, escape, to_bytes, to_remote
 
 ROOT = Path("/kept/lease")
 

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from unit.test_caretaker_seal import caretaker
 
-from gpu_tenant.errors import BadRequest
-from gpu_tenant.patterns import require_narrow, require_patterns
+from gpu_tenant.domain.errors import BadRequest
+from gpu_tenant.files.patterns import require_narrow, require_patterns
 
 TEXTS = st.text(alphabet="ab*?[]!-^/\\.%2e~ 7", min_size=1, max_size=12)
 

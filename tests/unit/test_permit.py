@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 from arranged import lease, never_used
 
-from gpu_tenant.errors import PermitForged, TenantError
-from gpu_tenant.model import BoxId, LeaseId
-from gpu_tenant.permit import NeverUsed, Seal, TeardownPermit, Verified, Waived, genuine
+from gpu_tenant.domain.errors import PermitForged, TenantError
+from gpu_tenant.domain.model import BoxId, LeaseId
+from gpu_tenant.domain.permit import NeverUsed, Seal, TeardownPermit, Verified, Waived, genuine
 
 GROUNDS = (
     Verified(seal_digest="d1"),
@@ -81,7 +81,7 @@ def test_a_seal_cannot_be_made() -> None:
     ids=["copy", "deepcopy", "pickle"],
 )
 def test_the_copy_of_a_seal_mints_nothing(copied: Callable[[Seal], Seal]) -> None:
-    from gpu_tenant import permit as law
+    from gpu_tenant.domain import permit as law
 
     double = copied(law._SEAL)
 

@@ -5,13 +5,13 @@ from decimal import Decimal
 import pytest
 from arranged import profile, quote
 from contract.staged import PROFILES, RENTED
-from unit.test_fence import lease
+from unit.test_term_checks import lease
 
-from gpu_tenant.errors import Refused
-from gpu_tenant.market import Quote
-from gpu_tenant.model import Profile
-from gpu_tenant.policy import ends_unseen, must_end_unseen, rules_of
-from gpu_tenant.protection import protection
+from gpu_tenant.domain.errors import Refused
+from gpu_tenant.domain.model import Profile
+from gpu_tenant.domain.offers import Quote
+from gpu_tenant.domain.policy import ends_unseen, must_end_unseen, rules_of
+from gpu_tenant.domain.protection import protection
 
 
 def rented(at: Profile) -> Quote:

@@ -13,12 +13,12 @@ import pytest
 from arranged import LEASE, NOON, active, profile
 from packages import wheel
 
-from gpu_tenant import prepare as asking
-from gpu_tenant.environment import activated, recorded
-from gpu_tenant.errors import BadRequest, JobRunning, LocalTrouble, Refused, SecretRefused
+from gpu_tenant.box.environment import prepare as asking
+from gpu_tenant.box.environment.git_source import repository
+from gpu_tenant.box.environment.history import activated, recorded
+from gpu_tenant.box.environment.mirrors import mirrors
+from gpu_tenant.domain.errors import BadRequest, JobRunning, LocalTrouble, Refused, SecretRefused
 from gpu_tenant.ledger import Event, Ledger
-from gpu_tenant.mirrors import mirrors
-from gpu_tenant.repository import repository
 
 SCRIPT = Path(__file__).parents[2] / "scripts" / "prepare.py"
 IMAGE = {"torch": "2.3.1+cu121", "tensorflow-cpu": "2.16.1"}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpu_tenant.errors import LocalTrouble
-from gpu_tenant.profiles import load_profile, load_profiles, read
+from gpu_tenant.domain.errors import LocalTrouble
+from gpu_tenant.providers.profiles import load_profile, load_profiles, read
 
 SHIPPED = Path(__file__).parents[2] / "profiles"
 FACTS = (SHIPPED / "local.md").read_text(encoding="utf-8")

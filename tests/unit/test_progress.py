@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_tenant.progress import read_progress
+from gpu_tenant.jobs.progress import read_progress
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 from arranged import lease
 from contract.staged import PROFILES
 
-from gpu_tenant.model import Address, Lease, LocalAddress, SshAddress
-from gpu_tenant.protection import Armed, protection, way_out
+from gpu_tenant.domain.model import Address, Lease, LocalAddress, SshAddress
+from gpu_tenant.domain.protection import Armed, protection, way_out
 
 FAR = SshAddress(target="root@203.0.113.7:40022")
 ARMED = Armed(state="armed", ends_the_meter=True, words="armed: it was proved")

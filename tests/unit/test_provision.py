@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from arranged import NOON, HandClock, profile, setting
 
-from gpu_tenant.connectors.local import connect
-from gpu_tenant.errors import BadRequest, Refused
-from gpu_tenant.guarded import Guarded
+from gpu_tenant.domain.errors import BadRequest, Refused
+from gpu_tenant.domain.model import Lease, LeaseState
+from gpu_tenant.domain.terms import Asked
+from gpu_tenant.files.protected_files import Guarded
+from gpu_tenant.jobs.smoke import SmokeReceipt, smoke
+from gpu_tenant.leases.provision import fulfil, intend, new_lease_id, require_smoke
 from gpu_tenant.ledger import Ledger, anything
-from gpu_tenant.model import Lease, LeaseState
-from gpu_tenant.provision import fulfil, intend, new_lease_id, require_smoke
-from gpu_tenant.smoke import SmokeReceipt, smoke
-from gpu_tenant.terms import Asked
+from gpu_tenant.providers.local.connector import connect
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from arranged import LEASE, NOON, active, box, gone, intended, lease
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
+from gpu_tenant.domain.terms import Rate
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.model import Lease, LeaseId, LeaseState
-from gpu_tenant.terms import Rate
 
 OTHER = LeaseId("local-efgh")
 

@@ -12,10 +12,10 @@ import pytest
 from arranged import LEASE, NOON
 from looked import gpu, seen
 
-from gpu_tenant.metrics import MOST_POINTS
-from gpu_tenant.progress import Progress
-from gpu_tenant.readings import keep_reading, readings_of
-from gpu_tenant.store import Home
+from gpu_tenant.files.state_dir import Home
+from gpu_tenant.jobs.metrics import MOST_POINTS
+from gpu_tenant.jobs.progress import Progress
+from gpu_tenant.jobs.samples import keep_reading, readings_of
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_more_readings_than_fit_keep_their_extremes(home: Home) -> None:
 def test_a_file_that_grew_is_thinned_from_its_older_end_and_keeps_its_peaks(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpu_tenant.readings._MOST_BYTES", 200_000)
+    monkeypatch.setattr("gpu_tenant.jobs.samples._MOST_BYTES", 200_000)
     path = write(home, [99.0 if n == 777 else float(n % 5) for n in range(2_000)], every_s=1)
     before = path.stat().st_size
     assert before > 200_000
@@ -148,9 +148,9 @@ _WRITER = """
 import sys; sys.path.insert(0, {tests!r})
 from datetime import timedelta
 from pathlib import Path
-import gpu_tenant.readings as readings
+import gpu_tenant.jobs.samples as readings
 from arranged import NOON
-from gpu_tenant.store import Home
+from gpu_tenant.files.state_dir import Home
 from looked import gpu, seen
 readings._MOST_BYTES = 8_000
 for n in range(120):

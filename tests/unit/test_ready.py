@@ -10,16 +10,16 @@ import pytest
 from arranged import NOON, TERMS, HandClock, offer, profile, quote
 from tiny import TinyProvider, no_answer
 
-from gpu_tenant.errors import (
+from gpu_tenant.domain.errors import (
     BoxUnreachable,
     HostKeyChanged,
     NotReady,
     PriceMoved,
     ProviderTrouble,
 )
+from gpu_tenant.domain.model import BoxState, Lease, LeaseId, LeaseState, SshAddress
+from gpu_tenant.leases.provision import make_ready
 from gpu_tenant.ledger import Event, Ledger
-from gpu_tenant.model import BoxState, Lease, LeaseId, LeaseState, SshAddress
-from gpu_tenant.provision import make_ready
 
 LEASE = LeaseId("tiny-abcd")
 TINY = profile("tiny", list_lag_s=60).model_copy(update={"boot_timeout_s": 300, "confirm_s": 10})

@@ -10,8 +10,8 @@ from arranged import NOON, box, lease
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_tenant.model import LeaseState
-from gpu_tenant.reconcile import (
+from gpu_tenant.domain.model import LeaseState
+from gpu_tenant.domain.reconcile import (
     Alarm,
     BindBox,
     Blind,
@@ -28,7 +28,7 @@ from gpu_tenant.reconcile import (
     VoidIntent,
     plan,
 )
-from gpu_tenant.terms import Terms
+from gpu_tenant.domain.terms import Terms
 
 PATIENCE = Patience(list_lag_s=60, confirm_s=10)
 ENDS = (VoidIntent, DeclareLost, FileReceipt)

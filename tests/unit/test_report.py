@@ -14,16 +14,24 @@ from markdown_it import MarkdownIt
 from pages import Page, require_harmless, require_square
 
 from gpu_tenant.app import open_tenancy
-from gpu_tenant.bill import Billed
-from gpu_tenant.cli.reporting import _places, _require_ours, _write
-from gpu_tenant.errors import BadRequest, LocalTrouble, UnknownLease
+from gpu_tenant.domain.billing import Billed
+from gpu_tenant.domain.errors import BadRequest, LocalTrouble, UnknownLease
+from gpu_tenant.domain.model import (
+    Discarded,
+    Evidence,
+    Heap,
+    Manifest,
+    SealedFile,
+    Unclaimed,
+    Verdict,
+)
+from gpu_tenant.faces.cli.report import _places, _require_ours, _write
+from gpu_tenant.faces.report import Report, as_html, as_markdown, mark_of, report_of
+from gpu_tenant.faces.report.chart_svg import Curve, Up, amount, chart
+from gpu_tenant.faces.report.render import _cell
+from gpu_tenant.jobs.progress import Progress
+from gpu_tenant.jobs.samples import keep_reading
 from gpu_tenant.ledger import Event, Ledger
-from gpu_tenant.model import Discarded, Evidence, Heap, Manifest, SealedFile, Unclaimed, Verdict
-from gpu_tenant.progress import Progress
-from gpu_tenant.readings import keep_reading
-from gpu_tenant.report import Report, as_html, as_markdown, mark_of, report_of
-from gpu_tenant.report.chart_svg import Curve, Up, amount, chart
-from gpu_tenant.report.pages import _cell
 from gpu_tenant.service import Tenancy
 
 HOSTILE = "a<script>alert(1)</script>|`x`](javascript:alert(1)) \"' onload=x\n## no\u202e ![i](http://evil.example/i.png) @me <img src=x>"
@@ -208,8 +216,8 @@ async def test_the_report_says_who_gave_up_what_and_names_variables_without_valu
 async def test_a_long_log_is_read_in_pieces_and_that_is_said(
     tenancy: Tenancy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpu_tenant.report.gathered._LOG_BYTES", 40_000)
-    monkeypatch.setattr("gpu_tenant.report.gathered._WINDOW_BYTES", 4_000)
+    monkeypatch.setattr("gpu_tenant.faces.report.gather._LOG_BYTES", 40_000)
+    monkeypatch.setattr("gpu_tenant.faces.report.gather._WINDOW_BYTES", 4_000)
     active(tenancy.ledger)
     tenancy.ledger.declare(job("train"))
     log = tenancy.home.kept(LEASE) / "log" / "train.log"

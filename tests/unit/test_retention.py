@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from gpu_tenant.errors import LocalTrouble
-from gpu_tenant.model import SealedFile
-from gpu_tenant.retention import Retention, Wishes, checkpoints, surplus, wishes
+from gpu_tenant.artifacts.retention import Retention, Wishes, checkpoints, surplus, wishes
+from gpu_tenant.domain.errors import LocalTrouble
+from gpu_tenant.domain.model import SealedFile
 
 LAST_TWO = Retention(keep_last=2)
 

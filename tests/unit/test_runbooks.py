@@ -9,11 +9,11 @@ from typing import get_args
 
 import pytest
 
-from gpu_tenant.dashboard import runbook_words
-from gpu_tenant.dashboard.runbook_words import Lang
-from gpu_tenant.dashboard.runbooks import runbook_page
-from gpu_tenant.model import Profile
-from gpu_tenant.profiles import load_profiles, read
+from gpu_tenant.domain.model import Profile
+from gpu_tenant.faces.dashboard import runbook_i18n
+from gpu_tenant.faces.dashboard.runbook_i18n import Lang
+from gpu_tenant.faces.dashboard.runbook_page import runbook_page
+from gpu_tenant.providers.profiles import load_profiles, read
 
 SHIPPED = Path(__file__).parents[2] / "profiles"
 PROFILES = load_profiles(SHIPPED)
@@ -85,12 +85,12 @@ def stated(facts: object) -> list[dict[str, object]]:
 def test_every_fact_that_names_a_source_is_shown_with_it(slug: str) -> None:
     facts, _ = read(SHIPPED / f"{slug}.md")
     shown = page(slug).text
-    fates = [english for english, _ in runbook_words.FATES.values()]
+    fates = [english for english, _ in runbook_i18n.FATES.values()]
 
     for leaf in [*stated(facts), facts["checked"]]:
         assert isinstance(leaf, dict)
         value = one_line(str(leaf.get("v", "")))
-        assert value in shown or value in runbook_words.FATES, value
+        assert value in shown or value in runbook_i18n.FATES, value
         assert one_line(str(leaf["src"])) in shown
         assert str(leaf["on"]) in shown
     assert any(fate in shown for fate in fates)
@@ -151,7 +151,7 @@ def test_every_name_and_word_of_a_profile_has_its_english_and_chinese(slug: str)
 
 
 def test_all_tables_of_words_have_both_languages() -> None:
-    for name, table in vars(runbook_words).items():
+    for name, table in vars(runbook_i18n).items():
         if name.isupper() and name not in ("SECTIONS", "HEADINGS", "VALUES"):
             assert all(english and chinese for english, chinese in table.values()), name
 
@@ -159,7 +159,7 @@ def test_all_tables_of_words_have_both_languages() -> None:
 @every_profile
 def test_a_word_of_the_schema_is_never_shown_where_it_has_a_meaning(slug: str) -> None:
     for fact in PROFILES[slug].facts:
-        meanings = runbook_words.VALUES.get(fact.place)
+        meanings = runbook_i18n.VALUES.get(fact.place)
         if meanings is not None:
             assert meanings[fact.value][0] in page(slug).text
             assert meanings[fact.value][1] in page(slug, "zh").text

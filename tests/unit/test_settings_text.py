@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu_tenant.hosts import json_text, toml_text
-from gpu_tenant.hosts.json_text import Broken
+from gpu_tenant.faces.install.hosts import jsonc_edit, toml_edit
+from gpu_tenant.faces.install.hosts.jsonc_edit import Broken
 
 AT = ("mcpServers", "gpu")
-ENTRY: dict[str, json_text.Json] = {"command": "/bin/gpu-tenant", "args": ["serve"]}
+ENTRY: dict[str, jsonc_edit.Json] = {"command": "/bin/gpu-tenant", "args": ["serve"]}
 
 JSON_TEXTS = {
     "nothing in it": "{}",
@@ -30,13 +30,13 @@ JSON_TEXTS = {
 
 @pytest.mark.parametrize("text", JSON_TEXTS.values(), ids=JSON_TEXTS)
 def test_json_gets_the_entry_and_loses_it_again(text: str) -> None:
-    before = json_text.read(text)
+    before = jsonc_edit.read(text)
     assert isinstance(before, dict)
 
-    added = json_text.with_member(text, AT, ENTRY)
-    taken = json_text.without_member(added, AT, keep=tuple(before))
+    added = jsonc_edit.with_member(text, AT, ENTRY)
+    taken = jsonc_edit.without_member(added, AT, keep=tuple(before))
 
-    after = json_text.read(added)
+    after = jsonc_edit.read(added)
     assert isinstance(after, dict)
     assert after["mcpServers"] == {**dict(before.get("mcpServers") or {}), "gpu": ENTRY}  # type: ignore[call-overload]
     assert {k: v for k, v in after.items() if k != "mcpServers"} == {k: v for k, v in before.items() if k != "mcpServers"}  # fmt: skip
@@ -46,7 +46,7 @@ def test_json_gets_the_entry_and_loses_it_again(text: str) -> None:
 
 
 def test_json_with_comments_keeps_them_where_they_are() -> None:
-    added = json_text.with_member(JSON_TEXTS["a comment after the last"], AT, ENTRY)
+    added = jsonc_edit.with_member(JSON_TEXTS["a comment after the last"], AT, ENTRY)
 
     assert '"a": {}, // mine\n    "gpu": {' in added
 
@@ -54,7 +54,7 @@ def test_json_with_comments_keeps_them_where_they_are() -> None:
 def test_json_with_another_entry_of_ours_changes_that_alone() -> None:
     text = '{\n  "mcpServers": {\n    "gpu": {"command": "old"}, // ours\n    "b": {}\n  }\n}\n'
 
-    changed = json_text.with_member(text, AT, ENTRY)
+    changed = jsonc_edit.with_member(text, AT, ENTRY)
 
     assert "}, // ours\n" in changed
     assert json.loads(changed.replace("// ours", ""))["mcpServers"] == {"gpu": ENTRY, "b": {}}
@@ -76,7 +76,7 @@ def test_json_with_another_entry_of_ours_changes_that_alone() -> None:
 )
 def test_what_is_not_an_object_of_servers_is_refused_with_its_line(text: str, line: int) -> None:
     with pytest.raises(Broken) as refused:
-        json_text.with_member(text, AT, ENTRY)
+        jsonc_edit.with_member(text, AT, ENTRY)
 
     assert refused.value.line == line
 
@@ -94,14 +94,14 @@ VALUES = st.recursive(
     st.sampled_from([None, 1, 2, 4, "\t"]), st.booleans(),
 )  # fmt: skip
 def test_any_json_is_the_same_again(
-    held: dict[str, dict[str, json_text.Json]], indent: int | str | None, plain: bool
+    held: dict[str, dict[str, jsonc_edit.Json]], indent: int | str | None, plain: bool
 ) -> None:
     text = json.dumps(held, indent=indent, ensure_ascii=plain)
 
-    assert json_text.read(text) == held
-    added = json_text.with_member(text, AT, ENTRY)
+    assert jsonc_edit.read(text) == held
+    added = jsonc_edit.with_member(text, AT, ENTRY)
     assert json.loads(added) == {**held, "mcpServers": {**held.get("mcpServers", {}), "gpu": ENTRY}}
-    assert json.loads(json_text.without_member(added, AT, keep=tuple(held))) == held
+    assert json.loads(jsonc_edit.without_member(added, AT, keep=tuple(held))) == held
 
 
 TABLE = ("mcp_servers", "gpu")
@@ -117,15 +117,15 @@ TOML_TEXTS = {
 
 @pytest.mark.parametrize("text", TOML_TEXTS.values(), ids=TOML_TEXTS)
 def test_toml_gets_the_table_and_loses_it_again(text: str) -> None:
-    added = toml_text.with_table(text, TABLE, ENTRY)
+    added = toml_edit.with_table(text, TABLE, ENTRY)
 
     assert added.startswith(text)
     assert tomllib.loads(added)["mcp_servers"]["gpu"] == ENTRY
-    assert toml_text.without_table(added, TABLE) == text
+    assert toml_edit.without_table(added, TABLE) == text
 
 
 def test_toml_without_a_last_line_end_gets_one() -> None:
-    added = toml_text.with_table("z = 1", TABLE, ENTRY)
+    added = toml_edit.with_table("z = 1", TABLE, ENTRY)
 
     assert added.startswith("z = 1\n\n[mcp_servers.gpu]\n")
 
@@ -133,8 +133,8 @@ def test_toml_without_a_last_line_end_gets_one() -> None:
 def test_toml_with_another_table_of_ours_changes_those_lines_alone() -> None:
     text = '[mcp_servers.gpu]  # ours\nenabled = false\ncommand = "old"\n# why\nargs = []\n\n[mcp_servers.gpu.env]\nA = "b"\n\n# next\n[z]\n'
 
-    changed = toml_text.with_table(text, TABLE, ENTRY)
-    taken = toml_text.without_table(changed, TABLE)
+    changed = toml_edit.with_table(text, TABLE, ENTRY)
+    taken = toml_edit.without_table(changed, TABLE)
 
     assert changed == text.replace('"old"', '"/bin/gpu-tenant"').replace("[]", '["serve"]')
     assert taken.strip() == "# next\n[z]"
@@ -152,6 +152,6 @@ def test_toml_with_another_table_of_ours_changes_those_lines_alone() -> None:
 )
 def test_toml_that_is_not_changed_safely_is_refused(text: str, line: int) -> None:
     with pytest.raises(Broken) as refused:
-        toml_text.with_table(text, TABLE, ENTRY)
+        toml_edit.with_table(text, TABLE, ENTRY)
 
     assert refused.value.line >= line

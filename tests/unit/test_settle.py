@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from arranged import LEASE, NOON, HandClock, intended, never_used, profile, setting
 
-from gpu_tenant.connectors.local import LocalConnector, connect
+from gpu_tenant.domain.model import Lease, LeaseState
+from gpu_tenant.leases.settle import settle
+from gpu_tenant.leases.teardown import tear_down
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.model import Lease, LeaseState
-from gpu_tenant.settle import settle
-from gpu_tenant.teardown import tear_down
+from gpu_tenant.providers.local.connector import LocalConnector, connect
 
 LAG_S = 60.0
 LOCAL = profile(list_lag_s=LAG_S)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from arranged import NOON
 
-from gpu_tenant.errors import BadRequest, Refused, SignatureWanted
+from gpu_tenant.domain.errors import BadRequest, Refused, SignatureWanted
+from gpu_tenant.domain.signature import STANDS, Asked, digest_of
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.signature import STANDS, Asked, digest_of
 
 FILES = tuple(f"out/{n}.bin (1,000 bytes)" for n in range(8))
 

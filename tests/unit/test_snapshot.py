@@ -15,17 +15,17 @@ from typing import Literal
 import pytest
 from arranged import LEASE, HandClock, active, eventually, job, seal
 
-from gpu_tenant.caretaker import Caretaker
-from gpu_tenant.errors import BoxUnreachable
+from gpu_tenant.artifacts.checkpoints import newest
+from gpu_tenant.artifacts.prune import Pruned, prune_box, prune_here
+from gpu_tenant.artifacts.retention import Retention
+from gpu_tenant.artifacts.snapshot import Snapshot, snapshot
+from gpu_tenant.box.caretaker import Caretaker
+from gpu_tenant.domain.errors import BoxUnreachable
+from gpu_tenant.domain.model import Lease, LocalAddress, SealedFile
+from gpu_tenant.domain.ports import Channel
+from gpu_tenant.files.skill_files import script
 from gpu_tenant.ledger import Event, Ledger
-from gpu_tenant.model import Lease, LocalAddress, SealedFile
-from gpu_tenant.ports import Channel
-from gpu_tenant.pruning import Pruned, prune_box, prune_here
-from gpu_tenant.restorable import newest
-from gpu_tenant.retention import Retention
-from gpu_tenant.skill import script
-from gpu_tenant.snapshot import Snapshot, snapshot
-from gpu_tenant.transfer.job import Alone
+from gpu_tenant.transfer.shared_state import Alone
 from gpu_tenant.transports.local import LocalTransport
 
 

@@ -7,14 +7,14 @@ import pytest
 from arranged import HandClock, profile
 from tiny import TinyParking, no_answer
 
-from gpu_tenant.attending import park_stray
-from gpu_tenant.errors import BadRequest, BoxUnreachable, ProviderSilent, Refused
+from gpu_tenant.domain.errors import BadRequest, BoxUnreachable, ProviderSilent, Refused
+from gpu_tenant.domain.model import BoxState, Lease, Place, Profile
+from gpu_tenant.domain.ports import Transport
+from gpu_tenant.files.state_dir import Home
+from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.watch_actions import park_stray
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.model import BoxState, Lease, Place, Profile
-from gpu_tenant.office import Context
-from gpu_tenant.ports import Transport
 from gpu_tenant.service import Tenancy
-from gpu_tenant.store import Home
 
 KEEPS = profile("tiny").model_copy(update={"park": "keeps"})
 UNSURE = Place(path="~", survives={"park": "unknown"})

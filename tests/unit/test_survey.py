@@ -9,12 +9,12 @@ import pytest
 from arranged import NOON, TERMS, HandClock, intended, never_used, profile, quote, receipt
 from tiny import TinyProvider, TinyResidue, leftover, no_answer
 
-from gpu_tenant.errors import Unverified
+from gpu_tenant.box.ownership import NeverIn
+from gpu_tenant.domain.errors import Unverified
+from gpu_tenant.domain.model import Box, BoxId, Lease, LeaseId, LeaseState
+from gpu_tenant.leases.settle import Survey, return_unused, survey
+from gpu_tenant.leases.verify import Assessment, prove
 from gpu_tenant.ledger import Event, Ledger
-from gpu_tenant.model import Box, BoxId, Lease, LeaseId, LeaseState
-from gpu_tenant.occupancy import NeverIn
-from gpu_tenant.settle import Survey, return_unused, survey
-from gpu_tenant.verify import Assessment, prove
 
 LEASE = LeaseId("tiny-abcd")
 TINY = profile("tiny", list_lag_s=60)

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from arranged import LEASE, NOON, active, job
 
-from gpu_tenant.errors import Refused
-from gpu_tenant.grid import grid_of
+from gpu_tenant.domain.errors import Refused
+from gpu_tenant.domain.model import Job, JobId, LeaseId
+from gpu_tenant.domain.sweep_grid import grid_of
+from gpu_tenant.domain.sweep_placement import Placement, Said, Sweep, Word
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.model import Job, JobId, LeaseId
-from gpu_tenant.placement import Placement, Said, Sweep, Word
 
 OTHER = LeaseId("local-efgh")
 ONE, TWO = "x-1", "x-2"

@@ -9,13 +9,13 @@ import pytest
 from arranged import NOON, TERMS, HandClock, profile
 from tiny import TinyProvider, TinyResidue, leftover, no_answer
 
-from gpu_tenant.errors import CredentialRefused, ProviderSilent, ProviderTrouble, RateLimited
+from gpu_tenant.box.ownership import NeverIn
+from gpu_tenant.domain.errors import CredentialRefused, ProviderSilent, ProviderTrouble, RateLimited
+from gpu_tenant.domain.model import Lease, LeaseId, LeaseState, Profile, Receipt
+from gpu_tenant.leases.settle import settle
+from gpu_tenant.leases.teardown import tear_down
+from gpu_tenant.leases.verify import unused
 from gpu_tenant.ledger import Ledger
-from gpu_tenant.model import Lease, LeaseId, LeaseState, Profile, Receipt
-from gpu_tenant.occupancy import NeverIn
-from gpu_tenant.settle import settle
-from gpu_tenant.teardown import tear_down
-from gpu_tenant.verify import unused
 
 LEASE = LeaseId("tiny-abcd")
 TINY = profile("tiny", list_lag_s=60).model_copy(update={"confirm_s": 10})

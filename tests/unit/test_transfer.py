@@ -25,10 +25,10 @@ from transferring import (
     sent_by,
 )
 
-from gpu_tenant.errors import BoxTrouble, BoxUnreachable
-from gpu_tenant.paths import escape
-from gpu_tenant.transfer.partial import Partial, Span, held_bytes
-from gpu_tenant.transfer.pieces import Coming
+from gpu_tenant.domain.errors import BoxTrouble, BoxUnreachable
+from gpu_tenant.files.paths import escape
+from gpu_tenant.transfer.chunks import Coming
+from gpu_tenant.transfer.partial_file import Partial, Span, held_bytes
 
 
 @pytest.fixture

@@ -21,14 +21,14 @@ from transferring import (
     nothing_left,
 )
 
-from gpu_tenant.errors import BoxTrouble, BoxUnreachable, LocalTrouble
-from gpu_tenant.model import SealedFile
-from gpu_tenant.ports import Channel
-from gpu_tenant.transfer.job import Alone
-from gpu_tenant.transfer.partial import Partial, Span
-from gpu_tenant.transfer.pieces import Bundle, Coming, Comparison, Piece, Stretch
-from gpu_tenant.transfer.proof import Arrived, Lost, Prover
-from gpu_tenant.transfer.work import Work
+from gpu_tenant.domain.errors import BoxTrouble, BoxUnreachable, LocalTrouble
+from gpu_tenant.domain.model import SealedFile
+from gpu_tenant.domain.ports import Channel
+from gpu_tenant.transfer.chunks import Bundle, Coming, Comparison, Piece, Stretch
+from gpu_tenant.transfer.download_state import Work
+from gpu_tenant.transfer.partial_file import Partial, Span
+from gpu_tenant.transfer.readback import Arrived, Lost, Prover
+from gpu_tenant.transfer.shared_state import Alone
 
 LARGE_BYTES = 3 * MB // 2
 UNREADABLE = "/sys/class/net/lo/speed"

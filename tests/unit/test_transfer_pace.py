@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from gpu_tenant.transfer.pace import FAR, MOST, Pace
+from gpu_tenant.transfer.concurrency import FAR, MOST, Pace
 
 MB = 1_000_000
 LOOK_S = 0.05

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpu_tenant.transfer.partial import Partial, Span, Spans, forget, held_bytes
+from gpu_tenant.transfer.partial_file import Partial, Span, Spans, forget, held_bytes
 
 SIZE = 1000
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpu_tenant.worktree import files_of
+from gpu_tenant.files.worktree import files_of
 
 ALONE = {
     **os.environ,

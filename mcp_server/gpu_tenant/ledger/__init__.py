@@ -4,18 +4,18 @@ Every method is one transaction, durable when it returns. Triggers hold the law 
 that forgets it: a lease with a box moves to `terminating` or `gone` only over a filed permit.
 """
 
+from gpu_tenant.ledger.accounts import Askings
 from gpu_tenant.ledger.alarms import Alarms
-from gpu_tenant.ledger.askings import Askings
+from gpu_tenant.ledger.events import Event, Ran
 from gpu_tenant.ledger.fleets import Fleets
 from gpu_tenant.ledger.holds import Held, Renewal
+from gpu_tenant.ledger.jobs import Work
 from gpu_tenant.ledger.leases import Allowed, anything
 from gpu_tenant.ledger.passkeys import Passkeys
-from gpu_tenant.ledger.proof import Proof
+from gpu_tenant.ledger.proofs import Proof
+from gpu_tenant.ledger.pushed_files import Sent
 from gpu_tenant.ledger.quotes import Quotes
-from gpu_tenant.ledger.sent import Sent
 from gpu_tenant.ledger.sweeps import Sweeps
-from gpu_tenant.ledger.timeline import Event, Ran
-from gpu_tenant.ledger.work import Work
 
 __all__ = ["Allowed", "Event", "Held", "Ledger", "Ran", "Renewal", "anything"]
 

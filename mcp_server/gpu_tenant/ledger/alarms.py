@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from datetime import datetime
 
-from gpu_tenant.alarms import Alarm, Level, is_due, loudness
-from gpu_tenant.boxtext import plain
+from gpu_tenant.domain.alarm import Alarm, Level, is_due, loudness
+from gpu_tenant.domain.model import LeaseId
+from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.ledger.database import Database, Row, moment
-from gpu_tenant.model import LeaseId
 
 _WORDS = 1000
 _OPEN = "SELECT * FROM alarms WHERE ended_at IS NULL ORDER BY since, seq"

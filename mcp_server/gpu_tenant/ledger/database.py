@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
-from gpu_tenant.errors import DiskFull, LedgerBusy, LedgerCorrupt, LedgerTooNew, LocalTrouble
+from gpu_tenant.domain.errors import DiskFull, LedgerBusy, LedgerCorrupt, LedgerTooNew, LocalTrouble
 from gpu_tenant.ledger.schema import MIGRATIONS
 
 T = TypeVar("T")

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from gpu_tenant.fleet import known_again
+from gpu_tenant.domain.fleet_budget import known_again
 from gpu_tenant.ledger.leases import Leases
 
 _HAD = "(state IN ('intended','active','terminating') OR ready_at IS NOT NULL OR touched_at IS NOT NULL)"

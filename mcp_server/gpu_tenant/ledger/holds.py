@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from secrets import token_hex
 
-from gpu_tenant.clock import WallClock
-from gpu_tenant.errors import LeaseHeld
+from gpu_tenant.domain.clock import WallClock
+from gpu_tenant.domain.errors import LeaseHeld
 from gpu_tenant.ledger.database import Connection, Database, Row, beside, moment
-from gpu_tenant.ledger.holders import Holder, this_process
+from gpu_tenant.ledger.hold_owner import Holder, this_process
 
 
 @dataclass(frozen=True, slots=True)

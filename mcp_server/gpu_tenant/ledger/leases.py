@@ -11,14 +11,14 @@ from typing import Literal
 
 from pydantic import TypeAdapter
 
-from gpu_tenant.errors import BoxTaken, LeaseHeld, QuoteUsed, UnknownLease
+from gpu_tenant.domain.errors import BoxTaken, LeaseHeld, QuoteUsed, UnknownLease
+from gpu_tenant.domain.model import MARK_PREFIX, Address, Box, BoxId, Lease, LeaseId, LeaseState
+from gpu_tenant.domain.offers import Quote
+from gpu_tenant.domain.signature import Signature
+from gpu_tenant.domain.terms import Rate, Terms
 from gpu_tenant.ledger.database import Connection, IntegrityError, Row, moment
+from gpu_tenant.ledger.events import Event
 from gpu_tenant.ledger.signatures import Signatures, use
-from gpu_tenant.ledger.timeline import Event
-from gpu_tenant.market import Quote
-from gpu_tenant.model import MARK_PREFIX, Address, Box, BoxId, Lease, LeaseId, LeaseState
-from gpu_tenant.signature import Signature
-from gpu_tenant.terms import Rate, Terms
 
 _ADDRESS: TypeAdapter[Address] = TypeAdapter(Address)
 _RATES: TypeAdapter[list[tuple[datetime, Decimal | None]]] = TypeAdapter(

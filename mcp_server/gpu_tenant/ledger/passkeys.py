@@ -2,10 +2,10 @@
 
 from datetime import datetime, timedelta
 
-from gpu_tenant.errors import Refused
+from gpu_tenant.domain.errors import Refused
+from gpu_tenant.domain.signature import PASSKEY, Asked, Form, Passkey, Signature
 from gpu_tenant.ledger.database import Row, moment
 from gpu_tenant.ledger.signatures import Signatures, use
-from gpu_tenant.signature import PASSKEY, Asked, Form, Passkey, Signature
 
 GRACE = timedelta(hours=24)
 """Who has lost a passkey signs without it after so long; whoever hears of it before can keep it."""

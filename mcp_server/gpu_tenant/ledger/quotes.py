@@ -2,8 +2,8 @@
 
 from datetime import datetime, timedelta
 
+from gpu_tenant.domain.offers import Quote
 from gpu_tenant.ledger.database import Database, record
-from gpu_tenant.market import Quote
 
 _KEPT = timedelta(days=7)
 """For whoever asks what became of a quote; what was rented by it is in its lease."""

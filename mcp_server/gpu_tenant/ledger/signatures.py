@@ -4,10 +4,8 @@ import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from gpu_tenant.errors import BadRequest, Refused, SignatureWanted
-from gpu_tenant.ledger.database import Connection, Row, moment
-from gpu_tenant.ledger.timeline import Timeline
-from gpu_tenant.signature import (
+from gpu_tenant.domain.errors import BadRequest, Refused, SignatureWanted
+from gpu_tenant.domain.signature import (
     STANDS,
     Asked,
     Form,
@@ -18,6 +16,8 @@ from gpu_tenant.signature import (
     typed_code,
     way_to_sign,
 )
+from gpu_tenant.ledger.database import Connection, Row, moment
+from gpu_tenant.ledger.events import Timeline
 
 _ASKED = (
     "SELECT r.*, w.would, w.words, w.at AS as_of FROM signature_requests r JOIN signature_words w ON w.seq ="

@@ -4,13 +4,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 
-from gpu_tenant.errors import BadRequest, Refused
+from gpu_tenant.domain.errors import BadRequest, Refused
+from gpu_tenant.domain.model import Job, JobId, LeaseId
+from gpu_tenant.domain.sweep_placement import Placement, Released, Said, Settlement, Sweep
 from gpu_tenant.ledger.database import Connection, IntegrityError, Row, moment
+from gpu_tenant.ledger.events import Event
 from gpu_tenant.ledger.leases import Leases
 from gpu_tenant.ledger.signatures import use
-from gpu_tenant.ledger.timeline import Event
-from gpu_tenant.model import Job, JobId, LeaseId
-from gpu_tenant.placement import Placement, Released, Said, Settlement, Sweep
 
 _PLACEMENTS = (
     "SELECT p.*, r.why, s.record AS said, w.at AS reread_at FROM placements p"

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncIterable, Callable, Coroutine
 from typing import Protocol, TypeVar
 
-from gpu_tenant.errors import BoxTrouble
-from gpu_tenant.ports import Listener
+from gpu_tenant.domain.errors import BoxTrouble
+from gpu_tenant.domain.ports import Listener
 
 T = TypeVar("T")
 

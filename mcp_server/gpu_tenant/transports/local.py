@@ -12,10 +12,10 @@ from collections.abc import AsyncIterable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from gpu_tenant.errors import BadRequest, BoxTrouble, BoxUnreachable, LocalTrouble
-from gpu_tenant.ports import Channel, Finished, Listener
+from gpu_tenant.domain.errors import BadRequest, BoxTrouble, BoxUnreachable, LocalTrouble
+from gpu_tenant.domain.ports import Channel, Finished, Listener
 from gpu_tenant.transports import CHUNK_BYTES, all_of, converse, uninterrupted
-from gpu_tenant.transports.child import Child
+from gpu_tenant.transports.process_channel import Child
 
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from shutil import which
 from typing import Self
 
-from gpu_tenant.errors import LocalTrouble
-from gpu_tenant.ports import Channel
-from gpu_tenant.transports.child import Child
+from gpu_tenant.domain.errors import LocalTrouble
+from gpu_tenant.domain.ports import Channel
+from gpu_tenant.transports.process_channel import Child
 
 _OPTIONS = (
     "BatchMode yes",

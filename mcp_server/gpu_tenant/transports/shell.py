@@ -7,8 +7,8 @@ import secrets
 import shlex
 from collections.abc import Sequence
 
-from gpu_tenant.errors import BadRequest, BoxTrouble
-from gpu_tenant.ports import Finished
+from gpu_tenant.domain.errors import BadRequest, BoxTrouble
+from gpu_tenant.domain.ports import Finished
 from gpu_tenant.transports import as_told
 
 _PUT = """

@@ -10,9 +10,9 @@ from socket import SHUT_WR, socket, socketpair
 from threading import Thread
 from typing import Literal
 
-from gpu_tenant.errors import BoxTrouble, BoxUnreachable
-from gpu_tenant.model import SlurmAddress
-from gpu_tenant.ports import Channel, Finished, Listener, Transport
+from gpu_tenant.domain.errors import BoxTrouble, BoxUnreachable
+from gpu_tenant.domain.model import SlurmAddress
+from gpu_tenant.domain.ports import Channel, Finished, Listener, Transport
 from gpu_tenant.transports import as_told
 from gpu_tenant.transports.shell import refused, taking
 

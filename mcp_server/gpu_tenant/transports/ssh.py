@@ -12,15 +12,15 @@ from typing import BinaryIO, Literal
 
 import asyncssh
 
-from gpu_tenant.errors import BoxTrouble, BoxUnreachable, LocalTrouble
-from gpu_tenant.model import SshAddress
-from gpu_tenant.ports import Channel, Finished, Listener
+from gpu_tenant.domain.errors import BoxTrouble, BoxUnreachable, LocalTrouble
+from gpu_tenant.domain.model import SshAddress
+from gpu_tenant.domain.ports import Channel, Finished, Listener
 from gpu_tenant.transports import CHUNK_BYTES, all_of, as_told, converse, uninterrupted
-from gpu_tenant.transports.dialer import AUDIT, DOCTOR, Dialer, ensure_key, silent
-from gpu_tenant.transports.lines import OURS, Lines
+from gpu_tenant.transports.connection_limit import OURS, Lines
 from gpu_tenant.transports.openssh import OpenSsh
-from gpu_tenant.transports.piped import Piped
 from gpu_tenant.transports.shell import command_line, refused, taking
+from gpu_tenant.transports.ssh_channel import Piped
+from gpu_tenant.transports.ssh_connect import AUDIT, DOCTOR, Dialer, ensure_key, silent
 
 __all__ = ["SshTransport", "ensure_key", "introduce"]
 

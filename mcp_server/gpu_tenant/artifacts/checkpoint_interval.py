@@ -1,0 +1,198 @@
+"""How often a job should save its work here, by what a save costs and how often boxes are taken."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from statistics import median
+from typing import Literal
+
+from gpu_tenant.domain.expected_cost import INTERRUPTIONS_PER_DAY
+from gpu_tenant.domain.interruption import INTERRUPTIONS
+from gpu_tenant.domain.model import Lease, LeaseState
+from gpu_tenant.ledger import Event, Ledger, Ran
+
+_MOST_OF_MTBI = 1 / 50
+"""As in `scripts/cadence.py`: beyond it a second interruption before the next save is no longer rare."""
+_PRIOR_S = 86_400 / float(INTERRUPTIONS_PER_DAY)
+_WRITE_BYTES_S = 200e6
+"""What a container's disk takes at the least, where nothing shows how long a save took."""
+_APART_S = 20
+"""Files that were written closer together than this are one save."""
+_LOOKED_AT = 8
+"""So many of the newest saves count: a job that changed its mind is believed soon."""
+_BOXES = 256
+"""So many of the newest boxes count: enough for a mean, and asked for at every look at a job."""
+_WORTH_SAYING = 1.5
+"""The loss is flat around its best: half as often, or twice, costs a quarter more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cadence:
+    """The interval that loses the least, and what it still loses."""
+
+    interval_s: float
+    lost_share: float
+    """Of the paid time: saves, and work that is done twice."""
+    holds: bool
+    """Whether the formula may be trusted for such times."""
+    notice: Literal["none", "fits", "too_short"]
+    """Whether a save fits into the notice that the platform gives."""
+
+
+def advise(save_s: float, mtbi_s: float, grace_s: float | None = None) -> Cadence:
+    """Young's interval for saves of `save_s` and an interruption every `mtbi_s` on average.
+
+    The same formula and limits as `scripts/cadence.py`, which runs alone on a box.
+    """
+    interval_s = math.sqrt(2 * mtbi_s * save_s)
+    lost = save_s / (interval_s + save_s) + interval_s / (2 * mtbi_s)
+    notice: Literal["none", "fits", "too_short"] = "none"
+    if grace_s:
+        notice = "too_short" if grace_s < save_s else "fits"
+    return Cadence(
+        interval_s=interval_s,
+        lost_share=min(1.0, lost),
+        holds=save_s <= _MOST_OF_MTBI * mtbi_s and interval_s <= mtbi_s,
+        notice=notice,
+    )
+
+
+# What was observed
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """One checkpoint as its files tell of it."""
+
+    at_s: float
+    """When its last file was written, by the box's clock."""
+    took_s: float
+    """From its first file to its last."""
+    size_bytes: int
+
+
+def saves_of(files: Iterable[tuple[float, int]]) -> list[Save]:
+    """The saves that files of these times and sizes were written by, oldest first."""
+    found: list[Save] = []
+    for at_s, size_bytes in sorted(files):
+        if found and at_s - found[-1].at_s <= _APART_S:
+            last = found.pop()
+            began_s = last.at_s - last.took_s
+            found.append(Save(at_s, at_s - began_s, last.size_bytes + size_bytes))
+        else:
+            found.append(Save(at_s, 0, size_bytes))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """How a job saves its work."""
+
+    save_s: float
+    every_s: float
+
+
+def measured(saves: Sequence[Save]) -> Measured | None:
+    """What one save takes, and how far apart they come; None where there are too few to tell.
+
+    A save takes as long as its files lie apart, and no less than its bytes need on a slow disk.
+    Small files between the checkpoints, such as logs and plots, are no saves.
+    """
+    largest = max((save.size_bytes for save in saves), default=0)
+    whole = [save for save in saves if save.size_bytes * 2 >= largest][-_LOOKED_AT:]
+    apart = [later.at_s - sooner.at_s for sooner, later in pairwise(whole)]
+    if not apart:
+        return None
+    took = [max(save.took_s, save.size_bytes / _WRITE_BYTES_S) for save in whole]
+    return Measured(save_s=max(median(took), 0.1), every_s=median(apart))
+
+
+def between_interruptions(ledger: Ledger, provider: str, now: datetime) -> tuple[float, int]:
+    """The mean time between interruptions there in seconds, and how many of this user's it rests on.
+
+    What is assumed before anything was seen counts as one observation, so that one early
+    interruption, or one lucky day, does not decide alone.
+    """
+    exposed_s, interruptions = 0.0, 0
+    for box in ledger.interruptible(provider, most=_BOXES):
+        seconds, count = _exposure(box, now)
+        exposed_s += seconds
+        interruptions += count
+    return (exposed_s + _PRIOR_S) / (interruptions + 1), interruptions
+
+
+def _interruptible(lease: Lease) -> bool:
+    return lease.quote is not None and lease.quote.offer.interruptible
+
+
+def _exposure(box: Ran, now: datetime) -> tuple[float, int]:
+    """How long that box could have been taken, and how often it was."""
+    seconds, count, since = 0.0, 0, None
+    for at, kind, fate in box.turns:
+        if kind == Event.READY:
+            since = at
+        elif kind in (Event.TAKEN, Event.PARKED) and since is not None:
+            seconds += max(0.0, (at - since).total_seconds())
+            count += kind == Event.TAKEN and fate in INTERRUPTIONS
+            since = None
+        elif kind == Event.TAKEN and fate is None:
+            since = at
+    if since is not None:
+        seconds += max(0.0, ((box.ended_at or now) - since).total_seconds())
+        count += box.state is LeaseState.LOST
+    return seconds, count
+
+
+# What is told
+
+
+def advice_for(
+    lease: Lease,
+    *,
+    ledger: Ledger,
+    now: datetime,
+    mtbi_s: float | None = None,
+    grace_s: float | None = None,
+) -> str | None:
+    """How often the lease's jobs should save, in a sentence; None where they do well, or need not.
+
+    `mtbi_s` is what somebody stated, and counts before what was observed. Asked again while a job
+    runs, it answers by what has been seen since.
+    """
+    if not _interruptible(lease):
+        return None
+    looks = [detail for _, kind, detail in ledger.events(lease.id) if kind == Event.SNAPSHOT]
+    seen = measured([save for detail in looks for save in _saves(detail)])
+    if seen is None:
+        return None
+    if mtbi_s is None:
+        mtbi_s, count = between_interruptions(ledger, lease.provider, now)
+        basis = f", by {count} seen there" if count else ", as is assumed until one is seen"
+    else:
+        basis = ""
+    best = advise(seen.save_s, mtbi_s, grace_s)
+    came = f"checkpoints came every {_spoken(seen.every_s)}"
+    facts = (
+        f"a save takes {_spoken(seen.save_s)}, an interruption comes about every "
+        f"{_spoken(mtbi_s)}{basis}"
+    )
+    if not best.holds:
+        return f"{came}; {facts}: save less, or faster, or take a steadier box"
+    if 1 / _WORTH_SAYING <= seen.every_s / best.interval_s <= _WORTH_SAYING:
+        return None
+    return f"{came}; every {_spoken(best.interval_s)} would lose least here: {facts}"
+
+
+def _saves(detail: dict[str, object]) -> list[Save]:
+    listed = detail.get("saves")
+    return [Save(*map(float, one)) for one in listed] if isinstance(listed, list) else []  # type: ignore[arg-type]
+
+
+def _spoken(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.2g} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.2g} h"

@@ -1,0 +1,133 @@
+"""What a job can go on from: the newest files of a lease that are here whole, re-read, and load."""
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from pathlib import Path
+
+from pydantic import AwareDatetime, ValidationError
+
+from gpu_tenant.artifacts.formats import inspect
+from gpu_tenant.domain.errors import LocalTrouble
+from gpu_tenant.domain.model import Lease, SealedFile
+from gpu_tenant.domain.record import Record
+from gpu_tenant.files.artifact_directory import SUPERSEDED, is_here
+from gpu_tenant.files.paths import below
+from gpu_tenant.files.state_dir import sync_directory
+from gpu_tenant.ledger import Event, Ledger
+
+LISTS = ".snapshots"
+
+
+class Listed(Record):
+    """Everything that a job could go on from as a snapshot left it; written beside what it lists."""
+
+    taken_at: AwareDatetime
+    login: str
+    """The home on the box, below which an artifact outside of the work directory may lie."""
+    entries: tuple[SealedFile, ...]
+    brought: tuple[str, ...]
+    """The names whose version here a snapshot brought, and neither a collect nor a person."""
+    broken: dict[str, str]
+    """What arrived and does not load, by name: the hash, so that it is not fetched again."""
+    left: tuple[SealedFile, ...] = ()
+    """What snapshots brought and nothing goes on from any more: a job deleted it, or a policy gave it up."""
+    only_here: tuple[SealedFile, ...] = ()
+    """What was removed from the box on its owner's word: the copy here is the only one, and is never pruned."""
+    lacking: tuple[str, ...] | None = None
+    """What else was declared and on the box, such as what was still being written; None: nobody noted it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restorable:
+    """Files that a job can go on from, each proved to be here and to load."""
+
+    lease: Lease
+    taken_at: datetime
+    login: str
+    files: Mapping[str, tuple[SealedFile, Path]]
+    """By name: what it is, and where it lies here."""
+
+
+async def newest(lease: Lease, *, ledger: Ledger) -> Restorable | None:
+    """The newest snapshot or collect of the lease that is here whole, re-read; None where none is.
+
+    A file of it that does not load is left out, and one that is not here spoils it.
+    """
+    lease = ledger.lease(lease.id)
+    if lease.kept_in is None:
+        return None
+    directory = Path(lease.kept_in)
+    for at, kind, detail in reversed(ledger.events(lease.id)):
+        login, entries = "", None
+        if kind == Event.SNAPSHOT and (listed := read_list(directory, detail)) is not None:
+            login, entries = listed.login, listed.entries
+        elif kind == Event.COLLECTED and (
+            seal := ledger.seal(lease.id, digest=str(detail["seal"]))
+        ):
+            # Its own: a later seal may be of a collect that was cut short.
+            entries = tuple(entry for entry in seal.entries if entry.role == "artifact")
+        if entries is not None:
+            files = await asyncio.to_thread(_found, directory, entries)
+            if files:
+                return Restorable(lease, at, login, files)
+    return None
+
+
+def _found(
+    directory: Path, entries: Sequence[SealedFile]
+) -> Mapping[str, tuple[SealedFile, Path]] | None:
+    superseded = sorted((directory / SUPERSEDED).glob("*"), key=_stamp_of, reverse=True)
+    found: dict[str, tuple[SealedFile, Path]] = {}
+    for entry in entries:
+        place = next((place for place in (directory, *superseded) if is_here(place, entry)), None)
+        if place is None:
+            return None
+        path = below(place, entry.name)
+        if entry.kind == "link" or inspect(path, name=entry.name).outcome != "broken":
+            found[entry.name] = (entry, path)
+    return found
+
+
+def _stamp_of(place: Path) -> str:
+    return place.name.removeprefix("snapshot-")
+
+
+def put_list(directory: Path, listed: Listed, lease: Lease) -> str:
+    """The list lies in a file of its own; its name, which is its content's hash."""
+    content = listed.model_dump_json(by_alias=True).encode()
+    name = sha256(content).hexdigest()
+    try:
+        place = directory / LISTS
+        place.mkdir(exist_ok=True)
+        temporary = place / f".{name}"
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(place / f"{name}.json")
+        sync_directory(place)
+    except OSError as error:
+        raise LocalTrouble(
+            f"the list of a snapshot cannot be written in {directory}: {error.strerror}",
+            remedy=f"free some space there, or `gpu-tenant collect {lease.id} --to DIR`",
+        ) from error
+    return name
+
+
+def read_list(directory: Path, detail: Mapping[str, object]) -> Listed | None:
+    """The list that a line of the timeline means, where it is here as it was written."""
+    name = str(detail.get("list"))
+    try:
+        content = (directory / LISTS / f"{name}.json").read_bytes()
+    except OSError:
+        return None
+    if sha256(content).hexdigest() != name:
+        return None
+    try:
+        return Listed.model_validate_json(content)
+    except ValidationError:
+        return None

@@ -1,0 +1,152 @@
+"""The directory of this computer that a lease's files may land in: nobody else's, and one that lasts."""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpu_tenant.artifacts.stores.locality import doubted, whereabouts_of
+from gpu_tenant.domain.errors import BadRequest, LocalTrouble
+from gpu_tenant.domain.model import Lease, LocalAddress
+from gpu_tenant.files.artifact_directory import MARKER, PARTIAL, make_place, outside_the_box
+from gpu_tenant.ledger import Ledger
+
+
+async def claimed(directory: Path, lease: Lease, ledger: Ledger) -> Path:
+    """The directory itself, wherever its links lead; it is there, marked as ours, and holds nothing else.
+
+    New and empty ones are taken, and those that were collected into before.
+
+    Raises:
+        BadRequest: it is somebody else's, holds more than a lease's files, or would not outlive the box.
+        LocalTrouble: it cannot be made or marked.
+    """
+    if "\0" in str(directory):
+        raise BadRequest(
+            "a directory's name holds no NUL", remedy=f"`gpu-tenant collect {lease.id} --to DIR`"
+        )
+    try:
+        real = outside_the_box(directory, lease)
+    except (OSError, RuntimeError) as error:
+        raise BadRequest(
+            f"{str(directory)[:200]} is no place on this computer: {error}",
+            remedy=f"`gpu-tenant collect {lease.id} --to DIR`",
+        ) from error
+    _require_nobodys(real, lease, ledger)
+    doubt = await doubted(await asyncio.to_thread(whereabouts_of, real), lease)
+    if doubt is not None:
+        raise BadRequest(
+            f"what lies in {real} may not outlive the box or this computer: {doubt.words}",
+            remedy=f"choose a disk of this computer: {_better(lease, ledger)}",
+        )
+    is_new = await asyncio.to_thread(_is_free, real, lease, ledger)
+    if not is_new:
+        _require_ours(real, lease, ledger)
+    make_place(real, lease)
+    _mark(real, lease, ledger)
+    return real
+
+
+def require_its_own(lease: Lease, patterns: Sequence[str]) -> None:
+    """Every artifact of a box that is a directory here lies in that directory.
+
+    Raises:
+        BadRequest: one is of this computer, and would be taken for the box's work.
+    """
+    if not isinstance(lease.address, LocalAddress):
+        return
+    home = os.path.normpath(lease.address.directory)
+    for pattern in patterns:
+        if pattern.startswith("/") and not os.path.normpath(pattern).startswith(f"{home}/"):
+            raise BadRequest(
+                f"{pattern!r} is outside of the box of {lease.id}, which is a directory of this computer",
+                remedy=f"write it relative to the work directory, or below {home}",
+            )
+
+
+def _require_nobodys(real: Path, lease: Lease, ledger: Ledger) -> None:
+    """It is no directory that this user, or this program, lives in."""
+    state, home = ledger.directory.resolve(), Path.home().resolve()
+    if real.is_relative_to(state) and not real.is_relative_to(state / "kept"):
+        raise BadRequest(
+            f"{real} is in the state directory, where the ledger is",
+            remedy=f"leave --to out, or {_better(lease, ledger)}",
+        )
+    for what, place in (("your home", home), ("the state directory", state)):
+        if place.is_relative_to(real):
+            raise BadRequest(
+                f"{real} is {what}, or holds it: a box's files do not land among your own",
+                remedy=_better(lease, ledger),
+            )
+
+
+def _is_free(real: Path, lease: Lease, ledger: Ledger) -> bool:
+    """Whether nothing is in `real`, or it was always this lease's own."""
+    if real == (ledger.directory / "kept" / lease.id).resolve():
+        return True
+    try:
+        # A collect that died before it had marked its new directory left those two.
+        return set(os.listdir(real)) <= {".gitignore", PARTIAL}  # noqa: PTH208 - names are enough
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        raise LocalTrouble(
+            f"nothing can be kept in {str(real)[:200]}: {error.strerror}",
+            remedy=f"choose another place: `gpu-tenant collect {lease.id} --to DIR`",
+        ) from error
+
+
+def _require_ours(real: Path, lease: Lease, ledger: Ledger) -> None:
+    if _marks(real, ledger) or any(
+        other.kept_in and Path(other.kept_in).resolve() == real for other in ledger.leases()
+    ):
+        return
+    if os.path.lexists(real / ".git"):
+        raise BadRequest(
+            f"{real} is a repository: a box's files would lie among yours, and over them",
+            remedy=_better(lease, ledger, real),
+        )
+    raise BadRequest(
+        f"{real} holds files that no collect brought, and nothing is put among them",
+        remedy=_better(lease, ledger, real),
+    )
+
+
+def _better(lease: Lease, ledger: Ledger, beside: Path | None = None) -> str:
+    place = beside / "results" / lease.id if beside else ledger.directory / "kept" / lease.id
+    return f"a new or empty directory: `gpu-tenant collect {lease.id} --to {place}`"
+
+
+def _mark_of(lease: Lease, ledger: Ledger) -> str:
+    return f"gpu-tenant:{ledger.deployment}:{lease.id}"
+
+
+def _marks(real: Path, ledger: Ledger) -> list[str]:
+    """The marks of this ledger's leases in the marker there; none where it is not ours."""
+    try:
+        opened = os.open(real / MARKER, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+        with os.fdopen(opened, "rb") as file:
+            lines = file.read(1 << 20).decode("ascii", errors="replace").splitlines()
+    except OSError:
+        return []
+    ours = f"gpu-tenant:{ledger.deployment}:"
+    return [line for line in lines if line.startswith(ours)]
+
+
+def _mark(real: Path, lease: Lease, ledger: Ledger) -> None:
+    """The directory says that it is ours, and this lease's."""
+    mark = _mark_of(lease, ledger)
+    if mark in _marks(real, ledger):
+        return
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
+    try:
+        opened = os.open(real / MARKER, flags, 0o600)
+        with os.fdopen(opened, "ab") as file:
+            file.write(f"{mark}\n".encode())
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise LocalTrouble(
+            f"nothing can be kept in {str(real)[:200]}: {error.strerror}",
+            remedy=f"choose another place: `gpu-tenant collect {lease.id} --to DIR`",
+        ) from error

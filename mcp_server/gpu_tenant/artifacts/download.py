@@ -1,0 +1,244 @@
+"""What a box lists comes to one kept directory: by the shortest way each file can come, proved as it lands."""
+
+import asyncio
+import os
+import stat
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import NamedTuple
+
+from gpu_tenant.domain.errors import BoxTrouble
+from gpu_tenant.domain.model import Lease, Manifest, SealedFile
+from gpu_tenant.domain.untrusted_text import quoted
+from gpu_tenant.files.artifact_directory import PARTIAL, is_ours, land_all, partial_of, unkept
+from gpu_tenant.files.hash_cache import Brought, Known, cloned
+from gpu_tenant.files.paths import below
+from gpu_tenant.files.state_dir import require_room, reread
+from gpu_tenant.transfer.chunks import SMALL_BYTES, Coming
+from gpu_tenant.transfer.download import Arrival
+from gpu_tenant.transfer.partial_file import discard, forget, held_bytes
+from gpu_tenant.transfer.readback import Arrived
+
+_WORTH_COPYING_BYTES = 64 << 10
+"""A smaller file is fetched sooner than looked for."""
+_LANDED_AT_ONCE, _LANDED_AT_ONCE_BYTES = 256, 64 << 20
+
+
+class Way(NamedTuple):
+    """How the files of a list come, by what a look without reading tells."""
+
+    here: list[SealedFile]
+    links: list[SealedFile]
+    sure: list[SealedFile]
+    """They are fetched, whatever their hash turns out to be."""
+    unsure: list[SealedFile]
+    """They may lie here already, and the seal's hash will tell."""
+
+
+class Gathering:
+    """The way home of one lease's files."""
+
+    def __init__(
+        self,
+        lease: Lease,
+        directory: Path,
+        *,
+        arrival: Arrival,
+        superseded: Path,
+        elsewhere: Sequence[Path] = (),
+    ) -> None:
+        self._lease, self._directory, self._arrival = lease, directory, arrival
+        self._superseded, self._elsewhere = superseded, elsewhere
+        self._known = Known.of(directory)
+        self._brought: Brought | None = None
+        self._arrived: dict[str, Arrived] = {}
+        self._landed: dict[str, SealedFile] = {}
+        self._refused: dict[str, str] = {}
+
+    @property
+    def landed(self) -> Sequence[SealedFile]:
+        """What came to lie here, in that order."""
+        return tuple(self._landed.values())
+
+    def ways(self, entries: Iterable[SealedFile]) -> Way:
+        """How each of the entries comes, some of which may have no hash yet."""
+        here, missing, unread = self._known.glance(entries)
+        here += [entry for entry in unread if self._known.is_here(entry)]
+        known = {entry.name for entry in here}
+        way = Way(here, [], [], [])
+        for entry in (*missing, *unread):
+            if entry.name in known:
+                continue
+            if entry.kind == "link":
+                way.links.append(entry)
+            elif self._may_be_here(entry) if entry.sha256 is None else self._copy_of(entry):
+                way.unsure.append(entry)
+            else:
+                way.sure.append(entry)
+        return way
+
+    def held_bytes(self, entries: Iterable[SealedFile]) -> int:
+        """How much of those is here from an earlier attempt."""
+        large = (entry for entry in entries if entry.size_bytes >= SMALL_BYTES)
+        return sum(
+            held_bytes(partial_of(self._directory, entry), entry.size_bytes) for entry in large
+        )
+
+    def require_room(self, entries: Sequence[SealedFile]) -> None:
+        """There is room for those, in bytes and in files.
+
+        Raises:
+            DiskFull: there is not.
+        """
+        coming = sum(entry.size_bytes for entry in entries) - self.held_bytes(entries)
+        require_room(
+            self._directory, coming, files=len(entries),
+            remedy=f"free some, or choose another place: `gpu-tenant collect {self._lease.id} --to DIR`",
+        )  # fmt: skip
+
+    async def fetch(
+        self, entries: Sequence[SealedFile], sealed: Callable[[], Manifest | None]
+    ) -> None:
+        """The bytes of `entries` are here; those that the seal proves, once there is one, have landed.
+
+        What the box does not give any more is left out, and so is what is another file by now.
+
+        Raises:
+            BoxUnreachable: the link broke; the next call goes on from what came.
+            DiskFull, LocalTrouble: it cannot be kept here.
+            Exception: what `sealed` raises.
+        """
+        try:
+            coming = [self._coming(entry) for entry in entries]
+            async with aclosing(self._arrival.bring(coming)) as arriving:
+                async for told in arriving:
+                    name = told.coming.entry.name
+                    if isinstance(told, Arrived):
+                        self._arrived[name] = told
+                    else:
+                        self._refused[name] = told.why
+                    if (seal := sealed()) is not None:
+                        await self._land(seal.entries, least=_LANDED_AT_ONCE)
+        except OSError as error:
+            raise unkept("what came", self._lease, error) from error
+
+    async def settle(self, entries: Sequence[SealedFile]) -> list[SealedFile]:
+        """What arrived and is as those entries say has landed; which of them are still not here."""
+        await self._land(entries, least=1)
+        rest = [entry for entry in entries if entry.name not in self._landed]
+        way = await asyncio.to_thread(self.ways, rest)
+        if way.links:
+            await self._put([(entry, None) for entry in way.links])
+        missing: list[SealedFile] = []
+        for entry in (*way.sure, *way.unsure):
+            source = self._copy_of(entry)
+            if source is None or not await asyncio.to_thread(self._copied, entry, source):
+                missing.append(entry)
+        await self._land(entries, least=1)
+        return missing
+
+    def trouble(self, entry: SealedFile) -> BoxTrouble:
+        """The error of an entry that is not to be had as the seal says it is."""
+        again = f"then `gpu-tenant collect {self._lease.id}` again"
+        if why := self._refused.get(entry.name):
+            return BoxTrouble(
+                f"the box does not give {quoted(entry.name)}: {quoted(why)}",
+                remedy=f"look at it there, {again}",
+            )
+        return BoxTrouble(
+            f"{quoted(entry.name)} changed on the box while it was fetched",
+            remedy=f"find out what writes there, {again}",
+        )
+
+    def clear(self) -> None:
+        """Nothing that was begun and is not wanted any more lies about."""
+        for path in (self._directory / PARTIAL).iterdir():
+            if is_ours(path.name) and not path.is_dir():
+                path.unlink()
+
+    def save(self) -> None:
+        """What is known of the directory now saves the next gathering the reading."""
+        self._known.save()
+
+    async def _land(self, entries: Sequence[SealedFile], *, least: int) -> None:
+        """What has arrived is in its place, if it is what it should be, and gone if it is not."""
+        size = sum(arrived.size_bytes for arrived in self._arrived.values())
+        if len(self._arrived) < least and (least == 1 or size < _LANDED_AT_ONCE_BYTES):
+            return
+        wanted = {entry.name: entry for entry in entries if entry.name in self._arrived}
+        proved: list[tuple[SealedFile, Path | None]] = []
+        for name, arrived in self._arrived.items():
+            entry, partial = wanted.get(name), arrived.coming.partial
+            if entry and (entry.size_bytes, entry.sha256) == (arrived.size_bytes, arrived.sha256):
+                proved.append((entry, partial))
+            else:
+                discard(partial)
+        self._arrived = {}
+        await self._put(proved)
+
+    async def _put(self, proved: Sequence[tuple[SealedFile, Path | None]]) -> None:
+        if proved:
+            await asyncio.to_thread(self._put_now, proved)
+        for entry, partial in proved:
+            self._landed[entry.name] = entry
+            if partial is not None and entry.size_bytes >= SMALL_BYTES:
+                forget(partial)  # smaller ones came whole, and nothing is on record of them
+
+    def _put_now(self, proved: Sequence[tuple[SealedFile, Path | None]]) -> None:
+        land_all(proved, self._directory, self._lease, superseded=self._superseded)
+        # At once: what writes there later must not be taken for what has landed.
+        self._known.note(entry for entry, _ in proved)
+
+    def _coming(self, entry: SealedFile) -> Coming:
+        """The file, with the version that lies in its place, where comparing is less than fetching."""
+        path = below(self._directory, entry.name)
+        seen = _regular(path) if entry.size_bytes >= SMALL_BYTES else None
+        basis = path if seen is not None and seen.st_size >= SMALL_BYTES else None
+        return Coming(entry, partial_of(self._directory, entry), basis)
+
+    def _may_be_here(self, entry: SealedFile) -> bool:
+        seen = _regular(below(self._directory, entry.name))
+        if seen is not None and seen.st_size == entry.size_bytes:
+            # With another time it was written to since, and comparing begins at once.
+            return seen.st_mtime_ns == entry.mtime_ns or entry.size_bytes < SMALL_BYTES
+        return (
+            entry.size_bytes >= _WORTH_COPYING_BYTES
+            and entry.size_bytes in self._copies.sizes_bytes
+        )
+
+    def _copy_of(self, entry: SealedFile) -> Path | None:
+        """A file here that holds the same bytes, brought by any collect."""
+        if entry.sha256 is None or entry.size_bytes < _WORTH_COPYING_BYTES:
+            return None
+        return self._copies.find(entry.sha256, entry.size_bytes)
+
+    def _copied(self, entry: SealedFile, source: Path) -> bool:
+        """Whether the bytes came from there, and were read back as they should be."""
+        partial = partial_of(self._directory, entry)
+        discard(partial)
+        try:
+            cloned(source, partial)
+            held = reread(partial)
+        except OSError:
+            held = None
+        if held is None or (held.size_bytes, held.sha256) != (entry.size_bytes, entry.sha256):
+            partial.unlink(missing_ok=True)
+            return False
+        self._arrived[entry.name] = Arrived(Coming(entry, partial), held.size_bytes, held.sha256)
+        return True
+
+    @property
+    def _copies(self) -> Brought:
+        if self._brought is None:
+            self._brought = Brought.of([self._directory, *self._elsewhere])
+        return self._brought
+
+
+def _regular(path: Path) -> os.stat_result | None:
+    """The regular file there."""
+    try:
+        seen = os.lstat(path)
+    except OSError:
+        return None
+    return seen if stat.S_ISREG(seen.st_mode) else None

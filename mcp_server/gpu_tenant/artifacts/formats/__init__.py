@@ -1,0 +1,122 @@
+"""Whether a file loads as what it claims to be, and what reading it has proved and has not.
+
+Files are read in processes of their own: see `artifacts/formats/worker_pool.py`.
+"""
+
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from threading import Event
+
+from gpu_tenant.artifacts.formats.bounded_file import Source
+from gpu_tenant.artifacts.formats.check_file import Proof
+from gpu_tenant.artifacts.formats.registry import FORMATS, SUFFIXES, claimed
+from gpu_tenant.artifacts.formats.single_pass import Passage, Stopped
+from gpu_tenant.artifacts.formats.worker_pool import SHARED, Answer, Asked, Ended, Readers
+from gpu_tenant.domain.model import Verdict
+from gpu_tenant.files.direct_io import Stored
+
+__all__ = ["FORMATS", "SUFFIXES", "Asked", "Proof", "Stopped", "inspect", "prove", "prove_all"]
+
+
+def prove(
+    path: Path,
+    *,
+    name: str,
+    sha256: str | None,
+    stop: Event | None = None,
+    readers: Readers = SHARED,
+) -> Proof | None:
+    """What the regular file at `path` holds on its storage, hashed and inspected in one pass over it.
+
+    None where there is no such file. What the verdict says counts only where the hash is `sha256`.
+    Where the inspection takes too much it is stopped, the verdict is `opaque` and says so, and the
+    file is hashed alone. Once `stop` is set it ends soon.
+
+    Raises:
+        OSError: the storage could not be read.
+        Stopped: it was stopped.
+    """
+    file = Asked(path, name, _size_bytes(path), sha256)
+    return prove_all([file], stop=stop, readers=readers)[0]
+
+
+def prove_all(
+    files: Sequence[Asked], *, stop: Event | None = None, readers: Readers = SHARED
+) -> Sequence[Proof | None]:
+    """As `prove`, for each of the files: small ones go faster together."""
+    stop = stop or Event()
+    answers = readers.ask(files, "prove", stop)
+    return [_proved(file, answer, stop) for file, answer in zip(files, answers, strict=True)]
+
+
+def inspect(path: Path, *, name: str, readers: Readers = SHARED) -> Verdict:
+    """What reading the file at `path` proves, as what its logical `name` claims it is.
+
+    Nothing from the file is executed; memory and computing stay bounded however large or hostile it
+    is: where it takes more, it is `opaque`, with the reason.
+
+    Raises:
+        OSError: the disk could not be read. Content never raises; it is broken, with a reason.
+    """
+    answer = readers.ask([Asked(path, name, _size_bytes(path))], "inspect", Event())[0]
+    if why := _stopped(answer):
+        with Source(path, name) as source:
+            return _unread(source, why)
+    assert not isinstance(answer, Ended)
+    _raise_failure(answer, path)
+    return Verdict.model_validate(answer["verdict"])
+
+
+def _proved(file: Asked, answer: Answer | Ended, stop: Event) -> Proof | None:
+    if why := _stopped(answer):
+        return _hashed(file, stop, why)
+    assert not isinstance(answer, Ended)
+    _raise_failure(answer, file.path)
+    if "absent" in answer:
+        return None
+    return Proof(
+        size_bytes=int(str(answer["size_bytes"])),
+        sha256=str(answer["sha256"]),
+        verdict=Verdict.model_validate(answer["verdict"]),
+    )
+
+
+def _stopped(answer: Answer | Ended) -> str | None:
+    if isinstance(answer, Ended):
+        return str(answer)
+    return str(answer["stopped"]) if "stopped" in answer else None
+
+
+def _hashed(file: Asked, stop: Event, why: str) -> Proof | None:
+    """As `prove`, by the hash alone."""
+    stored = Stored.at(file.path)
+    if stored is None:
+        return None
+    with stored, closing(Passage(stored, file.sha256, stop)) as passage:
+        with Source(file.path, file.name, stored.opened) as source:
+            verdict = _unread(source, why)
+        size_bytes, digest = passage.finish()
+    return Proof(size_bytes, digest, verdict)
+
+
+def _unread(source: Source, why: str) -> Verdict:
+    claim = claimed(source)
+    printable = "".join(letter if letter.isprintable() else "�" for letter in why)
+    return Verdict(
+        format=claim.name if claim else "unknown", outcome="opaque", not_proved=(printable,)
+    )
+
+
+def _raise_failure(answer: Answer, path: Path) -> None:
+    if "words" in answer:
+        errno = answer["errno"]
+        words = str(answer["words"])
+        raise OSError(errno, words, str(path)) if isinstance(errno, int) else OSError(words)
+
+
+def _size_bytes(path: Path) -> int:
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0

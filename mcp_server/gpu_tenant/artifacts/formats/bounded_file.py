@@ -1,0 +1,240 @@
+"""A file under inspection: bounded reads that say what is missing, and what was found."""
+
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from types import TracebackType
+from typing import Protocol, Self
+
+from gpu_tenant.artifacts.formats.single_pass import Passage
+
+CHUNK_BYTES = 1 << 20
+LARGE_BYTES = 1 << 20
+"""What is read into memory to be understood, and is longer, is so in one file at a time."""
+_WARNINGS_SHOWN = 50
+
+
+class Turn(Protocol):
+    """Leave to take much memory, as a lock is taken."""
+
+    def acquire(self) -> object:
+        """It was given."""
+
+    def release(self) -> None:
+        """It is given back."""
+
+
+_turns: list[Turn] = [Lock()]
+"""Many files are inspected at once, but of those that take much memory only one."""
+
+
+def one_at_a_time(turn: Turn) -> None:
+    """From now on, leave to take much memory is got from this."""
+    _turns[:] = [turn]
+
+
+class Broken(Exception):
+    """The file is not what it claims to be; the message says why, for a person."""
+
+
+class Unread(Exception):
+    """The file cannot be judged here, which is no evidence against it; the message says why."""
+
+
+@dataclass
+class Findings:
+    """What an inspection has proved, has not, and would like a person to know."""
+
+    proved: list[str] = field(default_factory=list)
+    not_proved: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def warn(self, warning: str) -> None:
+        """The warning is kept, unless so many are that more would say nothing new."""
+        if len(self.warnings) < _WARNINGS_SHOWN:
+            self.warnings.append(warning)
+        elif len(self.warnings) == _WARNINGS_SHOWN:
+            self.warnings.append(f"and more: only the first {_WARNINGS_SHOWN} warnings are listed")
+
+    def add(self, later: "Findings") -> None:
+        """What was found apart is found here as well, after what was found before."""
+        self.proved += later.proved
+        self.not_proved += later.not_proved
+        for warning in later.warnings:
+            self.warn(warning)
+
+
+def counted(number: int, noun: str) -> str:
+    """The number with its noun, in the plural where it is due."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+class Source:
+    """An open file of known size, read in pieces that never exceed what it holds.
+
+    `failure` remembers the first error of the disk itself, because the parsers above would take
+    it for a broken file. Where there is a passage, what is read in rising order goes along with it.
+    """
+
+    def __init__(
+        self, path: Path, name: str, opened: int | None = None, passage: Passage | None = None
+    ) -> None:
+        self.path = path
+        self.name = name
+        self.failure: OSError | None = None
+        self.passage = passage
+        self._file = path.open("rb") if opened is None else os.fdopen(opened, "rb", closefd=False)
+        self._large: Turn | None = None
+        self._at = 0
+        self.size_bytes = os.fstat(self._file.fileno()).st_size
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._large is not None:
+            self._large.release()
+        self._file.close()
+
+    def alone(self, above_bytes: int = 0) -> None:
+        """Until this file is closed, no other that takes much memory is inspected.
+
+        A file of no more than `above_bytes` does not take much.
+        """
+        if self._large is None and self.size_bytes > above_bytes:
+            _turns[0].acquire()
+            self._large = _turns[0]
+
+    def upto(self, offset: int, size_bytes: int) -> bytes:
+        """The bytes at `offset`, fewer where the file ends first.
+
+        Raises:
+            OSError: the disk could not be read.
+        """
+        wanted = min(size_bytes, self.size_bytes - offset)
+        if wanted <= 0 or offset < 0:
+            return b""
+        try:
+            if offset != self._at:
+                self._file.seek(offset)
+            content = self._file.read(wanted)
+        except OSError as failure:
+            self.failure = self.failure or failure
+            raise
+        self._at = offset + len(content)
+        return content
+
+    def read(self, offset: int, size_bytes: int) -> bytes:
+        """Exactly the `size_bytes` bytes at `offset`.
+
+        Raises:
+            Broken: the file ends before them.
+        """
+        content = self.upto(offset, size_bytes)
+        if len(content) != size_bytes:
+            raise Broken(
+                f"the file ends at byte {self.size_bytes:,}: {size_bytes:,} bytes are due at {offset:,}"
+            )
+        return content
+
+    def chunks(self, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+        """The bytes from `start` to `end`, or to the end of the file, in pieces of bounded size."""
+        for piece in self.pieces(start, self.size_bytes if end is None else end):
+            yield bytes(piece)
+
+    def pieces(self, start: int, end: int) -> Iterator[bytes | memoryview]:
+        """As `chunks`, but each is good only until the next is asked for."""
+        while start < end:
+            size_bytes = min(CHUNK_BYTES, end - start)
+            piece = self._passing(start, size_bytes) or self.read(start, size_bytes)
+            start += len(piece)
+            yield piece
+
+    def along(self, offset: int, size_bytes: int) -> bytes:
+        """As `read`, for a stretch that lies behind all that were asked for in this way before."""
+        content = b""
+        while left := size_bytes - len(content):
+            piece = self._passing(offset + len(content), left)
+            if not piece:
+                return self.read(offset, size_bytes)
+            content += piece
+        return content
+
+    def settle(self) -> None:
+        """Where the file is expected to be a certain one, it is.
+
+        Raises:
+            Unread: it is another.
+        """
+        if self.passage is None:
+            return
+        try:
+            expected = self.passage.is_as_expected()
+        except OSError as failure:
+            self.failure = self.failure or failure
+            raise
+        if not expected:
+            raise Unread("its bytes are not those that were to be proved")
+
+    def _passing(self, offset: int, size_bytes: int) -> memoryview | None:
+        """What the passage shows there, of at most that size; None where it shows nothing."""
+        if self.passage is None or offset >= self.size_bytes:
+            return None
+        try:
+            return self.passage.piece(offset, size_bytes)
+        except OSError as failure:
+            self.failure = self.failure or failure
+            raise
+
+
+class Cursor:
+    """A place in a stretch of a source that moves on as fields are read, and never past its end."""
+
+    def __init__(self, source: Source, start: int = 0, end: int | None = None) -> None:
+        self._source = source
+        self.at = start
+        self.end = source.size_bytes if end is None else end
+
+    @property
+    def left(self) -> int:
+        """How many bytes remain before the end of the stretch."""
+        return self.end - self.at
+
+    def take(self, size_bytes: int) -> bytes:
+        """The next `size_bytes` bytes.
+
+        Raises:
+            Broken: the stretch ends before them.
+        """
+        content = self._source.read(self.at, size_bytes) if size_bytes <= self.left else b""
+        if len(content) != size_bytes:
+            raise Broken(
+                f"cut off at byte {self.end:,}: {size_bytes:,} bytes are due at {self.at:,}"
+            )
+        self.at += size_bytes
+        return content
+
+    def skip(self, size_bytes: int) -> None:
+        """The next `size_bytes` bytes lie behind.
+
+        Raises:
+            Broken: the stretch ends before them.
+        """
+        if not 0 <= size_bytes <= self.left:
+            raise Broken(
+                f"cut off at byte {self.end:,}: {size_bytes:,} bytes are due at {self.at:,}"
+            )
+        self.at += size_bytes
+
+    def number(self, layout: str) -> int:
+        """The next integer, in `struct` notation."""
+        value: int = struct.unpack(layout, self.take(struct.calcsize(layout)))[0]
+        return value

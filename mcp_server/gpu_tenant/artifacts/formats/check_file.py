@@ -1,0 +1,104 @@
+"""One file hashed and judged in this very process, which is one that may be stopped over it."""
+
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+
+from gpu_tenant.artifacts.formats import resource_limits
+from gpu_tenant.artifacts.formats.bounded_file import Broken, Findings, Source, Unread
+from gpu_tenant.artifacts.formats.registry import TEXT, claimed
+from gpu_tenant.artifacts.formats.resource_limits import NO_MEMORY
+from gpu_tenant.artifacts.formats.single_pass import Passage
+from gpu_tenant.domain.model import Verdict
+from gpu_tenant.files.direct_io import Stored
+
+_LONGEST_TEXT = 500
+_MOST_TEXTS = 60
+_UNCLAIMED = "no format that can be read here is claimed: only the hash covers it"
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What a file held when it was read back, and whether it loads."""
+
+    size_bytes: int
+    sha256: str
+    verdict: Verdict
+
+
+def prove(path: Path, *, name: str, sha256: str | None, stop: Event | None = None) -> Proof | None:
+    """What the regular file at `path` holds on its storage, hashed and inspected in one pass over it.
+
+    None where there is no such file. What the verdict says counts only where the hash is `sha256`.
+    Memory stays bounded as with `inspect`, and once `stop` is set it ends at the next block.
+
+    Raises:
+        OSError: the storage could not be read.
+        Stopped: it was stopped.
+    """
+    stored = Stored.at(path)
+    if stored is None:
+        return None
+    with stored, closing(Passage(stored, sha256, stop or Event())) as passage:
+        with Source(path, name, stored.opened, passage) as source:
+            verdict = _judged(source)
+        size_bytes, digest = passage.finish()
+    return Proof(size_bytes, digest, verdict)
+
+
+def inspect(path: Path, *, name: str) -> Verdict:
+    """What reading the file at `path` proves, as what its logical `name` claims it is.
+
+    Nothing from the file is executed, and memory stays bounded however large or hostile it is.
+
+    Raises:
+        OSError: the disk could not be read. Content never raises; it is broken, with a reason.
+    """
+    with Source(path, name) as source:
+        return _judged(source)
+
+
+def _judged(source: Source) -> Verdict:
+    findings = Findings()
+    problem = unread = None
+    claim = claimed(source)
+    if source.size_bytes == 0 and claim in (None, TEXT):
+        findings.warn("empty")
+        claim = None
+    try:
+        if claim is None:
+            unread = _UNCLAIMED
+        elif source.size_bytes == 0:
+            problem = "the file is empty"
+        else:
+            if claim.read_again and source.passage is not None:
+                source.passage.keep()
+            claim.check(source, findings)
+    except Broken as fault:
+        problem = str(fault)
+    except Unread as reason:
+        unread = str(reason)
+    except MemoryError:
+        unread = NO_MEMORY
+    except Exception as surprise:  # noqa: BLE001  a parser's surprise is a finding about the file
+        problem = f"{type(surprise).__name__}: {surprise}"
+    if source.failure:
+        raise source.failure
+    if problem and resource_limits.is_strained():
+        # A library that gets no memory has many words for that, and none is evidence against the file.
+        unread, problem = f"{NO_MEMORY} (it ended with: {problem[:100]})", None
+    reasons = [*findings.not_proved, *([unread] if unread else [])]
+    return Verdict(
+        format=claim.name if claim else "unknown",
+        outcome="broken" if problem else "opaque" if unread else "loads",
+        proved=tuple(map(_printable, findings.proved[:_MOST_TEXTS])),
+        not_proved=tuple(map(_printable, reasons[-_MOST_TEXTS:])),
+        warnings=tuple(map(_printable, findings.warnings[:_MOST_TEXTS])),
+        problem=_printable(problem) if problem else None,
+    )
+
+
+def _printable(text: str) -> str:
+    """The text, short, and without what a file may have put there to move a terminal."""
+    return "".join(letter if letter.isprintable() else "�" for letter in text[:_LONGEST_TEXT])

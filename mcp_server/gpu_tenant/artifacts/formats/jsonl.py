@@ -1,0 +1,45 @@
+"""JSON lines (.jsonl, .ndjson): every line is one whole JSON value, the last one too.
+
+Source: https://jsonlines.org.
+"""
+
+from collections.abc import Iterable
+
+from gpu_tenant.artifacts.formats.bounded_file import LARGE_BYTES, Broken, Findings, Source, counted
+from gpu_tenant.artifacts.formats.json_text import is_value, lines
+
+_LONGEST_LINE_BYTES = 32 << 20
+
+
+def check(source: Source, findings: Findings) -> None:
+    """Every line is a JSON value.
+
+    Raises:
+        Broken: one is not, or the last one is cut off.
+    """
+    source.alone(LARGE_BYTES)
+    check_chunks(source.chunks(), findings)
+
+
+def check_chunks(chunks: Iterable[bytes], findings: Findings) -> None:
+    """Every line of the chunks is a JSON value.
+
+    Raises:
+        Broken: one is not, or the last one is cut off.
+        Unread: a line is too long to be read in bounded memory.
+    """
+    values = blank = 0
+    for number, line in enumerate(lines(chunks, _LONGEST_LINE_BYTES), 1):
+        if not line.strip():
+            blank += 1
+            continue
+        try:
+            values += is_value(line)
+        except Broken as fault:
+            raise Broken(f"line {number:,}: {fault}") from fault
+    if not values:
+        raise Broken("no line holds a value")
+    if blank:
+        findings.warn(counted(blank, "blank line"))
+    findings.proved.append(f"{counted(values, 'line')}, each a whole JSON value")
+    findings.not_proved.append("that no line is missing: a cut between two lines leaves no trace")

@@ -1,0 +1,77 @@
+"""NumPy archives (.npz): a zip of .npy members, each whole by its CRC and by its own header.
+
+Source: `numpy.savez` in `numpy/lib/_npyio_impl.py`.
+"""
+
+from collections.abc import Iterator
+from itertools import chain
+
+from gpu_tenant.artifacts.formats import npy, zip_file
+from gpu_tenant.artifacts.formats.bounded_file import Broken, Findings, Source, Unread, counted
+from gpu_tenant.artifacts.formats.non_finite import LAYOUTS, SAMPLE_LIMIT, Tally, state
+from gpu_tenant.artifacts.formats.pickle_file import scan
+
+
+def check(source: Source, findings: Findings) -> None:
+    """Every member is whole, and every array has all its values.
+
+    Raises:
+        Broken: one has not.
+    """
+    arrays = others = seen = total = 0
+    for member in zip_file.members(source, findings):
+        try:
+            pieces = zip_file.content(source, member)
+            if not member.name.endswith(".npy"):
+                others += 1
+                for _ in pieces:
+                    pass
+                continue
+            arrays += 1
+            looked_at, floats = _array(member, pieces, SAMPLE_LIMIT - seen, findings)
+        except Unread as reason:
+            raise Broken(f"{member.name!r:.80} {reason}: numpy never writes that") from reason
+        seen += looked_at
+        total += floats
+        if member.stored:
+            _objects(source, member, findings)
+    if others and not arrays:
+        raise Broken("no array among its members: a zip, and no npz")
+    findings.proved.append(f"{counted(arrays, 'array')} whole, by CRC-32 and by header")
+    if others:
+        findings.warn(f"{counted(others, 'member')} besides the arrays")
+    state(seen, total, findings)
+
+
+def _array(
+    member: zip_file.Member, pieces: Iterator[bytes | memoryview], budget: int, findings: Findings
+) -> tuple[int, int]:
+    """How many floats were looked at, and how many the array has; its length is as its header says."""
+    head = b""
+    for piece in pieces:
+        head += piece
+        if len(head) >= npy.LONGEST_HEADER_BYTES:
+            break
+    header = npy.header(head)
+    if not header.holds_objects and header.start + header.size_bytes != member.size_bytes:
+        there = member.size_bytes - header.start
+        raise Broken(f"{member.name!r:.80} has {there:,} bytes of values, of {header.size_bytes:,}")
+    tally = Tally()
+    carried = b""
+    for piece in chain([head[header.start :]], pieces):
+        if header.dtype and tally.seen < budget:
+            width = LAYOUTS[header.dtype].size_bytes
+            carried += piece
+            whole = len(carried) - len(carried) % width
+            tally.add(carried[:whole], header.dtype, header.order)
+            carried = carried[whole:]
+    tally.report(member.name.removesuffix(".npy"), findings)
+    return tally.seen, header.count * header.parts if header.dtype else 0
+
+
+def _objects(source: Source, member: zip_file.Member, findings: Findings) -> None:
+    """A stored array of objects was followed as the pickle it is."""
+    header = npy.header(source.upto(member.content_at, npy.LONGEST_HEADER_BYTES + 12))
+    if header.holds_objects:
+        end = member.content_at + member.packed_bytes
+        scan(source, member.content_at + header.start, end).report(findings)

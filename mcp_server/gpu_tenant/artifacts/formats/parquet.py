@@ -1,0 +1,33 @@
+"""Parquet: magic at both ends and a footer that fits; every row where `pyarrow` is installed.
+
+Source: https://parquet.apache.org/docs/file-format/: `PAR1`, data, footer, four bytes of footer
+length, `PAR1`; `PARE` in its place where the footer is encrypted.
+"""
+
+from gpu_tenant.artifacts.formats import subprocesses
+from gpu_tenant.artifacts.formats.bounded_file import Broken, Findings, Source, Unread
+
+MAGIC = b"PAR1"
+_ENCRYPTED = b"PARE"
+_FRAME_BYTES = 12
+
+
+def check(source: Source, findings: Findings) -> None:
+    """The footer lies between the two magics, and `pyarrow`, if installed, reads every row.
+
+    Raises:
+        Broken: it does not.
+        Unread: the footer is encrypted.
+    """
+    if source.upto(source.size_bytes - 4, 4) == _ENCRYPTED == source.upto(0, 4):
+        raise Unread("the footer is encrypted")
+    if source.upto(0, 4) != MAGIC:
+        raise Broken("it does not begin with PAR1")
+    if source.size_bytes < _FRAME_BYTES or source.read(source.size_bytes - 4, 4) != MAGIC:
+        raise Broken("it does not end with PAR1: cut off, or followed by other bytes")
+    footer = int.from_bytes(source.read(source.size_bytes - 8, 4), "little")
+    if not 0 < footer <= source.size_bytes - _FRAME_BYTES:
+        raise Broken(f"a footer of {footer:,} bytes in a file of {source.size_bytes:,}")
+    findings.proved.append("PAR1 at both ends, with a footer between them")
+    findings.not_proved.append("values: pages rarely carry a checksum, only the hash covers them")
+    subprocesses.read(source, "pyarrow", "parquet_rows", findings)

@@ -1,0 +1,114 @@
+"""Pickles: every opcode is read to STOP, followed on symbols, and nothing is ever unpickled.
+
+Source: the opcode table of the standard library's `pickletools`.
+"""
+
+import io
+import pickletools
+
+from gpu_tenant.artifacts.formats.bounded_file import (
+    LARGE_BYTES,
+    Broken,
+    Cursor,
+    Findings,
+    Source,
+    counted,
+)
+from gpu_tenant.artifacts.formats.pickle_vm import UNSEEN, Machine, Scan
+
+_OPCODES = {opcode.code: opcode for opcode in pickletools.opcodes}
+_LONGEST_LINE_BYTES = 1 << 16
+_KEPT_ARGUMENT_BYTES = 1024
+_PROTO = b"\x80"
+"""How every pickle since protocol 2 begins."""
+_PREFIX = {
+    pickletools.TAKEN_FROM_ARGUMENT1: "<B",
+    pickletools.TAKEN_FROM_ARGUMENT4: "<i",
+    pickletools.TAKEN_FROM_ARGUMENT4U: "<I",
+    pickletools.TAKEN_FROM_ARGUMENT8U: "<Q",
+}
+
+
+def check(source: Source, findings: Findings) -> None:
+    """The file is one pickle after another, each whole, to its last byte.
+
+    Raises:
+        Broken: an opcode, an operand or STOP is missing.
+        Unread: the pickle is too large to be followed.
+    """
+    source.alone(LARGE_BYTES)
+    end = pickles = persistent_ids = 0
+    while not pickles or source.upto(end, 1) == _PROTO:
+        said = scan(source, end, source.size_bytes)
+        said.report(findings)
+        end = said.end
+        persistent_ids += said.persistent_ids
+        pickles += 1
+    if end < source.size_bytes:
+        findings.warn(f"{counted(source.size_bytes - end, 'byte')} after the last pickle")
+    if persistent_ids:
+        findings.not_proved.append(f"{counted(persistent_ids, 'value')} kept outside the pickle")
+    findings.not_proved.append("that it unpickles: the classes it names may be gone or changed")
+
+
+def scan(source: Source, start: int, end: int) -> Scan:
+    """The pickle that begins at `start` is whole, and every name in it is listed.
+
+    Raises:
+        Broken: it is not.
+        Unread: it is too large to be followed, or stands on out-of-band buffers.
+    """
+    cursor = Cursor(source, start, end)
+    machine = Machine(cursor.at)
+    while not machine.stopped:
+        at = cursor.at
+        opcode = _OPCODES.get(cursor.take(1).decode("latin-1"))
+        if opcode is None:
+            raise Broken(f"no pickle opcode at byte {at:,}")
+        try:
+            machine.step(opcode, _argument(opcode, cursor), cursor)
+        except ValueError as error:
+            raise Broken(f"the pickle is damaged at byte {at:,}: {error}") from error
+    machine.scan.end = cursor.at
+    return machine.scan
+
+
+def _argument(opcode: pickletools.OpcodeInfo, cursor: Cursor) -> object:
+    """The opcode's argument where it is short enough to matter, and the cursor is past it."""
+    kind = opcode.arg
+    if kind is None:
+        return None
+    if kind.n >= 0:
+        content = cursor.take(kind.n)
+    elif kind.n == pickletools.UP_TO_NEWLINE:
+        content = _line(cursor)
+        if kind.name == "stringnl_noescape_pair":
+            content += _line(cursor)
+        if len(content) > _LONGEST_LINE_BYTES:
+            return UNSEEN
+    else:
+        layout = _PREFIX[kind.n]
+        start = cursor.at
+        length = cursor.number(layout)
+        if length < 0:
+            raise Broken(f"a negative length at byte {start:,}")
+        if length > _KEPT_ARGUMENT_BYTES:
+            cursor.skip(length)
+            return UNSEEN
+        prefix = length.to_bytes(cursor.at - start, "little")
+        content = prefix + cursor.take(length)
+    value: object = kind.reader(io.BytesIO(content))
+    return value
+
+
+def _line(cursor: Cursor) -> bytes:
+    """The next line with its newline, cut short beyond what is ever kept."""
+    kept = b""
+    while True:
+        step = cursor.take(min(256, cursor.left) or 1)
+        end = step.find(b"\n") + 1
+        if len(kept) <= _LONGEST_LINE_BYTES:
+            kept += step[:end] if end else step
+        if end:
+            cursor.at -= len(step) - end
+            return kept

@@ -1,0 +1,43 @@
+"""SQLite databases: the header's page count against the file, then SQLite's own integrity check.
+
+The check computes what the file says: an index on an expression can ask for any amount of it.
+
+Source: https://www.sqlite.org/fileformat2.html, section 1.3, and `PRAGMA integrity_check`.
+"""
+
+from gpu_tenant.artifacts.formats import subprocesses
+from gpu_tenant.artifacts.formats.bounded_file import Broken, Findings, Source
+
+MAGIC = b"SQLite format 3\x00"
+_WAL = 2
+
+
+def check(source: Source, findings: Findings) -> None:
+    """Every page is there, and SQLite finds the database sound.
+
+    Raises:
+        Broken: it does not.
+        Unread: it is not the file that was to be proved.
+    """
+    header = source.read(0, 100)
+    if not header.startswith(MAGIC):
+        raise Broken("it does not begin as a SQLite database does")
+    page_bytes = int.from_bytes(header[16:18], "big")
+    page_bytes = 1 << 16 if page_bytes == 1 else page_bytes
+    if page_bytes < 512 or page_bytes & (page_bytes - 1):
+        raise Broken(f"a page size of {page_bytes:,} bytes")
+    pages = int.from_bytes(header[28:32], "big")
+    counted = header[24:28] == header[92:96] and pages > 0
+    missing = pages * page_bytes - source.size_bytes if counted else 0
+    if missing > 0 or (not counted and source.size_bytes % page_bytes):
+        raise Broken(f"cut off: {source.size_bytes:,} bytes, for {pages:,} pages of {page_bytes:,}")
+    if missing < 0:
+        findings.warn(f"{-missing:,} bytes follow the last page")
+    if _WAL in (header[18], header[19]):
+        findings.warn("in WAL mode: commits not yet checkpointed are in the -wal file beside it")
+    for _ in source.pieces(0, source.size_bytes):
+        """The disk is read here, so that its errors are not SQLite's."""
+    subprocesses.read(source, "sqlite3", "sqlite_check", findings)
+    findings.not_proved.append(
+        "values: SQLite keeps no checksum of them, only the hash covers them"
+    )

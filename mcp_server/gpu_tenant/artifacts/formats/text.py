@@ -1,0 +1,23 @@
+"""Plain text: nothing is claimed that could be broken, and whether it is UTF-8 is told."""
+
+import codecs
+
+from gpu_tenant.artifacts.formats.bounded_file import Findings, Source, Unread
+
+
+def check(source: Source, findings: Findings) -> None:
+    """Never returns: text has no structure to hold, so there is only a note on its encoding.
+
+    Raises:
+        Unread: always.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        for chunk in source.chunks():
+            decoder.decode(chunk)
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        findings.warn("not UTF-8")
+    else:
+        findings.proved.append("UTF-8 to the last byte")
+    raise Unread("text has no structure to check: only the hash covers it")

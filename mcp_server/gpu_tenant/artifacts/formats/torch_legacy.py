@@ -1,0 +1,79 @@
+"""torch checkpoints before 1.6: five pickles, then every storage as a count and its raw values.
+
+Source: `_legacy_save` of `torch/serialization.py`: magic number, protocol, system, object, list of
+storage keys, then per key eight little-endian bytes of element count and the elements.
+"""
+
+from gpu_tenant.artifacts.formats.bounded_file import (
+    LARGE_BYTES,
+    Broken,
+    Cursor,
+    Findings,
+    Source,
+    Unread,
+    counted,
+)
+from gpu_tenant.artifacts.formats.non_finite import Tensor, look
+from gpu_tenant.artifacts.formats.pickle_file import scan
+from gpu_tenant.artifacts.formats.pickle_vm import ITEM_BYTES
+
+MAGIC = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."
+"""The pickle, in protocol 2, of torch's magic number."""
+_PROTOCOL = 1001
+
+
+def check(source: Source, findings: Findings) -> None:
+    """The object's pickle is whole, and every storage it refers to follows at its full length.
+
+    Raises:
+        Broken: it is not.
+    """
+    source.alone(LARGE_BYTES)
+    end = 0
+    pickles = []
+    for _ in ("magic number", "protocol", "system", "object", "storages"):
+        pickles.append(scan(source, end, source.size_bytes))
+        end = pickles[-1].end
+    _, protocol, _, said, listed = pickles
+    if protocol.result != _PROTOCOL:
+        raise Broken(f"{_told(protocol.result)} as the protocol, where {_PROTOCOL} is the only one")
+    if not isinstance(listed.result, list):
+        raise Broken("the list of storages is not a list")
+    said.globals.update(*(other.globals for other in pickles))
+    said.report(findings)
+    cursor = Cursor(source, listed.end)
+    tensors = []
+    for key in listed.result:
+        storage = said.storages.get(key) if isinstance(key, str) else None
+        if storage is None or storage.dtype is None:
+            raise Unread(f"a storage whose type the pickle does not tell: {_told(key)}")
+        label = said.labels.get(storage.key, f"storage {key}")
+        count = cursor.number("<q")
+        if count != storage.count:
+            raise Broken(f"{label}: {count:,} values of {storage.count:,}")
+        tensors.append(Tensor(label, storage.dtype, cursor.at, count))
+        cursor.skip(count * ITEM_BYTES[storage.dtype])
+    if missing := said.storages.keys() - {
+        tensor for tensor in listed.result if isinstance(tensor, str)
+    }:
+        raise Broken(f"no values for {counted(len(missing), 'storage')}")
+    if any(storage.dtype == "BYTES" for storage in said.storages.values()):
+        # torch 2.13 writes such files and then fails to read them: UntypedStorage has no dtype.
+        findings.warn(
+            "torch cannot load float8 or uint16 from its own old format; the values are there"
+        )
+    if cursor.left:
+        findings.warn(f"{cursor.left:,} bytes follow the last storage")
+    findings.proved.append(f"{counted(len(tensors), 'storage')} at full length")
+    findings.not_proved.append("not loaded by torch: this old format can only be read into memory")
+    findings.not_proved.append("values: this format carries no checksum, only the hash covers them")
+    look(source, tensors, findings)
+
+
+def _told(value: object) -> str:
+    """A value that a file made, in short: the words for a whole one can be endless."""
+    if isinstance(value, str):
+        return repr(value[:40])
+    if isinstance(value, int) and value.bit_length() < 64:
+        return str(value)
+    return f"a {type(value).__name__}"

@@ -1,0 +1,175 @@
+"""torch checkpoints since 1.6: a zip whose `data.pkl` names storages kept as members `data/N`.
+
+Source: `_save` and `_load` of `torch/serialization.py`, and `caffe2/serialize/inline_container.cc`
+for the members' names, alignment and checksums.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from gpu_tenant.artifacts.formats import subprocesses, zip_file
+from gpu_tenant.artifacts.formats.bounded_file import (
+    LARGE_BYTES,
+    Broken,
+    Findings,
+    Source,
+    Unread,
+    counted,
+)
+from gpu_tenant.artifacts.formats.non_finite import Sample, Tensor, report, samples
+from gpu_tenant.artifacts.formats.pickle_allowlist import WEIGHTS_ONLY
+from gpu_tenant.artifacts.formats.pickle_file import scan
+from gpu_tenant.artifacts.formats.pickle_vm import ITEM_BYTES, Scan
+
+_MOST_MEMBERS = 200_000
+_MANY_MEMBERS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Followed:
+    """What the pickle says, and what is to be looked at of the members that hold its values."""
+
+    said: Scan
+    samples: dict[str, Sample]
+
+
+def check(source: Source, findings: Findings) -> None:
+    """Every member is whole, and every storage the pickle refers to is there at its full length.
+
+    The pickle is followed first, so that the values can be looked at while the members pass; what it
+    was found to say is told last, because a damaged member explains a damaged pickle.
+
+    Raises:
+        Broken: one is not, or there is no `data.pkl`.
+    """
+    members = _members(source, findings)
+    later = Findings()
+    followed: _Followed | Exception | None
+    try:
+        followed = _follow(source, members, later)
+    except Exception as fault:  # noqa: BLE001  raised below, if no member is at fault
+        followed = fault
+    looked_at = followed.samples if isinstance(followed, _Followed) else {}
+    for name, member in members.items():
+        try:
+            _pass(source, member, looked_at.get(name))
+        except Unread as reason:
+            raise Broken(f"{member.name!r:.80} {reason}: torch never writes that") from reason
+    if any(member.crc is not None for member in members.values()):
+        findings.proved.append(f"{counted(len(members), 'member')} whole, by CRC-32")
+    else:
+        findings.not_proved.append(
+            "values: written with checksums turned off, only the hash covers them"
+        )
+    findings.add(later)
+    if isinstance(followed, Exception):
+        raise followed
+    if followed is None:
+        return
+    report(followed.samples.values(), findings)
+    if followed.said.globals <= WEIGHTS_ONLY:
+        subprocesses.read(source, "torch", "torch_weights", findings)
+    else:
+        findings.not_proved.append("not loaded by torch: it holds more than weights_only allows")
+
+
+def _follow(
+    source: Source, members: dict[str, zip_file.Member], findings: Findings
+) -> _Followed | None:
+    """What `data.pkl` refers to is there; None where it was not followed.
+
+    Raises:
+        Broken: something is not, or there is no `data.pkl`.
+    """
+    if "data.pkl" not in members:
+        raise Broken("no data.pkl: a zip, and no torch checkpoint")
+    program = members["data.pkl"]
+    if not program.stored:
+        findings.not_proved.append(
+            "data.pkl is compressed, which torch does not do, and was not followed"
+        )
+        return None
+    if program.size_bytes > LARGE_BYTES:
+        source.alone()
+    said = scan(source, program.content_at, program.content_at + program.packed_bytes)
+    said.report(findings)
+    return _Followed(said, samples(_storages(source, members, said, findings)))
+
+
+def _pass(source: Source, member: zip_file.Member, sample: Sample | None) -> None:
+    """The member is whole, and what is to be looked at of it was."""
+    at = member.content_at
+    for piece in zip_file.content(source, member):
+        if sample is not None:
+            sample.see(at, piece)
+        at += len(piece)
+
+
+def holds_pickle(source: Source) -> bool:
+    """Whether a zip has the `data.pkl` that makes it a torch checkpoint, as far as can be read."""
+    try:
+        return any(
+            member.name.endswith("/data.pkl") for member in zip_file.members(source, Findings())
+        )
+    except (Broken, Unread):
+        return False
+
+
+def _members(source: Source, findings: Findings) -> dict[str, zip_file.Member]:
+    """The archive's members by their name below the archive's own folder."""
+    members: dict[str, zip_file.Member] = {}
+    for member in zip_file.members(source, findings):
+        if len(members) == _MOST_MEMBERS:
+            raise Unread(f"more than {_MOST_MEMBERS:,} members are not followed here")
+        if len(members) == _MANY_MEMBERS:
+            source.alone()
+        members[member.name.partition("/")[2]] = member
+    if all(member.crc == 0 for member in members.values() if member.size_bytes):
+        return {name: replace(member, crc=None) for name, member in members.items()}
+    return members
+
+
+def _storages(
+    source: Source, members: dict[str, zip_file.Member], said: Scan, findings: Findings
+) -> dict[str, Tensor]:
+    """Where the values of every storage lie, by the name of the member that is all values.
+
+    Raises:
+        Broken: a storage is missing or too short.
+    """
+    order = _byte_order(source, members)
+    tensors: dict[str, Tensor] = {}
+    for key, storage in said.storages.items():
+        member = members.get(f"data/{key}")
+        label = said.labels.get(key, f"data/{key}")
+        if member is None:
+            raise Broken(f"{label}: its values, data/{key}, are missing")
+        if storage.dtype is None or storage.size_bytes is None:
+            findings.not_proved.append(
+                f"{label}: a storage of unknown type, its length was not compared"
+            )
+            continue
+        surplus = member.size_bytes - storage.size_bytes
+        if not 0 <= surplus < ITEM_BYTES[storage.dtype]:
+            raise Broken(
+                f"{label}: data/{key} has {member.size_bytes:,} bytes of {storage.size_bytes:,}"
+            )
+        if member.stored:
+            tensors[f"data/{key}"] = Tensor(
+                label, storage.dtype, member.content_at, storage.count, order
+            )
+    findings.proved.append(f"{counted(len(said.storages), 'storage')} at full length")
+    return tensors
+
+
+def _byte_order(source: Source, members: dict[str, zip_file.Member]) -> Literal["little", "big"]:
+    member = members.get("byteorder")
+    if member is None or not member.stored:
+        return "little"
+    match source.read(member.content_at, min(member.size_bytes, 8)):
+        case b"little":
+            return "little"
+        case b"big":
+            return "big"
+        case other:
+            raise Broken(f"unknown byte order {other!r}")

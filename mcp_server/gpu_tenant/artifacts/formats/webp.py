@@ -1,0 +1,34 @@
+"""WebP images: RIFF chunks that fill the declared size, with pixels among them.
+
+Source: RFC 9649, section 2. There is no checksum.
+"""
+
+from gpu_tenant.artifacts.formats.bounded_file import Broken, Cursor, Findings, Source
+
+_PIXELS = {b"VP8 ", b"VP8L", b"ANMF"}
+
+
+def check(source: Source, findings: Findings) -> None:
+    """The chunks fill the size RIFF declares.
+
+    Raises:
+        Broken: they do not.
+    """
+    header = source.read(0, 12)
+    if header[:4] != b"RIFF" or header[8:] != b"WEBP":
+        raise Broken("it does not begin as a WebP image does")
+    end = 8 + int.from_bytes(header[4:8], "little")
+    if end > source.size_bytes:
+        raise Broken(f"cut off: {source.size_bytes:,} bytes of {end:,}")
+    cursor = Cursor(source, 12, end)
+    kinds = set()
+    while cursor.left:
+        kinds.add(cursor.take(4))
+        length = cursor.number("<I")
+        cursor.skip(length + length % 2)
+    if not kinds & _PIXELS:
+        raise Broken("an image without pixels")
+    if end < source.size_bytes:
+        findings.warn(f"{source.size_bytes - end:,} bytes follow the image")
+    findings.proved.append("chunks fill the declared size")
+    findings.not_proved.append("pixels: WebP carries no checksum, only the hash covers them")

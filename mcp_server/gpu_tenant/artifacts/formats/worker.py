@@ -1,0 +1,119 @@
+"""The program that reads kept files for another process, which stops it where a file takes too much.
+
+A request is a line of JSON on stdin, and each of its files is answered by a line on stdout. It ends
+by itself when nobody asks it for a while, when stdin ends, and after a file that took much memory.
+"""
+
+import json
+import os
+import select
+import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from threading import Event, Lock
+
+from gpu_tenant.artifacts.formats import bounded_file, check_file, resource_limits
+
+_IDLE_S = 20
+_AT_ONCE = 2
+
+
+class _Asker:
+    """The other end of the two pipes."""
+
+    def __init__(self) -> None:
+        self._asked, self._told = os.dup(0), os.dup(1)
+        self._speaking, self._turn = Lock(), Lock()
+        # What a library prints must not come between the answers.
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, 0)
+        os.dup2(nothing, 1)
+
+    def request(self) -> bytes:
+        """The next request; nothing where there will be none."""
+        line = b""
+        while not line.endswith(b"\n"):
+            if not select.select([self._asked], [], [], _IDLE_S)[0]:
+                return b""
+            piece = os.read(self._asked, 1 << 16)
+            if not piece:
+                return b""
+            line += piece
+        return line
+
+    def tell(self, what: object) -> None:
+        """It was told so."""
+        line = json.dumps(what).encode() + b"\n"
+        with self._speaking:
+            while line:
+                line = line[os.write(self._told, line) :]
+
+    def acquire(self) -> None:
+        """Leave to take much memory was given: the other end sees all readers."""
+        self._turn.acquire()
+        self.tell("turn")
+        if os.read(self._asked, 1) != b"\n":
+            os._exit(0)  # nobody is there any more
+
+    def release(self) -> None:
+        """It was given back."""
+        self.tell("done")
+        self._turn.release()
+
+
+def main(memory: str) -> None:
+    """Requests are answered until nobody has any."""
+    asker = _Asker()
+    bounded_file.one_at_a_time(asker)
+    resource_limits.leave_no_dump()
+    if memory == "limited":
+        resource_limits.limit_memory()
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        while request := asker.request():
+            wanted = json.loads(request)
+            files = wanted["files"]
+            resource_limits.limit_computing(
+                resource_limits.allowance_s(sum(x["size_bytes"] for x in files))
+            )
+            answered = partial(_answered, wanted["how"], len(files) == 1)
+            # Storage and core are both busy where two are read at once.
+            for answer in threads.map(answered, files) if len(files) > 1 else map(answered, files):
+                asker.tell(answer)
+            if resource_limits.is_strained():
+                return
+
+
+def _answered(how: str, is_alone: bool, file: Mapping[str, str]) -> object:
+    answer = _read(how, file)
+    if not is_alone and (
+        resource_limits.is_strained() or resource_limits.NO_MEMORY in json.dumps(answer)
+    ):
+        return {"stopped": resource_limits.NO_MEMORY}  # it may have been another's doing
+    return answer
+
+
+def _read(how: str, file: Mapping[str, str]) -> dict[str, object]:
+    there, name = Path(file["path"]), file["name"]
+    try:
+        if how == "inspect":
+            return {"verdict": check_file.inspect(there, name=name).model_dump(mode="json")}
+        proof = check_file.prove(there, name=name, sha256=file["sha256"], stop=Event())
+        if proof is None:
+            return {"absent": True}
+        return {
+            "size_bytes": proof.size_bytes,
+            "sha256": proof.sha256,
+            "verdict": proof.verdict.model_dump(mode="json"),
+        }
+    except OSError as error:
+        return {"errno": error.errno, "words": error.strerror}
+    except MemoryError:
+        return {"stopped": resource_limits.NO_MEMORY}
+    except Exception as surprise:  # noqa: BLE001  its own process hashes the file then
+        return {"stopped": f"its reader gave up: {type(surprise).__name__}: {surprise}"[:300]}
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

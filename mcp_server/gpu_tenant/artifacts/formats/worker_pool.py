@@ -1,0 +1,287 @@
+"""Processes that read kept files for this one, so that no file can hang it, or take its memory.
+
+One is started when the first file is to be read, and goes on with the next file. It is stopped where a
+file takes more computing or more memory than a good one of its size would, and another takes its place.
+"""
+
+import atexit
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event, Lock
+from typing import Literal
+
+import gpu_tenant
+from gpu_tenant.artifacts.formats.resource_limits import MOST_BYTES, NO_MEMORY, allowance_s
+from gpu_tenant.artifacts.formats.single_pass import Stopped
+
+Memory = Literal["limited", "watched"]
+MEMORY: Memory = "limited" if sys.platform.startswith("linux") else "watched"
+"""Linux itself holds a process to a limit of memory; elsewhere it is looked after."""
+_TICK_S = 0.2
+_LONGEST_ANSWER_BYTES = 4 << 20
+_PATIENCE = 20
+"""A reader that gets a twentieth of a core, or waits for a slow disk, is still waited for."""
+_LARGE = Lock()
+"""Many files are read at once, but of those that take much memory only one."""
+_INHERITED = ("PATH", "HOME", "LANG", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT", "VIRTUAL_ENV", "TZ")
+_INHERITED_FAMILIES = ("LC_", "PYTHON", "LD_", "DYLD_", "COVERAGE_")
+
+
+Answer = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A file to be read; `size_bytes` says about how long that may take."""
+
+    path: Path
+    name: str
+    size_bytes: int
+    sha256: str | None = None
+
+
+class Ended(Exception):
+    """The reader was stopped over the file, or fell; the message says why, in words."""
+
+
+class _Left(Exception):
+    """The reader had gone before it was asked: it was idle, or its last file was large."""
+
+
+class Readers:
+    """As many readers as are asked at once."""
+
+    def __init__(self, memory: Memory = MEMORY) -> None:
+        self._memory = memory
+        self._idle: list[_Reader] = []
+
+    def ask(
+        self, files: Sequence[Asked], how: Literal["prove", "inspect"], stop: Event
+    ) -> Sequence[Answer | Ended]:
+        """What a reader says of each file, or why there is no answer to it.
+
+        Raises:
+            Stopped: `stop` was set.
+        """
+        answers: list[Answer | Ended] = []
+        at_once = len(files)
+        while left := files[len(answers) : len(answers) + at_once]:
+            # Whoever comes at the same time takes another, or starts one.
+            reader = self._taken()
+            if isinstance(reader, Ended):
+                answers.append(reader)
+                continue
+            try:
+                for answer in reader.answers(left, how, stop):
+                    if at_once > 1 and "stopped" in answer:
+                        break  # by itself it may have had the memory that it wanted
+                    answers.append(answer)
+                else:
+                    self._idle.append(reader)
+                    continue
+                at_once = 1
+            except Ended as why:
+                if at_once == 1:
+                    answers.append(why)
+                at_once = 1  # which of them it was is told when each is asked for alone
+            except _Left:
+                if reader.is_new:
+                    answers.append(Ended(f"its reader does not stay: {reader.last_words}"))
+            except BaseException:
+                reader.close()
+                raise
+            reader.close()
+        return answers
+
+    def _taken(self) -> "_Reader | Ended":
+        try:
+            return self._idle.pop()
+        except IndexError:
+            pass
+        try:
+            return _Reader(self._memory)
+        except Ended as why:
+            return why
+
+    def close(self) -> None:
+        """No reader that waits for work is left."""
+        while self._idle:
+            self._idle.pop().close()
+
+    def forget(self) -> None:
+        """Those that were started belong to the process that this one is a copy of."""
+        for reader in self._idle:
+            reader.disown()
+        self._idle.clear()
+
+
+class _Reader:
+    """One process, and the two pipes to it."""
+
+    def __init__(self, memory: Memory) -> None:
+        command = [sys.executable, "-P", "-m", "gpu_tenant.artifacts.formats.worker"]
+        self._memory = memory
+        self.last_words = ""
+        self.is_new = True
+        self._is_alone = False
+        self._said = b""
+        try:
+            self._process = subprocess.Popen(
+                [*command, memory],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=environment(),
+                bufsize=0,
+                start_new_session=True,  # Ctrl-C is for us; and all of it can be ended at once
+            )
+        except OSError as error:
+            raise Ended(f"no process could be started to read it: {error.strerror}") from error
+
+    def answers(
+        self, files: Sequence[Asked], how: Literal["prove", "inspect"], stop: Event
+    ) -> Iterator[Answer]:
+        """The answers, in the order of the files.
+
+        Raises:
+            Ended: there is none to this file, and it is gone.
+            Stopped: `stop` was set.
+            _Left: it had gone before.
+        """
+        asked = [
+            {"path": str(x.path), "name": x.name, "size_bytes": x.size_bytes, "sha256": x.sha256}
+            for x in files
+        ]
+        self._write(json.dumps({"how": how, "files": asked}).encode() + b"\n")
+        patience_s = 60 + _PATIENCE * allowance_s(sum(x.size_bytes for x in files))
+        try:
+            for _ in files:
+                while (said := json.loads(self._line(patience_s, stop))) in ("turn", "done"):
+                    self._take_turns(said, stop)
+                self.is_new = False
+                yield said
+        finally:
+            if self._is_alone:
+                _LARGE.release()
+
+    def _take_turns(self, said: str, stop: Event) -> None:
+        if said == "done":
+            self._is_alone = False
+            _LARGE.release()
+            return
+        while not _LARGE.acquire(timeout=_TICK_S):
+            if stop.is_set():
+                raise Stopped
+        self._is_alone = True
+        self._write(b"\n")
+
+    def close(self) -> None:
+        """It is gone, and whatever it had started."""
+        self._kill()
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+    def disown(self) -> None:
+        """Its pipes are closed in this process, which did not start it."""
+        self._process.returncode = 0
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+    def _write(self, words: bytes) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(words)
+        except BrokenPipeError:
+            raise self._ended() from None
+
+    def _line(self, patience_s: float, stop: Event) -> bytes:
+        """The next line that it says."""
+        assert self._process.stdout is not None
+        until = time.monotonic() + patience_s
+        pipe = self._process.stdout.fileno()
+        while b"\n" not in self._said:
+            if stop.is_set():
+                raise Stopped
+            if not _is_readable(pipe):
+                if time.monotonic() > until:
+                    raise Ended("reading it took too long, and was stopped")
+                if self._memory == "watched" and self._weighs() > MOST_BYTES:
+                    raise Ended(NO_MEMORY)
+                continue
+            piece = os.read(pipe, 1 << 16)
+            if not piece:
+                raise self._ended()
+            self._said += piece
+            if len(self._said) > _LONGEST_ANSWER_BYTES:
+                raise Ended("its reader says more than there is to say, and was stopped")
+        line, _, self._said = self._said.partition(b"\n")
+        return line
+
+    def _ended(self) -> Exception:
+        """Why it is gone."""
+        code = self._process.wait()
+        assert self._process.stderr is not None
+        said = os.read(self._process.stderr.fileno(), 1 << 16).decode(errors="replace").strip()
+        self.last_words = said.rpartition("\n")[2][:200] or f"exit {code}"
+        if code >= 0:
+            return _Left()
+        if -code == getattr(signal, "SIGXCPU", 0):
+            return Ended("reading it takes more computing than a good file would, and was stopped")
+        if -code == signal.SIGKILL:
+            return Ended("its reader was killed from outside")
+        return Ended(f"its reader crashed (signal {-code})")
+
+    def _weighs(self) -> int:
+        """How much memory it and what it started hold, by the system's own list of processes."""
+        done = subprocess.run(
+            ["ps", "-A", "-o", "pgid=,rss="], capture_output=True, check=False, encoding="ascii"
+        )
+        held = (line.split() for line in done.stdout.splitlines())
+        return sum(int(rss) << 10 for pgid, rss in held if int(pgid) == self._process.pid)
+
+    def _kill(self) -> None:
+        if self._process.poll() is None:
+            with suppress(ProcessLookupError, PermissionError):
+                if hasattr(os, "killpg"):
+                    os.killpg(self._process.pid, signal.SIGKILL)
+                else:
+                    self._process.kill()
+        self._process.wait()
+
+
+def environment() -> dict[str, str]:
+    """What a process that reads strangers' files is told of ours: no key is among it."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name in _INHERITED or name.startswith(_INHERITED_FAMILIES)
+    }
+    ours = str(Path(gpu_tenant.__file__).parent.parent)
+    more = [path for path in (os.environ.get("PYTHONPATH"),) if path]
+    return kept | {"PYTHONPATH": os.pathsep.join([ours, *more])}
+
+
+def _is_readable(pipe: int) -> bool:
+    if not hasattr(select, "poll"):
+        return True  # elsewhere a pipe can only be waited for
+    poll = select.poll()  # `select` itself takes no descriptor above 1,023
+    poll.register(pipe, select.POLLIN)
+    return bool(poll.poll(_TICK_S * 1000))
+
+
+SHARED = Readers()
+"""Those of this process."""
+atexit.register(SHARED.close)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=SHARED.forget)

@@ -1,0 +1,199 @@
+"""Zip archives: every member is inflated to its declared size and its CRC compared, nothing is kept.
+
+Source: PKWARE APPNOTE.TXT 6.3.10, sections 4.3 (headers) and 4.5.3 (zip64).
+"""
+
+import bz2
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpu_tenant.artifacts.formats.bounded_file import (
+    Broken,
+    Cursor,
+    Findings,
+    Source,
+    Unread,
+    counted,
+)
+from gpu_tenant.artifacts.formats.inflate import Measure, Zlib, check_measure, inflated
+
+_LOCATOR = b"PK\x06\x07"
+_ONE_DISK = (bytes(8), bytes(4) + b"\1\0\0\0")
+_END, _END_BYTES = b"PK\x05\x06", 22
+_LONGEST_COMMENT_BYTES = 0xFFFF
+_ENTRY = struct.Struct("<4s6H3I5H2I")
+_ENCRYPTED = 1 | 1 << 6 | 1 << 13
+"""Encrypted, strongly encrypted, and with an encrypted directory."""
+_UNSAID = 0xFFFF_FFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One entry of the central directory, with the place of its bytes in the file."""
+
+    name: str
+    method: int
+    encrypted: bool
+    crc: int | None
+    packed_bytes: int
+    size_bytes: int
+    header_at: int
+    content_at: int
+
+    @property
+    def stored(self) -> bool:
+        """Whether the member's bytes lie in the file as they are."""
+        return self.method == 0 and not self.encrypted
+
+
+def check(source: Source, findings: Findings) -> None:
+    """Every member of the archive is whole.
+
+    Raises:
+        Broken: one is not, or the directory is damaged.
+        Unread: a member is encrypted, or packed in a way that is not read here.
+    """
+    count = 0
+    unread: dict[str, str] = {}
+    for member in members(source, findings):
+        count += 1
+        try:
+            for _ in content(source, member):
+                pass
+        except Unread as reason:
+            unread.setdefault(str(reason), member.name)
+    if unread:
+        raise Unread("; ".join(f"{name!r:.80} {reason}" for reason, name in unread.items()))
+    findings.proved.append(f"{counted(count, 'member')} whole, by CRC-32")
+
+
+def members(source: Source, findings: Findings) -> Iterator[Member]:
+    """The archive's members in the order of its directory, none overlapping another.
+
+    Raises:
+        Broken: the directory is missing, damaged, or points outside the file.
+    """
+    start, cursor, count = _directory(source, findings)
+    directory_at = cursor.at
+    spans = inflated_bytes = 0
+    for _ in range(count):
+        member = _member(source, cursor, start)
+        if member.content_at + member.packed_bytes > directory_at:
+            raise Broken(f"{member.name!r:.80} reaches into the directory")
+        spans += member.content_at - member.header_at + member.packed_bytes
+        if spans > directory_at:
+            raise Broken("members overlap: they claim more bytes than the archive has")
+        inflated_bytes += member.size_bytes
+        check_measure(inflated_bytes, spans)
+        yield member
+    if cursor.left:
+        raise Broken(f"the directory has {cursor.left:,} bytes more than its {count:,} entries")
+
+
+def content(source: Source, member: Member) -> Iterator[bytes | memoryview]:
+    """The member's bytes in bounded pieces, whose length and CRC-32 are as declared at the end.
+
+    A piece is good until the next one is asked for.
+
+    Raises:
+        Broken: they are not.
+        Unread: the member is encrypted, or packed in a way that is not read here.
+    """
+    if member.encrypted:
+        raise Unread("is encrypted")
+    end = member.content_at + member.packed_bytes
+    packed, measure = source.chunks(member.content_at, end), Measure()
+    match member.method:
+        case 0:
+            pieces: Iterator[bytes | memoryview] = source.pieces(member.content_at, end)
+        case 8:
+            pieces = inflated(measure.taking(packed), Zlib(-zlib.MAX_WBITS), measure)
+        case 12:
+            pieces = inflated(measure.taking(packed), bz2.BZ2Decompressor(), measure)
+        case other:
+            raise Unread(f"is packed by method {other}, which is not read here")
+    crc = seen = 0
+    for piece in pieces:
+        seen += len(piece)
+        if seen > member.size_bytes:
+            raise Broken(
+                f"{member.name!r:.80} is longer than the {member.size_bytes:,} bytes declared"
+            )
+        crc = zlib.crc32(piece, crc)
+        yield piece
+    if seen != member.size_bytes:
+        raise Broken(f"{member.name!r:.80} has {seen:,} bytes of {member.size_bytes:,}")
+    if member.crc is not None and crc != member.crc:
+        raise Broken(f"{member.name!r:.80} fails its CRC-32")
+
+
+def _directory(source: Source, findings: Findings) -> tuple[int, Cursor, int]:
+    """Where the archive begins, its central directory, and how many entries that has."""
+    tail_at = max(0, source.size_bytes - _END_BYTES - _LONGEST_COMMENT_BYTES)
+    tail = source.read(tail_at, source.size_bytes - tail_at)
+    found = tail.rfind(_END, 0, len(tail) - _END_BYTES + len(_END))
+    if found < 0:
+        raise Broken("no end-of-directory record: the archive is cut off, or is no zip")
+    end_at = tail_at + found
+    disk, _, _, count, size, offset, comment = struct.unpack_from("<4H2IH", tail, found + 4)
+    trailing = source.size_bytes - end_at - _END_BYTES - comment
+    if trailing > 0:
+        findings.warn(f"{trailing:,} bytes follow the archive")
+    elif trailing < 0:
+        raise Broken("the archive is cut off inside its comment")
+    locator = source.upto(end_at - 20, 20) if end_at >= 20 else b""
+    spans_disks = locator.startswith(_LOCATOR) and locator[4:8] + locator[16:20] not in _ONE_DISK
+    if disk or spans_disks:
+        raise Unread("one part of an archive that spans several files")
+    last = end_at
+    if locator.startswith(_LOCATOR):
+        last = int.from_bytes(locator[8:16], "little")
+        record = source.read(last, 56)
+        if not record.startswith(b"PK\x06\x06"):
+            raise Broken("the zip64 end record is not where its locator says")
+        count, size, offset = struct.unpack_from("<3Q", record, 32)
+    start = last - size - offset
+    if start < 0:
+        raise Broken("the directory is larger than the archive")
+    if start:
+        findings.warn(f"{start:,} bytes precede the archive")
+    if count * _ENTRY.size > size:
+        raise Broken(f"{count:,} members do not fit in a directory of {size:,} bytes")
+    return start, Cursor(source, start + offset, last), count
+
+
+def _member(source: Source, cursor: Cursor, start: int) -> Member:
+    """The next entry of the directory, agreeing with the header before the member's bytes."""
+    fields = _ENTRY.unpack(cursor.take(_ENTRY.size))
+    signature, _, _, flags, method, _, _, crc, packed, size, named, extra, comment, *_, offset = (
+        fields
+    )
+    if signature != b"PK\x01\x02":
+        raise Broken(f"no directory entry at byte {cursor.at - _ENTRY.size:,}")
+    raw_name = cursor.take(named)
+    name = raw_name.decode("utf-8" if flags & 0x800 else "cp437", "replace")
+    size, packed, offset = _widened(cursor.take(extra), size, packed, offset)
+    cursor.skip(comment)
+    header_at = start + offset
+    header = source.read(header_at, 30)
+    local_named, local_extra = struct.unpack_from("<2H", header, 26)
+    if not header.startswith(b"PK\x03\x04") or source.read(header_at + 30, local_named) != raw_name:
+        raise Broken(f"{name!r:.80} is not where the directory says, at byte {header_at:,}")
+    content_at = header_at + 30 + local_named + local_extra
+    return Member(name, method, bool(flags & _ENCRYPTED), crc, packed, size, header_at, content_at)
+
+
+def _widened(extra: bytes, *fields: int) -> list[int]:
+    """The fields, with those that did not fit taken from the zip64 extra field, in their order."""
+    at = 0
+    while at + 4 <= len(extra):
+        kind, size = struct.unpack_from("<2H", extra, at)
+        if kind == 1:
+            wide = iter(
+                struct.unpack_from(f"<{min(size, len(extra) - at - 4) // 8}Q", extra, at + 4)
+            )
+            return [next(wide, field) if field == _UNSAID else field for field in fields]
+        at += 4 + size
+    return list(fields)

@@ -1,0 +1,83 @@
+"""What of a lease's artifacts came home, by its newest collect and what snapshots brought since."""
+
+import asyncio
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+from gpu_tenant.artifacts.checkpoints import read_list
+from gpu_tenant.domain.model import JobId, Lease, LeaseState, SealedFile
+from gpu_tenant.files.artifact_directory import is_here
+from gpu_tenant.ledger import Event, Ledger
+
+_LOG = ".log"
+
+
+@dataclass(frozen=True, slots=True)
+class Here:
+    """What of one lease's artifacts lies on this computer, proved by hash when it came."""
+
+    files: Mapping[str, str]
+    """By kept name: the hash, or what a link leads to."""
+    ended: frozenset[JobId] = frozenset()
+    """The jobs that had ended when the box was sealed; all that these left is among the files."""
+    lacking: frozenset[str] = frozenset()
+    """Without a seal: what was on the box by then, and is not here."""
+    as_of: datetime | None = None
+    """Without a seal: when that was."""
+    more: Literal["may come", "never"] = "may come"
+    """Whether the box can still be asked for what is not here."""
+
+
+def brought(lease: Lease, *, ledger: Ledger) -> Here:
+    """What came, by the record that was made when each file's hash was proved; nothing is read again."""
+    entries, here = _entries(lease, ledger)
+    files = {entry.name: entry.sha256 or entry.target or "" for entry in entries.values()}
+    more: Literal["may come", "never"] = "never" if lease.state is LeaseState.GONE else "may come"
+    return Here(files, ended=here.ended, lacking=here.lacking, as_of=here.as_of, more=more)
+
+
+def is_kept(lease: Lease) -> bool:
+    """Whether the directory in which the lease's files are kept can be looked into, if it has one."""
+    return lease.kept_in is None or Path(lease.kept_in).is_dir()
+
+
+async def still_here(names: Collection[str], lease: Lease, *, ledger: Ledger) -> bool:
+    """Whether each of those files lies here now as it came, re-read."""
+    entries, _ = _entries(lease, ledger)
+    directory = Path(lease.kept_in or "")
+
+    def reread() -> bool:
+        return all(is_here(directory, entries[name]) for name in names)
+
+    return lease.kept_in is not None and await asyncio.to_thread(reread)
+
+
+def _entries(lease: Lease, ledger: Ledger) -> tuple[dict[str, SealedFile], Here]:
+    entries: dict[str, SealedFile] = {}
+    newer = None
+    for at, kind, detail in reversed(ledger.events(lease.id)):
+        if kind == Event.SNAPSHOT and newer is None:
+            listed = read_list(Path(lease.kept_in or ""), detail)
+            newer = (at, listed) if listed else None
+        if kind != Event.COLLECTED:
+            continue
+        # Not the newest seal: a collect that was cut short left one, and brought some of it.
+        if seal := ledger.seal(lease.id, digest=str(detail.get("seal"))):
+            entries = {entry.name: entry for entry in seal.entries}
+        break
+    ended = frozenset(
+        JobId(entry.name.removeprefix("log/").removesuffix(_LOG))
+        for entry in entries.values()
+        if entry.role == "log"
+    )
+    artifacts = {name: entry for name, entry in entries.items() if entry.role == "artifact"}
+    if newer is None or newer[1].lacking is None:
+        return artifacts, Here({}, ended=ended)
+    _, listed = newer
+    since = {entry.name: entry for entry in listed.entries if entry.name not in listed.broken}
+    return artifacts | since, Here(
+        {}, ended=ended, lacking=frozenset(listed.lacking or ()), as_of=listed.taken_at
+    )

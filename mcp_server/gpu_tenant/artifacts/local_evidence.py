@@ -1,0 +1,185 @@
+"""What the copies on this computer prove of a seal: each is re-read from its storage, several at once."""
+
+import asyncio
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from threading import Event
+
+from pydantic import Field
+
+from gpu_tenant.artifacts.formats import Asked, Proof, Stopped, prove_all
+from gpu_tenant.artifacts.stores.locality import doubted, whereabouts_of
+from gpu_tenant.domain.model import Evidence, Lease, SealedFile, Verdict
+from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.untrusted_text import quoted
+from gpu_tenant.files.artifact_directory import is_on_the_box
+from gpu_tenant.files.hash_cache import distrust
+from gpu_tenant.files.paths import below, to_bytes
+from gpu_tenant.files.state_dir import is_reached, link_target
+
+_AT_ONCE = min(os.cpu_count() or 1, 8)
+"""Files re-read at the same time: each takes a core, and some megabytes of memory."""
+_MOST_TOGETHER = 100
+_MOST_BYTES_TOGETHER = 1 << 20
+"""Small files go to a reader together."""
+
+
+class Loss(Record):
+    """Something that would be gone for good if the box were destroyed now."""
+
+    what: str
+    remedy: str
+    names: tuple[str, ...] = Field(default=(), description="all that it is about, by name")
+    so_far: tuple[str, ...] = Field(
+        default=(),
+        description="by name, what a job that still runs had written when it was looked at",
+    )
+
+
+async def reread_all(entries: Sequence[SealedFile], lease: Lease) -> Sequence[Evidence | Loss]:
+    """What the kept copy of every entry proves, in the order of the entries.
+
+    Raises:
+        OSError: this computer's disk could not be read.
+    """
+    directory, stop = Path(lease.kept_in or ""), Event()
+    # Also now: a directory may have become a link, or something may have been mounted over it, since.
+    doubt = await doubted(await asyncio.to_thread(whereabouts_of, directory), lease)
+    if doubt is not None:
+        return [
+            Loss(
+                what=f"{entry.name} here may not outlive the box or this computer: {doubt.words}",
+                remedy=f"`gpu-tenant collect {lease.id} --to DIR`, on a disk of this computer",
+            )
+            for entry in entries
+        ]
+    found: dict[int, Evidence | Loss] = {}
+    # The largest first, or the last one left would be read alone.
+    order = sorted(range(len(entries)), key=lambda i: -entries[i].size_bytes)
+    waiting = iter(list(_together(order, entries)))
+
+    async def reread_some() -> None:
+        for some in waiting:
+            try:
+                proved = await asyncio.to_thread(
+                    reread_several, directory, [entries[i] for i in some], lease, stop
+                )
+            except BaseException:
+                # The others end with their block; nobody waits for what they would prove.
+                stop.set()
+                raise
+            found.update(zip(some, proved, strict=True))
+            if stop.is_set():
+                return
+
+    ended = await asyncio.gather(
+        *(reread_some() for _ in range(min(_AT_ONCE, len(entries)))), return_exceptions=True
+    )
+    for failure in ended:
+        if failure is not None and not isinstance(failure, Stopped):
+            raise failure
+    return [found[i] for i in range(len(entries))]
+
+
+def _together(order: Sequence[int], entries: Sequence[SealedFile]) -> Iterator[Sequence[int]]:
+    """The entries in that order, small ones so many at a time that each costs no switch of its own."""
+    some: list[int] = []
+    size_bytes = 0
+    for i in order:
+        if some and (len(some) == _MOST_TOGETHER or size_bytes > _MOST_BYTES_TOGETHER):
+            yield some
+            some, size_bytes = [], 0
+        some.append(i)
+        size_bytes += entries[i].size_bytes
+    if some:
+        yield some
+
+
+def reread(
+    directory: Path, entry: SealedFile, lease: Lease, stop: Event | None = None
+) -> Evidence | Loss:
+    """What the kept copy of one entry proves, or what would be lost with the box.
+
+    Raises:
+        OSError: this computer's disk could not be read.
+        Stopped: `stop` was set.
+    """
+    return reread_several(directory, [entry], lease, stop)[0]
+
+
+def reread_several(
+    directory: Path, entries: Sequence[SealedFile], lease: Lease, stop: Event | None = None
+) -> Sequence[Evidence | Loss]:
+    """As `reread`, for each of the entries."""
+    looked = [_looked_at(directory, entry, lease) for entry in entries]
+    files = [
+        Asked(below(directory, entry.name), entry.name, entry.size_bytes, entry.sha256)
+        for entry, seen in zip(entries, looked, strict=True)
+        if seen is None
+    ]
+    proofs = iter(prove_all(files, stop=stop))
+    return [
+        _compared(directory, entry, lease, next(proofs)) if seen is None else seen
+        for entry, seen in zip(entries, looked, strict=True)
+    ]
+
+
+def _looked_at(directory: Path, entry: SealedFile, lease: Lease) -> Evidence | Loss | None:
+    """What can be said of an entry's copy here without reading it; None where there is a file to be read."""
+    path = below(directory, entry.name)
+    if is_on_the_box(path.parent, lease):
+        return Loss(
+            what=f"{quoted(entry.name)} here is the box's own, and no copy",
+            remedy=f"`gpu-tenant collect {lease.id} --to DIR` makes one that outlives the box",
+        )
+    again = _again(lease)
+    if not is_reached(directory, path):
+        return Loss(what=f"{quoted(entry.name)} is not here", remedy=again)
+    if entry.kind == "link":
+        target = link_target(path)
+        if target is None:
+            return Loss(what=f"{quoted(entry.name)} is not here", remedy=again)
+        if target != to_bytes(entry.target or ""):
+            return Loss(
+                what=f"{quoted(entry.name)} points elsewhere here than on the box", remedy=again
+            )
+        verdict = Verdict(
+            format="link", outcome="loads", proved=("points where it did on the box",)
+        )
+        return Evidence(name=entry.name, size_bytes=0, sha256="", verdict=verdict)
+    return None
+
+
+def _compared(
+    directory: Path, entry: SealedFile, lease: Lease, held: Proof | None
+) -> Evidence | Loss:
+    """What a copy that was read proves."""
+    path, again = below(directory, entry.name), _again(lease)
+    if held is None:
+        what = "is not a regular file here" if _exists(path) else "is not here"
+        return Loss(what=f"{quoted(entry.name)} {what}", remedy=again)
+    if held.size_bytes != entry.size_bytes:
+        return Loss(
+            what=f"{quoted(entry.name)} has {held.size_bytes:,} bytes here and {entry.size_bytes:,} on the box",
+            remedy=again,
+        )
+    if held.sha256 != entry.sha256:
+        # Or a collect would find by its times that it is here, and fetch nothing.
+        distrust(directory)
+        return Loss(what=f"{quoted(entry.name)} has other bytes here than on the box", remedy=again)
+    return Evidence(
+        name=entry.name, size_bytes=held.size_bytes, sha256=held.sha256, verdict=held.verdict
+    )
+
+
+def _again(lease: Lease) -> str:
+    return f"`gpu-tenant collect {lease.id}` fetches it again"
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return stat.S_IFMT(path.lstat().st_mode) != 0
+    except OSError:
+        return False

@@ -1,0 +1,79 @@
+"""What would be lost, by name: a person signs for names, and not for a count."""
+
+from gpu_tenant.artifacts.local_evidence import Loss
+from gpu_tenant.domain.model import Lease, Manifest
+from gpu_tenant.domain.untrusted_text import quoted
+from gpu_tenant.domain.wording import some
+
+IN_WORDS = 3
+"""So many names are in the sentence itself; all of them are in the list that a person signs."""
+
+
+def vanished(now: Manifest, collected: Manifest | None) -> tuple[str, ...]:
+    """What was collected last and is not on the box any more: the copy here is the only one."""
+    names = {entry.name for entry in now.entries}
+    return tuple(e.name for e in collected.entries if e.name not in names) if collected else ()
+
+
+def differs(now: Manifest, collected: Manifest | None) -> bool:
+    """Whether a seal is another than what was collected, or a draft surely will be: by name, size or known hash."""
+    if collected is None:
+        return bool(now.entries)
+    if now.digest:
+        return collected.digest != now.digest
+    known = {(e.name, e.sha256, e.target) for e in collected.entries}
+    sizes = {(e.name, e.size_bytes, e.target) for e in collected.entries}
+    return bool(vanished(now, collected)) or any(
+        (e.name, e.size_bytes, e.target) not in sizes
+        or (e.sha256 is not None and (e.name, e.sha256, e.target) not in known)
+        for e in now.entries
+    )
+
+
+def uncollected(now: Manifest, collected: Manifest | None, lease: Lease) -> Loss:
+    """What is on the box and was not collected as it is there, as far as is known without reading it."""
+    known = {(e.name, e.sha256, e.target) for e in collected.entries} if collected else set()
+    new = [e for e in now.entries if (e.name, e.sha256, e.target) not in known]
+    bytes_new = sum(e.size_bytes for e in new)
+    names = (
+        ", ".join(quoted(e.name) for e in new[:IN_WORDS])
+        or "some were removed or renamed on the box"
+    )
+    if left := vanished(now, collected):
+        gone = ", ".join(map(quoted, left[:IN_WORDS]))
+        names += f"; {some(len(left), 'file')} that was there is gone: {gone}"
+    return Loss(
+        what=f"{some(len(new), 'file')} ({bytes_new:,} bytes) on the box differ from what was collected: {names}",
+        remedy=f"`gpu-tenant collect {lease.id}`, then teardown again",
+        names=tuple(f"{quoted(e.name)} ({e.size_bytes:,} bytes)" for e in new),
+    )
+
+
+def so_far(draft: Manifest, collected: Manifest | None, lease: Lease) -> tuple[str, ...]:
+    """All that is on the box while jobs run, but for what was collected as it is there."""
+    known = {(e.name, e.sha256) for e in collected.entries} if collected else set()
+    files = [
+        f"{quoted(entry.name)} ({entry.size_bytes:,} bytes so far)"
+        for entry in draft.entries
+        if entry.sha256 is None or (entry.name, entry.sha256) not in known
+    ]
+    problems = [
+        f"{quoted(lease.from_work(problem.at))} ({problem.why})"
+        for problem in draft.problems
+        # A job that runs writes: that is no news of a file that is listed anyway.
+        if problem.why not in ("open_for_writing", "changing")
+    ]
+    return (*files, *unclaimed_by_name(draft, lease), *problems)
+
+
+def unclaimed_by_name(seal: Manifest, lease: Lease) -> tuple[str, ...]:
+    """What nobody has claimed, the largest first; what the box did not name any more is counted."""
+    named = seal.unclaimed.largest
+    more = seal.unclaimed.count - len(named)
+    return (
+        *(
+            f"{quoted(lease.from_work(x.at))} ({x.size_bytes:,} bytes, which nobody has claimed)"
+            for x in named
+        ),
+        *([f"and {some(more, 'smaller file')}"] if more > 0 else []),
+    )

@@ -1,0 +1,100 @@
+"""Which files of a box a push may replace: those that are elsewhere too, and those that were given up by name."""
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+
+from gpu_tenant.box.caretaker import Known
+from gpu_tenant.domain.errors import BadRequest, NotSaved
+from gpu_tenant.domain.model import Lease
+from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.files.artifact_directory import SUPERSEDED
+from gpu_tenant.files.paths import below
+from gpu_tenant.files.patterns import means
+from gpu_tenant.files.state_dir import reread
+from gpu_tenant.ledger import Ledger
+
+_NAMED = 5
+
+
+async def may_replace(
+    lease: Lease,
+    there: Mapping[str, Known],
+    placed: Mapping[str, Known],
+    *,
+    overwrite: Collection[str],
+    ledger: Ledger,
+) -> Mapping[str, str]:
+    """For each of the files `there`, which lie in the way of others, the hash under which it may go.
+
+    It may where it is what was sent there, where a copy of it is kept here, where the owner has given it up,
+    and where it is named in `overwrite`. `placed` is the box's own word for what was sent, which
+    counts where nothing else is on record.
+
+    Raises:
+        NotSaved: one may not; nothing was replaced.
+    """
+    sent, older = ledger.sent(lease.id), ledger.sent_before(lease.id)
+    kept, given_up = ledger.declared(lease.id)
+    lost = []
+    for name, held in there.items():
+        known = sent.get(name, ())
+        was_placed = older and name in placed and placed[name].sha256 == held.sha256
+        is_wanted = any(means(pattern, f"work/{name}") for pattern in kept)
+        is_given_up = not is_wanted and any(means(p, f"work/{name}") for p in given_up)
+        if (
+            (held.size_bytes, held.sha256) in known
+            or was_placed
+            or is_given_up
+            or name in overwrite
+            or await asyncio.to_thread(is_kept, lease, f"work/{name}", held)
+        ):
+            continue
+        lost.append(f"{plain(name)} ({held.size_bytes:,} bytes)")
+    if lost:
+        more = f", and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
+        raise NotSaved(
+            "nothing was sent: these were written on the box since they were pushed, and are saved nowhere: "
+            f"{', '.join(lost[:_NAMED])}{more}",
+            remedy=f"`gpu-tenant collect {lease.id}` first, then push again; or name each one that may be lost: "
+            "`--overwrite NAME` (overwrite=[...])",
+        )
+    return {name: "*" if name in overwrite else held.sha256 for name, held in there.items()}
+
+
+def is_kept(lease: Lease, name: str, held: Known) -> bool:
+    """Whether a copy of it lies here, among what was collected: in its place or moved aside for a newer one."""
+    if lease.kept_in is None:
+        return False
+    directory = Path(lease.kept_in)
+    places: Sequence[Path] = sorted((directory / SUPERSEDED).glob("*"))
+    try:
+        copies = [below(place, name) for place in chain((directory,), places)]
+    except ValueError:
+        return False
+    return any(_holds(copy, held) for copy in copies)
+
+
+def _holds(copy: Path, held: Known) -> bool:
+    try:
+        if copy.lstat().st_size != held.size_bytes:
+            return False
+        found = reread(copy)
+    except OSError:
+        return False
+    return found is not None and found.sha256 == held.sha256
+
+
+def require_named(overwrite: Sequence[str], names: Collection[str]) -> None:
+    """Each of `overwrite` is a file of the tree.
+
+    Raises:
+        BadRequest: one is not.
+    """
+    unknown = next((name for name in overwrite if name not in names), None)
+    if unknown is not None:
+        raise BadRequest(
+            f"the tree has no {unknown!r}, so nothing of that name would be overwritten",
+            remedy="name the file as it is called in the tree, for example out/weights.bin",
+        )

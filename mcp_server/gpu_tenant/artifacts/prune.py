@@ -1,0 +1,336 @@
+"""What an owner's policy no longer wants is removed: here what snapshots brought, and on the box what was named."""
+
+import asyncio
+import fcntl
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from posixpath import basename
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+from gpu_tenant.artifacts.checkpoints import LISTS, Listed, put_list, read_list
+from gpu_tenant.artifacts.formats import inspect
+from gpu_tenant.artifacts.retention import Checkpoint, Retention, surplus
+from gpu_tenant.box.caretaker import Caretaker
+from gpu_tenant.box.manifest_entries import Entries
+from gpu_tenant.domain.errors import LeaseHeld, LocalTrouble
+from gpu_tenant.domain.model import Lease, SealedFile
+from gpu_tenant.domain.ports import Clock
+from gpu_tenant.domain.record import Record
+from gpu_tenant.files.artifact_directory import PARTIAL, SUPERSEDED, is_here, is_ours
+from gpu_tenant.files.paths import below
+from gpu_tenant.ledger import Event, Ledger
+
+ARRIVES = f"{PARTIAL}/live"
+"""Apart from what a collect fetches, which may come at any moment and is not kept waiting."""
+QUIET_S = 5
+SHARE = 0.25
+"""So much of one core, of the box's disk and of the link a snapshot takes at most, unless its owner says another."""
+_LOCK = "lock"
+_SUPERSEDED_KEPT = 2
+_WITHIN_S = 1800
+_STATE_BYTES = 64 << 20
+
+
+class Complete(BaseModel):
+    """What the caretaker says that nobody on the box is writing."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    files: Entries
+    inodes: dict[str, int] = {}
+    left_out: int = 0
+    unfinished: tuple[str, ...] = ()
+    running: tuple[str, ...] = ()
+    pace: str = ""
+    now: float
+    login: str
+
+
+class PrunedThere(BaseModel):
+    """What the caretaker says that it removed, and what it would not."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    class Kept(BaseModel):
+        """A checkpoint that stays, and why."""
+
+        at: str
+        why: str
+
+    pruned: tuple[str, ...] = ()
+    refused: tuple[Kept, ...] = ()
+
+
+class Pruned(Record):
+    """Which checkpoints are gone by the owner's policy, and which had to stay, with the reason."""
+
+    here: tuple[str, ...] = ()
+    on_the_box: tuple[str, ...] = ()
+    stayed: tuple[str, ...] = ()
+
+
+@contextmanager
+def alone(directory: Path, lease: Lease) -> Iterator[None]:
+    """No other snapshot is brought to `directory`, and nothing is pruned there, while the block runs.
+
+    Raises:
+        LeaseHeld: one is.
+    """
+    (directory / ARRIVES).mkdir(parents=True, exist_ok=True)
+    with (directory / ARRIVES / _LOCK).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LeaseHeld(
+                f"a snapshot of {lease.id} is under way", remedy="wait for it, or collect"
+            ) from None
+        yield
+
+
+async def look(
+    lease: Lease,
+    caretaker: Caretaker,
+    ledger: Ledger,
+    *,
+    limit_bytes: int,
+    limit_s: float,
+    quiet_s: float,
+    done: Sequence[str],
+) -> Complete:
+    """What is complete on the box now, by its jobs' own conventions."""
+    request: dict[str, JsonValue] = {
+        "work": lease.work_directory,
+        "artifacts": list(ledger.declared(lease.id)[0]),
+        "limit_bytes": limit_bytes,
+        "limit_s": limit_s,
+        "quiet_s": quiet_s,
+        "share": SHARE,
+        "done": list(done),
+    }
+    return await caretaker.ask_ours("complete", request, Complete, timeout_s=_WITHIN_S)
+
+
+def last_list(lease: Lease, directory: Path, ledger: Ledger) -> Listed | None:
+    """What the last snapshot left; after a collect everything here counts as what that brought."""
+    is_collects = False
+    for _, kind, detail in reversed(ledger.events(lease.id)):
+        if kind == Event.SNAPSHOT:
+            listed = read_list(directory, detail)
+            if listed is not None and is_collects:
+                return listed.model_copy(update={"brought": (), "left": ()})
+            return listed
+        is_collects = is_collects or kind == Event.COLLECTED
+    return None
+
+
+async def prune_here(
+    lease: Lease, policy: Retention, *, directory: Path, ledger: Ledger, clock: Clock
+) -> Pruned:
+    """The checkpoints that the policy does not want are not here, where snapshots brought all of them.
+
+    What a collect brought, or a person, stays; so does what was removed from the box and lies here alone.
+    On record before anything is removed.
+
+    Raises:
+        LeaseHeld: a snapshot is under way.
+    """
+    with alone(directory, lease):
+        listed = last_list(lease, directory, ledger)
+        if listed is None:
+            return Pruned()
+        brought = {e.name: e for e in listed.entries if e.name in listed.brought}
+        brought |= {entry.name: entry for entry in listed.left}
+        gone = [
+            one
+            for one in surplus(
+                (*listed.entries, *listed.left), policy, spared=_best(directory, listed.entries)
+            )
+            if all(entry.name in brought for entry in one.entries)
+        ]
+        if not gone:
+            return Pruned()
+        names = {entry.name for one in gone for entry in one.entries}
+        updated = listed.model_copy(
+            update={
+                "entries": tuple(e for e in listed.entries if e.name not in names),
+                "brought": tuple(name for name in listed.brought if name not in names),
+                "left": tuple(entry for name, entry in brought.items() if name in names),
+            }
+        )
+        there = tuple(one.at for one in gone)
+        _note(lease, directory, updated, ledger, clock, pruned_here=there)
+        await asyncio.to_thread(_remove, directory, gone, lease)
+        return Pruned(here=there)
+
+
+async def prune_box(
+    lease: Lease,
+    policy: Retention,
+    *,
+    directory: Path,
+    caretaker: Caretaker,
+    ledger: Ledger,
+    clock: Clock,
+    quiet_s: float = QUIET_S,
+    done: Sequence[str] = (),
+) -> Pruned:
+    """The checkpoints that the policy does not want are not on the box, where their exact bytes are here.
+
+    Each file was re-read from this computer's disk in this call, is what the box holds, and is not broken;
+    from here on it is never pruned here. What the box's caretaker would not remove is told with its reason.
+
+    Raises:
+        LeaseHeld: a snapshot is under way.
+    """
+    with alone(directory, lease):
+        seen = await look(
+            lease, caretaker, ledger, limit_bytes=0, limit_s=_WITHIN_S / 2, quiet_s=quiet_s, done=done,
+        )  # fmt: skip
+        listed = last_list(lease, directory, ledger)
+        known = {entry.name: entry.sha256 for entry in listed.entries} if listed else {}
+        # Only what snapshots brought and proved counts as here; the rest is neither kept nor given up.
+        absent = {e.name for e in seen.files if known.get(e.name) != e.sha256}
+        unwanted = surplus(seen.files, policy, unsound=absent, spared=_best(directory, seen.files))
+        proved: list[Checkpoint] = []
+        stayed: list[str] = []
+        for one in unwanted:
+            is_proved = all(
+                [await asyncio.to_thread(_is_proved, directory, entry) for entry in one.entries]
+            )
+            proved += [one] if is_proved else []
+            stayed += [] if is_proved else [f"{one.at}: it is not here whole"]
+        if listed is None or not proved:
+            return Pruned(stayed=tuple(stayed))
+        files = [entry for one in proved for entry in one.entries]
+        names = {entry.name for entry in files}
+        alone_here = {entry.name: entry for entry in (*listed.only_here, *files)}
+        updated = listed.model_copy(
+            update={
+                "entries": tuple(e for e in listed.entries if e.name not in names),
+                "brought": tuple(name for name in listed.brought if name not in names),
+                "only_here": tuple(alone_here.values()),
+            }
+        )
+        # On record first: nobody shall prune here what is no longer there.
+        _note(lease, directory, updated, ledger, clock, prunes_box=tuple(one.at for one in proved))
+        asked: dict[str, JsonValue] = {
+            "work": lease.work_directory,
+            "artifacts": list(ledger.declared(lease.id)[0]),
+            "checkpoints": [_named(one, seen) for one in proved],
+        }
+        there = await caretaker.ask_ours("prune", asked, PrunedThere, timeout_s=_WITHIN_S)
+        named = {_at(one): one.at for one in proved}
+        gone = tuple(named[at] for at in there.pruned if at in named)
+        stayed += [f"{named[kept.at]}: {kept.why}" for kept in there.refused if kept.at in named]
+        back = {e.name: e for one in proved if one.at not in gone for e in one.entries}
+        final = updated.model_copy(
+            update={
+                "entries": (*updated.entries, *back.values()),
+                "brought": (*updated.brought, *(n for n in listed.brought if n in back)),
+                "only_here": tuple(e for e in updated.only_here if e.name not in back),
+            }
+        )
+        _note(lease, directory, final, ledger, clock, pruned_on_box=gone)
+        return Pruned(on_the_box=gone, stayed=tuple(stayed))
+
+
+def _named(one: Checkpoint, seen: Complete) -> JsonValue:
+    return {
+        "at": _at(one),
+        "files": [
+            {
+                "at": entry.at, "size": entry.size_bytes, "sha256": entry.sha256,
+                "mtime_ns": entry.mtime_ns, "ino": seen.inodes.get(entry.name, 0),
+            }
+            for entry in one.entries
+        ],
+    }  # fmt: skip
+
+
+def _at(one: Checkpoint) -> str:
+    """Where the checkpoint lies on the box: where its first file does, without what is below it."""
+    entry = one.entries[0]
+    return entry.at.removesuffix(entry.name[len(one.at) :])
+
+
+def _is_proved(directory: Path, entry: SealedFile) -> bool:
+    if not is_here(directory, entry):
+        return False
+    return inspect(below(directory, entry.name), name=entry.name).outcome != "broken"
+
+
+def _best(directory: Path, entries: Iterable[SealedFile]) -> set[str]:
+    """The checkpoints that transformers calls the best so far, which it keeps as well."""
+    found = set()
+    for entry in entries:
+        if basename(entry.name) == "trainer_state.json" and entry.size_bytes < _STATE_BYTES:
+            with suppress(OSError, ValueError, RecursionError):
+                state = json.loads(below(directory, entry.name).read_bytes())
+                if isinstance(state, dict) and isinstance(state.get("best_model_checkpoint"), str):
+                    found.add(basename(state["best_model_checkpoint"].rstrip("/")))
+    return found
+
+
+def _note(
+    lease: Lease,
+    directory: Path,
+    listed: Listed,
+    ledger: Ledger,
+    clock: Clock,
+    **what: tuple[str, ...],
+) -> None:
+    detail: dict[str, object] = {
+        "files": 0, "bytes": 0, "names": [], "saves": [], "list": put_list(directory, listed, lease),
+        **{key: list(names) for key, names in what.items()},
+    }  # fmt: skip
+    ledger.note(lease.id, Event.SNAPSHOT, detail, at=clock.now())
+
+
+def _remove(directory: Path, gone: Iterable[Checkpoint], lease: Lease) -> None:
+    """What lies here of them as it was brought is gone, by its bytes and not by its name."""
+    try:
+        for one in gone:
+            for entry in one.entries:
+                if is_here(directory, entry):
+                    below(directory, entry.name).unlink()
+            for folder, _, _ in os.walk(below(directory, one.at), topdown=False):
+                with suppress(OSError):
+                    Path(folder).rmdir()
+    except OSError as error:
+        raise LocalTrouble(
+            f"an older checkpoint cannot be removed here: {error.strerror}",
+            remedy=f"look at {directory}, or `gpu-tenant collect {lease.id} --to DIR`",
+        ) from error
+
+
+# What came of earlier snapshots
+
+
+def tidy(directory: Path, partials: set[str]) -> None:
+    """Older versions that snapshots brought, older lists and partial files of nothing are gone."""
+    held: Counter[Path] = Counter()
+    for place in sorted((directory / SUPERSEDED).glob("snapshot-*"), reverse=True):
+        for path in _files_below(place):
+            held[path.relative_to(place)] += 1
+            if held[path.relative_to(place)] > _SUPERSEDED_KEPT:
+                path.unlink()
+        for folder, _, _ in os.walk(place, topdown=False):
+            if not os.listdir(folder):  # noqa: PTH208 - and nothing is made of the names
+                Path(folder).rmdir()
+    lists = sorted((directory / LISTS).glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+    for path in lists[: -_SUPERSEDED_KEPT - 1]:
+        path.unlink()
+    for path in (directory / ARRIVES).iterdir():
+        if is_ours(path.name) and path.name not in partials:
+            path.unlink()
+
+
+def _files_below(place: Path) -> Iterator[Path]:
+    for folder, inner, names in os.walk(place):
+        yield from (Path(folder, name) for name in names)
+        yield from (path for name in inner if (path := Path(folder, name)).is_symlink())

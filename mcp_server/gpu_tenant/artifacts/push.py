@@ -1,0 +1,213 @@
+"""Bring a work tree onto the box: only what changed, and no secret unless it is named."""
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from gpu_tenant.artifacts.overwrite_check import may_replace, require_named
+from gpu_tenant.artifacts.upload import Held, hashed, ship
+from gpu_tenant.box.caretaker import Caretaker
+from gpu_tenant.domain.errors import BadRequest, LocalTrouble, SecretRefused
+from gpu_tenant.domain.model import Lease, LeaseId
+from gpu_tenant.domain.ports import Clock, Transport
+from gpu_tenant.domain.record import Record
+from gpu_tenant.files.paths import escape
+from gpu_tenant.files.protected_files import Guarded, is_key_by_content
+from gpu_tenant.files.secret_scan import find_secrets
+from gpu_tenant.files.state_dir import Home
+from gpu_tenant.files.worktree import files_of
+from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.transfer.bandwidth_share import Share
+
+_ASKS = {"uv.lock", "requirements.txt", "requirements.lock", "pyproject.toml"}
+"""Any of these at the top of a tree asks for packages."""
+_HEAD_BYTES = 65_536
+_BODY_BYTES = 1 << 20
+"""So much of each file is scanned for secrets."""
+
+
+class Pushed(Record):
+    """What lies on the box now of the work tree."""
+
+    lease: str
+    directory: str
+    files: int
+    sent_files: int
+    sent_bytes: int
+    unchanged_files: int
+    overwritten: tuple[str, ...] = ()
+    next: str
+
+
+class Tree(Record):
+    """A work tree as it was pushed: enough to push the same again."""
+
+    directory: str
+    digest: str
+    include_secrets: tuple[str, ...]
+
+
+async def push(
+    lease: Lease,
+    directory: Path,
+    *,
+    include_secrets: Sequence[str],
+    guarded: Guarded,
+    overwrite: Sequence[str] = (),
+    caretaker: Caretaker,
+    transport: Transport,
+    ledger: Ledger,
+    clock: Clock,
+    share: Share,
+    records: Path,
+    progress: Callable[[int, int], None],
+) -> Pushed:
+    """The box's work directory holds every file of `directory`; nothing there was removed.
+
+    What was written there since, and is saved nowhere, is not replaced but for the files named in `overwrite`.
+
+    A file that a running job has open stays as that job reads it: new versions come by rename. After a
+    break the next push goes on from what the box has acknowledged, which is on record in `records`.
+
+    Raises:
+        LocalTrouble: a file cannot be read.
+        SecretRefused: a file looks like a secret and was not named in `include_secrets`.
+        NotSaved: a file on the box would be lost; nothing was sent.
+        BadRequest: `directory` is no directory, or holds nothing.
+        BoxTrouble: the box did not take it, or what arrived is not what was sent.
+    """
+    if not os.path.isdir(directory):  # noqa: PTH112 - its Path cousin raises where no name is that long
+        named = str(directory) in {known.id for known in ledger.leases()}
+        raise BadRequest(
+            f"{directory} is {'a lease, and ' if named else ''}no directory",
+            remedy=f"the work tree comes first: `gpu-tenant push DIR {directory if named else 'LEASE'}`",
+        )
+    files = files_of(directory)
+    if not files:
+        raise BadRequest(
+            f"{directory} holds no file that .gitignore lets through",
+            remedy="name the work tree to push",
+        )
+    _refuse_keys(directory, files, guarded)
+    _refuse_secrets(files, include_secrets)
+    require_named(overwrite, {escape(name) for name in files})
+    ledger.touch(lease.id, at=clock.now())
+    here, known = await asyncio.gather(
+        asyncio.to_thread(_read, files),
+        caretaker.index([escape(name) for name in files], then="push"),
+    )
+    there = known.files
+    ledger.counts_since(lease.id, known.since_ns)
+    changed = {
+        name: held
+        for name, held in here.items()
+        if name not in there or there[name].sha256 != held.sha256
+    }
+    total = sum(held.size_bytes for held in changed.values())
+    in_the_way = {name: there[name] for name in changed if name in there}
+    over = await may_replace(lease, in_the_way, known.placed, overwrite=overwrite, ledger=ledger)
+    lost = {name: there[name].size_bytes for name in overwrite if name in in_the_way}
+    if lost:
+        ledger.note(lease.id, Event.OVERWRITTEN, {"files": lost}, at=clock.now())
+    ledger.send(lease.id, ((n, held.size_bytes, held.sha256) for n, held in here.items()))
+    if changed:
+        with share.joined(lease.id, lease.price_usd_h) as turn:
+            await ship(
+                lease, changed, known, caretaker=caretaker, transport=transport, turn=turn,
+                records=records, progress=progress, over=over,
+            )  # fmt: skip
+    progress(total, total)
+    tree = Tree(
+        directory=str(directory.resolve()),
+        digest=_digest(here),
+        include_secrets=tuple(include_secrets),
+    )
+    detail = {"files": len(changed), "bytes": total, "tree": tree.model_dump(mode="json")}
+    ledger.note(lease.id, Event.PUSHED, detail, at=clock.now())
+    return Pushed(
+        lease=lease.id,
+        directory=lease.work_directory,
+        files=len(here),
+        sent_files=len(changed),
+        sent_bytes=total,
+        unchanged_files=len(here) - len(changed),
+        overwritten=tuple(lost),
+        next="prepare, then launch_detached" if _ASKS & set(here) else "launch_detached",
+    )
+
+
+def pushed_trees(ledger: Ledger, lease_id: LeaseId) -> list[Tree]:
+    """Every tree that was pushed to the lease's box, as its last push found it, in that order."""
+    trees: dict[str, Tree] = {}
+    for _, kind, detail in ledger.events(lease_id):
+        if kind == Event.PUSHED and detail.get("tree"):
+            tree = Tree.model_validate(detail["tree"])
+            trees.pop(tree.directory, None)
+            trees[tree.directory] = tree
+    return list(trees.values())
+
+
+def is_unchanged(tree: Tree) -> bool:
+    """Whether a push would bring the very files that it brought then."""
+    directory = Path(tree.directory)
+    return directory.is_dir() and _digest(_read(files_of(directory))) == tree.digest
+
+
+def records_of(home: Home, lease_id: LeaseId) -> Path:
+    """Where it is on record what a box has acknowledged of files under way to it."""
+    return home.root / "transfers" / "pushes" / lease_id
+
+
+def _refuse_keys(directory: Path, files: Mapping[str, Path], guarded: Guarded) -> None:
+    """None of them is the owner's key to another place, under whatever name; no word sends one of those.
+
+    Raises:
+        SecretRefused: one is.
+    """
+    is_one = guarded.holds if guarded.meets(directory) else guarded.has_twin
+    for name, path in files.items():
+        if is_one(path):
+            raise SecretRefused(
+                f"{name} is one of your own keys, or lies where those do, and is never sent",
+                remedy="leave it out (.gitignore); a job's key is made for the job, with few rights",
+            )
+
+
+def _read(files: Mapping[str, Path]) -> dict[str, Held]:
+    """What the files hold, by their names as they are sent; what vanished meanwhile is left out."""
+    found = {escape(name): hashed(path) for name, path in files.items()}
+    return {name: held for name, held in found.items() if held is not None}
+
+
+def _digest(here: Mapping[str, Held]) -> str:
+    lines = sorted(f"{held.sha256} {held.size_bytes} {name}\n" for name, held in here.items())
+    return sha256("".join(lines).encode()).hexdigest()
+
+
+def _refuse_secrets(files: dict[str, Path], include_secrets: Sequence[str]) -> None:
+    flagged: list[str] = []
+    for name, path in files.items():
+        if name in include_secrets:
+            continue
+        try:
+            with path.open("rb") as file:
+                head = file.read(_HEAD_BYTES)
+                reasons = find_secrets(name, head)
+                # By a pattern or two, so that much more of it can be looked at.
+                if not reasons and is_key_by_content(head + file.read(_BODY_BYTES)):
+                    reasons = ("a private key, or a login to a cloud, a cluster or a registry",)
+        except OSError as error:
+            raise LocalTrouble(
+                f"{escape(name)} cannot be read: {error.strerror}",
+                remedy="make it readable, or add it to .gitignore; nothing was sent",
+            ) from error
+        if reasons:
+            flagged.append(f"{escape(name)} ({reasons[0]})")
+    if flagged:
+        more = f", and {len(flagged) - 5} more" if len(flagged) > 5 else ""
+        raise SecretRefused(
+            f"not sent, because these look like secrets: {', '.join(flagged[:5])}{more}",
+            remedy="add them to .gitignore, or name each one that must go: `--include-secret NAME`",
+        )

@@ -1,0 +1,191 @@
+"""The files that a job goes on from lie on another box, where it had them."""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from gpu_tenant.artifacts.checkpoints import Restorable
+from gpu_tenant.artifacts.overwrite_check import may_replace
+from gpu_tenant.box.caretaker import Caretaker
+from gpu_tenant.domain.errors import BoxTrouble, NotSaved
+from gpu_tenant.domain.model import Lease, SealedFile
+from gpu_tenant.domain.ports import Transport
+from gpu_tenant.files.paths import escape, leads_inside, to_remote
+from gpu_tenant.files.patterns import covers
+from gpu_tenant.ledger import Ledger
+
+_HOME = re.compile("root/|home/[^/]+/")
+_WITHIN_S = 60
+
+
+def may_go_back(
+    kept: Restorable | None, artifacts: Sequence[str]
+) -> tuple[Mapping[str, tuple[SealedFile, Path]], tuple[str, ...]]:
+    """What of it is put on another box, and the names of what is not.
+
+    Where it lay is the word of a box that may have been anybody's: outside of the work directory only
+    what the owner's own patterns name goes back, and nothing that a login reads.
+    """
+    if kept is None:
+        return {}, ()
+    files = {
+        name: (entry, path)
+        for name, (entry, path) in kept.files.items()
+        if _place(name, kept, artifacts) is not None
+        and (
+            entry.kind == "file"
+            or (name.startswith("work/") and leads_inside(name, entry.target or ""))
+        )
+    }
+    return files, tuple(name for name in kept.files if name not in files)
+
+
+def _place(name: str, kept: Restorable, artifacts: Sequence[str]) -> tuple[str, str] | None:
+    """Below which root a file of that name goes back, and as what; None where it does not."""
+    top, _, inner = to_remote(name).partition("/")
+    if top == "work":
+        return "", name.partition("/")[2]
+    if top != "root":
+        return None
+    home = f"{to_remote(kept.login).strip('/')}/"
+    if inner.startswith(home):
+        below_home = inner.removeprefix(home)
+        if _is_private(below_home.split("/")[:1]):
+            return None
+        # Where a home usually is, a pattern may name it by its path; elsewhere that is the box's word.
+        at = f"/{home}" if _HOME.fullmatch(home) else "~/"
+        named = [f"~/{p.removeprefix(at)}" if p.startswith(at) else p for p in artifacts]
+        if any(covers(pattern, f"~/{below_home}") for pattern in named):
+            return "~", escape(below_home)
+    parts = inner.split("/")
+    # And where the next box's home is is not known: so none of the usual ones is written to.
+    near = parts[: 3 if parts[0] in ("home", "Users") else 2]
+    if parts[0] in ("proc", "sys", "dev") or _is_private(near):
+        return None
+    if any(covers(pattern, f"/{inner}") for pattern in artifacts):
+        return "/", escape(inner)
+    return None
+
+
+def left_out(names: Sequence[str]) -> str:
+    """What to add about those files of the lost box that were not put on the next; nothing for none."""
+    if not names:
+        return ""
+    more = f" and {len(names) - 1} more" if names[1:] else ""
+    return (
+        f"; {names[0]}{more} stayed here: outside of the work directory only what an artifact's pattern "
+        "names is put back, and nothing that a login reads"
+    )
+
+
+def _is_private(parts: Sequence[str]) -> bool:
+    """Whether a login, or the tenant, reads what has such a part in its name."""
+    return any(part.startswith(".") or part == "gpu-tenant" for part in parts)
+
+
+async def restore(
+    kept: Restorable,
+    lease: Lease,
+    *,
+    artifacts: Sequence[str],
+    caretaker: Caretaker,
+    transport: Transport,
+    ledger: Ledger,
+) -> None:
+    """The box holds those files where the job had them, as far as `may_go_back` lets them.
+
+    Raises:
+        BoxTrouble: the box did not take them, or what arrived is not what is kept here.
+        NotSaved: other files lie there that are nowhere else.
+    """
+    inside: dict[str, tuple[SealedFile, Path]] = {}
+    elsewhere: dict[str, dict[str, tuple[SealedFile, Path]]] = {"~": {}, "/": {}}
+    links: list[tuple[str, str]] = []
+    for name, (entry, path) in may_go_back(kept, artifacts)[0].items():
+        place = _place(name, kept, artifacts)
+        if place is None:
+            continue
+        root, inner = place
+        if entry.kind == "link":
+            links.append((inner, to_remote(entry.target or "")))
+        else:
+            (elsewhere[root] if root else inside)[inner] = entry, path
+    there = await caretaker.index(list(inside), then="push")
+    ledger.counts_since(lease.id, there.since_ns)
+    missing = _differing(inside, there.files)
+    if missing:
+        over = await may_replace(
+            lease, {n: there.files[n] for n in missing if n in there.files}, there.placed, overwrite=(),
+            ledger=ledger,
+        )  # fmt: skip
+        ledger.send(
+            lease.id, ((n, e.size_bytes, e.sha256) for n, (e, _) in inside.items() if e.sha256)
+        )
+        going = {n: path for n, (_, path) in missing.items()}
+        arrived = (await caretaker.receive(going, over=over)).files
+        _must_have_arrived(missing, arrived, lease)
+    for root, files in elsewhere.items():
+        if files:
+            await _put(root, files, lease, caretaker=caretaker, transport=transport)
+    for name, target in links:
+        at = f"{lease.work_directory}/{to_remote(name)}"
+        await _done(transport, ["mkdir", "-p", "--", os.path.dirname(at)], lease)  # noqa: PTH120
+        await _done(transport, ["ln", "-sfn", "--", target, at], lease)
+
+
+async def _put(
+    root: str,
+    files: Mapping[str, tuple[SealedFile, Path]],
+    lease: Lease,
+    *,
+    caretaker: Caretaker,
+    transport: Transport,
+) -> None:
+    """The files lie below that root, outside of the work directory."""
+    there = (await caretaker.index(list(files), below=root)).files
+    missing = _differing(files, there)
+    taken = sorted(name for name in missing if name in there)
+    if taken:
+        raise NotSaved(
+            f"{lease.id} holds another {taken[0]} in {root}, which is saved nowhere; nothing was put in its place",
+            remedy=f"look at it with `gpu-tenant ssh {lease.id}`, move it aside, then recover again",
+        )
+    base = "/" if root == "/" else ""
+    for name, (_, path) in missing.items():
+        parent = os.path.dirname(base + to_remote(name))  # noqa: PTH120 - surrogates, and no path here
+        if parent:
+            await _done(transport, ["mkdir", "-p", "--", parent], lease)
+        await transport.put(path, base + to_remote(name))
+    if missing:
+        _must_have_arrived(missing, (await caretaker.index(list(missing), below=root)).files, lease)
+
+
+async def _done(transport: Transport, argv: list[str], lease: Lease) -> None:
+    finished = await transport.run(argv, timeout_s=_WITHIN_S)
+    if finished.exit_status:
+        raise BoxTrouble(
+            f"{argv[0]} for a restored file ended with status {finished.exit_status} on {lease.id}",
+            remedy=f"`gpu-tenant audit {lease.id}` looks at the box; then recover again",
+        )
+
+
+def _differing(
+    wanted: Mapping[str, tuple[SealedFile, Path]], there: Mapping[str, object]
+) -> dict[str, tuple[SealedFile, Path]]:
+    return {
+        name: (entry, path)
+        for name, (entry, path) in wanted.items()
+        if getattr(there.get(name), "sha256", None) != entry.sha256
+    }
+
+
+def _must_have_arrived(
+    sent: Mapping[str, tuple[SealedFile, Path]], there: Mapping[str, object], lease: Lease
+) -> None:
+    wrong = _differing(sent, there)
+    if wrong:
+        raise BoxTrouble(
+            f"{next(iter(wrong))} did not arrive on {lease.id} as it is kept here",
+            remedy="recover again",
+        )

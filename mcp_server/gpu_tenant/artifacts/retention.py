@@ -1,0 +1,185 @@
+"""Which checkpoints their owner no longer wants: told by the numbers in their names, and never by a guess."""
+
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from posixpath import basename, dirname, join, normpath
+
+from pydantic import Field, ValidationError
+
+from gpu_tenant.domain.errors import LocalTrouble
+from gpu_tenant.domain.model import SealedFile
+from gpu_tenant.domain.record import Record
+from gpu_tenant.providers.credentials import configured
+
+_STEP = re.compile(
+    r"(?i)(?<![a-z])(checkpoint|ckpt|step|iter|iteration|epoch)s?([-_.=]?)(\d+)(?![0-9a-z])"
+)
+"""As `scripts/caretaker.py` knows one."""
+_METRIC = re.compile(r"(?<==)\d+\.\d+")
+"""What Lightning writes into a name beside the step, and what tells nothing of its kind."""
+_WEIGHTS = re.compile(
+    r"(?i).+\.(?:pth?|ckpt|safetensors|bin|h5|keras|msgpack|distcp|gguf)"
+    r"|.+\.(?:index|meta|data-\d{5}-of-\d{5})|_CHECKPOINT_METADATA|manifest\.ocdbt"
+)
+"""A number alone makes no checkpoint: `samples/step-100.png` is somebody's result."""
+
+
+class Retention(Record):
+    """What an owner wants to keep of each kind of checkpoint; what is older may go."""
+
+    keep_last: int | None = Field(default=None, ge=1)
+    keep_every: int | None = Field(
+        default=None, ge=1, description="besides, those whose step is a multiple of it"
+    )
+
+    @property
+    def words(self) -> str:
+        """The policy in a sentence's words."""
+        last = f"the last {self.keep_last or 1}"
+        return last if self.keep_every is None else f"{last}, and every {self.keep_every}th step"
+
+
+class Wishes(Record):
+    """What an owner says of snapshots, in `[snapshots]` of the configuration."""
+
+    keep_last: int | None = Field(default=None, ge=1)
+    keep_every: int | None = Field(default=None, ge=1)
+    done: tuple[str, ...] = Field(
+        default=(),
+        description="names of what jobs write last, in a checkpoint or beside it: *.done",
+    )
+    mb_s: float | None = Field(
+        default=None, gt=0, description="most megabytes a second; None: a quarter of the link"
+    )
+
+    @property
+    def policy(self) -> Retention | None:
+        """What is kept of older checkpoints; None: all."""
+        if self.keep_last is None and self.keep_every is None:
+            return None
+        return Retention(keep_last=self.keep_last, keep_every=self.keep_every)
+
+
+def wishes(configuration: Path) -> Wishes:
+    """What the owner has said of snapshots.
+
+    Raises:
+        LocalTrouble: it cannot be read, or says something else.
+    """
+    try:
+        said = Wishes.model_validate(configured(configuration, "snapshots"))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise LocalTrouble(
+            f"{configuration}: [snapshots] is wrong at {'.'.join(map(str, first['loc']))}: {first['msg']}",
+            remedy="`keep_last = 3` there keeps the last three checkpoints of each kind",
+        ) from None
+    if any("/" in name or not name for name in said.done):
+        raise LocalTrouble(
+            f"{configuration}: `done` in [snapshots] is no list of names",
+            remedy='`done = ["*.done"]`',
+        )
+    return said
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A file, or a directory of files, that holds what a job was at one step."""
+
+    at: str
+    """Its name in the kept directory."""
+    kind: str
+    """The same with the number taken out: only what is alike in all else is compared."""
+    step: tuple[int, ...]
+    entries: tuple[SealedFile, ...]
+
+    @property
+    def written_ns(self) -> int:
+        """When its newest file was written."""
+        return max(entry.mtime_ns for entry in self.entries)
+
+
+def checkpoints(entries: Iterable[SealedFile]) -> list[Checkpoint]:
+    """The checkpoints among what is kept; what bears no step's number, or no weights, is none."""
+    of: dict[str, list[SealedFile]] = defaultdict(list)
+    for entry in entries:
+        if entry.kind == "file" and entry.role == "artifact":
+            top = _top(entry.name)
+            if top is not None:
+                of[top].append(entry)
+    return [
+        Checkpoint(at, _kind(at), _step(at), tuple(files))
+        for at, files in of.items()
+        if any(_WEIGHTS.fullmatch(basename(entry.name)) for entry in files)
+    ]
+
+
+def surplus(
+    entries: Sequence[SealedFile],
+    policy: Retention,
+    *,
+    unsound: Collection[str] = (),
+    spared: Collection[str] = (),
+) -> list[Checkpoint]:
+    """The checkpoints that the policy does not want, oldest first.
+
+    The newest N of a kind are its newest by step and its newest by time, and one that has a file among
+    `unsound` (not here, or it does not load) is not counted: so the newest that loads always stays, and
+    so does whatever is newer. What a link leads to stays, and what is `spared` by its name.
+    """
+    linked = {
+        normpath(join(dirname(entry.name), entry.target or ""))
+        for entry in entries
+        if entry.kind == "link"
+    }
+    kinds: dict[str, list[Checkpoint]] = defaultdict(list)
+    for one in checkpoints(entries):
+        kinds[one.kind].append(one)
+    found: list[Checkpoint] = []
+    for alike in kinds.values():
+        sound = [one for one in alike if not any(e.name in unsound for e in one.entries)]
+        count = policy.keep_last or 1
+        if len(sound) <= count:
+            continue
+        newest = sorted(sound, key=lambda one: one.step)[-count:]
+        latest = sorted(sound, key=lambda one: one.written_ns)[-count:]
+        kept = {one.at for one in (*newest, *latest)}
+        found += [
+            one
+            for one in alike
+            if one.at not in kept
+            and one.step < newest[0].step
+            and one.written_ns <= max(other.written_ns for other in latest)
+            and not (policy.keep_every and one.step[-1] % policy.keep_every == 0)
+            and not any(at == one.at or at.startswith(f"{one.at}/") for at in linked)
+            and basename(one.at) not in spared
+        ]
+    return sorted(found, key=lambda one: (one.kind, one.step))
+
+
+def _top(name: str) -> str | None:
+    """The checkpoint that the file is of: the outermost directory that bears its step, or the file itself."""
+    found, step, directory = None, None, dirname(name)
+    while "/" in directory:
+        named = _STEP.findall(basename(directory))
+        if named and step in (None, int(named[-1][2])):
+            found, step = directory, int(named[-1][2])
+        elif named:
+            break
+        directory = dirname(directory)
+    if found is not None:
+        return found
+    is_file = _STEP.search(basename(name)) and _WEIGHTS.fullmatch(basename(name))
+    return name if is_file else None
+
+
+def _step(at: str) -> tuple[int, ...]:
+    return tuple(int(number) for _, _, number in _STEP.findall(basename(at)))
+
+
+def _kind(at: str) -> str:
+    named = _STEP.sub(lambda found: f"{found[1]}{found[2]}*", basename(at))
+    return join(dirname(at), _METRIC.sub("*", named))

@@ -1,0 +1,354 @@
+"""Bring home what is complete of the artifacts while jobs run, and know the newest that can be gone on from."""
+
+import asyncio
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from datetime import datetime
+from pathlib import Path
+
+from pydantic import Field
+
+from gpu_tenant.artifacts.checkpoint_interval import saves_of
+from gpu_tenant.artifacts.checkpoints import Listed, put_list
+from gpu_tenant.artifacts.destination import claimed
+from gpu_tenant.artifacts.formats import inspect
+from gpu_tenant.artifacts.prune import (
+    ARRIVES,
+    QUIET_S,
+    Complete,
+    Pruned,
+    alone,
+    last_list,
+    look,
+    tidy,
+)
+from gpu_tenant.artifacts.retention import Retention, surplus
+from gpu_tenant.box.caretaker import Caretaker
+from gpu_tenant.domain.errors import LocalTrouble
+from gpu_tenant.domain.model import Lease, SealedFile
+from gpu_tenant.domain.ports import Clock, Transport
+from gpu_tenant.domain.record import Record
+from gpu_tenant.files.artifact_directory import (
+    SUPERSEDED,
+    is_here,
+    land,
+    partial_of,
+    unkept,
+)
+from gpu_tenant.files.paths import below
+from gpu_tenant.files.state_dir import is_reached
+from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.transfer.chunks import Coming
+from gpu_tenant.transfer.download import carried
+from gpu_tenant.transfer.partial_file import discard, forget, names_of
+from gpu_tenant.transfer.readback import Arrived
+from gpu_tenant.transfer.shared_state import Turn
+
+_LIMIT_BYTES = 16 << 30
+"""So much is read on the box in one look, newest first."""
+_LIMIT_S = 900
+_RESERVE_BYTES = 1 << 30
+"""So much stays free here: a disk that is full stops everything, the ledger first."""
+_NAMED, _SAVES = 5, 40
+_LEFT = 5000
+
+
+class Snapshot(Record):
+    """What a look at a running box brought home; no seal, and no proof that nothing else is there."""
+
+    lease: str
+    directory: str
+    files: int
+    size_bytes: int
+    names: tuple[str, ...]
+    left_out: int = Field(description="complete, and left for the next look")
+    unfinished_files: int = 0
+    unfinished: tuple[str, ...] = Field(
+        default=(), description="still being written, or of what is"
+    )
+    broken: tuple[str, ...]
+    no_room: tuple[str, ...]
+    not_wanted: tuple[str, ...] = Field(
+        default=(), description="older checkpoints that the owner's policy leaves on the box"
+    )
+    pruned: Pruned = Pruned()
+    running: tuple[str, ...] = ()
+    pace: str = Field(default="", description="what it takes of the box at most")
+    proves: str = "nothing of the box: it is no seal, and no box is ended on it"
+    next: str = ""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What a person may want to hear of it, a sentence each; none where nothing new came."""
+        said = []
+        if self.files:
+            more = (
+                f" and {self.files - len(self.names)} more" if self.files > len(self.names) else ""
+            )
+            said.append(f"{', '.join(self.names)}{more} came home ({self.size_bytes:,} bytes)")
+        if self.broken:
+            said.append(f"{self.broken[0]} does not load, and is not gone on from")
+        if self.no_room:
+            said.append(
+                f"no room in {self.directory} for {len(self.no_room)} files, {self.no_room[0]} first"
+            )
+        if self.pruned.here:
+            said.append(f"removed here by its policy: {', '.join(self.pruned.here)}")
+        if self.pruned.on_the_box:
+            said.append(
+                f"removed from the box, and here alone: {', '.join(self.pruned.on_the_box)}"
+            )
+        return tuple(said)
+
+
+async def snapshot(
+    lease: Lease,
+    *,
+    directory: Path,
+    caretaker: Caretaker,
+    transport: Transport,
+    ledger: Ledger,
+    clock: Clock,
+    turn: Turn,
+    quiet_s: float = QUIET_S,
+    policy: Retention | None = None,
+    done: Sequence[str] = (),
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Snapshot:
+    """Every complete artifact that was not here is, proved by hash and by loading; jobs were left alone.
+
+    Complete is what the caretaker's `complete` says, `quiet_s` apart; `done` are names of what jobs write
+    last. On the box it takes `SHARE` of one core and of the disk at most, and of the link what `turn` says. What the `policy` does not want
+    is not fetched.
+
+    What changed or vanished meanwhile is left for the next look. What lay in the way of a newer
+    version is moved to `.superseded/`; of each name the two newest versions that snapshots brought
+    stay there, and older ones go, because a job that saves in place would fill any disk. What a
+    collect brought, or a person, is never among those. Files that the job itself deleted stay.
+
+    Raises:
+        BoxUnreachable: the link broke; what came before is here and on record.
+        LeaseHeld: another snapshot is being brought there.
+        LocalTrouble: something cannot be kept here.
+    """
+    directory = await claimed(directory, lease, ledger)
+    with alone(directory, lease):
+        # What is written from here on may have been overlooked.
+        began_at = clock.now()
+        seen = await look(
+            lease, caretaker, ledger, limit_bytes=_LIMIT_BYTES, limit_s=_LIMIT_S,
+            quiet_s=quiet_s, done=done,
+        )  # fmt: skip
+        one = _Look(lease, directory, transport, ledger, at=began_at, turn=turn, progress=progress)
+        try:
+            not_wanted = await one.take_all(seen.files, policy)
+        finally:
+            if one.came or one.broken != one.before_broken:
+                one.record(seen)
+        kept = {partial_of(directory, entry, ARRIVES) for entry in seen.files}
+        await asyncio.to_thread(tidy, directory, {n for p in kept for n in names_of(p)})
+    return Snapshot(
+        lease=lease.id,
+        directory=str(directory),
+        files=len(one.came),
+        size_bytes=sum(entry.size_bytes for entry in one.came),
+        names=tuple(entry.name for entry in one.came[:_NAMED]),
+        left_out=seen.left_out,
+        unfinished_files=len(seen.unfinished) - seen.left_out,
+        unfinished=seen.unfinished[:_NAMED],
+        broken=tuple(n for n, held in one.broken.items() if one.before_broken.get(n) != held),
+        no_room=tuple(one.no_room),
+        not_wanted=not_wanted,
+        running=seen.running,
+        pace=seen.pace,
+        next="monitor the job; when it has ended, collect" if seen.running else "collect",
+    )
+
+
+class _Look:
+    """One look at a running box: what was known before it, and what came."""
+
+    def __init__(
+        self,
+        lease: Lease,
+        directory: Path,
+        transport: Transport,
+        ledger: Ledger,
+        *,
+        at: datetime,
+        turn: Turn,
+        progress: Callable[[int, int], None],
+    ) -> None:
+        self._lease, self._directory, self._transport = lease, directory, transport
+        self._turn = turn
+        self._ledger, self._at, self._progress = ledger, at, progress
+        self._known = known = last_list(lease, directory, ledger)
+        self.held = {entry.name: entry for entry in known.entries} if known else {}
+        self.before_broken = dict(known.broken) if known else {}
+        self.broken = dict(self.before_broken)
+        self.came: list[SealedFile] = []
+        self.no_room: list[str] = []
+        self._brought = set(known.brought) if known else set()
+        self._arrived = self._coming = self._room_bytes = 0
+
+    async def take_all(
+        self, entries: Sequence[SealedFile], policy: Retention | None
+    ) -> tuple[str, ...]:
+        """What is wanted is here and loads, or it is not for now; the checkpoints that are not wanted.
+
+        Where a newer checkpoint proves broken, an older one is wanted after all.
+        """
+        tried: set[str] = set()
+        while True:
+            unsound = tried - {entry.name for entry in entries if self._is_sound(entry)}
+            left = surplus(entries, policy, unsound=unsound) if policy else []
+            skipped = {entry.name for one in left for entry in one.entries}
+            todo = [e for e in entries if e.name not in skipped | tried]
+            if not todo:
+                return tuple(one.at for one in left)
+            self._coming += sum(entry.size_bytes for entry in todo)
+            tried |= {entry.name for entry in todo}
+            wanted = [entry for entry in todo if await self._wants(entry)]
+            self._on_bytes(sum(e.size_bytes for e in todo) - sum(e.size_bytes for e in wanted))
+            self._room_bytes = shutil.disk_usage(self._directory).free
+            await self._fetch(wanted)
+            for entry in wanted:
+                if entry.kind == "link":
+                    await self._keep(entry, None)
+
+    def _on_bytes(self, count: int) -> None:
+        self._arrived = min(self._coming, self._arrived + count)
+        self._progress(self._arrived, self._coming)
+
+    def _is_sound(self, entry: SealedFile) -> bool:
+        """Whether that version is here, and loaded when it came."""
+        is_known = _same(self.held.get(entry.name), entry) or entry in self.came
+        return is_known and self.broken.get(entry.name) != entry.sha256
+
+    async def _fetch(self, entries: Sequence[SealedFile]) -> None:
+        """Those of the entries that come, and are what the box says, are here; as they come."""
+        coming = [
+            Coming(entry, partial_of(self._directory, entry, ARRIVES))
+            for entry in entries
+            if entry.kind == "file" and self._has_room_for(entry)
+        ]
+        try:
+            arriving = carried(
+                coming, transport=self._transport, turn=self._turn, on_bytes=self._on_bytes
+            )
+            async with aclosing(arriving):
+                async for told in arriving:
+                    entry, partial = told.coming.entry, told.coming.partial
+                    if isinstance(told, Arrived) and told.sha256 == entry.sha256:
+                        await self._keep(entry, partial)
+                    else:
+                        discard(partial)
+        except OSError as error:
+            raise unkept("what came", self._lease, error) from error
+
+    async def _wants(self, entry: SealedFile) -> bool:
+        """Whether the entry must be fetched; what is here already is taken for come."""
+        has_its_size = _has_its_size(self._directory, entry)
+        if _same(self.held.get(entry.name), entry) and has_its_size:
+            return False
+        if self.broken.get(entry.name) == entry.sha256:
+            return False
+        if has_its_size and await asyncio.to_thread(is_here, self._directory, entry):
+            self._brought.discard(entry.name)
+            self._came(entry)
+            return False
+        return True
+
+    def _has_room_for(self, entry: SealedFile) -> bool:
+        self._room_bytes -= entry.size_bytes
+        if self._room_bytes < _RESERVE_BYTES:
+            self.no_room.append(entry.name)
+            self._room_bytes += entry.size_bytes
+            return False
+        return True
+
+    async def _keep(self, entry: SealedFile, partial: Path | None) -> None:
+        """The entry is here and loads, or it is not for now."""
+        if partial is not None and not await asyncio.to_thread(_loads, partial, entry, self._lease):
+            discard(partial)
+            self.broken[entry.name] = entry.sha256 or ""
+            return
+        held = self.held.get(entry.name)
+        stamp = f"{self._at:%Y%m%dT%H%M%S.%f}"
+        # By what lies there, and not by its name: else a person's own would be pruned as a snapshot's.
+        if held and entry.name in self._brought:
+            is_ours = await asyncio.to_thread(is_here, self._directory, held)
+            stamp = f"snapshot-{stamp}" if is_ours else stamp
+        superseded = self._directory / SUPERSEDED / stamp
+        await land(entry, partial, self._directory, self._lease, superseded=superseded)
+        if partial is not None:
+            forget(partial)
+        self._brought.add(entry.name)
+        self._came(entry)
+
+    def _came(self, entry: SealedFile) -> None:
+        self.came.append(entry)
+        self.broken.pop(entry.name, None)
+
+    def record(self, seen: Complete) -> None:
+        """What can be gone on from now is on record: what came, and what was here and still is there."""
+        on_the_box = {entry.name for entry in seen.files} | set(seen.unfinished)
+        entries = {n: e for n, e in self.held.items() if n in on_the_box}
+        entries |= {entry.name: entry for entry in self.came}
+        known = self._known
+        left = {entry.name: entry for entry in known.left} if known else {}
+        left |= {n: e for n, e in self.held.items() if n in self._brought}
+        still = [
+            e for n, e in left.items() if n not in entries and _has_its_size(self._directory, e)
+        ]
+        listed = Listed(
+            taken_at=self._at,
+            login=seen.login,
+            entries=tuple(entries[name] for name in sorted(entries)),
+            brought=tuple(sorted(self._brought & set(entries))),
+            broken={n: held for n, held in self.broken.items() if n in on_the_box},
+            left=tuple(still[-_LEFT:]),
+            only_here=known.only_here if known else (),
+            lacking=tuple(sorted(on_the_box - set(entries))),
+        )
+        saves = saves_of((e.mtime_ns / 1e9, e.size_bytes) for e in self.came if e.kind == "file")
+        detail: dict[str, object] = {
+            "files": len(self.came),
+            "bytes": sum(entry.size_bytes for entry in self.came),
+            "names": [entry.name for entry in self.came[:_NAMED]],
+            "saves": [(s.at_s, s.took_s, s.size_bytes) for s in saves[-_SAVES:]],
+            "list": put_list(self._directory, listed, self._lease),
+        }
+        self._ledger.keep_in(self._lease.id, self._directory)
+        self._ledger.note(self._lease.id, Event.SNAPSHOT, detail, at=self._at)
+
+
+# What is here
+
+
+def _same(one: SealedFile | None, other: SealedFile) -> bool:
+    return one is not None and (one.sha256, one.size_bytes, one.kind) == (
+        other.sha256,
+        other.size_bytes,
+        other.kind,
+    )
+
+
+def _has_its_size(directory: Path, entry: SealedFile) -> bool:
+    """Whether something of that size lies there: what its bytes are is asked when they are needed."""
+    path = below(directory, entry.name)
+    try:
+        return is_reached(directory, path) and path.lstat().st_size == entry.size_bytes
+    except OSError:
+        return False
+
+
+def _loads(path: Path, entry: SealedFile, lease: Lease) -> bool:
+    try:
+        return inspect(path, name=entry.name).outcome != "broken"
+    except OSError as error:
+        raise LocalTrouble(
+            f"{entry.name} cannot be read here: {error.strerror}",
+            remedy=f"`gpu-tenant collect {lease.id} --to DIR` keeps it elsewhere",
+        ) from error

@@ -1,0 +1,1 @@
+"""Durable stores of the owner's: what is copied there, and what may be believed of them."""

@@ -1,0 +1,219 @@
+"""Which durable stores the owner has named, and where their keys lie."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from pydantic import JsonValue, ValidationError
+
+from gpu_tenant.artifacts.stores.locality import ELSEWHERE
+from gpu_tenant.artifacts.stores.protocol import DirectoryStore, DurableStore, stored_as
+from gpu_tenant.artifacts.stores.rclone import S3_REMOTE, RcloneStore
+from gpu_tenant.domain.errors import BadRequest, LocalTrouble, SecretRefused
+from gpu_tenant.domain.model import LeaseId
+from gpu_tenant.domain.record import Record
+from gpu_tenant.providers.credentials import configured, resolve
+
+_S3 = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(?P<prefix>[^\s?#]*))?")
+# A remote's name, and no connection string: that may hold a password, and would be seen in `ps`.
+_RCLONE = re.compile(r"rclone:(?P<remote>[\w.+@][\w.+@ -]*:[^\r\n]*)")
+_REFERENCE = re.compile(r"(env|file|keyring|cmd):.+", re.DOTALL)
+
+
+class Settings(Record):
+    """One `[stores.NAME]` of the configuration; keys are references, as in `env:VARIABLE`."""
+
+    url: str
+    endpoint: str | None = None
+    region: str | None = None
+    addressing: Literal["path", "virtual"] = "path"
+    access_key_id: str | None = None
+    secret_access_key: str | None = None
+    box_access_key_id: str | None = None
+    box_secret_access_key: str | None = None
+
+
+def open_store(said: str, *, configuration: Path, environ: Mapping[str, str]) -> DurableStore:
+    """The store that the owner means by those words; it was not asked anything yet.
+
+    A directory here, `rclone:REMOTE:path`, `s3://bucket/prefix`, or a name under `[stores]` in the
+    configuration. A bucket that is not under a name is spoken to with the usual AWS variables and files.
+
+    Raises:
+        BadRequest: it is none of these, its directory is not there, or a key leads nowhere.
+        LocalTrouble: the configuration cannot be read.
+    """
+    name, settings = _settings(said, configuration)
+    words = settings.url if name is None else f"{name} ({settings.url})"
+    if bucket := _S3.fullmatch(settings.url):
+        return _s3(bucket, settings, name, words, configuration, environ)
+    if remote := _RCLONE.fullmatch(settings.url):
+        return RcloneStore(remote["remote"], words=words, environ=environ)
+    directory = Path(settings.url).expanduser()
+    if directory.is_absolute() and directory.is_dir():
+        return DirectoryStore(directory, words=words)
+    if directory.is_absolute():
+        raise BadRequest(
+            f"the store {settings.url} is no directory here",
+            remedy=f"mount it, or make it: `mkdir -p {settings.url}`",
+        )
+    raise _no_store(said, configuration)
+
+
+def box_store(
+    said: str, lease_id: LeaseId, *, configuration: Path, environ: Mapping[str, str]
+) -> dict[str, JsonValue]:
+    """The store as `scripts/keep.py` takes it, with the key that its owner made for boxes.
+
+    It holds that key in clear: it goes to the box on a stream, and is neither shown nor written.
+
+    Raises:
+        BadRequest: the store cannot be reached from a box, or its owner has made no such key.
+        SecretRefused: the key for boxes is the owner's own.
+        LocalTrouble: the configuration cannot be read.
+    """
+    name, settings = _settings(said, configuration)
+    bucket = _S3.fullmatch(settings.url)
+    if name is None or bucket is None:
+        raise BadRequest(
+            f"a box cannot keep anything in {said}: only in a bucket that has a name and a key for boxes",
+            remedy=f'name it in {configuration}: `[stores.archive]`, `url = "s3://bucket/prefix"`, '
+            "`endpoint`, `region`, `box_access_key_id`, `box_secret_access_key`",
+        )
+    key = _key(settings, name, "box_", configuration, environ)
+    if key is None:
+        raise BadRequest(
+            f"[stores.{name}] has no key for boxes",
+            remedy="make one that may put and get below that prefix and nothing else, then add "
+            f"box_access_key_id and box_secret_access_key, as env: or file:, in {configuration}",
+        )
+    own = _key(settings, name, "", configuration, environ)
+    if own is not None and (key[0] == own[0] or key[1] == own[1]):
+        raise SecretRefused(
+            f"the key for boxes of [stores.{name}] is your own",
+            remedy="make one that may put and get below that prefix and nothing else",
+        )
+    region = settings.region or "us-east-1"
+    prefix = (bucket["prefix"] or "").strip("/")
+    return {
+        "kind": "s3",
+        "endpoint": settings.endpoint or _aws(region),
+        "region": region,
+        "addressing": settings.addressing,
+        "bucket": bucket["bucket"],
+        "prefix": "/".join(part for part in (prefix, stored_as(lease_id, "")[:-1]) if part),
+        "access_key_id": key[0],
+        "secret_access_key": key[1],
+    }
+
+
+def _s3(
+    bucket: re.Match[str],
+    settings: Settings,
+    name: str | None,
+    words: str,
+    configuration: Path,
+    environ: Mapping[str, str],
+) -> RcloneStore:
+    key = None if name is None else _key(settings, name, "", configuration, environ)
+    # With a key of its own it goes by that alone, whatever else lies in this environment.
+    ours = {"RCLONE_"} if key is None else {"RCLONE_", "AWS_"}
+    surroundings = {
+        variable: value
+        for variable, value in environ.items()
+        if variable == "AWS_CA_BUNDLE" or not variable.startswith(tuple(ours))
+    }
+    spoken = {
+        "type": "s3",
+        "provider": "Other" if settings.endpoint else "AWS",
+        "region": settings.region or environ.get("AWS_REGION") or "us-east-1",
+        "no_check_bucket": "true",
+        # It would ask what size and sum the store claims; we read the bytes back instead.
+        "no_head": "true",
+        "force_path_style": "true" if settings.addressing == "path" else "false",
+        # Our names are plain text already, and another program of ours writes them as they are.
+        "encoding": "None",
+        "env_auth": "true" if key is None else "false",
+    }
+    if settings.endpoint:
+        spoken["endpoint"] = settings.endpoint
+    if key is not None:
+        spoken["access_key_id"], spoken["secret_access_key"] = key
+    variables = {f"RCLONE_CONFIG_{S3_REMOTE}_{k}".upper(): v for k, v in spoken.items()}
+    prefix = (bucket["prefix"] or "").strip("/")
+    return RcloneStore(
+        f"{S3_REMOTE}:{bucket['bucket']}/{prefix}",
+        words=words,
+        # Its own configuration may be locked by a password, and has no part in this.
+        environ={**surroundings, **variables, "RCLONE_CONFIG": "/nowhere"},
+        secrets=key or (),
+        where=ELSEWHERE,
+    )
+
+
+def _aws(region: str) -> str:
+    return f"https://s3.{region}.amazonaws.com" + (".cn" if region.startswith("cn-") else "")
+
+
+def _settings(said: str, configuration: Path) -> tuple[str | None, Settings]:
+    """What was said, as settings, with its name where it has one."""
+    if "/" in said or ":" in said or not said:
+        return None, Settings(url=said)
+    named = configured(configuration, "stores")
+    if said not in named:
+        raise _no_store(said, configuration, tuple(named))
+    try:
+        return said, Settings.model_validate(named[said])
+    except ValidationError as error:
+        # Not what it was given: a key may have been written out.
+        first = error.errors(include_input=False, include_url=False)[0]
+        raise LocalTrouble(
+            f"{configuration}: [stores.{said}] is wrong at {'.'.join(map(str, first['loc']))}: {first['msg']}",
+            remedy=f"mend that file; it takes {', '.join(Settings.model_fields)}",
+        ) from None
+
+
+def _key(
+    settings: Settings,
+    name: str,
+    whose: Literal["", "box_"],
+    configuration: Path,
+    environ: Mapping[str, str],
+) -> tuple[str, str] | None:
+    """Both halves of a key of `[stores.NAME]`; None where neither is named."""
+    halves = (f"{whose}access_key_id", f"{whose}secret_access_key")
+    references = [getattr(settings, half) for half in halves]
+    if references == [None, None]:
+        return None
+    values = []
+    for half, reference in zip(halves, references, strict=True):
+        # What is no reference may be the key itself, and is not repeated.
+        if reference is None or not _REFERENCE.fullmatch(reference):
+            raise BadRequest(
+                f"{half} of [stores.{name}] is not a reference to where it lies",
+                remedy=f'write {half} = "env:VARIABLE", "file:PATH", "keyring:SERVICE/USER" or '
+                f'"cmd:COMMAND" in {configuration}',
+            )
+        try:
+            value = resolve(f"{half} of [stores.{name}]", reference, environ=environ).strip()
+        except BadRequest as error:
+            raise BadRequest(
+                error.message, remedy=f"set it, or mend [stores.{name}] in {configuration}"
+            ) from None
+        if not re.fullmatch(r"[!-~]{1,4096}", value):
+            raise BadRequest(
+                f"{half} of [stores.{name}] leads to what is no key: it is empty, or not of plain letters",
+                remedy="put the key there",
+            )
+        values.append(value)
+    return values[0], values[1]
+
+
+def _no_store(said: str, configuration: Path, named: tuple[str, ...] = ()) -> BadRequest:
+    known = f" (named: {', '.join(sorted(named))})" if named else ""
+    return BadRequest(
+        f"{said!r} is no store{known}",
+        remedy="write /a/directory, rclone:REMOTE:path, s3://bucket/prefix, or a name under "
+        f"[stores] in {configuration}",
+    )

@@ -1,0 +1,88 @@
+"""Where a durable store lies, as far as its settings tell, and whether it might go with a lease's box."""
+
+import asyncio
+import ipaddress
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpu_tenant.domain.model import Lease, SshAddress
+from gpu_tenant.files.mounts import mount_of
+
+_Host = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """Where the top of a store is; with nothing said it is a service that is no box."""
+
+    directory: Path | None = None
+    """On this computer."""
+    host: str | None = None
+    """The computer that holds it."""
+    unknown: str | None = None
+    """Why nobody can tell, in words."""
+
+
+ELSEWHERE = Whereabouts()
+
+
+def whereabouts_of(directory: Path) -> Whereabouts:
+    """Where the bytes of a directory here really lie."""
+    mount = mount_of(directory)
+    if mount is None:
+        return Whereabouts(directory=directory)
+    if mount.is_memory:
+        words = f"{mount.point} is {mount.kind}, in this computer's memory, which its next start empties"
+        return Whereabouts(directory=directory, unknown=words)
+    return Whereabouts(directory=directory, host=mount.host)
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Why nothing may rest on a store alone."""
+
+    words: str
+    is_the_box: bool
+
+
+async def doubted(where: Whereabouts, lease: Lease) -> Doubt | None:
+    """Why a store there may go with the lease's box; None where it cannot, or is a directory here."""
+    if where.unknown is not None:
+        return Doubt(where.unknown, is_the_box=False)
+    if where.host is None:
+        return None
+    if where.host == lease.id:  # as `ssh LEASE` calls it
+        return Doubt("it is on the box itself", is_the_box=True)
+    theirs = await _addresses(where.host)
+    if not theirs:
+        return Doubt(f"its host {where.host} has no address here", is_the_box=False)
+    if any(address.is_loopback or address.is_unspecified for address in theirs):
+        # A tunnel to the box begins here, and so does a server over a directory of it.
+        return Doubt(f"its host {where.host} is this computer, or a way from it", is_the_box=False)
+    if not isinstance(lease.address, SshAddress):
+        return None
+    box = host_of(lease.address)
+    ours = await _addresses(box)
+    if box == where.host or ours & theirs:
+        return Doubt("it is on the box itself", is_the_box=True)
+    if not ours:
+        return Doubt(f"the address of {box} is unknown here", is_the_box=False)
+    return None
+
+
+def host_of(address: SshAddress) -> str:
+    """The host in `user@host:port`, `[host]:port` or an alias."""
+    host = address.target.rpartition("@")[2]
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0] if host.count(":") == 1 else host
+
+
+async def _addresses(host: str) -> frozenset[_Host]:
+    try:
+        found = await asyncio.to_thread(socket.getaddrinfo, host, None)
+        told = [ipaddress.ip_address(str(entry[4][0]).partition("%")[0]) for entry in found]
+    except (OSError, ValueError):
+        return frozenset()
+    return frozenset(getattr(each, "ipv4_mapped", None) or each for each in told)

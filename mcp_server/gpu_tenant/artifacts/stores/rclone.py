@@ -1,0 +1,215 @@
+"""A durable store that rclone speaks to: any remote of the owner's, or a bucket behind S3's protocol."""
+
+import asyncio
+import json
+import shutil
+import tempfile
+from asyncio.streams import StreamReader
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from gpu_tenant.artifacts.stores.locality import Whereabouts
+from gpu_tenant.artifacts.stores.rclone_config import leads
+from gpu_tenant.domain.errors import NotStored, StoreTrouble
+from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.files.paths import is_unseen
+from gpu_tenant.providers.response_limits import BOUNDS, Bounds
+
+S3_REMOTE = "tenant"
+"""The remote of a bucket; it exists in the environment of one process and nowhere else."""
+_ABSENT = (3, 4)
+"""rclone's statuses for a directory, and for a file, that is not there."""
+_SHOWN, _READ = 300, 30_000
+_FILE_S, _SLOWEST_BYTES_S = 3600, 20_000
+"""A file may take an hour, and so much longer as it is large; what is slower has hung."""
+_DAY_S = 86_400
+"""As long as a file may take of which nobody has said how large it is."""
+_DUMP = TypeAdapter(dict[str, dict[str, str]])
+
+
+class RcloneStore:
+    """Files below one path of a remote, one rclone a call.
+
+    Secrets are in the environment of that process, never in its arguments and never in a file.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        *,
+        words: str,
+        environ: Mapping[str, str],
+        secrets: Collection[str] = (),
+        attempts: int = 5,
+        where: Whereabouts | None = None,
+        bounds: Bounds = BOUNDS,
+    ) -> None:
+        self._bounds = bounds
+        self._root = root.rstrip("/")
+        self.words = words
+        self._environ = dict(environ)
+        # Its bundle of certificates stops rclone, which takes the same under a name of its own.
+        bundle = self._environ.pop("AWS_CA_BUNDLE", None)
+        if bundle:
+            self._environ.setdefault("RCLONE_CA_CERT", bundle)
+        self._secrets = tuple(secrets)
+        self._attempts = attempts
+        self._where = where
+
+    def asked(self, *, attempts: int, settings: Mapping[str, str]) -> "RcloneStore":
+        """The same store, asked so often, with further settings as rclone's variables."""
+        return RcloneStore(
+            self._root, words=self.words, environ={**self._environ, **settings},
+            secrets=self._secrets, attempts=attempts, where=self._where, bounds=self._bounds,
+        )  # fmt: skip
+
+    async def where(self) -> Whereabouts:
+        """As `DurableStore.where`, by the owner's configuration of rclone."""
+        if self._where is None:
+            self._where = await self._found()
+        return self._where
+
+    async def _found(self) -> Whereabouts:
+        try:
+            status, said = await self._run("config", "dump")
+            settings = _DUMP.validate_json(said) if not status else None
+        except (StoreTrouble, ValidationError):
+            settings = None
+        if settings is None:
+            return Whereabouts(unknown="rclone does not show its configuration")
+        return leads(self._root, settings, self._environ)
+
+    async def put(self, source: Path, name: str, *, superseded: str) -> None:
+        """As `DurableStore.put`."""
+        status, said = await self._run("lsjson", "--stat", self._place(name))
+        if status == 0 and _is_file(said):
+            await self._must("moveto", self._place(name), self._place(superseded), within_s=_FILE_S)
+        elif status not in (0, *_ABSENT):
+            raise self._trouble(said)
+        # By default it takes an equal size and time for equal bytes, and sends nothing.
+        with tempfile.TemporaryDirectory() as plainly:
+            # A name of ours alone: of some quotation marks it makes others, and finds no such file then.
+            link = Path(plainly) / "source"
+            link.symlink_to(source.absolute())
+            await self._must(
+                "copyto", "--ignore-times", "--copy-links", str(link), self._place(name),
+                within_s=_FILE_S + source.stat().st_size / _SLOWEST_BYTES_S,
+            )  # fmt: skip
+
+    async def get(self, name: str, into: Path) -> None:
+        """As `DurableStore.get`."""
+        status, said = await self._run(
+            "copyto", self._place(name), str(into.absolute()), within_s=_DAY_S
+        )
+        if status not in (0, *_ABSENT):
+            raise self._trouble(said)
+        # A name that is only the beginning of others arrives as a directory, and an absent one as success.
+        if into.is_dir():
+            await asyncio.to_thread(shutil.rmtree, into)
+        if not into.is_file():
+            raise NotStored(
+                f"{self.words} has no file {name}", remedy="keep it there again, or collect it"
+            )
+
+    async def names(self, directory: str) -> frozenset[str]:
+        """As `DurableStore.names`."""
+        status, said = await self._run("lsf", "-R", "--files-only", self._place(directory))
+        if status in _ABSENT:
+            return frozenset()
+        if status:
+            raise self._trouble(said)
+        # Names of ours are plain; whatever else lies there is none of them.
+        return frozenset(
+            f"{directory}/{_read(line)}"
+            for line in said.split("\n")
+            if line and not is_unseen(line)
+        )
+
+    def _place(self, name: str) -> str:
+        root = self._root if self._root.endswith(":") else f"{self._root}/"
+        return root + _written(name)
+
+    async def _must(self, *words: str, within_s: float) -> None:
+        status, said = await self._run(*words, within_s=within_s)
+        if status:
+            raise self._trouble(said)
+
+    async def _run(self, *words: str, within_s: float | None = None) -> tuple[int, str]:
+        """The status, and what was said: the answer where it is 0, else the complaint.
+
+        Raises:
+            StoreTrouble: there is no rclone; or it did not end in that time, or in that of a list, or
+                said more than any real list.
+        """
+        program = shutil.which("rclone", path=self._environ.get("PATH"))
+        if program is None:
+            raise StoreTrouble(
+                f"{self.words} is spoken to by rclone, and there is none here",
+                remedy="install rclone (`apt-get install rclone`, `brew install rclone`), then the same again",
+            )
+        running = await asyncio.create_subprocess_exec(
+            program, "--ask-password=false", "--log-level=ERROR", "--contimeout=15s", "--timeout=60s",
+            "--retries=2", f"--low-level-retries={self._attempts}", *words,
+            stdin=DEVNULL, stdout=PIPE, stderr=PIPE, env=self._environ,
+        )  # fmt: skip
+        within_s = self._bounds.list_s if within_s is None else within_s
+        assert running.stdout
+        assert running.stderr
+        try:
+            async with asyncio.timeout(within_s):
+                out, err = await asyncio.gather(
+                    self._said(running.stdout, running), self._said(running.stderr, running)
+                )
+                await running.wait()
+        except TimeoutError:
+            raise self._trouble(f"`rclone {words[0]}` did not end within {within_s:g} s") from None
+        finally:
+            if running.returncode is None:
+                running.kill()
+                await running.wait()
+        status = running.returncode or 0
+        return status, (err if status else out).decode(errors="replace")
+
+    async def _said(self, stream: StreamReader, running: Process) -> bytes:
+        """All of it; what says too much is ended, and the rest of it goes nowhere."""
+        said, most = bytearray(), self._bounds.answer_bytes
+        while piece := await stream.read(1 << 16):
+            if len(said) <= most:
+                said += piece
+            elif running.returncode is None:
+                running.kill()
+        if len(said) > most:
+            raise self._trouble(f"rclone said more than {most >> 20} MiB")
+        return bytes(said)
+
+    def _trouble(self, said: str) -> StoreTrouble:
+        for secret in self._secrets:
+            said = said.replace(secret, "***")
+        # What it tells last is what ended it; the lines before are its attempts.
+        end = said[-_READ:]
+        words = " ".join(plain(end.strip()).split())[-_SHOWN:] or "it said nothing"
+        return StoreTrouble(
+            f"{self.words} did not do its part: {words}",
+            remedy="see that its address and its key are right and that it answers, then the same again",
+        )
+
+
+def _written(name: str) -> str:
+    """`name` as it is given to rclone, which has a use of its own for one quotation mark."""
+    return name.replace("‛", "%E2%80%9B")
+
+
+def _read(name: str) -> str:
+    return name.replace("%E2%80%9B", "‛")
+
+
+def _is_file(said: str) -> bool:
+    """Whether `lsjson --stat` speaks of a file; in a bucket what is absent is shown as a directory."""
+    try:
+        entry = json.loads(said)
+    except ValueError:
+        return False
+    return isinstance(entry, dict) and entry.get("IsDir") is False

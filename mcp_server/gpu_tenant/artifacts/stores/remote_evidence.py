@@ -1,0 +1,103 @@
+"""What the durable store proves of a seal: its bytes, re-read from it now, and never its word."""
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from gpu_tenant.artifacts.formats import prove
+from gpu_tenant.artifacts.stores.locality import doubted
+from gpu_tenant.artifacts.stores.protocol import (
+    DurableStore,
+    brought_back,
+    seal_stored_as,
+    stored_as,
+)
+from gpu_tenant.box.manifest_entries import digest_of
+from gpu_tenant.domain.errors import LocalTrouble, NotStored, StoreTrouble
+from gpu_tenant.domain.model import Evidence, Lease, Manifest, SealedFile, Verdict
+from gpu_tenant.files.paths import below
+
+_SEAL_BYTES = 1 << 30
+"""A seal of a million files is smaller."""
+
+
+class Witness:
+    """One store, asked about one seal; after it once did not answer it is not asked again."""
+
+    def __init__(self, store: DurableStore, lease: Lease, seal: Manifest) -> None:
+        self.words = store.words
+        self._store = store
+        self._lease = lease
+        self._seal = seal
+        self._silent: str | None = None
+
+    async def at(self, entry: SealedFile) -> Path | None:
+        """Where the store's copy lies on this computer; None where it is elsewhere."""
+        directory = (await self._store.where()).directory
+        return None if directory is None else below(directory, self._name(entry))
+
+    async def doubt(self) -> str | None:
+        """Why the store may go with the box itself; None where it cannot, or is a directory here."""
+        doubt = await doubted(await self._store.where(), self._lease)
+        return None if doubt is None else doubt.words
+
+    async def proves(self, entry: SealedFile) -> Evidence | str:
+        """What the store's bytes for the entry prove, or why they prove nothing, in words."""
+        if self._silent is not None:
+            return self._silent
+        try:
+            return await (self._link(entry) if entry.kind == "link" else self._file(entry))
+        except NotStored:
+            return f"{self.words} has it not"
+        except StoreTrouble as trouble:
+            # Each of a thousand files would wait as long for the same silence.
+            self._silent = f"{self.words} could not be re-read: {trouble.message}"
+            return self._silent
+        except LocalTrouble as trouble:
+            return f"{self.words} could not be re-read here: {trouble.message}"
+        except OSError as error:
+            return f"{self.words} could not be re-read here: {error.strerror}"
+
+    async def _file(self, entry: SealedFile) -> Evidence | str:
+        async with brought_back(
+            self._store, self._name(entry), size_bytes=entry.size_bytes, scratch=self._scratch()
+        ) as path:
+            found = await asyncio.to_thread(prove, path, name=entry.name, sha256=entry.sha256)
+            if found is None or found.size_bytes != entry.size_bytes:
+                size = found.size_bytes if found else 0
+                return f"{self.words} has {size:,} bytes of it, and the box {entry.size_bytes:,}"
+            if found.sha256 != entry.sha256:
+                return f"{self.words} has other bytes than the box"
+            return Evidence(
+                name=entry.name, size_bytes=found.size_bytes, sha256=found.sha256,
+                verdict=found.verdict, where=self.words,
+            )  # fmt: skip
+
+    async def _link(self, entry: SealedFile) -> Evidence | str:
+        async with brought_back(
+            self._store, self._name(entry), size_bytes=0, scratch=self._scratch()
+        ) as path:
+            if path.stat().st_size > _SEAL_BYTES:
+                return f"{self.words} has a seal that is none"
+            try:
+                kept = Manifest.model_validate_json(path.read_bytes())
+            except ValidationError:
+                return f"{self.words} has a seal that is none"
+        # Over every entry, with where each link points: so an equal digest covers this one.
+        if digest_of(kept) != self._seal.digest:
+            return f"{self.words} has another seal"
+        points = ("points where it did on the box, by the seal that is kept there",)
+        verdict = Verdict(format="link", outcome="loads", proved=points)
+        return Evidence(name=entry.name, size_bytes=0, sha256="", verdict=verdict, where=self.words)
+
+    def _name(self, entry: SealedFile) -> str:
+        if entry.kind == "link":
+            return seal_stored_as(self._lease.id, self._seal.digest)
+        return stored_as(self._lease.id, entry.name)
+
+    def _scratch(self) -> Path:
+        """Where there is most likely room: beside what was collected, if that is still there."""
+        kept = Path(self._lease.kept_in or "")
+        return kept if self._lease.kept_in and kept.is_dir() else Path(tempfile.gettempdir())

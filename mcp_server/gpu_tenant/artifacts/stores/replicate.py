@@ -1,0 +1,214 @@
+"""Bring what was collected to the durable store, and prove by re-reading that it lies there."""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from gpu_tenant.artifacts.stores.locality import doubted
+from gpu_tenant.artifacts.stores.protocol import (
+    DurableStore,
+    held,
+    seal_stored_as,
+    stored_as,
+    superseded_as,
+)
+from gpu_tenant.domain.errors import BadRequest, DiskFull, LocalTrouble, StoreTrouble
+from gpu_tenant.domain.model import Lease, Manifest, SealedFile
+from gpu_tenant.domain.ports import Clock
+from gpu_tenant.domain.record import Record
+from gpu_tenant.files.artifact_directory import is_here, is_on_the_box
+from gpu_tenant.files.paths import below
+from gpu_tenant.files.state_dir import Reread, reread
+from gpu_tenant.ledger import Event, Ledger
+
+_DOWN = 3
+"""So many failures in a row mean the store, and not a file."""
+
+
+class Kept(Record):
+    """What the durable store holds now, each file re-read from it."""
+
+    lease: str
+    seal: str
+    store: str
+    files: int
+    size_bytes: int
+    sent_files: int
+    sent_bytes: int
+    not_here: tuple[str, ...]
+    """What is missing or other here than on the box, and so could not be kept there."""
+
+
+async def keep_safe(
+    lease: Lease,
+    seal: Manifest,
+    *,
+    directory: Path,
+    store: DurableStore,
+    ledger: Ledger,
+    clock: Clock,
+    progress: Callable[[int, int], None],
+) -> Kept:
+    """Every entry of `seal` that is here, and equal, is in the store and was re-read from it, hash by hash.
+
+    `seal` is the lease's last filed one and `directory` what collect filled. What the store holds
+    already, by the same proof, is not sent again. `progress` is told the bytes proved there and in all.
+
+    Raises:
+        BadRequest: the store is on the box, or is `directory` itself.
+        StoreTrouble: something that is here is not proved to be there; what was proved is on record.
+        LocalTrouble: `directory` is not there, or takes nothing.
+    """
+    await _require_elsewhere(lease, seal, directory, store)
+    here: list[SealedFile] = []
+    not_here: list[SealedFile] = []
+    for entry in seal.entries:
+        is_kept = await asyncio.to_thread(is_here, directory, entry)
+        (here if is_kept else not_here).append(entry)
+    # A link has no bytes: the seal says where it points, and lies beside the files.
+    files = [entry for entry in here if entry.kind == "file"]
+    stamp = f"{clock.now():%Y%m%dT%H%M%S.%f}"
+    total = _bytes(files)
+    proved: list[SealedFile] = []
+    sent: list[SealedFile] = []
+    failed: list[str] = []
+    last: StoreTrouble | DiskFull | None = None
+    in_a_row = 0
+    with _scratch(directory, lease) as scratch:
+        there = await store.names(lease.id)
+        await _keep_seal(lease, seal, stamp=stamp, store=store, scratch=scratch)
+        progress(0, total)
+        for entry in files:
+            try:
+                if await _keep(
+                    entry, lease, below(directory, entry.name), there=there, stamp=stamp, store=store,
+                    scratch=scratch,
+                ):  # fmt: skip
+                    sent.append(entry)
+            except (StoreTrouble, DiskFull) as trouble:
+                failed.append(entry.name)
+                last, in_a_row = trouble, in_a_row + 1
+                if in_a_row == _DOWN:
+                    break
+                continue
+            in_a_row = 0
+            proved.append(entry)
+            progress(_bytes(proved), total)
+    missing = len(files) - len(proved)
+    ledger.note(
+        lease.id,
+        Event.STORED,
+        {
+            "store": store.words,
+            "seal": seal.digest,
+            "files": len(proved),
+            "bytes": _bytes(proved),
+            "missing": missing + len(not_here),
+        },
+        at=clock.now(),
+    )
+    if last is not None:
+        raise StoreTrouble(
+            f"{missing} of {len(files)} files are not safe in {store.words}, {failed[0]} first: {last.message}",
+            remedy=last.remedy,
+        )
+    return Kept(
+        lease=lease.id,
+        seal=seal.digest,
+        store=store.words,
+        files=len(proved),
+        size_bytes=_bytes(proved),
+        sent_files=len(sent),
+        sent_bytes=_bytes(sent),
+        not_here=tuple(entry.name for entry in not_here),
+    )
+
+
+@contextmanager
+def _scratch(directory: Path, lease: Lease) -> Iterator[Path]:
+    """A directory on the disk of what was collected, where there is room; gone afterwards."""
+    try:
+        made = tempfile.mkdtemp(dir=directory, prefix=".keeping-")
+    except OSError as error:
+        raise LocalTrouble(
+            f"what was collected is not to be kept from {directory}: {error.strerror}",
+            remedy=f"`gpu-tenant collect {lease.id}`, then the same again",
+        ) from error
+    try:
+        yield Path(made)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+async def _keep(
+    entry: SealedFile,
+    lease: Lease,
+    source: Path,
+    *,
+    there: frozenset[str],
+    stamp: str,
+    store: DurableStore,
+    scratch: Path,
+) -> bool:
+    """The entry is in the store, as it was read back; whether it had to be sent."""
+    name = stored_as(lease.id, entry.name)
+    wanted = Reread(entry.size_bytes, entry.sha256 or "")
+    if name in there and await held(store, name, like=wanted, scratch=scratch) == wanted:
+        return False
+    await store.put(source, name, superseded=superseded_as(lease.id, stamp, entry.name))
+    if await held(store, name, like=wanted, scratch=scratch) != wanted:
+        raise _other_bytes(store, entry.name)
+    return True
+
+
+async def _keep_seal(
+    lease: Lease, seal: Manifest, *, stamp: str, store: DurableStore, scratch: Path
+) -> None:
+    """The seal itself lies beside the files: it says what they are, and it alone keeps the links."""
+    paper = scratch / "seal.json"
+    paper.write_text(seal.model_dump_json(by_alias=True), encoding="utf-8")
+    name, wanted = seal_stored_as(lease.id, seal.digest), reread(paper)
+    if wanted is None or await held(store, name, like=wanted, scratch=scratch) == wanted:
+        return
+    aside = superseded_as(lease.id, stamp, f".seals/{seal.digest}.json")
+    await store.put(paper, name, superseded=aside)
+    if await held(store, name, like=wanted, scratch=scratch) != wanted:
+        raise _other_bytes(store, "the seal")
+
+
+def _other_bytes(store: DurableStore, name: str) -> StoreTrouble:
+    return StoreTrouble(
+        f"{store.words} took {name} and does not give the same bytes back",
+        remedy="the same again; where it goes on, that store or the way to it is broken",
+    )
+
+
+def _bytes(entries: Sequence[SealedFile]) -> int:
+    return sum(entry.size_bytes for entry in entries)
+
+
+async def _require_elsewhere(
+    lease: Lease, seal: Manifest, directory: Path, store: DurableStore
+) -> None:
+    where = await store.where()
+    doubt = await doubted(where, lease)
+    on_the_box = BadRequest(
+        f"the store {store.words} is on the box itself and would go with it",
+        remedy="name a store that outlives the box",
+    )
+    if doubt is not None and doubt.is_the_box:
+        raise on_the_box
+    for entry in seal.entries:
+        if where.directory is None:
+            return
+        place = below(where.directory, stored_as(lease.id, entry.name))
+        if is_on_the_box(place.parent, lease):
+            raise on_the_box
+        if place.parent.resolve() == below(directory, entry.name).parent.resolve():
+            raise BadRequest(
+                f"the store {store.words} is what collect fills, and no second copy",
+                remedy="name a store elsewhere: another disk, a remote, a bucket",
+            )

@@ -1,0 +1,67 @@
+"""What an audit finds, and the needs it is held against."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from gpu_tenant.box.audit.probe import GIB, Seen
+from gpu_tenant.domain.record import Line, Record
+from gpu_tenant.domain.untrusted_text import quoted
+
+CARD_ROUNDING = 0.96
+"""A card sold as 80 GB shows 79.6 GiB: that much of a need is enough."""
+
+Level = Literal["ok", "warning", "blocker"]
+
+
+class Finding(Record):
+    """One thing the audit looked at: what was seen, and why that is well or not.
+
+    Its texts are one plain line each, whatever the box called its GPUs, mounts and users; and what
+    it called them stands in quotation marks where it could be taken for a sentence of ours.
+    """
+
+    subject: Line
+    level: Level
+    seen: Line
+    reason: Line
+
+
+class Needs(Record):
+    """What a job needs of a box. None is no demand."""
+
+    gpu_count: int | None = Field(default=None, ge=0)
+    vram_gib: float | None = Field(default=None, gt=0, description="free memory of each GPU")
+    disk_gib: float | None = Field(default=None, gt=0, description="free where the job runs")
+    ram_gib: float | None = Field(default=None, gt=0)
+    shm_gib: float | None = Field(default=None, gt=0, description="shared memory")
+    python: str | None = Field(default=None, pattern=r"^\d+\.\d+$", description="at least, as 3.10")
+
+
+def ok(subject: str, seen: str) -> Finding:
+    """A finding that all is well."""
+    return Finding(subject=subject, level="ok", seen=seen, reason="as it should be")
+
+
+def warning(subject: str, seen: str, reason: str) -> Finding:
+    """A finding that the tenant should know."""
+    return Finding(subject=subject, level="warning", seen=seen, reason=reason)
+
+
+def blocker(subject: str, seen: str, reason: str) -> Finding:
+    """A finding that the job should not be launched here."""
+    return Finding(subject=subject, level="blocker", seen=seen, reason=reason)
+
+
+def unseen(subject: str, seen: Seen) -> Finding:
+    """A finding that a part of the probe has no answer."""
+    return warning(
+        subject,
+        f"not seen: {quoted(seen.error) if seen.error else 'nothing was told'}",
+        "unknown is not well: look by hand",
+    )
+
+
+def gib(size_bytes: int) -> float:
+    """The size in GiB."""
+    return size_bytes / GIB

@@ -1,0 +1,80 @@
+"""Look at a box before trusting it: the probe observes there, the judgement is made here."""
+
+import json
+
+from gpu_tenant.box.audit import Audit, Needs, no_python
+from gpu_tenant.box.audit import audit as judged
+from gpu_tenant.domain.errors import BoxTrouble
+from gpu_tenant.domain.model import Lease, Profile
+from gpu_tenant.domain.ports import Clock, Transport
+from gpu_tenant.files.skill_files import script
+
+_PROBE_WITHIN_S = 60
+
+REACHED_FOR = ("package-index", "huggingface.co")
+"""The package index and the model hub, whose reachability a job most often depends on."""
+
+
+class Audited(Audit):
+    """What was found on a box."""
+
+    lease: str
+    next: str
+
+
+async def audit(
+    lease: Lease, profile: Profile, needs: Needs, *, transport: Transport, clock: Clock
+) -> Audited:
+    """Every finding about the box, for a job with those needs; nothing on the box is changed.
+
+    Raises:
+        BoxUnreachable: the box did not answer.
+        BoxTrouble: the probe ran and gave no observation.
+    """
+    asked_at = clock.now()
+    argv = ["python3", "-E", "-"]
+    argv += ["--reach", *REACHED_FOR]
+    caps = {place.path: place.inode_cap for place in profile.places if place.path != "/"}
+    argv += ["--place", *caps] if caps else []
+    argv += ["--count", *(path for path, cap in caps.items() if cap)]
+    finished = await transport.run(
+        argv, stdin=script("probe.py").read_bytes(), timeout_s=_PROBE_WITHIN_S
+    )
+    answered_at = clock.now()
+    if finished.exit_status == 127:
+        blind = {"gpus": (), "driver": None, "cuda": None, "cpus": None, "ram_gib": None}
+        return _answer(
+            lease,
+            Audit.model_validate(
+                {
+                    **blind,
+                    "disk_free_gib": None,
+                    "findings": (no_python(),),
+                    "blockers": 1,
+                    "warnings": 0,
+                }
+            ),
+        )
+    try:
+        # A login script that prints comes before the observation, which is the last line.
+        observed = json.loads(finished.stdout.splitlines()[-1])
+    except (IndexError, ValueError, RecursionError):
+        observed = None
+    if not isinstance(observed, dict):
+        raise BoxTrouble(
+            f"the probe ended with status {finished.exit_status} and no observation",
+            remedy=f"look at the box yourself, then `gpu-tenant audit {lease.id}` again",
+        )
+    return _answer(
+        lease,
+        judged(observed, needs=needs, caps=caps, asked_at=asked_at, answered_at=answered_at),
+    )
+
+
+def _answer(lease: Lease, audit: Audit) -> Audited:
+    step = (
+        "mend the blockers before anything is launched here, or take another box"
+        if audit.blockers
+        else "push"
+    )
+    return Audited.model_validate({**dict(audit), "lease": lease.id, "next": step})

@@ -1,0 +1,502 @@
+"""What the tenant asks of the caretaker on a box, and what its replies mean."""
+
+import base64
+import json
+import zlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
+
+from gpu_tenant.box.manifest_entries import digest_of, sound
+from gpu_tenant.box.script_replies import R, is_missing, read, understood, words
+from gpu_tenant.box.stall_detection import STALL_LIMIT, StallLimit, unless_stalled
+from gpu_tenant.domain.errors import BoxTrouble, CaretakerFailed
+from gpu_tenant.domain.model import Job, JobId, Lease, Manifest, Problem
+from gpu_tenant.domain.ports import Finished, Transport
+from gpu_tenant.transfer.tar_stream import archived, at_once
+
+_LOOK_WITHIN_S = 15
+"""A look that takes longer tells as little as none, and a host's own limit may be a minute."""
+
+QUIET = (
+    *(".ssh/authorized_keys", ".ssh/authorized_keys2", ".ssh/environment", ".rehearsal.json"),
+    *(".bashrc", ".bash_profile", ".bash_logout", ".profile", ".zshrc", ".tmux.conf", ".hushlogin"),
+    *(".motd_shown", ".cache/motd.legal-displayed", ".sudo_as_admin_successful", ".no_auto_tmux"),
+    *(".jupyter/", ".ipython/", ".local/share/jupyter/", ".config/code-server/", ".launch"),
+    *(".local/share/code-server/", ".vast_api_key", ".vast_containerlabel", "onstart.sh"),
+)
+"""What an image's own services write in a home while they come up, or whenever they run: sshd lets us in before
+they are through. Small files alone: what is larger is somebody's, whatever it is called. It holds for what was
+written before the first push or launch, and never for what came after."""
+
+
+class _Reply(BaseModel):
+    """What the caretaker answers; fields of later versions are passed over."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Reason(_Reply):
+    """Why a job ended, as far as the box could tell, and what it saw that says so."""
+
+    code: str
+    evidence: str = ""
+    signs: dict[str, str] = {}
+    """Everything it saw that could explain an end, by what it would explain."""
+    shares: dict[str, float] = {}
+    """What of the disk and of its inodes was free, as shares; what /dev/shm had, in bytes."""
+
+
+class LogPart(_Reply):
+    """A stretch of the job's log."""
+
+    offset: int
+    next_offset: int
+    base64: str
+    truncated: bool = False
+
+    @field_validator("base64")
+    @classmethod
+    def _is_base64(cls, said: str) -> str:
+        base64.b64decode(said, validate=True)
+        return said
+
+    @property
+    def raw(self) -> bytes:
+        """The bytes of that stretch."""
+        return base64.b64decode(self.base64)
+
+
+class GpuSample(_Reply):
+    """One GPU at this moment."""
+
+    index: int
+    name: str = ""
+    util_pct: float | None = None
+    mem_used_mib: float | None = None
+    mem_total_mib: float | None = None
+    temp_c: float | None = None
+
+
+class Sample(_Reply):
+    """The box at this moment."""
+
+    gpus: tuple[GpuSample, ...] = ()
+    cpu_load1: float | None = None
+    mem_used_bytes: int | None = None
+    mem_limit_bytes: int | None = None
+    disk_free_bytes: int | None = None
+    inodes_free: int | None = None
+    procs: int | None = None
+
+
+JobState = Literal[
+    "absent", "starting", "running", "lingering", "finished", "failed", "killed", "stopped"
+]
+ENDED: frozenset[JobState] = frozenset({"finished", "failed", "killed", "stopped"})
+
+
+class JobStatus(_Reply):
+    """One job, as the box sees it now."""
+
+    job: str
+    state: JobState
+    exit_code: int | None = None
+    signal: str | None = None
+    reason: Reason | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    now: float
+    boot_id: str = ""
+    log_bytes: int = 0
+    log: LogPart | None = None
+    sample: Sample | None = None
+
+
+class Brief(_Reply):
+    """One job of several, in brief."""
+
+    job: str
+    state: JobState
+
+
+class Standing(_Reply):
+    """Every job that the box knows."""
+
+    jobs: tuple[Brief, ...]
+    now: float | None = None
+    """The box's own clock, in seconds since the epoch."""
+
+    @property
+    def live(self) -> tuple[str, ...]:
+        """Those that have not ended."""
+        return tuple(
+            job.job for job in self.jobs if job.state not in ENDED and job.state != "absent"
+        )
+
+
+class Started(_Reply):
+    """A job that the box has started, now or before."""
+
+    job: str
+    pid: int
+    started_at: float
+    already: bool
+    since_ns: int | None = None
+
+
+class Known(_Reply):
+    """What a file on the box holds."""
+
+    size_bytes: int = Field(alias="size")
+    sha256: str
+
+
+class Index(_Reply):
+    """The files of the work directory that were asked about and exist, and the room there."""
+
+    files: dict[str, Known]
+    placed: dict[str, Known] = {}
+    """What the box itself has on record of pushed files; a job can write that."""
+    since_ns: int | None = None
+    """What is written from then on counts, by the box's clock."""
+    work: str = ""
+    disk_free_bytes: int | None = None
+    inodes_free: int | None = None
+    other: tuple[str, ...] = ()
+    """Those that were to be put in place, and hold other bytes than was said."""
+
+
+class Judged(_Reply):
+    """What the box makes of some patterns."""
+
+    problems: tuple[Problem, ...]
+
+
+class Guard(_Reply):
+    """Whether something on the box holds the deadline."""
+
+    state: str
+    deadline: float | None = None
+
+
+_REMEMBERS = {"manifest", "index", "complete", "prune"}
+"""What may use the hashes that the box remembers."""
+_TELLS = {"manifest", "index", "complete", "prune", "place", "receive"}
+"""What may take long, and says meanwhile how far it is."""
+_LISTED_WITHIN_S = 600
+_SLOW_BYTES_S = 250_000
+"""A quarter of what a slow disk gives, a network's among them. Whoever gets that much done is waited for."""
+_LONG_S = 6 * 3600
+
+_ACTIVATED = """\
+VIRTUAL_ENV=$1; export VIRTUAL_ENV
+[ -x "$VIRTUAL_ENV/bin/python" ] || { echo "gpu-tenant: there is no environment in $VIRTUAL_ENV" >&2; exit 127; }
+PATH="$VIRTUAL_ENV/bin:$PATH"; export PATH; exec sh -c "$0"
+"""
+"""Runs its argument as a shell's `activate` of the next one would have it run."""
+
+
+_FROM_STDIN = """\
+import sys, zlib
+script = zlib.decompress(sys.stdin.buffer.read(int(sys.argv[1])))
+del sys.argv[:2]
+exec(compile(script, sys.argv[0], "exec"), {"__name__": "__main__", "__file__": sys.argv[0]})
+"""
+"""Runs so many packed bytes of its input as the script that its arguments are for; the rest is the request."""
+
+
+def start_request(job: Job, lease: Lease, *, env: Mapping[str, str]) -> dict[str, JsonValue]:
+    """What `start` takes for that job, which runs in the environment that VIRTUAL_ENV names."""
+    values = dict(env)
+    place = values.pop("VIRTUAL_ENV", "")
+    request: dict[str, JsonValue] = {
+        "job": job.id,
+        # What PATH is on the box is known there alone.
+        "argv": ["sh", "-c", *([_ACTIVATED, job.command, place] if place else [job.command])],
+        "cwd": lease.work_directory,
+        "env": {**values},
+        "artifacts": list(job.artifacts),
+        "discard": list(job.discard),
+    }
+    if job.max_runtime_s is not None:
+        request["max_runtime_s"] = job.max_runtime_s
+    return request
+
+
+@cache
+def script_hashes(directory: Path) -> Sequence[str]:
+    """The hash of every script there, as it was when this program first looked."""
+    return [sha256(at.read_bytes()).hexdigest() for at in sorted(directory.glob("*.py"))]
+
+
+class Caretaker:
+    """The caretaker of one lease: pushed once under its own hash, then asked."""
+
+    def __init__(
+        self,
+        lease: Lease,
+        transport: Transport,
+        script: Path,
+        *,
+        key: str | None = None,
+        elsewhere: Literal["counted", "passed over"] = "passed over",
+        stall: StallLimit = STALL_LIMIT,
+    ) -> None:
+        """`key` is for what the box remembers of hashes; without one it remembers none."""
+        self._lease = lease
+        self._transport = transport
+        self._script = script
+        self._key, self._elsewhere, self._stall = key, elsewhere, stall
+        digest = sha256(script.read_bytes()).hexdigest()[:16]
+        self.path = f"gpu-tenant/caretaker-{digest}.py"
+        """Where it lies on the box, from the login home."""
+
+    async def start(self, job: Job, *, env: Mapping[str, str]) -> Started:
+        """The job runs, or ran, on the box: started at most once, whoever asks how often.
+
+        With VIRTUAL_ENV in `env` it runs in that environment.
+
+        Raises:
+            CaretakerFailed: the box could not start it (no such command, no work directory).
+        """
+        request = start_request(job, self._lease, env=env)
+        return await self.ask("start", request, Started)
+
+    async def status(
+        self, job: JobId, *, offset: int, limit: int, sample: Literal["sample", "plain"]
+    ) -> JobStatus:
+        """The job's state, its log from byte `offset` on, and a sample of the box when asked.
+
+        A negative `offset` counts from the end of the log.
+        """
+        request: dict[str, JsonValue] = {
+            "job": job, "offset": offset, "limit": limit, "sample": sample == "sample", "tenant": True,
+        }  # fmt: skip
+        return await self.ask("status", request, JobStatus, timeout_s=_LOOK_WITHIN_S)
+
+    async def standing(self) -> Standing:
+        """How every job stands that was ever started here."""
+        return await self.ask("status", {"tenant": True}, Standing, timeout_s=_LOOK_WITHIN_S)
+
+    async def stop(self, job: JobId, *, grace_s: float) -> JobStatus:
+        """Every process of the job has ended; it was asked first, and killed after `grace_s`."""
+        return await self.ask(
+            "stop", {"job": job, "grace_s": grace_s}, JobStatus, timeout_s=grace_s + 60
+        )
+
+    async def manifest(
+        self,
+        *,
+        accounted: Sequence[str],
+        artifacts: Sequence[str],
+        discard: Sequence[str],
+        since: Literal["launch", "ever"] = "launch",
+        rented_ns: int | None = None,
+        hashes: Literal["taken", "recalled"] = "taken",
+        running: Literal["refused", "listed"] = "refused",
+        named: int = 20,
+        told: Mapping[str, JsonValue] | None = None,
+        unread_bytes: int | None = None,
+    ) -> Manifest:
+        """Everything that matters on the box is listed and hashed, while no job runs.
+
+        So many of the files that nobody has claimed are `named`, the largest first. `told` is what it
+        believes rather than its own records. With `unread_bytes`, which a draft has told, it gets no more
+        time than a slow disk needs for them; and none at all, once it gets nothing done.
+
+        `since="ever"` is for a box that was somebody's before: what lay there counts, too. On one that was
+        rented empty, what was written from `rented_ns` on does, by its own clock. With
+        `hashes="recalled"` nothing is read there: an entry whose hash is not known from before has none,
+        and then there is no digest. That is a draft, and no seal. With `running="listed"`, which is a draft,
+        too, what running jobs have written so far is in it.
+
+        Raises:
+            JobRunning: a job, or a process it left behind, is still running.
+        """
+        request: dict[str, JsonValue] = {
+            "work": self._lease.work_directory, "roots": list(accounted), "artifacts": list(artifacts),
+            "discard": list(discard), "ever": since == "ever", "hash": hashes, "running": running,
+            "named": named,
+            "elsewhere": self._elsewhere == "counted" and hashes == "taken", **(told or {}),
+        }  # fmt: skip
+        if rented_ns is not None:
+            request |= {"rented_ns": rented_ns, "quiet": [f"~/{name}" for name in QUIET]}
+        known = request.get("ours")
+        request["ours"] = [*(known if isinstance(known, list) else ()), *self._ours()]
+        timeout_s: float = _LISTED_WITHIN_S
+        if hashes == "taken":
+            timeout_s += _LONG_S if unread_bytes is None else unread_bytes / _SLOW_BYTES_S
+        manifest = await self.ask_ours("manifest", request, Manifest, timeout_s=timeout_s)
+        sound(manifest.entries)
+        is_draft = hashes == "recalled" and not manifest.digest
+        if manifest.digest != ("" if is_draft else digest_of(manifest)):
+            raise CaretakerFailed(
+                "the seal's digest does not fit its entries",
+                remedy="seal again: `gpu-tenant collect`",
+            )
+        return manifest
+
+    async def judged(
+        self, *, accounted: Sequence[str], artifacts: Sequence[str], discard: Sequence[str]
+    ) -> Judged:
+        """Which of the patterns are none, or give up too much; nothing was done."""
+        asked: dict[str, JsonValue] = {
+            "work": self._lease.work_directory, "roots": list(accounted), "artifacts": list(artifacts),
+            "discard": list(discard),
+        }  # fmt: skip
+        return await self.ask_ours("patterns", asked, Judged, timeout_s=60)
+
+    async def index(
+        self,
+        names: Sequence[str],
+        *,
+        below: str | None = None,
+        then: Literal["push", "nothing"] = "nothing",
+    ) -> Index:
+        """What the box holds under those names of the work directory, or of another one.
+
+        Before a push what is written there counts from now on, if it did not yet.
+        """
+        asked: dict[str, JsonValue] = {
+            "work": below or self._lease.work_directory,
+            "paths": list(names),
+            "begin": then == "push",
+        }
+        return await self.ask_ours("index", asked, Index, timeout_s=_LONG_S)
+
+    async def place(
+        self,
+        files: Sequence[Mapping[str, JsonValue]],
+        *,
+        stale: Sequence[str] = (),
+        over: Mapping[str, str] | None = None,
+    ) -> Index:
+        """Those that came whole are in their places; what holds other bytes is gone, and so is what is stale.
+
+        `over` says what of the files that lie there may be replaced: those with that hash, or `*`.
+
+        Raises:
+            NotSaved: something else has come to lie there meanwhile.
+        """
+        asked: dict[str, JsonValue] = {
+            "work": self._lease.work_directory, "files": [dict(file) for file in files],
+            "stale": list(stale), **({} if over is None else {"over": {**over}}),
+        }  # fmt: skip
+        return await self.ask("place", asked, Index, timeout_s=_LONG_S)
+
+    async def receive(
+        self,
+        files: Mapping[str, Path],
+        *,
+        before: Callable[[int], Awaitable[None]] = at_once,
+        over: Mapping[str, str] | None = None,
+    ) -> Index:
+        """The files lie in the work directory, each put in place by rename; what arrived is hashed.
+
+        `before` is waited for before so many bytes go; `over` is as for `place`.
+        """
+        await self.present()
+        asked: dict[str, JsonValue] = {
+            "work": self._lease.work_directory, "tells_s": self._stall.tells_s,
+        }  # fmt: skip
+        if over is not None:
+            asked["over"] = {**over}
+        heading = json.dumps(asked).encode() + b"\n"
+        async with unless_stalled("receive", self._stall) as progress:
+
+            async def unhurried(size_bytes: int) -> None:
+                with progress.held_up():
+                    await before(size_bytes)
+
+            stream = archived(files, heading=heading, before=unhurried)
+            finished = await self._transport.run(
+                self._argv("receive"), stdin=stream, timeout_s=_LONG_S, listener=progress
+            )
+        return read(Index, understood("receive", finished, self._lease.id))
+
+    async def disarm(self) -> None:
+        """The guard holds nothing any more, and ends within seconds."""
+        await self.ask("guard", {"disarm": True}, Guard, timeout_s=_LOOK_WITHIN_S)
+
+    async def ask(
+        self, verb: str, request: Mapping[str, JsonValue], reply: type[R], *, timeout_s: float = 60
+    ) -> R:
+        """What the caretaker on the box answers; it is put there first where it is missing."""
+        return read(reply, await self._ask_raw(verb, request, timeout_s=timeout_s))
+
+    async def ask_ours(
+        self, verb: str, request: Mapping[str, JsonValue], reply: type[R], *, timeout_s: float
+    ) -> R:
+        """What our own caretaker answers there: a job may have written over the one that lies on the box."""
+        if self._key is not None and verb in _REMEMBERS:
+            # Only here: what lies on the box may be a job's, and would learn it.
+            request = {**request, "key": self._key}
+        # Packed: on a long link it is a round trip or two less.
+        script = zlib.compress(self._script.read_bytes(), 9)
+        words = ["python3", "-I", "-S", "-c", _FROM_STDIN, str(len(script))]
+        finished = await self._run(
+            verb, [*words, *self._argv(verb)[3:]], request, script=script, timeout_s=timeout_s
+        )
+        said = understood(verb, finished, self._lease.id)
+        return read(reply, {k: v for k, v in said.items() if k in reply.model_fields})
+
+    def _ours(self) -> list[JsonValue]:
+        """The hashes of what this program may have put on the box."""
+        return list(script_hashes(self._script.parent))
+
+    async def _ask_raw(
+        self, verb: str, request: Mapping[str, JsonValue], *, timeout_s: float
+    ) -> dict[str, JsonValue]:
+        finished = await self._run(verb, self._argv(verb), request, timeout_s=timeout_s)
+        if is_missing(finished):
+            # Python ended before the script began, so nothing was done and asking again is safe.
+            await self._put()
+            finished = await self._run(verb, self._argv(verb), request, timeout_s=timeout_s)
+        return understood(verb, finished, self._lease.id)
+
+    async def _run(
+        self,
+        verb: str,
+        argv: Sequence[str],
+        request: Mapping[str, JsonValue],
+        *,
+        script: bytes = b"",
+        timeout_s: float,
+    ) -> Finished:
+        if verb not in _TELLS:
+            stdin = script + json.dumps(request).encode()
+            return await self._transport.run(argv, stdin=stdin, timeout_s=timeout_s)
+        stdin = script + json.dumps({**request, "tells_s": self._stall.tells_s}).encode()
+        async with unless_stalled(verb, self._stall) as progress:
+            return await self._transport.run(
+                argv, stdin=stdin, timeout_s=timeout_s, listener=progress
+            )
+
+    async def present(self) -> None:
+        """It lies on the box."""
+        finished = await self._transport.run(["test", "-f", self.path], timeout_s=60)
+        if finished.exit_status:
+            await self._put()
+
+    async def _put(self) -> None:
+        made = await self._transport.run(
+            ["mkdir", "-p", "-m", "700", "gpu-tenant", self._lease.directory, self._lease.work_directory],
+            timeout_s=60,
+        )  # fmt: skip
+        if made.exit_status:
+            raise BoxTrouble(
+                f"the box will not take a directory: {words(made.stderr)}",
+                remedy=f"`gpu-tenant audit {self._lease.id}` looks at its disks",
+            )
+        await self._transport.put(self._script, self.path, mode=0o700)
+
+    def _argv(self, verb: str) -> list[str]:
+        # -I -S: neither PYTHON* settings, nor site-packages, nor a stray json.py beside it count.
+        return [
+            "python3", "-I", "-S", self.path, "--home", self._lease.caretaker_home, verb, "--request", "-",
+        ]  # fmt: skip

@@ -1,0 +1,38 @@
+"""The repository that a person names for a clone: its address, and which of its commits is meant."""
+
+import re
+
+from pydantic import JsonValue
+
+from gpu_tenant.domain.errors import BadRequest, SecretRefused
+
+_SCP_LIKE = re.compile(r"(?:git@)?[\w.-]+:[^\s:]+")
+
+
+def repository(asked: str) -> dict[str, JsonValue]:
+    """The address and the ref of `URL[@REF]`.
+
+    Raises:
+        SecretRefused: the address holds a user's secret.
+        BadRequest: it is no address that git takes.
+    """
+    scheme, separator, rest = asked.partition("://")
+    place = rest if separator else asked
+    head, slash, path = place.partition("/")
+    path, _, ref = path.partition("@")
+    user, at, _ = head.rpartition("@")
+    if at and (separator or ":" in user) and not (scheme == "ssh" and ":" not in user):
+        raise SecretRefused(
+            "the clone's address holds a user's name or secret",
+            remedy="give it without; for a private repository clone here, and `gpu-tenant push DIR`",
+        )
+    url = f"{scheme}://{head}{slash}{path}" if separator else f"{head}{slash}{path}"
+    known = (
+        scheme in ("https", "http", "ssh", "git", "file") if separator else _SCP_LIKE.fullmatch(url)
+    )
+    if not known or not path or ref.startswith("-") or any(c.isspace() for c in asked):
+        raise BadRequest(
+            f"{url!r} is no repository's address",
+            remedy="write https://HOST/OWNER/NAME.git, with @REF for a branch, tag or commit",
+        )
+    return {"url": url, "ref": ref or None}

@@ -1,0 +1,76 @@
+"""What the ledger knows of the environments that were made on boxes: the newest, and how to use it."""
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+from gpu_tenant.domain.errors import BadRequest, JobRunning, Refused
+from gpu_tenant.domain.model import LeaseId
+from gpu_tenant.ledger import Event, Ledger
+
+
+class Recorded(BaseModel):
+    """`prepared.json`: what was asked, and what came of it; enough to do the same elsewhere."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    key: str
+    source: str
+    asked: dict[str, JsonValue]
+    replayed: str | None
+    commit: str | None
+    environment: str
+    python: str
+    python_version: str
+    installer: str
+    image: dict[str, str]
+    held: tuple[str, ...]
+    options: tuple[str, ...]
+    freeze: tuple[str, ...]
+    notes: tuple[str, ...]
+    began_at: float
+    ended_at: float
+
+
+def recorded(ledger: Ledger, lease_id: str) -> Recorded:
+    """What the newest environment of that lease is made of.
+
+    Raises:
+        BadRequest: none was made on it.
+    """
+    found = ledger.lease(lease_id)
+    for _, kind, detail in reversed(ledger.events(found.id)):
+        if kind == Event.PREPARED and detail.get("record"):
+            return Recorded.model_validate(detail["record"])
+    raise BadRequest(
+        f"no environment was ever made on {lease_id}",
+        remedy="prepare from the tree's own requirements, without --replay",
+    )
+
+
+def activated(ledger: Ledger, lease_id: LeaseId) -> dict[str, str]:
+    """The variable that has a job run in the lease's environment; nothing where none was asked for.
+
+    Raises:
+        JobRunning: it is being made, as far as anybody has looked.
+        Refused: the last attempt to make it failed.
+    """
+    last = newest(ledger, lease_id)
+    if last is None:
+        return {}
+    again = f"`gpu-tenant prepare {lease_id}`, with the same arguments"
+    image = "or launch with the image's own: `--python image`"
+    match last.get("state"):
+        case "ready":
+            record = Recorded.model_validate(last["record"])
+            return {"VIRTUAL_ENV": record.environment}
+        case "failed":
+            raise Refused("the environment could not be made", remedy=f"{again}; {image}")
+        case _:
+            raise JobRunning("the environment is still being made", remedy=f"{again}; {image}")
+
+
+def newest(ledger: Ledger, lease_id: LeaseId) -> dict[str, object] | None:
+    """The newest line about the lease's environment: begun, or how that ended."""
+    for _, kind, detail in reversed(ledger.events(lease_id)):
+        if kind in (Event.PREPARING, Event.PREPARED):
+            return detail
+    return None

@@ -1,0 +1,54 @@
+"""The mirrors that the owner has named, for platforms from which the usual sites are out of reach."""
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from gpu_tenant.domain.errors import LocalTrouble
+from gpu_tenant.domain.model import Profile
+
+_VARIABLES = {"pip": "PIP_INDEX_URL", "hf": "HF_ENDPOINT"}
+
+
+def mirrors(profile: Profile, configuration: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that lead pip and the model hub's client to the owner's mirrors.
+
+    None where the platform needs none. `[mirrors]` in the configuration goes first (`pip = "..."`,
+    `hf = "..."`), then this computer's own PIP_INDEX_URL and HF_ENDPOINT.
+
+    Raises:
+        LocalTrouble: the configuration cannot be read, or holds a password there.
+    """
+    if not profile.mirror_needed:
+        return {}
+    try:
+        said = tomllib.loads(configuration.read_text(encoding="utf-8")).get("mirrors", {})
+    except FileNotFoundError:
+        said = {}
+    except (OSError, ValueError) as error:
+        raise LocalTrouble(
+            f"{configuration} cannot be read: {error}", remedy="mend that file"
+        ) from error
+    if not isinstance(said, dict) or not all(isinstance(url, str) for url in said.values()):
+        raise LocalTrouble(
+            f"{configuration}: `mirrors` is no table of addresses",
+            remedy='begin it with a line `[mirrors]`, then `pip = "https://..."`',
+        )
+    named: dict[str, str] = {}
+    for key, variable in _VARIABLES.items():
+        url = said.get(key)
+        if url is not None and _has_password(url):
+            raise LocalTrouble(
+                f"{configuration}: the mirror {key} holds a password",
+                remedy=f"take it out, and pass `--env {variable}=file:PATH` instead",
+            )
+        # A private index of this computer's own is not for boxes of others.
+        url = url or environ.get(variable)
+        if url and not _has_password(url):
+            named[variable] = url
+    return named
+
+
+def _has_password(url: str) -> bool:
+    return "@" in urlsplit(url).netloc

@@ -1,0 +1,423 @@
+"""Make the environment on the box that the work tree asks for, on top of what its image brings."""
+
+import json
+import re
+import secrets
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+
+from gpu_tenant.box.caretaker import ENDED, Caretaker, JobStatus
+from gpu_tenant.box.environment.git_source import repository
+from gpu_tenant.box.environment.history import Recorded, newest, recorded
+from gpu_tenant.box.guard import keep_armed
+from gpu_tenant.domain.errors import (
+    BadRequest,
+    BoxTrouble,
+    CaretakerFailed,
+    JobRunning,
+    Refused,
+    SecretRefused,
+)
+from gpu_tenant.domain.model import Job, JobId, Lease, Profile
+from gpu_tenant.domain.ports import Clock, Transport
+from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.untrusted_text import fence, plain
+from gpu_tenant.ledger import Event, Ledger
+
+_POLL_S = 0.5
+_LOOK_WITHIN_S = 60
+_TAIL_BYTES = 1_000
+_DISCARD = (
+    *(".git/index", ".git/logs/", ".git/FETCH_HEAD"),
+    *("~/.rustup/", "~/.cargo/", "~/.local/share/uv/"),
+)
+"""What git writes anew in a clone whenever it looks, and what installers leave in a home.
+
+pip asks `rustc` for its version whenever it runs, and rustup then writes down its settings.
+"""
+_FAILURES = {
+    10: "NO_SOURCE", 11: "NO_PYTHON", 12: "NO_VENV", 13: "NOT_RESOLVED", 14: "DISK_FULL",
+    15: "NOT_CLONED", 16: "SECRET", 17: "SHADOWED", 18: "NOT_TAKEN",
+}  # fmt: skip
+"""The exit statuses of `scripts/prepare.py`."""
+
+
+class _Looked(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    ok: bool
+    record: Recorded | None = None
+    code: str = ""
+    message: str = ""
+
+
+class Asked(Record):
+    """What to install, and from where."""
+
+    source: str | None = None
+    clone: str | None = None
+    replay: str | None = None
+    env_names: tuple[str, ...] = ()
+    env_from: tuple[str, ...] = ()
+
+
+class Prepared(Record):
+    """The environment of a lease: made, or being made by a job that needs nobody here."""
+
+    lease: str
+    state: Literal["ready", "running"]
+    already: bool = False
+    job: str | None = None
+    source: str | None = None
+    environment: str | None = None
+    python: str | None = None
+    installer: str | None = None
+    packages: int | None = None
+    held: tuple[str, ...] = ()
+    image: dict[str, str] = Field(default={}, description="the frameworks that the image brings")
+    commit: str | None = None
+    notes: tuple[str, ...] = ()
+    log: str = ""
+    next: str
+
+
+class Setup:
+    """The way to one lease's environment: looks at it, starts the job that makes it, waits for it."""
+
+    def __init__(
+        self,
+        lease: Lease,
+        profile: Profile,
+        script: Path,
+        *,
+        caretaker: Caretaker,
+        transport: Transport,
+        ledger: Ledger,
+        clock: Clock,
+    ) -> None:
+        self._lease = lease
+        self._profile = profile
+        self._script = script
+        self._caretaker = caretaker
+        self._transport = transport
+        self._ledger = ledger
+        self._clock = clock
+
+    async def prepare(
+        self,
+        asked: Asked,
+        *,
+        env: Mapping[str, str],
+        wait_s: float,
+        hold: Callable[[], AbstractContextManager[None]],
+    ) -> Prepared:
+        """The environment is there as asked, or a job on the box is making it.
+
+        Start and poll: the same call goes on waiting, whoever made it first. What was asked for and
+        is there is not made again; a tree that asks for something else now is.
+
+        Raises:
+            BadRequest: nothing says what to install, or the clone's address holds a password.
+            JobRunning: a job is at work in the environment that would be made anew.
+            Refused: the deadline has passed.
+            BoxTrouble: it could not be made; the message has the log's end.
+        """
+        until = self._clock.now() + timedelta(seconds=wait_s)
+        request = self._request(asked)
+        command = self._command(request)
+        started = False
+        while True:
+            seen = await self._look(request)
+            if seen.record is not None:
+                await self._note_made()
+                return self._ready(seen.record)
+            if started:
+                raise CaretakerFailed(
+                    "the tree asks for something else than what was just installed",
+                    remedy=f"`gpu-tenant prepare {self._lease.id}` again, when nobody pushes",
+                )
+            job = self._under_way(command)
+            if job is None:
+                with hold():
+                    job = await self._begin(request, command, env, asked.env_from)
+                started = True
+            status = await self._status(job)
+            while status.state not in ENDED and status.state != "absent":
+                left_s = (until - self._clock.now()).total_seconds()
+                if left_s <= 0:
+                    return self._running(job, status)
+                await self._clock.sleep(min(_POLL_S, left_s))
+                status = await self._status(job)
+            if status.state != "finished":
+                raise self._failed(job, status)
+            if not started:
+                # The job was another call's: its environment may be for an older tree.
+                self._note("done", job.id)
+
+    async def _look(self, request: Mapping[str, JsonValue]) -> _Looked:
+        argv = ["python3", "-I", "-S", "-", "look", json.dumps(request)]
+        finished = await self._transport.run(
+            argv, stdin=self._script.read_bytes(), timeout_s=_LOOK_WITHIN_S
+        )
+        if finished.exit_status == 127:
+            raise _trouble("NO_PYTHON", "there is no python3 on this box", self._lease)
+        try:
+            seen = _Looked.model_validate_json(finished.stdout.splitlines()[-1])
+        except (IndexError, ValidationError):
+            told = plain(finished.stderr.decode(errors="replace")).strip()[-300:]
+            raise CaretakerFailed(
+                f"the look at the environment ended with status {finished.exit_status}: {told}",
+                remedy=f"`gpu-tenant audit {self._lease.id}` looks at the box",
+            ) from None
+        if not seen.ok:
+            raise _trouble(seen.code, plain(seen.message), self._lease)
+        return seen
+
+    async def _begin(
+        self,
+        request: Mapping[str, JsonValue],
+        command: str,
+        env: Mapping[str, str],
+        env_from: tuple[str, ...],
+    ) -> Job:
+        """The job that makes the environment runs on the box, in a session of its own."""
+        lease = self._lease
+        if self._clock.now() >= lease.terms.deadline_at:
+            raise Refused(
+                f"the deadline of {lease.id} has passed",
+                remedy=f"`gpu-tenant extend {lease.id} --hours 8`, then prepare again",
+            )
+        self._ledger.touch(lease.id, at=self._clock.now())
+        standing = await self._caretaker.standing()
+        live = [job.job for job in standing.jobs if job.state not in (*ENDED, "absent")]
+        if live:
+            raise JobRunning(
+                f"{', '.join(live)} runs on {lease.id}, and may be using the environment",
+                remedy=f"wait with `gpu-tenant monitor {lease.id}`, or `gpu-tenant stop {lease.id}`",
+            )
+        content = json.dumps(request).encode()
+        with TemporaryDirectory() as scratch:
+            asked = Path(scratch) / "request.json"
+            asked.write_bytes(content)
+            await self._transport.put(asked, f"{lease.caretaker_home}/{_name_of(content)}")
+        await self._transport.put(
+            self._script, f"{lease.caretaker_home}/{_name_of(self._script.read_bytes(), 'py')}"
+        )
+        job = self._declared(command, tuple(env), env_from)
+        self._ledger.note(lease.id, Event.PREPARING, {"job": job.id}, at=self._clock.now())
+        started = await self._caretaker.start(job, env=env)
+        if job.launched_at is None:
+            self._ledger.launched(job, at=self._clock.now(), box_time_s=started.started_at)
+        await keep_armed(
+            lease, self._profile, caretaker=self._caretaker, transport=self._transport,
+            ledger=self._ledger, clock=self._clock,
+        )  # fmt: skip
+        return job
+
+    def _declared(self, command: str, env_names: tuple[str, ...], env_from: tuple[str, ...]) -> Job:
+        jobs = self._ledger.jobs(self._lease.id)
+        known = [job for job in jobs if job.command == command and job.launched_at is None]
+        if known:
+            return known[0]
+        taken = {job.id for job in jobs}
+        name = next(x for n in range(1, 10_000) if (x := JobId(f"prepare{n}")) not in taken)
+        return self._ledger.declare(
+            Job(
+                id=name,
+                lease_id=self._lease.id,
+                command=command,
+                artifacts=(),
+                discard=_DISCARD,
+                env_names=env_names,
+                env_from=env_from,
+                max_runtime_s=None,
+                declared_at=self._clock.now(),
+                launched_at=None,
+            )
+        )
+
+    def _under_way(self, command: str) -> Job | None:
+        """The job that was begun for this and whose outcome nobody has told yet."""
+        last = newest(self._ledger, self._lease.id)
+        if last is None or last.get("state") is not None:
+            return None
+        jobs = [job for job in self._ledger.jobs(self._lease.id) if job.id == last["job"]]
+        return jobs[0] if jobs and jobs[0].launched_at and jobs[0].command == command else None
+
+    async def _status(self, job: Job) -> JobStatus:
+        return await self._caretaker.status(
+            job.id, offset=-_TAIL_BYTES, limit=_TAIL_BYTES, sample="plain"
+        )
+
+    def _request(self, asked: Asked) -> dict[str, JsonValue]:
+        clone = repository(asked.clone) if asked.clone else None
+        request: dict[str, JsonValue] = {
+            "directory": self._lease.directory,
+            "caretaker": self._caretaker.path,
+            "source": asked.source,
+            "python": self._profile.python,
+            "env_names": list(asked.env_names),
+        }
+        if asked.replay is not None:
+            record = recorded(self._ledger, asked.replay)
+            request["replay"] = {
+                "lease": asked.replay,
+                "image": dict(record.image),
+                "options": list(record.options),
+                "freeze": list(record.freeze),
+            }
+            cloned = record.asked.get("clone")
+            pushed = any(kind == Event.PUSHED for _, kind, _ in self._events())
+            if clone is None and isinstance(cloned, dict) and not pushed:
+                clone = {"url": cloned["url"], "ref": record.commit}
+        if clone is not None:
+            request["clone"] = clone
+        return request
+
+    def _command(self, request: Mapping[str, JsonValue]) -> str:
+        script = _name_of(self._script.read_bytes(), "py")
+        asked = _name_of(json.dumps(request).encode())
+        words = [
+            "python3",
+            "-I",
+            "-S",
+            f"../caretaker/{script}",
+            "install",
+            f"../caretaker/{asked}",
+        ]
+        return shlex.join(words)
+
+    def _events(self) -> Sequence[tuple[object, str, dict[str, object]]]:
+        return self._ledger.events(self._lease.id)
+
+    def _note(self, state: str, job: str | None, record: Recorded | None = None) -> None:
+        detail: dict[str, object] = {"state": state, "job": job}
+        if record is not None:
+            detail["record"] = record.model_dump(mode="json")
+        self._ledger.note(self._lease.id, Event.PREPARED, detail, at=self._clock.now())
+
+    async def _note_made(self) -> None:
+        """What the setup put in the work directory, a clone among it, counts as sent from here.
+
+        Only before any job of the owner's ran, because from then on the box's word for it may be a job's.
+        """
+        begun = [job for job in self._ledger.jobs(self._lease.id) if job.launched_at is not None]
+        if begun and all(_IS_SETUP(job.id) for job in begun):
+            made = (await self._caretaker.index([])).placed
+            known = self._ledger.sent(self._lease.id)
+            fresh = [
+                (name, held.size_bytes, held.sha256)
+                for name, held in made.items()
+                if (held.size_bytes, held.sha256) not in known.get(name, ())
+            ]
+            if fresh:
+                self._ledger.send(self._lease.id, fresh)
+
+    def _ready(self, record: Recorded) -> Prepared:
+        last = newest(self._ledger, self._lease.id)
+        known = last.get("record") if last else None
+        new = not isinstance(known, dict) or known.get("ended_at") != record.ended_at
+        if new:
+            job = last.get("job") if last else None
+            self._note("ready", str(job) if job else None, record)
+        return Prepared(
+            lease=self._lease.id,
+            state="ready",
+            already=not new,
+            source=record.source,
+            environment=record.environment,
+            python=f"{record.python} ({record.python_version})",
+            installer=record.installer,
+            packages=len(record.freeze),
+            held=tuple(map(plain, record.held)),
+            image=record.image,
+            commit=record.commit,
+            notes=tuple(map(plain, record.notes)),
+            next="launch_detached, which runs in this environment",
+        )
+
+    def _running(self, job: Job, status: JobStatus) -> Prepared:
+        return Prepared(
+            lease=self._lease.id,
+            state="running",
+            job=job.id,
+            log=_tail(status, 600),
+            next="prepare again with the same arguments: it goes on without you",
+        )
+
+    def _failed(self, job: Job, status: JobStatus) -> BoxTrouble | BadRequest:
+        self._note("failed", job.id)
+        code = _FAILURES.get(status.exit_code or 0, "NOT_RESOLVED")
+        reason = status.reason
+        if reason is not None and reason.code == "disk_full":
+            code = "DISK_FULL"
+        words = _WORDS.get(code, "the environment could not be made")
+        if status.state in ("killed", "stopped") and reason is not None:
+            code, words = "KILLED", f"the setup was ended: {reason.code}"
+        return _trouble(code, words, self._lease, log=_tail(status, _TAIL_BYTES))
+
+
+_IS_SETUP = re.compile(r"prepare\d+").fullmatch
+_WORDS = {
+    "NOT_RESOLVED": "the packages could not be installed",
+    "DISK_FULL": "the disk of the box is full",
+    "NO_VENV": "the box's python cannot make an environment",
+    "NO_PYTHON": "there is no python3 on this box",
+    "NOT_CLONED": "the repository could not be cloned",
+    "SHADOWED": "a package brought its own build of what the image has",
+    "NO_SOURCE": "nothing says what to install",
+    "SECRET": "the requirements hold a password",
+    "NOT_TAKEN": "what was made in the work directory could not be put on record",
+}
+
+
+def _trouble(code: str, words: str, lease: Lease, *, log: str = "") -> BoxTrouble | BadRequest:
+    """The error of that code, with the next command."""
+    again = f"`gpu-tenant prepare {lease.id}`"
+    remedies = {
+        "NO_PYTHON": f"install it (`apt-get install python3 python3-venv python3-pip`), then {again}",
+        "NO_VENV": f"on the box: `apt-get install python3-venv python3-pip`, then {again}",
+        "NOT_RESOLVED": f"mend the requirements, `gpu-tenant push DIR {lease.id}`, then {again}; a"
+        " conflict with what the image has is ended by another pin, or by another image",
+        "DISK_FULL": f"`gpu-tenant audit {lease.id}` shows its disks; make room, then {again}",
+        "NOT_CLONED": f"clone it here, `gpu-tenant push DIR {lease.id}`, then {again}",
+        "SHADOWED": "pin that package to a build that takes the image's, or take an image that has"
+        f" what it wants; then {again}",
+        "KILLED": f"`gpu-tenant audit {lease.id}` looks at the box; then {again}",
+    }
+    match code:
+        case "NO_SOURCE":
+            return BadRequest(
+                words,
+                remedy=f"push a tree that has one (`gpu-tenant push DIR {lease.id}`), or name the file:"
+                f" `gpu-tenant prepare {lease.id} --source FILE`",
+                log=log,
+            )
+        case "SECRET":
+            return SecretRefused(
+                words,
+                remedy="write ${NAME} there instead, and pass `--env NAME=file:PATH`",
+                log=log,
+            )
+        case _:
+            return BoxTrouble(words, remedy=remedies.get(code, again), log=log)
+
+
+def _tail(status: JobStatus, limit: int) -> str:
+    """The end of the setup's log, marked as the box's words."""
+    if status.log is None or not status.log.raw:
+        return ""
+    text = plain(status.log.raw.decode(errors="replace"))[-limit:]
+    return fence(text.strip(), nonce=secrets.token_hex(4))
+
+
+def _name_of(content: bytes, kind: str = "json") -> str:
+    return f"prepare-{sha256(content).hexdigest()[:16]}.{kind}"

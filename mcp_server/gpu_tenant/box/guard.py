@@ -1,0 +1,275 @@
+"""Have the box itself hold the deadline, and end its own bill where it can; and say what it undertook."""
+
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+
+from gpu_tenant.box.caretaker import Caretaker, Guard
+from gpu_tenant.domain.errors import BoxTrouble
+from gpu_tenant.domain.model import Lease, Profile, SlurmAddress
+from gpu_tenant.domain.policy import rescue, running_usd_h
+from gpu_tenant.domain.ports import Clock, Transport
+from gpu_tenant.domain.protection import END_GRACE_S, Armed, way_out
+from gpu_tenant.domain.terms import RESCUE_H
+from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.files.skill_files import script
+from gpu_tenant.ledger import Event, Ledger
+
+_COPY_S = 7200
+"""The longest that a box bills on beyond its deadline, to copy what it made to the store."""
+
+_PROVED_FOR = timedelta(minutes=10)
+
+_WALLTIME = "none: the allocation's wall time ends it, and has its jobs save before"
+_LACKING = """\
+mkdir -p -m 700 gpu-tenant || exit 1
+for place do [ -f "$place" ] || echo "$place"; done
+"""
+_ENDS = {
+    "vastai": "the box stops itself with its own key (proved)",
+    "runpod": "the pod ends itself with its own key (proved), as its owner has signed",
+    "command": "the box switches itself off (proved)",
+}
+
+
+_COPIES = {True: ", copies what they declared to the store", False: ""}
+
+
+class _Proved(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    ok: bool = False
+    armed: bool = False
+    why: str = ""
+    message: str = ""
+
+
+async def arm(
+    lease: Lease,
+    profile: Profile,
+    *,
+    caretaker: Caretaker,
+    transport: Transport,
+    ledger: Ledger,
+    clock: Clock,
+    store: Mapping[str, JsonValue] | None = None,
+    proof: Literal["fresh", "recent"] = "fresh",
+) -> Armed:
+    """As `arm_again`; a box that cannot be armed is told as that, because work need not wait for it."""
+    try:
+        return await arm_again(
+            lease, profile, caretaker=caretaker, transport=transport, ledger=ledger, clock=clock,
+            store=store, proof=proof,
+        )  # fmt: skip
+    except BoxTrouble as trouble:
+        held = last_armed(lease, ledger)
+        if held is not None and held.state == "armed":
+            # What it held before, it holds still; only it was not told of what changed.
+            words = f"{held.words}; it could not be told of what changed since: {trouble.message}"
+            return held.model_copy(update={"words": words})
+        armed = Armed(
+            state="not armed", ends_the_meter=False, words=f"not armed: {trouble.message}"
+        )
+        _record(lease, armed, ledger=ledger, clock=clock)
+        return armed
+
+
+async def keep_armed(
+    lease: Lease,
+    profile: Profile,
+    *,
+    caretaker: Caretaker,
+    transport: Transport,
+    ledger: Ledger,
+    clock: Clock,
+) -> None:
+    """As `arm`, where no guard has said yet that it holds: one that does may know of a store."""
+    said = last_armed(lease, ledger)
+    if said is None or said.state != "armed":
+        await arm(
+            lease, profile, caretaker=caretaker, transport=transport, ledger=ledger, clock=clock
+        )
+
+
+async def arm_again(
+    lease: Lease,
+    profile: Profile,
+    *,
+    caretaker: Caretaker,
+    transport: Transport,
+    ledger: Ledger,
+    clock: Clock,
+    store: Mapping[str, JsonValue] | None = None,
+    proof: Literal["fresh", "recent"] = "fresh",
+) -> Armed:
+    """The box holds the lease's deadline, and what it will do then was proved as far as can be.
+
+    `store` is where its artifacts are copied then, as `scripts/keep.py` takes it; the box keeps it
+    in memory. With `proof="recent"` what was proved some minutes ago is not asked again.
+
+    Raises:
+        BoxTrouble: the box does not know that deadline; what it held before, it holds still.
+    """
+    if isinstance(lease.address, SlurmAddress):
+        # A guard that a step leaves behind is ended with the step.
+        armed = Armed(state="not armed", ends_the_meter=False, words=_WALLTIME)
+        _record(lease, armed, ledger=ledger, clock=clock)
+        return armed
+    way = way_out(profile, lease)
+    names = ("activity", *(("leave",) if way else ()), *(("keep",) if store else ()))
+    scripts = {name: script(f"{name}.py") for name in names}
+    places = await bring(
+        {name: at for name, at in scripts.items() if at.is_file()}, transport, lease
+    )
+    proved = proof == "recent" and _was_proved(lease, ledger=ledger, clock=clock)
+    refused = await _refusal(way, places, transport) if way and not proved else ""
+    unkept = await _store_refusal(store, places, transport) if store else ""
+    left_s = (lease.terms.deadline_at - clock.now()).total_seconds()
+    request: dict[str, JsonValue] = {
+        "deadline": lease.terms.deadline_at.timestamp(), "left_s": max(0.0, left_s),
+        "grace_s": END_GRACE_S, "scripts": {**places}, "tenant": True,
+    }  # fmt: skip
+    if way:
+        request["end"] = {**way, "after_s": _rescue_s(lease) if way["on"] == "waive" else 0.0}
+    if lease.terms.idle_h is not None and lease.terms.when_idle == "end":
+        request["idle_s"] = lease.terms.idle_h * 3600
+    if store and not unkept:
+        request |= {"store": {**store}, "seal": {"work": lease.work_directory},
+                    "copy_s": min(_COPY_S, max(60, _rescue_s(lease)))}  # fmt: skip
+    held = await caretaker.ask("guard", request, Guard)
+    if held.state != "armed":
+        raise BoxTrouble(
+            f"the guard on the box says that it is {plain(held.state)}",
+            remedy=f"`gpu-tenant audit {lease.id}` looks at the box",
+        )
+    armed = Armed(
+        state="armed", ends_the_meter=bool(way) and not refused,
+        words=_words(lease, profile, way, refused, copies="" if unkept else _COPIES[bool(store)]),
+    )  # fmt: skip
+    if unkept:
+        words = f"{armed.words}; it will not reach the store: {unkept}"
+        armed = armed.model_copy(update={"words": words})
+    _record(lease, armed, ledger=ledger, clock=clock)
+    return armed
+
+
+def _was_proved(lease: Lease, *, ledger: Ledger, clock: Clock) -> bool:
+    """Whether the box's way to end its bill was proved so lately that it need not be asked again."""
+    for at, kind, detail in reversed(ledger.events(lease.id)):
+        if kind == Event.GUARDED:
+            fresh = clock.now() - at < _PROVED_FOR
+            return fresh and bool(detail["ends_the_meter"])
+        if kind in (Event.WAIVED_AHEAD, Event.RESUMED):
+            return False  # it may do more now than was proved, or was started anew
+    return False
+
+
+async def bring(scripts: Mapping[str, Path], transport: Transport, lease: Lease) -> dict[str, str]:
+    """Each script lies on the box, under its own hash; where, from the login home."""
+    places = {
+        name: f"gpu-tenant/{name}-{sha256(at.read_bytes()).hexdigest()[:16]}.py"
+        for name, at in scripts.items()
+    }
+    looked = await transport.run(["sh", "-c", _LACKING, "look", *places.values()], timeout_s=60)
+    if looked.exit_status:
+        raise BoxTrouble(
+            f"the box will not take a directory: {plain(looked.stderr.decode(errors='replace'))[-300:]}",
+            remedy=f"`gpu-tenant audit {lease.id}` looks at its disks",
+        )
+    lacking = looked.stdout.decode(errors="replace").splitlines()
+    for name, place in places.items():
+        if place in lacking:
+            await transport.put(scripts[name], place, mode=0o700)
+    return places
+
+
+async def _refusal(
+    way: Mapping[str, JsonValue], places: Mapping[str, str], transport: Transport
+) -> str:
+    """Why the box could not end its own bill now; empty where it could."""
+    asked = {name: value for name, value in way.items() if name != "on"}
+    asked["may"] = "terminate" if way["on"] == "waive" else "stop"
+    proved = await _proved(places["leave"], asked, transport)
+    return "" if proved.armed else _why(proved)
+
+
+async def _store_refusal(
+    store: Mapping[str, JsonValue], places: Mapping[str, str], transport: Transport
+) -> str:
+    """Why the box could not write to the store now; empty where it could."""
+    proved = await _proved(places["keep"], {"store": {**store}, "files": []}, transport)
+    return "" if proved.ok else _why(proved)
+
+
+async def _proved(place: str, asked: Mapping[str, JsonValue], transport: Transport) -> _Proved:
+    argv = ["python3", "-I", "-S", place, "prove", "--request", "-"]
+    finished = await transport.run(argv, stdin=json.dumps(asked).encode(), timeout_s=120)
+    lines = finished.stdout.splitlines()
+    try:
+        return _Proved.model_validate_json(lines[-1] if lines else b"")
+    except ValidationError:
+        return _Proved(why=f"its proof ended with status {finished.exit_status}")
+
+
+def _why(proved: _Proved) -> str:
+    return plain(proved.why or proved.message)[:300] or "it does not say why"
+
+
+def _words(
+    lease: Lease,
+    profile: Profile,
+    way: Mapping[str, JsonValue] | None,
+    refused: str,
+    *,
+    copies: str,
+) -> str:
+    holds = f"armed: at {lease.terms.deadline_at:%Y-%m-%d %H:%M} UTC it stops the jobs{copies}"
+    if way and not refused:
+        waits_h = _rescue_s(lease) / 3600 if way["on"] == "waive" else 0
+        then = f"then, {waits_h:.1f} h later," if waits_h else "then"
+        return f"{holds}, {then} {_ENDS[str(way['kind'])]}"
+    if profile.kind == "own":
+        return f"{holds}; nobody bills for this box"
+    only = "armed to stop the jobs only: nothing on this box can end the bill"
+    return f"{only} ({refused})" if refused else only
+
+
+def _rescue_s(lease: Lease) -> float:
+    """How long the box may bill on beyond its deadline, to save what is unverified."""
+    most, usd_h = rescue(lease), running_usd_h(lease)
+    return RESCUE_H * 3600 if most is None or not usd_h else float(most / usd_h) * 3600
+
+
+def _record(lease: Lease, armed: Armed, *, ledger: Ledger, clock: Clock) -> None:
+    """The timeline has it, where it is news."""
+    detail: dict[str, object] = {
+        "armed": armed.state == "armed", "ends_the_meter": armed.ends_the_meter, "words": armed.words,
+    }  # fmt: skip
+    said = [line for _, kind, line in ledger.events(lease.id) if kind == Event.GUARDED]
+    if not said or said[-1] != detail:
+        ledger.note(lease.id, Event.GUARDED, detail, at=clock.now())
+
+
+def last_armed(lease: Lease, ledger: Ledger) -> Armed | None:
+    """What the guard of that lease said last; None where none was ever armed since the box was started."""
+    for _, kind, said in reversed(ledger.events(lease.id)):
+        if kind == Event.RESUMED:
+            return None  # a guard is a process, and ended with the box
+        if kind == Event.GUARDED:
+            return Armed(
+                state="armed" if said["armed"] else "not armed",
+                ends_the_meter=bool(said["ends_the_meter"]), words=str(said["words"]),
+            )  # fmt: skip
+    return None
+
+
+def note_gone(lease: Lease, *, ledger: Ledger, clock: Clock) -> None:
+    """It is on record that nothing on the box holds the deadline any more, as after a reboot."""
+    words = "not armed: its guard was gone, as after a reboot"
+    armed = Armed(state="not armed", ends_the_meter=False, words=words)
+    _record(lease, armed, ledger=ledger, clock=clock)

@@ -1,0 +1,48 @@
+"""Whether a box works or stands idle, as the judge on it says."""
+
+from typing import Literal, Self
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+
+from gpu_tenant.box.script_replies import told
+from gpu_tenant.domain.errors import CaretakerFailed
+from gpu_tenant.domain.ports import Finished
+from gpu_tenant.domain.record import Line
+from gpu_tenant.domain.untrusted_text import quoted
+
+Phase = Literal[
+    "setup", "data", "training", "flush", "evaluation", "idle", "suspicious", "unknown"
+]  # fmt: skip
+
+
+class Activity(BaseModel):
+    """What `activity.py judge` answers; fields of later versions are passed over."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    phase: Phase
+    """Which work it is, an estimate; or `idle`, `suspicious` (a GPU is full to no effect), `unknown`."""
+    busy: bool
+    idle_s: float = Field(ge=0, allow_inf_nan=False)
+    """How long the box has been seen to do nothing, up to the last look; 0 while it works."""
+    suspicious_s: float = Field(default=0, ge=0, allow_inf_nan=False)
+    since: AwareDatetime
+    """When the phase began, by the box's clock."""
+    words: Line
+
+    @classmethod
+    def told(cls, stdout: bytes) -> Self:
+        """What the box said, on the last line: a login script that prints comes before it.
+
+        Raises:
+            CaretakerFailed: it gave no answer, or one that makes no sense.
+        """
+        reply = told(Finished(0, stdout, b""))
+        try:
+            return cls.model_validate(reply)
+        except ValidationError as error:
+            said = reply.get("message") if reply else None
+            raise CaretakerFailed(
+                f"the box does not say whether it is idle: {quoted(str(said or error.errors()[0]['msg']))}",
+                remedy="look at the box yourself before you believe that it is",
+            ) from error

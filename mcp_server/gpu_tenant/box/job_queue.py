@@ -1,0 +1,221 @@
+"""What the tenant asks of the runner on a box, which takes queued jobs in order, and what it replies."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, JsonValue
+
+from gpu_tenant.box.caretaker import Caretaker, start_request
+from gpu_tenant.box.script_replies import R, is_missing, read, told, understood
+from gpu_tenant.domain.model import Job, JobId, Lease
+from gpu_tenant.domain.ports import Transport
+
+TurnState = Literal[
+    "queued", "needs_env", "running", "finished", "failed", "killed", "stopped", "withdrawn"
+]
+MAY_RUN: frozenset[TurnState] = frozenset({"queued", "needs_env", "running"})
+"""Where a job stands that runs, or will; every other state is final."""
+
+
+_LOOK_WITHIN_S = 15
+"""A look that takes longer tells as little as none."""
+
+
+_is_code = re.compile("[a-z_]{1,40}").fullmatch
+
+Code = Annotated[str, AfterValidator(lambda said: said if _is_code(said) else "unknown")]
+"""A word of the caretaker's for why a run ended; whatever else a box says in its place is not shown."""
+
+
+class _Reply(BaseModel):
+    """What the runner answers; fields of later versions are passed over."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """One job's place in the queue."""
+
+    job: Job
+    attempts: int = 1
+    """How often it may fail: the identical command is run until it finished or has failed so often."""
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    stop_signal: str | None = None
+    """Asks it to save and end, such as `USR1`; None: TERM."""
+    grace_s: float | None = None
+    """Seconds between that signal and SIGKILL; None: 10."""
+
+
+class RunnerStanding(_Reply):
+    """Whether anything on the box takes from the queue."""
+
+    state: Literal["none", "alive", "gone", "left", "elsewhere"]
+    """`gone`: it died, or the box was restarted. `elsewhere`: it was begun on another machine, from
+    which nothing can be told here but what is on record."""
+    kind: Literal["detached", "stay"] | None = None
+    started_at: float | None = None
+    left: str | None = None
+    """Why it left by itself: `empty`, `deadline`, or the signal that asked it to."""
+    trouble: str | None = None
+    """What keeps it from starting a job now, if anything does."""
+
+
+class Queued(_Reply):
+    """Every job that was asked for is on record."""
+
+    queued: tuple[str, ...]
+    already: tuple[str, ...]
+    """Those known from before, in whatever state they are; a withdrawn one stays withdrawn."""
+    needs_env: tuple[str, ...] = ()
+    """Those of these whose values no runner holds now; they wait for another `queue`."""
+    runner: RunnerStanding
+
+
+class Withdrawn(_Reply):
+    """What became of a withdrawal; every job asked about is in exactly one of these."""
+
+    withdrawn: tuple[str, ...]
+    """They will not begin here, or not again: after failed attempts the last one stands. So will those
+    that were never queued: a `queue` that arrives late finds them withdrawn."""
+    too_late: tuple[str, ...]
+    """They run, or have ended; or have had a run, and were to be spared then."""
+
+
+class TurnStatus(_Reply):
+    """One job of the queue, in brief."""
+
+    job: str
+    state: TurnState
+    run: str | None = None
+    """The caretaker's job that is its latest run (`NAME`, then `NAME.2`): for `tail` and `stop`."""
+    runs: int = 0
+    """How often the command was started, interruptions included."""
+    attempts: int = 0
+    """How many of these count: an interruption (preemption, walltime of an allocation) does not."""
+    exit_code: int | None = None
+    signal: str | None = None
+    reason: Code | None = None
+    """Why the latest run ended: the caretaker's code, such as `exit`, `cgroup_oom` or `interrupted`."""
+    slot: int | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+
+
+class Roll(_Reply):
+    """Every job that was ever queued here, in order."""
+
+    jobs: tuple[TurnStatus, ...]
+    runner: RunnerStanding
+    slots: int = 1
+    now: float
+    boot_id: str = ""
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """Those that run or may still run; while there are any, no seal is taken."""
+        return tuple(job.job for job in self.jobs if job.state in MAY_RUN)
+
+
+class Runner:
+    """The runner of one lease: pushed beside its caretaker under its own hash, then asked."""
+
+    def __init__(
+        self, lease: Lease, transport: Transport, script: Path, *, caretaker: Caretaker
+    ) -> None:
+        self._lease = lease
+        self._transport = transport
+        self._script = script
+        self._caretaker = caretaker
+        digest = sha256(script.read_bytes()).hexdigest()[:16]
+        self.path = f"gpu-tenant/runner-{digest}.py"
+        """Where it lies on the box, from the login home."""
+
+    async def queue(
+        self,
+        turns: Sequence[Turn],
+        *,
+        slots: int | None = None,
+        slot_gpus: Sequence[str] = (),
+        runner: Literal["here", "elsewhere"] = "here",
+    ) -> Queued:
+        """The jobs are on record in that order, once each, whoever asks how often.
+
+        With `runner="here"` one is alive, too, and takes them; `elsewhere` leaves that to a `stay`,
+        such as an allocation's batch script. `slots` many run at once (None: as before, at first 1),
+        each with its own CUDA_VISIBLE_DEVICES where `slot_gpus` names one for each slot.
+
+        Of `env` only the names go on record there; VIRTUAL_ENV, in which a turn then runs, is part of
+        its command.
+
+        Raises:
+            CaretakerFailed: nothing was queued: OTHER_COMMAND (one of that name runs another command),
+                NAME_TAKEN (`x.2` beside `x`, whose second run it would be), DEADLINE_PASSED.
+        """
+        request: dict[str, JsonValue] = {
+            "jobs": [_entry(turn, self._lease) for turn in turns],
+            "runner": runner,
+        }
+        if slots is not None:
+            request |= {"slots": slots, "slot_gpus": list(slot_gpus)}
+        return await self._ask("queue", request, Queued)
+
+    async def withdraw(
+        self, jobs: Sequence[JobId], *, begun: Literal["end", "spare"] = "end"
+    ) -> Withdrawn:
+        """Each either never begins on this box from now on, or runs or has ended already.
+
+        One that failed, and has attempts left, loses these; with `begun="spare"` it keeps them.
+        """
+        return await self._ask("withdraw", {"jobs": list(jobs), "begun": begun}, Withdrawn)
+
+    async def roll(self) -> Roll:
+        """How every queued job stands, in one answer."""
+        return await self._ask("roll", {"tenant": True}, Roll, timeout_s=_LOOK_WITHIN_S)
+
+    def stay_argv(self) -> tuple[str, ...]:
+        """The command that an allocation's batch script becomes, from the login home (see `present`).
+
+        Its request is on stdin: {"grace_s", "signal", "linger_s"}, each optional. Exit status 0: nothing
+        may run any more; 75: it was asked to leave by SIGTERM or SIGUSR1 and something may still run,
+        which the next `stay` in this home goes on with.
+        """
+        return self._argv("stay")
+
+    async def present(self) -> None:
+        """This script and the caretaker lie on the box."""
+        await self._caretaker.present()
+        looked = await self._transport.run(["test", "-f", self.path], timeout_s=60)
+        if looked.exit_status:
+            await self._transport.put(self._script, self.path, mode=0o700)
+
+    def _argv(self, verb: str) -> tuple[str, ...]:
+        return (
+            "python3", "-I", "-S", self.path, "--home", self._lease.caretaker_home,
+            "--caretaker", self._caretaker.path, verb, "--request", "-",
+        )  # fmt: skip
+
+    async def _ask(
+        self, verb: str, request: dict[str, JsonValue], reply: type[R], *, timeout_s: float = 120
+    ) -> R:
+        stdin, argv = json.dumps(request).encode(), self._argv(verb)
+        finished = await self._transport.run(argv, stdin=stdin, timeout_s=timeout_s)
+        if is_missing(finished) or (told(finished) or {}).get("code") == "NO_CARETAKER":
+            # Nothing was done, so asking again is safe.
+            await self.present()
+            finished = await self._transport.run(argv, stdin=stdin, timeout_s=timeout_s)
+        return read(reply, understood(verb, finished, self._lease.id))
+
+
+def _entry(turn: Turn, lease: Lease) -> dict[str, JsonValue]:
+    entry = start_request(turn.job, lease, env=turn.env) | {"attempts": turn.attempts}
+    if turn.stop_signal is not None:
+        entry["stop_signal"] = turn.stop_signal
+    if turn.grace_s is not None:
+        entry["grace_s"] = turn.grace_s
+    return entry

@@ -1,0 +1,55 @@
+"""What a box holds by now, listed or sealed by every declaration that is on record for its lease."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from gpu_tenant.box.caretaker import Caretaker
+from gpu_tenant.box.ownership import since_ns
+from gpu_tenant.box.seal_request import told
+from gpu_tenant.domain.model import Lease, Manifest, Profile
+from gpu_tenant.ledger import Ledger
+
+
+async def reseal(
+    lease: Lease,
+    profile: Profile,
+    *,
+    caretaker: Caretaker,
+    ledger: Ledger,
+    artifacts: Sequence[str] = (),
+    discard: Sequence[str] = (),
+    hashes: Literal["taken", "recalled"] = "taken",
+    running: Literal["refused", "listed"] = "refused",
+    named: int = 20,
+    unread_bytes: int | None = None,
+) -> Manifest:
+    """What is on the box now, by every job's declaration, the owner's later words, and these.
+
+    With `hashes="recalled"`, or running jobs listed, it is a draft, and `unread_bytes` is what one has told:
+    see `Caretaker.manifest`.
+
+    Raises:
+        JobRunning: something is still being written.
+    """
+    kept, given_up = ledger.declared(lease.id)
+    # Used from its first moment on: it was taken over, and what lies there is older than any record.
+    taken_over = lease.touched_at is not None and lease.touched_at == lease.created_at
+    return await caretaker.manifest(
+        accounted=profile.accounted_paths,
+        artifacts=[*kept, *artifacts],
+        discard=[*given_up, *discard],
+        since="ever" if taken_over else "launch",
+        rented_ns=since_ns(lease, profile, ledger),
+        hashes=hashes,
+        running=running,
+        named=named,
+        told=told(lease, profile, ledger).request(),
+        unread_bytes=unread_bytes,
+    )
+
+
+def unread_bytes(draft: Manifest) -> int:
+    """How much a seal has to read that a draft has not."""
+    return draft.pushed.size_bytes + sum(
+        entry.size_bytes for entry in draft.entries if entry.sha256 is None
+    )

@@ -1,0 +1,54 @@
+"""What a box says that it holds, refused where it could not be kept as it is named."""
+
+from hashlib import sha256
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+from gpu_tenant.domain.errors import CaretakerFailed
+from gpu_tenant.domain.model import Manifest, SealedFile
+from gpu_tenant.files.paths import leads_inside, require_apart, to_bytes
+
+DEEPEST, LONGEST = 520, 4000
+"""A box tells of what lies deeper as a problem: recursion ends at 1,000, and a path at 4,096 bytes."""
+
+
+def sound(entries: tuple[SealedFile, ...]) -> tuple[SealedFile, ...]:
+    """The entries, each of which can be kept under its name, wherever the others are.
+
+    Raises:
+        CaretakerFailed: one would leave its place, or another would lie in it.
+    """
+    wrong = next((entry.name for entry in entries if not _can_be(entry)), None)
+    try:
+        require_apart(entry.name for entry in entries)
+    except ValueError as error:
+        wrong = str(error)
+    if wrong is not None:
+        raise CaretakerFailed(
+            f"the box's list of files makes no sense: {wrong}",
+            remedy="look at the box yourself before you believe it",
+        )
+    return entries
+
+
+def _can_be(entry: SealedFile) -> bool:
+    """Whether it lies somewhere, not too deep for this computer's own tools, and leads nowhere else."""
+    raw = to_bytes(entry.name)
+    if raw.count(b"/") > DEEPEST or len(raw) > LONGEST:
+        return False
+    leads_out = entry.kind == "link" and not leads_inside(entry.name, entry.target or "")
+    return not leads_out and b"\0" not in to_bytes(entry.at)
+
+
+Entries = Annotated[tuple[SealedFile, ...], AfterValidator(sound)]
+"""As a box tells them, which may be anybody's by now."""
+
+
+def digest_of(manifest: Manifest) -> str:
+    """The sha256 over the sorted entries, as the caretaker computes it."""
+    lines = sorted(
+        f"{e.sha256 or '-'} {e.size_bytes} {e.kind} {e.target or '-'} {e.name}\n".encode()
+        for e in manifest.entries
+    )
+    return sha256(b"".join(lines)).hexdigest()

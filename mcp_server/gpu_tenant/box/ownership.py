@@ -1,0 +1,371 @@
+"""Whether a box is the lease's, by a mark that it carries, and whether anybody has used it, by a look."""
+
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, JsonValue
+
+from gpu_tenant.box.caretaker import QUIET, Caretaker, script_hashes
+from gpu_tenant.domain.errors import AnotherBox, BoxTaken
+from gpu_tenant.domain.model import Lease, Profile
+from gpu_tenant.domain.ports import Clock, Transport
+from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.files.skill_files import script
+from gpu_tenant.ledger import Event, Ledger
+
+LAPSES_S = 72 * 3600
+"""So long after its deadline a mark that nobody took away still keeps others off the box."""
+
+_WITHIN_S = 600
+_BEFORE_IT_WAS_MADE = timedelta(hours=1)
+"""So much earlier than a box was made what is on it counts: its provider's clock is not the box's."""
+_PROMPT = timedelta(hours=1)
+"""Who first comes in sooner than this after asking for a box has waited for it: nobody was there before."""
+_STOPPED_WITHIN = timedelta(minutes=15)
+"""A stop of ours takes no longer from the look that precedes it."""
+_USES = {Event.PUSHED, Event.LAUNCHED, Event.PREPARING}
+
+
+class _Reply(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Other(_Reply):
+    """Another lease whose mark is on the box."""
+
+    lease: str
+    deployment: str = ""
+    until: float = 0
+
+    @property
+    def words(self) -> str:
+        """Which, whose, and until when it is believed."""
+        until = datetime.fromtimestamp(min(max(self.until, 0) + LAPSES_S, 4e9), UTC)
+        return f"{plain(self.lease)[:80]} of the gpu-tenant {plain(self.deployment)[:40]} (until {until:%Y-%m-%d %H:%M} UTC)"
+
+
+class Look(_Reply):
+    """What happened on a box since it let us in, by its own word."""
+
+    files: int = 0
+    bytes: int = 0
+    largest: tuple[str, ...] = ()
+    unreadable: int = 0
+    leases: tuple[str, ...] = ()
+    jobs: tuple[str, ...] = ()
+    people: tuple[str, ...] = ()
+    at_work: tuple[str, ...] = ()
+
+
+class Marked(_Reply):
+    """How the lease's mark was found on the box, or put there."""
+
+    state: Literal["put", "ours", "copied", "lacks", "other", "taken"]
+    nonce: str = ""
+    identity: str = ""
+    since_ns: int = 0
+    others: tuple[Other, ...] = ()
+    look: Look | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NeverIn:
+    """The box never let us in, and does not now; so nobody whom it knows by us was ever in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unseen:
+    """It let us in once, and cannot be looked at now."""
+
+    why: str
+    remedy: str
+
+
+Seen = NeverIn | Unseen | Marked
+"""What is known of whether a box was used, besides the ledger."""
+
+
+def use(seen: Seen) -> str | None:
+    """Why the box counts as used, in words; None where it never was."""
+    match seen:
+        case NeverIn():
+            return None
+        case Unseen():
+            return seen.why
+        case Marked():
+            if seen.state == "copied":
+                return "another copy of this ledger was at work on it"
+            if seen.look is None:
+                return "nobody has looked at it"
+            return _done(seen.look, seen.look.leases, seen.others)
+
+
+def _done(look: Look, leases: Sequence[str], others: Sequence[Other]) -> str | None:
+    if others:
+        return f"another lease stands on it: {others[0].words}"
+    if look.files:
+        named = ", ".join(plain(name) for name in look.largest[:3])
+        return f"files were written on it ({look.files}, {look.bytes:,} bytes): {named}"
+    if look.jobs:
+        return (
+            f"it holds jobs that this ledger never launched: {', '.join(map(plain, look.jobs[:3]))}"
+        )
+    if look.at_work or look.people:
+        return f"it is being used: {', '.join(map(plain, (*look.at_work, *look.people)[:3]))}"
+    if leases:
+        return f"the directories of other leases are on it: {', '.join(map(plain, leases[:3]))}"
+    if look.unreadable:
+        return f"it has {look.unreadable} places that we may not look into"
+    return None
+
+
+def was_let_in(events: Sequence[tuple[datetime, str, Mapping[str, object]]]) -> bool:
+    """Whether the box has ever let us in, by the lease's timeline: to work, or for a look."""
+    return any(kind in (Event.READY, Event.MARKED) for _, kind, _ in events)
+
+
+def is_another_s(lease: Lease) -> bool:
+    """Whether its box carries the mark of another lease: a twin's, which nobody here waited for."""
+    return lease.mark is not None and lease.mark.rpartition(":")[2] != lease.id
+
+
+def was_left_unused(events: Sequence[tuple[datetime, str, Mapping[str, object]]]) -> bool:
+    """Whether a parked box was looked at, and not used, directly before it was stopped."""
+    parked_at: datetime | None = None
+    for at, kind, _ in reversed(events):
+        if kind == Event.PARKED and parked_at is None:
+            parked_at = at
+        if kind in (Event.LOOKED, Event.RESUMED):
+            # An older look says nothing of what was done before somebody else stopped it.
+            soon = parked_at is not None and parked_at - at <= _STOPPED_WITHIN
+            return kind == Event.LOOKED and soon
+    return False
+
+
+def was_rented_empty(lease: Lease, profile: Profile) -> bool:
+    """Whether all that anybody did on the box was done under this lease: it was made for it, empty."""
+    taken_over = lease.touched_at is not None and lease.touched_at == lease.created_at
+    is_whole = profile.destroy == "deletes" and profile.kind != "scheduler"
+    return is_whole and not lease.goes_by_address and not taken_over
+
+
+def since_ns(lease: Lease, profile: Profile, ledger: Ledger) -> int | None:
+    """From when on, by the box's own clock, what was written on a box that was rented empty counts."""
+    if not was_rented_empty(lease, profile):
+        return None
+    said = [
+        detail.get("since_ns")
+        for _, kind, detail in ledger.events(lease.id)
+        if kind == Event.MARKED
+    ]
+    found = [ns for ns in said if isinstance(ns, int) and ns > 0]
+    return found[-1] if found else None
+
+
+class Occupancy:
+    """The mark of one lease on its box, and looks at what was done there."""
+
+    def __init__(
+        self,
+        lease: Lease,
+        profile: Profile,
+        transport: Transport,
+        *,
+        ledger: Ledger,
+        clock: Clock,
+        known_hosts: Path,
+        since: datetime | None = None,
+    ) -> None:
+        """`since` is when the box was made, by its provider's word."""
+        self._made_at = since
+        self._lease = lease
+        self._profile = profile
+        self._ledger = ledger
+        self._clock = clock
+        self._known_hosts = known_hosts
+        self._ask = Caretaker(lease, transport, script("occupancy.py")).ask_ours
+
+    async def stand(self) -> Marked:
+        """The box carries the lease's mark: put there at the first contact, found there at every other.
+
+        Raises:
+            BoxTaken: another lease stands on it, and this one never did.
+            AnotherBox: it is not the box that this lease's mark was put on.
+            BoxTrouble: it cannot be asked.
+        """
+        return await self._marked(None, "others")
+
+    async def look(self, of: Literal["everything", "others"]) -> Marked:
+        """As `stand`; and what was done on the box since it let us in, by whomever.
+
+        Of "others" is asked only who else stands on it, and what runs. That a look at everything has found
+        nothing is on record: no box that ever let us in is given back without it.
+        """
+        scheduled = self._profile.kind == "scheduler"
+        scope = "none" if scheduled else "home" if self._profile.kind == "own" else "door"
+        look: dict[str, JsonValue] = {
+            # An allocation's node has others' files, and its home outlives it.
+            "roots": [*self._profile.accounted_paths] if of == "everything" and not scheduled else [],
+            "quiet": [*QUIET], "scope": scope, "since_ns": since_ns(self._lease, self._profile, self._ledger),
+            "ours": [*{*self._ledger.scripts(), *script_hashes(script("occupancy.py").parent)}],
+        }  # fmt: skip
+        said = await self._marked(look, of)
+        if of == "everything" and use(said) is None:
+            self._ledger.note(self._lease.id, Event.LOOKED, {}, at=self._clock.now())
+        return said
+
+    async def leave(self) -> None:
+        """The lease stands on the box no more, by its own word."""
+        await self._ask("leave", {}, _Reply, timeout_s=30)
+
+    def _made(self, of: Literal["everything", "others"]) -> dict[str, JsonValue] | None:
+        """From when on what is on the box counts, by our clock, with what that clock says now.
+
+        None where the box's own clock says so: at its first contact, where that came as soon as it was there.
+        Whoever comes later knows less than the provider does: others may have been at work before.
+        """
+        lease, now = self._lease, self._clock.now()
+        if self._of(Event.MARKED):
+            return None  # it is on record
+        at, margin = self._made_at or lease.active_at, _BEFORE_IT_WAS_MADE
+        if not is_another_s(lease):
+            if of == "others" and (lease.ready_at or now - (at or now) <= _PROMPT):
+                return None
+            if lease.ready_at is not None:  # it was waited for, before there were marks
+                at, margin = lease.ready_at, timedelta(minutes=5)
+        made_ns = 0 if at is None else int((at - margin).timestamp() * 1e9)
+        return {"made_ns": made_ns, "now_ns": int(now.timestamp() * 1e9)}
+
+    def _of(self, kind: str) -> list[Mapping[str, object]]:
+        return [detail for _, each, detail in self._ledger.events(self._lease.id) if each == kind]
+
+    async def _marked(
+        self, look: dict[str, JsonValue] | None, of: Literal["everything", "others"]
+    ) -> Marked:
+        lease, ledger = self._lease, self._ledger
+        events = ledger.events(lease.id)
+        kinds = [kind for _, kind, _ in events]
+        marks = [detail for _, kind, detail in events if kind == Event.MARKED]
+        if Event.RESUMED in kinds and self._profile.park == "wipes":
+            # Its disk was emptied, and the mark went with it.
+            after = len(kinds) - kinds[::-1].index(Event.RESUMED)
+            marks = [detail for _, kind, detail in events[after:] if kind == Event.MARKED]
+        nonces = [str(detail["nonce"]) for _, kind, detail in events if kind == Event.MARKING]
+        nonce = nonces[-1] if nonces else secrets.token_hex(16)
+        if not nonces:
+            # Before the box has it: a mark that this ledger does not know is another copy's.
+            ledger.note(lease.id, Event.MARKING, {"nonce": nonce}, at=self._clock.now())
+        first = not marks and lease.ready_at is None
+        lapsed = self._clock.now() - timedelta(seconds=LAPSES_S)
+        request: dict[str, JsonValue] = {
+            "lease": lease.id, "deployment": ledger.deployment, "nonce": nonce,
+            "known": bool(marks), "first": first and self._profile.kind != "scheduler",
+            "directory": not marks and bool(_USES & set(kinds)),
+            "until": lease.terms.deadline_at.timestamp(), "lapse_s": LAPSES_S,
+            "roots": [*self._profile.accounted_paths] if was_rented_empty(lease, self._profile) else [],
+            "ended": [*ledger.ended_early(deadline_since=lapsed)],
+            "over": [str(d["over"]) for _, k, d in events if k == Event.TAKES_OVER],
+        }  # fmt: skip
+        made = self._made(of)
+        if made is not None:
+            request["made"] = made
+        if look is not None:
+            request["look"] = look
+        said = await self._ask("mark", request, Marked, timeout_s=_WITHIN_S)
+        if self._profile.kind == "scheduler":
+            # All allocations of one user have one home: other leases there stand on other nodes.
+            alone = said.look and said.look.model_copy(update={"leases": ()})
+            said = said.model_copy(update={"others": (), "look": alone})
+        match said.state:
+            case "taken":
+                raise _taken(lease, said.others)
+            case "lacks" | "other":
+                raise self._another("it does not carry the mark that this lease put on its box")
+            case "copied":
+                self._copied(said)
+            case "put" | "ours":
+                self._note_mark(said, marks, nonce, first="yes" if first else "no")
+        return said
+
+    def _note_mark(
+        self, said: Marked, marks: Sequence[Mapping[str, object]], nonce: str, *, first: str
+    ) -> None:
+        """The mark is on record, with what tells its box from one that it was copied to."""
+        key = _host_keys(self._known_hosts)
+        last = marks[-1] if marks else None
+        moved = last is not None and last.get("identity") != said.identity
+        rekeyed = last is not None and bool(key) and bool(last.get("key")) and last["key"] != key
+        if moved and rekeyed:
+            raise self._another(
+                "it carries a copy of this lease's mark, and shows another host key than its box"
+            )
+        if last is None or moved or rekeyed:
+            detail: dict[str, object] = {
+                "nonce": nonce, "box": self._lease.box_id, "since_ns": said.since_ns,
+                "identity": said.identity, "key": key, "first": first == "yes",
+            }  # fmt: skip
+            if last is not None:
+                detail["since_ns"] = last.get("since_ns", said.since_ns)
+                detail["first"] = last.get("first", False)
+            self._ledger.note(self._lease.id, Event.MARKED, detail, at=self._clock.now())
+
+    def _copied(self, said: Marked) -> None:
+        """Another copy of this ledger made the first contact: the box counts as used, all of it."""
+        lease, now = self._lease, self._clock.now()
+        self._ledger.touch(lease.id, at=lease.created_at)
+        self._ledger.note(lease.id, Event.MARKING, {"nonce": said.nonce}, at=now)
+        self._note_mark(said, [], said.nonce, first="no")
+
+    def _another(self, why: str) -> AnotherBox:
+        lease = self._lease
+        return AnotherBox(
+            f"the box that answers is not the one of {lease.id}: {why}",
+            remedy="nothing was done to either: look where its own row is in the provider's console"
+            + (f", then `gpu-tenant resume {lease.id} --at ...`" if lease.goes_by_address else "")
+            + f"; its owner may end the lease all the same with `gpu-tenant waive {lease.id}`",
+        )
+
+
+def _taken(lease: Lease, others: Sequence[Other]) -> BoxTaken:
+    other = others[0] if others else Other(lease="another lease")
+    return BoxTaken(
+        f"another lease stands on that box: {other.words}",
+        remedy=f"use that lease, or end it first where it is known: `gpu-tenant teardown {plain(other.lease)[:80]}`; "
+        "if nobody has it any more, a person at a terminal takes its place: "
+        f"`gpu-tenant adopt ... --take-over {plain(other.lease)[:80]}`",
+    )
+
+
+def _host_keys(known_hosts: Path) -> str:
+    """The pinned host keys, whatever the address was; empty where the box has none."""
+    try:
+        lines = known_hosts.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    return " ".join(sorted({" ".join(line.split()[1:3]) for line in lines if line.strip()}))
+
+
+def refusing(seen: Marked, jobs: Collection[str]) -> list[tuple[str, str]]:
+    """What on a box that would be destroyed is somebody else's, and what to do about it, in words."""
+    found = [
+        (
+            f"what {other.words} has on it, which stands on the same box",
+            f"end that lease first, where it is known: `gpu-tenant teardown {plain(other.lease)[:80]}`",
+        )
+        for other in seen.others
+    ]
+    look = seen.look or Look()
+    for words in look.at_work:
+        # Of a box where jobs were launched the seal itself says what still runs.
+        if not jobs or words.endswith("a job of another lease"):
+            found.append(
+                (
+                    f"what {plain(words)} is at, which this ledger did not start",
+                    "wait for it, or end it on the box, then the same command again",
+                )
+            )
+    return found

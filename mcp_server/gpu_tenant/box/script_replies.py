@@ -1,0 +1,138 @@
+"""What a script on a box has answered: one JSON object on the last line, or why there is none."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import TypeVar
+
+from pydantic import BaseModel, JsonValue, ValidationError
+
+from gpu_tenant.domain.errors import CaretakerFailed, JobRunning, NotSaved
+from gpu_tenant.domain.model import LeaseId
+from gpu_tenant.domain.ports import Finished
+from gpu_tenant.domain.untrusted_text import quoted, sentence
+from gpu_tenant.files.paths import is_unseen
+
+_LONGEST_TEXT = 12288
+"""A path of 4,096 bytes, each of them written as three characters."""
+_UNUSUAL = re.compile(rb'[\\\x7f]|[^"]{%d}' % _LONGEST_TEXT)
+
+_BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
+R = TypeVar("R", bound=BaseModel)
+
+
+def is_missing(finished: Finished) -> bool:
+    """Whether Python ended before the script began, because the script is not there."""
+    return finished.exit_status == 2 and b"can't open file" in finished.stderr
+
+
+def told(finished: Finished) -> dict[str, JsonValue] | None:
+    """The reply, whether it says yes or no; a login script that prints comes before it.
+
+    Every text in it is plain, on one line and bounded; what it says of bytes is in base64.
+    """
+    lines = finished.stdout.splitlines()
+    try:
+        reply = json.loads(lines[-1], parse_constant=_refused)
+        if isinstance(reply, dict):
+            return (
+                reply
+                if _is_plain(lines[-1])
+                else {_cleaned(k): _clean(v) for k, v in reply.items()}
+            )
+    except (IndexError, ValueError, RecursionError):
+        pass
+    return None
+
+
+def _refused(constant: str) -> JsonValue:
+    raise ValueError(f"{constant} is no number that a script of ours says")
+
+
+def _is_plain(line: bytes) -> bool:
+    """Whether no text in the reply needs to be cleaned, which is soon told of most."""
+    return line.isascii() and not _UNUSUAL.search(line)
+
+
+def _clean(said: JsonValue, name: str = "") -> JsonValue:
+    if isinstance(said, str):
+        return said if name == "base64" and _BASE64.fullmatch(said) else _cleaned(said)
+    if isinstance(said, list):
+        return [_clean(one) for one in said]
+    if isinstance(said, dict):
+        return {_cleaned(key): _clean(value, key) for key, value in said.items()}
+    return said
+
+
+def _cleaned(text: str) -> str:
+    if len(text) <= _LONGEST_TEXT and not is_unseen(text):
+        return text  # a name of a file stays that name
+    return sentence(text, most=_LONGEST_TEXT)
+
+
+def understood(verb: str, finished: Finished, lease: LeaseId) -> dict[str, JsonValue]:
+    """The reply of a script that did what it was asked.
+
+    Raises:
+        JobRunning, CaretakerFailed: it did not, and why.
+    """
+    if finished.exit_status == 127:
+        raise CaretakerFailed(
+            "there is no python3 on this box, and the caretaker needs one (3.7 or newer)",
+            remedy="install it (`apt-get install python3`, or activate the image's conda), then try again",
+        )
+    reply = told(finished)
+    if reply is None or "ok" not in reply:  # how far it was is no answer
+        raise CaretakerFailed(
+            f"`{verb}` ended with status {finished.exit_status} and no reply: {quoted(words(finished.stderr))}",
+            remedy=f"`gpu-tenant audit {lease}` looks at the box",
+        )
+    if reply.get("ok") is True:
+        return reply
+    code, message = str(reply.get("code")), str(reply.get("message"))
+    if code == "JOB_RUNNING":
+        raise JobRunning(
+            f"the box says {quoted(message)}",
+            remedy=f"wait for it with `gpu-tenant monitor {lease}`, or end it with "
+            f"`gpu-tenant stop {lease}`; `gpu-tenant collect {lease} --live` brings "
+            "what is complete meanwhile",
+        )
+    if code == "AT_WORK":
+        raise JobRunning(
+            message,
+            remedy=f"wait for it, or end it: `gpu-tenant ssh {lease} -- kill PID`; then the same command again",
+        )
+    if code == "NOT_SAVED":
+        raise NotSaved(
+            message,
+            remedy=f"`gpu-tenant collect {lease}`, then push again; or give it up by name: --overwrite NAME",
+        )
+    raise CaretakerFailed(
+        f"the box says {quoted(code)}: {quoted(message)}",
+        remedy=f"`gpu-tenant monitor {lease}` shows the job's state",
+    )
+
+
+def read(reply: type[R], said: Mapping[str, JsonValue]) -> R:
+    """The reply in its own type.
+
+    Raises:
+        CaretakerFailed: it makes no sense.
+    """
+    try:
+        return reply.model_validate(said)
+    except ValidationError as error:
+        raise CaretakerFailed(
+            f"the box's reply makes no sense: {_place(error)} {error.errors()[0]['msg']}",
+            remedy="look at the box yourself before you believe it",
+        ) from error
+
+
+def _place(error: ValidationError) -> str:
+    return ".".join(quoted(str(part)) for part in error.errors()[0]["loc"]) or "it"
+
+
+def words(raw: bytes) -> str:
+    """The end of what a box printed, safe to show in a sentence."""
+    text = raw.decode(errors="replace").strip()[-300:]
+    return "".join(c if c.isprintable() else " " for c in text) or "it said nothing"

@@ -1,0 +1,58 @@
+"""What a seal is told by our own records, because a job can write those that lie on the box."""
+
+from pydantic import JsonValue
+
+from gpu_tenant.domain.errors import BadRequest
+from gpu_tenant.domain.model import Lease, Problem, Profile
+from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.files.patterns import no_pattern, too_wide
+from gpu_tenant.ledger import Event, Ledger
+
+
+class Told(Record):
+    """What the caretaker is to believe, whatever lies on its box."""
+
+    pushed: dict[str, list[tuple[int, str]]]
+    """Each version of each file that went there, by name: size and hash."""
+    older: bool
+    """Some went there before that was on record here: the box's own record counts, too."""
+    since_ns: int | None
+    ours: list[str]
+    """The hashes of the scripts that we may have brought."""
+    alone: bool
+    """Nobody but the lease is at work on that machine."""
+
+    def request(self) -> dict[str, JsonValue]:
+        """The same as the caretaker takes it."""
+        return self.model_dump(mode="json", exclude_none=True)
+
+
+def told(lease: Lease, profile: Profile, ledger: Ledger) -> Told:
+    """What is on record of the lease's box."""
+    return Told(
+        pushed=ledger.sent(lease.id),
+        older=ledger.sent_before(lease.id),
+        since_ns=ledger.since_ns(lease.id),
+        ours=ledger.scripts(),
+        # A scheduler's nodes and homes are other allocations' as well.
+        alone=profile.destroy == "deletes" and profile.kind != "scheduler",
+    )
+
+
+def overwritten(ledger: Ledger, lease: Lease) -> tuple[str, ...]:
+    """What pushes have replaced by its owner's word, each with its size."""
+    return tuple(
+        f"{name} ({size:,} bytes), overwritten by a push"
+        for _, kind, detail in ledger.events(lease.id)
+        if kind == Event.OVERWRITTEN and isinstance(detail["files"], dict)
+        for name, size in detail["files"].items()
+    )
+
+
+def as_refusal(problem: Problem) -> BadRequest:
+    """The error of a pattern that the box does not take."""
+    if problem.why == "wide_pattern":
+        what = plain(problem.detail).removeprefix("it gives up ").removesuffix(", unseen")
+        return too_wide(plain(problem.at), what)
+    return no_pattern(plain(problem.at), plain(problem.detail))

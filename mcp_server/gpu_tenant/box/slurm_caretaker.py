@@ -1,0 +1,92 @@
+"""The caretaker of a box whose batch script starts the jobs: what a step of ours starts ends with the step."""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from gpu_tenant.box.caretaker import Caretaker, JobStatus, Started
+from gpu_tenant.box.job_queue import Runner, Turn, TurnStatus
+from gpu_tenant.domain.errors import CaretakerFailed
+from gpu_tenant.domain.model import Job, JobId, Lease
+from gpu_tenant.domain.ports import Transport
+
+_STARTED_WITHIN_S = 30
+_LOOK_AGAIN_S = 0.5
+_INTERRUPTED = "interrupted"
+
+
+class AllocatedCaretaker(Caretaker):
+    """As a caretaker; its jobs are queued for the allocation's own runner.
+
+    A job that a preemption or the walltime interrupted is run again by the allocation's next start: what
+    is asked of it by its name is then asked of that run.
+    """
+
+    def __init__(
+        self,
+        lease: Lease,
+        transport: Transport,
+        script: Path,
+        runner: Path,
+        *,
+        key: str | None = None,
+    ) -> None:
+        super().__init__(lease, transport, script, key=key)
+        self._runner = Runner(lease, transport, runner, caretaker=self)
+
+    async def start(self, job: Job, *, env: Mapping[str, str]) -> Started:
+        """As `Caretaker.start`: the runner of the allocation has started it, now or before.
+
+        Raises:
+            CaretakerFailed: it waits in the queue still; there it stays, and the same call looks again.
+        """
+        roll = await self._runner.roll()
+        waits = any(turn.state == "queued" for turn in roll.jobs)
+        runs = sum(turn.state == "running" for turn in roll.jobs)
+        # Several jobs may share a box; what was queued in order keeps its own pace.
+        slots = None if waits else max(roll.slots, runs + 1)
+        queued = await self._runner.queue([Turn(job=job, env=env)], slots=slots, runner="elsewhere")
+        give_up = asyncio.get_running_loop().time() + _STARTED_WITHIN_S
+        while True:
+            turn = await self._turn(job.id)
+            if turn is not None and turn.started_at is not None:
+                return Started(
+                    job=job.id, pid=0, started_at=turn.started_at, already=bool(queued.already)
+                )
+            if asyncio.get_running_loop().time() > give_up:
+                raise CaretakerFailed(
+                    f"{job.id} is queued, and the allocation's runner has not started it",
+                    remedy="the same launch with its --name looks again; `gpu-tenant leases` shows the box",
+                )
+            await asyncio.sleep(_LOOK_AGAIN_S)
+
+    async def status(
+        self, job: JobId, *, offset: int, limit: int, sample: Literal["sample", "plain"]
+    ) -> JobStatus:
+        """As `Caretaker.status`, of the job's latest run; one that will run again is *starting*."""
+        seen = await super().status(job, offset=offset, limit=limit, sample=sample)
+        if seen.reason is None or seen.reason.code != _INTERRUPTED:
+            return seen
+        turn = await self._turn(job)
+        if turn is None:
+            return seen
+        if turn.run not in (None, job):
+            seen = await super().status(
+                JobId(turn.run or job), offset=offset, limit=limit, sample=sample
+            )
+        again = {"state": "starting"} if turn.state in ("queued", "needs_env") else {}
+        return seen.model_copy(update={"job": job, **again})
+
+    async def stop(self, job: JobId, *, grace_s: float) -> JobStatus:
+        """As `Caretaker.stop`: one that waits to run again is withdrawn."""
+        turn = await self._turn(job)
+        if turn is not None:
+            await self._runner.withdraw([job])
+        run = turn.run if turn is not None and turn.run is not None else job
+        ended = await super().stop(JobId(run), grace_s=grace_s)
+        return ended.model_copy(update={"job": job})
+
+    async def _turn(self, job: JobId) -> TurnStatus | None:
+        roll = await self._runner.roll()
+        return next((turn for turn in roll.jobs if turn.job == job), None)

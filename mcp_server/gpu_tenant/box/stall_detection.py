@@ -1,0 +1,120 @@
+"""When a box that works for long is given up: not after a time, but when it gets nothing done any more."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+
+from gpu_tenant.domain.errors import BoxUnreachable
+
+_FILE_BYTES = 5_000
+"""What a file counts as that was looked at: on a network's file system each takes a round trip."""
+_TIMES = 5
+"""What a byte over the link counts as: links are slower than disks."""
+_LONGEST_LINE = 100
+_MOST = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class StallLimit:
+    """What a box gets done at the least: so many bytes read in a second, over so long."""
+
+    within_s: float = 120
+    bytes_s: float = 50_000
+    """A twentieth of what a slow disk gives: others may be reading from it, too."""
+    tells_s: float = 10
+    """How often it is asked to say how far it is."""
+
+
+STALL_LIMIT = StallLimit()
+
+
+class Progress:
+    """What one command has got done: what it says that it has read, and what went over the link."""
+
+    def __init__(self, limit: StallLimit, timeout: asyncio.Timeout) -> None:
+        self._limit, self._timeout = limit, timeout
+        self._line, self._is_answer = bytearray(), False
+        self._told = 0
+        self._ahead = 0.0
+
+    def heard(self, chunk: bytes) -> None:
+        """That came of the command's output. That it is still there is no progress: it has to say more than before."""
+        *lines, rest = chunk.split(b"\n")
+        for line in lines:
+            self._add(line)
+            self._ends()
+        self._add(rest)
+
+    def sent(self, size_bytes: int) -> None:
+        """So many bytes of its input are on their way."""
+        self._moved(_TIMES * size_bytes)
+
+    @contextmanager
+    def held_up(self) -> Iterator[None]:
+        """What passes inside is this side's own waiting, and counts against nobody."""
+        loop, until = asyncio.get_running_loop(), self._timeout.when()
+        left_s = self._limit.within_s if until is None else until - loop.time()
+        self._reschedule(None)
+        try:
+            yield
+        finally:
+            self._reschedule(loop.time() + left_s)
+
+    def _add(self, part: bytes) -> None:
+        """More of a line: one that is longer than any of these is an answer under way."""
+        self._is_answer = self._is_answer or len(self._line) + len(part) > _LONGEST_LINE
+        if self._is_answer:
+            self._moved(_TIMES * len(part))
+        else:
+            self._line += part
+
+    def _ends(self) -> None:
+        done = None if self._is_answer else _done(bytes(self._line))
+        self._line, self._is_answer = bytearray(), False
+        if done is not None and done > self._told:
+            self._told, more = done, done - self._told
+            self._moved(more)
+
+    def _moved(self, size_bytes: int) -> None:
+        self._ahead += size_bytes
+        if self._ahead >= self._limit.bytes_s * self._limit.within_s:
+            self._ahead = 0
+            self._reschedule(asyncio.get_running_loop().time() + self._limit.within_s)
+
+    def _reschedule(self, at: float | None) -> None:
+        if not self._timeout.expired():
+            self._timeout.reschedule(at)
+
+
+def _done(line: bytes) -> int | None:
+    """What a line of the caretaker's says that was done so far; None where it is none such."""
+    if not line.startswith(b'{"done":'):
+        return None
+    try:
+        match json.loads(line):
+            case {"done": [int(files), int(read_bytes)]} if (
+                0 <= files < _MOST and 0 <= read_bytes < _MOST
+            ):
+                return files * _FILE_BYTES + read_bytes
+    except ValueError:
+        pass
+    return None
+
+
+@asynccontextmanager
+async def unless_stalled(verb: str, limit: StallLimit) -> AsyncIterator[Progress]:
+    """The body has ended, however long that took, while what it had asked of a box went on.
+
+    Raises:
+        BoxUnreachable: it stood still, and the body was cancelled.
+    """
+    try:
+        async with asyncio.timeout(limit.within_s) as timeout:
+            yield Progress(limit, timeout)
+    except TimeoutError:
+        raise BoxUnreachable(
+            f"the box got as good as nothing done for {limit.within_s:g} s of `{verb}`, and was given up",
+            remedy="try again; `gpu-tenant audit` tells how its disk and its link are",
+        ) from None

@@ -1,0 +1,94 @@
+"""The ways to a box, as frozen records: a directory here, an ssh target, an allocation of a scheduler."""
+
+import re
+from typing import Literal, NamedTuple
+
+from pydantic import Field
+
+from gpu_tenant.domain.record import Record
+
+
+class LocalAddress(Record):
+    """A box that is a private directory on this computer."""
+
+    kind: Literal["local"] = "local"
+    directory: str
+
+
+class SshAddress(Record):
+    """A box reached by ssh: `user@host[:port]`, or an alias from the owner's ssh config."""
+
+    kind: Literal["ssh"] = "ssh"
+    target: str
+
+
+_NAME = r"[\w.%+][\w.%+-]*"
+_TARGET = re.compile(
+    rf"(?:(?P<user>[\w.%+][\w.%+:@-]*)@)?(?:\[(?P<literal>[\w.:%-]+)\]|(?P<host>{_NAME}))(?::(?P<port>[0-9]{{1,5}}))?"
+)
+"""No word of a shell among them: an owner's ProxyCommand is run by one, with the host's name in its text."""
+
+_LONGEST_TARGET = 320
+"""A name of a host has at most 253 letters."""
+
+
+class Ssh(NamedTuple):
+    """What an ssh target says."""
+
+    user: str | None
+    host: str
+    port: int | None
+
+
+def ssh_of(target: str) -> Ssh | None:
+    """What `user@host:port`, `user@[address]:port` or an alias says; None where it is none of these.
+
+    Letters, digits and `.-_:%+`, and no `-` in front, which would be an option.
+    """
+    told = _TARGET.fullmatch(target)
+    if told is None:
+        return None
+    port = int(told["port"]) if told["port"] else None
+    if port is not None and not 0 < port < 65536:
+        return None
+    return Ssh(told["user"], told["literal"] or told["host"], port)
+
+
+def ssh_address(target: str) -> SshAddress | None:
+    """The address that somebody else gave, a provider's API for one; None where no ssh would take it."""
+    is_short = len(target) <= _LONGEST_TARGET
+    return SshAddress(target=target) if is_short and ssh_of(target) else None
+
+
+class SlurmAddress(Record):
+    """A box that is an allocation of Slurm, entered by a step of its job."""
+
+    kind: Literal["slurm"] = "slurm"
+    login: str | None = Field(description="the login node, as for ssh; None: it is this computer")
+    before: tuple[str, ...] = Field(description="what stands before each command of Slurm there")
+    job: str = Field(description="as srun takes it: a task of an array has a number of its own")
+    directory: str = Field(description="the lease's, where the allocation signs in when it starts")
+
+    @property
+    def target(self) -> str:
+        """Where it is, in a word."""
+        return f"job {self.job} by {self.login}" if self.login else f"job {self.job}"
+
+
+class PodAddress(Record):
+    """A box that is a container of a pod, reached over the API of its cluster."""
+
+    kind: Literal["pod"] = "pod"
+    context: str = Field(description="of the kubeconfig")
+    namespace: str
+    pod: str
+    container: str
+    kubeconfig: str | None = Field(default=None, description="None: ~/.kube/config")
+
+    @property
+    def target(self) -> str:
+        """Where it is, in a word."""
+        return f"{self.context}/{self.namespace}/{self.pod}"
+
+
+Address = LocalAddress | SshAddress | SlurmAddress | PodAddress

@@ -1,0 +1,89 @@
+"""What a person must hear of, how loudly, and when again, until it is over."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import IntEnum
+
+from pydantic import AwareDatetime, Field
+
+from gpu_tenant.domain.model import LeaseId
+from gpu_tenant.domain.record import Record
+
+CHANNEL = "notify:"
+"""What the key of an alarm about a channel begins with; the channel's name follows."""
+
+
+class Level(IntEnum):
+    """How much an alarm matters."""
+
+    NOTICE = 1
+    """Worth knowing; nothing is lost by hearing of it tomorrow."""
+    WARNING = 2
+    """Somebody should look today."""
+    URGENT = 3
+    """Money is burning beyond the terms, or a box may be lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often something of one level is told."""
+
+    waits: tuple[timedelta, ...]
+    """Between one telling and the next; the last of them for ever."""
+    louder_after: timedelta | None = None
+    """Open for longer, it is told as if it were of the next level."""
+
+
+def _minutes(*each: int) -> tuple[timedelta, ...]:
+    return tuple(timedelta(minutes=m) for m in each)
+
+
+# The first telling is at once, whatever the level.
+PACES = {
+    Level.NOTICE: Pace(_minutes(15, 60, 4 * 60, 12 * 60), louder_after=timedelta(hours=24)),
+    Level.WARNING: Pace(_minutes(15, 60, 2 * 60, 4 * 60), louder_after=timedelta(hours=12)),
+    Level.URGENT: Pace(_minutes(5, 15, 30, 60)),
+}
+
+
+class Alarm(Record):
+    """Something that a person must hear of: open until what it is about has ended."""
+
+    seq: int
+    lease_id: LeaseId | None = Field(description="None: it is about no single lease")
+    key: str = Field(description="what it is about, the same each time it is seen")
+    words: str
+    level: Level = Field(description="as it was raised; `loudness` is what it has become")
+    since: AwareDatetime
+    last_seen_at: AwareDatetime
+    told: int = Field(description="how often it was told at this level, and somebody was reached")
+    told_at: AwareDatetime | None = Field(description="when somebody was last to be told")
+    ended_at: AwareDatetime | None
+
+    @property
+    def channel(self) -> str | None:
+        """The channel that this is about, if it is about one."""
+        return self.key.removeprefix(CHANNEL) if self.key.startswith(CHANNEL) else None
+
+
+def loudness(alarm: Alarm, now: datetime) -> Level:
+    """The level of an alarm as it is told at `now`: what stays open grows louder by one."""
+    after = PACES[alarm.level].louder_after
+    # A channel that fails burns no money by itself: it stays what it is.
+    if after is None or alarm.channel is not None or now - alarm.since <= after:
+        return alarm.level
+    return Level(alarm.level + 1)
+
+
+def is_due(alarm: Alarm, now: datetime) -> bool:
+    """Whether it is time to tell it; a clock that was ahead when it was told keeps nobody in the dark."""
+    return due_at(alarm, now) <= now or (alarm.told_at is not None and now < alarm.told_at)
+
+
+def due_at(alarm: Alarm, now: datetime) -> datetime:
+    """When an open alarm is to be told next, as things are at `now`."""
+    if alarm.told_at is None:
+        return alarm.since
+    waits = PACES[loudness(alarm, now)].waits
+    # Told to nobody yet, but tried: it is tried again as if it had been told once.
+    return alarm.told_at + waits[min(max(alarm.told, 1), len(waits)) - 1]

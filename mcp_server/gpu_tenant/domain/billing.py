@@ -1,0 +1,34 @@
+"""What a provider says that it has charged for a box, and what an account there still holds."""
+
+from decimal import Decimal
+
+from pydantic import AwareDatetime, Field
+
+from gpu_tenant.domain.record import Record
+
+BYTES = "bytes"
+"""The part of a bill that no rate by the hour foresees."""
+
+
+class Billed(Record):
+    """What one box has cost by its provider's own books."""
+
+    usd: Decimal
+    until: AwareDatetime = Field(
+        description="all that was used before is in it; what came after may be, too"
+    )
+    by_part: dict[str, Decimal] = Field(description="as the provider splits it: gpu, disk, bytes")
+    words: str = Field(description="which of its books says so")
+
+    @property
+    def by_the_hour_usd(self) -> Decimal:
+        """What of it a rate by the hour foresees: all but the bytes."""
+        return self.usd - self.by_part.get(BYTES, Decimal(0))
+
+
+class Balance(Record):
+    """What an account holds, and how fast it is spent by its provider's word."""
+
+    amount_usd: Decimal
+    spends_usd_h: Decimal | None = Field(description="None: its provider does not say")
+    words: str = Field(description="what happens there when nothing is left")

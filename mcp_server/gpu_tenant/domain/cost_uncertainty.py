@@ -1,0 +1,166 @@
+"""Where nobody looked while a price changed: what a sum counts for that stretch, and what it may have been."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal, InvalidOperation
+
+from gpu_tenant.domain.model import Box, BoxState, Lease
+from gpu_tenant.domain.offers import CENT, Quote
+from gpu_tenant.domain.terms import cost_usd
+
+_UNSEEN, _DESTROY = "unseen", "destroy"
+_NOT_WORTH_TELLING = Decimal("0.01")
+_SHARE = Decimal("0.01")
+
+Line = tuple[datetime, str, dict[str, object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A stretch in which a box may have cost less than is counted."""
+
+    likely_less_usd: Decimal
+    most_less_usd: Decimal
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What a box has cost: likely, and between which bounds where that is worth telling."""
+
+    usd: Decimal | None
+    least_usd: Decimal | None = None
+    most_usd: Decimal | None = None
+    words: str | None = None
+
+
+def unseen_start(
+    lease: Lease, *, usd_h: Decimal, since: datetime, now: datetime
+) -> dict[str, object] | None:
+    """What is on record when a box that booted is first seen to run, at the dearer rate since `since`.
+
+    That sum is the safe one. Its likely start is after the time that such a box takes to boot.
+    """
+    if lease.price_usd_h is None or lease.quote is None or lease.active_at is None:
+        return None
+    dearer = usd_h - lease.price_usd_h
+    booted_at = lease.active_at + timedelta(seconds=lease.quote.offer.setup_s)
+    likely_s = (min(max(booted_at, since), now) - since).total_seconds()
+    most = dearer * Decimal((now - since).total_seconds()) / 3600
+    if most <= _NOT_WORTH_TELLING:
+        return None
+    return {
+        "likely_less_usd": str((dearer * Decimal(likely_s) / 3600).quantize(CENT)),
+        "most_less_usd": str(most.quantize(CENT)),
+        "words": f"nobody looked from {since:%H:%M:%S} to {now:%H:%M:%S} UTC, while it booted",
+    }
+
+
+def unseen_boot(
+    box: Box, quote: Quote | None, *, since: datetime, now: datetime
+) -> dict[str, object] | None:
+    """What is on record when a box is found running that was made at `since`, and cost less until it ran.
+
+    It is counted as if it had run from then on. Likely it booted for the time that its quote names.
+    """
+    price, booting = box.price_usd_h, box.booting_usd_h
+    if box.state is not BoxState.READY or price is None or booting is None or price <= booting:
+        return None
+    elapsed_s = max(0.0, (now - since).total_seconds())
+    most = (price - booting) * Decimal(elapsed_s) / 3600
+    if most <= _NOT_WORTH_TELLING:
+        return None
+    likely_s = 0.0 if quote is None else min(quote.offer.setup_s, elapsed_s)
+    return {
+        "likely_less_usd": str(((price - booting) * Decimal(likely_s) / 3600).quantize(CENT)),
+        "most_less_usd": str(most.quantize(CENT)),
+        "words": f"it was found running, and nobody saw when it had booted, before {now:%Y-%m-%d %H:%M} UTC",
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class UnseenStop:
+    """A box that is found stopped may have run until just now: so it is counted, at `usd_h`."""
+
+    usd_h: Decimal
+    detail: dict[str, object]
+
+
+def unseen_stop(lease: Lease, box: Box, *, since: datetime, now: datetime) -> UnseenStop | None:
+    """What is counted of a box that is found stopped, long after it was made; None where there is nothing to it.
+
+    Likely it was stopped at its deadline, where that has passed, and by its provider's own timer.
+    """
+    price = lease.quote.offer.price.running_usd_h if lease.quote else None
+    running = price if box.running_usd_h is None else box.running_usd_h
+    if box.state is not BoxState.PARKED or running is None or running <= (box.price_usd_h or 0):
+        return None
+    dearer = running - (box.price_usd_h or Decimal(0))
+    most = dearer * Decimal((now - since).total_seconds()) / 3600
+    if most <= _NOT_WORTH_TELLING:
+        return None
+    likely_s = max(0.0, (now - max(lease.terms.deadline_at, since)).total_seconds())
+    return UnseenStop(
+        running,
+        {
+            "likely_less_usd": str((dearer * Decimal(likely_s) / 3600).quantize(CENT)),
+            "most_less_usd": str(most.quantize(CENT)),
+            "words": f"it was found stopped, and nobody saw when it was, before {now:%Y-%m-%d %H:%M} UTC",
+        },
+    )
+
+
+def destroy_asked_at(events: Sequence[Line]) -> datetime | None:
+    """When its destroy was last asked for and not refused; None where that is on no record."""
+    asked = None
+    for at, kind, detail in events:
+        if kind == _DESTROY:
+            if detail.get("outcome") == "asked":
+                asked = at
+            elif detail.get("outcome") == "refused":
+                asked = None
+    return asked
+
+
+def in_all(
+    lease: Lease, events: Sequence[Line], *, absent_at: datetime, listed_at: datetime | None
+) -> Range:
+    """What the box cost that was seen gone at `absent_at`, and last seen there at `listed_at`.
+
+    It billed until its destroy was carried out: likely when that was asked for, or when it was last seen
+    after that; at most until it was seen gone.
+    """
+    most = lease.cost_usd(absent_at)
+    if most is None:
+        return Range(None)
+    doubts = [_noted(detail) for _, kind, detail in events if kind == _UNSEEN]
+    asked_at = destroy_asked_at(events)
+    if asked_at is not None:
+        ended_at = min(max(asked_at, listed_at or asked_at), absent_at)
+        less = most - (cost_usd(lease.rates, since=None, until=ended_at) or Decimal(0))
+        words = (
+            f"its destroy was asked at {asked_at:%H:%M:%S} UTC, and nobody looked until "
+            f"{absent_at:%Y-%m-%d %H:%M:%S}"
+        )
+        doubts.append(Doubt(less, less, words))
+    told = [doubt for doubt in doubts if doubt is not None and doubt.most_less_usd > 0]
+    least = max(Decimal(0), most - sum((d.most_less_usd for d in told), Decimal(0)))
+    if most - least <= max(_NOT_WORTH_TELLING, most * _SHARE):
+        return Range(most)
+    likely = max(least, most - sum((d.likely_less_usd for d in told), Decimal(0)))
+    told.sort(key=lambda doubt: -doubt.most_less_usd)
+    words = "; ".join(doubt.words for doubt in told[:2])
+    least, most = least.quantize(CENT), most.quantize(CENT)
+    return Range(likely.quantize(CENT), least, most, f"between {least} and {most} USD: {words}")
+
+
+def _noted(detail: dict[str, object]) -> Doubt | None:
+    try:
+        return Doubt(
+            Decimal(str(detail["likely_less_usd"])),
+            Decimal(str(detail["most_less_usd"])),
+            str(detail["words"]),
+        )
+    except (KeyError, InvalidOperation):
+        return None

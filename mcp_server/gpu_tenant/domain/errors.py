@@ -1,0 +1,328 @@
+"""Everything that can go wrong and be told: a code, an exit status, and the next command to run.
+
+TenantError
+├── BadRequest            2   the call itself is wrong
+│   ├── UnknownLease      2
+│   └── SecretRefused     2
+├── Refused               3   the law or the owner's terms say no; nothing was changed
+│   ├── Unverified        3   a teardown without a ground
+│   ├── NotSaved          3   files on the box would be replaced that are nowhere else
+│   ├── JobRunning        3
+│   ├── SweepOpen         3   a sweep on the box is not done, or not as declared
+│   ├── SignatureWanted   3   a person has to sign for it first
+│   ├── BoxTaken          3   a live lease already stands on this box
+│   ├── QuoteUsed         3   a live lease was rented by this quote already
+│   └── Limit             3   the owner's limits leave no room for it
+├── BoxTrouble            4   the box did not do what was asked
+│   ├── BoxUnreachable    4   unknown, which is not dead
+│   ├── HostKeyChanged    4
+│   ├── AnotherBox        4   it is not the one of the lease
+│   ├── NotReady          4   it was rented, and did not let us in within its time
+│   └── CaretakerFailed   4
+├── ProviderTrouble       5   the provider did not do what was asked
+│   ├── ProviderSilent    5   no answer, or none that can be believed: unknown
+│   │   └── PartlyListed  5   a list with rows that cannot be read: it proves no box gone
+│   ├── CredentialRefused 5
+│   ├── RateLimited       5
+│   ├── NoCapacity        5   nothing like it is free there now; another offer may do
+│   ├── NoQuota           5   the account may not have so much
+│   ├── NoFunds           5   the account cannot pay
+│   ├── PriceMoved        5   the box would cost more than was agreed
+│   ├── OwnerMustAct      5   no API does it: a person must, in the console
+│   └── Rejected          5   it said no in its own words
+├── LocalTrouble          6   this computer did not do what was asked
+│   ├── DiskFull          6
+│   ├── LedgerBusy        6
+│   ├── LedgerTooNew      6
+│   └── LedgerCorrupt     6
+├── LeaseHeld             7   another process is acting on this lease right now
+├── PermitForged          8   code tried to destroy without leave: a bug, never a user's mistake
+└── StoreTrouble          9   the durable store did not do what was asked
+    └── NotStored         9   it was asked, and has no such file
+"""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from gpu_tenant.domain.untrusted_text import sentence
+
+_LONGEST_MESSAGE = 1400
+_LONGEST_REMEDY = 600
+_LONGEST_LOG = 1200
+
+
+class TenantError(Exception):
+    """Something a caller is told: what happened, and the next command to run.
+
+    `remedy` is required, because an error that leaves the reader with a billing box and no next
+    step is half an error. Both are one plain, short line each, whatever a box or a provider put in.
+    `log` is the fenced end of a box's log, whose lines stay lines.
+    """
+
+    code: ClassVar[str] = "TENANT_ERROR"
+    exit_status: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, remedy: str, log: str = "") -> None:
+        self.message = sentence(message, most=_LONGEST_MESSAGE - min(len(log), _LONGEST_LOG))
+        if log and len(log) <= _LONGEST_LOG:
+            self.message += f"\n{log}\n"
+        self.remedy = sentence(remedy, most=_LONGEST_REMEDY)
+        super().__init__(self.message)
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message}; {self.remedy}"
+
+
+class BadRequest(TenantError):
+    """The call itself is wrong; nothing was done."""
+
+    code = "BAD_REQUEST"
+    exit_status = 2
+
+
+class UnknownLease(BadRequest):
+    """No lease of that name is in the ledger."""
+
+    code = "UNKNOWN_LEASE"
+
+
+class SecretRefused(BadRequest):
+    """A file that looks like a secret would have left this computer."""
+
+    code = "SECRET_REFUSED"
+
+
+class Refused(TenantError):
+    """The law or the owner's terms say no; nothing was changed."""
+
+    code = "REFUSED"
+    exit_status = 3
+
+
+class Unverified(Refused):
+    """A teardown was asked for and none of the three grounds holds."""
+
+    code = "UNVERIFIED"
+
+
+class NotSaved(Refused):
+    """Files on the box would have been replaced that are nowhere else."""
+
+    code = "NOT_SAVED"
+
+
+class JobRunning(Refused):
+    """A job on the box is still running, or has left processes that are."""
+
+    code = "JOB_RUNNING"
+
+
+class SweepOpen(Refused):
+    """A sweep has cells on the box that still run, or something is wrong that nobody accepted."""
+
+    code = "SWEEP_OPEN"
+
+
+class SignatureWanted(Refused):
+    """A person has to sign for it first, in no tool's answer; then the same call goes on."""
+
+    code = "SIGNATURE_WANTED"
+
+    asked = ""
+    """The code under which it waits."""
+
+
+class BoxTaken(Refused):
+    """A live lease already stands on this box."""
+
+    code = "BOX_TAKEN"
+
+
+class QuoteUsed(Refused):
+    """A live lease, or an open intent, was rented by this quote already."""
+
+    code = "QUOTE_USED"
+
+    lease_id = ""
+    """The lease that it has rented."""
+
+
+class Limit(Refused):
+    """It would pass a limit of the owner's, which no tool raises."""
+
+    code = "LIMIT"
+
+    name, value = "", ""
+    """Which limit it is, and what it is set to."""
+
+
+class BoxTrouble(TenantError):
+    """The box answered, and did not do what was asked."""
+
+    code = "BOX_TROUBLE"
+    exit_status = 4
+
+
+class BoxUnreachable(BoxTrouble):
+    """The box did not answer. It is unknown, not dead: it may still be working, and billing."""
+
+    code = "BOX_UNREACHABLE"
+
+
+class HostKeyChanged(BoxTrouble):
+    """Another host key answered than the one pinned for this lease. Nothing was sent."""
+
+    code = "HOST_KEY_CHANGED"
+
+
+class AnotherBox(BoxTrouble):
+    """The box that answers is not the one of the lease. Nothing was done to either."""
+
+    code = "ANOTHER_BOX"
+
+
+class NotReady(BoxTrouble):
+    """A rented box is broken, or did not let us in within its time. Nothing was put on it."""
+
+    code = "NOT_READY"
+
+
+class CaretakerFailed(BoxTrouble):
+    """The caretaker on the box refused or could not run."""
+
+    code = "CARETAKER_FAILED"
+
+
+class ProviderTrouble(TenantError):
+    """The provider refused, failed, or does not know the box."""
+
+    code = "PROVIDER_TROUBLE"
+    exit_status = 5
+
+
+class ProviderSilent(ProviderTrouble):
+    """The provider gave no answer that can be believed: what was asked may have happened."""
+
+    code = "PROVIDER_SILENT"
+
+
+class PartlyListed(ProviderSilent):
+    """The provider's list has rows that name no box: what it shows is there, what it omits may be."""
+
+    code = "PARTLY_LISTED"
+
+    def __init__(self, message: str, *, remedy: str, shown: Sequence[object] = ()) -> None:
+        super().__init__(message, remedy=remedy)
+        self.shown = shown
+        """The boxes that could be read."""
+
+
+class CredentialRefused(ProviderTrouble):
+    """The provider does not take the key, or there is none."""
+
+    code = "CREDENTIAL_REFUSED"
+
+
+class RateLimited(ProviderTrouble):
+    """The provider wants fewer calls."""
+
+    code = "RATE_LIMITED"
+
+
+class NoCapacity(ProviderTrouble):
+    """The offer is gone, or nothing like it is free now. No box was made."""
+
+    code = "NO_CAPACITY"
+
+
+class NoQuota(ProviderTrouble):
+    """The account may not have so much of this. No box was made, and waiting will not help."""
+
+    code = "NO_QUOTA"
+
+
+class NoFunds(ProviderTrouble):
+    """The account cannot pay. No box was made."""
+
+    code = "NO_FUNDS"
+
+
+class PriceMoved(ProviderTrouble):
+    """The box would cost more than was agreed. It was not rented, or given back unused at once."""
+
+    code = "PRICE_MOVED"
+
+
+class OwnerMustAct(ProviderTrouble):
+    """No API does this: a person must, in the platform's console, by the words that are given."""
+
+    code = "OWNER_MUST_ACT"
+
+
+class Rejected(ProviderTrouble):
+    """The provider said no, in its own words. What was asked was not carried out."""
+
+    code = "REJECTED"
+
+    status = 0
+    """The HTTP status."""
+    body = ""
+    """The answer as it came, for the connector that knows what it means; never shown."""
+
+
+class LocalTrouble(TenantError):
+    """This computer could not do its part."""
+
+    code = "LOCAL_TROUBLE"
+    exit_status = 6
+
+
+class DiskFull(LocalTrouble):
+    """No room here for what is to be kept. What was fetched so far stays."""
+
+    code = "DISK_FULL"
+
+
+class LedgerBusy(LocalTrouble):
+    """Another process holds the ledger's write lock for longer than we wait."""
+
+    code = "LEDGER_BUSY"
+
+
+class LedgerTooNew(LocalTrouble):
+    """The ledger was written by a newer version of this program."""
+
+    code = "LEDGER_TOO_NEW"
+
+
+class LedgerCorrupt(LocalTrouble):
+    """The ledger does not read back as a ledger. It was left as it is."""
+
+    code = "LEDGER_CORRUPT"
+
+
+class LeaseHeld(TenantError):
+    """Another process is acting on this lease right now."""
+
+    code = "LEASE_HELD"
+    exit_status = 7
+
+
+class PermitForged(TenantError):
+    """Code tried to destroy a box without leave. A bug here, never a mistake of the caller's."""
+
+    code = "PERMIT_FORGED"
+    exit_status = 8
+
+
+class StoreTrouble(TenantError):
+    """The durable store did not take, or give back, what it was asked to. It proves nothing then."""
+
+    code = "STORE_TROUBLE"
+    exit_status = 9
+
+
+class NotStored(StoreTrouble):
+    """The durable store was asked, and has no such file."""
+
+    code = "NOT_STORED"

@@ -1,0 +1,154 @@
+"""What finished work would cost on one offer, in terms that explain themselves and add up."""
+
+from collections.abc import Iterator
+from decimal import Decimal
+
+from gpu_tenant.domain.offers import CENT, Offer, Wish
+from gpu_tenant.domain.record import Record
+
+# What is assumed where nobody says better. Each is a judgement, and is said in the words of its
+# term; the terms are meant to order offers, not to predict a bill.
+_ASSUMED_MBPS = Decimal(100)
+"""A box whose link nobody has measured: at the low end of what hosts with a measured one show."""
+_ASSUMED_USD_GB = Decimal("0.12")
+"""Bytes at an unknown price: a big provider's list price for bytes to the internet, not a cheap one."""
+_ASSUMED_RELIABILITY = {
+    "unverified": Decimal("0.95"),
+    "verified": Decimal("0.99"),
+    "datacenter": Decimal("0.999"),
+}
+"""A host without a score; only the order of the three is certain."""
+_LOST_BY_FAILURE = Decimal("0.5")
+"""A failed host takes its disk along, and fails in the middle of the work on average."""
+INTERRUPTIONS_PER_DAY = Decimal(1)
+"""Google has spoken of 5 to 15 % of preemptible machines a day; GPUs, and bids, go sooner."""
+_CHECKPOINT_H = Decimal(1)
+"""A job on an interruptible box saves its work each hour, onto a disk that the interruption keeps."""
+_UNVERIFIED_PREMIUM = Decimal("0.10")
+"""A host that somebody vouches for is worth a tenth more; what it may read is not in this figure."""
+
+
+class Term(Record):
+    """One part of an expected cost, with the sentence that explains it."""
+
+    name: str
+    usd: Decimal
+    words: str
+
+
+class Expected(Record):
+    """What the finished work would cost: the terms add up to the total; None is unknown."""
+
+    total_usd: Decimal | None
+    terms: tuple[Term, ...]
+
+
+def expected(offer: Offer, wish: Wish) -> Expected:
+    """What the wish's work would cost on that offer: compute, waiting, bytes, and what goes wrong."""
+    rate = offer.price.running_usd_h
+    if rate is None:
+        return Expected(total_usd=None, terms=())
+    terms = tuple(_terms(offer, wish, rate))
+    return Expected(total_usd=sum((term.usd for term in terms), Decimal(0)), terms=terms)
+
+
+def needed_h(offer: Offer, wish: Wish) -> float:
+    """How long the box is needed: to start, for the work, and to move what is moved."""
+    return wish.hours + offer.setup_s / 3600 + float(sum(_moving_h(offer, wish)))
+
+
+def _terms(offer: Offer, wish: Wish, rate: Decimal) -> Iterator[Term]:
+    hours = _exact(wish.hours)
+    setup_h = _exact(offer.setup_s) / 3600
+    up_h, down_h = _moving_h(offer, wish)
+    up_usd = _exact(wish.upload_gb) * _or_assumed(offer.price.upload_usd_gb)
+    down_usd = _exact(wish.download_gb) * _or_assumed(offer.price.download_usd_gb)
+    price = offer.price
+    yield _term(
+        "compute",
+        hours * rate,
+        f"{wish.hours:g} h at {rate} USD/h (GPU {_short(price.gpu_usd_h)}, disk {_short(price.disk_usd_h)})",
+    )
+    yield _term(
+        "waiting", setup_h * rate, f"{offer.setup_s:.0f} s until it answers, counted as billed"
+    )
+    if wish.upload_gb or wish.download_gb:
+        yield _term(
+            "moving",
+            (up_h + down_h) * rate,
+            f"{wish.upload_gb:g} GB to it {_speed(offer.download_mbps)}, {wish.download_gb:g} GB off "
+            f"it {_speed(offer.upload_mbps)}: {up_h + down_h:.2f} h, if your own link is no slower",
+        )
+        yield _term(
+            "bytes",
+            up_usd + down_usd,
+            f"{wish.upload_gb:g} GB to it {_per_gb(price.upload_usd_gb)}, "
+            f"{wish.download_gb:g} GB off it {_per_gb(price.download_usd_gb)}",
+        )
+    score, whose = _reliability(offer)
+    failures = (1 - score) * hours / 24
+    yield _term(
+        "host failure",
+        failures * ((hours * _LOST_BY_FAILURE + setup_h + up_h) * rate + up_usd),
+        f"{whose} {score}, read as the chance of a day without a failure: {failures:.2g} failures "
+        f"in {wish.hours:g} h, each losing half the work and starting anew",
+    )
+    if offer.interruptible:
+        interruptions = hours / 24 * INTERRUPTIONS_PER_DAY
+        lost_h = min(hours, _CHECKPOINT_H) / 2
+        yield _term(
+            "interruptions",
+            interruptions * (lost_h + setup_h) * rate,
+            f"an assumed {INTERRUPTIONS_PER_DAY} a day: {interruptions:.2g} in {wish.hours:g} h, each "
+            f"losing {lost_h:.2g} h, as with a checkpoint every {_CHECKPOINT_H} h, and a new start",
+        )
+    if offer.trust == "unverified":
+        yield _term(
+            "unverified host",
+            hours * rate * _UNVERIFIED_PREMIUM,
+            f"{_UNVERIFIED_PREMIUM:.0%} of compute, as nobody vouches for this host",
+        )
+
+
+def _short(usd: Decimal | None) -> Decimal | None:
+    """The rate in no more places than anybody bills by."""
+    return None if usd is None else min(usd, usd.quantize(CENT), key=lambda one: len(str(one)))
+
+
+def _term(name: str, usd: Decimal, words: str) -> Term:
+    # Each is rounded for itself, so that what is shown adds up.
+    return Term(name=name, usd=usd.quantize(CENT), words=words)
+
+
+def _exact(number: float) -> Decimal:
+    return Decimal(str(number))
+
+
+def _moving_h(offer: Offer, wish: Wish) -> tuple[Decimal, Decimal]:
+    """Hours to move the wish's bytes to the box, and off it; the box downloads what we upload."""
+
+    def hours(size_gb: float, speed_mbps: float | None) -> Decimal:
+        speed = _exact(speed_mbps) if speed_mbps else _ASSUMED_MBPS
+        return _exact(size_gb) * 8000 / speed / 3600
+
+    return hours(wish.upload_gb, offer.download_mbps), hours(wish.download_gb, offer.upload_mbps)
+
+
+def _or_assumed(usd_gb: Decimal | None) -> Decimal:
+    return _ASSUMED_USD_GB if usd_gb is None else usd_gb
+
+
+def _speed(mbps: float | None) -> str:
+    return f"at {mbps:g} Mbit/s" if mbps else f"at an assumed {_ASSUMED_MBPS} Mbit/s"
+
+
+def _per_gb(usd_gb: Decimal | None) -> str:
+    return f"at {'an assumed ' if usd_gb is None else ''}{_or_assumed(usd_gb)} USD/GB"
+
+
+def _reliability(offer: Offer) -> tuple[Decimal, str]:
+    if offer.reliability is None:
+        return _ASSUMED_RELIABILITY[
+            offer.trust
+        ], f"no score is known, and that of {offer.trust} hosts is assumed:"
+    return min(max(_exact(offer.reliability), Decimal(0)), Decimal(1)), "its score:"

@@ -1,0 +1,173 @@
+"""What one request for several boxes comes to: its parts of the cap and of the budget, pure."""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from decimal import ROUND_DOWN, Decimal
+
+from pydantic import Field, JsonValue
+
+from gpu_tenant.domain.errors import Refused
+from gpu_tenant.domain.model import Lease, LeaseState, Profile
+from gpu_tenant.domain.offers import CENT, Quote
+from gpu_tenant.domain.record import Record, Usd
+from gpu_tenant.domain.terms import Asked
+from gpu_tenant.domain.wording import some
+
+MOST = 512
+"""So many boxes are asked for in one request."""
+
+
+class Fleet(Record):
+    """The boxes that one request has, and why there are no more."""
+
+    fleet: str
+    asked: int
+    had: int
+    leases: tuple[str, ...] = Field(description="those that are live")
+    usd_h: Usd = Field(description="all of them together")
+    not_ready: tuple[str, ...] = ()
+    missing: tuple[str, ...] = Field(default=(), description="why there are fewer than asked for")
+    next: str
+
+
+def fleet_of(name: str, leases: Sequence[Lease], *, asked: int, missing: Sequence[str]) -> Fleet:
+    """The fleet as it stands, and what may be done next; nobody but the caller decides on fewer."""
+    live = [lease for lease in leases if lease.state.live]
+    rates = [lease.price_usd_h for lease in live]
+    short = asked - len(had(leases))
+    step = f"`gpu-tenant audit {name}`, then push and launch on each"
+    if short > 0:
+        step = (
+            f"go on with {len(live)}; or the same provision again: it goes on where it stopped; or "
+            f"`gpu-tenant offers`, then `gpu-tenant provision --count {short}` with new quotes"
+        )
+    return Fleet(
+        fleet=name,
+        asked=asked,
+        had=len(had(leases)),
+        leases=tuple(lease.id for lease in live),
+        usd_h=None if None in rates else sum((usd for usd in rates if usd is not None), Decimal(0)),
+        not_ready=tuple(lease.id for lease in live if lease.ready_at is None),
+        missing=tuple(missing) if short > 0 else (),
+        next=step,
+    )
+
+
+def request_of(said: Mapping[str, JsonValue], asked: Asked, *, count: int) -> str:
+    """The name of one request for several boxes: alike where its numbers are, however they were written."""
+    terms = asked.model_dump(mode="json", exclude_defaults=True)
+    return known_again(json.dumps({**said, "count": count, "terms": terms}))
+
+
+def known_again(request: str) -> str:
+    """The same request in the one way to write it: of sums their value, of quotes their set."""
+    told = json.loads(request)
+    if "quotes" in told:
+        told["quotes"] = sorted(set(told["quotes"]))
+    return json.dumps({name: _plain(name, value) for name, value in told.items()}, sort_keys=True)
+
+
+def _plain(name: str, value: JsonValue) -> JsonValue:
+    if isinstance(value, dict):
+        return {key: _plain(key, inner) for key, inner in value.items()}
+    if "usd" in name and isinstance(value, str):
+        return f"{Decimal(value).normalize():f}"
+    return float(value) if isinstance(value, int) and name != "count" else value
+
+
+def had(leases: Sequence[Lease]) -> list[Lease]:
+    """The boxes of a fleet that count: one that was given back before anybody used it does not.
+
+    Nor does one that goes on with the work of another: that one counts.
+    """
+    return [
+        lease
+        for lease in leases
+        if lease.recovers is None
+        and (lease.state.live or lease.ready_at is not None or lease.touched_at is not None)
+    ]
+
+
+def part_of(asked: Asked, leases: Sequence[Lease], *, count: int, now: datetime) -> Asked:
+    """What may be spent on the next box of a fleet of `count`, of which these are there.
+
+    The budget's part is what is left of it, over the boxes still missing, rounded down; left is what
+    neither a live lease has as its own budget nor an ended one has cost (all of its budget, where its
+    cost is unknown). The cap is what the caps of the live ones leave of it. A lost one whose work may
+    yet go on inside of its own terms counts as live. So neither the budgets nor the caps can ever sum
+    to more than was asked.
+
+    Raises:
+        Refused: nothing is left.
+    """
+    update: dict[str, Decimal] = {}
+    lacking = max(1, count - len(had(leases)))
+    if asked.budget_usd is not None:
+        set_aside = (_set_aside(lease, leases, now) for lease in leases)
+        left = asked.budget_usd - sum(set_aside, Decimal(0))
+        update["budget_usd"] = (left / lacking).quantize(CENT, ROUND_DOWN)
+        if update["budget_usd"] <= 0:
+            raise _used_up(f"the budget of {asked.budget_usd} USD for {some(count, 'box')}")
+    if asked.max_price_usd_h is not None:
+        live = [lease for lease in leases if lease.state.live or _may_go_on(lease, leases, now)]
+        caps = (lease.terms.max_price_usd_h or lease.price_usd_h or Decimal(0) for lease in live)
+        update["max_price_usd_h"] = asked.max_price_usd_h - sum(caps, Decimal(0))
+        if update["max_price_usd_h"] <= 0:
+            raise _used_up(f"the cap of {asked.max_price_usd_h} USD/h for {some(count, 'box')}")
+    return asked.model_copy(update=update)
+
+
+def _set_aside(lease: Lease, leases: Sequence[Lease], now: datetime) -> Decimal:
+    own = lease.terms.budget_usd or Decimal(0)
+    if lease.state.live or _may_go_on(lease, leases, now):
+        return own
+    cost = lease.cost_usd(now)
+    return own if cost is None else cost
+
+
+def _may_go_on(lost: Lease, leases: Sequence[Lease], now: datetime) -> bool:
+    """Whether another box may yet be rented for the work of a lease that was lost, by its own terms."""
+    if lost.state is not LeaseState.LOST or lost.touched_at is None or not lost.terms.recover:
+        return False
+    goes_on = any(x.recovers == lost.id and (x.state.live or x.touched_at) for x in leases)
+    return now < lost.terms.deadline_at and not goes_on
+
+
+def _used_up(what: str) -> Refused:
+    return Refused(
+        f"{what} leaves nothing for another",
+        remedy="go on with those that were had, or ask for the others with a sum of their own",
+    )
+
+
+def capped(quote: Quote, most_usd_h: Decimal | None, *, boxes: int = 1) -> Quote:
+    """The quote under a cap that its owner named: for one box, or for so many together.
+
+    Raises:
+        Refused: its price is above the cap, or unknown.
+    """
+    if most_usd_h is None:
+        return quote
+    price = quote.offer.price.running_usd_h
+    if price is None or price > most_usd_h:
+        costs = "an unknown sum, which is not zero," if price is None else f"{price} USD/h"
+        raise Refused(
+            f"{quote.id} costs {costs} and the cap leaves {most_usd_h} USD/h",
+            remedy="raise --max-price-usd-h, or see what `gpu-tenant offers` has for less",
+        )
+    own = own_cap(price, most_usd_h, boxes=boxes)
+    named = quote.wish.max_price_usd_h
+    cap = own if named is None else min(own, max(named, price))
+    wish = quote.wish.model_copy(update={"max_price_usd_h": cap})
+    return quote.model_copy(update={"cap_usd_h": cap, "wish": wish})
+
+
+def own_cap(price_usd_h: Decimal, most_usd_h: Decimal, *, boxes: int) -> Decimal:
+    """A box's own cap: its even part of what is left for so many, or its price where that is more."""
+    return max(price_usd_h, (most_usd_h / boxes).quantize(CENT, ROUND_DOWN))
+
+
+def is_one_machine(profile: Profile) -> bool:
+    """Whether each of the platform's offers is one machine, which is had once."""
+    return profile.kind in ("marketplace", "own") or profile.lease == "adopted"

@@ -1,0 +1,91 @@
+"""What became of a box that its provider took: told apart from a crash on it, and from our blindness."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import TypeAlias, cast
+
+from gpu_tenant.domain.model import Box, BoxState, Fate, Lease, LeaseState, Profile
+
+Line: TypeAlias = tuple[datetime, str, dict[str, object]]
+"""One line of a lease's timeline: when, what, and its detail."""
+
+_TAKEN = "taken"
+_BACK = ("ready", "resumed", "parked")
+"""After these an earlier fate counts no more."""
+
+INTERRUPTIONS: frozenset[Fate] = frozenset({"preempted", "outbid", "host_lost"})
+"""What ends a box in the middle of its work, whoever pays and however long was agreed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What took the box, and what shows it, in a sentence."""
+
+    fate: Fate
+    words: str
+
+
+def fate(
+    lease: Lease,
+    profile: Profile,
+    box: Box | None,
+    *,
+    now: datetime,
+    balance_usd: Decimal | None = None,
+) -> Taken | None:
+    """What took the lease's box, by what its provider shows; None where it shows nothing of the kind.
+
+    `box` is None where no list shows it. That alone proves nothing: only a lease that is `lost` was
+    omitted twice. `balance_usd` is what the account holds, where anybody asked. A state that nobody
+    understands, a provider that does not answer and a job that died are no fate of a box.
+    """
+    if lease.state is LeaseState.LOST:
+        return Taken("host_lost", "its provider lists it no more, and nobody here ended it")
+    if box is None or lease.state is not LeaseState.ACTIVE or lease.parked_at is not None:
+        return None
+    said = f": {box.words}" if box.words else ""
+    if box.taken is not None:
+        return Taken(box.taken, f"its provider says so{said}")
+    match box.state:
+        case BoxState.PARKED:
+            return _stopped(lease, profile, box, said, now, balance_usd)
+        case BoxState.BROKEN if lease.ready_at is not None:
+            return Taken("host_lost", f"its provider calls it broken{said}")
+        case _:
+            return None
+
+
+def _stopped(
+    lease: Lease, profile: Profile, box: Box, said: str, now: datetime, balance_usd: Decimal | None
+) -> Taken:
+    """Why a box was stopped that nobody here parked, by the strongest reason there is."""
+    if now >= lease.terms.deadline_at:
+        return Taken("walltime", "it was stopped, and its deadline has passed")
+    if _rented_until(lease, now) <= now:
+        return Taken("walltime", f"it was stopped, and it was to be had no longer{said}")
+    if balance_usd is not None and balance_usd <= 0:
+        return Taken("balance_zero", f"it was stopped, and the account holds {balance_usd} USD")
+    if not box.interruptible:
+        return Taken("stopped_by_provider", f"it was stopped, and not at our word{said}")
+    if profile.kind == "marketplace":
+        return Taken("outbid", f"somebody pays more for its GPU; it may wake, and bill{said}")
+    return Taken("preempted", f"its provider took the GPU back; its disk is kept, and bills{said}")
+
+
+def _rented_until(lease: Lease, now: datetime) -> datetime:
+    """When the box's own contract ends, where the offer said so."""
+    hours = lease.quote.offer.max_hours if lease.quote else None
+    if hours is None or lease.active_at is None:
+        return now + timedelta(days=1)
+    return lease.active_at + timedelta(hours=hours)
+
+
+def taken(timeline: Sequence[Line]) -> Fate | None:
+    """What is on record as having taken the box, and not as over."""
+    told = None
+    for _, kind, detail in timeline:
+        if kind == _TAKEN or kind in _BACK:
+            told = detail.get("fate")
+    return cast("Fate | None", told)

@@ -1,0 +1,445 @@
+"""The nouns of a tenancy, as frozen records: lease, box, job, manifest, verdict, evidence, receipt."""
+
+from datetime import date, datetime
+from decimal import Decimal
+from enum import StrEnum
+from typing import Literal, NewType
+
+from pydantic import AwareDatetime, ConfigDict, Field, field_validator
+
+from gpu_tenant.domain.address import Address as Address
+from gpu_tenant.domain.address import LocalAddress as LocalAddress
+from gpu_tenant.domain.address import PodAddress as PodAddress
+from gpu_tenant.domain.address import SlurmAddress as SlurmAddress
+from gpu_tenant.domain.address import SshAddress as SshAddress
+from gpu_tenant.domain.offers import CENT, Quote, UsdH
+from gpu_tenant.domain.record import MOST_BYTES, Line, Record, Usd
+from gpu_tenant.domain.sourced_fact import Fact
+from gpu_tenant.domain.terms import Rate, Terms, cost_usd
+from gpu_tenant.domain.untrusted_text import bare, quoted
+
+LeaseId = NewType("LeaseId", str)
+BoxId = NewType("BoxId", str)
+_LONGEST_NAME = 1000
+JobId = NewType("JobId", str)
+
+MARK_PREFIX = "gpu-tenant:"
+"""Every box of ours carries `gpu-tenant:<deployment>:<lease id>` where its provider keeps labels."""
+
+
+# --- the box ------------------------------------------------------------------------------------
+
+
+class BoxState(StrEnum):
+    """What a provider says of a box, in our words. `UNKNOWN` is an answer too, and never a death."""
+
+    BOOTING = "booting"
+    READY = "ready"
+    PARKED = "parked"
+    BROKEN = "broken"
+    UNKNOWN = "unknown"
+
+
+Fate = Literal[
+    "preempted", "outbid", "host_lost", "balance_zero", "walltime", "stopped_by_provider"
+]
+"""What took a box from us."""
+
+
+class Box(Record):
+    """A box as its provider last showed it."""
+
+    provider: str
+    id: BoxId
+    mark: str | None = Field(
+        description="our mark as the provider lists it, None for somebody else's box"
+    )
+    state: BoxState
+    address: Address | None
+    price_usd_h: UsdH = Field(
+        description="what it costs now, by its provider's word; None is unknown, which is not zero"
+    )
+    running_usd_h: UsdH = Field(
+        default=None, description="what it will cost once it runs, where that is another sum"
+    )
+    booting_usd_h: UsdH = Field(
+        default=None, description="what it cost until it ran, where that was another sum"
+    )
+    interruptible: bool = False
+    words: Line | None = Field(
+        default=None, description="what the provider says of it, where its state needs words"
+    )
+    taken: Fate | None = Field(default=None, description="what took it, by its provider's word")
+    created_at: AwareDatetime | None = Field(
+        default=None, description="when it was made, by its provider's word; None: it does not say"
+    )
+    made_by_word_of: Literal["provider", "request"] = Field(
+        default="provider",
+        description="whose word `created_at` is; the one of a request is text that a clone carries as well",
+    )
+
+    @field_validator("id")
+    @classmethod
+    def _plain_id(cls, said: str) -> BoxId:
+        # One that is not plain is nothing that could be asked for; it is there, and is shown.
+        return BoxId(said if _is_plain(said) else quoted(said))
+
+    @field_validator("mark")
+    @classmethod
+    def _plain_mark(cls, said: str | None) -> str | None:
+        return said if said is None or _is_plain(said) else None  # no mark that we ever wrote
+
+
+def _is_plain(name: str) -> bool:
+    return len(name) <= _LONGEST_NAME and "\n" not in name and bare(name) == name
+
+
+# --- the lease ----------------------------------------------------------------------------------
+
+
+class LeaseState(StrEnum):
+    """Where a lease stands. A lease only moves down this list."""
+
+    INTENDED = "intended"
+    """Written down; the box may or may not exist."""
+    ACTIVE = "active"
+    """The box is ours, and the meter may be running."""
+    TERMINATING = "terminating"
+    """A permit is filed and the destroy was sent, or is about to be."""
+    GONE = "gone"
+    """A receipt is filed: the provider has listed no such box, twice."""
+    VOID = "void"
+    """The intent ended without a box: the provider has listed none with its mark, twice."""
+    LOST = "lost"
+    """The provider lists the box no more, twice, and we did not destroy it."""
+
+    @property
+    def live(self) -> bool:
+        """Whether a box may exist, and bill, under this lease."""
+        return self in (LeaseState.INTENDED, LeaseState.ACTIVE, LeaseState.TERMINATING)
+
+
+class Lease(Record):
+    """Our record of one tenancy, from intent to proof of end."""
+
+    id: LeaseId
+    mark: str = Field(description="the name, label or tag that its box carries at its provider")
+    provider: str
+    state: LeaseState
+    terms: Terms
+    quote: Quote | None = Field(description="what was to be rented, at no more than which price")
+    box_id: BoxId | None
+    address: Address | None
+    price_usd_h: Decimal | None = Field(description="the rate now; None is unknown")
+    rates: tuple[Rate, ...] = Field(description="every change of the rate, oldest first")
+    created_at: AwareDatetime
+    active_at: AwareDatetime | None
+    ready_at: AwareDatetime | None = Field(description="when the box first let us in")
+    parked_at: AwareDatetime | None = Field(description="None while it is not parked")
+    ended_at: AwareDatetime | None
+    touched_at: AwareDatetime | None = Field(
+        description="written before the first push, launch or login; None: not used by this ledger"
+    )
+    kept_in: str | None = Field(description="the directory here that collect fills")
+    recovers: LeaseId | None = Field(default=None, description="the one whose work it goes on with")
+    fleet: str | None = Field(default=None, description="the leases that one request has")
+    fleet_size: int | None = Field(default=None, description="for how many boxes that request is")
+
+    @property
+    def directory(self) -> str:
+        """Where this lease lives on the box, relative to the login home."""
+        return f"gpu-tenant/{self.id}"
+
+    @property
+    def work_directory(self) -> str:
+        """Where pushed files land and jobs run."""
+        return f"{self.directory}/work"
+
+    def from_work(self, at: str) -> str:
+        """A place on the box as a pattern would name it: relative where it is in the work directory."""
+        _, inside, rest = at.partition(f"/{self.work_directory}/")
+        return rest if inside else at
+
+    @property
+    def goes_by_address(self) -> bool:
+        """Whether a person named its box by where it is; no provider's own ids hold an `@`."""
+        return self.box_id is not None and "@" in self.box_id
+
+    @property
+    def caretaker_home(self) -> str:
+        """Where the caretaker keeps its records and the job logs."""
+        return f"{self.directory}/caretaker"
+
+    @property
+    def lets_us_in(self) -> bool:
+        """Whether its box has let us in, and was not stopped since."""
+        return self.ready_at is not None and self.parked_at is None
+
+    def cost_usd(self, now: datetime) -> Decimal | None:
+        """What the box has cost so far, or None where the price is unknown."""
+        spent = cost_usd(self.rates, since=None, until=min(self.ended_at or now, now))
+        return None if spent is None else spent.quantize(CENT)
+
+
+class Job(Record):
+    """One detached command on a box, as it was declared; values of `env` are never recorded."""
+
+    id: JobId
+    lease_id: LeaseId
+    command: str
+    artifacts: tuple[str, ...]
+    discard: tuple[str, ...]
+    env_names: tuple[str, ...]
+    env_from: tuple[str, ...] = Field(default=(), description="NAME=reference; no value")
+    max_runtime_s: float | None
+    declared_at: AwareDatetime
+    launched_at: AwareDatetime | None
+
+
+# --- what a platform is like --------------------------------------------------------------------
+
+
+class CredentialPlace(Record):
+    """Where a provider's key is looked for when the owner's configuration names no other place."""
+
+    env: tuple[str, ...]
+    file: str | None = None
+
+
+class Console(Record):
+    """What a person does by hand, word for word, where no API does it."""
+
+    where: str
+    rent: str | None = None
+    address: str | None = None
+    park: str | None = None
+    resume: str | None = None
+    destroy: str
+    bootstrap: str | None = None
+
+
+class Place(Record):
+    """A path that the platform speaks of, and what it may hold."""
+
+    path: str
+    inode_cap: int | None = None
+    survives: dict[str, str] = Field(description="by event: yes, no, unknown, n/a")
+
+
+class Profile(Record):
+    """The facts of `profiles/<slug>.md` that decide what the program does."""
+
+    id: str
+    title: str
+    kind: Literal["container", "vm", "marketplace", "scheduler", "kubernetes", "notebook", "own"]
+    lease: Literal["created", "adopted", "either", "none"] = Field(
+        description="who makes its boxes: this program, or a person who names one; none: no box"
+    )
+    console: Console | None = Field(description="what a person does by hand, word for word")
+    python: str | None = Field(description="the interpreter that the image's frameworks are in")
+    price_source: Literal["api", "table", "owner"]
+    credential: CredentialPlace | None = Field(description="where its key is looked for")
+    states: dict[str, BoxState] = Field(description="the provider's words for a box, in ours")
+    boot_timeout_s: float = Field(description="a box that is not ready by then is given back")
+    list_lag_s: float = Field(description="how long a box may exist before the provider lists it")
+    confirm_s: float = Field(description="how far apart two looks are that prove a box gone")
+    park: Literal["keeps", "wipes", "none"] = Field(
+        description="keeps: everything on disk; wipes: not so, and only an unused box is parked"
+    )
+    park_how: Literal["api", "in_box", "owner"]
+    park_command: str | None = Field(description="in_box: what stops the GPU meter on the box")
+    interruption: str | None = Field(description="how the platform takes a box back, in a sentence")
+    destroy: Literal["deletes", "hands_back"]
+    accounted_paths: tuple[str, ...] = Field(
+        description="where bytes written since launch are lost by destroy, besides the work directory"
+    )
+    places: tuple[Place, ...] = Field(description="the paths that the platform speaks of")
+    doubts: tuple[str, ...] = Field(
+        description="facts about billing and survival that nobody has confirmed, in words"
+    )
+    checked_on: date
+    mirror_needed: bool
+    speed_up: str | None = Field(description="what a shell on the box sources for foreign sites")
+    stops: str = Field(description="the verb that ends the bill, in the platform's words")
+    stops_the_meter: str = Field(
+        description="what ends the bill if this computer dies, in a sentence"
+    )
+    provider_timer: Literal["none", "stop", "delete"] = Field(
+        description="a timer of the platform's own that can be trusted, and what it does"
+    )
+    in_box: Literal["none", "api_key", "poweroff"] = Field(
+        description="with what a guard on the box can end the bill"
+    )
+    trap: str = Field(description="the one thing that surprises people here")
+    facts: tuple[Fact, ...] = Field(default=(), description="each with its source")
+    runbook: str = Field(description="the body, for a person")
+
+    def console_words(self, verb: Literal["rent", "address", "park", "resume", "destroy"]) -> str:
+        """Where a person goes, and what they do there, in a sentence."""
+        if self.console is None:
+            return f"see `gpu-tenant profiles {self.id}`"
+        return f"in {self.console.where}: {getattr(self.console, verb) or 'see its runbook'}"
+
+
+# --- the seal -----------------------------------------------------------------------------------
+
+
+class SealedFile(Record):
+    """One thing to be kept, as it lay on the box when no job was running.
+
+    `name` is where it goes under the kept directory, `at` where it lies on the box. Both are text
+    with control characters, `%` and bytes that are not UTF-8 written as `%XX` (see `files/paths.py`).
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_by_name=True, validate_by_alias=True
+    )
+
+    name: str
+    at: str
+    kind: Literal["file", "link"]
+    role: Literal["artifact", "log"] = Field(alias="class")
+    size_bytes: int = Field(alias="size", ge=0, le=MOST_BYTES)
+    sha256: str | None
+    mtime_ns: int
+    target: str | None = None
+
+
+class Heap(Record):
+    """An amount of files that share a fate."""
+
+    count: int = Field(ge=0, le=10**12)
+    size_bytes: int = Field(alias="bytes", ge=0, le=MOST_BYTES)
+
+
+class Discarded(Heap):
+    """What may be lost: by the job's own word, or as a well-known cache."""
+
+    class Pattern(Heap):
+        """One pattern in force, and how much it covers."""
+
+        pattern: str
+
+    patterns: tuple[Pattern, ...] = ()
+
+
+class Unclaimed(Heap):
+    """What was written since launch and nobody has claimed or discarded."""
+
+    class Path(Record):
+        """One of the largest."""
+
+        at: str
+        size_bytes: int = Field(alias="size", ge=0, le=MOST_BYTES)
+
+    largest: tuple[Path, ...] = ()
+
+
+class Empty(Record):
+    """Files without a byte that nobody has claimed: only their names would be lost."""
+
+    count: int = 0
+    first: tuple[str, ...] = ()
+
+
+class Elsewhere(Unclaimed):
+    """What was written since launch where a seal does not look."""
+
+    whole: bool
+    """Whether that is all; else there was no time to look at more."""
+
+
+class Problem(Record):
+    """Something that keeps a file from being sealed."""
+
+    at: str
+    why: str
+    detail: str
+
+
+class Manifest(Record):
+    """Everything on the box that matters, sealed there after the last job ended."""
+
+    sealed_at: float = Field(
+        ge=0, lt=253402300800, description="seconds since the epoch, by the box's clock"
+    )
+    boot_id: str
+    since_ns: int | None = Field(description="bytes written from here on are accounted for")
+    digest: str = Field(description="sha256 over the sorted entries")
+    entries: tuple[SealedFile, ...]
+    unclaimed: Unclaimed
+    discarded: Discarded
+    pushed: Heap
+    problems: tuple[Problem, ...]
+    unmatched: tuple[str, ...] = Field(description="declared artifacts that match nothing")
+    empty: Empty = Empty()
+    elsewhere: Elsewhere | None = Field(
+        default=None, description="outside of what is accounted for; None: nobody looked"
+    )
+
+
+# --- verification -------------------------------------------------------------------------------
+
+
+class Verdict(Record):
+    """What reading one file as what it claims to be has proved, and what it has not.
+
+    `loads`: the structure of `format` was read to the end and holds. `broken`: it does not.
+    `opaque`: no format is claimed that we can read, so only the bytes can be proved, by hash.
+    """
+
+    format: str
+    outcome: Literal["loads", "broken", "opaque"]
+    proved: tuple[str, ...] = ()
+    not_proved: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = Field(
+        default=(), description="true things that do not stop a teardown: a NaN"
+    )
+    problem: str | None = Field(default=None, description="why it is broken, for a person")
+
+
+class Evidence(Record):
+    """What re-reading one kept file has proved."""
+
+    name: str
+    size_bytes: int
+    sha256: str
+    verdict: Verdict
+    where: str = Field(default="here", description="here, or the durable store it was re-read from")
+
+
+class Receipt(Record):
+    """The provider no longer has the box: seen, twice, with the time, the cost and what was kept."""
+
+    lease_id: LeaseId
+    provider: str
+    box_id: BoxId
+    ground: Literal["verified", "never_used", "waived"]
+    active_at: AwareDatetime
+    destroy_asked_at: AwareDatetime
+    first_absent_at: AwareDatetime
+    second_absent_at: AwareDatetime
+    lived_s: float
+    cost_usd: Usd = Field(description="None: the price was never known")
+    cost_least_usd: Usd = Field(default=None, description="None: no less than cost_usd")
+    cost_most_usd: Usd = Field(default=None, description="None: no more than cost_usd")
+    billed_usd: Usd = Field(
+        default=None, description="by its provider's own books so far; None: they do not say"
+    )
+    counts: str | None = Field(
+        default=None, description="what the cost counts, and by whose word; None: on no old receipt"
+    )
+    kept_files: int
+    kept_bytes: int
+    kept_in: str | None
+    formats: dict[str, int] = Field(
+        description="how many kept files were proved to load, by format"
+    )
+    not_proved: tuple[str, ...] = Field(
+        description="what verification could not prove, in sentences"
+    )
+    warnings: tuple[str, ...]
+    given_up: tuple[str, ...] = Field(
+        description="patterns discarded by name, or losses signed for"
+    )
+    left_behind: str | None = Field(description="what stays on the box or at the provider, or None")

@@ -1,0 +1,143 @@
+"""What can be rented and what it costs, as frozen records: wish, price, offer, quote, leftover."""
+
+from decimal import Decimal
+from typing import Annotated, Literal
+
+from pydantic import AwareDatetime, BeforeValidator, Field
+
+from gpu_tenant.domain.record import Line, Record, Usd
+
+CENT = Decimal("0.0001")
+"""Money is shown and compared to a hundredth of a cent."""
+
+_MOST_USD_H = Decimal(100_000)
+"""Nothing that is rented costs more; a larger figure is a mistake, or no figure."""
+
+
+def sane(usd_h: Decimal | None) -> Decimal | None:
+    """The price by the hour, or None: what is not finite, below nothing or absurd is not known."""
+    if usd_h is None or not usd_h.is_finite() or not 0 <= usd_h <= _MOST_USD_H:
+        return None
+    return usd_h
+
+
+UsdH = Annotated[
+    Decimal | None, BeforeValidator(lambda told: sane(told) if isinstance(told, Decimal) else told)
+]
+"""A provider's price: an absurd figure is an unknown one, and hides neither its box nor the others."""
+
+Trust = Literal["any", "verified", "datacenter"]
+"""Whose machine is good enough: anybody's, a host that the marketplace has verified, a data centre's."""
+
+
+class Wish(Record):
+    """What somebody wants to rent, for how long, and what will be moved."""
+
+    gpu: str | None = Field(
+        default=None, description="canonical name, as in gpu_catalog; None: any"
+    )
+    gpu_count: int = Field(default=1, ge=1)
+    vram_gib: float | None = Field(
+        default=None, gt=0, allow_inf_nan=False, description="memory that each GPU must have"
+    )
+    disk_gb: int = Field(default=40, ge=8, le=100_000)
+    hours: float = Field(default=1, gt=0, le=8760, description="how long the work takes")
+    max_price_usd_h: Decimal | None = Field(default=None, ge=0)
+    region: str | None = Field(default=None, description="part of the provider's own region name")
+    trust: Trust = "any"
+    interruptible: Literal["no", "yes", "either"] = "no"
+    upload_gb: float = Field(default=0, ge=0, le=1e6, description="what will be moved to the box")
+    download_gb: float = Field(
+        default=0, ge=0, le=1e6, description="what will be moved off the box"
+    )
+    offer: str | None = Field(
+        default=None, description="only the offer of this id, asked for again"
+    )
+
+
+class Price(Record):
+    """What one box costs, split by what is charged; None is unknown, which is never 0."""
+
+    gpu_usd_h: Usd = Field(description="all its GPUs together, while it runs")
+    disk_usd_h: Usd = Field(description="the disk of the wish, while it runs")
+    parked_usd_h: Usd = Field(description="everything, while parked; None: no parking")
+    upload_usd_gb: Usd
+    download_usd_gb: Usd
+    source: Literal["api", "table", "owner"]
+    as_of: str | None = Field(default=None, description="the date of a table's rate")
+    converted: str | None = Field(
+        default=None, description="the sum in what is really billed, and the dated rate it had"
+    )
+
+    @property
+    def running_usd_h(self) -> Decimal | None:
+        """Everything that is billed by the hour while it runs."""
+        if self.gpu_usd_h is None or self.disk_usd_h is None:
+            return None
+        return (self.gpu_usd_h + self.disk_usd_h).quantize(CENT)
+
+
+class Offer(Record):
+    """One box that its provider would rent now. Soon stale: rent through a quote."""
+
+    provider: str
+    id: str = Field(
+        description="what its connector needs to rent exactly this; stable while offered"
+    )
+    gpu: Line = Field(description="canonical name, or the provider's own where no table knows it")
+    gpu_count: int
+    vram_gib: float | None = Field(description="of each GPU")
+    region: Line | None
+    price: Price
+    disk_gb: int
+    interruptible: bool
+    trust: Literal["unverified", "verified", "datacenter"]
+    reliability: float | None = Field(description="0 to 1, as the provider measures its host")
+    max_hours: float | None = Field(description="how long it can be had; None: no end is known")
+    download_mbps: float | None = Field(description="the box's own link, megabits per second")
+    upload_mbps: float | None
+    setup_s: float = Field(description="usual time from renting until it answers")
+    notes: tuple[Line, ...] = Field(default=(), description="what a tenant should know, in words")
+
+    def suits(self, wish: Wish) -> bool:
+        """Whether it is a box of the kind that is wished for; its price is another question."""
+        return (
+            wish.interruptible != ("no" if self.interruptible else "yes")
+            and (wish.gpu is None or wish.gpu.casefold() == self.gpu.casefold())
+            and self.gpu_count == wish.gpu_count
+            and (self.vram_gib or 0) >= (wish.vram_gib or 0)
+            and (wish.region or "").casefold() in (self.region or "").casefold()
+            and self.disk_gb >= wish.disk_gb
+        )
+
+
+class Quote(Record):
+    """An offer that may be rented until `expires_at`, for so long, at no more than the cap."""
+
+    id: str
+    offer: Offer
+    wish: Wish
+    cap_usd_h: Decimal = Field(description="nothing above this is rented, or kept")
+    expires_at: AwareDatetime
+
+
+class Leftover(Record):
+    """Something that bills although no box of ours uses it: a volume, a disk, an address, a snapshot."""
+
+    provider: str
+    kind: Literal["volume", "filesystem", "disk", "address", "snapshot"]
+    id: Line
+    name: Line
+    mark: str | None = Field(description="our mark where it carries one")
+    size_gb: float | None
+    usd_month: Decimal | None
+
+    @property
+    def words(self) -> str:
+        """What it is and what it costs, in a sentence."""
+        size = "" if self.size_gb is None else f", {self.size_gb:g} GB"
+        cost = (
+            "at an unknown rate" if self.usd_month is None else f"at {self.usd_month} USD a month"
+        )
+        name = self.name if self.name == self.id or not self.name else f"{self.name} ({self.id})"
+        return f"the {self.kind} {name or self.id}{size} at {self.provider} bills on {cost}"

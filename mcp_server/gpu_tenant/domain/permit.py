@@ -1,0 +1,119 @@
+"""Leave to destroy one box, on one of exactly three grounds.
+
+A `TeardownPermit` cannot be made outside `leases/verify.py`, copied, replaced, pickled or subclassed, and
+it is never stored: after a crash the evidence is gathered again.
+"""
+
+from dataclasses import InitVar, dataclass
+from typing import ClassVar, Never, final
+from weakref import WeakKeyDictionary
+
+from gpu_tenant.domain.errors import PermitForged
+from gpu_tenant.domain.model import BoxId, LeaseId
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """Every declared artifact was re-read off the box and equals the seal; every byte is accounted for."""
+
+    name: ClassVar[str] = "verified"
+    seal_digest: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class NeverUsed:
+    """Nobody has used this box: by the ledger, and by a look at the box where it ever let us in."""
+
+    name: ClassVar[str] = "never_used"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Waived:
+    """A person signed for exactly this loss."""
+
+    name: ClassVar[str] = "waived"
+    signed_by: str
+    loss_digest: str
+    signature: str
+    """The code of the signature; `waived ahead` where it was given before there was such a code."""
+
+
+Ground = Verified | NeverUsed | Waived
+
+
+@final
+class Seal:
+    """The right to mint permits. One exists, and `leases/verify.py` holds it."""
+
+    __slots__ = ()
+
+    def __init__(self, _: Never) -> None:
+        raise _forged("a seal cannot be made")
+
+
+_SEAL: Seal = object.__new__(Seal)
+
+
+def _forged(what: str) -> PermitForged:
+    return PermitForged(what, remedy="report this as a bug in gpu-tenant; nothing was destroyed")
+
+
+@final
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class TeardownPermit:
+    """Leave to destroy the one box `box_id` of `provider`, once, on `ground`."""
+
+    lease_id: LeaseId
+    provider: str
+    box_id: BoxId
+    ground: Ground
+    seal: InitVar[Seal]
+
+    def __post_init__(self, seal: Seal) -> None:
+        if seal is not _SEAL:
+            raise _forged("a permit was minted without the seal")
+        _MINTED[self] = self.claim
+
+    @property
+    def claim(self) -> tuple[LeaseId, str, BoxId, Ground]:
+        """What this permit says now."""
+        return self.lease_id, self.provider, self.box_id, self.ground
+
+    def __init_subclass__(cls) -> Never:
+        raise _forged("a permit cannot be subclassed")
+
+    def __copy__(self) -> Never:
+        raise _forged("a permit cannot be copied")
+
+    def __deepcopy__(self, memo: object) -> Never:
+        raise _forged("a permit cannot be copied")
+
+    def __replace__(self, **changes: object) -> Never:
+        raise _forged("a permit cannot be changed")
+
+    def __reduce_ex__(self, protocol: object) -> Never:
+        raise _forged("a permit cannot be stored")
+
+
+_MINTED: WeakKeyDictionary[TeardownPermit, tuple[LeaseId, str, BoxId, Ground]] = WeakKeyDictionary()
+"""What each permit said when it was minted: `object.__new__` and `object.__setattr__` pass all above."""
+
+
+def genuine(permit: object, *, provider: str) -> TeardownPermit:
+    """`permit`, which is a permit of this law for `provider`; connectors ask before they destroy.
+
+    Raises:
+        PermitForged: it is anything else.
+    """
+    if type(permit) is not TeardownPermit:
+        raise _forged(f"{type(permit).__name__} is not a permit")
+    if permit not in _MINTED:
+        raise _forged("a permit was made past its constructor")
+    if _MINTED[permit] != permit.claim:
+        raise _forged("a permit was changed after it was minted")
+    if permit.provider != provider:
+        raise _forged(f"a permit for {permit.provider} was shown to {provider}")
+    return permit

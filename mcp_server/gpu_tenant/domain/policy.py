@@ -1,0 +1,125 @@
+"""The terms of a lease as they are in force, in sentences that can be held against it."""
+
+from collections.abc import Iterator
+from datetime import datetime
+from decimal import Decimal
+
+from gpu_tenant.domain.errors import Refused
+from gpu_tenant.domain.model import Lease, Profile
+from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.terms import RESCUE_H, UNSEEN_USD
+
+
+class Policy(Record):
+    """The terms of one lease, as they are in force."""
+
+    lease: str
+    terms: tuple[str, ...]
+    if_this_computer_dies: str
+
+
+def rules_of(lease: Lease, profile: Profile) -> tuple[str, ...]:
+    """What holds for the lease from now on, one rule a sentence; what is not said does not hold."""
+    return tuple(_rules(lease, profile))
+
+
+def _rules(lease: Lease, profile: Profile) -> Iterator[str]:
+    terms = lease.terms
+    yield f"ends at {terms.deadline_at:%Y-%m-%d %H:%M} UTC: jobs are stopped, what is proved is torn down"
+    cap = owners_cap(lease)
+    if cap is not None:
+        yield f"dearer than {cap} USD/h: ended by the watchdog"
+    if terms.budget_usd is not None:
+        yield f"at most {terms.budget_usd} USD in all: ended by the watchdog before that is passed"
+    if terms.idle_h is not None:
+        does = "ended as at its deadline" if terms.when_idle == "end" else "told"
+        yield f"idle for {terms.idle_h:g} h: {does}"
+    if profile.destroy == "deletes":
+        yield f"unverified at its end: {_rescue(lease, profile)}"
+    if profile.kind == "kubernetes" and lease.quote is not None:
+        # What outlives the pod, and when the cluster ends it, as it stood when it was ordered.
+        yield from lease.quote.offer.notes
+    if terms.store is not None:
+        yield f"artifacts are copied to {terms.store} too"
+    if terms.recover:
+        places = ("the same platform" if name == "same" else name for name in terms.recover)
+        yield f"lost to its provider: the work goes on at {', then at '.join(places)}"
+
+
+def _rescue(lease: Lease, profile: Profile) -> str:
+    most = rescue(lease)
+    spends = f"{RESCUE_H} hours' cost" if most is None else f"{most:.2f} USD"
+    parks = "it is parked, and its disk bills on; else " if profile.park == "keeps" else ""
+    if lease.terms.on_deadline == "waive":
+        return (
+            f"{parks}it bills on for {spends} more; then it is destroyed, parked or not: its owner has "
+            "signed for that, and any change of its terms takes it back"
+        )
+    return f"{parks}it is kept, bills on past every sum, and every alarm is urgent"
+
+
+def remarks(before: Lease, after: Lease, now: datetime) -> str | None:
+    """What whoever changed the terms should notice."""
+    told = []
+    if after.terms.deadline_at < before.terms.deadline_at:
+        told.append(
+            f"the deadline was {before.terms.deadline_at:%Y-%m-%d %H:%M} UTC: it is earlier now"
+        )
+    cost, budget = after.cost_usd(now), after.terms.budget_usd
+    if cost is not None and budget is not None and cost >= budget:
+        told.append(f"{cost:.2f} USD are spent already: the watchdog ends it at its next look")
+    if before.terms.on_deadline == "waive":
+        told.append("what was signed ahead was for the old terms, and holds no longer")
+    return "; ".join(told) or None
+
+
+def owners_cap(lease: Lease) -> Decimal | None:
+    """The price cap that a person named.
+
+    A quote without one is capped for renting by its own price, and a cent more an hour is told, and
+    ends no work.
+    """
+    if lease.quote is not None and lease.quote.wish.max_price_usd_h is None:
+        own = lease.terms.max_price_usd_h
+        return None if own == lease.quote.cap_usd_h else own
+    return lease.terms.max_price_usd_h
+
+
+def rescue(lease: Lease) -> Decimal | None:
+    """What may be spent past the end of the lease to save what is on its box; None is unknown.
+
+    By what the box costs when it runs: parked, a day of it would be no sum at all.
+    """
+    return lease.terms.rescue(running_usd_h(lease))
+
+
+def running_usd_h(lease: Lease) -> Decimal | None:
+    """What the lease's box costs while it runs, by its quote, or else the most that it ever cost."""
+    if lease.quote is not None:
+        return lease.quote.offer.price.running_usd_h
+    known = [rate.usd_h for rate in lease.rates if rate.usd_h is not None]
+    return max(known) if known else lease.price_usd_h
+
+
+def ends_unseen(profile: Profile) -> bool:
+    """Whether something ends the bill there, disk apart, though nobody looks any more."""
+    if profile.kind == "own" or profile.provider_timer in ("stop", "delete"):
+        return True
+    # A stop that empties the disk is no way out: the guard does not take it.
+    return profile.in_box != "none" and profile.park == "keeps"
+
+
+def must_end_unseen(profile: Profile, usd_h: Decimal | None) -> None:
+    """A box whose meter nothing stops when this computer dies costs little, or was accepted.
+
+    Raises:
+        Refused: it costs more than that in a day, or nobody knows how much.
+    """
+    if ends_unseen(profile) or (usd_h is not None and usd_h * 24 <= UNSEEN_USD):
+        return
+    day = "an unknown sum" if usd_h is None else f"{usd_h * 24:.2f} USD"
+    raise Refused(
+        f"if this computer dies, nothing ends the bill at {profile.title}: a day unseen costs {day}",
+        remedy="take an offer elsewhere, or accept that by name: provision with --unguarded accept, for which "
+        "a person signs; `gpu-tenant install watchdog` on a machine that stays on looks after it",
+    )

@@ -1,0 +1,416 @@
+"""The seams to the outside world: the clock, the transport to a box, the connector to a provider."""
+
+from collections.abc import AsyncIterable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from socket import socket
+from typing import Literal, Protocol, runtime_checkable
+
+from gpu_tenant.domain.billing import Balance, Billed
+from gpu_tenant.domain.errors import BadRequest
+from gpu_tenant.domain.model import Box, BoxId, Lease, Profile, SshAddress
+from gpu_tenant.domain.offers import Leftover, Offer, Quote, Wish
+from gpu_tenant.domain.permit import TeardownPermit
+
+
+class Clock(Protocol):
+    """The only source of time."""
+
+    def now(self) -> datetime:
+        """The current instant, aware, in UTC."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Return when that much time has passed on this clock."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A command on the box that ran to its end."""
+
+    exit_status: int
+    """The command's own status; 128 + n where signal n ended it, as a shell says."""
+    stdout: bytes
+    stderr: bytes
+
+
+class Channel(Protocol):
+    """A command that runs on the box, with its input and its output as sockets of this computer.
+
+    Both ends are the caller's to close, and wait when they are read and written; the end of its output is
+    also the end of the link.
+    """
+
+    @property
+    def reader(self) -> socket:
+        """What its output is read from."""
+        ...
+
+    @property
+    def writer(self) -> socket:
+        """What its input is written to."""
+        ...
+
+    def hang_up(self) -> None:
+        """Nothing more comes, and the command is told to end; also from another thread, and again."""
+        ...
+
+
+class Listener(Protocol):
+    """Whoever is told what goes over the link while a command runs."""
+
+    def heard(self, chunk: bytes) -> None:
+        """That came of its output."""
+        ...
+
+    def sent(self, size_bytes: int) -> None:
+        """So many bytes of its input are on their way."""
+        ...
+
+
+class Transport(Protocol):
+    """The way to one box, kept open between calls and re-opened as needed.
+
+    Remote paths are relative to the login home unless absolute. Text that stands for a file name
+    is in Python's surrogateescape form, so a name that is not UTF-8 survives the trip.
+    """
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: bytes | AsyncIterable[bytes] = b"",
+        timeout_s: float,
+        listener: Listener | None = None,
+    ) -> Finished:
+        """The command has ended, whatever its status; its output is here whole.
+
+        `listener` is told what comes and goes meanwhile; one that cancels this call ends the command.
+
+        Raises:
+            BoxUnreachable: the box did not answer, the link broke, or `timeout_s` passed.
+            HostKeyChanged: another host key answered than the pinned one; nothing was sent.
+
+        After any exception the command may have run, may be running still, or never started.
+        """
+        ...
+
+    async def put(self, source: Path, destination: str, *, mode: int = 0o600) -> None:
+        """`destination` holds the bytes of `source`, complete: it appeared by rename.
+
+        Raises:
+            BoxUnreachable, HostKeyChanged: as for `run`.
+            BoxTrouble: the box would not take it (disk full, no such directory, no permission).
+
+        After any exception `destination` is as it was before, or complete.
+        """
+        ...
+
+    async def open(self, argv: Sequence[str], *, way: Literal["kept", "own"]) -> Channel:
+        """The command is on its way to the box: over the kept connection, or over one of its own.
+
+        That it runs is told by its output alone.
+
+        Raises:
+            BoxUnreachable, HostKeyChanged, BoxTrouble: as for `run`.
+            LocalTrouble: this computer could not begin it.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """The connection is closed. Nothing on the box was stopped by it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """A provider's key, as the place where it lies; the value is read when a call needs it."""
+
+    source: str
+    """Where it was found, for a person: `env:VAST_API_KEY`."""
+    read: Callable[[], str] = field(repr=False)
+    """The value now.
+
+    Raises:
+        CredentialRefused: the place is empty.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a connector is given of the world."""
+
+    profile: Profile
+    """Its own platform's facts."""
+    state: Path
+    """The user's state directory."""
+    environ: Mapping[str, str] = field(repr=False)
+    """The environment of this process; never for a key, and never for where the API is."""
+    clock: Clock
+    credential: Credential | None
+    """None where the platform needs none; a connector that needs one is not made without it."""
+    public_key: Callable[[], str]
+    """The ssh public key, one line, that a new box must let in."""
+    shell_at: Callable[[str | None], Transport]
+    """A way to the machine at that ssh address, where the provider's commands are run; None: to this
+    one, as its user. It is the caller's to close."""
+    rehearsed_at: str | None = None
+    """Where this provider is rehearsed, if this is its rehearsal."""
+    named_at: str | None = None
+    """Where the owner's configuration says that its API is."""
+
+    def api(self, usual: str, *, variable: str) -> str:
+        """Where the provider's API is: a matter of the configuration and of rehearsals alone.
+
+        Raises:
+            BadRequest: `variable` says otherwise, which would send the key to whoever set it.
+        """
+        if self.rehearsed_at is not None:
+            return self.rehearsed_at
+        place = self.named_at or usual
+        said = self.environ.get(variable, "").rstrip("/")
+        if said and said != place:
+            raise BadRequest(
+                f"{variable} names another place for the API of {self.profile.title}, and nothing goes by it",
+                remedy=f"`unset {variable}`; an address that is meant stands in config.toml: "
+                f'`[api]`, `{self.profile.id} = "https://HOST"`',
+            )
+        return place
+
+
+class Connector(Protocol):
+    """One provider's API, in our words. It knows its provider and nothing else.
+
+    `connectors/<slug>.py` has `connect(setting: Setting)`, which returns one and asks nobody; or None,
+    where the owner's configuration has to name a cluster and names none.
+    """
+
+    async def create(self, lease: Lease) -> Box:
+        """A box marked with `lease.mark` exists; exactly one, also when called again for one lease.
+
+        What to rent is in `lease.quote`. The box need not be ready yet.
+
+        Raises:
+            ProviderSilent: a box may exist: list before you try again.
+            ProviderTrouble: any other kind of it (NoCapacity, NoQuota, NoFunds, RateLimited, ...): the
+                provider refused, and no box was made.
+
+        After any other exception a box may exist, too.
+        """
+        ...
+
+    async def list_boxes(self) -> Sequence[Box]:
+        """Every box of this account as the provider shows it now, ours and others', to the last page.
+
+        Raises:
+            ProviderTrouble: the provider did not answer, or not to the end; nothing may be concluded.
+        """
+        ...
+
+    async def destroy(self, permit: TeardownPermit) -> None:
+        """The provider was told to destroy the permitted box, or does not have it.
+
+        Returning is not proof: the box is gone when `list_boxes` has omitted it, twice.
+
+        Raises:
+            PermitForged: `permit` was not minted by verification, or is for another provider.
+            CredentialRefused, RateLimited: as they say; the box is as it was.
+            ProviderTrouble: the provider refused; the box is as it was.
+
+        After ProviderSilent or any other exception the box may or may not exist.
+        """
+        ...
+
+
+def wanted(lease: Lease) -> Quote:
+    """What is to be rented under the lease's mark.
+
+    Raises:
+        BadRequest: nothing was quoted, or the box would carry no mark and could not be found again.
+    """
+    if lease.quote is None or not lease.mark:
+        raise BadRequest(
+            "a lease without an offer or without a mark rents nothing",
+            remedy="`gpu-tenant offers` shows what can be rented",
+        )
+    return lease.quote
+
+
+@runtime_checkable
+class Market(Protocol):
+    """A connector whose provider has offers to choose from."""
+
+    async def offers(self, wish: Wish) -> Sequence[Offer]:
+        """What could be rented for `wish` now, in any order, with as few requests as can be.
+
+        The connector leaves out what the provider itself can tell to be unfit; what is left is
+        judged by `leases/offers.py`. With `wish.offer` it is that one, priced anew, or none.
+
+        Raises:
+            ProviderTrouble: the provider did not answer.
+        """
+        ...
+
+
+@runtime_checkable
+class Parking(Protocol):
+    """A connector whose provider can stop a box and keep its disk."""
+
+    async def park(self, lease: Lease) -> None:
+        """The provider was told to stop the lease's box; `list_boxes` shows it as parked when it is.
+
+        Raises:
+            ProviderTrouble: it refused; the box is as it was.
+        """
+        ...
+
+    async def resume(self, lease: Lease) -> None:
+        """The provider was told to start the lease's box again; it may come back at another address.
+
+        Raises:
+            NoCapacity: its GPU is somebody else's now; the disk is kept, and bills.
+            ProviderTrouble: it refused; the box is as it was.
+        """
+        ...
+
+
+@runtime_checkable
+class Timed(Protocol):
+    """A connector whose provider ends a box by a timer of its own, set when the box was made."""
+
+    async def timer_at(self, lease: Lease) -> datetime | None:
+        """When the provider stops the lease's box by itself; None where no timer runs on it.
+
+        Raises:
+            ProviderTrouble: the provider did not say.
+        """
+        ...
+
+
+@runtime_checkable
+class Outlived(Protocol):
+    """A connector whose boxes stand on something that is not theirs, and stays when they go."""
+
+    async def outlived(self, lease: Lease) -> str | None:
+        """What stays when the lease's box is destroyed and what becomes of it, in a sentence; None: nothing.
+
+        Raises:
+            ProviderTrouble: the provider did not say.
+        """
+        ...
+
+
+@runtime_checkable
+class Residue(Protocol):
+    """A connector whose provider bills for more than boxes."""
+
+    async def leftovers(self) -> Sequence[Leftover]:
+        """Everything of this account that bills and is attached to no box.
+
+        Raises:
+            ProviderTrouble: the provider did not answer, or not to the end.
+        """
+        ...
+
+
+@runtime_checkable
+class Billing(Protocol):
+    """A connector whose provider tells what it has charged for one box."""
+
+    async def billed(self, lease: Lease) -> Billed | None:
+        """What the lease's box has cost by the provider's books; None: they say nothing of it yet.
+
+        Raises:
+            ProviderTrouble: the provider did not answer, or not to the end.
+        """
+        ...
+
+
+@runtime_checkable
+class Funded(Protocol):
+    """A connector whose provider tells what is left on the account that it bills."""
+
+    async def balance(self) -> Balance | None:
+        """What the account holds now; None: the provider does not say.
+
+        Raises:
+            ProviderTrouble: the provider did not answer.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """With what a provider is asked: where, with which key, and of which account that is."""
+
+    where: str
+    key: str
+    """A keyed hash, never the key."""
+    account: str | None = None
+    """Its provider's own name of it; None: unknown."""
+
+    def of(self, account: str | None) -> "Asking":
+        """The same, of that account."""
+        return replace(self, account=account)
+
+    def is_like(self, other: "Asking") -> bool:
+        """Whether both ask the same server with the same key."""
+        return (self.where, self.key) == (other.where, other.key)
+
+
+@runtime_checkable
+class Accounted(Protocol):
+    """A connector that can tell whose account it speaks for."""
+
+    def asked_with(self, salt: str) -> Asking | None:
+        """Where and with which key its provider is asked, without a call; None where it is not asked at all."""
+        ...
+
+    async def account(self) -> str | None:
+        """What its provider calls the account, the same for each of its keys; None: it does not say.
+
+        Raises:
+            ProviderTrouble: the provider did not answer.
+        """
+        ...
+
+
+@runtime_checkable
+class Findable(Protocol):
+    """A connector whose provider shows one box that is asked for by its own id, whatever its list says."""
+
+    async def found(self, lease: Lease) -> Box | None:
+        """The lease's box as its provider shows it now; None where it says that there is none such.
+
+        Raises:
+            ProviderTrouble: the provider did not say.
+        """
+        ...
+
+
+@runtime_checkable
+class Lending(Protocol):
+    """A connector whose list is ours, of machines that somebody else rents and may move."""
+
+    def let_go(self, lease: Lease) -> None:
+        """The list omits the lease's machine from now on, by the word of whoever rents it."""
+        ...
+
+
+@runtime_checkable
+class Tended(Protocol):
+    """A connector some of whose boxes a person tends in a console, because no API does."""
+
+    def tends(self, box_id: BoxId | None) -> bool:
+        """Whether that is such a box."""
+        ...
+
+    def moved(self, lease: Lease, address: SshAddress) -> None:
+        """The list shows the lease's box at the address where its owner found it."""
+        ...
+
+    def ended(self, lease: Lease) -> None:
+        """The list omits the lease's box from now on, at its owner's word that it is gone."""
+        ...

@@ -1,0 +1,129 @@
+"""What ends a lease's bill when this computer is gone, and what does not, in words that can be held against it."""
+
+import ipaddress
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Literal
+
+from pydantic import JsonValue
+
+from gpu_tenant.domain.model import Lease, LocalAddress, Profile, SshAddress
+from gpu_tenant.domain.record import Record
+
+END_GRACE_S = 60
+"""So long a job may take to end when the guard asks it: with it the bill stops within two minutes."""
+
+
+class Armed(Record):
+    """What the guard on the box has undertaken, as far as that was proved."""
+
+    state: Literal["armed", "not armed"]
+    ends_the_meter: bool
+    words: str
+
+
+class Protection(Record):
+    """What ends the bill of a box if this computer dies."""
+
+    kind: Literal[
+        "provider timer", "in-box credential", "in-box poweroff", "nothing needed", "nothing"
+    ]
+    words: str
+
+
+def protection(profile: Profile, lease: Lease, armed: Armed | None) -> Protection:
+    """What ends the bill there if this computer dies; `armed` is None while the box is yet to come."""
+    if profile.kind == "own" or _usd_h(lease) == 0:
+        return Protection(kind="nothing needed", words="nobody bills for it")
+    if profile.provider_timer != "none" and not _keeps_no_timer(profile, lease):
+        return Protection(kind="provider timer", words=profile.stops_the_meter)
+    way = way_out(profile, lease)
+    if way is None or (armed is not None and not armed.ends_the_meter):
+        return Protection(kind="nothing", words=_nothing(profile, lease, armed))
+    kind: Literal["in-box credential", "in-box poweroff"]
+    kind = "in-box poweroff" if way["kind"] == "command" else "in-box credential"
+    if armed is not None:
+        return Protection(kind=kind, words=armed.words)
+    does = "stops itself at the deadline"
+    if way.get("on") == "waive":
+        does = "ends itself, disk and all, when the rescue sum is spent after the deadline"
+    return Protection(
+        kind=kind,
+        words=f"the box {does}, once it is ready and its guard is armed; until then nothing",
+    )
+
+
+def _usd_h(lease: Lease) -> Decimal | None:
+    """What its box bills when it runs; one that is yet to come has no rate, and a parked one another."""
+    return lease.quote.offer.price.running_usd_h if lease.quote else lease.price_usd_h
+
+
+def _nothing(profile: Profile, lease: Lease, armed: Armed | None) -> str:
+    if armed is not None and way_out(profile, lease) is not None:
+        return f"nothing ends the bill: {armed.words}"
+    if profile.in_box != "none" and profile.park == "wipes":
+        return f"nothing ends the bill: a stop at {profile.title} empties the box's disk, and nobody has signed for that"
+    return (
+        f"nothing ends the bill: {profile.title} has no timer, and a box there cannot end its own; its guard "
+        "stops the jobs, and a watchdog on another computer would end it"
+    )
+
+
+def way_out(profile: Profile, lease: Lease) -> Mapping[str, JsonValue] | None:
+    """With what a box of that lease could end its own bill, as `scripts/leave.py` takes it.
+
+    A stop that may lose what is on the disk is none, unless its owner has signed for that. This
+    computer is never switched off, so that a box which may be this computer has none either.
+    """
+    if profile.kind == "own" or profile.in_box == "none":
+        return None
+    if profile.in_box == "poweroff":
+        if not _stop_keeps_all(profile, lease) or _may_be_here(lease):
+            return None
+        return {"kind": "command", "command": profile.park_command or "poweroff", "on": "keep"}
+    if _stop_keeps_all(profile, lease):
+        return {"kind": profile.id, "on": "keep"}
+    return {"kind": profile.id, "on": "waive"} if lease.terms.on_deadline == "waive" else None
+
+
+def _stop_keeps_all(profile: Profile, lease: Lease) -> bool:
+    """Whether what was written on the box outlives a stop, by what we know."""
+    unsure = [
+        place.path
+        for place in profile.places
+        if place.path in profile.accounted_paths and place.survives.get("park") != "yes"
+    ]
+    return profile.park == "keeps" and (not unsure or _has_only_kept_disks(lease))
+
+
+def _has_only_kept_disks(lease: Lease) -> bool:
+    """Whether its offer said what it costs when parked: one with a disk that a stop empties has no such price."""
+    return lease.quote is not None and lease.quote.offer.price.parked_usd_h is not None
+
+
+def _keeps_no_timer(profile: Profile, lease: Lease) -> bool:
+    """Whether the provider's timer is not set for this box: it would empty a disk of it.
+
+    One that ends every box by itself, as a walltime does, is nobody's to set.
+    """
+    is_set = profile.provider_timer == "stop"
+    return is_set and lease.quote is not None and not _stop_keeps_all(profile, lease)
+
+
+def _may_be_here(lease: Lease) -> bool:
+    """Whether its box may be this computer; `leave.py` looks again, from the inside."""
+    match lease.address:
+        case LocalAddress():
+            return True
+        case SshAddress(target=target):
+            host = target.rpartition("@")[2]
+            if host.startswith("["):
+                host = host[1:].partition("]")[0]
+            elif host.count(":") == 1:
+                host = host.partition(":")[0]
+            try:
+                return ipaddress.ip_address(host).is_loopback
+            except ValueError:
+                return host in ("localhost", "")
+        case _:
+            return False

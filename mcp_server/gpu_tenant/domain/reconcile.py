@@ -1,0 +1,203 @@
+"""What to do next about a lease, given what its provider shows: a pure decision, always one step."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import assert_never
+
+from gpu_tenant.domain.model import Address, Box, BoxState, Lease, LeaseState
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The provider's list shows the box."""
+
+    box: Box
+
+
+@dataclass(frozen=True, slots=True)
+class Omitted:
+    """The provider's list does not show the box; these are all such looks since it last did."""
+
+    looks: Sequence[datetime]
+    listed_at: datetime | None = None
+    """When it last did, or when its provider last answered with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blind:
+    """The provider did not answer. Blind is not dead."""
+
+    reason: str
+    words: str | None = None
+    """What a person must hear, where it did answer and the answer is about something else."""
+
+
+Seen = Listed | Omitted | Blind
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Nothing is to be done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """A person must hear of this; nothing is done to the box."""
+
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class LookAgain:
+    """One absence proves nothing; look once more, not before `at`."""
+
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class BindBox:
+    """The box of this intent exists: put it on record."""
+
+    box: Box
+
+
+@dataclass(frozen=True, slots=True)
+class VoidIntent:
+    """The intent never became a box."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeclareLost:
+    """The box is gone, and not by us."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinishTeardown:
+    """A destroy was permitted and the box is still there: prove the ground again, destroy again."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileReceipt:
+    """A destroy was permitted and the box is gone, seen twice."""
+
+    looks: Sequence[datetime]
+
+
+Step = Rest | Alarm | LookAgain | BindBox | VoidIntent | DeclareLost | FinishTeardown | FileReceipt
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a provider's list may lag behind the truth; from its profile."""
+
+    list_lag_s: float
+    """A box may exist so long before it is listed: an absence before that proves nothing."""
+    confirm_s: float
+    """Two looks that prove a box gone lie so far apart, where it has been listed before."""
+
+
+def plan(lease: Lease, seen: Seen, now: datetime, patience: Patience) -> Step:
+    """The one next step for `lease`."""
+    if not lease.state.live:
+        return Rest()
+    match seen:
+        case Blind(reason=reason, words=words):
+            what = words or f"{lease.provider} does not answer ({reason})"
+            return Alarm(f"{what}; the box may be running, {rate_words(lease)}")
+        case Listed(box=box):
+            return _present(lease, box, now)
+        case Omitted():
+            return _absent(lease, seen, now, patience)
+
+
+def rate_words(lease: Lease) -> str:
+    """What the lease costs now, for a sentence."""
+    return "at an unknown rate" if lease.price_usd_h is None else f"at {lease.price_usd_h} USD/h"
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What the provider shows of a lease's box that the ledger does not know yet."""
+
+    usd_h: Decimal | None = None
+    address: Address | None = None
+    words: str | None = None
+    """What a person must hear."""
+
+
+def news(lease: Lease, box: Box) -> News:
+    """How the box differs from what the lease has on record."""
+    price = box.price_usd_h
+    moved = price if price is not None and price != lease.price_usd_h else None
+    words = []
+    cap = lease.quote.cap_usd_h if lease.quote else lease.terms.max_price_usd_h
+    if price is not None and cap is not None and price > cap:
+        words.append(f"it costs {price} USD/h, above the cap of {cap} USD/h")
+    if box.state is BoxState.PARKED and lease.parked_at is None:
+        words.append(
+            "the provider has stopped it, and not at our word; what is parked still bills: "
+            f"`gpu-tenant resume {lease.id}` starts it where its GPU is free, with what its disk kept"
+        )
+    if box.state is BoxState.BOOTING and box.taken is not None:
+        words.append("it was taken back, and waits to start again")
+    if box.state is BoxState.READY and lease.parked_at is not None:
+        words.append("it runs again although it was parked")
+    if box.state in (BoxState.BROKEN, BoxState.UNKNOWN):
+        words.append(f"its provider calls it {box.state}")
+    if words and box.words:
+        words.append(box.words)
+    return News(
+        usd_h=moved,
+        address=box.address if box.address not in (None, lease.address) else None,
+        words="; ".join(words) or None,
+    )
+
+
+def _present(lease: Lease, box: Box, now: datetime) -> Step:
+    if lease.state is LeaseState.INTENDED:
+        return BindBox(box)
+    if lease.state is LeaseState.TERMINATING:
+        return FinishTeardown()
+    words = overdue(lease, now)
+    return Alarm(words) if words else Rest()
+
+
+def overdue(lease: Lease, now: datetime) -> str | None:
+    """Which of its terms the lease has outrun, in words; None where it has not."""
+    cost, terms = lease.cost_usd(now), lease.terms
+    outrun = []
+    if now >= terms.deadline_at:
+        outrun.append(f"the deadline passed at {terms.deadline_at:%Y-%m-%d %H:%M} UTC")
+    if cost is not None and terms.budget_usd is not None and cost >= terms.budget_usd:
+        outrun.append(f"the budget of {terms.budget_usd} USD is spent ({cost:.2f})")
+    return "; ".join(outrun) or None
+
+
+def _absent(lease: Lease, seen: Omitted, now: datetime, patience: Patience) -> Step:
+    lag, looks = timedelta(seconds=patience.list_lag_s), seen.looks
+    # What was never listed may still be on its way; what was has only to be missed for sure.
+    never_listed = lease.state is LeaseState.INTENDED
+    apart = lag if never_listed else timedelta(seconds=patience.confirm_s)
+    # A box may be made long after its intent, where its provider let us wait.
+    born_at = lease.active_at or lease.created_at
+    if lease.state is LeaseState.ACTIVE and seen.listed_at is not None:
+        # What it is counted from may be earlier than what its list has to catch up with.
+        born_at = max(born_at, seen.listed_at)
+    believed_at = max([born_at + lag, *(look + apart for look in looks[:1])])
+    if len(looks) < 2:
+        return LookAgain(max(believed_at, now + min(apart, lag)))
+    if looks[-1] < believed_at:
+        return LookAgain(max(believed_at, now))
+    match lease.state:
+        case LeaseState.INTENDED:
+            return VoidIntent()
+        case LeaseState.ACTIVE:
+            return DeclareLost()
+        case LeaseState.TERMINATING:
+            return FileReceipt(looks)
+        case LeaseState.GONE | LeaseState.VOID | LeaseState.LOST:
+            return Rest()
+        case _:
+            assert_never(lease.state)

@@ -1,0 +1,50 @@
+"""The form of every value that crosses a boundary."""
+
+from decimal import Decimal
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
+
+from gpu_tenant.domain.untrusted_text import sentence
+
+Usd = Annotated[Decimal | None, WithJsonSchema({"type": ["string", "null"]})]
+"""Money that may be unknown, in few words of a schema."""
+
+MOST_USD = Decimal(1_000_000)
+"""More than any lease costs; a number beyond it is a slip of the keyboard, or meant badly."""
+_LEAST_USD = Decimal("1E-9")
+MOST_H = 8760
+"""A year: no lease lasts longer without somebody saying so again."""
+
+
+def amount(said: Decimal) -> Decimal:
+    """The same sum or price, which is one: not negative, finite, and of a size that can be counted with.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not said.is_finite() or not 0 <= said <= MOST_USD:
+        raise ValueError(f"an amount of money is a number from 0 to {MOST_USD:,}, in USD")
+    if said != said.quantize(_LEAST_USD):
+        raise ValueError("an amount of money has at most nine decimal places")
+    return said
+
+
+Amount = Annotated[Decimal, AfterValidator(amount)]
+"""Money that somebody names, checked where it comes in."""
+Hours = Annotated[float, Field(ge=0, le=MOST_H)]
+"""A length of time that somebody names; 0 has a meaning of its own where it is allowed."""
+
+
+MOST_BYTES = 2**63 - 1
+"""No file system holds more."""
+
+
+Line = Annotated[str, AfterValidator(lambda said: sentence(said, most=400))]
+"""What somebody else calls a thing, as one plain line."""
+
+
+class Record(BaseModel):
+    """A value that crosses a boundary: immutable, and closed to fields nobody declared."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")

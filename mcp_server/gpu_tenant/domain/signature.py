@@ -1,0 +1,110 @@
+"""A person's signature: what is asked of whom, under which code, and what was signed.
+
+A request is a list of words and a name for exactly that list; a signature is for that name, is used
+once, and is given by somebody at a terminal, on the dashboard's page, or with a passkey. No tool gives one.
+"""
+
+import secrets
+from collections.abc import Sequence
+from datetime import timedelta
+from hashlib import sha256
+from typing import Literal
+
+from pydantic import AwareDatetime, Field
+
+from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.untrusted_text import plain
+
+Form = Literal["terminal", "page", "passkey"]
+"""How a person signed."""
+
+FORMS: dict[Form, str] = {
+    "terminal": "typed at a terminal",
+    "page": "on the dashboard's page, with the code of its terminal",
+    "passkey": "with a passkey",
+}
+
+STANDS = timedelta(hours=24)
+"""So long a request waits for its signature, and a signature for its use."""
+
+_LETTERS = "ABCDEFGHJKMNPQRSTUVWXYZ23456789"
+"""Without those that are taken for one another."""
+_LENGTH = 6
+
+
+class Asked(Record):
+    """Something that a person is asked to sign."""
+
+    code: str
+    kind: str
+    subject: str = Field(description="the lease, or what else it is about; typed to sign")
+    digest: str = Field(description="names exactly what is signed for")
+    would: str = Field(description="what would happen, in one line")
+    words: tuple[str, ...] = Field(description="all of it, as it was shown last")
+    asked_at: AwareDatetime
+    as_of: AwareDatetime = Field(description="when the words were last looked at anew")
+    expires_at: AwareDatetime
+
+    @property
+    def shown(self) -> str:
+        """A name for the words as they stand."""
+        return digest_of((self.would, *self.words))
+
+
+class Signature(Record):
+    """What a person has signed."""
+
+    code: str
+    kind: str
+    subject: str
+    digest: str
+    by: str
+    form: Form
+    at: AwareDatetime
+
+    @property
+    def signed_by(self) -> str:
+        """Who signed, and in which form."""
+        return f"{self.by}, {FORMS[self.form]}"
+
+
+class Passkey(Record):
+    """A key that only its owner's device holds; what it has signed, nobody else did."""
+
+    id: str
+    public_key: str
+    by: str = Field(description="who has signed for it to be set up, and how")
+    at: AwareDatetime
+    ends_at: AwareDatetime | None = Field(description="when it signs no more, where that was asked")
+
+
+PASSKEY = "passkey"
+"""The subject of what is signed about passkeys."""
+
+
+def digest_of(words: Sequence[str]) -> str:
+    """A name for exactly these words, in whichever order they stand."""
+    return sha256("\0".join(sorted(words)).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def new_code() -> str:
+    """Six letters and digits that nobody takes for others."""
+    return "".join(secrets.choice(_LETTERS) for _ in range(_LENGTH))
+
+
+def typed_code(said: str) -> str:
+    """A code as it was meant, however it was typed."""
+    return said.strip().upper().replace("-", "").replace(" ", "")
+
+
+def shown(words: str) -> str:
+    """Somebody's words in one line of a terminal: nothing in them that it would obey, or an eye would miss."""
+    return " ".join(plain(words, max_line=4000).split())
+
+
+def way_to_sign(code: str) -> str:
+    """How a person signs, for a remedy."""
+    return (
+        f"a person runs `gpu-tenant sign {code}` at a terminal, or signs on the page of "
+        "`gpu-tenant dashboard`, and then the same call goes on"
+    )

@@ -1,0 +1,21 @@
+"""One fact about a platform, with what it rests on."""
+
+from datetime import date
+from typing import Literal
+
+from pydantic import Field
+
+from gpu_tenant.domain.record import Record
+
+Confidence = Literal["live", "docs2", "docs1", "folklore", "unknown"]
+"""Seen to be so, stated by two sources, by one, by hearsay, or by nobody."""
+
+
+class Fact(Record):
+    """What a profile states in one place, and by whose word."""
+
+    place: str = Field(description="dotted, as in `billing.rounding` or `paths[~].survives.park`")
+    value: str
+    source: str
+    checked_on: date
+    confidence: Confidence

@@ -1,0 +1,251 @@
+"""The cells of a sweep: one a set of parameters, each with a name of its own and the identical command."""
+
+import json
+import re
+import shlex
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from glob import escape
+from hashlib import sha256
+from itertools import islice, product
+
+from gpu_tenant.domain.errors import BadRequest
+from gpu_tenant.domain.record import Record
+
+MOST_CELLS = 10_000
+_NAME_CHARS = 60
+"""A job's name may have 64, and each further attempt of one adds its number."""
+_HASH_CHARS = 8
+_CELL = "cell"
+_PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,39}")
+_BRACES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+_ATTEMPT = re.compile(r"(.+)\.r?\d+")
+"""How a further attempt of a cell is called, which no other cell may be."""
+_OPEN_END = re.compile(r"\{cell\}[*?\[]")
+_DOUBLED = "double a brace that is meant as it stands: `{{` and `}}`"
+
+
+class Cell(Record):
+    """One set of parameters, as text, under a name that no other cell of its grid has."""
+
+    name: str
+    parameters: dict[str, str]
+
+
+class Grid(Record):
+    """What a sweep runs: one command and its outputs, for every one of its cells."""
+
+    command: str
+    artifacts: tuple[str, ...]
+    discard: tuple[str, ...]
+    cells: tuple[Cell, ...]
+
+    @property
+    def digest(self) -> str:
+        """A name for exactly this grid."""
+        return sha256(self.model_dump_json().encode()).hexdigest()[:16]
+
+    def command_of(self, cell: Cell) -> str:
+        """What runs for the cell, each value quoted for the shell."""
+        return _filled(self.command, cell, shlex.quote)
+
+    def artifacts_of(self, cell: Cell) -> tuple[str, ...]:
+        """The patterns of what the cell must leave."""
+        return tuple(_filled(pattern, cell, escape) for pattern in self.artifacts)
+
+    def discard_of(self, cell: Cell) -> tuple[str, ...]:
+        """The patterns of what of the cell may be lost."""
+        return tuple(_filled(pattern, cell, escape) for pattern in self.discard)
+
+
+def variables_of(cell: Cell) -> dict[str, str]:
+    """What the cell's job finds in its environment of itself."""
+    said = {_variable(name): value for name, value in cell.parameters.items()}
+    return {"GPU_TENANT_CELL": cell.name, **said}
+
+
+def grid_of(
+    command: str,
+    *,
+    artifacts: Sequence[str],
+    discard: Sequence[str] = (),
+    matrix: Mapping[str, Sequence[object]] | None = None,
+    cells: Sequence[Mapping[str, object]] = (),
+    prefix: str | None = None,
+) -> Grid:
+    """The grid that a `matrix` spans, or that is listed in `cells`; in the order that was given.
+
+    The names are stable: the same parameters have the same names whenever they are asked for.
+
+    Raises:
+        BadRequest: it is empty or too large, two cells are alike or would write over each other, or the
+            command and the patterns do not fit the parameters.
+    """
+    listed = _spanned(matrix) if matrix else [_text(cell) for cell in cells[: MOST_CELLS + 1]]
+    if bool(matrix) == bool(cells) or not listed or not listed[0]:
+        raise BadRequest(
+            "a sweep has cells: a matrix of parameters, or a list of them",
+            remedy="matrix={'lr': [0.1, 0.2]} (`--matrix lr=0.1,0.2`), or cells=[{'lr': 0.1}]",
+        )
+    _require_sound(listed)
+    found = Grid(
+        command=command,
+        artifacts=tuple(artifacts),
+        discard=tuple(discard),
+        cells=tuple(
+            Cell(name=name, parameters=parameters)
+            for name, parameters in zip(_names(listed, prefix), listed, strict=True)
+        ),
+    )
+    _require_fit(found)
+    return found
+
+
+# The parameters
+
+
+def _spanned(matrix: Mapping[str, Sequence[object]]) -> list[dict[str, str]]:
+    for name, values in matrix.items():
+        if isinstance(values, str) or not values:
+            raise BadRequest(
+                f"the parameter {name} has no list of values", remedy=f"write {{{name!r}: [1, 2]}}"
+            )
+    combined = (_text(dict(zip(matrix, each, strict=True))) for each in product(*matrix.values()))
+    return list(islice(combined, MOST_CELLS + 1))
+
+
+def _text(cell: Mapping[str, object]) -> dict[str, str]:
+    for name, value in cell.items():
+        if not isinstance(value, str | int | float):
+            raise BadRequest(
+                f"a value of {name} is neither a word nor a number",
+                remedy="give words, numbers, true or false; of a list, each value is a cell of its own",
+            )
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in cell.items()
+    }
+
+
+def _require_sound(listed: Sequence[Mapping[str, str]]) -> None:
+    if len(listed) > MOST_CELLS:
+        raise BadRequest(
+            f"the grid has more than {MOST_CELLS:,} cells", remedy="sweep it in parts, each a grid"
+        )
+    names = list(listed[0])
+    for name in names:
+        if name == _CELL or not _PARAMETER.fullmatch(name):
+            raise BadRequest(
+                f"{name[:50]!r} cannot name a parameter",
+                remedy="use a letter, then letters, digits, `_`, `.` and `-`; `cell` is the cell's name",
+            )
+    alike = [name for name, count in Counter(map(_variable, names)).items() if count > 1]
+    if alike:
+        raise BadRequest(
+            f"two parameters would both be {alike[0]} in the environment", remedy="rename one"
+        )
+    for cell in listed:
+        if set(cell) != set(names):
+            raise BadRequest(
+                f"not every cell has the parameters {', '.join(names)}: one has {', '.join(cell)}",
+                remedy="give every cell every parameter",
+            )
+        if any("\0" in value for value in cell.values()):
+            raise BadRequest("a value holds a NUL", remedy="no command can be given one")
+    again = [cell for cell, count in Counter(map(_key, listed)).items() if count > 1]
+    if again:
+        raise BadRequest(f"a cell is there twice: {again[0]}", remedy="list it once")
+
+
+def _key(cell: Mapping[str, str]) -> str:
+    return json.dumps(cell, sort_keys=True, ensure_ascii=False)
+
+
+def _variable(parameter: str) -> str:
+    return "GPU_TENANT_PARAM_" + re.sub(r"[^A-Za-z0-9_]", "_", parameter).upper()
+
+
+# The names
+
+
+def _names(listed: Sequence[Mapping[str, str]], prefix: str | None) -> list[str]:
+    plain = [_plain(cell, prefix) for cell in listed]
+    # Case apart: the artifacts may come to lie where `A` and `a` are one file.
+    taken = Counter(name.casefold() for name in plain)
+
+    def is_its_own(name: str) -> bool:
+        of = _ATTEMPT.fullmatch(name.casefold())
+        return (
+            taken[name.casefold()] == 1
+            and len(name) <= _NAME_CHARS
+            and (of is None or of[1] not in taken)
+        )
+
+    return [
+        name if is_its_own(name) else _hashed(name, cell)
+        for name, cell in zip(plain, listed, strict=True)
+    ]
+
+
+def _plain(cell: Mapping[str, str], prefix: str | None) -> str:
+    said = "_".join(f"{name}-{value}" for name, value in cell.items())
+    legal = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{prefix}_{said}" if prefix else said)
+    return legal if legal[0].isalnum() else f"x{legal}"
+
+
+def _hashed(name: str, cell: Mapping[str, str]) -> str:
+    digest = sha256(_key(cell).encode()).hexdigest()[:_HASH_CHARS]
+    return f"{name[: _NAME_CHARS - _HASH_CHARS - 1]}-{digest}"
+
+
+# The command and the patterns
+
+
+def _filled(text: str, cell: Cell, quoted: Callable[[str], str]) -> str:
+    """The text with each `{name}` as the value of that parameter.
+
+    Raises:
+        BadRequest: it names what is no parameter, or has a brace that stands alone.
+    """
+    known = {_CELL: cell.name, **cell.parameters}
+
+    def value(found: re.Match[str]) -> str:
+        if found[0] in ("{{", "}}"):
+            return found[0][0]
+        if found[1] is None:
+            raise BadRequest(f"a brace stands alone in {text!r}", remedy=_DOUBLED)
+        if found[1] not in known:
+            raise BadRequest(
+                f"{found[0]} in {text!r} is no parameter (known: {', '.join(known)})",
+                remedy=_DOUBLED,
+            )
+        return quoted(known[found[1]])
+
+    return _BRACES.sub(value, text)
+
+
+def _named(text: str) -> set[str]:
+    return {found for found in _BRACES.findall(text) if found}
+
+
+def _require_fit(found: Grid) -> None:
+    first = found.cells[0]
+    for text in (found.command, *found.artifacts, *found.discard):
+        _filled(text, first, str)
+    for name in first.parameters:
+        if name not in _named(found.command) and _variable(name) not in found.command:
+            raise BadRequest(
+                f"the command never uses the parameter {name}, so its cells would be the same run",
+                remedy=f"write {{{name}}} where its value belongs, or ${_variable(name)}; or take it out",
+            )
+    for pattern in found.artifacts if len(found.cells) > 1 else ():
+        if _CELL not in _named(pattern):
+            raise BadRequest(
+                f"every cell would write to {pattern!r}, and one over another",
+                remedy="give each a place of its own, for example 'out/{cell}/', and have the command write there",
+            )
+        if _OPEN_END.search(pattern):
+            raise BadRequest(
+                f"{pattern!r} may mean the files of another cell, whose name begins alike",
+                remedy="end the cell's name with a `/` or a `.`",
+            )

@@ -1,0 +1,86 @@
+"""A sweep on record: what it runs, where each cell was put, and what its box last said of it."""
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Literal
+
+from pydantic import AwareDatetime, Field
+
+from gpu_tenant.domain.model import JobId, LeaseId
+from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.sweep_grid import Cell, Grid
+
+Word = Literal[
+    "queued", "needs_env", "running", "finished", "failed", "killed", "stopped", "withdrawn"
+]
+"""What a box says of a job that was queued there."""
+
+OVER: frozenset[Word] = frozenset({"finished", "failed", "killed", "stopped"})
+"""It ran, and does not any more."""
+
+Released = Literal["withdrawn", "lost", "again"]
+"""Why a cell is no longer where it was put: it never ran there; the box is no more; it is to run once more."""
+
+
+class Sweep(Record):
+    """A declared grid under one id, and how its cells are run; no value of a variable is in it."""
+
+    id: str
+    grid: Grid
+    env_names: tuple[str, ...]
+    env_from: tuple[str, ...]
+    max_runtime_s: float | None
+    attempts: int = Field(description="how often a cell is begun that fails")
+    slots: int | None = Field(description="cells at once on a box; None: one a GPU")
+    python: Literal["prepared", "image"]
+    at: AwareDatetime
+
+    def cell(self, name: str) -> Cell | None:
+        """The cell of that name, if there is one."""
+        return self._by_name.get(name)
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, Cell]:
+        return {cell.name: cell for cell in self.grid.cells}
+
+
+class Said(Record):
+    """What a box said of one cell, and when that was heard."""
+
+    word: Word
+    attempts: int = 0
+    exit_code: int | None = None
+    reason: str | None = None
+    heard_at: AwareDatetime
+
+
+class Placement(Record):
+    """A cell given to a lease, as a job there."""
+
+    seq: int
+    cell: str
+    lease_id: LeaseId
+    job: JobId
+    at: AwareDatetime
+    released: Released | None
+    said: Said | None = Field(description="the newest; None: the box was never heard of it")
+    reread_at: AwareDatetime | None = Field(
+        default=None, description="when its files were found here whole, after its box was lost"
+    )
+
+
+class Settlement(Record):
+    """Somebody's word that exactly this list of what is wrong with a sweep is accepted."""
+
+    digest: str
+    wrong: tuple[str, ...]
+    by: str
+    at: AwareDatetime
+
+
+def by_lease(placements: Sequence[Placement]) -> dict[LeaseId, list[Placement]]:
+    """The placements of each lease, in their order."""
+    found: dict[LeaseId, list[Placement]] = {}
+    for placement in placements:
+        found.setdefault(placement.lease_id, []).append(placement)
+    return found

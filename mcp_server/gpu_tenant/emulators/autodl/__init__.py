@@ -1,0 +1,1 @@
+"""AutoDL in a rehearsal: its API, and the words in which it answers."""

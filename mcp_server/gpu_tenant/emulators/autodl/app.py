@@ -1,0 +1,356 @@
+"""AutoDL's developer API for instances Pro: created blindly, stopped, and only then released.
+
+Known, from the platform's page docs/instance_pro_api (read in copies of 2026-08) and from clients that ran
+against it live (2026-08, 2026-09): paths, methods, fields, the token without a scheme, failures inside a
+200, page numbers, prices in thousandths of a yuan, the states running, shutting_down and shutdown, the
+command that a box runs when it starts, and these answers: AuthorizeFailed, RecordNotFoundError,
+TORealName, 暂无库存 for no GPU, 当前实例正在关机中 to a second stop, and that a stop of a box that still
+starts changes nothing.
+
+Assumed, because nobody has written it down:
+
+- the words creating, starting, releasing; that a released box leaves the list, after some seconds;
+- that an instance's name keeps a mark with colons as it is;
+- that GPUs are billed from running until shutdown, by the second, and included disks never;
+- that payg_price is what one GPU costs where there is one; with several, nobody says for how many;
+- that an instance starts with its key command run as root, and with another port each time;
+- the codes of no GPU, no credit and a refused stop or release; a client must go by their words;
+- that no credit refuses creates and starts and leaves running boxes alone;
+- the prices below, the price of a saved image, and every duration.
+"""
+
+import hashlib
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import cast
+
+from pydantic import JsonValue
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from gpu_tenant.emulators.autodl.responses import (
+    Json,
+    failed,
+    ok,
+    page,
+    shown_image,
+    shown_instance,
+    snapshot,
+)
+from gpu_tenant.emulators.boxes import Sites
+from gpu_tenant.emulators.faults import Fault, Tariff
+from gpu_tenant.emulators.world import KEY, Thing, World
+
+TARIFF = Tariff(rounding_s=1, model="prepaid")
+
+_CNY_USD = Decimal("0.14")
+_CNY_H = {
+    "4090D": Decimal("1.98"), "v-48g": Decimal("2.98"), "v-48g-350w": Decimal("1.58"),
+    "v-32g-p": Decimal("1.68"), "5090-p": Decimal("3.03"), "pro6000-p": Decimal("5.98"),
+    "h800": Decimal("8.88"),
+}  # fmt: skip
+_BOOT_S, _STOP_S, _RELEASE_S = 60.0, 20.0, 5.0
+_FORGOTTEN_S = 15 * 86_400.0
+_REGIONS = ("westDC3", "beijingDC2")
+_IMAGE_USD_H = Decimal("0.001")
+
+Answer = Callable[[Request], Awaitable[Response]]
+
+
+class AutodlEmulator:
+    """One account at AutoDL."""
+
+    faults: Mapping[str, str] = {
+        "no_capacity": "the create, or the start, is refused: no such GPU is free",
+        "dearer": "every box costs `amount` times as much now, whatever its owner said",
+        "stuck_termination": "releases are accepted and change nothing, until struck with amount=0",
+        "soft_failure": "the release is answered with 200 and a code of failure",
+        "unknown_status": "the box shows a status that nobody knows",
+        "never_ready": "the next box never gets beyond `creating`",
+        "page_boundary": "the list lacks a row of those that it counts; amount=1: it is another page",
+        "balance_zero": "the account is empty: creates and starts are refused, boxes stay as they are",
+        "unverified": "the owner's identity is not verified: every call is refused",
+        "no_snapshot": "the box's address and price cannot be had: a failure inside a 200",
+        "list_lag": "new boxes are listed `seconds` later",
+        "created_despite_error": "the create is carried out and answered with InternalError",
+        "foreign_box": "somebody else's instance appears in the account",
+        "leftover": "a saved image of 56 GB appears",
+    }
+
+    def __init__(self, world: World, sites: Sites) -> None:
+        self._world = world
+        self._sites = sites
+
+    def environment(self, base_url: str) -> dict[str, str]:
+        """As `Emulator.environment`; prices are the owner's word, so that they are there too."""
+        prices = " ".join(f"{spec}={cny}" for spec, cny in _CNY_H.items())
+        return {
+            "AUTODL_API_URL": base_url, "AUTODL_TOKEN": KEY, "AUTODL_CNY_USD": str(_CNY_USD),
+            "AUTODL_CNY_H": prices,
+            "AUTODL_CNY_USD_ON": str(datetime.fromtimestamp(self._world.now, UTC).date()),
+        }  # fmt: skip
+
+    def routes(self) -> Sequence[BaseRoute]:
+        """As `Emulator.routes`."""
+        table: list[tuple[str, str, Answer]] = [
+            ("POST", "/instance/pro/create", self._create),
+            ("POST", "/instance/pro/list", self._list),
+            ("GET", "/instance/pro/status", self._status),
+            ("GET", "/instance/pro/snapshot", self._snapshot),
+            ("POST", "/instance/pro/power_on", self._power_on),
+            ("POST", "/instance/pro/power_off", self._power_off),
+            ("POST", "/instance/pro/release", self._release),
+            ("POST", "/instance/pro/image/private/list", self._images),
+            ("POST", "/wallet/balance", self._balance),
+        ]
+        return [
+            Route(f"/api/v1/dev{at}", self._admitted(do), methods=[how]) for how, at, do in table
+        ]
+
+    def strike(self, fault: Fault) -> None:
+        """As `Emulator.strike`; a fault of one request is read where that is answered."""
+        state, box = self._world.state, self._world.newest(fault)
+        match fault.do:
+            case "dearer":
+                state.price_factor = Decimal(str(fault.amount or 1))
+                for each in self._world.things():
+                    self._bill(each)
+            case "stuck_termination":
+                state.facts["stuck"] = fault.amount != 0
+            case "unknown_status" if box:
+                box.status = "migrating"
+            case "never_ready" | "balance_zero" | "unverified":
+                state.facts[fault.do] = True
+            case "list_lag":
+                state.list_lag_s = fault.seconds
+            case "foreign_box":
+                box = self._rent("comfyui", {"req_gpu_amount": 1, "gpu_spec_uuid": "5090-p"})
+                self._run(box)
+            case "leftover":
+                number = self._world.number()
+                left = self._world.rent(
+                    f"image-{_id(f'image {number}')}", "snapshot", f"training-{number}",
+                    status="finished", attached_to="", bytes=56 * 10**9,
+                )  # fmt: skip
+                self._world.bill(left, disk=_IMAGE_USD_H)
+            case _:
+                pass
+
+    def happen(self, event: str, thing: Thing) -> None:
+        """As `Emulator.happen`."""
+        if event == "boot" and thing.phase == "booting":
+            self._run(thing)
+        elif event == "off":
+            thing.status, thing.phase = "shutdown", "parked"
+            thing.facts["stopped_at"] = self._world.now
+            self._bill(thing)
+            self._close(thing)
+            self._world.later(_FORGOTTEN_S, "forgotten", thing.id)
+        elif event == "gone":
+            self._world.end(thing, status="released")
+        elif event == "forgotten" and thing.phase == "parked":
+            # It may have been started and stopped again meanwhile.
+            if self._world.now < float(str(thing.facts["stopped_at"])) + _FORGOTTEN_S:
+                return
+            self._sites.delete(thing.id)
+            self._world.end(thing, status="released")
+
+    def switched_off(self, thing: Thing) -> None:
+        """As `SwitchedOff.switched_off`: it ends the GPU's bill, as power_off does."""
+        if thing.status == "running":
+            self._go_down(thing)
+
+    # --- the API
+
+    def _admitted(self, do: Answer) -> Answer:
+        async def answer(request: Request) -> Response:
+            if request.headers.get("authorization") != KEY:
+                return failed("AuthorizeFailed", "登录超时，请重新登录")
+            if self._world.state.facts.get("unverified"):
+                return failed("TORealName", "请先完成实名认证")
+            return await do(request)
+
+        return answer
+
+    async def _create(self, request: Request) -> Response:
+        body = cast("Json", await request.json())
+        regions = body.get("data_center_list", list(_REGIONS))
+        if (
+            body.get("gpu_spec_uuid") not in _CNY_H
+            or body.get("req_gpu_amount") not in (1, 2, 3, 4)
+            or not isinstance(body.get("expand_system_disk_by_gb"), int)
+            or not isinstance(body.get("cuda_v_from"), int)
+            or not str(body.get("image_uuid", "")).startswith(("image-", "base-image-"))
+            or not isinstance(regions, list)
+            or not regions
+            or any(region not in _REGIONS for region in regions)
+        ):
+            return failed("ParamError", "请求参数错误")
+        if (refusal := self._refused(request)) is not None:
+            return refusal
+        box = self._rent(str(body.get("instance_name") or ""), body)
+        if not self._world.state.facts.pop("never_ready", False):
+            self._world.later(_BOOT_S, "boot", box.id)
+        if _struck(request) == "created_despite_error":
+            return failed("InternalError", "系统繁忙，请稍后重试")
+        return ok(box.id)
+
+    def _refused(self, request: Request) -> Response | None:
+        """Why no GPU is had now."""
+        if self._world.state.facts.get("balance_zero"):
+            return failed("ServerError", "账户余额不足，请充值后重试")
+        if _struck(request) == "no_capacity":
+            return failed("ServerError", "暂无库存")
+        return None
+
+    async def _list(self, request: Request) -> Response:
+        return await self._page(request, [shown_instance(box) for box in self._world.listed()])
+
+    async def _images(self, request: Request) -> Response:
+        return await self._page(request, [shown_image(i) for i in self._world.listed("snapshot")])
+
+    async def _page(self, request: Request, rows: Sequence[JsonValue]) -> Response:
+        body = await request.json()
+        number, size = int(body["page_index"]), int(body["page_size"])
+        held = list(rows[(number - 1) * size : number * size])
+        fault: Fault | None = request.state.fault
+        if fault is not None and fault.do == "page_boundary":
+            held, number = (held, number + 1) if fault.amount == 1 else (held[1:], number)
+        return ok(page(held, number, size, len(rows)))
+
+    async def _status(self, request: Request) -> Response:
+        box = self._found(request.query_params.get("instance_uuid"))
+        return _nothing() if box is None else ok(box.status)
+
+    async def _snapshot(self, request: Request) -> Response:
+        box = self._found(request.query_params.get("instance_uuid"))
+        if box is None or _struck(request) == "no_snapshot":
+            return _nothing()
+        price = int(self._cny_h(box) * 1000)
+        return ok(snapshot(box, payg_price=price, secret=_id(f"password {box.id}")))
+
+    async def _power_on(self, request: Request) -> Response:
+        body = await request.json()
+        box = self._found(body.get("instance_uuid"))
+        if box is None:
+            return _nothing()
+        if body.get("payload") != "gpu":
+            return failed("ServerError", "不支持的启动模式")
+        if box.status != "shutdown":
+            return failed("ServerError", "当前实例状态不支持开机")
+        if (refusal := self._refused(request)) is not None:
+            return refusal
+        box.status, box.phase = "starting", "booting"
+        box.facts["keys"] = _keys(body.get("start_command")) or box.facts["keys"]
+        self._world.later(_BOOT_S, "boot", box.id)
+        return ok()
+
+    async def _power_off(self, request: Request) -> Response:
+        box = self._found((await request.json()).get("instance_uuid"))
+        if box is None:
+            return _nothing()
+        if box.status == "shutting_down":
+            return failed("ServerError", "当前实例正在关机中,无需重复操作")
+        if box.status in ("shutdown", "releasing"):
+            return failed("ServerError", "当前实例已关机")
+        # One that still starts was seen to start all the same.
+        if box.phase == "running" or box.id in self._never_ready():
+            self._go_down(box)
+        return ok()
+
+    def _go_down(self, box: Thing) -> None:
+        box.status, box.phase = "shutting_down", "running"
+        self._world.later(_STOP_S, "off", box.id)
+
+    def _never_ready(self) -> set[str]:
+        """Those whose start will not end: a stop ends it."""
+        ahead = {due.thing for due in self._world.state.due if due.event == "boot"}
+        return {box.id for box in self._world.things() if box.phase == "booting"} - ahead
+
+    async def _release(self, request: Request) -> Response:
+        box = self._found((await request.json()).get("instance_uuid"))
+        if box is None:
+            return _nothing()
+        if box.status != "shutdown" or _struck(request) == "soft_failure":
+            return failed("ServerError", "请先关机后再释放实例")
+        if not self._world.state.facts.get("stuck"):
+            box.status = "releasing"
+            self._world.bill(box)
+            self._sites.delete(box.id)
+            self._world.later(_RELEASE_S, "gone", box.id)
+        return ok()
+
+    async def _balance(self, request: Request) -> Response:
+        spent = sum(self._world.billed_by_component().values(), Decimal(0))
+        held = 0 if self._world.state.facts.get("balance_zero") else self._world.state.balance_usd
+        return ok({
+            "assets": int(max(Decimal(0), held - spent) / _CNY_USD * 1000), "voucher_balance": 0,
+            "accumulate": int(spent / _CNY_USD * 1000),
+        })  # fmt: skip
+
+    # --- the world
+
+    def _found(self, box_id: JsonValue) -> Thing | None:
+        return next((box for box in self._world.things() if box.id == box_id), None)
+
+    def _rent(self, name: str, body: Json) -> Thing:
+        number = self._world.number()
+        box = self._world.rent(
+            f"pro-{_id(f'instance {number}')}", "box", name, status="creating",
+            spec=body["gpu_spec_uuid"], gpu_count=body["req_gpu_amount"],
+            keys=_keys(body.get("start_command")),
+            region=cast("list[JsonValue]", body.get("data_center_list") or ["beijingDC2"])[0],
+        )  # fmt: skip
+        box.phase = "booting"
+        return box
+
+    def _run(self, box: Thing) -> None:
+        """The box runs, at an address that it never had."""
+        number = self._world.number()
+        box.status, box.phase = "running", "running"
+        box.facts |= {"host": f"203.0.113.{number % 254 + 1}", "port": 30_000 + number,
+                      "started_at": self._world.now}  # fmt: skip
+        box.target = f"root@{box.facts['host']}:{box.facts['port']}"
+        keys = cast("list[str]", box.facts["keys"])
+        self._world.state.routes[box.target] = self._sites.open(box.id, keys)
+        self._bill(box)
+
+    def _cny_h(self, box: Thing) -> Decimal:
+        each = _CNY_H[str(box.facts["spec"])] * self._world.state.price_factor
+        return each * int(str(box.facts["gpu_count"]))
+
+    def _bill(self, box: Thing) -> None:
+        if box.phase == "running" and box.status != "releasing":
+            self._world.bill(box, gpu=self._cny_h(box) * _CNY_USD)
+        else:
+            self._world.bill(box)
+
+    def _close(self, box: Thing) -> None:
+        self._sites.close(box.id)
+        self._world.state.routes.pop(box.target or "", None)
+
+
+def _struck(request: Request) -> str:
+    fault: Fault | None = request.state.fault
+    return fault.do if fault else ""
+
+
+def _nothing() -> Response:
+    return failed("RecordNotFoundError", "实例不存在")
+
+
+def _id(what: str) -> str:
+    return hashlib.sha256(what.encode()).hexdigest()[:12]
+
+
+def _keys(start_command: JsonValue) -> list[JsonValue]:
+    """The public keys that the command lets in."""
+    return [*re.findall(r"echo (ssh-[a-z0-9-]+ [A-Za-z0-9+/=]+)", str(start_command or ""))]
+
+
+def emulate(world: World, sites: Sites) -> AutodlEmulator:
+    """AutoDL, as its own account sees it."""
+    return AutodlEmulator(world, sites)

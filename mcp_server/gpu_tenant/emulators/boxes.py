@@ -1,0 +1,140 @@
+"""The boxes of a rehearsal, which are real: a private home each, behind an sshd of its own."""
+
+import contextlib
+import json
+import os
+import pwd
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from gpu_tenant.domain.model import Address, LocalAddress, SshAddress
+
+LOOPBACK = "127.0.0.1"
+SSHD = shutil.which("sshd", path=f"/usr/sbin:/usr/local/sbin:{os.environ.get('PATH', '')}")
+Way = Literal["ssh", "local"]
+MARKER = ".rehearsal.json"
+"""In the home of every box: what stands here for its platform. Whoever would switch the box off looks
+for it first, because the box is processes of this computer."""
+
+
+class Sites:
+    """Homes below `root`, one for each box id; reached by ssh, or directly where there is no sshd.
+
+    `url` is where their platform answers.
+    """
+
+    def __init__(self, root: Path, way: Way, url: str) -> None:
+        self._root = root
+        self._url = url
+        self.way: Way = way if SSHD else "local"
+
+    def open(
+        self, box_id: str, authorized: Sequence[str], *, environ: Mapping[str, str] | None = None
+    ) -> Address:
+        """The box answers at the returned address, and lets in whoever holds one of the keys.
+
+        `environ` is what its first process finds in its environment at its platform.
+        """
+        directory = self._root / box_id
+        home = directory / "home"
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._mark(home, box_id, environ or {})
+        if self.way == "local":
+            return LocalAddress(directory=os.fspath(home))
+        self.close(box_id)
+        (directory / "authorized_keys").write_text("\n".join(authorized) + "\n", encoding="utf-8")
+        port = _free_port()
+        self._start(directory, port)
+        return SshAddress(target=f"{pwd.getpwuid(os.getuid()).pw_name}@{LOOPBACK}:{port}")
+
+    def _mark(self, home: Path, box_id: str, environ: Mapping[str, str]) -> None:
+        """Nobody has logged in yet, and whoever does finds the marker."""
+        said = {
+            "environ": dict(environ), "api": self._url,
+            "power_off": f"{self._url}/_rehearsal/boxes/{box_id}/power_off",
+        }  # fmt: skip
+        marker, content = home / MARKER, json.dumps(said)
+        # Written anew it would count among what was written since the launch.
+        if not marker.exists() or marker.read_text(encoding="utf-8") != content:
+            marker.write_text(content, encoding="utf-8")
+
+    def close(self, box_id: str) -> None:
+        """Nothing of the box runs; its disk is as it was."""
+        directory = self._root / box_id
+        doomed = set(_processes_in(directory / "home"))
+        with contextlib.suppress(OSError, ValueError):
+            listener = int((directory / "pid").read_text(encoding="utf-8"))
+            # A number may have passed to somebody else since: only our own sshd is ended.
+            if os.fspath(directory) in Path(f"/proc/{listener}/cmdline").read_text(
+                encoding="utf-8"
+            ):
+                doomed.add(listener)
+        for pid in doomed:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def wipe(self, box_id: str) -> None:
+        """The box's home is empty, as a container's disk is after a restart."""
+        self.close(box_id)
+        shutil.rmtree(self._root / box_id / "home", ignore_errors=True)
+        (self._root / box_id / "home").mkdir(parents=True, mode=0o700)
+
+    def delete(self, box_id: str) -> None:
+        """The box and everything on it are gone."""
+        self.close(box_id)
+        shutil.rmtree(self._root / box_id, ignore_errors=True)
+
+    def close_all(self) -> None:
+        """Nothing of any box runs."""
+        with contextlib.suppress(FileNotFoundError):
+            for directory in self._root.iterdir():
+                self.close(directory.name)
+
+    def _start(self, directory: Path, port: int) -> None:
+        host_key = directory / "host_key"
+        if not host_key.exists():
+            subprocess.run(
+                ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", host_key],
+                check=True, stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+        with contextlib.suppress(OSError):
+            Path("/run/sshd").mkdir(exist_ok=True)
+        login = (
+            f'cd {shlex.quote(os.fspath(directory / "home"))} && export HOME="$PWD"'
+            ' && exec "${SHELL:-sh}" -c "${SSH_ORIGINAL_COMMAND:-exec ${SHELL:-sh}}"'
+        )
+        (directory / "sshd_config").write_text(
+            f"ListenAddress {LOOPBACK}:{port}\nHostKey {host_key}\n"
+            f"AuthorizedKeysFile {directory / 'authorized_keys'}\nPidFile {directory / 'pid'}\n"
+            "UsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\nStrictModes no\n"
+            "PermitRootLogin yes\nUseDNS no\nMaxStartups 100:30:200\n"
+            f"SetEnv SHLVL=1 HOME={directory / 'home'} GPU_TENANT_NO_POWEROFF=1\n"
+            f"ForceCommand {login}\n",
+            encoding="utf-8",
+        )
+        assert SSHD is not None
+        # Its environment carries the box's home, so that whatever it starts is found again.
+        subprocess.run(
+            [SSHD, "-f", directory / "sshd_config", "-E", directory / "log"],
+            check=True, stdin=subprocess.DEVNULL,
+            env={**os.environ, "HOME": os.fspath(directory / "home"), "GPU_TENANT_NO_POWEROFF": "1"},
+        )  # fmt: skip
+
+
+def _processes_in(home: Path) -> Iterator[int]:
+    carried = f"HOME={home}".encode()
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if carried in (entry / "environ").read_bytes().split(b"\0"):
+                yield int(entry.name)
+
+
+def _free_port() -> int:
+    with socket.create_server((LOOPBACK, 0)) as probe:
+        return int(probe.getsockname()[1])

@@ -1,0 +1,379 @@
+"""DigitalOcean's REST API: GPU Droplets that plain lists hide, and that bill until they are destroyed."""
+
+import base64
+import hashlib
+import math
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from decimal import Decimal
+from typing import cast
+
+from pydantic import JsonValue
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from gpu_tenant.emulators.boxes import Sites
+from gpu_tenant.emulators.digitalocean.responses import (
+    SIZES,
+    Json,
+    error,
+    instant,
+    not_found,
+    refused,
+    shown_droplet,
+    shown_key,
+    shown_size,
+    shown_snapshot,
+    shown_volume,
+    uuid_of,
+)
+from gpu_tenant.emulators.faults import Fault, Tariff
+from gpu_tenant.emulators.world import BEARERS, KEY, Thing, World
+
+TARIFF = Tariff(rounding_s=1, minimum_s=60)
+"""As its CPU Droplets are billed; of GPU Droplets it does not say."""
+
+_BOOT_S, _ENDING_S = 60.0, 10.0
+_HOUR_S, _HOURLY = 3600.0, 5000
+_MINUTE_S, _MINUTELY = 60.0, 250
+_MOST_A_PAGE = 200
+_VOLUME_USD_GIB_MONTH, _SNAPSHOT_USD_GB_MONTH = Decimal("0.10"), Decimal("0.06")
+"""The first is a stand-in: the API shows no price of a volume."""
+_MONTH_H = 720
+_IMAGES = ("gpu-h100x1-base", "gpu-h100x8-base", "gpu-amd-base", "ubuntu-24-04-x64")
+_FULL = "Size is not available in this region."
+_TOO_MANY = "creating this/these droplet(s) will exceed your droplet limit"
+
+Answer = Callable[[Request], Awaitable[Response]]
+
+
+class DigitalOceanEmulator:
+    """One team at DigitalOcean."""
+
+    faults: Mapping[str, str] = {
+        "no_capacity": "the create is refused: the size is not available in that region",
+        "no_quota": "the create is refused: it would exceed the team's limit",
+        "price_moved": "everything, and `box` where it is given, costs `amount` times as much now",
+        "stuck_termination": "deletes are accepted and change nothing, until struck with amount=0",
+        "unknown_status": "the box shows a status that nobody knows",
+        "never_ready": "the next box never gets beyond `new`",
+        "page_boundary": "the list ends in the middle and names no next page, though its total is"
+        " more; amount=1: it names itself as the next page; amount=2: 500",
+        "allowance": "so many calls, `amount`, are left of this hour's allowance",
+        "list_lag": "new boxes are listed `seconds` later",
+        "foreign_box": "somebody else's GPU Droplet appears in the team",
+        "leftover": "a volume of 100 GiB appears that is attached to nothing",
+        "snapshot": "a snapshot of 25 GB appears",
+    }  # fmt: skip
+
+    def __init__(self, world: World, sites: Sites) -> None:
+        self._world = world
+        self._sites = sites
+
+    def environment(self, base_url: str) -> dict[str, str]:
+        """As `Emulator.environment`."""
+        return {"DIGITALOCEAN_API_URL": base_url, "DIGITALOCEAN_TOKEN": KEY}
+
+    def routes(self) -> Sequence[BaseRoute]:
+        """As `Emulator.routes`."""
+        table: list[tuple[str, str, Answer]] = [
+            ("GET", "/sizes", self._sizes),
+            ("GET", "/droplets", self._list),
+            ("POST", "/droplets", self._create),
+            ("DELETE", "/droplets", self._delete_tagged),
+            ("GET", "/droplets/{id}", self._get),
+            ("DELETE", "/droplets/{id}", self._delete),
+            ("POST", "/droplets/{id}/actions", self._act),
+            ("GET", "/account", self._account),
+            ("GET", "/account/keys", self._list_keys),
+            ("POST", "/account/keys", self._add_key),
+            ("GET", "/volumes", self._list_volumes),
+            ("GET", "/snapshots", self._list_snapshots),
+            ("GET", "/customers/my/balance", self._balance),
+        ]
+        return [Route(f"/v2{at}", self._admitted(do), methods=[how]) for how, at, do in table]
+
+    def strike(self, fault: Fault) -> None:
+        """As `Emulator.strike`; a fault of one request is read where that is answered."""
+        state, box = self._world.state, self._world.newest(fault)
+        amount = Decimal(str(1 if fault.amount is None else fault.amount))
+        match fault.do:
+            case "price_moved":
+                state.price_factor = amount
+                if fault.box and box:
+                    box.facts["usd_h"] = str(Decimal(str(box.facts["usd_h"])) * amount)
+                    self._bill(box)
+            case "stuck_termination":
+                state.facts["stuck"] = amount != 0
+            case "unknown_status" if box:
+                box.status = "migrating"
+            case "never_ready":
+                state.facts["never_ready"] = True
+            case "allowance":
+                state.facts["hourly"] = len(self._calls(_HOUR_S)) + int(amount)
+            case "list_lag":
+                state.list_lag_s = fault.seconds
+            case "foreign_box":
+                box = self._droplet({"name": "somebody-else", "tags": ["team:vision"],
+                                     "size": "gpu-l40sx1-48gb", "region": "tor1"})  # fmt: skip
+                box.status, box.phase = "active", "running"
+            case "leftover":
+                name = f"training-{self._world.number()}"
+                left = self._world.rent(
+                    uuid_of(name), "volume", name, status="ok", attached_to="", size_gigabytes=100
+                )
+                self._world.bill(left, disk=100 * _VOLUME_USD_GIB_MONTH / _MONTH_H)
+            case "snapshot":
+                number = str(6_000_000 + self._world.number())
+                left = self._world.rent(
+                    number, "snapshot", "before", status="ok", size_gigabytes=25
+                )
+                self._world.bill(left, disk=25 * _SNAPSHOT_USD_GB_MONTH / _MONTH_H)
+            case _:
+                pass
+
+    def happen(self, event: str, thing: Thing) -> None:
+        """As `Emulator.happen`."""
+        if event == "boot":
+            thing.facts["ip"] = f"203.0.113.{int(thing.id) % 254 + 1}"
+            self._open(thing)
+        elif event == "gone":
+            self._world.end(thing, status="archive")
+
+    # --- what stands before every answer
+
+    def _admitted(self, do: Answer) -> Answer:
+        async def answer(request: Request) -> Response:
+            hour, minute = self._calls(_HOUR_S), self._calls(_MINUTE_S)
+            hourly = int(str(self._world.state.facts.get("hourly", _HOURLY)))
+            if len(hour) > hourly or len(minute) > _MINUTELY:
+                wait_s = hour[0] + _HOUR_S if len(hour) > hourly else minute[0] + _MINUTE_S
+                reply = error(429, "too_many_requests", "API rate limit exceeded.")
+                reply.headers["retry-after"] = str(math.ceil(wait_s - self._world.now))
+            elif request.headers.get("authorization") not in BEARERS:
+                reply = error(401, "unauthorized", "Unable to authenticate you.")
+            else:
+                reply = await do(request)
+            reply.headers["ratelimit-limit"] = str(hourly)
+            reply.headers["ratelimit-remaining"] = str(max(0, hourly - len(hour)))
+            reply.headers["ratelimit-reset"] = str(int(hour[0] + _HOUR_S))
+            return reply
+
+        return answer
+
+    def _calls(self, seconds: float) -> list[float]:
+        """When each call of the last so many seconds came, this one included."""
+        since = self._world.now - seconds
+        return [call.at for call in self._world.state.requests if call.at > since]
+
+    def _page(self, request: Request, field: str, rows: Sequence[JsonValue]) -> Response:
+        """One page of a list, with its links."""
+        per_page = int(request.query_params.get("per_page", "20"))
+        page = int(request.query_params.get("page", "1"))
+        if not 1 <= per_page <= _MOST_A_PAGE or page < 1:
+            return error(400, "bad_request", f"per_page must be between 1 and {_MOST_A_PAGE}.")
+        shown = list(rows[(page - 1) * per_page : page * per_page])
+        last = max(1, -(-len(rows) // per_page))
+        pages: Json = {}
+
+        def to(number: int) -> str:
+            return str(request.url.include_query_params(page=number))
+
+        if page < last:
+            pages |= {"next": to(page + 1), "last": to(last)}
+        if page > 1:
+            pages |= {"first": to(1), "prev": to(page - 1)}
+        fault = _struck(request)
+        if fault is not None and fault.do == "page_boundary":
+            if fault.amount == 2:
+                return error(500, "server_error", "Unexpected server-side error")
+            shown = shown[: len(shown) // 2]
+            pages = {"next": to(page)} if fault.amount == 1 else {}
+        links: Json = {"pages": pages} if pages else {}
+        return JSONResponse({field: shown, "links": links, "meta": {"total": len(rows)}})
+
+    # --- the API
+
+    async def _sizes(self, request: Request) -> Response:
+        factor = self._world.state.price_factor
+        return self._page(
+            request, "sizes", [shown_size(name, size.usd_h * factor) for name, size in SIZES.items()]
+        )  # fmt: skip
+
+    async def _list(self, request: Request) -> Response:
+        kind, tag = request.query_params.get("type"), request.query_params.get("tag_name")
+        if tag is not None and (kind is not None or "name" in request.query_params):
+            return refused("tag_name can not be combined with name or type.")
+        rows = [
+            shown_droplet(box)
+            for box in self._world.listed()
+            if (SIZES[str(box.facts["size"])].count > 0) == (kind == "gpus")
+            and (tag is None or tag in cast("list[str]", box.facts["tags"]))
+        ]
+        return self._page(request, "droplets", rows)
+
+    async def _get(self, request: Request) -> Response:
+        box = self._found(request)
+        return not_found() if box is None else JSONResponse({"droplet": shown_droplet(box)})
+
+    async def _create(self, request: Request) -> Response:
+        body = cast("Json", await request.json())
+        wrong = self._wrong(body)
+        fault = _struck(request)
+        if wrong is None and fault is not None:
+            wrong = {"no_capacity": _FULL, "no_quota": _TOO_MANY}.get(fault.do)
+        if wrong is not None:
+            return refused(wrong)
+        box = self._droplet(body)
+        if not self._world.state.facts.pop("never_ready", False):
+            self._world.later(_BOOT_S, "boot", box.id)
+        action: Json = {"id": self._world.number(), "rel": "create",
+                        "href": f"{request.base_url}v2/actions/{box.id}"}  # fmt: skip
+        return JSONResponse({"droplet": shown_droplet(box), "links": {"actions": [action]}}, 202)
+
+    def _wrong(self, body: Json) -> str | None:
+        """What is wrong with a create, in the provider's words."""
+        size = SIZES.get(str(body.get("size")))
+        if size is None:
+            return "You specified an invalid size for Droplet creation."
+        if body.get("image") not in _IMAGES:
+            return "You specified an invalid image for Droplet creation."
+        if not re.fullmatch(r"[a-zA-Z0-9]?[a-z0-9A-Z.-]*[a-z0-9A-Z]", str(body.get("name"))):
+            return "Only valid hostname characters are allowed. (a-z, A-Z, 0-9, . and -)"
+        strange = [
+            k for k in cast("list[JsonValue]", body.get("ssh_keys") or []) if not self._key(k)
+        ]
+        if strange:
+            return f"{strange[0]} are invalid key identifiers for Droplet creation."
+        for tag in cast("list[str]", body.get("tags") or []):
+            if not re.fullmatch(r"[a-zA-Z0-9_\-:]{1,255}", tag):
+                return "Tags may contain letters, numbers, colons, dashes and underscores."
+        return None if body.get("region") in size.regions else _FULL
+
+    async def _delete(self, request: Request) -> Response:
+        box = self._found(request)
+        if box is None:
+            return not_found()
+        self._end(box)
+        return Response(status_code=204, media_type="application/json")
+
+    async def _delete_tagged(self, request: Request) -> Response:
+        tag = request.query_params.get("tag_name")
+        for box in self._world.things():
+            if tag in cast("list[str]", box.facts["tags"]):
+                self._end(box)
+        return Response(status_code=204, media_type="application/json")
+
+    async def _act(self, request: Request) -> Response:
+        box, kind = self._found(request), (await request.json()).get("type")
+        if box is None:
+            return not_found()
+        if kind == "power_off" and box.status == "active":
+            self._sites.close(box.id)
+            self._world.state.routes.pop(box.target or "", None)
+            box.status = "off"  # and everything about it bills on
+        elif kind == "power_on" and box.status == "off":
+            self._open(box)
+        else:
+            return refused(f"Droplet cannot {kind} while it is {box.status}.")
+        at = instant(self._world.now)
+        shown = {
+            "id": self._world.number(), "status": "completed", "type": kind, "started_at": at,
+            "completed_at": at, "resource_id": int(box.id), "resource_type": "droplet",
+            "region_slug": box.facts["region"],
+        }  # fmt: skip
+        return JSONResponse({"action": shown}, 201)
+
+    async def _list_keys(self, request: Request) -> Response:
+        return self._page(request, "ssh_keys", [shown_key(k) for k in self._world.things("key")])
+
+    async def _add_key(self, request: Request) -> Response:
+        body = await request.json()
+        name, text = str(body.get("name") or ""), str(body.get("public_key") or "").split()
+        try:
+            digest = hashlib.md5(base64.b64decode(text[1]), usedforsecurity=False).hexdigest()
+        except (IndexError, ValueError):
+            return refused("Key invalid, key should be of the format `type key [comment]`")
+        fingerprint = ":".join(re.findall("..", digest))
+        if not name or self._key(fingerprint):
+            return refused("SSH Key is already in use on your account")
+        key = self._world.rent(
+            str(512_000 + self._world.number()), "key", name, status="ok",
+            public_key=" ".join(text), fingerprint=fingerprint,
+        )  # fmt: skip
+        return JSONResponse({"ssh_key": shown_key(key)}, 201)
+
+    async def _list_volumes(self, request: Request) -> Response:
+        return self._page(
+            request, "volumes", [shown_volume(v) for v in self._world.things("volume")]
+        )
+
+    async def _list_snapshots(self, request: Request) -> Response:
+        rows = [shown_snapshot(each) for each in self._world.things("snapshot")]
+        return self._page(request, "snapshots", rows)
+
+    async def _balance(self, request: Request) -> Response:
+        used = str(self._world.meter()["billed_usd"])
+        return JSONResponse({"month_to_date_balance": used, "account_balance": "0.00",
+                             "month_to_date_usage": used, "generated_at": instant(self._world.now)})  # fmt: skip
+
+    async def _account(self, request: Request) -> Response:
+        team: Json = {"uuid": self._world.state.account, "name": "My Team"}
+        return JSONResponse({"account": {
+            "droplet_limit": 25, "floating_ip_limit": 5, "email": "rehearsal@example.com", "name": "Rehearsal",
+            "uuid": self._world.state.account[::-1], "email_verified": True, "status": "active",
+            "status_message": "", "team": team,
+        }})  # fmt: skip
+
+    # --- the world
+
+    def _found(self, request: Request) -> Thing | None:
+        return next((b for b in self._world.things() if b.id == request.path_params["id"]), None)
+
+    def _key(self, named: JsonValue) -> Thing | None:
+        keys = self._world.things("key")
+        return next((k for k in keys if str(named) in (k.id, k.facts["fingerprint"])), None)
+
+    def _droplet(self, body: Json) -> Thing:
+        """A new Droplet, which bills from now on."""
+        size = str(body["size"])
+        price = SIZES[size].usd_h * self._world.state.price_factor
+        box = self._world.rent(
+            str(448_543_000 + self._world.number()), "box", str(body["name"]), status="new",
+            size=size, usd_h=str(price), region=body["region"], tags=body.get("tags") or [],
+            image=body.get("image") or _IMAGES[0], ssh_keys=body.get("ssh_keys") or [],
+        )  # fmt: skip
+        box.phase = "booting"
+        self._bill(box)
+        return box
+
+    def _bill(self, box: Thing) -> None:
+        kind = "gpu" if SIZES[str(box.facts["size"])].count else "cpu"
+        self._world.bill(box, **{kind: Decimal(str(box.facts["usd_h"]))})
+
+    def _open(self, box: Thing) -> None:
+        box.status, box.phase, box.target = "active", "running", f"root@{box.facts['ip']}"
+        named = [self._key(name) for name in cast("list[JsonValue]", box.facts["ssh_keys"])]
+        keys = [str(key.facts["public_key"]) for key in named if key is not None]
+        self._world.state.routes[box.target] = self._sites.open(box.id, keys)
+
+    def _end(self, box: Thing) -> None:
+        """The Droplet is destroyed, though a list may show it for a moment; what it left bills on."""
+        if self._world.state.facts.get("stuck") or "ending" in box.facts:
+            return
+        box.facts["ending"] = True
+        self._world.bill(box)
+        self._world.state.routes.pop(box.target or "", None)
+        self._sites.delete(box.id)
+        self._world.state.due = [due for due in self._world.state.due if due.thing != box.id]
+        self._world.later(_ENDING_S, "gone", box.id)
+
+
+def emulate(world: World, sites: Sites) -> DigitalOceanEmulator:
+    """DigitalOcean, as its own team sees it."""
+    return DigitalOceanEmulator(world, sites)
+
+
+def _struck(request: Request) -> Fault | None:
+    return cast("Fault | None", request.state.fault)

@@ -1,0 +1,400 @@
+"""Google Compute Engine in a rehearsal: operations that fail inside a 200, quota, a stop that bills its disk."""
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from gpu_tenant.emulators.boxes import Sites
+from gpu_tenant.emulators.faults import Fault, Tariff
+from gpu_tenant.emulators.gcp import responses as gce
+from gpu_tenant.emulators.gcp.responses import PROJECT, ZONES, Body, Refusal
+from gpu_tenant.emulators.world import KEY, Thing, World
+
+TARIFF = Tariff(minimum_s=60)
+
+_BOOT_S, _STOP_S, _DELETE_S, _PREEMPT_S, _LATE_S = 20, 10, 8, 30, 17
+_STOCKOUT, _IN_USE = "ZONE_RESOURCE_POOL_EXHAUSTED", "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE"
+_PAGE = 2
+"""Boxes on a page: any list may be cut short of what was asked for."""
+
+
+class GcpEmulator:
+    """The part of the Compute Engine API, version 1, that a tenant needs."""
+
+    faults: Mapping[str, str] = {
+        "no_capacity": "the zone has no such machine: told in the operation, after a 200",
+        "no_quota": "the insert is refused with quotaExceeded",
+        "quota": "GPUS_ALL_REGIONS of the project is `amount` from now on",
+        "rate_limit": "the request is refused with rateLimitExceeded",
+        "stuck_termination": "a delete is accepted and the box stays, until struck with amount 0",
+        "soft_failure": "the delete answers 200, and its operation ends in an error",
+        "preempted": "Google takes a Spot box back: 30 seconds, then it is stopped",
+        "host_lost": "the host fails, and the box is stopped",
+        "never_ready": "the next box never leaves STAGING",
+        "unknown_status": "a box shows a status that nobody knows",
+        "page_boundary": "the next list repeats its cursor",
+        "partial_list": "the next list leaves a zone out, and says so in a warning",
+        "list_lag": "new boxes are listed `seconds` later",
+        "foreign_box": "somebody else's box is in the project",
+        "leftover": "a disk that no box uses",
+        "leftover_address": "an address that nothing uses",
+        "leftover_snapshot": "a snapshot",
+    }
+
+    def __init__(self, world: World, sites: Sites) -> None:
+        self._world = world
+        self._sites = sites
+
+    def environment(self, base_url: str) -> dict[str, str]:
+        """As `Emulator.environment`."""
+        return {"GPU_TENANT_GCP_ENDPOINT": base_url, "GPU_TENANT_GCP_PROJECT": PROJECT}
+
+    def routes(self) -> Sequence[BaseRoute]:
+        """As `Emulator.routes`."""
+        zone = "/zones/{zone}"
+        table: list[tuple[str, str, Callable[[Request], Awaitable[Body]]]] = [
+            ("GET", "", self._project),
+            ("GET", "/regions", self._regions),
+            ("GET", "/regions/{region}", self._region_get),
+            ("GET", "/global/images/family/{family}", self._image),
+            ("GET", "/global/snapshots", self._snapshots),
+            ("GET", "/aggregated/{kind}", self._aggregated),
+            ("POST", f"{zone}/instances", self._insert),
+            ("GET", f"{zone}/instances/{{name}}", self._get),
+            ("DELETE", f"{zone}/instances/{{name}}", self._delete),
+            ("POST", f"{zone}/instances/{{name}}/stop", self._stop),
+            ("POST", f"{zone}/instances/{{name}}/start", self._start),
+            ("GET", f"{zone}/operations/{{operation}}", self._operation_get),
+            ("POST", f"{zone}/operations/{{operation}}/wait", self._operation_wait),
+        ]
+        return [
+            Route("/compute/v1/projects/{project}" + path, self._guarded(handle), methods=[method])
+            for method, path, handle in table
+        ]
+
+    def _guarded(
+        self, handle: Callable[[Request], Awaitable[Body]]
+    ) -> Callable[[Request], Awaitable[Response]]:
+        async def answer(request: Request) -> Response:
+            try:
+                _admit(request)
+                return JSONResponse(await handle(request))
+            except Refusal as refusal:
+                return JSONResponse(refusal.body, refusal.status)
+
+        return answer
+
+    # --- what can be had
+
+    async def _project(self, request: Request) -> Body:
+        return {"kind": "compute#project", "name": PROJECT, "id": "424242424242",
+                "quotas": [self._quota("GPUS_ALL_REGIONS", None)]}  # fmt: skip
+
+    async def _regions(self, request: Request) -> Body:
+        regions = sorted({gce.region_of(zone) for zone in ZONES})
+        return {"kind": "compute#regionList", "items": [self._region(name) for name in regions]}
+
+    async def _region_get(self, request: Request) -> Body:
+        return self._region(request.path_params["region"])
+
+    def _region(self, region: str) -> Body:
+        metrics = [metric for metric in gce.LIMITS if metric != "GPUS_ALL_REGIONS"]
+        return {"kind": "compute#region", "name": region, "status": "UP",
+                "quotas": [self._quota(metric, region) for metric in metrics]}  # fmt: skip
+
+    def _quota(self, metric: str, region: str | None) -> Body:
+        limits: Any = self._world.state.facts.get("quotas") or {}
+        usage = sum(
+            used for box in self._world.things() if region in (None, gce.region_of(str(box.facts["zone"])))
+            for name, used in _uses(box) if name == metric
+        )  # fmt: skip
+        return {"metric": metric, "limit": float(limits.get(metric, gce.LIMITS[metric])), "usage": float(usage)}  # fmt: skip
+
+    async def _image(self, request: Request) -> Body:
+        return gce.image(request.path_params["family"])
+
+    async def _aggregated(self, request: Request) -> Body:
+        kind = request.path_params["kind"]
+        filtered = request.query_params.get("filter", "")
+        found = [(scope, item) for scope, item in self._listed(kind) if gce.passes(filtered, item)]
+        most = int(request.query_params.get("maxResults", 500))
+        size = min(most, _PAGE) if kind == "instances" else most
+        token = request.query_params.get("pageToken", "")
+        start = int(token.removeprefix("cursor-") or 0) if token else 0
+        scopes: dict[str, Body] = {f"zones/{zone}": gce.nothing(f"zones/{zone}") for zone in ZONES}
+        for scope, item in found[start : start + size]:
+            scopes[scope] = {kind: [*scopes.get(scope, {}).get(kind, []), item]}
+        answer: Body = {"kind": f"compute#{kind[:-1]}AggregatedList", "items": scopes}
+        if start + size < len(found):
+            answer["nextPageToken"] = f"cursor-{start + size}"
+        if self._once("page_boundary", request):
+            answer["nextPageToken"] = token or "cursor-0"
+            self._world.state.facts["page_boundary"] = not token
+        if self._once("partial_list", request):
+            scopes["zones/us-central1-b"] = {"warning": {"code": "UNREACHABLE", "message": "The zone did not answer."}}  # fmt: skip
+            answer["unreachables"] = ["zones/us-central1-b"]
+        return answer
+
+    def _listed(self, kind: str) -> Iterator[tuple[str, Body]]:
+        things = self._world
+        match kind:
+            case "instances":
+                for box in things.listed():
+                    yield f"zones/{box.facts['zone']}", gce.instance(box)
+            case "machineTypes" | "acceleratorTypes":
+                yield from gce.catalog(kind)
+            case "disks":
+                for box in things.listed():
+                    yield f"zones/{box.facts['zone']}", gce.boot_disk(box)
+                for disk in things.listed("disk"):
+                    yield f"zones/{disk.facts['zone']}", gce.shown(disk)
+            case "addresses":
+                for address in things.listed("address"):
+                    yield f"regions/{address.facts['region']}", gce.shown(address)
+            case _:
+                raise Refusal(404, "notFound", f"no aggregated list of {kind}")
+
+    async def _snapshots(self, request: Request) -> Body:
+        shown = [gce.shown(thing) for thing in self._world.listed("snapshot")]
+        return {"kind": "compute#snapshotList", **({"items": shown} if shown else {})}
+
+    # --- boxes
+
+    async def _insert(self, request: Request) -> Body:
+        zone, body = request.path_params["zone"], await request.json()
+        key = f"{zone}/{request.query_params.get('requestId', '')}"
+        asked: Any = self._world.state.facts.setdefault("request_ids", {})
+        if key in asked and not key.endswith("/"):
+            return self._operation(asked[key])
+        gce.check(zone, body)
+        fault = self._next("insert", request)
+        if body["name"] in {box.name for box in self._world.things() if box.facts["zone"] == zone}:
+            raise Refusal(409, "alreadyExists", f"The resource '{gce.path(zone, body['name'])}' already exists")  # fmt: skip
+        self._within_quota(zone, body, fault)
+        if fault == "no_capacity":
+            operation = self._begin("insert", zone, body["name"], after_s=6, error=_STOCKOUT)
+        else:
+            box = self._rented(zone, body)
+            box.phase = "booting"
+            self._world.bill(box, disk=gce.disk_usd_h(body))
+            if not self._once("never_ready"):
+                self._world.later(_BOOT_S, "boot", box.id)
+            operation = self._begin("insert", zone, box.name, after_s=_BOOT_S // 2)
+        asked[key] = operation
+        return self._operation(operation)
+
+    def _rented(self, zone: str, body: Body) -> Thing:
+        number = str(7_000_000_000_000_000_000 + self._world.number())
+        return self._world.rent(f"{zone}/instances/{number}", "box", body["name"], status="PROVISIONING",
+                                zone=zone, number=number, body=body, starts=0)  # fmt: skip
+
+    def _within_quota(self, zone: str, body: Body, fault: str) -> None:
+        if fault == "no_quota":
+            raise gce.over_quota("GPUS_ALL_REGIONS", 0, "globally")
+        for metric, need in gce.needs(body):
+            where = None if metric == "GPUS_ALL_REGIONS" else gce.region_of(zone)
+            # What may be taken back, or ends by itself, may use either of the two.
+            either = [m for m in (metric, f"PREEMPTIBLE_{metric}") if m in gce.LIMITS]
+            quotas = [self._quota(m, where) for m in either]
+            if all(quota["usage"] + need > quota["limit"] for quota in quotas):
+                scope = f"in region {where}" if where else "globally"
+                raise gce.over_quota(metric, quotas[0]["limit"], scope)
+
+    async def _get(self, request: Request) -> Body:
+        return gce.instance(self._box(request))
+
+    async def _delete(self, request: Request) -> Body:
+        box = self._box(request)
+        zone = str(box.facts["zone"])
+        if self._next("delete", request) == "soft_failure":
+            return self._operation(self._begin("delete", zone, box.name, after_s=0, error=_IN_USE))
+        box.status, box.facts["going"] = "STOPPING", "delete"
+        if self._world.state.facts.get("stuck"):
+            return self._operation(self._begin("delete", zone, box.name, after_s=1e9))
+        self._world.later(_DELETE_S, "deleted", box.id)
+        return self._operation(self._begin("delete", zone, box.name, after_s=_DELETE_S))
+
+    async def _stop(self, request: Request) -> Body:
+        box = self._box(request)
+        if box.phase == "running":
+            self._stopping(box, _STOP_S)
+        return self._operation(
+            self._begin("stop", str(box.facts["zone"]), box.name, after_s=_STOP_S)
+        )
+
+    async def _start(self, request: Request) -> Body:
+        box = self._box(request)
+        zone = str(box.facts["zone"])
+        if self._next("insert", request) == "no_capacity":
+            return self._operation(self._begin("start", zone, box.name, after_s=6, error=_STOCKOUT))
+        if box.phase == "parked":
+            box.status, box.phase = "STAGING", "booting"
+            self._world.later(_BOOT_S, "boot", box.id)
+        return self._operation(self._begin("start", zone, box.name, after_s=_BOOT_S // 2))
+
+    def _box(self, request: Request) -> Thing:
+        zone, name = request.path_params["zone"], request.path_params["name"]
+        for box in self._world.things():
+            if box.facts["zone"] == zone and name in (box.name, box.facts["number"]):
+                return box
+        raise Refusal(404, "notFound", f"The resource '{gce.path(zone, name)}' was not found")  # fmt: skip
+
+    def happen(self, event: str, thing: Thing) -> None:
+        """As `Emulator.happen`."""
+        match event:
+            case "boot" if thing.phase == "booting":
+                self._running(thing)
+            case "stopped" if thing.facts.get("going") == "stop":
+                self._sites.close(_site(thing))
+                self._unreachable(thing)
+                thing.status, thing.phase, thing.facts["going"] = "TERMINATED", "parked", None
+                self._world.bill(thing, disk=gce.disk_usd_h(gce.body_of(thing)))
+            case "deleted":
+                self._sites.delete(_site(thing))
+                self._unreachable(thing)
+                self._world.end(thing, status="DELETED")
+            # The operation of a run that has ended since is none of this run's.
+            case _ if event == f"fence-{thing.facts['starts']}" and thing.status == "RUNNING":
+                if gce.scheduling(thing).get("instanceTerminationAction") == "DELETE":
+                    self._world.later(0, "deleted", thing.id)
+                else:
+                    self._stopping(thing, 0)
+            case _:
+                pass
+
+    def _running(self, box: Thing) -> None:
+        run = int(str(box.facts["starts"])) + 1
+        box.status, box.phase, box.facts["starts"] = "RUNNING", "running", run
+        box.facts["started_at"] = self._world.now
+        box.facts["ip"] = f"203.0.113.{1 + self._world.number() % 250}"
+        keys = [line.partition(":") for line in gce.ssh_keys(box)]
+        if keys:
+            if run == 1:
+                self._sites.delete(_site(box))  # of a box of that number, before a reset
+            at = self._sites.open(_site(box), [key for _, _, key in keys])
+            box.target = f"{keys[0][0]}@{box.facts['ip']}"
+            self._world.state.routes[box.target] = at
+        body = gce.body_of(box)
+        rates = {"gpu": gce.machine_usd_h(body), "disk": gce.disk_usd_h(body)}
+        self._world.bill(box, address=gce.ADDRESS_USD_H, **rates)
+        limit = gce.scheduling(box).get("maxRunDuration")
+        if limit:
+            self._world.later(int(limit["seconds"]) + _LATE_S, f"fence-{run}", box.id)
+
+    def _stopping(self, box: Thing, after_s: float) -> None:
+        box.status, box.facts["going"] = "STOPPING", "stop"
+        self._world.later(after_s, "stopped", box.id)
+
+    def switched_off(self, thing: Thing) -> None:
+        """As `SwitchedOff.switched_off`."""
+        if thing.status == "RUNNING":
+            self._stopping(thing, _STOP_S)
+
+    def _unreachable(self, box: Thing) -> None:
+        self._world.state.routes.pop(box.target or "", None)
+        box.target, box.facts["ip"] = None, None
+
+    # --- operations
+
+    def _begin(self, kind: str, zone: str, name: str, *, after_s: float, error: str = "") -> str:
+        operation = f"operation-{self._world.number()}"
+        operations: Any = self._world.state.facts.setdefault("operations", {})
+        operations[operation] = {"kind": kind, "zone": zone, "target": name, "error": error,
+                                 "done_at": self._world.now + after_s}  # fmt: skip
+        return operation
+
+    def _operation(self, name: str) -> Body:
+        operations: Any = self._world.state.facts.get("operations", {})
+        if name not in operations:
+            raise Refusal(404, "notFound", f"The resource 'operations/{name}' was not found")
+        return gce.operation(name, operations[name], self._world.now)
+
+    async def _operation_get(self, request: Request) -> Body:
+        return self._operation(request.path_params["operation"])
+
+    async def _operation_wait(self, request: Request) -> Body:
+        """As the real one, which answers when it is done, or after two minutes."""
+        operations: Any = self._world.state.facts.get("operations", {})
+        it = operations.get(request.path_params["operation"])
+        if it:
+            self._world.advance(min(120.0, max(0.0, it["done_at"] - self._world.now)))
+        return self._operation(request.path_params["operation"])
+
+    # --- faults
+
+    def strike(self, fault: Fault) -> None:
+        """As `Emulator.strike`; what is matched to a request is found there by its handler."""
+        world, facts = self._world, self._world.state.facts
+        box = world.newest(fault)
+        match fault.do:
+            case "stuck_termination":
+                facts["stuck"] = fault.amount != 0
+            case "quota":
+                facts["quotas"] = {"GPUS_ALL_REGIONS": fault.amount or 0}
+            case "list_lag":
+                world.state.list_lag_s = fault.seconds
+            case "preempted" | "host_lost" if box is not None:
+                self._stopping(box, _PREEMPT_S if fault.do == "preempted" else 0)
+            case "unknown_status" if box is not None:
+                box.status = "CONVALESCING"
+            case "foreign_box":
+                self._running(self._rented("us-central1-a", gce.SOMEBODYS))
+            case "leftover" | "leftover_address" | "leftover_snapshot":
+                self._leftover(fault.do)
+            case do if fault.match is None or do == "never_ready":
+                facts[do] = True
+            case _:
+                pass
+
+    def _next(self, what: str, request: Request) -> str:
+        """The fault that strikes this insert or delete, by its request or as the next one."""
+        own = ("no_capacity", "no_quota") if what == "insert" else ("soft_failure",)
+        return next((do for do in own if self._once(do, request)), "")
+
+    def _once(self, do: str, request: Request | None = None) -> bool:
+        """Whether that fault strikes here; if it was waiting for whoever came next, it is spent."""
+        return bool(self._world.state.facts.pop(do, None)) or (
+            request is not None and _fault(request) == do
+        )
+
+    def _leftover(self, do: str) -> None:
+        kind, usd_h, facts = gce.REMAINS[do]
+        name = f"{kind}-{self._world.number()}"
+        thing = self._world.rent(name, kind, name, status="READY", **facts)
+        self._world.bill(thing, **{kind: usd_h})
+
+
+def _admit(request: Request) -> None:
+    """The caller may ask this: without a credential, or with the right one, and in the one project."""
+    named = request.path_params["project"]
+    if request.headers.get("authorization", f"Bearer {KEY}") != f"Bearer {KEY}":
+        raise Refusal(401, "authError", "Request had invalid authentication credentials.")
+    if named != (gce.IMAGES if "/images/" in request.url.path else PROJECT):
+        raise Refusal(403, "forbidden", f"Required permission for 'projects/{named}'")
+    if _fault(request) == "rate_limit":
+        raise Refusal(403, "rateLimitExceeded", "Rate Limit Exceeded")
+
+
+def _site(box: Thing) -> str:
+    """Where its home is: its number, because its id is a path."""
+    return str(box.facts["number"])
+
+
+def _uses(box: Thing) -> Iterator[tuple[str, float]]:
+    """A stopped box has given its GPUs and CPUs back, and keeps its disk."""
+    for metric, amount in gce.needs(gce.body_of(box)):
+        if box.phase != "parked" or metric.endswith("_GB"):
+            yield metric, amount
+
+
+def _fault(request: Request) -> str:
+    fault: Fault | None = request.state.fault
+    return fault.do if fault else ""
+
+
+def emulate(world: World, sites: Sites) -> GcpEmulator:
+    """The emulator on that world."""
+    return GcpEmulator(world, sites)

@@ -1,0 +1,351 @@
+"""What Compute Engine sells, charges, asks for and shows, for its rehearsal."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, Literal, TypeAlias
+from zlib import crc32
+
+from gpu_tenant.emulators.world import Thing
+
+PROJECT = "rehearsal"
+"""The one project: who calls without a credential is told apart by the project that is named."""
+
+IMAGES = "deeplearning-platform-release"
+"""Whose images they are: public, and not the tenant's."""
+
+ZONES = ("us-central1-a", "us-central1-b", "us-east1-c", "europe-west4-a")
+MONTH_H = Decimal(730)
+DISK_USD_GB_MONTH = {
+    "pd-standard": Decimal("0.04"), "pd-balanced": Decimal("0.10"), "pd-ssd": Decimal("0.17"),
+}  # fmt: skip
+ADDRESS_USD_H = Decimal("0.005")
+IMAGE_GB = 50
+_SPOT = Decimal("0.4")
+"""What part of the full price a Spot box costs here; the real part changes from day to day."""
+
+Body: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One machine type."""
+
+    cpus: int
+    memory_mb: int
+    usd_h: Decimal
+    gpu: str = ""
+    gpus: int = 0
+    local_ssds: int = 0
+
+
+MACHINES = {
+    "n1-standard-8": Machine(8, 30720, Decimal("0.38")),
+    "n1-standard-16": Machine(16, 61440, Decimal("0.76")),
+    "g2-standard-4": Machine(4, 16384, Decimal("0.706832276"), "nvidia-l4", 1),
+    "g2-standard-8": Machine(8, 32768, Decimal("0.853624552"), "nvidia-l4", 1),
+    "g2-standard-24": Machine(24, 98304, Decimal("2.000833656"), "nvidia-l4", 2),
+    "a2-highgpu-1g": Machine(12, 87040, Decimal("3.673385"), "nvidia-tesla-a100", 1),
+    "a2-ultragpu-1g": Machine(12, 174080, Decimal("5.06879789"), "nvidia-a100-80gb", 1, 1),
+    "a3-highgpu-1g": Machine(26, 239616, Decimal("11.0612"), "nvidia-h100-80gb", 1, 2),
+    "a3-highgpu-8g": Machine(208, 1916928, Decimal("88.490000119"), "nvidia-h100-80gb", 8, 16),
+}
+ATTACHED_USD_H = {"nvidia-tesla-t4": Decimal("0.35"), "nvidia-tesla-v100": Decimal("2.48")}
+LIMITS = {
+    "CPUS": 200, "A2_CPUS": 48, "SSD_TOTAL_GB": 2000, "DISKS_TOTAL_GB": 4096, "GPUS_ALL_REGIONS": 16,
+    "NVIDIA_T4_GPUS": 4, "PREEMPTIBLE_NVIDIA_T4_GPUS": 4, "NVIDIA_V100_GPUS": 0,
+    "NVIDIA_L4_GPUS": 4, "PREEMPTIBLE_NVIDIA_L4_GPUS": 0, "NVIDIA_A100_GPUS": 4,
+    "PREEMPTIBLE_NVIDIA_A100_GPUS": 0, "NVIDIA_A100_80GB_GPUS": 1,
+}  # fmt: skip
+REMAINS: dict[str, tuple[Literal["disk", "address", "snapshot"], Decimal, Body]] = {
+    "leftover": ("disk", DISK_USD_GB_MONTH["pd-balanced"] * 100 / MONTH_H, {"zone": "us-central1-a", "body": {
+        "sizeGb": "100", "type": "https://www.googleapis.com/compute/v1/zones/us-central1-a/diskTypes/pd-balanced"}}),
+    "leftover_address": ("address", Decimal("0.01"), {"region": "us-central1", "body": {
+        "address": "198.51.100.9", "addressType": "EXTERNAL", "status": "RESERVED"}}),
+    "leftover_snapshot": ("snapshot", Decimal("0.05") * 20 / MONTH_H, {"body": {"diskSizeGb": "100", "storageBytes": "21474836480"}}),
+}  # fmt: skip
+SOMEBODYS: Body = {
+    "name": "somebody-elses", "machineType": "zones/us-central1-a/machineTypes/n1-standard-8",
+    "disks": [{"boot": True, "autoDelete": True, "initializeParams": {"diskSizeGb": "50"}}],
+}  # fmt: skip
+_METRICS = {
+    "nvidia-tesla-t4": "NVIDIA_T4", "nvidia-tesla-v100": "NVIDIA_V100", "nvidia-l4": "NVIDIA_L4",
+    "nvidia-tesla-a100": "NVIDIA_A100", "nvidia-a100-80gb": "NVIDIA_A100_80GB",
+}  # fmt: skip
+_INSTANCE_FIELDS = {
+    "name", "description", "machineType", "labels", "metadata", "disks", "networkInterfaces",
+    "scheduling", "guestAccelerators", "serviceAccounts", "tags", "deletionProtection",
+    "minCpuPlatform", "hostname", "shieldedInstanceConfig", "params",
+}  # fmt: skip
+
+
+class Refusal(Exception):
+    """The API says no, in the words and the shape that it has for it."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        entry = {"message": message, "domain": "global", "reason": reason}
+        self.status = status
+        self.body = {"error": {"code": status, "message": message, "errors": [entry]}}
+
+
+# --- what a body asks for
+
+
+def last(url: str) -> str:
+    """The name at the end of a link or a partial link."""
+    return url.rpartition("/")[2]
+
+
+def region_of(zone: str) -> str:
+    """The region that a zone is in."""
+    return zone.rpartition("-")[0]
+
+
+def link(path: str, project: str = PROJECT) -> str:
+    """The full link to something in a project."""
+    return f"https://www.googleapis.com/compute/v1/projects/{project}/{path}"
+
+
+def path(zone: str, name: str) -> str:
+    """What the API calls a box by when it complains."""
+    return f"projects/{PROJECT}/zones/{zone}/instances/{name}"
+
+
+def over_quota(metric: str, limit: float, scope: str) -> Refusal:
+    """The refusal of a box that is more than the project may have."""
+    said = f"Quota '{metric}' exceeded.  Limit: {float(limit)} {scope}."
+    return Refusal(403, "quotaExceeded", said)
+
+
+def scheduling(box: Thing) -> Body:
+    """How the box is to end, as it was asked for."""
+    return dict(body_of(box).get("scheduling", {}))
+
+
+def ssh_keys(box: Thing) -> list[str]:
+    """The lines `user:key` that the box lets in."""
+    items = body_of(box).get("metadata", {}).get("items", [])
+    return [line for item in items if item["key"] == "ssh-keys" for line in item["value"].split("\n")]  # fmt: skip
+
+
+def body_of(thing: Thing) -> Body:
+    """The body that made the thing."""
+    body: Any = thing.facts["body"]
+    return dict(body)
+
+
+def gpus_of(body: Body) -> tuple[str, int]:
+    """Which GPUs the box has: its machine type's own, or those attached to it."""
+    machine = MACHINES[last(body["machineType"])]
+    for attached in body.get("guestAccelerators", []):
+        return last(attached["acceleratorType"]), int(attached["acceleratorCount"])
+    return machine.gpu, machine.gpus
+
+
+def spot(body: Body) -> bool:
+    """Whether Google may take the box back."""
+    return bool(body.get("scheduling", {}).get("provisioningModel") == "SPOT")
+
+
+def needs(body: Body) -> Iterator[tuple[str, float]]:
+    """How much of which quota the box takes while it runs."""
+    name = last(body["machineType"])
+    gpu, count = gpus_of(body)
+    if name.startswith(("n1-", "a2-")):
+        yield "CPUS" if name.startswith("n1-") else "A2_CPUS", MACHINES[name].cpus
+    if count:
+        yield "GPUS_ALL_REGIONS", count
+        if gpu in _METRICS:
+            yield f"{_METRICS[gpu]}_GPUS", count
+    kind, size_gb = _disk(body)
+    yield "DISKS_TOTAL_GB" if kind == "pd-standard" else "SSD_TOTAL_GB", size_gb
+
+
+def machine_usd_h(body: Body) -> Decimal:
+    """What the machine with its GPUs costs while it runs."""
+    gpu, count = gpus_of(body)
+    machine = MACHINES[last(body["machineType"])]
+    usd_h = machine.usd_h + (0 if machine.gpu or not count else ATTACHED_USD_H[gpu] * count)
+    return usd_h * _SPOT if spot(body) else usd_h
+
+
+def disk_usd_h(body: Body) -> Decimal:
+    """What its boot disk costs, running or stopped."""
+    kind, size_gb = _disk(body)
+    return DISK_USD_GB_MONTH[kind] * size_gb / MONTH_H
+
+
+def _disk(body: Body) -> tuple[str, int]:
+    made_of = body["disks"][0]["initializeParams"]
+    return last(made_of.get("diskType", "pd-standard")), int(made_of.get("diskSizeGb", IMAGE_GB))
+
+
+def check(zone: str, body: Body) -> None:
+    """The body is one that the API takes.
+
+    Raises:
+        Refusal: it is not.
+    """
+    unknown = sorted(set(body) - _INSTANCE_FIELDS)
+    if unknown:
+        raise Refusal(400, "badRequest", f'Invalid JSON payload received. Unknown name "{unknown[0]}": Cannot find field.')  # fmt: skip
+    if zone not in ZONES:
+        raise Refusal(404, "notFound", f"The resource 'projects/{PROJECT}/zones/{zone}' was not found")  # fmt: skip
+    if not re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", body.get("name", "")):
+        raise _invalid("resource.name", body.get("name"))
+    if last(body.get("machineType", "")) not in MACHINES:
+        raise _invalid("resource.machineType", body.get("machineType"))
+    for key, value in body.get("labels", {}).items():
+        if not re.fullmatch(r"[a-z][-_a-z0-9]{0,62}", key) or not re.fullmatch(r"[-_a-z0-9]{0,63}", value):  # fmt: skip
+            raise _invalid("resource.labels", f"{key}={value}")
+    ends = body.get("scheduling", {})
+    if gpus_of(body)[1] and ends.get("onHostMaintenance") != "TERMINATE":
+        raise Refusal(400, "badRequest", "Instances with guest accelerators do not support live migration.")  # fmt: skip
+    if spot(body) and ends.get("automaticRestart", True):
+        raise Refusal(400, "badRequest", "Scheduling must have automatic restart be false when Spot is used.")  # fmt: skip
+    limit = ends.get("maxRunDuration")
+    if limit and not 30 <= int(limit["seconds"]) <= 120 * 86400:
+        raise _invalid("resource.scheduling.maxRunDuration", limit["seconds"])
+    if _disk(body)[1] < IMAGE_GB and "sourceImage" in body["disks"][0]["initializeParams"]:
+        raise Refusal(400, "badRequest", f"Requested disk size cannot be smaller than the image size ({IMAGE_GB} GB)")  # fmt: skip
+
+
+def _invalid(field: str, value: object) -> Refusal:
+    return Refusal(400, "invalid", f"Invalid value for field '{field}': '{value}'.")
+
+
+# --- what is shown
+
+
+def instance(box: Thing) -> Body:
+    """The box as the API shows it."""
+    body, zone = body_of(box), str(box.facts["zone"])
+    gpu, count = gpus_of(body)
+    address = {"kind": "compute#accessConfig", "type": "ONE_TO_ONE_NAT", "name": "External NAT", "networkTier": "PREMIUM"}  # fmt: skip
+    if box.facts.get("ip"):
+        address["natIP"] = str(box.facts["ip"])
+    shown: Body = {
+        **named(box), "kind": "compute#instance", "id": box.facts["number"], "status": box.status,
+        "zone": link(f"zones/{zone}"), "selfLink": link(f"zones/{zone}/instances/{box.name}"),
+        "machineType": link(f"zones/{zone}/machineTypes/{last(body['machineType'])}"),
+        "labels": body.get("labels", {}), "labelFingerprint": "42WmSpB8rSM=",
+        "metadata": {"kind": "compute#metadata", **body.get("metadata", {})},
+        "scheduling": {"provisioningModel": "STANDARD", "automaticRestart": True, **body.get("scheduling", {})},
+        "disks": [{"kind": "compute#attachedDisk", "type": "PERSISTENT", "mode": "READ_WRITE", "boot": True,
+                   "autoDelete": body["disks"][0].get("autoDelete", False), "deviceName": "persistent-disk-0",
+                   "source": link(f"zones/{zone}/disks/{box.name}"), "diskSizeGb": str(_disk(body)[1])},
+                  *({"kind": "compute#attachedDisk", "type": "SCRATCH", "mode": "READ_WRITE", "diskSizeGb": "375"}
+                    for _ in range(MACHINES[last(body["machineType"])].local_ssds))],
+        "networkInterfaces": [{"kind": "compute#networkInterface", "name": "nic0", "networkIP": "10.128.0.2",
+                               "network": link("global/networks/default"), "accessConfigs": [address]}],
+    }  # fmt: skip
+    if box.facts.get("started_at"):
+        started = datetime.fromtimestamp(float(str(box.facts["started_at"])), UTC)
+        shown["lastStartTimestamp"] = started.isoformat(timespec="milliseconds")
+    if count:
+        kind = link(f"zones/{zone}/acceleratorTypes/{gpu}")
+        shown["guestAccelerators"] = [{"acceleratorType": kind, "acceleratorCount": count}]
+    return shown
+
+
+def boot_disk(box: Thing) -> Body:
+    """The disk that came with the box."""
+    body, zone = body_of(box), str(box.facts["zone"])
+    kind, size_gb = _disk(body)
+    made_of = body["disks"][0]["initializeParams"]
+    return {**named(box), "kind": "compute#disk", "sizeGb": str(size_gb), "status": "READY",
+            "type": link(f"zones/{zone}/diskTypes/{kind}"), "labels": made_of.get("labels", {}),
+            "zone": link(f"zones/{zone}"), "users": [link(f"zones/{zone}/instances/{box.name}")]}  # fmt: skip
+
+
+def machine_type(name: str, zone: str) -> Body:
+    """The machine type as that zone has it."""
+    machine = MACHINES[name]
+    shown: Body = {"kind": "compute#machineType", "id": str(3000 + machine.cpus), "name": name,
+                   "guestCpus": machine.cpus, "memoryMb": machine.memory_mb, "zone": zone}  # fmt: skip
+    if machine.gpu:
+        shown["accelerators"] = [{"guestAcceleratorType": machine.gpu, "guestAcceleratorCount": machine.gpus}]  # fmt: skip
+    if machine.local_ssds:
+        shown["bundledLocalSsds"] = {"defaultInterface": "NVME", "partitionCount": machine.local_ssds}  # fmt: skip
+    return shown
+
+
+def operation(name: str, begun: Body, now: float) -> Body:
+    """The operation as it stands; one that failed is answered with 200, and says so inside."""
+    zone, target = begun["zone"], begun["target"]
+    done = now >= begun["done_at"]
+    shown: Body = {
+        "kind": "compute#operation", "id": name.removeprefix("operation-"), "name": name,
+        "operationType": begun["kind"], "status": "DONE" if done else "RUNNING",
+        "progress": 100 if done else 0, "zone": link(f"zones/{zone}"),
+        "targetLink": link(f"zones/{zone}/instances/{target}"),
+    }  # fmt: skip
+    if done and begun["error"]:
+        said = f"The zone 'projects/{PROJECT}/zones/{zone}' does not have enough resources available to fulfill the request.  Try a different zone, or try again later."  # fmt: skip
+        stockout = begun["error"].startswith("ZONE_")
+        entry = {"code": begun["error"], "message": said if stockout else f"{target} is in use"}
+        shown |= {"error": {"errors": [entry]}, "httpErrorStatusCode": 503 if stockout else 400,
+                  "httpErrorMessage": "SERVICE UNAVAILABLE" if stockout else "BAD REQUEST"}  # fmt: skip
+    return shown
+
+
+def image(family: str) -> Body:
+    """The newest image of a family, in the project where the deep learning images are kept.
+
+    Raises:
+        Refusal: there is no such family, or it has aged out.
+    """
+    if not re.fullmatch(r"common-cu129-ubuntu-2[24]04-nvidia-580", family):
+        raise Refusal(404, "notFound", f"The resource 'family/{family}' was not found")
+    name = f"{family}-v20260626"
+    return {"kind": "compute#image", "name": name, "family": family, "status": "READY", "diskSizeGb": str(IMAGE_GB),
+            "selfLink": link(f"global/images/{name}", IMAGES)}  # fmt: skip
+
+
+def catalog(kind: str) -> Iterator[tuple[str, Body]]:
+    """Every machine type, or every kind of GPU that is attached to one, with its scope."""
+    for zone in ZONES:
+        names = MACHINES if kind == "machineTypes" else (*ATTACHED_USD_H, "nvidia-l4")
+        for name in names:
+            yield f"zones/{zone}", machine_type(name, zone) if kind == "machineTypes" else {
+                "kind": "compute#acceleratorType", "name": name, "zone": link(f"zones/{zone}"),
+                "maximumCardsPerInstance": 4,
+            }  # fmt: skip
+
+
+def nothing(scope: str) -> Body:
+    """What stands where a page of an aggregated list has nothing of a zone."""
+    said = f"There are no results for scope '{scope}' on this page."
+    told_of = [{"key": "scope", "value": scope}]
+    return {"warning": {"code": "NO_RESULTS_ON_PAGE", "message": said, "data": told_of}}
+
+
+def shown(thing: Thing) -> Body:
+    """A disk, an address or a snapshot as the API shows it."""
+    scopes = {f"{kind}s": thing.facts[kind] for kind in ("zone", "region") if kind in thing.facts}
+    at = {kind[:-1]: link(f"{kind}/{name}") for kind, name in scopes.items()}
+    return {**named(thing), **at, **body_of(thing)}
+
+
+def named(thing: Thing) -> Body:
+    """What everything that the API shows begins with."""
+    made_at = datetime.fromtimestamp(thing.created_at, UTC).isoformat(timespec="milliseconds")
+    return {"id": str(crc32(thing.id.encode())), "name": thing.name, "creationTimestamp": made_at}  # fmt: skip
+
+
+def passes(filtered: str, item: Body) -> bool:
+    """Whether the item is one that the filter lets through.
+
+    Raises:
+        Refusal: the filter is of a form that this rehearsal does not know.
+    """
+    if not filtered:
+        return True
+    if match := re.fullmatch(r"labels\.([-_a-z0-9]+)=([-_a-z0-9]+)", filtered):
+        return bool(item.get("labels", {}).get(match[1]) == match[2])
+    if match := re.fullmatch(r"name eq '?([^']+)'?", filtered):
+        return re.fullmatch(match[1], item["name"]) is not None
+    raise Refusal(400, "invalid", f"Invalid value for field 'filter': '{filtered}'.")

@@ -1,0 +1,1 @@
+"""Lambda Cloud in a rehearsal."""

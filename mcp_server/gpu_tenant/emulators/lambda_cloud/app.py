@@ -1,0 +1,398 @@
+"""Lambda Cloud's REST API: one request a second, instances without a stop, and a terminate that may have to wait."""
+
+import hashlib
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import cast
+
+from pydantic import JsonValue
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from gpu_tenant.emulators.boxes import Sites
+from gpu_tenant.emulators.faults import Fault, Tariff
+from gpu_tenant.emulators.world import BEARERS, KEY, Thing, World
+
+TARIFF = Tariff(rounding_s=60)
+
+_BOOT_S = 180.0
+_LAUNCHING_S = 45.0
+"""So long a new instance cannot be terminated."""
+_ENDING_S = 25.0
+_APART_S, _LAUNCHES_APART_S = 1.0, 12.0
+_JITTER_S = 0.1
+_GIB = 2**30
+_FILESYSTEM_USD_GIB_MONTH = Decimal("0.20")
+"""A stand-in: the API shows no price of a filesystem."""
+_MONTH_H = 720
+
+Json = dict[str, JsonValue]
+Answer = Callable[[Request], Awaitable[Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Type:
+    """An instance type; prices and capacity are stand-ins, the real ones change daily."""
+
+    gpu: str
+    gpus: int
+    cents: int
+    vcpus: int
+    memory_gib: int
+    storage_gib: int
+    regions: tuple[str, ...]
+
+
+_TYPES: Mapping[str, _Type] = {
+    "gpu_1x_a10": _Type("A10 (24 GB PCIe)", 1, 75, 30, 200, 1400, ("us-east-1", "us-west-1")),
+    "gpu_1x_a100_sxm4": _Type("A100 (40 GB SXM4)", 1, 129, 30, 200, 512, ("us-east-1",)),
+    "gpu_1x_rtx6000": _Type("RTX 6000 (24 GB)", 1, 50, 14, 46, 512, ("us-south-1",)),
+    "gpu_1x_gh200": _Type("GH200 (96 GB)", 1, 149, 64, 432, 4096, ("us-east-3",)),
+    "gpu_1x_h100_pcie": _Type("H100 (80 GB PCIe)", 1, 249, 26, 200, 1024, ("us-west-1",)),
+    "gpu_1x_h100_sxm5": _Type("H100 (80 GB SXM5)", 1, 329, 26, 225, 2816, ("us-south-1",)),
+    "gpu_8x_h100_sxm5gdr": _Type("H100 (80 GB SXM5)", 8, 3592, 208, 1800, 24780, ("us-east-1",)),
+    "gpu_8x_v100": _Type("Tesla V100 (16 GB)", 8, 440, 88, 448, 5939, ()),
+    "cpu_4x_general": _Type("N/A", 0, 6, 4, 16, 64, ("us-east-1",)),
+}
+_REGIONS = {
+    "us-east-1": "Virginia, USA", "us-east-3": "Washington DC, USA",
+    "us-south-1": "Texas, USA", "us-west-1": "California, USA",
+}  # fmt: skip
+_ERRORS: Mapping[str, tuple[int, str, str]] = {
+    "global/invalid-api-key": (401, "API key was invalid, expired, or deleted.",
+                               "Check your API key or create a new one, then try again."),
+    "global/account-inactive": (403, "Your account is inactive.",
+                                "Make sure you have a valid payment method."),
+    "global/invalid-parameters": (400, "Invalid request data.", "Check the request."),
+    "global/object-does-not-exist": (404, "Specified instance does not exist.", "Check the id."),
+    "global/quota-exceeded": (400, "Quota exceeded.", "Contact Support to increase your quota."),
+    "global/internal-error": (500, "An internal server error occurred.",
+                              "Try again later. Contact Support if the problem persists."),
+    "instance-operations/launch/insufficient-capacity": (
+        400, "Not enough capacity to fulfill launch request.", "Try another region."),
+}  # fmt: skip
+
+
+class LambdaCloudEmulator:
+    """One account at Lambda Cloud."""
+
+    faults: Mapping[str, str] = {
+        "no_capacity": "the launch is refused: there is not enough capacity",
+        "no_quota": "the launch is refused: the account may not have more",
+        "price_moved": "everything, and `box` where it is given, costs `amount` times as much now",
+        "stuck_termination": "terminates are accepted and change nothing, until struck with amount=0",
+        "soft_failure": "the terminate is answered with 200 and an empty list of what it ended",
+        "terminate_unavailable": "for `seconds` the box cannot be terminated: an action is in progress",
+        "unknown_status": "the box shows a status that nobody knows",
+        "host_lost": "the box is unhealthy and nothing on it answers; it bills on",
+        "never_ready": "the next box never gets beyond booting",
+        "balance_zero": "the account is inactive: launches are refused, boxes stay and bill",
+        "list_lag": "new boxes are listed `seconds` later",
+        "created_despite_error": "the launch is carried out and answered with 500",
+        "foreign_box": "somebody else's instance appears in the account",
+        "leftover": "a filesystem of 100 GiB appears that no instance mounts",
+    }
+
+    def __init__(self, world: World, sites: Sites) -> None:
+        self._world = world
+        self._sites = sites
+
+    def environment(self, base_url: str) -> dict[str, str]:
+        """As `Emulator.environment`."""
+        return {"LAMBDA_CLOUD_BASE_URL": base_url, "LAMBDA_API_KEY": KEY}
+
+    def routes(self) -> Sequence[BaseRoute]:
+        """As `Emulator.routes`."""
+        table: list[tuple[str, str, Answer]] = [
+            ("GET", "/instance-types", self._types),
+            ("GET", "/instances", self._list),
+            ("GET", "/instances/{id}", self._get),
+            ("POST", "/instance-operations/launch", self._launch),
+            ("POST", "/instance-operations/terminate", self._terminate),
+            ("GET", "/ssh-keys", self._list_keys),
+            ("POST", "/ssh-keys", self._add_key),
+            ("GET", "/file-systems", self._list_filesystems),
+        ]
+        return [Route(f"/api/v1{at}", self._admitted(do), methods=[how]) for how, at, do in table]
+
+    def strike(self, fault: Fault) -> None:
+        """As `Emulator.strike`; a fault of one request is read where that is answered."""
+        state, box = self._world.state, self._world.newest(fault)
+        amount = Decimal(str(1 if fault.amount is None else fault.amount))
+        match fault.do:
+            case "price_moved":
+                state.price_factor = amount
+                if fault.box and box:
+                    box.facts["cents"] = int(_number(box.facts["cents"]) * amount)
+                    self._bill(box)
+            case "stuck_termination":
+                state.facts["stuck"] = amount != 0
+            case "terminate_unavailable" if box:
+                box.facts["busy_until"] = self._world.now + fault.seconds
+            case "unknown_status" if box:
+                box.status = "hibernating"
+            case "host_lost" if box:
+                box.status = "unhealthy"
+                self._close(box)
+            case "never_ready" | "balance_zero":
+                state.facts[fault.do] = True
+            case "list_lag":
+                state.list_lag_s = fault.seconds
+            case "foreign_box":
+                self._foreign_box()
+            case "leftover":
+                name = f"training-{self._world.number()}"
+                facts: Json = {"attached_to": "", "bytes": 100 * _GIB}
+                left = self._world.rent(_id(name), "filesystem", name, status="ok", **facts)
+                self._world.bill(left, disk=100 * _FILESYSTEM_USD_GIB_MONTH / _MONTH_H)
+            case _:
+                pass
+
+    def happen(self, event: str, thing: Thing) -> None:
+        """As `Emulator.happen`."""
+        if event == "boot":
+            number = self._world.number()
+            thing.status, thing.phase = "active", "running"
+            thing.facts["ip"] = f"203.0.113.{number % 254 + 1}"
+            thing.target = f"ubuntu@{thing.facts['ip']}"
+            keys = self._public_keys(thing.facts["ssh_key_names"])
+            self._world.state.routes[thing.target] = self._sites.open(thing.id, keys)
+            self._bill(thing)
+        elif event == "gone":
+            self._world.end(thing, status="terminated")
+
+    # --- the API
+
+    def _admitted(self, do: Answer) -> Answer:
+        async def answer(request: Request) -> Response:
+            if not self._in_time(request):
+                # What stands before the API says so, and not in the API's form.
+                return PlainTextResponse("error code: 1015", 429)
+            if request.headers.get("authorization") not in BEARERS:
+                return _error("global/invalid-api-key")
+            return await do(request)
+
+        return answer
+
+    def _in_time(self, request: Request) -> bool:
+        """Whether the provider takes one more request now."""
+        is_launch = request.url.path.endswith("/launch")
+        facts, now = self._world.state.facts, self._world.now
+        waits = {"asked_at": _APART_S, **({"launched_at": _LAUNCHES_APART_S} if is_launch else {})}
+        if any(now - float(_number(facts.get(at))) < s - _JITTER_S for at, s in waits.items()):
+            return False
+        facts.update(dict.fromkeys(waits, now))
+        return True
+
+    async def _types(self, request: Request) -> Response:
+        types: Json = {}
+        for name, kind in _TYPES.items():
+            regions: list[JsonValue] = [_region(region) for region in kind.regions]
+            shown = self._shown_type(name, self._cents_of(name))
+            types[name] = {"instance_type": shown, "regions_with_capacity_available": regions}
+        return _ok(types)
+
+    async def _list(self, request: Request) -> Response:
+        return _ok([self._shown(box) for box in self._world.listed()])
+
+    async def _get(self, request: Request) -> Response:
+        box = self._world.state.things.get(request.path_params["id"])
+        if box is None or box.kind != "box":
+            return _error("global/object-does-not-exist")
+        return _ok(self._shown(box))
+
+    async def _launch(self, request: Request) -> Response:
+        body = cast("Json", await request.json())
+        if (refusal := self._refused(request, body)) is not None:
+            return refusal
+        facts, number = self._world.state.facts, self._world.number()
+        name = str(body["instance_type_name"])
+        box = self._world.rent(
+            _id(f"instance {number}"), "box", str(body.get("name") or ""), status="booting",
+            type=name, cents=self._cents_of(name), region=body["region_name"],
+            ssh_key_names=body["ssh_key_names"], tags=body.get("tags") or [],
+            busy_until=self._world.now + _LAUNCHING_S,
+        )  # fmt: skip
+        box.phase = "booting"
+        if not facts.pop("never_ready", False):
+            self._world.later(_BOOT_S, "boot", box.id)
+        if _struck(request) == "created_despite_error":
+            return _error("global/internal-error")
+        return _ok({"instance_ids": [box.id]})
+
+    def _refused(self, request: Request, body: Json) -> Response | None:
+        """What is wrong with a launch, in the order in which the provider looks."""
+        if self._world.state.facts.get("balance_zero"):
+            return _error("global/account-inactive")
+        keys = body.get("ssh_key_names")
+        if not isinstance(keys, list) or len(keys) != 1:
+            return _invalid("Exactly one SSH key must be specified.")
+        if len(str(body.get("name") or "")) > 64:
+            return _invalid("name: must be 64 characters or fewer.")
+        for tag in cast("list[dict[str, str]]", body.get("tags") or []):
+            if not re.fullmatch(r"[a-z][a-z0-9-:]{1,54}", tag["key"]) or len(tag["value"]) > 128:
+                return _invalid(f"tags: {tag['key']} is not a tag.")
+        kind = _TYPES.get(str(body.get("instance_type_name")))
+        if kind is None or body.get("region_name") not in _REGIONS or not self._public_keys(keys):
+            return _error("global/object-does-not-exist", "The key, type or region was not found.")
+        if _struck(request) == "no_quota":
+            return _error("global/quota-exceeded")
+        if _struck(request) == "no_capacity" or body["region_name"] not in kind.regions:
+            return _error("instance-operations/launch/insufficient-capacity")
+        return None
+
+    async def _terminate(self, request: Request) -> Response:
+        ids = cast("list[str]", (await request.json()).get("instance_ids") or [])
+        boxes = [box for box in self._world.things() if box.id in ids]
+        if len(boxes) != len(set(ids)):
+            return _error("global/object-does-not-exist")
+        for reason in filter(None, map(self._unavailable, boxes)):
+            return _invalid(f"An instance cannot be terminated now: {reason}.")
+        if _struck(request) == "soft_failure":
+            return _ok({"terminated_instances": []})
+        if not self._world.state.facts.get("stuck"):
+            for box in boxes:
+                self._end(box)
+        ended: list[JsonValue] = [{**self._shown(box), "status": "terminating"} for box in boxes]
+        return _ok({"terminated_instances": ended})
+
+    def _end(self, box: Thing) -> None:
+        """The instance ends, and bills no more."""
+        box.status, box.phase = "terminating", "running"
+        self._world.bill(box)
+        self._close(box)
+        self._sites.delete(box.id)
+        self._world.state.due = [due for due in self._world.state.due if due.thing != box.id]
+        self._world.later(_ENDING_S, "gone", box.id)
+
+    async def _list_keys(self, request: Request) -> Response:
+        return _ok([_shown_key(key) for key in self._world.things("key")])
+
+    async def _add_key(self, request: Request) -> Response:
+        body = cast("Json", await request.json())
+        name, public_key = str(body.get("name") or ""), str(body.get("public_key") or "")
+        if not 0 < len(name) <= 64 or len(public_key.split()) < 2 or self._public_keys([name]):
+            return _invalid("name: must be new, public_key: must be a key.")
+        key = self._world.rent(_id(f"key {name}"), "key", name, status="ok", public_key=public_key)
+        return _ok(_shown_key(key))
+
+    async def _list_filesystems(self, request: Request) -> Response:
+        return _ok([_shown_filesystem(each) for each in self._world.listed("filesystem")])
+
+    # --- the world
+
+    def _public_keys(self, names: JsonValue) -> list[str]:
+        keys = {key.name: str(key.facts["public_key"]) for key in self._world.things("key")}
+        return [keys[name] for name in cast("list[str]", names) if name in keys]
+
+    def _cents_of(self, name: str) -> int:
+        return int(_TYPES[name].cents * self._world.state.price_factor)
+
+    def _bill(self, box: Thing) -> None:
+        """What is active, or was and is not terminated, bills; what boots does not."""
+        if box.phase == "running" and box.status != "terminating":
+            self._world.bill(box, gpu=_number(box.facts["cents"]) / 100)
+
+    def _close(self, box: Thing) -> None:
+        self._sites.close(box.id)
+        self._world.state.routes.pop(box.target or "", None)
+
+    def _foreign_box(self) -> None:
+        number = self._world.number()
+        box = self._world.rent(
+            _id(f"instance {number}"), "box", "somebody else's", status="active",
+            type="gpu_1x_a10", cents=self._cents_of("gpu_1x_a10"), region="us-west-1",
+            ssh_key_names=["laptop"], tags=[{"key": "team", "value": "vision"}],
+            ip=f"203.0.113.{number % 254 + 1}",
+        )  # fmt: skip
+        self._bill(box)
+
+    def _unavailable(self, box: Thing) -> str | None:
+        """Why the instance cannot be terminated now, in the provider's code."""
+        if box.status in ("terminating", "terminated"):
+            return "vm-is-terminating"
+        if _number(box.facts.get("busy_until")) > Decimal(self._world.now):
+            return "vm-has-not-launched" if box.status == "booting" else "vm-action-in-progress"
+        return None
+
+    def _shown_type(self, name: str, cents: JsonValue) -> Json:
+        kind = _TYPES[name]
+        return {
+            "name": name, "gpu_description": kind.gpu, "price_cents_per_hour": cents,
+            "description": f"{kind.gpus}x {kind.gpu}" if kind.gpus else f"{kind.vcpus}x CPU General",
+            "specs": {"vcpus": kind.vcpus, "memory_gib": kind.memory_gib,
+                      "storage_gib": kind.storage_gib, "gpus": kind.gpus},
+        }  # fmt: skip
+
+    def _shown(self, box: Thing) -> Json:
+        facts, reason = box.facts, self._unavailable(box)
+        free: Json = {"available": box.status == "active"}
+        why: Json = {"available": False, "reason_code": reason, "reason_description": "Not now."}
+        shown: Json = {
+            "id": box.id, "name": box.name,
+            "status": "terminated" if box.phase == "ended" else box.status,
+            "ssh_key_names": facts["ssh_key_names"], "file_system_names": [],
+            "region": _region(str(facts["region"])),
+            "instance_type": self._shown_type(str(facts["type"]), facts["cents"]),
+            "actions": {"migrate": free, "rebuild": free, "restart": free, "cold_reboot": free,
+                        "terminate": why if reason else {"available": True}},
+            "tags": facts["tags"], "is_reserved": False,
+        }  # fmt: skip
+        if "ip" in facts:
+            url = f"https://jupyter-{box.id}.lambdaspaces.com/?token={_id(f'jupyter {box.id}')}"
+            shown |= {"ip": facts["ip"], "jupyter_url": url}
+        return shown
+
+
+def _struck(request: Request) -> str:
+    fault: Fault | None = request.state.fault
+    return fault.do if fault else ""
+
+
+def _id(what: str) -> str:
+    return hashlib.sha256(what.encode()).hexdigest()[:32]
+
+
+def _number(value: JsonValue) -> Decimal:
+    return Decimal(str(value or 0))
+
+
+def _region(name: str) -> Json:
+    return {"name": name, "description": _REGIONS[name]}
+
+
+def _shown_key(key: Thing) -> Json:
+    return {"id": key.id, "name": key.name, "public_key": key.facts["public_key"]}
+
+
+def _shown_filesystem(each: Thing) -> Json:
+    return {
+        "id": each.id, "name": each.name, "mount_point": f"/lambda/nfs/{each.name}",
+        "created": datetime.fromtimestamp(each.created_at, UTC).isoformat(),
+        "created_by": {"id": _id("user"), "email": "me@example.com", "status": "active"},
+        "is_in_use": bool(each.facts["attached_to"]), "region": _region("us-east-1"),
+        "bytes_used": each.facts["bytes"],
+    }  # fmt: skip
+
+
+def _ok(payload: JsonValue) -> Response:
+    return JSONResponse({"data": payload})
+
+
+def _error(code: str, message: str = "") -> Response:
+    status, usual, suggestion = _ERRORS[code]
+    said = {"code": code, "message": message or usual, "suggestion": suggestion}
+    return JSONResponse({"error": said}, status)
+
+
+def _invalid(message: str) -> Response:
+    return _error("global/invalid-parameters", message)
+
+
+def emulate(world: World, sites: Sites) -> LambdaCloudEmulator:
+    """Lambda Cloud, as its own account sees it."""
+    return LambdaCloudEmulator(world, sites)

@@ -1,0 +1,56 @@
+"""The tenant's side of a rehearsal: its clock, and where the boxes that the API shows really are."""
+
+import asyncio
+import json
+from datetime import datetime
+from http.client import HTTPConnection, HTTPException
+from urllib.parse import urlsplit
+
+from pydantic import TypeAdapter
+
+from gpu_tenant.domain.errors import LocalTrouble
+from gpu_tenant.domain.model import Address
+
+_ROUTES: TypeAdapter[dict[str, Address]] = TypeAdapter(dict[str, Address])
+
+
+class RehearsalClock:
+    """The rehearsal's own clock: it runs like a real one, and long waiting jumps ahead."""
+
+    def __init__(self, url: str, *, really_s: float = 0.25) -> None:
+        self._url = url
+        self._really_s = really_s
+
+    def now(self) -> datetime:
+        """As `Clock.now`."""
+        return _time(_ask(self._url, "GET", "clock"))
+
+    async def sleep(self, seconds: float) -> None:
+        """As `Clock.sleep`; of the time that passes there, hardly any passes here."""
+        await asyncio.sleep(min(seconds, self._really_s))
+        body = json.dumps({"advance_s": seconds})
+        await asyncio.to_thread(_ask, self._url, "POST", "clock", body)
+
+
+def really_at(url: str, target: str) -> Address | None:
+    """Where the box really is that the provider shows at `target`; None where nothing is there."""
+    return _ROUTES.validate_json(_ask(url, "GET", "routes")).get(target)
+
+
+def _time(answer: bytes) -> datetime:
+    return datetime.fromisoformat(json.loads(answer)["now"])
+
+
+def _ask(url: str, method: str, path: str, body: str | None = None) -> bytes:
+    # Not urllib's opener: time is asked for often, and this takes half as long.
+    connection = HTTPConnection(urlsplit(url).netloc, timeout=30)
+    try:
+        connection.request(method, f"/_rehearsal/{path}", body)
+        return connection.getresponse().read()
+    except (OSError, HTTPException) as error:
+        raise LocalTrouble(
+            f"the rehearsal at {url} does not answer ({type(error).__name__}): it is over",
+            remedy="open a new shell, or unset every variable that `gpu-tenant rehearse` printed",
+        ) from None
+    finally:
+        connection.close()

@@ -1,0 +1,401 @@
+"""RunPod's REST API, version 2: pods that boot late, change ports, and bill their volume double when stopped."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from decimal import Decimal
+from typing import cast
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from gpu_tenant.emulators.boxes import Sites
+from gpu_tenant.emulators.faults import Fault, Tariff
+from gpu_tenant.emulators.runpod.account import Account
+from gpu_tenant.emulators.runpod.responses import (
+    ACTIONS,
+    FIRST_PAGE,
+    GPUS,
+    HOST_FULL,
+    NO_INSTANCE,
+    Json,
+    broken_rule,
+    count_call,
+    facts_of,
+    identifier,
+    may,
+    page,
+    pod_key,
+    problem,
+    shown_pod,
+    shown_volume,
+    torn_page,
+    violations,
+)
+from gpu_tenant.emulators.world import KEY, NEW_KEY, Thing, World
+
+TARIFF = Tariff(rounding_s=1, model="prepaid")
+
+_MONTH_H = 720
+_DISK_USD_MONTH = Decimal("0.10")
+_STOPPED_USD_MONTH = Decimal("0.20")
+_VOLUME_USD_MONTH = Decimal("0.07")
+_STARTING_S, _RUNNING_S, _SSHD_S = 15.0, 60.0, 30.0
+
+Answer = Callable[[Request], Awaitable[Response]]
+
+
+class RunpodEmulator:
+    """One account at RunPod."""
+
+    faults: Mapping[str, str] = {
+        "no_capacity": "the create, or the start, is refused: nothing is free there",
+        "no_pool": "the create is refused: this account may not use that pool",
+        "price_moved": "everything, or only `box`, costs `amount` times as much from now on",
+        "stuck_termination": "deletes are accepted and change nothing, until struck with amount=0",
+        "unknown_status": "the box shows a status that nobody knows",
+        "host_lost": "the box's host is gone: status ERROR, nothing answers, nothing is billed",
+        "container_exits": "the container ends and is started again, empty; the meter never stops",
+        "never_ready": "the next box never gets beyond STARTING",
+        "paged": "lists come in pages of `amount`, with a pagination object; 0: whole, without one",
+        "page_boundary": "the list names no next cursor though there is more; amount=1: the cursor"
+        " it was asked with again; amount=2: 500",
+        "balance_zero": "the money is gone: pods with a network volume stop, all others end",
+        "list_lag": "new boxes are listed `seconds` later",
+        "created_despite_error": "the create is carried out and answered with 500",
+        "foreign_box": "somebody else's pod appears in the account",
+        "leftover": "a network volume appears that no pod uses",
+    }  # fmt: skip
+
+    def __init__(self, world: World, sites: Sites) -> None:
+        self._world = world
+        self._sites = sites
+        self._account = Account(world)
+
+    def environment(self, base_url: str) -> dict[str, str]:
+        """As `Emulator.environment`."""
+        return {"RUNPOD_API_BASE_URL": base_url, "RUNPOD_API_KEY": KEY}
+
+    def routes(self) -> Sequence[BaseRoute]:
+        """As `Emulator.routes`."""
+        everything = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+        table: list[tuple[str, str, Answer]] = [
+            ("GET", "/v2/catalog/gpus", self._catalog),
+            ("GET", "/v2/pods", self._list_pods),
+            ("POST", "/v2/pods", self._create_pod),
+            ("GET", "/v2/pods/{id}", self._get_pod),
+            ("DELETE", "/v2/pods/{id}", self._delete_pod),
+            ("POST", "/v2/pods/{id}/action", self._act),
+            ("GET", "/v2/network-volumes", self._list_volumes),
+            ("POST", "/v2/network-volumes", self._create_volume),
+            ("DELETE", "/v2/network-volumes/{id}", self._delete_volume),
+            ("GET", "/v2/billing/pods", self._account.pods),
+            ("POST", "/graphql", self._account.graphql),
+        ]
+        return [
+            *(Route(path, self._admitted(do), methods=[method]) for method, path, do in table),
+            Route("/v1/{rest:path}", _retired, methods=everything),
+            Route("/v2/{rest:path}", self._admitted(_unknown_path), methods=everything),
+        ]
+
+    def strike(self, fault: Fault) -> None:
+        """As `Emulator.strike`; what is for a request and matches none waits for the next such one."""
+        facts, world, amount = self._world.state.facts, self._world, fault.amount
+        box = world.newest(fault)
+        match fault.do:
+            case "price_moved" if fault.box and box:
+                facts_of(box)["usd_h"] = str(Decimal(facts_of(box)["usd_h"]) * _decimal(amount))
+                self._bill(box)
+            case "price_moved":
+                world.state.price_factor = _decimal(amount)
+            case "stuck_termination":
+                facts["stuck"] = amount != 0
+            case "unknown_status" if box:
+                box.status = "MIGRATING"
+            case "host_lost" if box:
+                self._unreachable(box)
+                self._sites.close(box.id)
+                box.status, box.phase = "ERROR", "parked"
+                world.bill(box)
+            case "container_exits" if box:
+                self._unreachable(box)
+                self._sites.wipe(box.id)
+                world.later(_SSHD_S, "sshd", box.id)
+            case "never_ready":
+                facts["never_ready"] = True
+            case "paged":
+                facts["page_size"] = int(amount or 0)
+            case "balance_zero":
+                self._run_dry()
+            case "list_lag":
+                world.state.list_lag_s = fault.seconds
+            case "foreign_box":
+                body: Json = {"name": "somebody-elses", "image": "runpod/base:1.0.2", "disk": 20,
+                              "gpu": {"id": "NVIDIA RTX A5000", "count": 1}}  # fmt: skip
+                self._rent(body)
+            case "leftover":
+                self._keep_volume({"name": "old-dataset", "size": 100, "dataCenter": "EU-RO-1"})
+            case _:
+                if fault.match is None:
+                    facts["next"] = {"do": fault.do, "amount": amount}
+
+    def happen(self, event: str, thing: Thing) -> None:
+        """As `Emulator.happen`."""
+        match event:
+            case "starting":
+                thing.status = "STARTING"
+            case "running":
+                thing.status, thing.phase = "RUNNING", "running"
+                facts_of(thing)["started_at"] = self._world.now
+                self._world.later(_SSHD_S, "sshd", thing.id)
+            case _:
+                self._reachable(thing)
+
+    # --- pods
+
+    async def _create_pod(self, request: Request) -> Response:
+        body: Json = await request.json()
+        struck, _ = self._struck(request, "no_capacity", "no_pool", "created_despite_error")
+        wrong = violations(body)
+        if wrong:
+            return problem(422, "Request validation failed.", wrong)
+        if struck == "no_pool":
+            return problem(403, "access denied")
+        refusal = broken_rule(body) or (NO_INSTANCE if struck == "no_capacity" else "")
+        gpu = GPUS.get(body.get("gpu", {}).get("id", ""))
+        if refusal or gpu is None or not gpu.placed(body):
+            return problem(400, refusal or NO_INSTANCE)
+        mounted = [m["volumeId"] for m in body.get("mounts", {}).get("network", [])]
+        if not set(mounted) <= {volume.id for volume in self._world.things("volume")}:
+            return problem(404, "network volume not found")
+        if self._account.credit_usd < self._gpu_usd_h(body):
+            return problem(402, "insufficient balance")
+        pod = self._rent(body)
+        if struck == "created_despite_error":
+            return problem(500, "internal server error")
+        return JSONResponse(shown_pod(pod, self._world.now), 201)
+
+    def _rent(self, body: Json) -> Thing:
+        number = self._world.number()
+        pod = self._world.rent(
+            identifier(number), "box", body["name"], status="PROVISIONING",
+            asked=body, usd_h=str(self._gpu_usd_h(body)), place=GPUS[body["gpu"]["id"]].placed(body)[0],
+            host=f"203.0.113.{number % 200 + 1}", started_at=None,
+        )  # fmt: skip
+        pod.phase = "booting"
+        for mount in body.get("mounts", {}).get("network", []):
+            self._world.state.things[mount["volumeId"]].facts["attached_to"] = pod.id
+        self._bill(pod)
+        self._world.later(_STARTING_S, "starting", pod.id)
+        if not self._world.state.facts.pop("never_ready", False):
+            self._world.later(_RUNNING_S, "running", pod.id)
+        return pod
+
+    async def _list_pods(self, request: Request) -> Response:
+        return self._page(
+            request, "pods", [shown_pod(pod, self._world.now) for pod in self._world.listed()]
+        )
+
+    async def _get_pod(self, request: Request) -> Response:
+        pod = self._existing(request, "box")
+        return (
+            JSONResponse(shown_pod(pod, self._world.now)) if pod else problem(404, "pod not found")
+        )
+
+    async def _delete_pod(self, request: Request) -> Response:
+        pod = self._existing(request, "box")
+        if pod is None:
+            return problem(404, "pod not found")
+        if not self._world.state.facts.get("stuck"):
+            self._terminate(pod)
+        return Response(status_code=204)
+
+    async def _act(self, request: Request) -> Response:
+        body: Json = await request.json()
+        struck, _ = self._struck(request, "no_capacity")
+        pod = self._existing(request, "box")
+        if pod is None:
+            return problem(404, "pod not found")
+        extra = [f"$: additional properties '{n}' not allowed" for n in body if n != "action"]
+        if extra or body.get("action") not in ("start", "stop", "restart", "terminate"):
+            return problem(422, "Request validation failed.", extra or ["action: not allowed"])
+        action = body["action"]
+        if action not in ACTIONS.get(pod.status, ["terminate"]):
+            return problem(409, f"action {action} is not valid for a pod that is {pod.status}")
+        if action == "terminate":
+            return await self._delete_pod(request)
+        if action == "start" and struck:
+            return problem(400, HOST_FULL)
+        if action == "stop":
+            self._stop(pod)
+        else:
+            self._unreachable(pod)
+            self._sites.wipe(pod.id)
+            pod.status, pod.phase = "STARTING", "booting"
+            self._bill(pod)
+            self._world.later(_RUNNING_S, "running", pod.id)
+        return JSONResponse(shown_pod(pod, self._world.now))
+
+    def _stop(self, pod: Thing) -> None:
+        self._unreachable(pod)
+        # The container's disk is wiped; the volume is elsewhere, and stays.
+        self._sites.wipe(pod.id)
+        pod.status, pod.phase = "EXITED", "parked"
+        self._bill(pod)
+
+    def _terminate(self, pod: Thing) -> None:
+        self._unreachable(pod)
+        self._sites.delete(pod.id)
+        for volume in self._world.things("volume"):
+            if volume.facts.get("attached_to") == pod.id:
+                volume.facts["attached_to"] = None
+        self._world.end(pod, status="TERMINATED")
+
+    def _reachable(self, pod: Thing) -> None:
+        asked, facts = facts_of(pod)["asked"], facts_of(pod)
+        if "22/tcp" not in asked.get("ports", []):
+            return
+        keys = [line for line in asked.get("env", {}).get("PUBLIC_KEY", "").splitlines() if line]
+        own = {"RUNPOD_POD_ID": pod.id, "RUNPOD_API_KEY": pod_key(pod.id)}
+        at = self._sites.open(pod.id, keys, environ=own)
+        pod.target = f"root@{facts['host']}:{40_000 + self._world.number()}"
+        self._world.state.routes[pod.target] = at
+
+    def _unreachable(self, pod: Thing) -> None:
+        """Nothing that was to happen to the pod will, and nobody answers where it was."""
+        state = self._world.state
+        state.due = [due for due in state.due if due.thing != pod.id]
+        state.routes.pop(pod.target or "", None)
+        pod.target = None
+
+    # --- money
+
+    def _gpu_usd_h(self, body: Json) -> Decimal:
+        each = GPUS[body["gpu"]["id"]].usd_h(body.get("cloud", "SECURE"))
+        return each * int(body["gpu"].get("count", 1)) * self._world.state.price_factor
+
+    def _bill(self, pod: Thing) -> None:
+        asked = facts_of(pod)["asked"]
+        kept_gb = asked.get("mounts", {}).get("persistent", {}).get("size", 0)
+        if pod.status == "EXITED":
+            self._world.bill(pod, disk=_STOPPED_USD_MONTH * kept_gb / _MONTH_H)
+            return
+        disk = _DISK_USD_MONTH * (kept_gb + asked.get("disk", 20)) / _MONTH_H
+        self._world.bill(pod, gpu=Decimal(facts_of(pod)["usd_h"]), disk=disk)
+
+    def _run_dry(self) -> None:
+        self._world.state.balance_usd -= self._account.credit_usd
+        for pod in self._world.things():
+            if not facts_of(pod)["asked"].get("mounts", {}).get("network"):
+                self._terminate(pod)
+            elif pod.phase != "parked":
+                self._stop(pod)
+
+    # --- network volumes, the catalog
+
+    async def _list_volumes(self, request: Request) -> Response:
+        volumes = [shown_volume(volume) for volume in self._world.things("volume")]
+        return self._page(request, "networkVolumes", volumes)
+
+    async def _create_volume(self, request: Request) -> Response:
+        body: Json = await request.json()
+        if not {"name", "size", "dataCenter"} <= set(body):
+            return problem(422, "Request validation failed.")
+        return JSONResponse(shown_volume(self._keep_volume(body)), 201)
+
+    async def _delete_volume(self, request: Request) -> Response:
+        volume = self._existing(request, "volume")
+        if volume is None:
+            return problem(404, "network volume not found")
+        self._world.end(volume, status="deleted")
+        return Response(status_code=204)
+
+    def _keep_volume(self, body: Json) -> Thing:
+        volume = self._world.rent(
+            identifier(self._world.number()), "volume", body["name"], status="kept",
+            size=body["size"], place=body["dataCenter"], tier=body.get("type", "STANDARD"),
+            attached_to=None,
+        )  # fmt: skip
+        self._world.bill(volume, volume=_VOLUME_USD_MONTH * body["size"] / _MONTH_H)
+        return volume
+
+    async def _catalog(self, request: Request) -> Response:
+        asked = request.query_params
+        if ("include" in asked) != ("product" in asked):
+            return problem(400, "include=AVAILABILITY and product are valid only together")
+        factor = self._world.state.price_factor
+        return JSONResponse({"gpus": [gpu.shown(asked, factor) for gpu in GPUS.values()]})
+
+    def _page(self, request: Request, name: str, items: list[Json]) -> Response:
+        size = int(cast("int", self._world.state.facts.get("page_size", 0)))
+        cursor = request.query_params.get("cursor")
+        struck, amount = self._struck(request, "page_boundary")
+        if not struck:
+            return page(name, items, size=size, cursor=cursor)
+        if amount == 2:
+            return problem(500, "internal server error")
+        if amount == 1 and cursor is None:
+            # It takes a second page to repeat a cursor.
+            self._world.state.facts["next"] = {"do": "page_boundary", "amount": 1}
+        return torn_page(name, items, cursor=(cursor or FIRST_PAGE) if amount == 1 else None)
+
+    # --- at the door
+
+    def _admitted(self, answer: Answer) -> Answer:
+        """`answer`, for a caller with a key, a name of its own, and something left of its allowance."""
+
+        async def admitted(request: Request) -> Response:
+            if request.headers.get("user-agent", "").startswith("Python-urllib"):
+                return PlainTextResponse("error code: 1010", 403)
+            kind, _, key = request.headers.get("authorization", "").partition(" ")
+            if kind != "Bearer" or not key:
+                return problem(401, "missing bearer token")
+            if key not in (KEY, NEW_KEY) and key not in {
+                pod_key(pod.id) for pod in self._world.things()
+            }:
+                return problem(401, "invalid bearer token")
+            calls = self._world.state.facts.setdefault("calls", {})
+            headers, wait_s = count_call(cast("dict[str, list[int]]", calls), self._world.now)
+            if wait_s:
+                refusal = problem(429, "rate limit exceeded")
+                refusal.headers.update({**headers, "Retry-After": str(wait_s)})
+                return refusal
+            if key in (KEY, NEW_KEY) or await may(request, key):
+                response = await answer(request)
+            else:
+                response = problem(403, "access denied")
+            response.headers.update(headers)
+            return response
+
+        return admitted
+
+    def _struck(self, request: Request, *kinds: str) -> tuple[str, float | None]:
+        """Which of `kinds` strikes this request, by itself or because it waited for the next one."""
+        fault: Fault | None = request.state.fault
+        if fault is not None and fault.do in kinds:
+            return fault.do, fault.amount
+        waiting = cast("Json", self._world.state.facts.get("next", {}))
+        if waiting.get("do") in kinds:
+            del self._world.state.facts["next"]
+            return waiting["do"], waiting["amount"]
+        return "", None
+
+    def _existing(self, request: Request, kind: str) -> Thing | None:
+        thing = self._world.state.things.get(request.path_params["id"])
+        return thing if thing and thing.kind == kind and thing.phase != "ended" else None
+
+
+def emulate(world: World, sites: Sites) -> RunpodEmulator:
+    """The emulator over that world and those boxes."""
+    return RunpodEmulator(world, sites)
+
+
+async def _retired(request: Request) -> Response:
+    return problem(410, "REST v1 was retired; use /v2")
+
+
+async def _unknown_path(request: Request) -> Response:
+    return problem(404, "resource not found")
+
+
+def _decimal(amount: float | None) -> Decimal:
+    return Decimal(str(1 if amount is None else amount))

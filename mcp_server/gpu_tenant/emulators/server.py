@@ -1,0 +1,386 @@
+"""One provider's emulator on a loopback port, with the control surface that all of them have."""
+
+import asyncio
+import contextlib
+import json
+import socket
+import threading
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Literal, Protocol, Self, runtime_checkable
+
+import uvicorn
+from pydantic import JsonValue, TypeAdapter, ValidationError
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.types import Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from gpu_tenant.domain.errors import BadRequest
+from gpu_tenant.emulators.boxes import Sites, Way
+from gpu_tenant.emulators.faults import ON_THE_WIRE, Fault, Tariff
+from gpu_tenant.emulators.world import Due, Logged, Thing, World
+from gpu_tenant.files.rehearsal_marker import Rehearsal, put_rehearsal
+from gpu_tenant.providers.http_client import redacted
+
+_REMEMBERED = 2_000
+"""So many requests are kept to be looked at."""
+
+_FAULTS: TypeAdapter[list[Fault]] = TypeAdapter(list[Fault])
+
+
+class Emulator(Protocol):
+    """One provider: `rehearsal/<slug>.py` has `TARIFF` and `emulate(world: World, sites: Sites)`."""
+
+    faults: Mapping[str, str]
+    """The provider's own faults, each with a sentence."""
+
+    def routes(self) -> Sequence[BaseRoute]:
+        """The provider's API. A handler finds the fault that strikes it in `request.state.fault`."""
+        ...
+
+    def environment(self, base_url: str) -> dict[str, str]:
+        """What a client must have in its environment to speak to us; the key is `world.KEY`."""
+        ...
+
+    def strike(self, fault: Fault) -> None:
+        """One of the provider's own faults has happened to the world (or will, to this request)."""
+        ...
+
+    def happen(self, event: str, thing: Thing) -> None:
+        """Something that was put off with `World.later` is due."""
+        ...
+
+
+@runtime_checkable
+class SwitchedOff(Protocol):
+    """An emulator whose boxes can switch themselves off."""
+
+    def switched_off(self, thing: Thing) -> None:
+        """The box's own system was told to shut down."""
+        ...
+
+
+class Stage:
+    """An emulator that answers at `url` until it is closed; its boxes end with it."""
+
+    def __init__(
+        self,
+        provider: str,
+        directory: Path,
+        *,
+        port: int = 0,
+        way: Way = "ssh",
+        time: Literal["runs", "frozen"] = "runs",
+    ) -> None:
+        try:
+            module = import_module(f"gpu_tenant.emulators.{provider}.app")
+        except ModuleNotFoundError as error:
+            raise BadRequest(
+                f"there is no rehearsal of {provider!r}",
+                remedy=f"one of: {', '.join(rehearsed())}",
+            ) from error
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.provider = provider
+        self.directory = directory
+        self._socket = socket.create_server(("127.0.0.1", port))
+        self._socket_port: int = self._socket.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self._socket_port}"
+        self._sites = Sites(directory / "boxes", way, self.url)
+        tariff: Tariff = module.TARIFF
+        self.world = World(tariff=tariff, file=directory / "state.json", time=time)
+        self._emulator: Emulator = module.emulate(self.world, self._sites)
+        self.world.on = self._happen
+        self._late: list[Due] = []
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                self._answer, http=_Breakable, loop="asyncio", lifespan="off", log_level="critical",
+                timeout_graceful_shutdown=1, ws="none", interface="asgi3",
+            )
+        )  # fmt: skip
+        self._api = Starlette(
+            routes=[Mount("/_rehearsal", routes=self._control()), *self._emulator.routes()]
+        )
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What gpu-tenant must have in its environment to be on this stage, and nowhere else."""
+        return {
+            "GPU_TENANT_HOME": str(self.directory / "tenant"),
+            **{name: at for name, at in self.for_clients.items() if at != self.url},
+        }
+
+    @property
+    def for_clients(self) -> dict[str, str]:
+        """What the provider's own programs take to speak to this stage."""
+        return self._emulator.environment(self.url)
+
+    def __enter__(self) -> Self:
+        self.begin_at(self.directory / "tenant")
+        self._thread.start()
+        while not self._server.started and self._thread.is_alive():
+            self._thread.join(0.005)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._server.should_exit = True
+        self._thread.join(5)
+        self._sites.close_all()
+
+    def begin_at(self, state: Path) -> None:
+        """That state directory is this rehearsal's, and says so."""
+        put_rehearsal(state, Rehearsal(provider=self.provider, url=self.url))
+
+    def wait(self) -> None:
+        """The server has ended: somebody pressed Ctrl-C."""
+        while self._thread.is_alive():
+            self._thread.join(0.5)
+
+    def _serve(self) -> None:
+        asyncio.run(self._server.serve(sockets=[self._socket]))
+
+    # --- requests
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        request = Request(scope, receive)
+        if not self._is_for_us(request):
+            refusal = PlainTextResponse("this rehearsal answers programs of its own computer", 403)
+            await refusal(scope, receive, send)
+            return
+        if request.url.path.startswith("/_rehearsal"):
+            await self._api(scope, receive, send)
+            self.world.save()
+            return
+        body = await request.body()
+        self.world.advance(0)
+        await self._carry_out_late_ones()
+        log = self._log(request, body)
+        fault = next(
+            (f for f in self.world.state.faults if f.strikes(request.method, request.url.path)),
+            None,
+        )
+        status = await self._on_the_wire(fault, request, body, send)
+        log.status = status
+        self.world.save()
+
+    def _is_for_us(self, request: Request) -> bool:
+        """Whether no web page asks: any site's script may send a request to this computer.
+
+        It would name its own host (also after its name was pointed here), or its own origin.
+        """
+        port = self._socket_port
+        hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
+        origin = request.headers.get("origin")
+        return request.headers.get("host") in hosts and (
+            origin is None or origin in {f"http://{host}" for host in hosts}
+        )
+
+    async def _on_the_wire(
+        self, fault: Fault | None, request: Request, body: bytes, send: Send
+    ) -> int | None:
+        """The request was answered as the fault has it; the status, or None for a broken connection."""
+        match fault.do if fault else "":
+            case "drop_before":
+                self._break(request)
+                return None
+            case "drop_after":
+                await self._carry_out(request.scope, body)
+                self.world.save()
+                self._break(request)
+                return None
+            case "late":
+                assert fault is not None
+                path = f"{request.url.path}?{request.url.query}"
+                self.world.later(
+                    fault.seconds, "late", method=request.method, path=path, body=body.decode(),
+                    authorization=request.headers.get("authorization", ""),
+                )  # fmt: skip
+                self._break(request)
+                return None
+            case "status":
+                assert fault is not None
+                shown: Response = (
+                    PlainTextResponse(fault.body, fault.status, fault.headers)
+                    if isinstance(fault.body, str)
+                    else JSONResponse(fault.body, fault.status, fault.headers)
+                )
+                await shown(request.scope, request.receive, send)
+                return fault.status
+            case "twice":
+                await self._carry_out(request.scope, body)
+            case "delay":
+                assert fault is not None
+                self.world.advance(fault.seconds)
+            case "":
+                pass
+            case _:
+                assert fault is not None
+                self._emulator.strike(fault)
+        return await self._carry_out(request.scope, body, send, fault)
+
+    async def _carry_out(
+        self, scope: Scope, body: bytes, send: Send | None = None, fault: Fault | None = None
+    ) -> int:
+        """The provider's API has handled the request; its answer went to `send`, if anywhere."""
+        statuses: list[int] = []
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def keep(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+                # Whoever reads the answer must find the world as the answer says, also after a crash.
+                self.world.save()
+            if send is not None:
+                await send(message)
+
+        await self._api({**scope, "state": {"fault": fault}}, receive, keep)
+        return statuses[0]
+
+    def _break(self, request: Request) -> None:
+        client = request.scope["client"]
+        _Breakable.open[client[0], client[1]].abort()
+
+    async def _carry_out_late_ones(self) -> None:
+        late, self._late = self._late, []
+        for due in late:
+            path, _, query = due.request["path"].partition("?")
+            scope: Scope = {
+                "type": "http", "http_version": "1.1", "method": due.request["method"],
+                "scheme": "http", "path": path, "raw_path": path.encode(), "root_path": "",
+                "query_string": query.encode(), "client": None, "server": None,
+                "headers": [(b"content-type", b"application/json"),
+                            (b"authorization", due.request["authorization"].encode())],
+            }  # fmt: skip
+            await self._carry_out(scope, due.request["body"].encode())
+
+    def _happen(self, due: Due, thing: Thing | None) -> None:
+        if due.event == "late":
+            self._late.append(due)
+        elif thing is not None and thing.phase != "ended":
+            self._emulator.happen(due.event, thing)
+
+    def _log(self, request: Request, body: bytes) -> Logged:
+        shown: JsonValue = None
+        with contextlib.suppress(ValueError):
+            shown = redacted(json.loads(body)) if body else None
+        line = Logged(
+            at=self.world.now, method=request.method, path=request.url.path,
+            query=request.url.query, body=shown, status=None,
+        )  # fmt: skip
+        requests = self.world.state.requests
+        requests.append(line)
+        # The state is written after every request: it must not grow for ever.
+        del requests[:-_REMEMBERED]
+        return line
+
+    # --- the control surface
+
+    def _control(self) -> list[Route]:
+        return [
+            Route("/meter", self._meter),
+            Route("/requests", self._requests),
+            Route("/clock", self._clock, methods=["GET", "POST"]),
+            Route("/faults", self._set_faults, methods=["GET", "POST", "DELETE"]),
+            Route("/routes", self._routes),
+            Route("/reset", self._reset, methods=["POST"]),
+            Route("/boxes/{site}/power_off", self._power_off, methods=["POST"]),
+        ]
+
+    async def _meter(self, request: Request) -> Response:
+        self.world.advance(0)
+        await self._carry_out_late_ones()
+        return JSONResponse(self.world.meter())
+
+    async def _requests(self, request: Request) -> Response:
+        return JSONResponse([line.model_dump() for line in self.world.state.requests])
+
+    async def _clock(self, request: Request) -> Response:
+        if request.method == "POST":
+            self.world.advance(float((await request.json())["advance_s"]))
+            await self._carry_out_late_ones()
+        now = datetime.fromtimestamp(self.world.now, UTC)
+        return JSONResponse({"now": now.isoformat()})
+
+    async def _set_faults(self, request: Request) -> Response:
+        known = {**ON_THE_WIRE, **self._emulator.faults}
+        if request.method == "GET":
+            return JSONResponse(known)
+        if request.method == "DELETE":
+            self.world.state.faults.clear()
+            return JSONResponse({"faults": 0})
+        try:
+            faults = _FAULTS.validate_python(await request.json())
+        except ValidationError as error:
+            return JSONResponse({"error": str(error)}, 400)
+        unknown = [fault.do for fault in faults if fault.do not in known]
+        if unknown:
+            return JSONResponse({"error": f"no fault {unknown}", "known": known}, 400)
+        for fault in faults:
+            if fault.match is not None:
+                self.world.state.faults.append(fault)
+            elif fault.do in ON_THE_WIRE:
+                return JSONResponse({"error": f"{fault.do} needs a match"}, 400)
+            else:
+                self._emulator.strike(fault)
+        return JSONResponse({"faults": len(self.world.state.faults)})
+
+    async def _routes(self, request: Request) -> Response:
+        return JSONResponse(
+            {shown: at.model_dump() for shown, at in self.world.state.routes.items()}
+        )
+
+    async def _reset(self, request: Request) -> Response:
+        for box in self.world.things():
+            self._sites.delete(box.id)
+        self.world.start_again()
+        return JSONResponse({"reset": True})
+
+    async def _power_off(self, request: Request) -> Response:
+        """What a box does to itself; never to the computer that it is on."""
+        self.world.advance(0)
+        site = request.path_params["site"]
+        for box in self.world.things():
+            if site in (box.id, box.id.rpartition("/")[2]) and box.phase == "running":
+                if isinstance(self._emulator, SwitchedOff):
+                    self._emulator.switched_off(box)
+                    return JSONResponse({"off": box.id})
+                return JSONResponse({"error": "this platform's boxes stay on"}, 409)
+        return JSONResponse({"error": "no such box runs"}, 404)
+
+
+class _Breakable(H11Protocol):
+    """Remembers each connection's transport, so that a fault can break it without an answer."""
+
+    open: ClassVar[dict[tuple[str, int], asyncio.Transport]] = {}
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self.open[transport.get_extra_info("peername")[:2]] = transport
+        # asyncio does not for a socket that was made elsewhere, and answers would take 40 ms.
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.transport is not None:
+            self.open.pop(self.transport.get_extra_info("peername")[:2], None)
+        super().connection_lost(exc)
+
+
+def rehearsed() -> list[str]:
+    """The providers that can be rehearsed."""
+    files = Path(__file__).parent.glob("*/app.py")
+    return sorted(f.parent.name for f in files if "\nTARIFF = " in f.read_text(encoding="utf-8"))

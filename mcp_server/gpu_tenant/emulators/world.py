@@ -1,0 +1,260 @@
+"""The world of one rehearsal: a virtual clock, rented things with their money meter, what is due."""
+
+import math
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from time import monotonic
+from typing import Literal
+from uuid import uuid4
+
+from pydantic import BaseModel, Field, JsonValue
+
+from gpu_tenant.domain.clock import WallClock
+from gpu_tenant.domain.model import Address
+from gpu_tenant.emulators.faults import Fault, Tariff
+
+BEGIN = 1_795_000_000.0
+"""Where a frozen rehearsal's clock starts, in seconds since the epoch: a round moment in November 2026."""
+
+KEY = "rehearsal-key"
+"""The account key that every emulator takes."""
+
+NEW_KEY = "rehearsal-key-2"
+"""Another key of the same account, as one has that was made anew."""
+
+BEARERS = (f"Bearer {KEY}", f"Bearer {NEW_KEY}")
+"""What a request says that comes with one of them."""
+
+Kind = Literal["box", "volume", "filesystem", "disk", "address", "snapshot", "key"]
+
+
+class Span(BaseModel):
+    """A stretch of time in which one component was billed at one rate."""
+
+    component: str
+    usd_h: Decimal
+    since: float
+    until: float | None = None
+
+
+class Thing(BaseModel):
+    """Something rented at the provider. `facts` are the provider's own fields, as its API needs them."""
+
+    id: str
+    kind: Kind
+    name: str
+    status: str = Field(description="the provider's own word")
+    phase: Literal["booting", "running", "parked", "ended"] = "running"
+    facts: dict[str, JsonValue] = {}
+    created_at: float
+    listed_from: float
+    ended_at: float | None = None
+    spans: list[Span] = []
+    bytes_usd: Decimal = Decimal(0)
+    target: str | None = Field(default=None, description="where the provider says its sshd is")
+
+
+class Due(BaseModel):
+    """An event that the clock has yet to reach."""
+
+    at: float
+    event: str
+    thing: str
+    request: dict[str, str] = Field(default={}, description="a request that arrives late")
+
+
+class Logged(BaseModel):
+    """One request as it was answered; secrets redacted."""
+
+    at: float
+    method: str
+    path: str
+    query: str
+    body: JsonValue
+    status: int | None = Field(description="None: the connection was broken")
+
+
+class State(BaseModel):
+    """Everything that outlives the emulator's process."""
+
+    clock: float = BEGIN
+    account: str = Field(
+        default_factory=lambda: uuid4().hex,
+        description="whose all of it is; no two stages are one's",
+    )
+    count: int = 0
+    things: dict[str, Thing] = {}
+    due: list[Due] = []
+    faults: list[Fault] = []
+    requests: list[Logged] = []
+    balance_usd: Decimal = Decimal(100)
+    list_lag_s: float = 0
+    price_factor: Decimal = Decimal(1)
+    routes: dict[str, Address] = Field(
+        default={}, description="the addresses that the API shows, and where those boxes really are"
+    )
+    facts: dict[str, JsonValue] = Field(default={}, description="the emulator's own")
+
+
+class World:
+    """State with rules. Time moves with the real clock unless it is frozen, and by `advance`."""
+
+    def __init__(
+        self, *, tariff: Tariff, file: Path | None = None, time: Literal["runs", "frozen"] = "runs"
+    ) -> None:
+        self.tariff = tariff
+        self._file = file
+        self._frozen = time == "frozen"
+        self.on: Callable[[Due, Thing | None], None] = lambda due, thing: None
+        # Real boxes keep real time; only a frozen world is always at the same moment.
+        self.state = State() if self._frozen else State(clock=WallClock().now().timestamp())
+        if file is not None and file.exists():
+            self.state = State.model_validate_json(file.read_bytes())
+        self._base, self._since = self.state.clock, monotonic()
+
+    def start_again(self) -> None:
+        """Nothing was ever rented, and time goes on from where it is, or where a frozen one starts."""
+        self.state = State(clock=BEGIN if self._frozen else self.now)
+        self._set_clock(self.state.clock)
+
+    def save(self) -> None:
+        """The state is in its file, whole, for whoever starts again."""
+        if self._file is not None:
+            self.state.clock = self.now
+            new = self._file.with_suffix(".new")
+            new.write_text(self.state.model_dump_json(), encoding="utf-8")
+            Path(new).replace(self._file)
+
+    # --- time
+
+    @property
+    def now(self) -> float:
+        """Seconds since the epoch, by this world's clock."""
+        return self._base if self._frozen else self._base + monotonic() - self._since
+
+    def advance(self, seconds: float) -> None:
+        """That much time has passed, and everything that was due in it has happened, in order."""
+        target = self.now + seconds
+        while True:
+            due = min(self.state.due, key=lambda d: d.at, default=None)
+            if due is None or due.at > target:
+                break
+            self.state.due.remove(due)
+            self._set_clock(max(due.at, self.now))
+            self.on(due, self.state.things.get(due.thing))
+        self._set_clock(max(target, self.now))
+
+    def _set_clock(self, at: float) -> None:
+        self._base, self._since = at, monotonic()
+
+    def later(self, seconds: float, event: str, thing: str = "", **request: str) -> None:
+        """`event` happens to `thing` so much later."""
+        self.state.due.append(Due(at=self.now + seconds, event=event, thing=thing, request=request))
+
+    # --- things
+
+    def number(self) -> int:
+        """A number that no thing has had."""
+        self.state.count += 1
+        return self.state.count
+
+    def rent(
+        self, thing_id: str, kind: Kind, name: str, *, status: str, **facts: JsonValue
+    ) -> Thing:
+        """A new thing of that id stands in the books; nothing is billed for it yet."""
+        thing = Thing(
+            id=thing_id, kind=kind, name=name, status=status, facts=facts, created_at=self.now,
+            listed_from=self.now + self.state.list_lag_s,
+        )  # fmt: skip
+        self.state.things[thing_id] = thing
+        return thing
+
+    def bill(self, thing: Thing, **usd_h: Decimal) -> None:
+        """From now on exactly these components are billed for `thing`, each at its rate."""
+        for span in thing.spans:
+            if span.until is None:
+                span.until = self.now
+        thing.spans += [
+            Span(component=name, usd_h=rate, since=self.now) for name, rate in usd_h.items() if rate
+        ]
+
+    def end(self, thing: Thing, *, status: str) -> None:
+        """The thing is gone and bills no more; nothing will happen to it."""
+        self.bill(thing)
+        thing.status, thing.phase, thing.ended_at = status, "ended", self.now
+        self.state.due = [due for due in self.state.due if due.thing != thing.id]
+
+    def things(self, kind: Kind = "box") -> list[Thing]:
+        """Those that exist, oldest first."""
+        return [t for t in self.state.things.values() if t.kind == kind and t.phase != "ended"]
+
+    def listed(self, kind: Kind = "box") -> list[Thing]:
+        """Those that the provider's list shows already."""
+        return [thing for thing in self.things(kind) if thing.listed_from <= self.now]
+
+    def newest(self, fault: Fault) -> Thing | None:
+        """The box that `fault` strikes."""
+        boxes = self.things()
+        chosen = [box for box in boxes if fault.box in (None, box.id)]
+        return chosen[-1] if chosen else None
+
+    # --- money
+
+    def billed(self, thing: Thing) -> dict[str, Decimal]:
+        """What `thing` has cost so far, by component, by the provider's own rounding."""
+        total: dict[str, Decimal] = {}
+        for span in thing.spans:
+            seconds = (self.now if span.until is None else span.until) - span.since
+            step = self.tariff.rounding_s
+            # A millisecond of slack: a span of exactly one minute is one minute.
+            seconds = max(math.ceil((seconds - 0.001) / step) * step, self.tariff.minimum_s)
+            if seconds > 0:
+                cost = span.usd_h * Decimal(seconds) / 3600
+                total[span.component] = total.get(span.component, Decimal(0)) + cost
+        if thing.bytes_usd:
+            total["bytes"] = thing.bytes_usd
+        return total
+
+    @staticmethod
+    def rate(thing: Thing) -> Decimal:
+        """What `thing` bills by the hour now."""
+        return sum((span.usd_h for span in thing.spans if span.until is None), Decimal(0))
+
+    def billed_by_component(self) -> dict[str, Decimal]:
+        """What everything together has cost so far."""
+        total: dict[str, Decimal] = {}
+        for thing in self.state.things.values():
+            for component, usd in self.billed(thing).items():
+                total[component] = total.get(component, Decimal(0)) + usd
+        return total
+
+    def meter(self) -> dict[str, JsonValue]:
+        """Everything billed so far, what bills now, and what bills although no box uses it."""
+        by_component = self.billed_by_component()
+        by_thing: dict[str, JsonValue] = {
+            thing.id: _usd(sum(self.billed(thing).values(), Decimal(0)))
+            for thing in self.state.things.values()
+        }
+
+        def shown(thing: Thing) -> JsonValue:
+            return {"id": thing.id, "kind": thing.kind, "name": thing.name, "status": thing.status,
+                    "usd_h": _usd(self.rate(thing))}  # fmt: skip
+
+        alive = [thing for thing in self.state.things.values() if thing.phase != "ended"]
+        boxes = [thing for thing in alive if thing.kind == "box"]
+        return {
+            "now": self.now,
+            "billed_usd": _usd(sum(by_component.values(), Decimal(0))),
+            "by_component": {name: _usd(usd) for name, usd in by_component.items()},
+            "by_thing": by_thing,
+            "usd_h": _usd(sum((self.rate(thing) for thing in alive), Decimal(0))),
+            "running": [shown(box) for box in boxes if box.phase in ("booting", "running")],
+            "parked": [shown(box) for box in boxes if box.phase == "parked"],
+            "leaked": [shown(thing) for thing in alive if thing.kind != "box" and self.rate(thing)
+                       and not thing.facts.get("attached_to")],
+        }  # fmt: skip
+
+
+def _usd(amount: Decimal) -> str:
+    return str(amount.quantize(Decimal("0.000001")))

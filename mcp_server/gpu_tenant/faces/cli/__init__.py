@@ -1,0 +1,125 @@
+"""The command line: the same verbs, for people, scripts and CI.
+
+Nothing heavy is imported until a command runs, so that `--help` answers at once.
+"""
+
+import sys
+
+import click
+
+from gpu_tenant import __version__
+
+SUMMARIES = {
+    "demo": "A whole lease on this computer, shown as it happens.",
+    "smoke": "Run the command here first: CPU only, in a copy of the work tree.",
+    "offers": "What could be rented now, ranked by the cost of the finished work.",
+    "provision": "Have a box under a lease.",
+    "adopt": "Take a machine that exists under a lease: over ssh, or one a provider lists.",
+    "audit": "Look at the box before trusting it.",
+    "push": "Bring the work tree to the box: only what changed.",
+    "prepare": "Install what the work tree asks for, on top of the image's own torch.",
+    "preflight": "Whether several boxes can talk, pair by pair, before one job runs over them.",
+    "launch": "Start a job that survives us, with its outputs declared.",
+    "sweep": "The cells of a sweep: which are verified, and what is wrong with the others.",
+    "monitor": "Look at a job: state, progress, new log, GPU, cost.",
+    "ssh": "Log in to a box, forward ports from it, or have plain `ssh LEASE` work.",
+    "stop": "End a job: asked first, killed after the grace.",
+    "collect": "Seal the box and fetch every declared artifact.",
+    "teardown": "End the lease, if and only if nothing would be lost.",
+    "sign": "Sign as a person for what a command or a tool has asked, by its code.",
+    "waive": "Destroy a box over a person's signature for exactly the loss shown.",
+    "extend": "Move a lease's deadline.",
+    "terms": "What is in force for a lease, and how it is changed.",
+    "park": "Stop a box's GPU meter and keep its disk, where the platform can.",
+    "resume": "Start a parked box again.",
+    "recover": "Go on elsewhere with the work of a box that its provider took.",
+    "leases": "Every lease: state, cost, deadline, what stops its meter.",
+    "dashboard": "Everything that is leased, on a web page of this computer alone.",
+    "report": "A lease as one file to keep: what ran, what it cost, what was proved.",
+    "limits": "What the owner allows in all, and what is used of it.",
+    "reconcile": "As leases, for a schedule: status 1 when something needs a person.",
+    "watchdog": "Look after every lease on a schedule, so that none bills unseen.",
+    "alarms": "What a person must hear of, and whether the ways to tell it work.",
+    "doctor": "Check this computer: state, ledger, key, profiles, tools.",
+    "profiles": "What is known of each platform, as a runbook.",
+    "rehearse": "A provider's API on this computer, with real boxes and a money meter.",
+    "serve": "The MCP server, over stdio.",
+    "install": "Bring the skill and the server to an agent's host, or keep the watchdog running.",
+}
+"""Every command in the order of a lease; its module is imported when it runs."""
+
+EXIT_STATUSES = """\
+Exit status: 0 done; 1 the job, the smoke or the check did not end well; 2 the call is wrong; 3 refused by
+the law or the terms; 4 the box; 5 the provider; 6 this computer; 7 another process holds the lease; 130 left with Ctrl-C.
+"""
+
+
+class _Lazy(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(SUMMARIES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in SUMMARIES:
+            return None
+        from gpu_tenant.faces.cli import registry
+
+        command: click.Command = registry.COMMANDS[cmd_name]
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        # Not by asking every command for its help, which would import them all.
+        with formatter.section("Commands"):
+            formatter.write_dl(list(SUMMARIES.items()))
+
+
+@click.group(
+    cls=_Lazy,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=EXIT_STATUSES,
+)
+@click.version_option(__version__, prog_name="gpu-tenant")
+def group() -> None:
+    """A careful short-term tenant on somebody else's GPU box.
+
+    No box is destroyed before what it holds was re-read off it and matched, and no meter runs unseen.
+    """
+
+
+def main() -> None:
+    """The command of this process's arguments has run; the exit status says how it ended."""
+    try:
+        group.main(standalone_mode=False)
+    except click.exceptions.Abort:
+        click.echo("stopped here; boxes and jobs go on (`gpu-tenant leases`)", err=True)
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        path = (
+            error.ctx.command_path
+            if isinstance(error, click.UsageError) and error.ctx
+            else "gpu-tenant"
+        )
+        _as_json("BAD_REQUEST", error.format_message(), f"`{path} --help`", error.exit_code)
+        if isinstance(error, click.NoSuchOption) and {"smoke", "launch", "ssh"} & set(sys.argv):
+            click.echo("hint: put `--` before the job's own command", err=True)
+        sys.exit(error.exit_code)
+    except Exception as error:
+        # Imported here: it pulls in nothing heavy, but only a failure needs it.
+        from gpu_tenant.domain.errors import TenantError
+
+        if not isinstance(error, TenantError):
+            raise
+        click.echo(f"error: {error.code}: {error.message}\nhint: {error.remedy}", err=True)
+        _as_json(error.code, error.message, error.remedy, error.exit_status)
+        sys.exit(error.exit_status)
+
+
+def _as_json(code: str, message: str, remedy: str, exit_status: int) -> None:
+    """Where the answer was to be JSON on stdout, the error is that, too."""
+    given = sys.argv[1:]
+    if "--json" not in given[: given.index("--") if "--" in given else None]:
+        return
+    import json
+
+    told = {"code": code, "message": message, "remedy": remedy, "exit_status": exit_status}
+    click.echo(json.dumps({"error": told}, indent=2, ensure_ascii=False))

@@ -1,0 +1,156 @@
+"""The command that shows what is open, and tries the ways in which it would be told."""
+
+import os
+import sys
+from datetime import datetime
+from typing import Literal
+
+import click
+
+from gpu_tenant.domain.alarm import CHANNEL, Alarm, Level, loudness
+from gpu_tenant.domain.errors import BadRequest
+from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.wording import span
+from gpu_tenant.faces.cli import output
+from gpu_tenant.faces.cli.command import as_json, verb
+from gpu_tenant.notifications.notify import Message, notify, read_channels
+from gpu_tenant.service import Tenancy
+
+_EVERY = "*"
+_WORD: dict[Level, Literal["notice", "warning", "urgent"]] = {
+    Level.NOTICE: "notice", Level.WARNING: "warning", Level.URGENT: "urgent",
+}  # fmt: skip
+
+
+class Open(Record):
+    """One alarm that has not ended."""
+
+    lease: str | None
+    about: str
+    level: Literal["notice", "warning", "urgent"]
+    words: str
+    open_s: float
+    told: int
+    told_s_ago: float | None
+
+
+class Alarms(Record):
+    """What a person must hear of, oldest first."""
+
+    alarms: tuple[Open, ...]
+
+
+class Tried(Record):
+    """One channel, and what became of a message sent over it."""
+
+    channel: str
+    taken: bool
+    problem: str | None
+
+
+class Trial(Record):
+    """Every channel that was tried."""
+
+    channels: tuple[Tried, ...]
+
+
+@verb("alarms")
+@click.option(
+    "--test",
+    "tested",
+    is_flag=False,
+    flag_value=_EVERY,
+    metavar="[CHANNEL]",
+    help="send a message over it, or over every one; status 1 where one was not taken",
+)
+@as_json
+async def alarms(tested: str | None, as_json: bool) -> None:
+    """Oldest first. A channel is a [notify.NAME] in config.toml, in lines as `url = "env:NTFY_URL"`.
+
+    There `url` says where its address is kept, `level` the least that it wants (notice, warning, urgent), and `quiet` (23:00-07:00) when it hears urgent ones alone.
+    """
+    async with output.tenancy() as tenancy:
+        if tested is not None:
+            trial = await _test(tenancy, tested)
+            output.answer(trial, as_json, _trial)
+            if not all(each.taken for each in trial.channels):
+                sys.exit(1)
+            return
+        now = tenancy.clock.now()
+        found = [_open(alarm, now) for alarm in tenancy.ledger.open_alarms()]
+        output.answer(Alarms(alarms=tuple(found)), as_json, _alarms)
+
+
+def _open(alarm: Alarm, now: datetime) -> Open:
+    return Open(
+        lease=alarm.lease_id,
+        about=alarm.key,
+        level=_WORD[loudness(alarm, now)],
+        words=alarm.words,
+        open_s=round((now - alarm.since).total_seconds()),
+        told=alarm.told,
+        told_s_ago=round((now - alarm.told_at).total_seconds()) if alarm.told_at else None,
+    )
+
+
+async def _test(tenancy: Tenancy, named: str) -> Trial:
+    """A message was sent over that channel, or over every one, whatever it wants to hear and when.
+
+    Raises:
+        BadRequest: there is no such channel.
+    """
+    channels = read_channels(tenancy.home.configuration)
+    chosen = [channel for channel in channels if named in (_EVERY, channel.name)]
+    if not chosen:
+        known = ", ".join(channel.name for channel in channels)
+        raise BadRequest(
+            "no channel is set up" if not known else f"no channel {named!r} (known: {known})",
+            remedy=f"begin one in {tenancy.home.configuration} with a line `[notify.phone]`, then "
+            '`url = "env:NTFY_URL"`',
+        )
+    sent = await notify(chosen, [_TEST], environ=os.environ, now=tenancy.clock.now())
+    tried = {attempt.channel: attempt for attempt in sent}
+    for attempt in sent:
+        if attempt.problem is None:
+            key = f"{CHANNEL}{attempt.channel}"
+            tenancy.ledger.end_alarm(key, lease_id=None, at=tenancy.clock.now())
+    return Trial(
+        channels=tuple(
+            Tried(
+                channel=channel.name,
+                taken=channel.name in tried and tried[channel.name].outcome == "taken",
+                problem=tried[channel.name].problem if channel.name in tried else channel.wrong,
+            )
+            for channel in chosen
+        )
+    )
+
+
+_TEST = Message(
+    lease=None,
+    what="a test",
+    level=Level.URGENT,
+    words="Alarms reach you here: what bills unseen, what ends soon, what could not be saved.",
+    rate=None,
+    next="gpu-tenant leases",
+)
+
+
+def _alarms(shown: Alarms) -> None:
+    for each in shown.alarms:
+        about = f"{each.lease} {each.about}" if each.lease else each.about
+        told = (
+            f"told {span(each.told_s_ago)} ago"
+            if each.told and each.told_s_ago is not None
+            else "told to nobody yet"
+        )
+        click.echo(f"{each.level}: {about}, for {span(each.open_s)}, {told}")
+        click.echo(f"  {each.words}")
+    if not shown.alarms:
+        click.echo("no alarm is open")
+
+
+def _trial(shown: Trial) -> None:
+    for each in shown.channels:
+        how = "taken" if each.taken else "not taken"
+        click.echo(f"{each.channel}: {how}" + (f": {each.problem}" if each.problem else ""))

@@ -1,0 +1,68 @@
+"""One line for each of many leases, and what of an answer is wrong enough to be told below them."""
+
+from gpu_tenant.artifacts.collect import Collected
+from gpu_tenant.artifacts.push import Pushed
+from gpu_tenant.artifacts.snapshot import Snapshot
+from gpu_tenant.box.audit.run import Audited
+from gpu_tenant.domain.wording import dated, size, some, span
+from gpu_tenant.faces.cli.output import usd
+from gpu_tenant.jobs.monitor import Watched
+from gpu_tenant.leases.cards import TornDown
+
+
+def audited(shown: Audited) -> str:
+    """What the box is, and how much is wrong with it."""
+    gpus = f"{len(shown.gpus)}x {shown.gpus[0].name}" if shown.gpus else "no GPU"
+    return f"{gpus}, {some(shown.blockers, 'blocker')}, {some(shown.warnings, 'warning')}"
+
+
+def blockers(shown: Audited) -> str | None:
+    """What must be mended before anything is launched there."""
+    found = [f"{f.subject}: {f.seen} ({f.reason})" for f in shown.findings if f.level == "blocker"]
+    return "; ".join(found) or None
+
+
+def watched(shown: Watched) -> str:
+    """How the job stands."""
+    code = "" if shown.exit_code is None else f", status {shown.exit_code}"
+    ran = "" if shown.running_s is None else f", {span(shown.running_s)}"
+    done = shown.progress.fraction if shown.progress else None
+    share = "" if done is None else f", {done:.0%}"
+    return f"{shown.job} {shown.state}{code}{ran}{share}, {usd(shown.cost_usd)}"
+
+
+def why(shown: Watched) -> str | None:
+    """Why the job ended otherwise than it should, and what its lease is to be heard of."""
+    told = [dated(shown.why)] if shown.why else []
+    return "; ".join([*told, *([shown.alarm] if shown.alarm else [])]) or None
+
+
+def pushed(shown: Pushed) -> str:
+    """What a push did."""
+    return f"{some(shown.sent_files, 'file')} sent ({size(shown.sent_bytes)}), {shown.unchanged_files} unchanged"
+
+
+def collected(shown: Collected) -> str:
+    """What lies here now."""
+    return f"{some(shown.files, 'file')}, {size(shown.size_bytes)}, in {shown.directory}"
+
+
+def not_collected(shown: Collected) -> str | None:
+    """What keeps the box from being torn down."""
+    told = [f"cannot be kept: {words}" for words in shown.cannot_be_kept]
+    told += [f"never appeared: {pattern}" for pattern in shown.never_appeared]
+    if shown.unclaimed_files:
+        named = ", ".join(shown.unclaimed_largest)
+        told.append(f"unclaimed: {some(shown.unclaimed_files, 'file')}: {named}")
+    return "; ".join([*told, *([shown.not_stored] if shown.not_stored else [])]) or None
+
+
+def snapshot(shown: Snapshot) -> str:
+    """What came while the job runs."""
+    return f"{some(shown.files, 'file')} came, {size(shown.size_bytes)}, in {shown.directory}"
+
+
+def torn_down(shown: TornDown) -> str:
+    """On which ground, what is kept, and what it cost."""
+    r = shown.receipt
+    return f"{shown.state}: {r.ground}, {some(r.kept_files, 'file')} kept, {usd(r.cost_usd)}"

@@ -1,0 +1,171 @@
+"""What every command is made of: the decorator, the shared options, the lease that was meant."""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import ParamSpec, TypeVar
+
+import click
+
+from gpu_tenant.domain.errors import BadRequest
+from gpu_tenant.domain.record import amount
+from gpu_tenant.faces.cli import SUMMARIES, output
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+COMMANDS: dict[str, click.Command] = {}
+
+
+class _Usd(click.ParamType[Decimal]):
+    name = "usd"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Decimal:
+        try:
+            return amount(Decimal(str(value)))
+        except InvalidOperation:
+            self.fail(f"{value!r} is no amount of money", param, ctx)
+        except ValueError as error:
+            self.fail(f"{value!r}: {error}", param, ctx)
+
+
+USD = _Usd()
+as_json = click.option("--json", "as_json", is_flag=True, help="the answer as JSON, on stdout")
+command_argument = click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+lease_option = click.option("--lease", help="as LEASE; none is needed while only one is live")
+
+
+def lease_argument(function: Callable[P, T]) -> Callable[P, T]:
+    """The command takes its lease as an argument, or as --lease."""
+
+    def noted(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
+        ctx.meta["lease"] = value
+
+    def either(ctx: click.Context, _: click.Parameter, value: str | None) -> str | None:
+        return one_lease(value, ctx.meta["lease"])
+
+    option = click.option(
+        "--lease", "named", expose_value=False, is_eager=True, callback=noted, help="as LEASE"
+    )
+    return click.argument("lease", required=False, callback=either)(option(function))
+
+
+def one_lease(first: str | None, second: str | None) -> str | None:
+    """The lease that was named in either way, or none.
+
+    Raises:
+        BadRequest: two were.
+    """
+    if first and second and first != second:
+        raise BadRequest(f"two leases are named: {first} and {second}", remedy="name one")
+    return first or second
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The leases that were named on a command line, in any way."""
+
+    names: tuple[str, ...]
+    fleet: str | None
+    every: bool
+
+    def leases(self, tenancy: output.Opened) -> list[str]:
+        """Their ids, each once: of a fleet the live ones, and the only live one where none was named.
+
+        Raises:
+            BadRequest: none was named, and not exactly one is live; or no lease of the fleet is.
+        """
+        if self.every:
+            return [lease.id for lease in tenancy.ledger.leases("live")]
+        named: list[str] = []
+        fleets = set(tenancy.ledger.fleets())
+        for name in (*self.names, *([self.fleet] if self.fleet else [])):
+            if name in fleets or name == self.fleet:
+                of_it = [x.id for x in tenancy.ledger.leases_of(name) if x.state.live]
+                if not of_it:
+                    raise BadRequest(
+                        f"no lease of a fleet {name} is live", remedy="`gpu-tenant leases --all`"
+                    )
+                named += of_it
+            else:
+                named.append(name)
+        return list(dict.fromkeys(named)) or [the_lease(None, tenancy)]
+
+    def are_several(self, leases: list[str]) -> bool:
+        """Whether more than one was asked for, or a way of naming that may mean more."""
+        named_otherwise = any(name not in leases for name in self.names)
+        return self.every or self.fleet is not None or len(leases) > 1 or named_otherwise
+
+
+def leases_argument(function: Callable[P, T]) -> Callable[P, T]:
+    """The command takes leases and fleets as arguments, or as --lease, --fleet and --all."""
+
+    def noted(ctx: click.Context, param: click.Parameter, value: object) -> None:
+        ctx.meta[str(param.name)] = value
+
+    def chosen(ctx: click.Context, _: click.Parameter, value: tuple[str, ...]) -> Chosen:
+        names = (*value, *ctx.meta["named"])
+        given = Chosen(names, ctx.meta["fleet"], ctx.meta["every"])
+        if given.every and (names or given.fleet):
+            raise BadRequest("--all leaves none to be named", remedy="name some, or say --all")
+        return given
+
+    for declared, more in (
+        (("--lease", "named"), {"multiple": True, "help": "as LEASE"}),
+        (("--fleet",), {"help": "every live lease of that fleet"}),
+        (("--all", "every"), {"is_flag": True, "help": "every live lease"}),
+    ):
+        option = click.option(*declared, expose_value=False, is_eager=True, callback=noted, **more)
+        function = option(function)
+    return click.argument("leases", nargs=-1, callback=chosen, metavar="[LEASE|FLEET]...")(function)
+
+
+def verb(name: str) -> Callable[[Callable[P, Awaitable[None]]], click.Command]:
+    """The coroutine as the command `name`, on the list, with its summary."""
+
+    def wrap(function: Callable[P, Awaitable[None]]) -> click.Command:
+        def run(*args: P.args, **kwargs: P.kwargs) -> None:
+            async def once() -> None:
+                await function(*args, **kwargs)
+
+            asyncio.run(once())
+
+        run.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
+        help_text = "\n\n".join([SUMMARIES[name], inspect.cleandoc(function.__doc__ or "")])
+        command = click.command(
+            name, help=help_text, context_settings={"ignore_unknown_options": False}
+        )(run)
+        COMMANDS[name] = command
+        return command
+
+    return wrap
+
+
+def joined(words: tuple[str, ...]) -> str:
+    """The command line that was meant: one quoted string as it is, several words quoted again."""
+    import shlex
+
+    return words[0] if len(words) == 1 else shlex.join(words)
+
+
+def the_lease(named: str | None, tenancy: output.Opened) -> str:
+    """The lease that was named, or the only live one.
+
+    Raises:
+        BadRequest: none was named, and not exactly one is live.
+    """
+    if named is not None:
+        return named
+    live = [lease.id for lease in tenancy.ledger.leases() if lease.state.live]
+    if len(live) == 1:
+        return live[0]
+    raise BadRequest(
+        f"which lease? {', '.join(live)} are live" if live else "no lease is live",
+        remedy="name one; `gpu-tenant leases` lists them"
+        if live
+        else "`gpu-tenant provision` or `gpu-tenant adopt` makes one; `leases --all` lists ended ones",
+    )

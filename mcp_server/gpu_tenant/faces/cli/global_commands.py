@@ -1,0 +1,141 @@
+"""The commands about everything: leases, this computer, platforms, the server, the rehearsals."""
+
+import sys
+from typing import Literal
+
+import click
+
+from gpu_tenant.domain.errors import BadRequest
+from gpu_tenant.faces.cli import lease_table, output, prompts
+from gpu_tenant.faces.cli.command import (
+    as_json,
+    verb,
+)
+from gpu_tenant.leases.lifecycle import reconcile_all
+from gpu_tenant.leases.overview import confirm_account
+
+_EVERY_S = 15.0
+
+
+@verb("leases")
+@click.option("--all", "every", is_flag=True, help="ended ones too")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 1000),
+    default=50,
+    show_default=True,
+    help="with --all: so many ended ones, the newest",
+)
+@click.option("--older", metavar="LEASE", help="the ended ones before that one; nobody is asked")
+@click.option("--live", "shown", flag_value="live", help="on the whole screen, until q is pressed")
+@click.option(
+    "--every",
+    "every_s",
+    type=click.FloatRange(min=5, max=3600),
+    help="with --live: seconds between two looks at the providers; 15 when left out",
+)
+@as_json
+async def leases(
+    every: bool,
+    limit: int,
+    older: str | None,
+    shown: str | None,
+    every_s: float | None,
+    as_json: bool,
+) -> None:
+    which: Literal["live", "all"] = "all" if every or older else "live"
+    if shown == "live" and as_json:
+        raise BadRequest(
+            "--live is for a person, and --json is not", remedy="`gpu-tenant leases --json`"
+        )
+    if shown != "live" and every_s is not None:
+        raise BadRequest("--every goes with --live", remedy="`gpu-tenant leases --live --every 30`")
+    if shown == "live":
+        from gpu_tenant.faces.cli.live import live
+
+        await live(which, every_s or _EVERY_S)
+        return
+    async with output.tenancy() as tenancy:
+        output.answer(await tenancy.list_leases(which, limit, older), as_json, lease_table.leases)
+
+
+@verb("reconcile")
+@click.option(
+    "--same-account",
+    metavar="PROVIDER",
+    help="by your word, the key and the address of now are of the account that your boxes there are of",
+)
+@as_json
+async def reconcile(same_account: str | None, as_json: bool) -> None:
+    """Every provider is asked; what is ours is moved forward, twins are given back, the rest is told."""
+    async with output.tenancy() as tenancy:
+        if same_account is not None:
+            typed = prompts.signature(
+                f"Type {same_account} if its key and its address of now are of the account that your boxes "
+                "there are of: what its list omits is then gone",
+                instead=f"run `gpu-tenant reconcile --same-account {same_account}` in a terminal",
+            )
+            confirm_account(tenancy.context, same_account, typed=typed)
+        found = await reconcile_all(tenancy.context)
+        output.answer(found, as_json, lease_table.leases)
+    if found.alarms:
+        sys.exit(1)
+
+
+@verb("doctor")
+@as_json
+async def doctor(as_json: bool) -> None:
+    async with output.tenancy() as tenancy:
+        checkup = await tenancy.doctor()
+        output.answer(checkup, as_json, output.checkup)
+    if not checkup.healthy:
+        sys.exit(1)
+
+
+@verb("profiles")
+@click.argument("slug", required=False)
+@as_json
+async def profiles(slug: str | None, as_json: bool) -> None:
+    """With SLUG: that platform's runbook."""
+    from gpu_tenant.faces.cli.runbook import platforms
+
+    async with output.tenancy() as tenancy:
+        if slug is not None and slug not in tenancy.profiles:
+            raise BadRequest(f"no profile {slug!r}", remedy="`gpu-tenant profiles` lists them")
+        chosen = [p for s, p in tenancy.profiles.items() if slug in (None, s)]
+        platforms(chosen, shown_as="json" if as_json else "lines" if slug is None else "runbook")
+
+
+@verb("rehearse")
+@click.argument("provider")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="a free one when left out")
+@click.option(
+    "--keep", type=click.Path(), help="a directory for its state and boxes, to go on later"
+)
+@as_json
+async def rehearse(provider: str, port: int, keep: str | None, as_json: bool) -> None:
+    """It answers until Ctrl-C. `eval "$(...)"` is not needed: copy the lines it prints."""
+    from gpu_tenant.faces.cli.rehearse import rehearse as on_stage
+
+    await on_stage(provider, port, keep, as_json=as_json)
+
+
+@verb("serve")
+@click.option("--read-only", is_flag=True, help="only the tools that look")
+async def serve(read_only: bool) -> None:
+    """For MCP hosts: `claude mcp add gpu -- gpu-tenant serve`."""
+    from gpu_tenant.faces.mcp.server import make_server
+
+    await make_server("read-only" if read_only else "full").run_stdio_async()
+
+
+@verb("demo")
+@click.option("--on", "provider", default="local", help="or a provider that can be rehearsed")
+@click.option(
+    "--keep", type=click.Path(), help="where the model goes; a temporary place when left out"
+)
+async def demo(provider: str, keep: str | None) -> None:
+    """No account and no network: the box is real, and so are its processes."""
+    from gpu_tenant.faces.cli.demo import tour
+
+    await tour(keep, provider)

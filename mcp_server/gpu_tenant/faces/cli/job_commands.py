@@ -1,0 +1,354 @@
+"""The commands that use a box, and end it: read the arguments, call the verb, show the answer."""
+
+import sys
+from typing import Any, Literal
+
+import click
+
+from gpu_tenant.artifacts.retention import Retention
+from gpu_tenant.artifacts.snapshot import Snapshot
+from gpu_tenant.domain.errors import BadRequest, OwnerMustAct
+from gpu_tenant.domain.wording import in_commands, size, some
+from gpu_tenant.faces.cli import brief_lines, multinode, output, sign, sweep
+from gpu_tenant.faces.cli.command import (
+    Chosen,
+    as_json,
+    joined,
+    lease_argument,
+    lease_option,
+    leases_argument,
+    one_lease,
+    the_lease,
+    verb,
+)
+from gpu_tenant.faces.cli.many_leases import must_be_one, on_each
+from gpu_tenant.leases.context import call_bytes_s
+from gpu_tenant.leases.end import attest, waive_ahead
+from gpu_tenant.leases.watch_actions import policy_of, pull
+from gpu_tenant.transfer.bandwidth_share import bytes_a_second
+
+_LOG_BYTES = 65_536
+_limit_option = click.option(
+    "--limit", metavar="RATE",
+    callback=lambda _, __, value: None if value is None else bytes_a_second(value),
+    help="at most so many bytes a second, e.g. 20M; for all calls: limit_mb_s under [transfers] in config.toml",
+)  # fmt: skip
+
+
+@verb("audit")
+@leases_argument
+@click.option("--gpus", type=int, help="how many GPUs the job needs")
+@click.option("--vram-gib", type=float, help="memory each GPU must have")
+@click.option("--disk-gib", type=float, help="free disk the job needs")
+@as_json
+async def audit(
+    leases: Chosen,
+    gpus: int | None,
+    vram_gib: float | None,
+    disk_gib: float | None,
+    as_json: bool,
+) -> None:
+    """Each finding is ok, a warning or a blocker, with the reason."""
+    async with output.tenancy() as tenancy:
+        await on_each(
+            leases, tenancy, lambda lease: tenancy.audit(lease, gpus, vram_gib, disk_gib),
+            as_json=as_json, words=output.audit, brief=brief_lines.audited, wrong=brief_lines.blockers,
+            status=lambda audited: 1 if audited.blockers else 0,
+        )  # fmt: skip
+
+
+@verb("push")
+@click.argument("directory", type=click.Path())
+@leases_argument
+@click.option(
+    "--include-secret", multiple=True, help="a file to send although it looks like a secret"
+)
+@click.option(
+    "--overwrite", multiple=True, help="a file to replace although its bytes are on the box alone"
+)
+@_limit_option
+@as_json
+async def push(
+    directory: str,
+    leases: Chosen,
+    include_secret: tuple[str, ...],
+    overwrite: tuple[str, ...],
+    limit: int | None,
+    as_json: bool,
+) -> None:
+    """.gitignore is honoured, nothing on the box is removed, and secrets stay here unless named.
+
+    What was written on the box and is saved nowhere is not replaced unless it is named.
+    """
+    async with output.tenancy() as tenancy:
+        call_bytes_s.set(limit)
+        await on_each(
+            leases, tenancy,
+            lambda lease: tenancy.push(lease, directory, list(include_secret), list(overwrite)),
+            as_json=as_json, words=output.pushed, brief=brief_lines.pushed, moves="push",
+        )  # fmt: skip
+
+
+@verb("launch")
+@click.argument(
+    "command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="[LEASE] COMMAND..."
+)
+@lease_option
+@click.option(
+    "--artifact",
+    multiple=True,
+    help="what must be kept, as in .gitignore: out/ at any depth, ./out/ at the top",
+)
+@click.option("--discard", multiple=True, help="a pattern of what may be lost")
+@click.option("--env", multiple=True, help="NAME=env:VAR, file:PATH, keyring:S/U, ref:R or text:T")
+@click.option("--max-runtime-h", type=click.FloatRange(min=0, min_open=True))
+@click.option("--name", help="the job's id; naming it makes a retry safe")
+@click.option(
+    "--python", type=click.Choice(["prepared", "image"]), default="prepared", show_default=True,
+    help="prepared: the environment of `prepare`, where there is one",
+)  # fmt: skip
+@multinode.options
+@sweep.options
+@as_json
+async def launch(
+    command: tuple[str, ...],
+    lease: str | None,
+    artifact: tuple[str, ...],
+    discard: tuple[str, ...],
+    env: tuple[str, ...],
+    max_runtime_h: float | None,
+    name: str | None,
+    python: Literal["prepared", "image"],
+    as_json: bool,
+    **over: Any,
+) -> None:
+    """gpu-tenant launch --artifact out/ -- python3 train.py --epochs 12"""
+    over_a_grid = sweep.taken(over)
+    async with output.tenancy() as tenancy:
+        if over_a_grid is not None:
+            begun = await sweep.launch(
+                tenancy, command, lease, artifact, discard, env,
+                max_runtime_h=max_runtime_h, name=name, python=python, **over_a_grid,
+            )  # fmt: skip
+            output.answer(begun, as_json, sweep.table)
+            return
+        if multinode.is_meant(over):
+            launched_on_all = await multinode.launch(
+                tenancy, command, artifact, discard, env,
+                max_runtime_h=max_runtime_h, name=name, python=python, **over,
+            )  # fmt: skip
+            output.answer(launched_on_all, as_json, multinode.launched)
+            return
+        if command[0] in {known.id for known in tenancy.ledger.leases()}:
+            lease, command = one_lease(lease, command[0]), command[1:]
+            if not command:
+                raise BadRequest(
+                    f"{lease} is a lease, not a command",
+                    remedy=f"`gpu-tenant launch --lease {lease} --artifact out/ -- COMMAND`",
+                )
+        launched = await tenancy.launch_detached(
+            the_lease(lease, tenancy), joined(command), list(artifact), list(discard), list(env),
+            max_runtime_h, name, python,
+        )  # fmt: skip
+        output.answer(launched, as_json, output.launched)
+
+
+@verb("monitor")
+@leases_argument
+@click.option("--job", help="the newest when left out")
+@click.option("--cursor", type=click.IntRange(min=0), help="only log from this byte on")
+@click.option("--wait-s", type=click.FloatRange(0, 45), default=0, show_default=True)
+@click.option(
+    "--follow", "-f", is_flag=True, help="stay, with a progress bar, until the job has ended"
+)
+@as_json
+async def monitor(
+    leases: Chosen,
+    job: str | None,
+    cursor: int | None,
+    wait_s: float,
+    follow: bool,
+    as_json: bool,
+) -> None:
+    """Leaving with Ctrl-C leaves the job alone."""
+    async with output.tenancy() as tenancy:
+        if follow or cursor is not None:
+            one = must_be_one(leases, tenancy, "a log is followed, or read on, from one box")
+        if follow:
+            seen = await output.follow(tenancy, one, job, cursor)
+            if as_json:
+                output.answer(seen, as_json, output.watched)
+            if seen.state != "finished":
+                sys.exit(1)
+            return
+        await on_each(
+            leases, tenancy,
+            lambda lease: tenancy.follow(lease, job, cursor=cursor, wait_s=wait_s, limit_bytes=_LOG_BYTES),
+            as_json=as_json, words=output.watched, brief=brief_lines.watched, wrong=brief_lines.why,
+        )  # fmt: skip
+
+
+@verb("stop")
+@leases_argument
+@click.option("--job", help="the newest when left out")
+@click.option("--grace-s", type=click.FloatRange(0, 600), default=20, show_default=True)
+@as_json
+async def stop(leases: Chosen, job: str | None, grace_s: float, as_json: bool) -> None:
+    async with output.tenancy() as tenancy:
+        await on_each(
+            leases, tenancy, lambda lease: tenancy.stop_job(lease, job, grace_s),
+            as_json=as_json, words=output.watched, brief=brief_lines.watched, begun="goes on",
+        )  # fmt: skip
+
+
+@verb("collect")
+@leases_argument
+@click.option(
+    "--to",
+    type=click.Path(),
+    help="a directory here; when left out, the last one used, or ~/.gpu-tenant/kept/LEASE",
+)
+@click.option("--artifact", multiple=True, help="also keep this pattern")
+@click.option("--discard", multiple=True, help="give this pattern up")
+@click.option("--live", is_flag=True, help="while a job runs: what is complete now, and no seal")
+@click.option(
+    "--keep-last",
+    type=click.IntRange(min=1),
+    help="with --live: older checkpoints are removed here",
+)
+@click.option(
+    "--keep-every",
+    type=click.IntRange(min=1),
+    help="and those stay whose step is a multiple of this",
+)
+@click.option(
+    "--prune-box",
+    is_flag=True,
+    help="remove older checkpoints from the box, once they are proved here",
+)
+@_limit_option
+@as_json
+async def collect(
+    leases: Chosen,
+    to: str | None,
+    artifact: tuple[str, ...],
+    discard: tuple[str, ...],
+    live: bool,
+    keep_last: int | None,
+    keep_every: int | None,
+    prune_box: bool,
+    limit: int | None,
+    as_json: bool,
+) -> None:
+    """Repeat it after any failure: it goes on from the last byte."""
+    if live and (artifact or discard):
+        raise BadRequest(
+            "--live takes what was declared, and gives nothing up",
+            remedy="leave --artifact and --discard for the collect when the job has ended",
+        )
+    if not live and (keep_last or keep_every or prune_box):
+        raise BadRequest(
+            "a collect takes everything",
+            remedy="--keep-last, --keep-every and --prune-box go with --live",
+        )
+    async with output.tenancy() as tenancy:
+        call_bytes_s.set(limit)
+        if to is not None:
+            must_be_one(leases, tenancy, "--to names the directory of one lease")
+        if not live:
+            await on_each(
+                leases, tenancy,
+                lambda lease: tenancy.collect(lease, to, list(artifact), list(discard)),
+                as_json=as_json, words=output.collected, brief=brief_lines.collected,
+                wrong=brief_lines.not_collected, moves="collect",
+            )  # fmt: skip
+            return
+        policy = None
+        if keep_last or keep_every:
+            policy = Retention(keep_last=keep_last, keep_every=keep_every)
+        await on_each(
+            leases, tenancy,
+            lambda lease: pull(tenancy.context,
+                lease, to=to, policy=policy, on_the_box="prune" if prune_box else "keep"
+            ),
+            as_json=as_json, words=_snapshot, brief=brief_lines.snapshot, moves="collect",
+        )  # fmt: skip
+
+
+def _snapshot(shown: Snapshot) -> None:
+    """What came, what did not, and what that proves."""
+    rows: list[tuple[str, object]] = [
+        ("came", f"{some(shown.files, 'file')}, {size(shown.size_bytes)}, in {shown.directory}"),
+        *(("", name) for name in shown.names),
+    ]
+    if shown.unfinished_files:
+        named = ", ".join(shown.unfinished)
+        rows.append(("unfinished", f"{some(shown.unfinished_files, 'file')}: {named}"))
+    if shown.left_out:
+        rows.append(("left for next time", some(shown.left_out, "file")))
+    rows += [("does not load", name) for name in shown.broken]
+    rows += [("no room here", name) for name in shown.no_room]
+    rows += [("not wanted", name) for name in shown.not_wanted]
+    rows += [("removed here", name) for name in shown.pruned.here]
+    rows += [("only here now", name) for name in shown.pruned.on_the_box]
+    rows += [("stays on the box", words) for words in shown.pruned.stayed]
+    rows += [
+        ("takes", shown.pace),
+        ("proves", shown.proves),
+        ("next", in_commands(shown.next)),
+    ]
+    output.listed(f"{shown.lease}: a look at what is complete", rows)
+
+
+@verb("teardown")
+@leases_argument
+@click.option(
+    "--ended", is_flag=True, help="you have ended the box in its console: say so, at a terminal"
+)
+@as_json
+async def teardown(leases: Chosen, ended: bool, as_json: bool) -> None:
+    """Every kept file is re-read from this computer's disk and compared with the box first."""
+    async with output.tenancy() as tenancy:
+        if not ended:
+            try:
+                await on_each(
+                    leases, tenancy, tenancy.verify_and_teardown, as_json=as_json,
+                    words=output.receipt, brief=brief_lines.torn_down, begun="goes on",
+                )  # fmt: skip
+            except OwnerMustAct as asked:
+                if not sys.stdin.isatty() or as_json:
+                    raise
+                click.echo(asked.message, err=True)
+            else:
+                return
+        name = must_be_one(leases, tenancy, "one box is attested at a time")
+        purpose = "when its console shows that it is gone (Ctrl-C to do it later)"
+        done = await sign.with_signature(tenancy, purpose, lambda: attest(tenancy.context, name))
+        output.answer(done, as_json, output.receipt)
+
+
+@verb("waive")
+@lease_argument
+@click.option(
+    "--at-deadline",
+    "ahead",
+    is_flag=True,
+    help="sign now for what cannot be saved when the lease and its rescue sum have run out",
+)
+@as_json
+async def waive(lease: str | None, ahead: bool, as_json: bool) -> None:
+    """The loss is listed, all of it, and the lease's id must be typed at a terminal."""
+    if lease is None:  # the only one that is live is no choice of a person's
+        raise BadRequest("which lease?", remedy="name it: `gpu-tenant leases` lists them")
+    async with output.tenancy() as tenancy:
+        if ahead:
+            await sign.with_signature(
+                tenancy,
+                "to let its box be destroyed then",
+                lambda: waive_ahead(tenancy.context, lease),
+            )
+            output.answer(policy_of(tenancy.context, lease), as_json, output.policy)
+            return
+        purpose = "to destroy the box and lose all of this"
+        ended = await sign.with_signature(tenancy, purpose, lambda: tenancy.waive(lease))
+        output.answer(ended, as_json, output.receipt)

@@ -1,0 +1,357 @@
+"""The commands that look for a box, have one, and change its terms."""
+
+import sys
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, Literal, get_args
+
+import click
+
+from gpu_tenant.domain.errors import BadRequest, Refused
+from gpu_tenant.domain.fleet_budget import MOST
+from gpu_tenant.domain.offers import Trust
+from gpu_tenant.domain.terms import Asked, WhenIdle
+from gpu_tenant.faces.cli import lease_table, output, prompts
+from gpu_tenant.faces.cli.command import (
+    USD,
+    P,
+    T,
+    as_json,
+    command_argument,
+    joined,
+    lease_argument,
+    the_lease,
+    verb,
+)
+from gpu_tenant.faces.cli.limits import as_owner
+from gpu_tenant.leases import adopt as adopting
+from gpu_tenant.leases import recover as recovering
+from gpu_tenant.leases.adopt import bootstrap
+from gpu_tenant.leases.adopt_external import adopt_from
+from gpu_tenant.leases.watch_actions import policy_of
+
+
+@verb("smoke")
+@click.argument("directory", type=click.Path())
+@command_argument
+@click.option("--time-limit-s", type=float, default=120, show_default=True)
+@as_json
+async def smoke(
+    directory: str, command: tuple[str, ...], time_limit_s: float, as_json: bool
+) -> None:
+    """The command runs in a copy of DIRECTORY with CUDA hidden. Its receipt opens `provision`."""
+    async with output.tenancy() as tenancy:
+        receipt = await tenancy.smoked(directory, joined(command), time_limit_s)
+        output.answer(receipt, as_json, output.smoke)
+    if not receipt.passed:
+        sys.exit(1)
+
+
+@verb("offers")
+@click.option("--gpu", help="as in 'RTX 4090' or 'H100 SXM:8'; any when left out")
+@click.option(
+    "--hours",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1,
+    show_default=True,
+    help="how long the work takes",
+)
+@click.option("--max-price-usd-h", type=USD, help="for the whole box, disk included")
+@click.option("--vram-gib", type=float, help="memory each GPU must have")
+@click.option("--disk-gb", type=click.IntRange(min=8), default=40, show_default=True)
+@click.option("--region", help="part of a region's name")
+@click.option(
+    "--trust",
+    type=click.Choice(get_args(Trust)),
+    default="any",
+    show_default=True,
+    help="whose machine is good enough",
+)
+@click.option(
+    "--interruptible", type=click.Choice(["no", "yes", "either"]), default="no", show_default=True
+)
+@click.option(
+    "--upload-gb", type=click.FloatRange(min=0), default=0, help="what will be moved to the box"
+)
+@click.option(
+    "--download-gb", type=click.FloatRange(min=0), default=0, help="what will be moved off the box"
+)
+@click.option("--provider", help="only this one")
+@click.option("--limit", type=click.IntRange(1, 50), default=8, show_default=True)
+@click.option("--explain", is_flag=True, help="why each is ranked where it is")
+@as_json
+async def offers(
+    gpu: str | None,
+    hours: float,
+    max_price_usd_h: Decimal | None,
+    vram_gib: float | None,
+    disk_gb: int,
+    region: str | None,
+    trust: Trust,
+    interruptible: Literal["no", "yes", "either"],
+    upload_gb: float,
+    download_gb: float,
+    provider: str | None,
+    limit: int,
+    explain: bool,
+    as_json: bool,
+) -> None:
+    """Every provider whose key is found is asked at once, and your own machines; nothing is rented."""
+    from gpu_tenant.faces.cli import offers_table
+
+    async with output.tenancy() as tenancy:
+        found = await tenancy.find_offers(
+            gpu, hours, max_price_usd_h, vram_gib, disk_gb, region, trust, interruptible,
+            upload_gb, download_gb, provider, "explain" if explain else "", limit,
+        )  # fmt: skip
+        output.answer(found, as_json, offers_table.explained if explain else offers_table.found)
+
+
+def _terms(function: Callable[P, T]) -> Callable[P, T]:
+    """The options of what is agreed for a new lease."""
+    for option in (
+        click.option(
+            "--hours",
+            type=float,
+            help="until the deadline, when its jobs are stopped; a day, or by the quote's hours",
+        ),
+        click.option("--price-usd-h", type=USD, help="what the box costs, if you know"),
+        click.option(
+            "--max-price-usd-h", type=USD, help="price cap; an unknown price does not pass it"
+        ),
+        click.option("--budget-usd", type=USD, help="total cap: ended before it is passed"),
+        click.option(
+            "--idle-h",
+            type=click.FloatRange(min=0),
+            help="ended when idle so long; 2 where a box bills; 0: never",
+        ),
+        click.option("--when-idle", type=click.Choice(get_args(WhenIdle)), default="end"),
+        click.option(
+            "--rescue-usd", type=USD, help="to save what is unverified at the end; a day's cost"
+        ),
+        click.option(
+            "--store",
+            help="a second place for artifacts: a directory, rclone:REMOTE:PATH, or a name",
+        ),
+        click.option(
+            "--recover",
+            multiple=True,
+            help="where lost work goes on: `same`, or a provider; repeated: in order",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+@verb("provision")
+@click.option("--quote", "quotes", multiple=True, help="from `offers`; repeated: tried in order")
+@click.option("--on", "provider", default="local", help="without a quote: local (the default)")
+@_terms
+@click.option(
+    "--unguarded",
+    type=click.Choice(["refuse", "accept"]),
+    default="refuse",
+    help="where nothing ends its bill if this computer dies, and a day costs over 100 USD: a person signs",
+)
+@click.option("--smoke", help="id of a passed smoke test, or `none` to go without")
+@click.option(
+    "--count",
+    type=click.IntRange(1, MOST),
+    default=1,
+    help="so many boxes: --max-price-usd-h and --budget-usd are for all together, and the same call "
+    "again goes on with them",
+)
+@as_json
+async def provision(
+    quotes: tuple[str, ...],
+    provider: str,
+    unguarded: Literal["refuse", "accept"],
+    smoke: str | None,
+    as_json: bool,
+    recover: tuple[str, ...],
+    **terms: Any,
+) -> None:
+    """The meter may run from here: always end with `gpu-tenant teardown`."""
+    async with output.tenancy() as tenancy:
+        card = await as_owner(
+            tenancy,
+            lambda: tenancy.provision(
+                provider, quotes=list(quotes), smoke=smoke, wait_s=3600, unguarded=unguarded,
+                recover=list(recover), **terms,
+            ),
+        )  # fmt: skip
+        output.answer(card, as_json, lease_table.provisioned)
+    if card.together is not None and card.together.missing:
+        sys.exit(1)
+
+
+@verb("adopt")
+@click.argument("target", required=False)
+@click.option(
+    "--on", "provider", default="own", help="the platform it is rented at; your own if left out"
+)
+@_terms
+@click.option(
+    "--password-stdin",
+    "by_password",
+    is_flag=True,
+    help="read the console's password from stdin, once, to let our key in",
+)
+@click.option(
+    "--from",
+    "source",
+    metavar="TOOL:NAME",
+    help="in place of TARGET: skypilot:CLUSTER or dstack:RUN, which goes on renting it",
+)
+@click.option("--recovers", help="with --from: the lease that stood there before the tool moved it")
+@click.option(
+    "--take-over",
+    "over",
+    metavar="NAME",
+    help="the lease or the gpu-tenant whose mark is on the box and that is no more; a person signs",
+)
+@as_json
+async def adopt(
+    target: str | None,
+    provider: str,
+    price_usd_h: Decimal | None,
+    by_password: bool,
+    source: str | None,
+    recovers: str | None,
+    over: str | None,
+    as_json: bool,
+    store: str | None,
+    **terms: Any,
+) -> None:
+    """TARGET is user@host[:port], an ssh alias, or the console's own ssh command in quotes; for a
+    platform with an API, a box's id there. A notebook that lets nobody in: what to paste into it."""
+    if source is not None and (target is not None or by_password or provider != "own"):
+        raise BadRequest(
+            "--from says where the box is and who may come in",
+            remedy=f"`gpu-tenant adopt --from {source}`, without TARGET, --on and --password-stdin",
+        )
+    if recovers is not None and source is None:
+        raise BadRequest(
+            "--recovers is for a box that another tool moved",
+            remedy=f"with --from skypilot:CLUSTER or dstack:RUN; else `gpu-tenant recover {recovers}`",
+        )
+    async with output.tenancy() as tenancy:
+        if source is not None:
+            asked = Asked(store=tenancy.context.known_store(store), **terms)
+            taken = await as_owner(
+                tenancy,
+                lambda: adopt_from(
+                    tenancy.context, source, asked=asked, price_usd_h=price_usd_h, recovers=recovers
+                ),
+            )
+            output.answer(taken, as_json, output.card)
+            return
+        cell = bootstrap(tenancy.context, provider) if target is None else None
+        if cell is not None:
+            click.echo(cell)
+            return
+        if over is not None:
+            question = (
+                f"Nobody is at work there for {over} any more: type {over} to stand in its place"
+            )
+            typed = prompts.signature(
+                question, instead="its owner runs the same command in a terminal"
+            )
+            if typed.strip() != over:
+                raise Refused(
+                    f"what was typed is not {over}: the box is as it was",
+                    remedy="use the lease that stands on it, or the same command again",
+                )
+        password = prompts.password() if by_password else None
+        card = await as_owner(
+            tenancy,
+            lambda: adopting.adopt(tenancy.context,
+                provider, target, asked=Asked(store=tenancy.context.known_store(store), **terms),
+                price_usd_h=price_usd_h, password=password, over=over,
+            ),
+        )  # fmt: skip
+        output.answer(card, as_json, output.card)
+
+
+@verb("extend")
+@lease_argument
+@click.option(
+    "--hours",
+    type=click.FloatRange(min=0, min_open=True),
+    required=True,
+    help="the deadline is so long from now",
+)
+@as_json
+async def extend(lease: str | None, hours: float, as_json: bool) -> None:
+    """The guard on the box is told first."""
+    await _change(lease, "extend", hours=hours, as_json=as_json)
+
+
+@verb("terms")
+@lease_argument
+@click.option("--max-price-usd-h", type=USD, help="price cap")
+@click.option("--budget-usd", type=USD, help="total cap")
+@click.option("--idle-h", type=click.FloatRange(min=0), help="ended when idle so long; 0: never")
+@click.option("--rescue-usd", type=USD, help="to save what is unverified at the end")
+@as_json
+async def terms(lease: str | None, as_json: bool, **given: Any) -> None:
+    """What is in force for a lease; with options: changed, up or down. `extend` moves its deadline."""
+    async with output.tenancy() as tenancy:
+        name = the_lease(lease, tenancy)
+        if any(value is not None for value in given.values()):
+            await as_owner(tenancy, lambda: tenancy.change_lease(name, "terms", **given))
+        output.answer(policy_of(tenancy.context, name), as_json, output.policy)
+
+
+@verb("park")
+@lease_argument
+@as_json
+async def park(lease: str | None, as_json: bool) -> None:
+    """Refused while a job runs, and where the platform would empty a disk that was used."""
+    await _change(lease, "park", as_json=as_json)
+
+
+@verb("resume")
+@lease_argument
+@click.option("--at", "address", help="where the console shows it now: user@host:port")
+@click.option(
+    "--hours",
+    type=click.FloatRange(min=0, min_open=True),
+    help="the deadline is so long from now; needed where it has passed",
+)
+@as_json
+async def resume(
+    lease: str | None, address: str | None, hours: float | None, as_json: bool
+) -> None:
+    """The GPU may be somebody else's by now; the disk is kept either way."""
+    await _change(lease, "resume", hours=hours, address=address, as_json=as_json)
+
+
+async def _change(
+    lease: str | None,
+    action: Literal["extend", "park", "resume"],
+    *,
+    hours: float | None = None,
+    address: str | None = None,
+    as_json: bool,
+) -> None:
+    async with output.tenancy() as tenancy:
+        name = the_lease(lease, tenancy)
+        card = await as_owner(
+            tenancy, lambda: tenancy.change_lease(name, action, hours=hours, address=address)
+        )
+        output.answer(card, as_json, output.card)
+
+
+@verb("recover")
+@lease_argument
+@as_json
+async def recover(lease: str | None, as_json: bool) -> None:
+    """From the newest checkpoint that is here, by the identical command, inside what is left of its
+    budget and deadline; where its terms name a place (`provision --recover`). Repeat until it runs."""
+    async with output.tenancy() as tenancy:
+        name = the_lease(lease, tenancy)
+        card = await as_owner(
+            tenancy, lambda: recovering.recover(tenancy.context, name, wait_s=3600)
+        )
+        output.answer(card, as_json, output.card)

@@ -1,0 +1,106 @@
+"""What a person sees of all leases at once: a table, what is not theirs, the alarms, and the sums."""
+
+from decimal import Decimal
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from gpu_tenant.domain.wording import some, span
+from gpu_tenant.faces.cli.output import card, errors, listed, until, usd
+from gpu_tenant.leases.cards import Card, Leases
+
+_SHOWN = 3
+
+
+def provisioned(shown: Card) -> None:
+    """What was rented: a lease, and where several were asked for, how many there are and why."""
+    card(shown)
+    whole = shown.together
+    if whole is None:
+        return
+    rows: list[tuple[str, object]] = [
+        ("leases", ", ".join(whole.leases)),
+        ("price", "unknown" if whole.usd_h is None else f"{whole.usd_h} USD/h together"),
+        *([("not ready yet", ", ".join(whole.not_ready))] if whole.not_ready else []),
+        *(("missing", words) for words in whole.missing),
+        ("next", whole.next),
+    ]
+    listed(f"{whole.fleet}: {whole.had} of {whole.asked}", rows)
+
+
+def leases(shown: Leases) -> None:
+    """A table of leases, the alarms, and what all of it comes to."""
+    table = Table(box=None, pad_edge=False)
+    in_fleets = any(row.fleet for row in shown.leases)
+    for column in (
+        "LEASE",
+        *(("FLEET",) if in_fleets else ()),
+        "STATE",
+        "BOX",
+        "AGE",
+        "DEADLINE",
+        "USD/H",
+        "COST",
+        "BY DEADLINE",
+        "JOBS",
+    ):
+        # A lease's name is what the next command needs: it is never cut short.
+        widest = max((len(row.lease) for row in shown.leases), default=0)
+        table.add_column(column, min_width=widest if column == "LEASE" else None)
+    for row in shown.leases:
+        said = (
+            row.lease,
+            *((row.fleet or "-",) if in_fleets else ()),
+            row.phase,
+            row.box or "-",
+            span(row.age_s),
+            until(row.deadline_in_s) if row.state.live else "-",
+            "unknown" if row.price_usd_h is None else str(row.price_usd_h),
+            usd(row.cost_usd),
+            usd(row.forecast_deadline_usd) if row.state.live else "-",
+            ", ".join(row.jobs) or "-",
+        )
+        table.add_row(*map(escape, said))
+    if shown.leases:
+        Console(highlight=False, soft_wrap=True).print(table)
+    else:
+        click.echo("no lease is live: no box of ours is billing that this ledger knows of")
+    if shown.older:
+        click.echo(f"older ones: gpu-tenant leases --older {shown.older}")
+    for box in shown.foreign:
+        rate = "an unknown rate" if box.price_usd_h is None else f"{box.price_usd_h} USD/h"
+        click.echo(f"not ours, left alone: {box.box} at {box.provider}, {box.state}, {rate}")
+    for words in shown.sweeps:
+        click.echo(words)
+    for words in shown.also_billing:
+        click.echo(f"without a box: {words}")
+    for alarm in shown.alarms:
+        errors.print(f"[red]alarm:[/] {escape(alarm)}", markup=True, soft_wrap=True)
+    if shown.leases or shown.also_billing or shown.not_counted:
+        click.echo(summed(shown))
+    if shown.watched:
+        click.echo(f"watched by: {shown.watched}")
+
+
+def summed(shown: Leases) -> str:
+    """What burns, what leaks and what is spent, in a line; what is unknown is named."""
+    burning = [row for row in shown.leases if row.state.live and row.leaking_usd_month is None]
+    boxes = f"{some(len(burning), 'box')} burn{'s' if len(burning) == 1 else ''}"
+    lacks = list(shown.not_counted[:_SHOWN])
+    if len(shown.not_counted) > _SHOWN:
+        lacks.append(f"and {len(shown.not_counted) - _SHOWN} more")
+    return "; ".join(
+        (
+            f"{boxes} {_sum(shown.burning_usd_h)} USD/h" if burning else "no box burns",
+            f"parked and left over: {_sum(shown.leaking_usd_month)} USD a month",
+            f"spent {_sum(shown.spent_usd)} USD",
+            *([f"not counted: {', '.join(lacks)}"] if lacks else []),
+        )
+    )
+
+
+def _sum(amount: Decimal | None) -> str:
+    """Cents, or less where there are none."""
+    return "unknown" if amount is None else f"{amount:.2f}" if amount >= 1 else f"{amount:.4f}"

@@ -1,0 +1,170 @@
+"""What an owner says at their terminal: the limits, and what goes beyond what was agreed."""
+
+from collections.abc import Awaitable, Callable
+from decimal import Decimal
+from typing import Any, TypeVar
+
+import click
+from pydantic import ValidationError
+
+from gpu_tenant.domain.errors import BadRequest, Limit, Refused, SignatureWanted
+from gpu_tenant.domain.record import Record
+from gpu_tenant.faces.cli import output, prompts
+from gpu_tenant.faces.cli.command import USD, as_json, verb
+from gpu_tenant.faces.cli.sign import sign_here
+from gpu_tenant.files.config_edit import write_settings
+from gpu_tenant.leases.spending_limits import TABLE, Limits
+from gpu_tenant.providers.credentials import configured
+from gpu_tenant.service import Tenancy
+
+T = TypeVar("T")
+
+_AT_A_TERMINAL = (
+    "run it in a terminal, or write it below [limits] in config.toml; nothing was changed"
+)
+
+
+class OneLimit(Record):
+    """One limit, and what is used of it."""
+
+    name: str
+    value: str
+    by: str
+    used: str
+
+
+class Shown(Record):
+    """Every limit of the owner's."""
+
+    limits: tuple[OneLimit, ...]
+
+
+@verb("limits")
+@click.option("--usd-h", type=USD, help="an hour, all boxes together")
+@click.option("--usd-day", type=USD, help="in a day")
+@click.option("--usd-month", type=USD, help="in a month")
+@click.option("--boxes", type=click.IntRange(min=0), help="that bill, at once")
+@click.option("--hours", type=float, help="from now to a lease's deadline")
+@click.option("--box-usd-h", type=USD, help="an hour, for one box")
+@click.option(
+    "--unguarded",
+    type=click.Choice(["signed", "allowed"]),
+    help="dear boxes that nothing ends if this computer dies",
+)
+@click.option("--smoke", type=click.Choice(["asked", "needed"]), help="a smoke test before renting")
+@as_json
+async def limits(as_json: bool, **given: Any) -> None:
+    """What no tool can pass, and what is used of it; with options, at a terminal: set in config.toml."""
+    changes = {name: value for name, value in given.items() if value is not None}
+    async with output.tenancy() as tenancy:
+        if changes:
+            _set(tenancy, changes)
+        output.answer(_shown(tenancy), as_json, _listed)
+
+
+async def as_owner(tenancy: Tenancy, act: Callable[[], Awaitable[T]]) -> T:
+    """What it came to; what only its owner can say for it was asked here, where they sit.
+
+    Raises:
+        Limit, SignatureWanted: nobody sits here, or they did not say so.
+    """
+    while True:
+        try:
+            return await act()
+        except Limit as limit:
+            if not (_somebody_is_here() and _raised(tenancy, limit)):
+                raise
+        except SignatureWanted as wanted:
+            if not _somebody_is_here():
+                raise
+            sign_here(tenancy, tenancy.ledger.asked(wanted.asked), "to sign for this")
+
+
+def _somebody_is_here() -> bool:
+    try:
+        prompts.at_terminal(instead="")
+    except Refused:
+        return False
+    return True
+
+
+def _raised(tenancy: Tenancy, limit: Limit) -> bool:
+    """Whether the owner has set the limit anew."""
+    written = limit.name in configured(tenancy.home.configuration, TABLE)
+    by = "you wrote it" if written else "a careful default: nothing is written yet"
+    click.echo(f"{limit.message}\n{limit.name} is {limit.value}: {by}", err=True)
+    typed = prompts.signature(
+        f"Set {limit.name} to (Enter leaves it at {limit.value})", instead=_AT_A_TERMINAL, default=limit.value
+    ).strip()  # fmt: skip
+    if typed == limit.value:
+        return False
+    _write(tenancy, {limit.name: typed})
+    return True
+
+
+def _set(tenancy: Tenancy, changes: dict[str, Any]) -> None:
+    prompts.at_terminal(instead=_AT_A_TERMINAL)
+    for name, value in changes.items():
+        click.echo(
+            f"{name}: {_plain(getattr(tenancy.context.owner.limits, name))} -> {_plain(value)}",
+            err=True,
+        )
+    typed = prompts.signature(f"Type {TABLE} to set that", instead=_AT_A_TERMINAL)
+    if typed.strip() != TABLE:
+        raise Refused(
+            f"what was typed is not {TABLE}: nothing was changed",
+            remedy="`gpu-tenant limits` shows them",
+        )
+    _write(tenancy, changes)
+
+
+def _write(tenancy: Tenancy, changes: dict[str, Any]) -> None:
+    try:
+        Limits.model_validate({k: int(v) if k == "boxes" else v for k, v in changes.items()})
+    except (ValidationError, ValueError) as error:
+        told = (
+            error.errors()[0]["msg"].lower() if isinstance(error, ValidationError) else str(error)
+        )
+        raise BadRequest(
+            f"{', '.join(changes)}: {told}",
+            remedy="`gpu-tenant limits` shows them; nothing was changed",
+        ) from None
+    write_settings(
+        tenancy.home.configuration, TABLE,
+        {name: _number(str(value)) for name, value in changes.items()},
+    )  # fmt: skip
+
+
+def _number(value: str) -> str | int | float:
+    try:
+        number = Decimal(value)
+    except ArithmeticError:
+        return value
+    return int(number) if number == int(number) else float(number)
+
+
+def _plain(value: object) -> str:
+    return value if isinstance(value, str) else f"{value:g}"
+
+
+def _shown(tenancy: Tenancy) -> Shown:
+    now, written = tenancy.context.owner.limits, configured(tenancy.home.configuration, TABLE)
+    used: dict[str, str] = {use.name: use.words for use in tenancy.context.owner.used()}
+    return Shown(
+        limits=tuple(
+            OneLimit(
+                name=name,
+                value=_plain(getattr(now, name)),
+                by="you" if name in written else "default",
+                used=used.get(name) or str(field.description),
+            )
+            for name, field in Limits.model_fields.items()
+        )
+    )
+
+
+def _listed(shown: Shown) -> None:
+    width = max(len(limit.name) for limit in shown.limits)
+    for limit in shown.limits:
+        click.echo(f"{limit.name:<{width}}  {limit.value:>8}  {limit.by:<7}  {limit.used}")
+    click.echo("set one at a terminal: `gpu-tenant limits --usd-day 500`; no tool can")

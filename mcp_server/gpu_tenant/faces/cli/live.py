@@ -1,0 +1,239 @@
+"""Everything that is leased on one screen, for as long as a person looks."""
+
+import asyncio
+import os
+import re
+import signal
+import sys
+import termios
+import traceback
+import tty
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+import click
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from gpu_tenant.app import open_tenancy
+from gpu_tenant.box.caretaker import ENDED
+from gpu_tenant.concurrency import each
+from gpu_tenant.domain.errors import BadRequest, TenantError
+from gpu_tenant.domain.model import LeaseId
+from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.faces.cli.live_frame import NOTES, Blind, Frame, Seen, counted
+from gpu_tenant.jobs.monitor import Watched
+from gpu_tenant.service import Tenancy
+
+_RARELY_S = 5.0
+"""No provider is asked more often, whoever presses which key."""
+_JOBS_EVERY_S = 3.0
+_FRAME_S = 1.0
+_LOG_BYTES = 4096
+_PAGE = 10
+
+_KEYS = "q leaves, r looks now, arrows scroll"
+_NO_KEYS = "Ctrl-C leaves"
+_KEY = re.compile(rb"\x1b\[[0-9;]*[A-Za-z~]|.", re.DOTALL)
+_MOVES = {b"\x1b[A": -1, b"k": -1, b"\x1b[B": 1, b"j": 1, b"\x1b[5~": -_PAGE, b"\x1b[6~": _PAGE}
+
+
+async def live(which: Literal["live", "all"], every_s: float) -> None:
+    """The person has left with q, and the terminal is as it was; Ctrl-C and a signal leave it so, too.
+
+    Providers are asked every `every_s` seconds, boxes with a running job every few. What failed in a
+    way that nobody foresaw is words on the screen, and its traceback is told once the person has left.
+
+    Raises:
+        BadRequest: nobody looks: this is no terminal, or none that can be drawn on.
+    """
+    console = Console(highlight=False)
+    if not sys.stdout.isatty() or console.is_dumb_terminal:
+        raise BadRequest(
+            "--live draws on a terminal, and this is none",
+            remedy="`gpu-tenant leases --json`, as often as needed",
+        )
+    notes: deque[str] = deque(maxlen=NOTES)
+    tenancy = open_tenancy(tell=notes.append)
+    try:
+        view = _View(tenancy, which, every_s, notes)
+        with _keys_alone(), Live(console=console, screen=True, auto_refresh=False) as screen:
+            await view.run(screen)
+        if view.unforeseen is not None:
+            told = "".join(traceback.format_exception(view.unforeseen))
+            click.echo(f"a look failed in a way nobody foresaw:\n{plain(told)}", err=True)
+    finally:
+        await tenancy.aclose()
+
+
+@contextmanager
+def _keys_alone() -> Iterator[None]:
+    """Each key comes at once and unseen; afterwards the terminal is as it was."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    before = termios.tcgetattr(sys.stdin)
+    try:
+        tty.setcbreak(sys.stdin)
+        told = termios.tcgetattr(sys.stdin)
+        # Ctrl-Z would leave a shell on a screen that is not its own.
+        told[6][termios.VSUSP] = os.fpathconf(sys.stdin.fileno(), "PC_VDISABLE").to_bytes(1, "big")
+        termios.tcsetattr(sys.stdin, termios.TCSANOW, told)
+        yield
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSAFLUSH, before)
+
+
+class _View:
+    """What is seen, who looks, and what the keys do."""
+
+    def __init__(
+        self, tenancy: Tenancy, which: Literal["live", "all"], every_s: float, notes: deque[str]
+    ) -> None:
+        self._tenancy = tenancy
+        self._which: Literal["live", "all"] = which
+        self._every_s = every_s
+        titles = {slug: profile.title for slug, profile in tenancy.profiles.items()}
+        self._seen = Seen(titles, notes=notes)
+        self._from_line = 0
+        self._changed = asyncio.Event()
+        self._look_now = asyncio.Event()
+        self._left = asyncio.Event()
+        self._asking: set[str] = set()
+        self.unforeseen: Exception | None = None
+        """The last failure that was no word of ours to a person."""
+
+    async def run(self, screen: Live) -> None:
+        """Until q, the end of the input, or a signal to end."""
+        loop = asyncio.get_running_loop()
+        status = 0
+
+        def told_to_end() -> None:
+            nonlocal status
+            status = 128 + signal.SIGTERM
+            self._left.set()
+
+        loop.add_signal_handler(signal.SIGTERM, told_to_end)
+        if sys.stdin.isatty():
+            loop.add_reader(sys.stdin, self._key)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                looking = [
+                    tasks.create_task(self._look_at_leases()),
+                    tasks.create_task(self._look_at_jobs()),
+                    tasks.create_task(self._draw(screen)),
+                ]
+                await self._left.wait()
+                for task in looking:
+                    task.cancel()
+        finally:
+            loop.remove_reader(sys.stdin)
+            loop.remove_signal_handler(signal.SIGTERM)
+        if status:
+            sys.exit(status)
+
+    def _key(self) -> None:
+        pressed = os.read(sys.stdin.fileno(), 64)
+        # No bytes at all: nobody is there any more.
+        for key in _KEY.findall(pressed) or [b"q"]:
+            if key in (b"q", b"Q"):
+                self._left.set()
+            elif key in (b"r", b"R"):
+                self._look_now.set()
+            else:
+                self._from_line = max(0, self._from_line + _MOVES.get(key, 0))
+        self._changed.set()
+
+    async def _draw(self, screen: Live) -> None:
+        while True:
+            now = self._tenancy.clock.now()
+            keys = _KEYS if sys.stdin.isatty() else _NO_KEYS
+            frame = Frame(self._seen, now, from_line=self._from_line, keys=keys)
+            try:
+                screen.update(frame, refresh=True)
+            except Exception as error:  # noqa: BLE001 - the view goes on, and says so
+                screen.update(Text(f"{self._words_of(error)}; {keys}"), refresh=True)
+            self._from_line = frame.from_line
+            await _set_within(self._changed, _FRAME_S)
+
+    def _words_of(self, error: Exception) -> str:
+        """What a person reads of it; the rest of what nobody foresaw is kept for the end."""
+        if isinstance(error, TenantError):
+            return f"{error.message}; {error.remedy}"
+        self.unforeseen = error
+        return f"a failure that nobody foresaw ({type(error).__name__})"
+
+    async def _look_at_leases(self) -> None:
+        while True:
+            try:
+                await self._look()
+            except Exception as error:  # noqa: BLE001 - the view goes on, and says so
+                self._seen.trouble = self._words_of(error)
+            self._changed.set()
+            await asyncio.sleep(_RARELY_S)
+            await _set_within(self._look_now, self._every_s - _RARELY_S)
+
+    async def _look(self) -> None:
+        seen, ledger = self._seen, self._tenancy.ledger
+        leases = await self._tenancy.list_leases(self._which)
+        for card in leases.leases:
+            quote = None if card.lease in seen.gpus else ledger.lease(card.lease).quote
+            if quote is not None:
+                seen.gpus[card.lease] = counted(quote.offer.gpu, quote.offer.gpu_count)
+        seen.leases, seen.trouble, seen.at = leases, None, self._tenancy.clock.now()
+
+    async def _look_at_jobs(self) -> None:
+        """A box that is slow to answer keeps no other waiting: it is only not asked twice at once."""
+        async with asyncio.TaskGroup() as rounds:
+            while True:
+                try:
+                    due = self._due()
+                except Exception as error:  # noqa: BLE001 - the view goes on, and says so
+                    due, self._seen.trouble = [], self._words_of(error)
+                self._asking |= set(due)
+                rounds.create_task(each(due, self._job_of, heard=self._heard))
+                await asyncio.sleep(_JOBS_EVERY_S if self._seen.leases else _FRAME_S)
+
+    def _due(self) -> list[str]:
+        """The leases whose newest job is not known to have ended."""
+        seen = self._seen
+        return [
+            card.lease
+            for card in (seen.leases.leases if seen.leases else ())
+            if card.phase == "ready" and card.jobs and card.lease not in self._asking
+            and not self._is_over(seen.jobs.get(card.lease))
+        ]  # fmt: skip
+
+    def _is_over(self, watched: Watched | None) -> bool:
+        if watched is None or watched.state not in ENDED:
+            return False
+        return watched.job == self._tenancy.ledger.jobs(LeaseId(watched.lease))[-1].id
+
+    async def _job_of(self, lease: str) -> Watched:
+        return await self._tenancy.follow(
+            lease, None, cursor=None, wait_s=0, limit_bytes=_LOG_BYTES
+        )
+
+    def _heard(self, lease: str, came: Watched | Exception) -> None:
+        self._asking.discard(lease)
+        if isinstance(came, Exception):
+            since = self._seen.blind.get(lease, Blind(self._tenancy.clock.now(), "")).since
+            words = came.message if isinstance(came, TenantError) else self._words_of(came)
+            self._seen.blind[lease] = Blind(since, words)
+        else:
+            self._seen.blind.pop(lease, None)
+            self._seen.jobs[lease] = came
+        self._changed.set()
+
+
+async def _set_within(event: asyncio.Event, seconds: float) -> None:
+    """The event was set, and is so no more, or that much time has passed."""
+    try:
+        async with asyncio.timeout(max(0.0, seconds)):
+            await event.wait()
+    except TimeoutError:
+        return
+    event.clear()

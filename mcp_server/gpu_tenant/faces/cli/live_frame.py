@@ -1,0 +1,318 @@
+"""One frame of the live view: everything that is leased as it was last seen, and the clock running on."""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.padding import Padding
+from rich.progress_bar import ProgressBar
+from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
+
+from gpu_tenant.box.caretaker import ENDED
+from gpu_tenant.domain.offers import CENT
+from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.domain.wording import size, some, span
+from gpu_tenant.faces.cli.lease_table import summed
+from gpu_tenant.jobs.monitor import Watched
+from gpu_tenant.leases.cards import Card, Foreign, Leases
+
+_SOON_S = 1800
+_BAR_WIDTH = 20
+_METRICS = 3
+NOTES = 3
+"""So many of the newest are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Blind:
+    """A box that does not answer: since when, and in what words."""
+
+    since: datetime
+    words: str
+
+
+@dataclass(slots=True)
+class Seen:
+    """What was seen last of everything, and when."""
+
+    titles: Mapping[str, str]
+    leases: Leases | None = None
+    at: datetime | None = None
+    trouble: str | None = None
+    gpus: dict[str, str] = field(default_factory=dict)
+    jobs: dict[str, Watched] = field(default_factory=dict)
+    blind: dict[str, Blind] = field(default_factory=dict)
+    notes: deque[str] = field(default_factory=lambda: deque(maxlen=NOTES))
+
+    def since_s(self, now: datetime) -> float:
+        """How old the figures of the leases are."""
+        return 0 if self.at is None else max(0.0, (now - self.at).total_seconds())
+
+
+class Frame:
+    """All of it on one screen: the head and the foot stand, and what is between them scrolls."""
+
+    def __init__(self, seen: Seen, now: datetime, *, from_line: int, keys: str) -> None:
+        self._seen = seen
+        self._now = now
+        self._keys = keys
+        self.from_line = from_line
+        """The first line of the middle that is shown: no more than there is to scroll, once it is drawn."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        height, free = options.height or console.height, options.reset_height()
+        head = console.render_lines(self._head(), free)
+        rows = len(self._cards) + 1 if self._cards else 0
+        rest = console.render_lines(Group(*self._below_the_table()), free)
+        room = max(1, height - len(head) - 1)
+        self.from_line = max(0, min(self.from_line, rows + len(rest) - room))
+        end = self.from_line + room
+        shown = self._rows_in_sight(console, free, end) if self.from_line < rows else []
+        shown += rest[max(0, self.from_line - rows) : max(0, end - rows)]
+        below = rows + len(rest) - self.from_line - len(shown)
+        shown += [[Segment("")]] * (room - len(shown))
+        more = f"; {some(below, 'line')} below" if below else ""
+        foot = Text(self._keys + more, style="dim", no_wrap=True, overflow="ellipsis")
+        for line in (*head, *shown, *console.render_lines(foot, free)):
+            yield from line
+            yield Segment.line()
+
+    def _head(self) -> RenderableType:
+        seen, lines = self._seen, []
+        if seen.leases is None:
+            lines.append(Text("asking every provider…"))
+        else:
+            spent = seen.leases.spent_usd + sum(
+                (_since(card, seen.since_s(self._now)) for card in seen.leases.leases), Decimal(0)
+            )
+            lines.append(Text(summed(seen.leases.model_copy(update={"spent_usd": spent}))))
+            lines.append(Text(f"looked {span(seen.since_s(self._now))} ago", style="dim"))
+            if seen.leases.alarms:
+                told = some(len(seen.leases.alarms), "alarm")
+                lines[-1].append(f"; {told}, told below", style="bold red")
+        if seen.trouble is not None:
+            lines.append(_said(f"the last look failed: {seen.trouble}", "bold red"))
+        return Group(*lines, Text(""))
+
+    @property
+    def _cards(self) -> tuple[Card, ...]:
+        return self._seen.leases.leases if self._seen.leases else ()
+
+    def _rows_in_sight(
+        self, console: Console, options: ConsoleOptions, end: int
+    ) -> list[list[Segment]]:
+        """The table's lines down to `end`: of thousands of leases only those are laid out that are shown."""
+        first = self.from_line
+        cards = self._cards[max(0, first - 1) : end - 1]
+        table = _fitting(cards, self._seen, self._now, console, options)
+        # Its head is the first line of all.
+        return console.render_lines(table, options)[min(first, 1) :]
+
+    def _below_the_table(self) -> Iterator[RenderableType]:
+        seen, shown = self._seen, self._seen.leases
+        if shown is None:
+            return
+        if not shown.leases:
+            yield Text("no lease is live: no box of ours is billing that this ledger knows of")
+        yield from _titled("IF THIS COMPUTER DIES", _meters(shown.leases))
+        yield from _titled("ALARMS", [_said(words, "red") for words in shown.alarms])
+        yield from _titled("JOBS", list(self._jobs(shown.leases)))
+        leaks = [
+            f"{card.lease}: {card.phase}, {_money(card.leaking_usd_month)} USD a month"
+            for card in shown.leases
+            if card.leaking_usd_month is not None
+        ]
+        yield from _titled("BILLS THOUGH NOTHING RUNS", [_said(words) for words in leaks])
+        yield from _titled("NOT OURS", [_said(_of_others(box)) for box in shown.foreign])
+        yield from _titled("BILLS WITHOUT A BOX", [_said(words) for words in shown.also_billing])
+        yield from _titled("SWEEPS", [_said(words) for words in shown.sweeps])
+        yield from _titled("NOTES", [_said(words) for words in seen.notes])
+        if shown.watched:
+            yield from _titled("WATCHED BY", [_said(shown.watched)])
+
+    def _jobs(self, cards: tuple[Card, ...]) -> Iterator[RenderableType]:
+        for card in cards:
+            watched, blind = self._seen.jobs.get(card.lease), self._seen.blind.get(card.lease)
+            if blind is not None:
+                yield _said(
+                    f"{card.lease}: no answer since {blind.since:%H:%M:%S} UTC, which is not an end; "
+                    f"it is asked again ({blind.words})",
+                    "yellow",
+                )
+            if watched is not None:
+                yield from _job(watched, _course(card, self._seen.since_s(self._now)))
+
+
+# A row of the table is what each column says of a card, so many seconds after it was seen.
+
+_Column = tuple[str, Callable[[Card, Seen, float], Text]]
+
+_COLUMNS: tuple[_Column, ...] = (
+    ("LEASE", lambda card, seen, past_s: _said(card.lease, "bold")),
+    ("PLATFORM", lambda card, seen, past_s: _said(seen.titles.get(card.provider, card.provider))),
+    ("STATE", lambda card, seen, past_s: _state(card)),
+    ("GPU", lambda card, seen, past_s: _said(_gpus(card, seen))),
+    ("AGE", lambda card, seen, past_s: Text(_age(card, past_s))),
+    ("DEADLINE", lambda card, seen, past_s: _deadline(card, past_s)),
+    ("USD/H", lambda card, seen, past_s: Text(_rate(card.price_usd_h))),
+    ("SPENT", lambda card, seen, past_s: Text(_spent(card, past_s))),
+    ("BY DEADLINE", lambda card, seen, past_s: Text(_money(card.forecast_deadline_usd))),
+)
+_LEFT_OUT_FIRST = ("PLATFORM", "AGE", "GPU", "BY DEADLINE")
+"""Where a terminal is narrow; the others are always there."""
+
+
+def _fitting(
+    cards: tuple[Card, ...], seen: Seen, now: datetime, console: Console, options: ConsoleOptions
+) -> Table:
+    """The table with as many columns as there is room for."""
+    for count in range(len(_LEFT_OUT_FIRST) + 1):
+        columns = [column for column in _COLUMNS if column[0] not in _LEFT_OUT_FIRST[:count]]
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for name, _ in columns:
+            table.add_column(name, no_wrap=True)
+        for card in cards:
+            table.add_row(*(cell(card, seen, seen.since_s(now)) for _, cell in columns))
+        wide = options.update(max_width=10_000)
+        if Measurement.get(console, wide, table).maximum <= options.max_width:
+            break
+    return table
+
+
+def _titled(title: str, lines: Sequence[RenderableType]) -> Iterator[RenderableType]:
+    if lines:
+        yield Text(f"\n{title}", style="bold")
+        yield Padding(Group(*lines), (0, 0, 0, 2))
+
+
+def _meters(cards: tuple[Card, ...]) -> list[Text]:
+    """What ends each bill then; leases of which the same is true share a line."""
+    said: dict[str, list[str]] = {}
+    for card in cards:
+        if card.state.live:
+            said.setdefault(card.stops_the_meter, []).append(card.lease)
+    return [_said(f"{', '.join(leases)}: {words}") for words, leases in said.items()]
+
+
+def _of_others(box: Foreign) -> str:
+    whose = f"of the gpu-tenant {box.deployment}; " if box.deployment else ""
+    rate = _rate(box.price_usd_h)
+    return f"{box.box} at {box.provider}, {box.state}, {rate} USD/h; {whose}left alone"
+
+
+def _course(card: Card, past_s: float) -> str:
+    """When its job will have ended and what it will have cost by then, so far as that can be told."""
+    if card.job_ends_in_s is None:
+        return ""
+    left = f"ends in {span(max(0.0, card.job_ends_in_s - past_s))}"
+    if card.forecast_job_usd is None:
+        return left
+    return f"{left}, at {_money(card.forecast_job_usd)} USD at most"
+
+
+def _job(watched: Watched, course: str) -> Iterator[RenderableType]:
+    code = "" if watched.exit_code is None else f", status {watched.exit_code}"
+    at = watched.progress
+    place = ""
+    if at is not None and at.done is not None:
+        whole = "" if at.total is None else f" of {at.total:g}"
+        place = f", {at.unit} {at.done:g}{whole}"
+    metrics = [f"{name}={value:g}" for name, value in (at.metrics if at else {}).items()]
+    said = f"{watched.job} on {watched.lease}: {watched.state}{code}{place}"
+    yield _said("  ".join([said, *metrics[:_METRICS]]))
+    if watched.alarm:
+        yield _said(f"  {watched.alarm}", "bold red")
+    if watched.why:
+        yield _said(f"  {watched.why}", "red" if watched.state == "failed" else "")
+    if watched.state in ENDED or watched.state == "absent":
+        return
+    line = Table.grid(padding=(0, 2, 0, 0))
+    cells: list[RenderableType] = [_said(_load(watched))]
+    if at is not None and at.fraction is not None:
+        bar = ProgressBar(total=1, completed=at.fraction, width=_BAR_WIDTH)
+        cells = [bar, Text(f"{at.fraction:.0%}"), *cells]
+    line.add_row(*cells)
+    yield Padding(line, (0, 0, 0, 2))
+    if course:
+        yield Text(f"  {course}")
+    last = next((said for said in reversed(watched.log.split("\n")) if said.strip()), "")
+    if last:
+        words = _said(f"  box says: {last.strip()}", "dim")
+        words.no_wrap, words.overflow = True, "ellipsis"
+        yield words
+
+
+def _load(watched: Watched) -> str:
+    """What the job takes of its box."""
+    gpus = [
+        f"GPU {gpu.index} {_known(gpu.util_pct)} % {_known(gpu.mem_used_mib)}/{_known(gpu.mem_total_mib)} MiB"
+        for gpu in watched.gpus
+    ]
+    memory = f"memory {size(watched.memory_used_bytes)} of {size(watched.memory_limit_bytes)}"
+    return "  ".join([*gpus, memory, f"disk free {size(watched.disk_free_bytes)}"])
+
+
+def _known(amount: float | None) -> str:
+    return "unknown" if amount is None else f"{amount:g}"
+
+
+def _state(card: Card) -> Text:
+    return _said(f"{card.phase}, alarm", "bold red") if card.alarm else _said(card.phase)
+
+
+def _gpus(card: Card, seen: Seen) -> str:
+    """By its quote, or else by what a job's box showed."""
+    watched = seen.jobs.get(card.lease)
+    # A row has one line, whatever a box calls its GPU.
+    names = [" ".join(gpu.name.split()) for gpu in watched.gpus] if watched else []
+    return seen.gpus.get(card.lease, counted(names[0], len(names)) if names else "unknown")
+
+
+def counted(gpu: str, count: int) -> str:
+    """So many of that GPU, in short."""
+    return gpu if count == 1 else f"{gpu} x{count}"
+
+
+def _age(card: Card, past_s: float) -> str:
+    return span(card.age_s + (past_s if card.state.live else 0))
+
+
+def _deadline(card: Card, past_s: float) -> Text:
+    if not card.state.live:
+        return Text("-")
+    left_s = card.deadline_in_s - past_s
+    if left_s < 0:
+        return Text(f"passed {span(-left_s)} ago", style="bold red")
+    minutes, seconds = divmod(int(left_s), 60)
+    hours, minutes = divmod(minutes, 60)
+    return Text(f"{hours}:{minutes:02}:{seconds:02}", style="yellow" if left_s < _SOON_S else "")
+
+
+def _rate(usd_h: Decimal | None) -> str:
+    return "unknown" if usd_h is None else f"{usd_h.normalize():f}"
+
+
+def _money(amount: Decimal | None) -> str:
+    return "unknown" if amount is None else f"{amount:.4f}"
+
+
+def _spent(card: Card, past_s: float) -> str:
+    return "unknown" if card.cost_usd is None else _money(card.cost_usd + _since(card, past_s))
+
+
+def _since(card: Card, past_s: float) -> Decimal:
+    """What it has cost since it was seen, as far as that is known."""
+    if card.price_usd_h is None or card.cost_usd is None or not card.state.live:
+        return Decimal(0)
+    return (card.price_usd_h * Decimal(past_s) / 3600).quantize(CENT)
+
+
+def _said(words: str, style: str = "") -> Text:
+    """Words from anywhere: no markup, and nothing that a terminal would obey."""
+    return Text(plain(words), style=style)

@@ -1,0 +1,127 @@
+"""One verb on one lease or on many at once: what came of each, and the worst of it as the exit status."""
+
+import json
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Literal, TypeVar
+
+import click
+
+from gpu_tenant.concurrency import each
+from gpu_tenant.domain.errors import BadRequest, TenantError
+from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.wording import in_commands, some
+from gpu_tenant.faces.cli import output
+from gpu_tenant.faces.cli.command import Chosen
+
+R = TypeVar("R", bound=Record)
+
+
+async def on_each(
+    chosen: Chosen,
+    tenancy: output.Opened,
+    do: Callable[[str], Awaitable[R]],
+    *,
+    as_json: bool,
+    words: Callable[[R], None],
+    brief: Callable[[R], str],
+    wrong: Callable[[R], str | None] = lambda answer: None,
+    status: Callable[[R], int] = lambda answer: 0,
+    begun: Literal["is cut", "goes on"] = "is cut",
+    moves: str | None = None,
+) -> None:
+    """The verb was carried out on every lease that was chosen; the process ends with the worst status.
+
+    For one lease it is as it always was: its words or its record, and its error raised. Of several each
+    has a line, in order, and what is wrong with one is told below; as JSON they are an array, in which
+    an error stands in the place of its lease. `wrong` says what of an answer is to be told there. After
+    Ctrl-C no other lease is begun, and what has come is shown. What `moves` bytes has a bar for one.
+    """
+    leases = chosen.leases(tenancy)
+    if not chosen.are_several(leases):
+        if moves is None:
+            answer = await do(leases[0])
+        else:
+            with output.bytes_bar(moves, tenancy.ledger.lease(leases[0]).price_usd_h):
+                answer = await do(leases[0])
+        output.answer(answer, as_json, words)
+        if status(answer):
+            sys.exit(status(answer))
+        return
+    came: dict[str, R | Exception] = {}
+    try:
+        await each(leases, do, begun=begun, heard=lambda lease, what: came.update({lease: what}))
+    finally:
+        _tell(leases, came, as_json, brief, wrong)
+    surprise = next((x for x in came.values() if _is_surprise(x)), None)
+    if isinstance(surprise, Exception):
+        raise surprise
+    sys.exit(max((_status(what, status) for what in came.values()), default=0))
+
+
+def must_be_one(chosen: Chosen, tenancy: output.Opened, why: str) -> str:
+    """The one lease that was chosen.
+
+    Raises:
+        BadRequest: several were; `why` that cannot be.
+    """
+    leases = chosen.leases(tenancy)
+    if len(leases) > 1:
+        raise BadRequest(f"{why}, and {some(len(leases), 'lease')} are named", remedy="name one")
+    return leases[0]
+
+
+def _tell(
+    leases: Sequence[str],
+    came: dict[str, R | Exception],
+    as_json: bool,
+    brief: Callable[[R], str],
+    wrong: Callable[[R], str | None],
+) -> None:
+    told = [(lease, came[lease]) for lease in leases if lease in came]
+    if as_json:
+        click.echo(json.dumps([_plain(*each) for each in told], indent=2, ensure_ascii=False))
+    else:
+        width = max(map(len, leases), default=0)
+        for lease, what in told:
+            line = _error(what) if isinstance(what, Exception) else brief(what)
+            click.echo(f"{lease:<{width}}  {line}")
+        for lease, what in told:
+            if isinstance(what, TenantError):
+                click.echo(
+                    f"error: {lease}: {what.code}: {what.message}\nhint: {what.remedy}", err=True
+                )
+            elif not isinstance(what, Exception) and (detail := wrong(what)):
+                click.echo(f"{lease}: {in_commands(detail)}", err=True)
+    if not leases:
+        click.echo("no lease is live", err=True)
+    if len(told) < len(leases):
+        left = ", ".join(lease for lease in leases if lease not in came)
+        click.echo(f"not ended, or not begun: {left}", err=True)
+
+
+def _plain(lease: str, what: Record | Exception) -> object:
+    if isinstance(what, Record):
+        return what.model_dump(mode="json")
+    if isinstance(what, TenantError):
+        error: dict[str, object] = {
+            "code": what.code, "message": what.message, "remedy": what.remedy,
+            "exit_status": what.exit_status,
+        }  # fmt: skip
+    else:
+        error = {"code": "INTERNAL", "message": repr(what), "exit_status": 1}
+    return {"lease": lease, "error": error}
+
+
+def _error(what: Exception) -> str:
+    return what.code if isinstance(what, TenantError) else f"INTERNAL {type(what).__name__}"
+
+
+def _is_surprise(what: Record | Exception) -> bool:
+    return isinstance(what, Exception) and not isinstance(what, TenantError)
+
+
+def _status(what: R | Exception, status: Callable[[R], int]) -> int:
+    if isinstance(what, Exception):
+        return what.exit_status if isinstance(what, TenantError) else 1
+    return status(what)

@@ -1,0 +1,121 @@
+"""The commands for one job over several boxes: whether they can talk, and the launch on all of them."""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, get_args
+
+import click
+
+from gpu_tenant.domain.errors import BadRequest
+from gpu_tenant.domain.wording import some
+from gpu_tenant.faces.cli import output
+from gpu_tenant.faces.cli.command import P, T, as_json, joined, verb
+from gpu_tenant.jobs.multinode.launcher import PORT, Launcher
+from gpu_tenant.jobs.multinode.preflight import Preflight
+from gpu_tenant.leases.multinode_launch import LaunchedTogether, launch_together, preflight_of
+
+_interface = click.option(
+    "--interface", help="its name, or their network (10.0.0.0/16) where the names differ"
+)
+_port = click.option(
+    "--port", type=click.IntRange(1024, 65535), default=PORT, show_default=True,
+    help="where the members meet, on the first of them",
+)  # fmt: skip
+
+
+def options(function: Callable[P, T]) -> Callable[P, T]:
+    """What a launch takes besides, where it is one job over several leases."""
+    for option in (
+        click.option(
+            "--together", "launcher", type=click.Choice(get_args(Launcher)),
+            help="one job over the LEASEs that come before it; COMMAND is its script",
+        ),
+        click.option("--per-node", "processes", type=click.IntRange(min=1), help="with --together: workers a box; one a GPU"),
+        _interface,
+        _port,
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+def is_meant(over: Mapping[str, object]) -> bool:
+    """Whether one job over several leases was asked for.
+
+    Raises:
+        BadRequest: it was not, and an option for it was given.
+    """
+    if over["launcher"] is None and (over["processes"] or over["interface"]):
+        raise BadRequest(
+            "--per-node and --interface are for one job over several leases",
+            remedy="with --together torchrun, or without them",
+        )
+    return over["launcher"] is not None
+
+
+@verb("preflight")
+@click.argument("leases", nargs=-1, required=True, metavar="LEASE LEASE...")
+@_interface
+@_port
+@as_json
+async def preflight(
+    leases: tuple[str, ...], interface: str | None, port: int, as_json: bool
+) -> None:
+    """Each listens for some seconds, and goes to every other one: who answers must know a secret of this call."""
+    async with output.tenancy() as tenancy:
+        checked = await preflight_of(tenancy.context, leases, interface=interface, port=port)
+        output.answer(checked, as_json, _checked)
+    if not checked.passed:
+        sys.exit(1)
+
+
+async def launch(
+    tenancy: output.Opened,
+    words: Sequence[str],
+    artifact: Sequence[str],
+    discard: Sequence[str],
+    env: Sequence[str],
+    *,
+    launcher: Launcher,
+    processes: int | None,
+    interface: str | None,
+    port: int,
+    max_runtime_h: float | None,
+    name: str | None,
+    python: Literal["prepared", "image"],
+) -> LaunchedTogether:
+    """The words are leases, as far as they name some, and then the job's own command."""
+    known = {lease.id for lease in tenancy.ledger.leases()}
+    count = next((n for n, word in enumerate(words) if word not in known), len(words))
+    return await launch_together(tenancy.context,
+        words[:count], joined(tuple(words[count:])) if words[count:] else "", artifact, discard, env,
+        launcher=launcher, interface=interface, port=port, processes=processes,
+        max_runtime_h=max_runtime_h, name=name, python=python,
+    )  # fmt: skip
+
+
+def launched(shown: LaunchedTogether) -> None:
+    """What was started, and where."""
+    rows: list[tuple[str, object]] = [
+        (member.lease, "was already started" if member.already else member.command)
+        for member in shown.members
+    ]
+    output.listed(
+        f"{shown.job} over {some(len(shown.members), 'lease')}, by {shown.launcher}",
+        [*rows, ("next", shown.next)],
+    )
+
+
+def _checked(shown: Preflight) -> None:
+    rows: list[tuple[str, object]] = [
+        (spot.lease, f"{spot.interface} {spot.address}, {some(spot.gpus, 'GPU')}")
+        for spot in shown.nodes
+    ]
+    for pair in shown.pairs:
+        rate = (
+            "" if pair.mb_s is None else f", {pair.mb_s:g} MB/s, {pair.rtt_ms:g} ms there and back"
+        )
+        rows.append((f"{pair.source} -> {pair.target}", f"{pair.words}{rate}"))
+    rows += [("wrong", words) for words in shown.trouble if not shown.pairs]
+    rows += [("warning", words) for words in shown.warnings]
+    how = "they can talk" if shown.passed else "they cannot train together"
+    output.listed(f"{how}, on {shown.network}", [*rows, ("next", shown.next)])

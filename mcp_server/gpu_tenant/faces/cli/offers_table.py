@@ -1,0 +1,99 @@
+"""What a person sees of the market: offers, what each would cost in the end, and what is missing."""
+
+from collections.abc import Sequence
+from decimal import Decimal
+
+import click
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gpu_tenant.domain.wording import in_commands
+from gpu_tenant.faces.cli.output import errors
+from gpu_tenant.leases.offers import Found, Ranked
+
+
+def found(shown: Found) -> None:
+    """A table of offers, best first, and under it what was left out and who did not answer."""
+    table = Table(box=None, pad_edge=False)
+    for column, justify in (
+        *(("QUOTE", "left"), ("PROVIDER", "left"), ("GPU", "left"), ("REGION", "left")),
+        *(("USD/H", "right"), ("GPU + DISK", "right"), ("IN ALL", "right")),
+        *(("RELIABLE", "right"), ("KIND", "left")),
+    ):
+        table.add_column(column, justify="right" if justify == "right" else "left")
+    for row in shown.offers:
+        table.add_row(*(Text(cell) for cell in _cells(row)))
+    if shown.offers:
+        # As wide as it is: a terminal wraps a long line, and a pipe keeps it whole. What is long is
+        # said below, once.
+        width = max(Console().width, Console(width=10_000).measure(table).maximum)
+        Console(highlight=False, soft_wrap=True, width=width).print(table)
+    else:
+        click.echo("nothing fits")
+    for note, rows in _noted(shown.offers).items():
+        whose = "each" if len(rows) == len(shown.offers) > 1 else ", ".join(rows)
+        click.echo(f"note: {note} ({whose})")
+    _rest(shown)
+
+
+def _noted(rows: Sequence[Ranked]) -> dict[str, list[str]]:
+    """Every note, and the offers that it is about."""
+    noted: dict[str, list[str]] = {}
+    for row in rows:
+        for note in dict.fromkeys(row.notes):
+            noted.setdefault(note, []).append(row.quote or f"{_gpu(row)} at {row.provider}")
+    return noted
+
+
+def explained(shown: Found) -> None:
+    """Each offer with the terms that its expected cost is made of."""
+    for row in shown.offers:
+        total = "unknown" if row.expected_usd is None else f"{row.expected_usd} USD"
+        title = f"{row.quote or 'no quote'}: {_gpu(row)} at {row.provider}, in all {total}"
+        click.echo(click.style(title, bold=True))
+        width = max((len(term.name) for term in row.terms), default=0)
+        for term in row.terms:
+            click.echo(f"  {term.usd:>10}  {term.name:<{width}}  {term.words}")
+        for note in row.notes:
+            click.echo(f"  note: {note}")
+    _rest(shown)
+
+
+def _cells(row: Ranked) -> tuple[str, ...]:
+    kind = ["interruptible"] if row.interruptible else []
+    host = [f"{row.trust} host"] if row.trust == "unverified" else []
+    ends = [] if row.max_hours is None else [f"for {row.max_hours:g} h at most"]
+    return (
+        row.quote or "-",
+        row.provider,
+        _gpu(row),
+        row.region or "-",
+        _usd(row.running_usd_h),
+        f"{_usd(row.price.gpu_usd_h)} + {_usd(row.price.disk_usd_h)}",
+        "unknown" if row.expected_usd is None else f"{row.expected_usd:.2f}",
+        "unknown" if row.reliability is None else f"{row.reliability:.1%}",
+        "; ".join((*kind, *host, *ends)) or "-",
+    )
+
+
+def _gpu(row: Ranked) -> str:
+    return f"{row.gpu_count} x {row.gpu}"
+
+
+def _usd(amount: Decimal | None) -> str:
+    return "unknown" if amount is None else f"{amount:.4f}"
+
+
+def _rest(shown: Found) -> None:
+    if shown.cheapest:
+        click.echo(f"cheapest by the hour: {shown.cheapest}")
+    if shown.unfit:
+        counted = "; ".join(f"{count} {reason}" for reason, count in shown.unfit.items())
+        click.echo(f"left out: {counted}")
+    best = next((row.quote for row in shown.offers if row.quote), None)
+    step = f"gpu-tenant provision --quote {best}; further --quote are tried in turn"
+    click.echo(f"next: {step if best else in_commands(shown.next)}")
+    for provider, words in shown.troubles.items():
+        errors.print(f"[red]{provider}:[/] ", end="")
+        errors.print(words, markup=False, soft_wrap=True)

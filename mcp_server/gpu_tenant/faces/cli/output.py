@@ -1,0 +1,393 @@
+"""What a person sees: answers on stdout, everything else on stderr."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from decimal import Decimal
+from typing import TypeVar
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.table import Column
+from rich.text import Text
+
+from gpu_tenant.app import open_tenancy
+from gpu_tenant.artifacts.collect import Collected
+from gpu_tenant.artifacts.push import Pushed
+from gpu_tenant.box.audit.run import Audited
+from gpu_tenant.box.caretaker import ENDED
+from gpu_tenant.doctor import Checkup
+from gpu_tenant.domain.errors import BoxUnreachable
+from gpu_tenant.domain.policy import Policy
+from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.wording import dated, in_commands, size, some, span
+from gpu_tenant.jobs.launch import Launched
+from gpu_tenant.jobs.monitor import Watched
+from gpu_tenant.jobs.smoke import SmokeReceipt
+from gpu_tenant.leases.cards import Card, TornDown
+from gpu_tenant.leases.context import progress_to
+from gpu_tenant.service import Tenancy
+from gpu_tenant.transfer.eta import Eta
+from gpu_tenant.watchdog.loop import Look
+
+Opened = Tenancy
+_ASK_AGAIN_S = 5
+_TOLD_EVERY_S = 10
+"""Where nobody looks at a bar: a log grows by few lines."""
+R = TypeVar("R", bound=Record)
+
+errors = Console(stderr=True, highlight=False)
+_MARKS = {"ok": "[green]ok[/]", "warning": "[yellow]warning[/]", "blocker": "[red]blocker[/]"}
+
+
+@asynccontextmanager
+async def tenancy(environ: Mapping[str, str] | None = None) -> AsyncIterator[Tenancy]:
+    """This user's tenancy, closed at the end; what it has to tell goes to stderr."""
+    opened = open_tenancy(environ, tell=lambda words: click.echo(f"note: {words}", err=True))
+    try:
+        yield opened
+    finally:
+        await opened.aclose()
+
+
+def answer(record: R, as_json: bool, words: Callable[[R], None]) -> None:
+    """The answer is on stdout, as JSON or in words."""
+    if as_json:
+        click.echo(record.model_dump_json(indent=2))
+    else:
+        words(record)
+
+
+def until(seconds: float) -> str:
+    """A moment that is so far ahead, or past."""
+    return f"in {span(seconds)}" if seconds >= 0 else f"passed {span(-seconds)} ago"
+
+
+def usd(amount: Decimal | None) -> str:
+    """Money for a person; unknown is never shown as 0."""
+    return "unknown" if amount is None else f"{amount:.4f} USD"
+
+
+def listed(title: str, lines: Sequence[tuple[str, object]]) -> None:
+    """A title, and a line for each thing worth knowing."""
+    click.echo(click.style(title, bold=True))
+    width = max(len(name) for name, _ in lines)
+    for name, value in lines:
+        said = in_commands(str(value)) if name == "next" else value
+        click.echo(f"  {name:<{width}}  {said}")
+
+
+def smoke(receipt: SmokeReceipt) -> None:
+    """A smoke test's outcome."""
+    how = "passed" if receipt.passed else "failed"
+    ended = (
+        "ran into its time limit"
+        if receipt.exit_status is None
+        else f"status {receipt.exit_status}"
+    )
+    listed(
+        f"{receipt.id}: {how}",
+        [
+            ("ended", f"{ended} after {receipt.seconds:.1f} s"),
+            ("wrote", ", ".join(receipt.wrote) or "nothing"),
+            ("confined by", receipt.confined),
+            (
+                "next",
+                f"gpu-tenant offers, then gpu-tenant provision --quote Q --smoke {receipt.id}"
+                if receipt.passed
+                else receipt.next,
+            ),
+        ],
+    )
+    if not receipt.passed and receipt.log_tail:
+        click.echo(receipt.log_tail, err=True)
+
+
+def card(shown: Card) -> None:
+    """One lease."""
+    rows: list[tuple[str, object]] = [
+        ("box", f"{shown.box} at {shown.address}"),
+        ("price", shown.price_words),
+        ("deadline", until(shown.deadline_in_s)),
+        *(("terms", rule) for rule in shown.terms),
+        ("if this computer dies", shown.stops_the_meter),
+        ("next", shown.next),
+    ]
+    if shown.budget_usd is not None:
+        rows.insert(2, ("budget", usd(shown.budget_usd)))
+    if shown.forecast_deadline_usd is not None:
+        rows.insert(2, ("forecast", _foretold(shown)))
+    if shown.counts:
+        rows.insert(2, ("counted", shown.counts))
+    if shown.alarm:
+        rows.append(("note", shown.alarm))
+    if shown.fleet is not None:
+        rows.insert(0, ("fleet", shown.fleet))
+    listed(f"{shown.lease}: {shown.phase}", rows)
+
+
+def _foretold(shown: Card) -> str:
+    job = ""
+    if shown.job_ends_in_s is not None:
+        job = (
+            f"; {usd(shown.forecast_job_usd)} when its job is done, in {span(shown.job_ends_in_s)}"
+        )
+    return f"{usd(shown.forecast_deadline_usd)} by its deadline{job}"
+
+
+def policy(shown: Policy) -> None:
+    """What is in force for a lease."""
+    for words in shown.terms:
+        click.echo(f"{shown.lease}: {words}")
+    click.echo(f"{shown.lease}: if this computer dies: {shown.if_this_computer_dies}")
+
+
+def look(shown: Look) -> None:
+    """What one look of a watchdog did, and what is to be told."""
+    for words in shown.did:
+        click.echo(words)
+    for alarm in shown.alarms:
+        errors.print(f"[red]alarm:[/] {escape(alarm)}", markup=True, soft_wrap=True)
+    click.echo(f"{some(shown.leases, 'lease')} looked at")
+
+
+def audit(shown: Audited) -> None:
+    """Findings, worst last, where the eye ends."""
+    out = Console(highlight=False, soft_wrap=True)
+    order = {"ok": 0, "warning": 1, "blocker": 2}
+    for finding in sorted(shown.findings, key=lambda f: order[f.level]):
+        out.print(_MARKS[finding.level] + " " * (9 - len(finding.level)), end="")
+        out.print(f"{finding.subject}: {finding.seen}", markup=False, end="")
+        out.print(f" ({finding.reason})" if finding.level != "ok" else "", markup=False)
+    click.echo(
+        f"{some(shown.blockers, 'blocker')}, {some(shown.warnings, 'warning')}; next: {in_commands(shown.next)}"
+    )
+
+
+def pushed(shown: Pushed) -> None:
+    """What a push did."""
+    click.echo(
+        f"{shown.lease}: {some(shown.sent_files, 'file')} sent ({size(shown.sent_bytes)}), "
+        f"{shown.unchanged_files} unchanged; next: {in_commands(shown.next)}"
+    )
+
+
+def launched(shown: Launched) -> None:
+    """What was started."""
+    listed(
+        f"{shown.job} on {shown.lease}: {'was already started' if shown.already else 'started'}",
+        [
+            ("keeps", ", ".join(shown.artifacts)),
+            ("may lose", ", ".join(shown.discard) or "only well-known caches"),
+            *([("runs in", shown.environment)] if shown.environment else []),
+            ("guard", shown.guard),
+            ("next", f"gpu-tenant monitor {shown.lease} --follow"),
+        ],
+    )
+
+
+def watched(shown: Watched) -> None:
+    """One look at a job: its log on stdout, then its state."""
+    if shown.log_skipped_bytes:
+        click.echo(f"... {size(shown.log_skipped_bytes)} of log passed over ...", err=True)
+    if shown.log:
+        click.echo(shown.log.rstrip("\n"))
+    rows: list[tuple[str, object]] = [("state", _state(shown))]
+    if shown.why:
+        rows.append(("why", dated(shown.why)))
+    if shown.progress is not None:
+        rows.append(("progress", _progress(shown)))
+    rows += [
+        (
+            f"GPU {g.index}",
+            f"{g.util_pct} %, {g.mem_used_mib} of {g.mem_total_mib} MiB, {g.temp_c} C",
+        )
+        for g in shown.gpus
+    ]
+    rows += [
+        ("memory", f"{size(shown.memory_used_bytes)} of {size(shown.memory_limit_bytes)}"),
+        ("cost so far", usd(shown.cost_usd)),
+        ("deadline", until(shown.deadline_in_s)),
+        *([("alarm", shown.alarm)] if shown.alarm else []),
+        *([("together", shown.gang)] if shown.gang else []),
+        ("next", shown.next.removesuffix(" with this cursor")),  # --json shows it
+    ]
+    listed(f"{shown.job} on {shown.lease}", rows)
+
+
+def _state(shown: Watched) -> str:
+    code = "" if shown.exit_code is None else f", status {shown.exit_code}"
+    ran = "" if shown.running_s is None else f", after {span(shown.running_s)}"
+    return f"{shown.state}{code}{ran}"
+
+
+def _progress(shown: Watched) -> str:
+    if shown.progress is None:
+        return ""
+    metrics = "  ".join(f"{k}={v:g}" for k, v in list(shown.progress.metrics.items())[:4])
+    share = shown.progress.fraction
+    return f"{share:.0%}  {metrics}" if share is not None else metrics
+
+
+def collected(shown: Collected) -> None:
+    """What lies here now, and what stands in the way of a teardown."""
+    rows: list[tuple[str, object]] = [
+        ("here", f"{some(shown.files, 'file')}, {size(shown.size_bytes)}, in {shown.directory}"),
+        ("fetched now", f"{some(shown.fetched_files, 'file')}, {size(shown.fetched_bytes)}"),
+        (
+            "may be lost",
+            f"{size(shown.discarded_bytes)} by {', '.join(shown.discarded_by) or 'no pattern'}",
+        ),
+    ]
+    if shown.unclaimed_files:
+        named = ", ".join(shown.unclaimed_largest)
+        rows.append(
+            (
+                "unclaimed",
+                f"{some(shown.unclaimed_files, 'file')}, {size(shown.unclaimed_bytes)}: {named}",
+            )
+        )
+    rows += [("cannot be kept", words) for words in shown.cannot_be_kept]
+    rows += [("never appeared", pattern) for pattern in shown.never_appeared]
+    rows += [("only here", f"{name}: it is no longer on the box") for name in shown.only_here[:5]]
+    rows += [
+        ("not discarded", f"{pattern}: nothing matches it that no artifact pattern keeps")
+        for pattern in shown.discarded_nothing
+    ]
+    ready = shown.next == "verify_and_teardown"
+    again = f"gpu-tenant collect {shown.lease} with --artifact or --discard for what is named above"
+    rows.append(("next", f"gpu-tenant teardown {shown.lease}" if ready else again))
+    listed(f"{shown.lease}: sealed {shown.seal[:12]}", rows)
+
+
+def receipt(shown: TornDown) -> None:
+    """The proof of the end."""
+    r = shown.receipt
+    rows: list[tuple[str, object]] = [
+        ("ground", r.ground),
+        (
+            "kept",
+            f"{some(r.kept_files, 'file')}, {size(r.kept_bytes)}, in {r.kept_in}"
+            if r.kept_in
+            else "nothing",
+        ),
+        ("loads", ", ".join(f"{n} {f}" for f, n in sorted(r.formats.items())) or "nothing to load"),
+        (
+            "lease lasted" if r.left_behind else "box lived",
+            f"{span(r.lived_s)}, until {r.first_absent_at:%Y-%m-%d %H:%M:%S} UTC",
+        ),
+        (
+            "handed back" if r.left_behind else "seen gone",
+            f"{'seen' if r.left_behind else ''} twice, last at {r.second_absent_at:%H:%M:%S} UTC".strip(),
+        ),
+        ("cost", usd(r.cost_usd) + (f": {r.counts}" if r.counts else "")),
+        *([("billed", f"{usd(r.billed_usd)} so far")] if r.billed_usd is not None else []),
+    ]
+    rows += [("given up", words) for words in r.given_up[:5]]
+    rows += [("not proved", words) for words in r.not_proved[:5]]
+    rows += [("warning", words) for words in r.warnings[:5]]
+    rows += [("left behind", r.left_behind)] if r.left_behind else []
+    rows += [("together", shown.gang)] if shown.gang else []
+    listed(f"receipt for {shown.lease}: {shown.state}", rows)
+
+
+def checkup(shown: Checkup) -> None:
+    """What doctor found."""
+    out = Console(highlight=False, soft_wrap=True)
+    for finding in shown.findings:
+        out.print(_MARKS[finding.level] + " " * (9 - len(finding.level)), end="")
+        out.print(f"{finding.subject}: {finding.words}", markup=False)
+
+
+# Bars
+
+
+class _Words(ProgressColumn):
+    """As of the moment it is drawn: a stall is seen although nobody tells of it."""
+
+    def __init__(self, eta: Eta) -> None:
+        super().__init__(table_column=Column(no_wrap=True))
+        self._eta = eta
+
+    def render(self, task: Task) -> Text:
+        return Text(self._eta.words(at_s=task.get_time()) if task.total else "")
+
+
+@contextmanager
+def bytes_bar(verb: str, usd_h: Decimal | None = None) -> Iterator[None]:
+    """Bytes, rate, time left and what that costs, on stderr, while the block moves files."""
+    eta = Eta(usd_h)
+    with Progress(
+        TextColumn("{task.description}"), BarColumn(bar_width=None), _Words(eta),
+        console=errors, transient=True, disable=not errors.is_terminal,
+    ) as bar:  # fmt: skip
+        task, told_s = bar.add_task(verb, total=None), bar.get_time()
+
+        def hear(done: int, total: int) -> None:
+            nonlocal told_s
+            at_s = bar.get_time()
+            eta.heard(done, total, at_s=at_s)
+            bar.update(task, completed=done, total=total)
+            if not errors.is_terminal and at_s - told_s >= _TOLD_EVERY_S:
+                told_s = at_s
+                click.echo(f"{verb}: {eta.words(at_s=at_s)}", err=True)
+
+        token = progress_to.set(hear)
+        try:
+            yield
+        finally:
+            progress_to.reset(token)
+
+
+async def follow(opened: Tenancy, lease: str, job: str | None, cursor: int | None) -> Watched:
+    """The job has ended; its log went to stdout as it came, its progress to a bar on stderr.
+
+    A box that does not answer is asked again until it does: the job goes on meanwhile.
+    """
+    with Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[words]}"),
+        TimeElapsedColumn(),
+        console=errors,
+        transient=True,
+        disable=not errors.is_terminal,
+    ) as bar:
+        task = bar.add_task(lease, total=1.0, words="")
+        while True:
+            try:
+                seen = await opened.follow(lease, job, cursor=cursor, wait_s=1, limit_bytes=65_536)
+            except BoxUnreachable as error:
+                click.echo(f"note: {error.message}; asking again", err=True)
+                await asyncio.sleep(_ASK_AGAIN_S)
+                continue
+            cursor, job = seen.cursor, seen.job
+            if seen.log and errors.is_terminal and sys.stdout.isatty():
+                # Above the bar, which would otherwise be drawn into the line.
+                bar.console.print(seen.log.rstrip("\n"), markup=False, soft_wrap=True)
+            elif seen.log:
+                click.echo(seen.log, nl=False)
+            if seen.progress is not None:
+                bar.update(
+                    task,
+                    completed=seen.progress.fraction or 0,
+                    words=f"{_progress(seen)}  {usd(seen.cost_usd)}",
+                )
+            if seen.state in ENDED or seen.state == "absent":
+                break
+    sys.stdout.flush()
+    rows = [("state", _state(seen))] + ([("why", dated(seen.why))] if seen.why else [])
+    rows.append(("next", f"gpu-tenant collect {lease}" if seen.state == "finished" else seen.next))
+    for name, value in rows:
+        click.echo(f"  {name:<6} {value}", err=True)
+    return seen

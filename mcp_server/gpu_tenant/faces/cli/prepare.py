@@ -1,0 +1,70 @@
+"""The command that makes an environment on the box: it follows the setup to its end."""
+
+import asyncio
+
+import click
+
+from gpu_tenant.box.caretaker import ENDED
+from gpu_tenant.box.environment.prepare import Prepared
+from gpu_tenant.domain.errors import BoxUnreachable
+from gpu_tenant.faces.cli import output
+from gpu_tenant.faces.cli.command import as_json, lease_argument, the_lease, verb
+
+_ASK_AGAIN_S = 5
+
+
+@verb("prepare")
+@lease_argument
+@click.option("--source", help="a file of the tree, e.g. requirements.txt or pyproject.toml[train]")
+@click.option("--clone", metavar="URL[@REF]", help="have git on the box bring the tree")
+@click.option("--replay", metavar="LEASE", help="install exactly what that lease's environment had")
+@click.option("--env", multiple=True, help="NAME=env:VAR, file:PATH, keyring:S/U, ref:R or text:T")
+@as_json
+async def prepare(
+    lease: str | None,
+    source: str | None,
+    clone: str | None,
+    replay: str | None,
+    env: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Leaving with Ctrl-C leaves the setup alone; the same command goes on following it.
+
+    Without --source: uv.lock, requirements.lock, requirements.txt or pyproject.toml, the first there is.
+    """
+    async with output.tenancy() as tenancy:
+        name = the_lease(lease, tenancy)
+        cursor: int | None = 0
+        while True:
+            made = await tenancy.prepare(name, source, clone, replay, list(env), wait_s=0)
+            if made.state == "ready":
+                break
+            while True:
+                try:
+                    seen = await tenancy.follow(
+                        name, made.job, cursor=cursor, wait_s=1, limit_bytes=65_536
+                    )
+                except BoxUnreachable as error:
+                    click.echo(f"note: {error.message}; asking again", err=True)
+                    await asyncio.sleep(_ASK_AGAIN_S)
+                    continue
+                cursor = seen.cursor
+                click.echo(seen.log, nl=False, err=True)
+                if seen.state in ENDED or seen.state == "absent":
+                    break
+        output.answer(made, as_json, _shown)
+
+
+def _shown(made: Prepared) -> None:
+    output.listed(
+        f"{made.lease}: {'already prepared' if made.already else 'prepared'}",
+        [
+            ("from", f"{made.source}" + (f" at {made.commit}" if made.commit else "")),
+            ("environment", f"{made.environment}: {made.packages} packages, by {made.installer}"),
+            ("python", made.python),
+            *(("held back", line) for line in made.held),
+            ("image", ", ".join(f"{n} {v}" for n, v in made.image.items()) or "no framework"),
+            *(("note", line) for line in made.notes),
+            ("next", "gpu-tenant launch, which runs in it; --python image runs without"),
+        ],
+    )

@@ -1,0 +1,50 @@
+"""A rehearsal on stage: the provider's emulator answers until Ctrl-C, and says how to get there."""
+
+import asyncio
+import contextlib
+import json
+import os
+import shlex
+import signal
+import tempfile
+from pathlib import Path
+
+import click
+
+from gpu_tenant.emulators.server import Stage
+from gpu_tenant.files.mounts import lasting_scratch
+
+
+async def rehearse(provider: str, port: int, keep: str | None, *, as_json: bool) -> None:
+    """Somebody pressed Ctrl-C, and nothing of the rehearsal runs any more.
+
+    Raises:
+        BadRequest: that provider cannot be rehearsed.
+    """
+    directory = Path(
+        keep or tempfile.mkdtemp(prefix=f"gpu-tenant-{provider}-", dir=lasting_scratch())
+    )
+    with Stage(provider, directory.absolute(), port=port) as stage:
+        if as_json:
+            click.echo(json.dumps({"url": stage.url, "environment": stage.environment}))
+        else:
+            click.echo(f"# {provider} answers at {stage.url}; no account, no money, real boxes.")
+            click.echo("# In another terminal:")
+            for name, value in stage.environment.items():
+                click.echo(f"export {name}={shlex.quote(value)}")
+            click.echo("gpu-tenant offers --hours 2")
+            click.echo("# Its clock runs ahead of yours: where a tenant would wait, it jumps.")
+            click.echo(f"# Afterwards: unset {' '.join(stage.environment)}")
+            click.echo(f"# The meter: curl -s {stage.url}/_rehearsal/meter")
+            click.echo(
+                f"# Faults: curl -s {stage.url}/_rehearsal/faults lists them; one is sent as "
+                """-d '[{"do": "outbid", "box": "ID"}]'"""
+            )
+            words = f"# Ctrl-C, or `kill {os.getpid()}`, ends it, and every box with it."
+            click.echo(f"{words} What stays: {directory}", err=True)
+        here = asyncio.current_task()
+        assert here is not None
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, here.cancel)
+        # Ctrl-C cancels this, and only this: the stage is left as any block is, and its boxes end.
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.to_thread(stage.wait)

@@ -1,0 +1,115 @@
+"""The command with which a person signs."""
+
+import getpass
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from typing import TypeVar
+
+import click
+
+from gpu_tenant.domain.errors import Refused, SignatureWanted
+from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.signature import Asked, Signature
+from gpu_tenant.faces.cli import output, prompts
+from gpu_tenant.faces.cli.command import as_json, verb
+from gpu_tenant.leases.passkeys import end_passkeys, told
+from gpu_tenant.service import Tenancy
+
+T = TypeVar("T")
+
+
+class Open(Record):
+    """What waits for a person's signature."""
+
+    open: tuple[Asked, ...]
+
+
+@verb("sign")
+@click.argument("code", required=False)
+@click.option(
+    "--lost-passkey",
+    is_flag=True,
+    help="let the passkeys end a day from now, so that a terminal signs again",
+)
+@as_json
+async def sign(code: str | None, lost_passkey: bool, as_json: bool) -> None:
+    """All that is signed for is listed, by name, and its subject must be typed at a terminal.
+
+    Without a code, what waits for a signature is listed.
+    """
+    async with output.tenancy() as tenancy:
+        if lost_passkey:
+
+            async def end() -> datetime:
+                return end_passkeys(tenancy.ledger, at=tenancy.clock.now())
+
+            ends_at = await with_signature(tenancy, "if you have lost it", end)
+            told(tenancy.ledger, at=tenancy.clock.now())
+            click.echo(
+                f"the passkeys end at {ends_at:%Y-%m-%d %H:%M} UTC, unless one of them is kept"
+            )
+            return
+        if code is None:
+            waiting = Open(open=tuple(tenancy.ledger.all_asked(tenancy.clock.now())))
+            output.answer(waiting, as_json, _listed)
+            return
+        asked = tenancy.ledger.asked(code)
+        output.answer(sign_here(tenancy, asked, "to sign for this"), as_json, _signed)
+
+
+async def with_signature(tenancy: Tenancy, purpose: str, act: Callable[[], Awaitable[T]]) -> T:
+    """What `act` does; where that wants a signature, the person at this terminal is asked for it first.
+
+    Raises:
+        SignatureWanted: nobody is here.
+        Refused: something else was typed.
+    """
+    try:
+        return await act()
+    except SignatureWanted as wanted:
+        if not prompts.is_at_terminal():
+            raise
+        sign_here(tenancy, tenancy.ledger.asked(wanted.asked), purpose)
+    return await act()
+
+
+def sign_here(tenancy: Tenancy, asked: Asked, purpose: str) -> Signature:
+    """The person at this terminal has seen all of it, has typed its subject, and has signed.
+
+    Raises:
+        Refused: nobody is here, or something else was typed.
+    """
+    instead = f"run `gpu-tenant sign {asked.code}` in a terminal; nothing was signed"
+    prompts.at_terminal(instead=instead)
+    prompts.shown_whole(_lines(asked))
+    typed = prompts.signature(f"Type {asked.subject} {purpose}", instead=instead)
+    if typed.strip() != asked.subject:
+        raise Refused(
+            f"what was typed is not {asked.subject}: nothing was signed, and nothing was done",
+            remedy=f"`gpu-tenant sign {asked.code}` shows it once more",
+        )
+    return tenancy.ledger.sign(asked, by=getpass.getuser(), form="terminal", at=tenancy.clock.now())
+
+
+def _lines(asked: Asked) -> list[str]:
+    return [
+        f"{asked.would} (as of {asked.as_of:%Y-%m-%d %H:%M} UTC):",
+        *(f"  {line}" for line in asked.words),
+    ]
+
+
+def _listed(waiting: Open) -> None:
+    if not waiting.open:
+        click.echo("nothing waits for a signature")
+    for asked in waiting.open:
+        click.echo(
+            f"{asked.code}  {asked.subject}: {asked.would}"
+            f" (asked {asked.asked_at:%Y-%m-%d %H:%M}, until {asked.expires_at:%Y-%m-%d %H:%M} UTC)"
+        )
+
+
+def _signed(signature: Signature) -> None:
+    click.echo(
+        f"{signature.code} is signed by {signature.signed_by}; "
+        "the same call that asked for it goes on now"
+    )

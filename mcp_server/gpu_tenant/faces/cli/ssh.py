@@ -1,0 +1,100 @@
+"""The command by which a person logs in to a box, with the ssh client of this computer."""
+
+import difflib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from typing import NoReturn
+
+import click
+
+from gpu_tenant.domain.errors import BadRequest, LocalTrouble
+from gpu_tenant.faces.cli import output
+from gpu_tenant.faces.cli.command import joined, lease_option, the_lease, verb
+from gpu_tenant.leases import login as entering
+from gpu_tenant.leases.login import inclusion_of
+
+_FORWARD = re.compile(r"(\d{1,5})(?::(?:([\w.-]+):)?(\d{1,5}))?")
+
+
+@verb("ssh")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[LEASE] [COMMAND]...")
+@lease_option
+@click.option(
+    "--forward", "-L", "forwards", multiple=True, metavar="PORT",
+    help="reach the box's PORT at 127.0.0.1:PORT here; 6006:6007 and 6006:HOST:6007 too",
+)  # fmt: skip
+@click.option("--print-config", is_flag=True, help="the entry for ~/.ssh/config, on stdout")
+@click.option("--setup", is_flag=True, help="have plain `ssh LEASE`, and editors, know the leases")
+async def ssh(
+    words: tuple[str, ...],
+    lease: str | None,
+    forwards: tuple[str, ...],
+    print_config: bool,
+    setup: bool,
+) -> None:
+    """gpu-tenant ssh LEASE --forward 6006 -- nvidia-smi
+
+    With our key, and only to the host that was pinned for the lease. Without a command: a shell.
+    """
+    # What --lease names is not named again: the words are then the command, all of them.
+    name, command = (lease, words) if lease or not words else (words[0], words[1:])
+    wanted = [part for forward in forwards for part in ("-L", forwarded(forward))]
+    async with output.tenancy() as tenancy:
+        if setup:
+            _include(tenancy)
+            return
+        login = await entering.login(tenancy.context, the_lease(name, tenancy))
+    if print_config:
+        click.echo(login.entry, nl=False)
+        return
+    if shutil.which("ssh") is None:
+        raise LocalTrouble(
+            "there is no ssh client on this computer",
+            remedy="install OpenSSH's (`apt-get install openssh-client`), then the same command",
+        )
+    if not command:
+        click.echo(f"the work directory is ~/{login.directory}", err=True)
+    options = ["-o", "ExitOnForwardFailure=yes", *wanted] if wanted else []
+    line = [joined(command)] if command else []
+    _become(["ssh", "-F", login.config, *options, "--", login.lease, *line])
+
+
+def forwarded(forward: str) -> str:
+    """What ssh's -L wants: this end on loopback, so that nobody else here reaches the box by it."""
+    told = _FORWARD.fullmatch(forward)
+    ports = [int(port) for port in (told[1], told[3] or told[1])] if told else []
+    if told is None or not all(0 < port < 65536 for port in ports):
+        raise BadRequest(
+            f"{forward!r} forwards nothing",
+            remedy="write PORT, PORT:PORT or PORT:HOST:PORT, as in --forward 6006:localhost:6007",
+        )
+    return f"127.0.0.1:{ports[0]}:{told[2] or '127.0.0.1'}:{ports[1]}"
+
+
+def _include(tenancy: output.Opened) -> None:
+    change = inclusion_of(tenancy.context)
+    if change.done:
+        click.echo(f"{change.file} has the line `{change.line}` already")
+        return
+    for line in difflib.unified_diff(
+        change.before.splitlines(), change.after.splitlines(), str(change.file), str(change.file),
+        lineterm="", n=1,
+    ):  # fmt: skip
+        click.echo(line)
+    click.confirm("Write this?", abort=True, err=True)
+    change.carry_out()
+    click.echo(
+        f"done: `ssh LEASE` works, also in editors; to undo, take that line out of {change.file}"
+    )
+
+
+def _become(argv: list[str]) -> NoReturn:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if os.name == "posix":
+        # This very process: the terminal, its signals and the exit status are ssh's own.
+        os.execvp(argv[0], argv)  # noqa: S606
+    sys.exit(subprocess.call(argv))

@@ -1,0 +1,236 @@
+"""The commands of a sweep: the launch over a grid of parameters, its table, and what is done about it."""
+
+import asyncio
+import json
+import sys
+from collections.abc import MutableMapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from gpu_tenant.domain.errors import BadRequest
+from gpu_tenant.domain.sweep_grid import grid_of
+from gpu_tenant.faces.cli import output, sign
+from gpu_tenant.faces.cli.command import Chosen, as_json, joined, verb
+from gpu_tenant.sweeps.commands import (
+    Tended,
+    add_to_sweep,
+    begin_sweep,
+    give_up_cells,
+    retry_cells,
+    settle_sweep,
+    tend,
+)
+from gpu_tenant.sweeps.status import Reckoning, Row
+
+_SHOWN = 40
+_OPTIONS = ("matrix", "cells", "attempts", "slots")
+
+
+def options(function: Any) -> Any:
+    """What a launch takes besides, where it is a sweep."""
+    for option in (
+        click.option(
+            "--matrix", multiple=True, metavar="NAME=VALUE,...",
+            help="a sweep over the LEASEs before it: {NAME} in COMMAND, {cell} in each --artifact",
+        ),
+        click.option(
+            "--cells", type=click.Path(exists=True, dir_okay=False),
+            help="as --matrix, listed: a JSON object of parameters a line",
+        ),
+        click.option("--attempts", type=click.IntRange(1, 20), help="of a cell that fails; 1"),
+        click.option("--slots", type=click.IntRange(1, 256), help="cells at once on a box; one a GPU"),
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+def taken(over: MutableMapping[str, Any]) -> dict[str, Any] | None:
+    """The options of a sweep, out of those of a launch; None where none was asked for.
+
+    Raises:
+        BadRequest: it was not, and an option for it was given.
+    """
+    mine = {name: over.pop(name) for name in _OPTIONS}
+    if mine["matrix"] or mine["cells"]:
+        return mine
+    if mine["attempts"] or mine["slots"]:
+        raise BadRequest(
+            "--attempts and --slots are for a sweep",
+            remedy="with --matrix NAME=1,2, or without them",
+        )
+    return None
+
+
+async def launch(
+    tenancy: output.Opened,
+    words: Sequence[str],
+    lease: str | None,
+    artifact: Sequence[str],
+    discard: Sequence[str],
+    env: Sequence[str],
+    *,
+    matrix: Sequence[str],
+    cells: str | None,
+    attempts: int | None,
+    slots: int | None,
+    max_runtime_h: float | None,
+    name: str | None,
+    python: Literal["prepared", "image"],
+) -> Tended:
+    """The words are leases and fleets, as far as they name some, and then the cells' own command."""
+    known = tenancy.ledger.lease_ids() | set(tenancy.ledger.fleets())
+    count = next((n for n, word in enumerate(words) if word not in known), len(words))
+    if count == len(words):
+        raise BadRequest("which command?", remedy="put it last, after `--`")
+    named = (*([lease] if lease else ()), *words[:count])
+    grid = grid_of(
+        joined(tuple(words[count:])), artifacts=artifact, discard=discard,
+        matrix=dict(map(_parameter, matrix)), cells=_listed(cells) if cells else (), prefix=name,
+    )  # fmt: skip
+    return await begin_sweep(tenancy.context,
+        Chosen(named, None, every=False).leases(tenancy), grid, env=env, attempts=attempts or 1,
+        slots=slots, max_runtime_s=None if max_runtime_h is None else max_runtime_h * 3600,
+        python=python,
+    )  # fmt: skip
+
+
+def _parameter(said: str) -> tuple[str, Sequence[object]]:
+    name, equals, values = said.partition("=")
+    if not equals:
+        raise BadRequest(f"{said!r} names no values", remedy="write --matrix lr=0.1,0.2")
+    return name, values.split(",")
+
+
+def _listed(path: str) -> list[dict[str, object]]:
+    found = []
+    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            cell = json.loads(line)
+        except ValueError:
+            cell = None
+        if not isinstance(cell, dict):
+            raise BadRequest(
+                f"line {number} of {path} is no JSON object", remedy='one cell a line: {"lr": 0.1}'
+            )
+        found.append(cell)
+    return found
+
+
+@verb("sweep")
+@click.argument("sweep", required=False, metavar="[SWEEP]")
+@click.option("--retry", multiple=True, metavar="CELL", help="run a cell that failed once more")
+@click.option("--add", multiple=True, metavar="LEASE", help="another box for its cells")
+@click.option(
+    "--give-up", multiple=True, metavar="CELL", help="never run a cell that has not begun"
+)
+@click.option("--rest", is_flag=True, help="give up every cell that has not begun")
+@click.option(
+    "--settle", is_flag=True, help="accept exactly what is wrong now, so that its boxes may end"
+)
+@click.option("--watch", is_flag=True, help="stay until nothing more may run")
+@as_json
+async def sweep(
+    sweep: str | None,
+    retry: tuple[str, ...],
+    add: tuple[str, ...],
+    give_up: tuple[str, ...],
+    rest: bool,
+    settle: bool,
+    watch: bool,
+    as_json: bool,
+) -> None:
+    """Every cell and what became of it. To look is to tend: what a dead client left half done is done, and
+    idle boxes are given work. Status 1 while something is wrong that nobody has accepted."""
+    async with output.tenancy() as tenancy:
+        chosen = sweep or _newest(tenancy)
+        tended = await tend(tenancy.context, chosen)
+        if add:
+            tended = await add_to_sweep(
+                tenancy.context, chosen, Chosen(add, None, every=False).leases(tenancy)
+            )
+        if retry:
+            tended = await retry_cells(tenancy.context, chosen, retry)
+        if give_up or rest:
+            tended = await give_up_cells(tenancy.context, chosen, "rest" if rest else give_up)
+        while watch and tended.table.still_open:
+            click.echo(tended.table.words, err=True)
+            await asyncio.sleep(5)
+            tended = await tend(tenancy.context, chosen)
+        if settle:
+
+            async def accept() -> Reckoning:
+                return settle_sweep(tenancy.context, chosen)
+
+            settled = await sign.with_signature(tenancy, "to accept all of this", accept)
+            tended = tended.model_copy(update={"table": settled})
+        output.answer(tended, as_json, table)
+    if tended.table.wrong and not tended.table.settled_by:
+        sys.exit(1)
+
+
+def _newest(tenancy: output.Opened) -> str:
+    known = tenancy.ledger.sweeps()
+    if not known:
+        raise BadRequest(
+            "there is no sweep",
+            remedy="`gpu-tenant launch LEASE... --matrix lr=0.1,0.2 -- COMMAND`",
+        )
+    return known[-1]
+
+
+def table(shown: Tended) -> None:
+    """The cells, those that somebody must look at first; what is wrong, and what comes next."""
+    found = shown.table
+    order = (
+        "failed",
+        "missing",
+        "duplicate",
+        "waiting",
+        "running",
+        "queued",
+        "finished",
+        "given_up",
+        "verified",
+    )
+    rows = sorted(found.rows, key=lambda row: order.index(row.state))
+    drawn = Table(box=None, pad_edge=False)
+    for column in ("CELL", "STATE", "BOX", "RUNS", "WHY"):
+        drawn.add_column(column, no_wrap=True)
+    for row in rows[:_SHOWN]:
+        said = row.cell, row.state, row.lease or "-", str(row.attempts), row.why or ""
+        drawn.add_row(*map(escape, said))
+    Console(highlight=False).print(drawn)
+    if len(rows) > _SHOWN:
+        click.echo(f"and {len(rows) - _SHOWN} more; --json has them all")
+    told: list[tuple[str, object]] = [("cells", found.words), ("boxes", ", ".join(found.leases))]
+    told += [("wrong", words) for words in found.wrong]
+    told += [("accepted", f"by {found.settled_by}")] if found.settled_by else []
+    told += [("not now", words) for words in shown.troubles]
+    output.listed(f"{found.sweep}: {found.command}", [*told, ("next", next_step(found))])
+
+
+def next_step(found: Reckoning) -> str:
+    """What may be done about it now, in a sentence."""
+    states = found.counts
+    if states["running"] or states["queued"]:
+        return f"`gpu-tenant sweep {found.sweep} --watch`"
+    if states["waiting"]:
+        return f"`gpu-tenant sweep {found.sweep} --add LEASE`: no box takes the cells that wait; `--rest` gives them up"
+    if states["finished"]:
+        return f"`gpu-tenant collect {' '.join(found.leases)}`"
+    if found.wrong and not found.settled_by:
+        again = _first(found.rows)
+        retry = f"`gpu-tenant sweep {found.sweep} --retry {again}`, or " if again else ""
+        return f"{retry}`gpu-tenant sweep {found.sweep} --settle`, then teardown"
+    return f"`gpu-tenant teardown {' '.join(found.leases)}`"
+
+
+def _first(rows: Sequence[Row]) -> str | None:
+    return next((row.cell for row in rows if row.state in ("failed", "missing")), None)

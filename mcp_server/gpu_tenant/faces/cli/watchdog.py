@@ -1,0 +1,34 @@
+"""The command that watches over leases when nobody else does."""
+
+import click
+
+from gpu_tenant.faces.cli import output
+from gpu_tenant.faces.cli.command import as_json, verb
+
+
+@verb("watchdog")
+@click.option("--once", is_flag=True, help="one look, and what was due is done or tried; for cron")
+@click.option(
+    "--every",
+    "every_s",
+    type=click.FloatRange(min=5, max=3600),
+    default=60,
+    show_default=True,
+    help="seconds between two looks",
+)
+@as_json
+async def watchdog(once: bool, every_s: float, as_json: bool) -> None:
+    """Deadlines, idleness, prices and budgets are enforced, checkpoints pulled, alarms told: each lease
+    ends proved, or else parked, or else loud. `gpu-tenant install watchdog` keeps it running."""
+    from gpu_tenant.watchdog.loop import Watchdog
+
+    async with output.tenancy() as tenancy:
+        # One look is told in its answer.
+        dog = Watchdog(
+            tenancy, every_s=every_s,
+            tell=lambda words: None if once else click.echo(words, err=True),
+        )  # fmt: skip
+        if once:
+            output.answer(await dog.once(), as_json, output.look)
+        else:
+            await dog.forever()

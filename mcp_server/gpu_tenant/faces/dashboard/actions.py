@@ -1,0 +1,191 @@
+"""What the page does: each verb of a lease, through the same service and under the same law as everywhere."""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Annotated, Literal
+
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from gpu_tenant.domain.errors import BadRequest
+from gpu_tenant.domain.record import Record
+from gpu_tenant.faces.dashboard.background_tasks import Errand, Errands
+from gpu_tenant.faces.dashboard.credentials import keep_reference, try_key
+from gpu_tenant.faces.dashboard.queries import answer, looks, tenancy
+from gpu_tenant.faces.dashboard.request_bodies import Body, Patterns, Text, body_of
+from gpu_tenant.leases import adopt as adopting
+from gpu_tenant.leases.recover import recover
+from gpu_tenant.leases.watch_actions import park_stray, pull
+from gpu_tenant.service import Tenancy
+
+
+class Extend(Body):
+    """Until when."""
+
+    hours: Annotated[float, Field(gt=0, le=8760)]
+
+
+class Resume(Body):
+    """How long, and where the box is now."""
+
+    hours: Annotated[float | None, Field(gt=0, le=8760)] = None
+    address: Text | None = None
+
+
+class Stop(Body):
+    """Which job, and how long it may take."""
+
+    job: Text | None = None
+    grace_s: Annotated[float, Field(ge=0, le=600)] = 20
+
+
+class Collect(Body):
+    """Where to, and what besides or less than was declared."""
+
+    to: Text | None = None
+    artifacts: Patterns = ()
+    discard: Patterns = ()
+
+
+class Nothing(Body):
+    """No more is said."""
+
+
+class Adopt(Body):
+    """A box of the account that is not ours yet."""
+
+    provider: Text
+    box: Text
+    then: Literal["keep", "park"] = "keep"
+
+
+class Credential(Body):
+    """Where a platform's key is kept."""
+
+    provider: Text
+    reference: Text
+
+
+class Platformed(Body):
+    """Which platform."""
+
+    provider: Text
+
+
+async def _extend(opened: Tenancy, lease: str, body: Extend) -> Record:
+    return await opened.change_lease(lease, "extend", hours=body.hours)
+
+
+async def _park(opened: Tenancy, lease: str, body: Nothing) -> Record:
+    return await opened.change_lease(lease, "park")
+
+
+async def _resume(opened: Tenancy, lease: str, body: Resume) -> Record:
+    return await opened.change_lease(lease, "resume", hours=body.hours, address=body.address)
+
+
+async def _recover(opened: Tenancy, lease: str, body: Nothing) -> Record:
+    return await recover(opened.context, lease)
+
+
+async def _stop(opened: Tenancy, lease: str, body: Stop) -> Record:
+    return await opened.stop_job(lease, body.job, grace_s=body.grace_s)
+
+
+async def _collect(opened: Tenancy, lease: str, body: Collect) -> Record:
+    return await opened.collect(
+        lease, body.to, artifacts=list(body.artifacts), discard=list(body.discard)
+    )
+
+
+async def _snapshot(opened: Tenancy, lease: str, body: Nothing) -> Record:
+    return await pull(opened.context, lease)
+
+
+async def _teardown(opened: Tenancy, lease: str, body: Nothing) -> Record:
+    return await opened.verify_and_teardown(lease)
+
+
+async def _waive(opened: Tenancy, lease: str, body: Nothing) -> Record:
+    return await opened.waive(lease)
+
+
+_VERBS: dict[str, tuple[type[Body], Callable[..., Awaitable[Record]]]] = {
+    "extend": (Extend, _extend),
+    "park": (Nothing, _park),
+    "resume": (Resume, _resume),
+    "recover": (Nothing, _recover),
+    "stop": (Stop, _stop),
+    "collect": (Collect, _collect),
+    "snapshot": (Nothing, _snapshot),
+    "teardown": (Nothing, _teardown),
+    "waive": (Nothing, _waive),
+}
+
+
+class Begun(Record):
+    """What is under way, and what was."""
+
+    errands: tuple[Errand, ...]
+
+
+async def act(request: Request) -> Response:
+    """One verb of one lease is under way."""
+    verb, opened = request.path_params["verb"], tenancy(request)
+    if verb not in _VERBS:
+        raise BadRequest(f"a lease is not told to {verb!r}", remedy=f"one of: {', '.join(_VERBS)}")
+    shape, do = _VERBS[verb]
+    body = await body_of(request, shape)
+    lease = opened.ledger.lease(request.path_params["lease"]).id
+    errands: Errands = request.app.state.errands
+    asked = body.model_dump_json()
+    return answer(errands.begin(verb, lease, lambda: do(opened, lease, body), asked=asked), 202)
+
+
+async def adopt(request: Request) -> Response:
+    """A box that somebody else rented is being taken under a lease."""
+    body, opened = await body_of(request, Adopt), tenancy(request)
+
+    take = (
+        partial(park_stray, opened.context)
+        if body.then == "park"
+        else partial(adopting.adopt, opened.context)
+    )
+    errands: Errands = request.app.state.errands
+    return answer(
+        errands.begin(
+            "adopt", None, lambda: take(body.provider, body.box), asked=body.model_dump_json()
+        ),
+        202,
+    )
+
+
+async def begun(request: Request) -> Response:
+    """What was begun since the dashboard started."""
+    errands: Errands = request.app.state.errands
+    return answer(Begun(errands=tuple(errands.newest_first)))
+
+
+async def credential(request: Request) -> Response:
+    """A reference is in the configuration, and was tried."""
+    body = await body_of(request, Credential)
+    written = await keep_reference(tenancy(request), body.provider, body.reference)
+    looks(request).reopened()
+    return answer(written)
+
+
+async def credential_test(request: Request) -> Response:
+    """The key that is found was tried."""
+    body = await body_of(request, Platformed)
+    return answer(await try_key(tenancy(request), body.provider))
+
+
+ROUTES = [
+    Route("/api/errands", begun),
+    Route("/api/leases/{lease}/{verb}", act, methods=["POST"]),
+    Route("/api/boxes/adopt", adopt, methods=["POST"]),
+    Route("/api/credentials", credential, methods=["POST"]),
+    Route("/api/credentials/test", credential_test, methods=["POST"]),
+]

@@ -1,0 +1,162 @@
+"""Actions that take a while: begun by the page, told as they go, and not ended by closing it."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from pydantic import AwareDatetime, JsonValue
+
+from gpu_tenant.domain.errors import LocalTrouble, Refused, TenantError
+from gpu_tenant.domain.ports import Clock
+from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.wording import in_verbs
+from gpu_tenant.leases.context import progress_to
+from gpu_tenant.transfer.eta import Eta
+
+_log = logging.getLogger(__name__)
+
+_REMEMBERED = 50
+_TOLD_EVERY_S = 0.5
+_CUT = ("collect", "snapshot")
+"""What may be cut at any byte: the next one goes on from there. Anything else is waited for."""
+
+
+class Trouble(Record):
+    """An error in the form that every answer of the API gives it."""
+
+    code: str
+    message: str
+    remedy: str
+
+    @classmethod
+    def of(cls, error: Exception) -> "Trouble":
+        """The error in its own words; one that nobody foresaw says so."""
+        if not isinstance(error, TenantError):
+            error = LocalTrouble(
+                f"it failed in a way nobody foresaw ({type(error).__name__}); how far it came is on record",
+                remedy="`gpu-tenant leases` shows how everything stands; the terminal of the "
+                "dashboard has the rest, please report it",
+            )
+        return cls(code=error.code, message=error.message, remedy=error.remedy)
+
+
+class Errand(Record):
+    """One action, as far as it has come."""
+
+    id: int
+    lease: str | None
+    verb: str
+    state: Literal["running", "done", "failed"]
+    began_at: AwareDatetime
+    ended_at: AwareDatetime | None = None
+    done_bytes: int = 0
+    total_bytes: int = 0
+    words: str = ""
+    result: dict[str, JsonValue] | None = None
+    error: Trouble | None = None
+
+
+@dataclass(slots=True)
+class Errands:
+    """What was begun since this dashboard started, the newest last; `changed` hears of each change."""
+
+    clock: Clock
+    changed: Callable[[Errand], None]
+    ended: Callable[[], None]
+    _asked: dict[int, str] = field(default_factory=dict)
+    _all: dict[int, Errand] = field(default_factory=dict)
+    _tasks: dict[int, asyncio.Task[None]] = field(default_factory=dict)
+    _begun: int = 0
+
+    @property
+    def newest_first(self) -> list[Errand]:
+        """All that are remembered."""
+        return list(reversed(self._all.values()))
+
+    def begin(
+        self,
+        verb: str,
+        lease: str | None,
+        act: Callable[[], Awaitable[Record | None]],
+        *,
+        asked: str,
+    ) -> Errand:
+        """It is under way; what it comes to is told as it changes. Asked for twice, it is done once.
+
+        Raises:
+            Refused: another of that verb is, to which something else was said in `asked`.
+        """
+        for other in self._all.values():
+            if (other.lease, other.verb, other.state) == (lease, verb, "running"):
+                if self._asked[other.id] == asked:
+                    return other
+                if lease is not None:
+                    raise Refused(
+                        f"another {verb} of {lease} is under way, with other words",
+                        remedy="wait until it has ended, then try again",
+                    )
+        self._begun += 1
+        errand = Errand(
+            id=self._begun, lease=lease, verb=verb, state="running", began_at=self._now()
+        )
+        self._asked[errand.id] = asked
+        self._tell(errand)
+        self._tasks[errand.id] = asyncio.create_task(self._run(errand, act))
+        for old in [e.id for e in self._all.values() if e.state != "running"][:-_REMEMBERED]:
+            del self._all[old], self._asked[old]
+        return errand
+
+    @property
+    def under_way(self) -> list[str]:
+        """What must not be cut, in words."""
+        waited = (e for e in self._all.values() if e.state == "running" and e.verb not in _CUT)
+        return [f"{e.verb} of {e.lease or 'a box'}" for e in waited]
+
+    async def aclose(self) -> None:
+        """What may be cut was cut; what changes the world was waited for."""
+        for number, task in self._tasks.items():
+            if self._all[number].verb in _CUT:
+                task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def _run(self, errand: Errand, act: Callable[[], Awaitable[Record | None]]) -> None:
+        eta, now_s, told_s = Eta(), asyncio.get_running_loop().time, 0.0
+
+        def heard(done: int, total: int) -> None:
+            nonlocal told_s
+            eta.heard(done, total, at_s=now_s())
+            if now_s() - told_s >= _TOLD_EVERY_S:
+                told_s = now_s()
+                self._change(
+                    errand.id, done_bytes=done, total_bytes=total, words=eta.words(at_s=now_s())
+                )
+
+        progress_to.set(heard)
+        try:
+            came = await act()
+            result = came.model_dump(mode="json") if came else None
+            if result and isinstance(result.get("next"), str):
+                result["next"] = in_verbs(str(result["next"]))
+            self._change(errand.id, state="done", result=result, ended_at=self._now(), words="")
+        except Exception as error:  # noqa: BLE001 - it is told, and the others go on
+            if not isinstance(error, TenantError):
+                _log.exception("%s of %s failed", errand.verb, errand.lease)
+            self._change(
+                errand.id, state="failed", error=Trouble.of(error), ended_at=self._now(), words=""
+            )
+        finally:
+            del self._tasks[errand.id]
+        self.ended()
+
+    def _change(self, number: int, **news: object) -> None:
+        self._tell(Errand.model_validate({**dict(self._all[number]), **news}))
+
+    def _tell(self, errand: Errand) -> None:
+        self._all[errand.id] = errand
+        self.changed(errand)
+
+    def _now(self) -> datetime:
+        return self.clock.now()

@@ -1,0 +1,189 @@
+"""What the page shows of each lease at a glance: its card, and what a person may do about it now."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from pydantic import AwareDatetime, Field
+
+from gpu_tenant.box.caretaker import JobState
+from gpu_tenant.domain.model import Lease, LeaseState, Profile
+from gpu_tenant.domain.record import Record, Usd
+from gpu_tenant.domain.wording import in_verbs
+from gpu_tenant.faces.dashboard.background_tasks import Trouble
+from gpu_tenant.jobs.monitor import Gpu, Watched
+from gpu_tenant.jobs.progress import Progress
+from gpu_tenant.leases.cards import TAKEN, Card, Leases
+from gpu_tenant.leases.park import unsure_of
+from gpu_tenant.service import Tenancy
+
+Verb = Literal[
+    "extend", "park", "resume", "stop", "collect", "snapshot", "teardown", "waive", "recover"
+]
+
+
+class Working(Record):
+    """A job of a lease, as it was last seen."""
+
+    id: str
+    state: JobState
+    progress: Progress | None
+    gpus: tuple[Gpu, ...]
+    others_running: int = 0
+
+    @classmethod
+    def of(cls, seen: Watched, *, others_running: int = 0) -> "Working":
+        """What the overview needs of that look."""
+        return cls(
+            id=seen.job, state=seen.state, progress=seen.progress, gpus=seen.gpus,
+            others_running=others_running,
+        )  # fmt: skip
+
+
+class Row(Record):
+    """One lease among the others."""
+
+    card: Card
+    title: str
+    kind: str
+    gpu: str | None
+    park: Literal["keeps", "wipes", "none"]
+    park_how: Literal["api", "in_box", "owner"]
+    blind: str | None = Field(description="why its box could not be asked, which is no death")
+    job: Working | None = Field(description="the newest that runs, else the newest")
+    others_running: int
+    verbs: tuple[Verb, ...] = Field(description="what makes sense now, the most fitting first")
+
+
+class Stray(Record):
+    """A box in the account that is not ours."""
+
+    provider: str
+    title: str
+    box: str
+    state: str
+    price_usd_h: Usd
+    deployment: str | None = Field(description="of another gpu-tenant, which looks after it")
+    can_park: bool
+
+
+class Sums(Record):
+    """What all of it comes to, and what a person must hear."""
+
+    at: AwareDatetime = Field(description="when it was looked at; what counts on, counts from then")
+    now: AwareDatetime = Field(description="when it was told")
+    watched: str
+    alarms: tuple[str, ...]
+    foreign: tuple[Stray, ...]
+    also_billing: tuple[str, ...]
+    spent_usd: Usd
+    burning_usd_h: Usd
+    leaking_usd_month: Usd
+    not_counted: tuple[str, ...]
+    sweeps: tuple[str, ...]
+    trouble: Trouble | None = Field(
+        description="why the last look failed; the rest is of the one before"
+    )
+
+
+class Overview(Sums):
+    """Everything at once."""
+
+    leases: tuple[Row, ...]
+
+
+def rows_of(
+    seen: Leases,
+    tenancy: Tenancy,
+    *,
+    blind: Mapping[str, str],
+    working: Mapping[str, Working],
+) -> tuple[Row, ...]:
+    """A row for each card; `blind` and `working` are by lease."""
+    return tuple(
+        row_of(
+            card, tenancy.ledger.lease(card.lease), tenancy.profiles[card.provider],
+            blind=blind.get(card.lease), job=working.get(card.lease),
+        )
+        for card in seen.leases
+    )  # fmt: skip
+
+
+def row_of(
+    card: Card, lease: Lease, profile: Profile, *, blind: str | None, job: Working | None
+) -> Row:
+    """That lease as the page shows it."""
+    return Row(
+        card=card.model_copy(update={"next": in_verbs(card.next)}),
+        title=profile.title,
+        kind=profile.kind,
+        gpu=gpu_of(lease, job),
+        park=profile.park,
+        park_how=profile.park_how,
+        blind=blind,
+        job=job,
+        others_running=job.others_running if job else 0,
+        verbs=_verbs(card, profile, job),
+    )
+
+
+def gpu_of(lease: Lease, job: Working | None = None) -> str | None:
+    """The box's GPUs, by the offer that it was rented by or by its own word; None: nobody has said."""
+    if lease.quote is not None:
+        offer = lease.quote.offer
+        return offer.gpu if offer.gpu_count == 1 else f"{offer.gpu} x{offer.gpu_count}"
+    return gpu_words([gpu.name for gpu in job.gpus] if job else [])
+
+
+def gpu_words(names: Sequence[str]) -> str | None:
+    """What those GPUs are together; None where there is none."""
+    if not names:
+        return None
+    return names[0] if len(names) == 1 else f"{names[0]} x{len(names)}"
+
+
+def sums_of(
+    seen: Leases,
+    profiles: Mapping[str, Profile],
+    *,
+    at: AwareDatetime,
+    now: AwareDatetime,
+    trouble: Trouble | None,
+) -> Sums:
+    """The same look without its leases."""
+    strays = tuple(
+        Stray(
+            provider=box.provider, title=profiles[box.provider].title, box=box.box, state=box.state,
+            price_usd_h=box.price_usd_h, deployment=box.deployment,
+            can_park=profiles[box.provider].park == "keeps"
+            and not unsure_of(profiles[box.provider])
+            and box.deployment is None,
+        )
+        for box in seen.foreign
+    )  # fmt: skip
+    return Sums(
+        at=at, now=now, watched=seen.watched, alarms=seen.alarms, foreign=strays,
+        also_billing=seen.also_billing, spent_usd=seen.spent_usd, burning_usd_h=seen.burning_usd_h,
+        leaking_usd_month=seen.leaking_usd_month, not_counted=seen.not_counted, sweeps=seen.sweeps,
+        trouble=trouble,
+    )  # fmt: skip
+
+
+def _verbs(card: Card, profile: Profile, job: Working | None) -> tuple[Verb, ...]:
+    if card.state is LeaseState.LOST:
+        return ("recover",)
+    if card.state is LeaseState.TERMINATING:
+        return ("teardown",)
+    if card.state is not LeaseState.ACTIVE:
+        return ()
+    if card.phase == TAKEN:
+        return ("recover", "resume", "teardown", "waive", "extend")
+    if card.phase == "parked":
+        return ("resume", "teardown", "waive", "extend")
+    if card.phase == "booting":
+        return ("extend", "teardown")
+    park: tuple[Verb, ...] = () if profile.park == "none" else ("park",)
+    if not card.jobs:
+        return ("extend", "teardown", *park, "waive")
+    if job is not None and job.state in ("starting", "running", "lingering"):
+        return ("snapshot", "stop", "extend", "collect", "teardown", *park, "waive")
+    return ("collect", "teardown", "extend", *park, "snapshot", "waive")

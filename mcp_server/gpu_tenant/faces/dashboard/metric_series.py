@@ -1,0 +1,71 @@
+"""The metrics of the jobs that a page looks at, out of every line of their logs: read on from where the last look ended."""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from gpu_tenant.jobs.metrics import Metrics, Series
+from gpu_tenant.leases.read_logs import log_window
+from gpu_tenant.service import Tenancy
+
+_WINDOW_BYTES = 1 << 20
+_BUDGET_S = 0.8
+"""Somebody waits: a long log is read over several looks."""
+_REMEMBERED = 32
+
+
+class Course(NamedTuple):
+    """The metrics of a job by step; whole where all of its log was read."""
+
+    series: dict[str, Series]
+    read_bytes: int
+    size_bytes: int
+
+
+@dataclass(slots=True)
+class _Course:
+    metrics: Metrics = field(default_factory=Metrics)
+    read_bytes: int = 0
+    size_bytes: int = 0
+    begun: str = ""
+    """The line that was read in part."""
+    reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class Courses:
+    """What was read of each job's log so far."""
+
+    def __init__(self) -> None:
+        self._all: dict[tuple[str, str], _Course] = {}
+
+    async def upto_now(self, tenancy: Tenancy, lease: str, job: str) -> Course:
+        """What the log tells by step, as far as it could be read in about a second.
+
+        Raises:
+            TenantError: the log could not be read.
+        """
+        course = self._all.pop((lease, job), None) or _Course()
+        self._all[lease, job] = course
+        for old in list(self._all)[:-_REMEMBERED]:
+            del self._all[old]
+        clock = asyncio.get_running_loop().time
+        until = clock() + _BUDGET_S
+        async with course.reading:
+            while clock() < until:
+                part = await log_window(
+                    tenancy.context, lease, job, start=course.read_bytes, limit=_WINDOW_BYTES
+                )
+                course.size_bytes = part.size
+                if part.size < course.read_bytes:
+                    # It was begun anew.
+                    course.metrics, course.read_bytes, course.begun = Metrics(), 0, ""
+                    continue
+                if part.to <= course.read_bytes:
+                    break
+                # Where a line was read in part, the next window mostly begins with all of it.
+                goes_on = part.from_ == course.read_bytes
+                text = course.begun + part.text if goes_on else part.text
+                whole, newline, begun = text.rpartition("\n")
+                course.begun, course.read_bytes = begun, part.to
+                await asyncio.to_thread(course.metrics.feed, whole + newline)
+        return Course(course.metrics.series(), course.read_bytes, course.size_bytes)

@@ -1,0 +1,131 @@
+"""A passkey on the page: the one signature that nobody gives who only runs commands as the owner.
+
+A passkey belongs to a name and not to a number, so the page is opened as `localhost` for it. What the
+browser's key has signed is checked against the public key in the ledger, and kept there with the signature.
+"""
+
+import json
+import secrets
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Literal
+
+from webauthn import (
+    generate_authentication_options,
+    generate_registration_options,
+    options_to_json,
+    verify_authentication_response,
+    verify_registration_response,
+)
+from webauthn.helpers import base64url_to_bytes, bytes_to_base64url
+from webauthn.helpers.exceptions import WebAuthnException
+from webauthn.helpers.structs import (
+    AuthenticatorSelectionCriteria,
+    PublicKeyCredentialDescriptor,
+    ResidentKeyRequirement,
+    UserVerificationRequirement,
+)
+
+from gpu_tenant.domain.errors import Refused
+from gpu_tenant.domain.signature import Asked, Passkey
+
+_NAME = "localhost"
+_REQUIRED = UserVerificationRequirement.REQUIRED
+
+
+@dataclass(slots=True)
+class Passkeys:
+    """The challenges that are out; each is good for one answer."""
+
+    origin: str
+    _for: dict[str, bytes] = field(default_factory=dict)
+    made: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """New keys that wait for a signature, by the code under which it is asked: id and public key."""
+
+    def to_set_up(self, user: str, deployment: str, known: list[Passkey]) -> str:
+        """What the browser makes a new key by."""
+        challenge = self._for["new"] = secrets.token_bytes(32)
+        return options_to_json(
+            generate_registration_options(
+                rp_id=_NAME, rp_name="gpu-tenant", user_name=user, user_id=deployment.encode(),
+                challenge=challenge, exclude_credentials=_described(known),
+                authenticator_selection=AuthenticatorSelectionCriteria(
+                    resident_key=ResidentKeyRequirement.PREFERRED, user_verification=_REQUIRED
+                ),
+            )
+        )  # fmt: skip
+
+    def set_up(self, credential: str) -> tuple[str, str]:
+        """The new key's id and public key.
+
+        Raises:
+            Refused: it does not answer what was asked.
+        """
+        try:
+            made = verify_registration_response(
+                credential=credential, expected_challenge=self._for.pop("new", b""),
+                expected_rp_id=_NAME, expected_origin=self.origin, require_user_verification=True,
+            )  # fmt: skip
+        except (WebAuthnException, ValueError) as error:
+            raise _refused(error) from error
+        return bytes_to_base64url(made.credential_id), bytes_to_base64url(
+            made.credential_public_key
+        )
+
+    def to_sign(self, asked: Asked, known: list[Passkey]) -> str:
+        """What the browser signs with a known key: exactly what is listed, once."""
+        challenge = self._for[asked.code] = secrets.token_bytes(32) + _named(asked)
+        return options_to_json(
+            generate_authentication_options(
+                rp_id=_NAME, challenge=challenge, allow_credentials=_described(known),
+                user_verification=_REQUIRED,
+            )
+        )  # fmt: skip
+
+    def must_fit(self, asked: Asked, credential: str, known: list[Passkey]) -> str:
+        """The proof that one of the known keys has signed for exactly that list.
+
+        Raises:
+            Refused: none has.
+        """
+        challenge = self._for.pop(asked.code, b"")
+        try:
+            said = json.loads(credential)
+            chosen = said["id"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise _refused(error) from error
+        key = next((key for key in known if key.id == chosen), None)
+        if key is None or not challenge.endswith(_named(asked)):
+            raise _refused("it is another key's, or another list's")
+        try:
+            verify_authentication_response(
+                credential=credential, expected_challenge=challenge, expected_rp_id=_NAME,
+                expected_origin=self.origin, require_user_verification=True,
+                credential_public_key=base64url_to_bytes(key.public_key),
+                # A challenge is good for once, and many keys do not count.
+                credential_current_sign_count=0,
+            )  # fmt: skip
+        except (WebAuthnException, ValueError) as error:
+            raise _refused(error) from error
+        return json.dumps({"challenge": bytes_to_base64url(challenge), "credential": said})
+
+
+By = Literal["passkey", "terminal", "none"]
+"""What it takes to sign on this page."""
+
+
+def _named(asked: Asked) -> bytes:
+    return sha256(
+        "\0".join((asked.code, asked.kind, asked.subject, asked.digest, asked.shown)).encode()
+    ).digest()
+
+
+def _described(known: list[Passkey]) -> list[PublicKeyCredentialDescriptor]:
+    return [PublicKeyCredentialDescriptor(id=base64url_to_bytes(key.id)) for key in known]
+
+
+def _refused(error: Exception | str) -> Refused:
+    return Refused(
+        f"that is no answer of a passkey of this ledger's owner ({error}); nothing was signed",
+        remedy="look at the list once more, and sign with the passkey that was set up here",
+    )

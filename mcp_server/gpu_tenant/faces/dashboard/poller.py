@@ -1,0 +1,301 @@
+"""How everything stands, for the pages that are open: providers are asked while somebody looks, and no oftener than needed."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from gpu_tenant.box.caretaker import ENDED
+from gpu_tenant.concurrency import each
+from gpu_tenant.domain.errors import LeaseHeld, TenantError
+from gpu_tenant.domain.model import LeaseState
+from gpu_tenant.domain.record import Record
+from gpu_tenant.faces.dashboard.background_tasks import Trouble
+from gpu_tenant.faces.dashboard.lease_rows import Overview, Row, Sums, Working, rows_of, sums_of
+from gpu_tenant.leases.cards import Leases
+from gpu_tenant.leases.watch_actions import standing
+from gpu_tenant.service import Tenancy
+
+_log = logging.getLogger(__name__)
+
+_ASK_S = 15.0
+"""Between two looks at every provider, while a page is open."""
+_LEAST_S = 4.0
+"""Between two of them, whatever happens: providers count calls."""
+_NOTICE_S = 1.0
+"""How often the ledger is asked for the number of its newest line, which another program may have written."""
+_AT_ONCE = 4
+"""Boxes asked for their newest job at a time: each such look starts a program there."""
+_TAIL_BYTES = 4096
+_NOTHING = Leases(leases=(), alarms=())
+_UNKNOWN = dict.fromkeys(("spent_usd", "burning_usd_h", "leaking_usd_month"))
+_BEHIND = 128
+"""A page that does not read so many news is told everything anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """Something for the pages that are open."""
+
+    event: str
+    content: Record
+
+
+_HISTORY = 500
+"""So many leases that have ended are shown on the page at most."""
+
+Told = asyncio.Queue[News | None]
+"""What a page is still to hear; None: there is no more."""
+
+
+class Changed(Sums):
+    """The rows that are not as they were, with what is about all of them."""
+
+    rows: tuple[Row, ...]
+
+
+class Looks:
+    """The newest overview, and who is to hear of the next."""
+
+    def __init__(self, opened: Callable[[], Tenancy]) -> None:
+        self._opened = opened
+        self.begun: Callable[[], Sequence[News]] = tuple
+        """How each errand stands, for a page that may have missed it."""
+        self._before: list[Tenancy] = []
+        self.tenancy = opened()
+        self.blind: dict[str, str] = {}
+        self._working: dict[str, Working] = {}
+        self._seen: Leases | None = None
+        self._at: datetime | None = None
+        self._trouble: Trouble | None = None
+        self._looked_s = -1e9
+        self._newest_event = 0
+        self._wanted = asyncio.Event()
+        self._looking = asyncio.Lock()
+        self._hearers: set[Told] = set()
+
+    # What is shown
+
+    async def overview(self, which: Literal["live", "all"] = "live") -> Overview:
+        """Everything as it was last seen; it is looked at first where nobody has yet."""
+        if which == "all":
+            seen = await self.tenancy.list_leases("all", _HISTORY)
+            return self._shown(seen, self.tenancy.clock.now())
+        if _now_s() - self._looked_s > 2 * _ASK_S:
+            await self._look()
+        return self._shown(self._seen or _NOTHING)
+
+    def row(self, lease: str) -> Row | None:
+        """That lease as it was last seen; None where it was not among them."""
+        cards = self._seen.leases if self._seen else ()
+        shown = tuple(card for card in cards if card.lease == lease)
+        return next(iter(self._rows(Leases(leases=shown, alarms=()))), None)
+
+    def job_of(self, lease: str) -> str | None:
+        """The job that is shown of that lease; None where none was looked at yet."""
+        job = self._working.get(lease)
+        return None if job is None else job.id
+
+    def others_on(self, lease: str) -> int:
+        """How many further jobs run there."""
+        job = self._working.get(lease)
+        return 0 if job is None else job.others_running
+
+    def declared(self, lease: str, run: str) -> str:
+        """The job in the ledger that the box knows by that run."""
+        known = {job.id for job in self.tenancy.ledger.jobs(self.tenancy.ledger.lease(lease).id)}
+        return run if run in known else run.rpartition(".")[0]
+
+    def _shown(self, seen: Leases, at: datetime | None = None) -> Overview:
+        return Overview(**dict(self._sums(seen, at)), leases=self._rows(seen))
+
+    def _sums(self, seen: Leases, at: datetime | None = None) -> Sums:
+        now = self.tenancy.clock.now()
+        sums = sums_of(
+            seen, self.tenancy.profiles, at=at or self._at or now, now=now, trouble=self._trouble
+        )
+        # Where nobody could look yet, nothing is known, which is not nothing.
+        return sums.model_copy(update=_UNKNOWN) if seen is _NOTHING else sums
+
+    def _rows(self, seen: Leases) -> tuple[Row, ...]:
+        return rows_of(seen, self.tenancy, blind=self.blind, working=self._working)
+
+    # Who hears of it
+
+    @contextmanager
+    def heard(self) -> Iterator[Told]:
+        """While the block runs, all news are put there."""
+        news: Told = asyncio.Queue(_BEHIND)
+        self._hearers.add(news)
+        self._wanted.set()
+        try:
+            yield news
+        finally:
+            self._hearers.discard(news)
+
+    def tell(self, event: str, content: Record) -> None:
+        """Every open page hears of it; one that is too far behind is told everything anew instead."""
+        for news in self._hearers:
+            if news.full():
+                while not news.empty():
+                    news.get_nowait()
+                for anew in (News("overview", self._shown(self._seen or _NOTHING)), *self.begun()):
+                    news.put_nowait(anew)
+            news.put_nowait(News(event, content))
+
+    def end(self) -> None:
+        """Every open page hears no more."""
+        for news in self._hearers:
+            if news.full():
+                news.get_nowait()
+            news.put_nowait(None)
+
+    def want(self) -> None:
+        """Everything is looked at again soon."""
+        self._wanted.set()
+
+    def sees(self, lease: str, job: Working) -> None:
+        """The job that is shown of that lease stands so; its box answered."""
+        changed = self._working.get(lease) != job or lease in self.blind
+        self._working[lease] = job
+        self.blind.pop(lease, None)
+        if changed:
+            self._tell_row(lease)
+
+    def is_blind(self, lease: str, words: str) -> None:
+        """The box of that lease could not be asked."""
+        if self.blind.get(lease) != words:
+            self.blind[lease] = words
+            self._tell_row(lease)
+
+    def _tell_row(self, lease: str) -> None:
+        row = self.row(lease)
+        if row is not None and self._seen is not None:
+            self.tell("rows", Changed(**dict(self._sums(self._seen)), rows=(row,)))
+
+    def reopened(self) -> None:
+        """The tenancy is opened anew: it knows the keys that were added. What still uses the old one may go on."""
+        fresh = self._opened()
+        self._before.append(self.tenancy)
+        self.tenancy = fresh
+        self.want()
+
+    # Who looks
+
+    @asynccontextmanager
+    async def kept_up(self) -> AsyncIterator[None]:
+        """While the block runs, it is looked as long as a page is open."""
+        tasks = [
+            asyncio.create_task(_insisting(turn))
+            for turn in (self._ask, self._notice, self._see_work)
+        ]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for tenancy in (*self._before, self.tenancy):
+                await tenancy.aclose()
+
+    async def _ask(self) -> None:
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wanted.wait(), _ASK_S)
+            await asyncio.sleep(self._looked_s + _LEAST_S - _now_s())
+            if self._hearers:
+                await self._look()
+            else:
+                self._wanted.clear()
+                await self._wanted.wait()
+
+    async def _notice(self) -> None:
+        while True:
+            await asyncio.sleep(_NOTICE_S)
+            if self._hearers and self.tenancy.ledger.newest_event() != self._newest_event:
+                self.want()
+
+    async def _look(self) -> None:
+        """Every provider was asked, or it is on record here why not; open pages have heard of it."""
+        self._wanted.clear()
+        async with self._looking:
+            if _now_s() - self._looked_s < _LEAST_S / 2:
+                return  # somebody else has just looked
+            try:
+                self._seen = await self.tenancy.list_leases()
+                self._at, self._trouble = self.tenancy.clock.now(), None
+            except TenantError as trouble:
+                self._trouble = Trouble.of(trouble)
+            except Exception as trouble:  # noqa: BLE001 - told on the page, which goes on
+                _log.exception("a look failed")
+                self._trouble = Trouble.of(trouble)
+            self._looked_s = _now_s()
+            self._newest_event = self.tenancy.ledger.newest_event()
+        seen = self._seen or _NOTHING
+        gone = {*self._working, *self.blind} - {c.lease for c in seen.leases}
+        for lease in gone:
+            self._working.pop(lease, None)
+            self.blind.pop(lease, None)
+        self.tell("overview", self._shown(seen))
+
+    async def _see_work(self) -> None:
+        """The newest job of each lease that runs is seen now and then, a few boxes at a time."""
+        while True:
+            begun_s = _now_s()
+            if self._hearers and self._seen is not None:
+                running = [
+                    card.lease
+                    for card in self._seen.leases
+                    if card.state is LeaseState.ACTIVE and card.phase == "ready" and card.jobs
+                    if self._unsettled(card.lease)
+                ]
+                await each(running, self._see, at_once=_AT_ONCE)
+            # As long as it took is left to whatever else these boxes and this computer do.
+            await asyncio.sleep(max(3.0, min(60.0, 2 * (_now_s() - begun_s))))
+
+    def _unsettled(self, lease: str) -> bool:
+        job = self._working.get(lease)
+        newest = self.tenancy.ledger.jobs(self.tenancy.ledger.lease(lease).id)[-1].id
+        return job is None or job.id != newest or job.state not in ENDED or lease in self.blind
+
+    async def _see(self, lease: str) -> None:
+        try:
+            running = await self._running_on(lease)
+            newest = running[-1] if running else None
+            seen = await self.tenancy.follow(
+                lease, newest, cursor=None, wait_s=0, limit_bytes=_TAIL_BYTES
+            )
+        except LeaseHeld:
+            return
+        except TenantError as trouble:
+            self.is_blind(lease, trouble.message)
+        else:
+            others = max(0, len(running) - 1)
+            job = seen.model_copy(update={"job": self.declared(lease, seen.job)})
+            self.sees(lease, Working.of(job, others_running=others))
+
+    async def _running_on(self, lease: str) -> list[str]:
+        """The jobs that run there, the newest last; not asked where there is but one."""
+        jobs = [job.id for job in self.tenancy.ledger.jobs(self.tenancy.ledger.lease(lease).id)]
+        if len(jobs) == 1:
+            return []
+        runs = set((await standing(self.tenancy.context, lease)).live)
+        runs |= {run.rpartition(".")[0] for run in runs}
+        return [job for job in jobs if job in runs]
+
+
+async def _insisting(turn: Callable[[], Awaitable[None]]) -> None:
+    """It goes on for ever: what nobody foresaw is logged, and ends no page's news."""
+    while True:
+        try:
+            await turn()
+        except Exception:  # noqa: BLE001 - logged, and looked again
+            _log.exception("the dashboard looks on after a failure")
+        await asyncio.sleep(_LEAST_S)
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,212 @@
+"""What the page asks for: one lease whole, its files and their evidence, offers, history, platforms."""
+
+import re
+from contextlib import suppress
+from typing import Literal, cast
+
+from pydantic import JsonValue, ValidationError
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from gpu_tenant.domain.errors import BadRequest, TenantError
+from gpu_tenant.domain.record import Record
+from gpu_tenant.faces.dashboard.credentials import platforms
+from gpu_tenant.faces.dashboard.lease_view import detail_of
+from gpu_tenant.faces.dashboard.poller import Looks
+from gpu_tenant.faces.dashboard.spend_history import history
+from gpu_tenant.faces.dashboard.sse import stream
+from gpu_tenant.jobs.samples import Readings, readings_of
+from gpu_tenant.leases.cards import LossReport
+from gpu_tenant.leases.end import asked_to_waive, assess_loss
+from gpu_tenant.leases.read_logs import log_search, log_window
+from gpu_tenant.service import Tenancy
+
+_NUMBER = re.compile(r"-?[0-9]{1,15}")
+
+
+class Course(Readings):
+    """What was read of a job over time; its metrics are whole once all of its log was read."""
+
+    log_read_bytes: int | None = None
+    log_size_bytes: int | None = None
+
+
+class Losses(LossReport):
+    """What would be lost, and the code under which a signature for it is asked."""
+
+    asked: str | None
+
+
+def answer(record: Record, status: int = 200) -> Response:
+    """The record as JSON."""
+    return Response(record.model_dump_json(by_alias=True), status, media_type="application/json")
+
+
+def looks(request: Request) -> Looks:
+    """Who knows how everything stands."""
+    found: Looks = request.app.state.looks
+    return found
+
+
+def tenancy(request: Request) -> Tenancy:
+    """The tenancy as it is open now."""
+    return looks(request).tenancy
+
+
+def number(request: Request, name: str, default: int) -> int:
+    """A whole number of the query.
+
+    Raises:
+        BadRequest: it is none.
+    """
+    said = request.query_params.get(name)
+    if said is None:
+        return default
+    if not _NUMBER.fullmatch(said):
+        raise BadRequest(f"{name} is no whole number", remedy="leave it out, or mend it")
+    return int(said)
+
+
+async def overview(request: Request) -> Response:
+    """Everything at once."""
+    which = request.query_params.get("which", "live")
+    if which not in ("live", "all"):
+        raise BadRequest(f"there is no {which!r} overview", remedy="which=live, or which=all")
+    return answer(await looks(request).overview(cast("Literal['live', 'all']", which)))
+
+
+async def lease(request: Request) -> Response:
+    """One lease whole."""
+    return answer(await detail_of(looks(request), request.path_params["lease"]))
+
+
+async def readings(request: Request) -> Response:
+    """How a job's numbers went."""
+    opened, courses = tenancy(request), request.app.state.courses
+    found = opened.ledger.lease(request.path_params["lease"])
+    job = request.query_params.get("job")
+    known = Course(**dict(readings_of(opened.home, found.id, job)))
+    if job is not None:
+        # Its log has every step, where a look every few seconds met some; a silent box leaves those.
+        with suppress(TenantError):
+            told = await courses.upto_now(opened, found.id, job)
+            known = known.model_copy(
+                update={
+                    "metrics": {**known.metrics, **told.series},
+                    "log_read_bytes": told.read_bytes,
+                    "log_size_bytes": told.size_bytes,
+                }
+            )
+    return answer(known)
+
+
+async def log(request: Request) -> Response:
+    """A window of a job's log."""
+    places = request.path_params
+    return answer(
+        await log_window(
+            tenancy(request).context, places["lease"], places["job"],
+            start=number(request, "from", -262144), limit=number(request, "limit", 262144),
+        )
+    )  # fmt: skip
+
+
+async def search(request: Request) -> Response:
+    """Where a text is in a job's log."""
+    places, query = request.path_params, request.query_params
+    if not query.get("q"):
+        raise BadRequest("nothing to look for", remedy="type a word of the log")
+    return answer(
+        await log_search(
+            tenancy(request).context, places["lease"], places["job"], q=query["q"], start=number(request, "from", 0),
+            case="yes" if query.get("case") == "yes" else "no",
+        )
+    )  # fmt: skip
+
+
+async def losses(request: Request) -> Response:
+    """What would be gone for good if the box were destroyed now."""
+    opened = tenancy(request)
+    report: LossReport = await assess_loss(opened.context, request.path_params["lease"])
+    asked = asked_to_waive(opened.context, report).code if report.losses else None
+    return answer(Losses(**dict(report), asked=asked))
+
+
+def by(request: Request) -> Literal["passkey", "terminal", "none"]:
+    """What it takes to sign here: a passkey where one is set up, else the code of our terminal."""
+    opened = tenancy(request)
+    if opened.ledger.passkeys(opened.clock.now()):
+        return "passkey"
+    return "terminal" if request.app.state.signing.tell else "none"
+
+
+async def report(request: Request) -> Response:
+    """The lease as one file to keep."""
+    from gpu_tenant.faces.report import as_html, as_markdown, report_of
+
+    opened, form = tenancy(request), request.query_params.get("form", "html")
+    if form not in ("html", "md"):
+        raise BadRequest(f"there is no report as {form!r}", remedy="form=html, or form=md")
+    found = opened.ledger.lease(request.path_params["lease"])
+    told = await report_of(opened.context, found.id)
+    written = as_html(told) if form == "html" else as_markdown(told)
+    # Never as a page of ours: whoever asked saves it.
+    return Response(
+        written, media_type="application/octet-stream",
+        headers={"content-disposition": f'attachment; filename="gpu-tenant-{found.id}.{form}"'},
+    )  # fmt: skip
+
+
+_TEXTS = ("gpu", "region", "trust", "interruptible", "provider")
+_NUMBERS = ("hours", "max_price_usd_h", "vram_gib", "disk_gb", "upload_gb", "download_gb", "limit")
+
+
+async def offers(request: Request) -> Response:
+    """What could be rented now."""
+    from pydantic import validate_call
+
+    given: dict[str, JsonValue] = {
+        name: value
+        for name, value in request.query_params.items()
+        if name in (*_TEXTS, *_NUMBERS) and value.strip()
+    }
+    try:
+        ask = validate_call(tenancy(request).find_offers)
+        return answer(await ask(**given, explain="explain"))  # type: ignore[arg-type]
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise BadRequest(
+            f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}", remedy="mend that field"
+        ) from None
+
+
+async def spending(request: Request) -> Response:
+    """What was spent, by day and by lease."""
+    return answer(history(tenancy(request)))
+
+
+async def known_platforms(request: Request) -> Response:
+    """Every platform, and whether its key is found."""
+    return JSONResponse([p.model_dump(mode="json") for p in platforms(tenancy(request))])
+
+
+async def checkup(request: Request) -> Response:
+    """What `doctor` says of this computer."""
+    return answer(await tenancy(request).doctor())
+
+
+ROUTES = [
+    Route("/api/overview", overview),
+    Route("/api/stream", stream),
+    Route("/api/leases/{lease}", lease),
+    Route("/api/leases/{lease}/readings", readings),
+    Route("/api/leases/{lease}/jobs/{job}/log", log),
+    Route("/api/leases/{lease}/jobs/{job}/log/search", search),
+    Route("/api/leases/{lease}/losses", losses),
+    Route("/api/leases/{lease}/report", report),
+    Route("/api/offers", offers),
+    Route("/api/history", spending),
+    Route("/api/platforms", known_platforms),
+    Route("/api/checkup", checkup),
+]

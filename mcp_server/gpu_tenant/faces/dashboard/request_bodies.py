@@ -1,0 +1,36 @@
+"""What a request of the page may say: short, of a stated shape, and nothing besides."""
+
+from typing import Annotated, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.requests import Request
+
+from gpu_tenant.domain.errors import BadRequest
+
+Text = Annotated[str, Field(max_length=400)]
+Patterns = Annotated[tuple[Text, ...], Field(max_length=100)]
+
+
+class Body(BaseModel):
+    """The body of one request."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+B = TypeVar("B", bound=Body)
+
+
+async def body_of(request: Request, shape: type[B]) -> B:
+    """The request's body.
+
+    Raises:
+        BadRequest: it is not of that shape; what was sent is not repeated.
+    """
+    try:
+        return shape.model_validate_json(await request.body())
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_context=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the body"
+        raise BadRequest(
+            f"{where}: {first['msg'].lower()}", remedy="mend it and try again"
+        ) from None

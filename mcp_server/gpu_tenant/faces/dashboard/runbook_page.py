@@ -1,0 +1,216 @@
+"""A platform's profile as a page to read: what traps, what stops the meter, what survives, and by whose word.
+
+The page has no script and no style of its own, so that it can be read and printed when nothing else works.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache, partial
+from itertools import pairwise
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from markupsafe import Markup
+
+from gpu_tenant.domain.model import Profile
+from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.sourced_fact import Fact
+from gpu_tenant.faces.dashboard import runbook_i18n as words
+from gpu_tenant.faces.dashboard.runbook_i18n import Lang, heading, worded
+
+_PLACE = re.compile(r"(?P<part>\w+)(?:\[(?P<entry>[^\]]*)\])?(?:\.(?P<rest>.+))?")
+_ELSEWHERE = ("https://", "http://", "#")
+_PLATFORM = re.compile(r"(?:\.\./profiles/|\./)?([a-z][a-z0-9_]*)\.md")
+
+
+class Stated(Record):
+    """A fact as the page shows it."""
+
+    name: str
+    value: str
+    note: int | None
+    """The number of its source; None: the profile's first, which the page names once."""
+    confidence: str
+    weak: bool
+
+
+def runbook_page(profile: Profile, lang: Lang = "en") -> str:
+    """The page of that platform as HTML; the facts themselves stay in the words of the profile."""
+    notes = _Notes(profile.facts)
+    facts = {fact.place: fact for fact in profile.facts}
+    body, contents = _rendered(profile.runbook)
+    return (
+        _templates()
+        .get_template("runbook.html")
+        .render(
+            lang=lang,
+            profile=profile,
+            head=partial(heading, lang=lang),
+            word=lambda table, key: worded(getattr(words, table), key, lang),
+            events=words.EVENTS,
+            names=facts["names"].value if "names" in facts else profile.title,
+            trust=facts["trust"].value if "trust" in facts else None,
+            steps=[
+                (worded(words.STEPS, verb, lang), said)
+                for verb in words.STEPS
+                if profile.console and (said := getattr(profile.console, verb))
+            ],
+            survival=[
+                (place, [(event, _fate(facts, notes, place.path, event)) for event in words.EVENTS])
+                for place in profile.places
+            ],
+            meter=_shown(facts.get("deadman.stops_the_meter"), notes, lang),
+            taken_back=_shown(facts.get("interrupt.how"), notes, lang),
+            sections=[
+                (title if lang == "en" else chinese, stated)
+                for title, chinese, parts in words.SECTIONS.values()
+                if (stated := list(_stated(profile.facts, parts, notes, lang)))
+            ],
+            doubts=[_named(*doubt.partition(": ")[::2], lang) for doubt in profile.doubts],
+            body=body,
+            contents=contents,
+            sources=[
+                (number, source, day, worded(words.CONFIDENCE, confidence, lang))
+                for number, (source, day, confidence) in enumerate(notes.known, start=1)
+            ],
+        )
+    )
+
+
+class _Notes:
+    """The sources by number; the first is what the whole profile was checked against."""
+
+    def __init__(self, facts: Sequence[Fact]) -> None:
+        self.known = list(dict.fromkeys(map(_ground, facts)))
+        counted = [_ground(fact) for fact in facts if fact.place in ("kind", "trap", "stops")]
+        for whole in counted[:1]:
+            self.known.remove(whole)
+            self.known.insert(0, whole)
+
+    def number(self, fact: Fact) -> int | None:
+        """Under which it is listed; None for the first, which goes without saying."""
+        at = self.known.index(_ground(fact))
+        return at + 1 if at else None
+
+
+def _ground(fact: Fact) -> tuple[str, str, str]:
+    return fact.source, fact.checked_on.isoformat(), fact.confidence
+
+
+# The facts
+
+
+def _fate(facts: dict[str, Fact], notes: _Notes, path: str, event: str) -> tuple[str, int | None]:
+    fact = facts.get(f"paths[{path}].survives.{event}")
+    return ("unknown", None) if fact is None else (fact.value, notes.number(fact))
+
+
+def _stated(
+    facts: Sequence[Fact], parts: Sequence[str], notes: _Notes, lang: Lang
+) -> Iterator[Stated]:
+    """The facts of those parts that the tables and boxes above do not show."""
+    for fact in facts:
+        part = re.split(r"[.\[]", fact.place, maxsplit=1)[0]
+        told = fact.place.endswith((".id", ".path")) or "].survives." in fact.place
+        if part in parts and not told and (shown := _shown(fact, notes, lang)):
+            yield shown
+
+
+def _shown(fact: Fact | None, notes: _Notes, lang: Lang) -> Stated | None:
+    if fact is None:
+        return None
+    name, value = _named(fact.place, fact.value, lang)
+    return Stated(
+        name=name,
+        value=value,
+        note=notes.number(fact),
+        confidence=worded(words.CONFIDENCE, fact.confidence, lang),
+        weak=fact.confidence in ("folklore", "unknown"),
+    )
+
+
+def _named(place: str, value: str, lang: Lang) -> tuple[str, str]:
+    """What a fact is called, and its value, in words where there are any."""
+    found = _PLACE.fullmatch(place)
+    if found is None or found["entry"] is None:
+        return worded(words.NAMES, place, lang), _value(place, value, lang)
+    rest = found["rest"] or ""
+    if rest.startswith("survives."):
+        event = worded(words.EVENTS, rest.removeprefix("survives."), lang)
+        return f"{found['entry']}, {event}", worded(words.FATES, value, lang)
+    entry = found["entry"].replace("_", " ") if found["part"] == "clocks" else found["entry"]
+    return f"{entry}: {worded(words.NAMES, rest, lang)}", value
+
+
+def _value(place: str, value: str, lang: Lang) -> str:
+    return worded(words.VALUES.get(place, words.ANSWERS), value, lang) or "-"
+
+
+# The body
+
+
+def _rendered(text: str) -> tuple[Markup, list[tuple[str, str]]]:
+    """The body as HTML without its title, and its headings as (anchor, words)."""
+    markdown = _markdown()
+    tokens = markdown.parse(text)
+    if tokens and tokens[0].type == "heading_open" and tokens[0].tag == "h1":
+        tokens = tokens[3:]
+    contents: list[tuple[str, str]] = []
+    for opening, inside in pairwise(tokens):
+        if opening.type == "heading_open":
+            anchor = f"body-{len(contents) + 1}"
+            opening.attrSet("id", anchor)
+            if opening.tag == "h2":
+                contents.append((anchor, "".join(_texts(inside))))
+    for token in tokens:
+        _tamed(token)
+    return Markup(markdown.renderer.render(tokens, markdown.options, {})), contents  # noqa: S704 - html is off, and the profile is ours
+
+
+def _texts(inline: Token) -> Iterator[str]:
+    for child in inline.children or []:
+        yield child.content
+
+
+def _tamed(token: Token) -> None:
+    """No inline style; a block that scrolls can be reached by keyboard; a link leads somewhere."""
+    token.attrs.pop("style", None)
+    if token.type in ("fence", "code_block"):
+        token.attrSet("tabindex", "0")
+    opened: list[Token] = []
+    for child in token.children or []:
+        if child.type == "link_open":
+            opened.append(child)
+            _lead(child)
+        elif child.type == "link_close" and opened.pop().tag == "span":
+            child.tag = "span"
+
+
+def _lead(link: Token) -> None:
+    """To another platform's page, or out into the world; what this server does not have is text."""
+    href = str(link.attrs.get("href", ""))
+    if platform := _PLATFORM.fullmatch(href):
+        link.attrSet("href", f"/runbooks/{platform[1]}")
+    elif href.startswith(_ELSEWHERE):
+        link.attrSet("rel", "noreferrer noopener")
+    else:
+        link.tag, link.attrs = "span", {"title": href}
+
+
+@cache
+def _markdown() -> MarkdownIt:
+    return (
+        MarkdownIt("commonmark", {"html": False, "linkify": False}).enable("table").disable("image")
+    )
+
+
+@cache
+def _templates() -> Environment:
+    return Environment(
+        loader=PackageLoader("gpu_tenant.faces.dashboard"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )

@@ -1,0 +1,211 @@
+"""The dashboard on a port of this computer, from its first link to its last errand."""
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import FileResponse, HTMLResponse, JSONResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from gpu_tenant.domain.errors import BadRequest, TenantError
+from gpu_tenant.faces.dashboard import actions, queries, signatures
+from gpu_tenant.faces.dashboard.auth import Gate
+from gpu_tenant.faces.dashboard.background_tasks import Errands, Trouble
+from gpu_tenant.faces.dashboard.metric_series import Courses
+from gpu_tenant.faces.dashboard.passkeys import Passkeys
+from gpu_tenant.faces.dashboard.poller import Looks, News
+from gpu_tenant.faces.dashboard.runbook_page import runbook_page
+from gpu_tenant.faces.dashboard.typed_signature import Signing
+from gpu_tenant.service import Tenancy
+
+HOST, HOST_6 = "127.0.0.1", "::1"
+NAME = "localhost"
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_POLL_S = 0.2
+_PAGE = Path(__file__).parent / "page"
+_STATUS = {2: 400, 3: 409, 4: 502, 5: 502, 6: 500, 7: 409, 9: 502}
+"""By the exit status of the same error on the command line."""
+
+_OPENING = """\
+<!doctype html><meta charset="utf-8"><title>gpu-tenant</title>
+<meta http-equiv="refresh" content="0;url={link}">
+<p><a href="{link}">The dashboard</a></p>
+"""
+
+
+async def serve(
+    opened: Callable[[], Tenancy],
+    *,
+    port: int,
+    sign: Callable[[str], None] | None,
+    ready: Callable[[str, Path], None],
+    tell: Callable[[str], None],
+) -> None:
+    """The dashboard answered until it was told to end; what its page began was waited for.
+
+    `ready` is called once with the link, which holds the token of this start, and with a file that
+    leads there and only this user can read: what a browser is started with, all users may see. `sign`
+    shows a code to the person at the terminal, if one started it there; `tell` says what is waited for.
+
+    Raises:
+        BadRequest: the port is taken.
+        KeyboardInterrupt: that is how it was told; a second time, what its page began was left to the ledger.
+    """
+    with contextlib.ExitStack() as listened:
+        listening = [listened.enter_context(place) for place in _listening(port)]
+        number: int = listening[0].getsockname()[1]
+        names = (HOST, NAME) if _is_ours(listening) else (HOST,)
+        token = secrets.token_urlsafe(32)
+        looks = Looks(opened)
+        app = application(looks, sign, origin=f"http://{NAME}:{number}")
+        server = _Server(
+            uvicorn.Config(
+                Gate(app, port=number, token=token, names=names), loop="asyncio", lifespan="off", log_level="warning",
+                access_log=False, ws="none", server_header=False, date_header=False,
+                timeout_graceful_shutdown=3, proxy_headers=False,
+            )
+        )  # fmt: skip
+        link = f"http://{HOST}:{number}/#token={token}"
+        opening = looks.tenancy.home.root / f"dashboard-{number}.html"
+        try:
+            _write_privately(opening, _OPENING.format(link=link))
+            ready(link, opening)
+            async with looks.kept_up():
+                with _told_to_end(server, looks) as signals:
+                    await server.serve(sockets=listening)
+                    await _waited_for(app.state.errands, signals, tell)
+        finally:
+            opening.unlink(missing_ok=True)
+    if signal.SIGINT in signals:
+        raise KeyboardInterrupt
+
+
+class _Server(uvicorn.Server):
+    """Without signal handlers of its own: what was begun outlives the last answer."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """None is."""
+        yield
+
+
+@contextlib.contextmanager
+def _told_to_end(server: uvicorn.Server, looks: Looks) -> Iterator[list[int]]:
+    """While the block runs, a signal ends the server; which came, in their order."""
+    came: list[int] = []
+    loop = asyncio.get_running_loop()
+
+    def heard(number: int) -> None:
+        came.append(number)
+        server.should_exit = True
+        looks.end()
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, heard, number)
+    try:
+        yield came
+    finally:
+        for number in _SIGNALS:
+            loop.remove_signal_handler(number)
+
+
+async def _waited_for(
+    errands: Errands, signals: Sequence[int], tell: Callable[[str], None]
+) -> None:
+    """What the page began has ended, or a second signal came."""
+    if errands.under_way:
+        tell(f"waiting for the {', the '.join(errands.under_way)}; Ctrl-C leaves it to the ledger, "
+             "and the next command goes on with it")  # fmt: skip
+    known = len(signals)
+    closing = asyncio.create_task(errands.aclose())
+    while not closing.done() and len(signals) == known:
+        await asyncio.wait([closing], timeout=_POLL_S)
+    closing.cancel()
+
+
+def _listening(port: int) -> list[socket.socket]:
+    """The port, at both of this computer's own addresses where it has two and nobody else has the other."""
+    try:
+        first = socket.create_server((HOST, port))
+    except OSError as error:
+        raise BadRequest(
+            f"port {port} of this computer cannot be listened at ({error.strerror})",
+            remedy="`gpu-tenant dashboard` without --port takes a free one",
+        ) from error
+    there = (HOST_6, first.getsockname()[1])
+    try:
+        return [first, socket.create_server(there, family=socket.AF_INET6)]
+    except OSError:
+        return [first]
+
+
+def _is_ours(listening: Sequence[socket.socket]) -> bool:
+    """Whether whoever asks for `localhost` at that port comes to us, by whichever address."""
+    if len(listening) > 1:
+        return True
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind((HOST_6, 0))
+    except OSError:
+        return True  # there is no other address
+    return False
+
+
+def _write_privately(path: Path, text: str) -> None:
+    path.unlink(missing_ok=True)
+    with os.fdopen(
+        os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
+    ) as file:
+        file.write(text)
+
+
+def application(
+    looks: Looks, sign: Callable[[str], None] | None, *, origin: str = f"http://{NAME}"
+) -> Starlette:
+    """The routes, with what they share; a gate must stand before them. Passkeys sign at `origin`."""
+    errands = Errands(
+        looks.tenancy.clock, changed=lambda errand: looks.tell("errand", errand), ended=looks.want
+    )
+    looks.begun = lambda: [News("errand", errand) for errand in reversed(errands.newest_first)]
+    app = Starlette(
+        routes=[
+            Route("/", _page),
+            Route("/runbooks/{slug}", _runbook),
+            Mount("/page", StaticFiles(directory=_PAGE)),
+            *queries.ROUTES,
+            *actions.ROUTES,
+            *signatures.ROUTES,
+        ],
+        exception_handlers={TenantError: _told, Exception: _told},
+    )
+    app.state.looks, app.state.errands, app.state.courses = looks, errands, Courses()
+    app.state.signing, app.state.passkeys = Signing(sign), Passkeys(origin)
+    return app
+
+
+async def _page(_: Request) -> Response:
+    return FileResponse(_PAGE / "index.html")
+
+
+async def _runbook(request: Request) -> Response:
+    profile = queries.tenancy(request).profiles.get(request.path_params["slug"])
+    if profile is None:
+        raise BadRequest("there is no such platform", remedy="`gpu-tenant profiles` lists them")
+    lang: Literal["en", "zh"] = "zh" if request.query_params.get("lang") == "zh" else "en"
+    return HTMLResponse(runbook_page(profile, lang))
+
+
+async def _told(_: Request, error: Exception) -> Response:
+    told = Trouble.of(error)
+    status = _STATUS.get(error.exit_status, 500) if isinstance(error, TenantError) else 500
+    return JSONResponse(told.model_dump(), status)

@@ -1,0 +1,196 @@
+"""What waits for a person's signature, on the page, and how it is signed there."""
+
+import getpass
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from gpu_tenant.domain.errors import BadRequest, Refused, SignatureWanted
+from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.signature import PASSKEY, Asked, digest_of
+from gpu_tenant.faces.dashboard.passkeys import By, Passkeys
+from gpu_tenant.faces.dashboard.queries import answer, by, tenancy
+from gpu_tenant.faces.dashboard.request_bodies import Body, Text, body_of
+from gpu_tenant.faces.dashboard.typed_signature import Signing
+from gpu_tenant.leases import passkeys as care
+
+
+class Typed(Body):
+    """A person's signature for exactly the list that they were shown."""
+
+    shown: Text
+    typed: Text
+    code: Text = ""
+    credential: str = ""
+
+
+class Made(Body):
+    """A passkey that the browser has made, in its own words."""
+
+    credential: str
+
+
+class Open(Record):
+    """What waits for a signature, and what it takes to give one here."""
+
+    open: tuple[Asked, ...]
+    by: By
+    passkeys: tuple[str, ...]
+    ends: bool
+
+
+class ToSign(Record):
+    """One list to sign for; `shown` names it as it stands."""
+
+    asked: Asked
+    shown: str
+    by: By
+    options: str | None
+
+
+class Options(Record):
+    """What a browser is to make of it, as WebAuthn says it."""
+
+    options: str
+
+
+class Wanted(Record):
+    """The code of what is to be signed first; None: it is done."""
+
+    asked: str | None
+
+
+def _signing(request: Request) -> Signing:
+    found: Signing = request.app.state.signing
+    return found
+
+
+def _passkeys(request: Request) -> Passkeys:
+    found: Passkeys = request.app.state.passkeys
+    return found
+
+
+async def waiting(request: Request) -> Response:
+    """All that persons are asked to sign now."""
+    opened = tenancy(request)
+    now = opened.clock.now()
+    known = opened.ledger.passkeys(now)
+    return answer(
+        Open(
+            open=tuple(opened.ledger.all_asked(now)), by=by(request),
+            passkeys=care.standing(opened.ledger, at=now) if known else (),
+            ends=any(key.ends_at for key in known),
+        )
+    )  # fmt: skip
+
+
+async def to_sign(request: Request) -> Response:
+    """One of them whole; the terminal shows the code that it takes, or the passkey is asked."""
+    opened = tenancy(request)
+    asked, how = opened.ledger.asked(request.path_params["code"]), by(request)
+    if asked.kind == "lost_passkey":
+        how = "terminal" if _signing(request).tell else "none"
+    options = None
+    if how == "passkey":
+        known = opened.ledger.passkeys(opened.clock.now())
+        options = _passkeys(request).to_sign(asked, known)
+    else:
+        _signing(request).ask(asked)
+    return answer(ToSign(asked=asked, shown=asked.shown, by=how, options=options))
+
+
+async def sign(request: Request) -> Response:
+    """It is signed."""
+    body, opened = await body_of(request, Typed), tenancy(request)
+    asked, now = opened.ledger.asked(request.path_params["code"]), opened.clock.now()
+    if body.shown != asked.shown:
+        raise Refused(
+            "this is not the list that was shown; nothing was signed",
+            remedy="look at the list once more",
+        )
+    known = opened.ledger.passkeys(now)
+    proof = None
+    if known and asked.kind != "lost_passkey":
+        proof = _passkeys(request).must_fit(asked, body.credential, known)
+    else:
+        _signing(request).must_fit(asked, body.code)
+    if body.typed.strip() != asked.subject:
+        raise Refused(
+            f"what was typed is not {asked.subject}; nothing was signed",
+            remedy="look at the list once more",
+        )
+    return answer(
+        opened.ledger.sign(
+            asked, by=getpass.getuser(), form="passkey" if proof else "page", proof=proof, at=now
+        )
+    )
+
+
+async def to_set_up(request: Request) -> Response:
+    """What the browser makes a passkey by."""
+    opened = tenancy(request)
+    known = opened.ledger.passkeys(opened.clock.now())
+    options = _passkeys(request).to_set_up(getpass.getuser(), opened.ledger.deployment, known)
+    return answer(Options(options=options))
+
+
+async def set_up(request: Request) -> Response:
+    """The browser has made one; a person is asked to sign that it signs from now on."""
+    body, opened = await body_of(request, Made), tenancy(request)
+    made = _passkeys(request).set_up(body.credential)
+    asked = opened.ledger.ask_signature(
+        kind="passkey", subject=PASSKEY, digest=digest_of(made), at=opened.clock.now(),
+        would="setting up a passkey: from then on nothing is signed without one",
+        words=(f"the passkey {made[0][:12]}, which this browser has just made",),
+    )  # fmt: skip
+    _passkeys(request).made[asked.code] = made
+    return answer(Wanted(asked=asked.code))
+
+
+async def signs_now(request: Request) -> Response:
+    """The passkey that was signed for signs from now on."""
+    opened, code = tenancy(request), request.path_params["code"]
+    made, signature = _passkeys(request).made.get(code), opened.ledger.signature(code)
+    if made is None or signature is None:
+        raise BadRequest("nobody has signed for that passkey", remedy="set it up once more")
+    now = opened.clock.now()
+    opened.ledger.set_up_passkey(*made, signature, at=now)
+    care.told(opened.ledger, at=now)
+    return answer(signature)
+
+
+async def lost(request: Request) -> Response:
+    """The passkeys end a day from now, or it is said what is to be signed for that."""
+    return _over_a_signature(request, "lost")
+
+
+async def keep(request: Request) -> Response:
+    """The passkeys stay, or it is said what is to be signed for that."""
+    return _over_a_signature(request, "keep")
+
+
+def _over_a_signature(request: Request, what: str) -> Response:
+    opened = tenancy(request)
+    now = opened.clock.now()
+    try:
+        if what == "lost":
+            care.end_passkeys(opened.ledger, at=now)
+        else:
+            care.keep_passkeys(opened.ledger, at=now)
+    except SignatureWanted as wanted:
+        return answer(Wanted(asked=wanted.asked))
+    care.told(opened.ledger, at=now)
+    return answer(Wanted(asked=None))
+
+
+ROUTES = [
+    Route("/api/signatures", waiting),
+    Route("/api/signatures/{code}", to_sign),
+    Route("/api/signatures/{code}", sign, methods=["POST"]),
+    Route("/api/passkeys/options", to_set_up, methods=["POST"]),
+    Route("/api/passkeys", set_up, methods=["POST"]),
+    Route("/api/passkeys/lost", lost, methods=["POST"]),
+    Route("/api/passkeys/keep", keep, methods=["POST"]),
+    Route("/api/passkeys/{code}", signs_now, methods=["POST"]),
+]

@@ -1,0 +1,152 @@
+"""What was spent, by day and by lease, and how fast money burned: from the rates on record alone."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, time, timedelta
+from decimal import Decimal
+from typing import Literal
+
+from pydantic import AwareDatetime, Field
+
+from gpu_tenant.domain.model import Lease, LeaseState, Receipt
+from gpu_tenant.domain.offers import CENT
+from gpu_tenant.domain.record import Record, Usd
+from gpu_tenant.faces.dashboard.lease_rows import gpu_of
+from gpu_tenant.service import Tenancy
+
+_DAYS = 90
+_STEPS = 2_000
+_LEASES = 1_000
+
+
+class Day(Record):
+    """What one day cost, by provider; what had no known rate is not in it."""
+
+    day: str
+    usd: dict[str, Decimal]
+
+
+class Past(Record):
+    """One lease that has ended."""
+
+    lease: str
+    provider: str
+    title: str
+    gpu: str | None
+    began_at: AwareDatetime
+    ended_at: AwareDatetime | None
+    state: LeaseState
+    cost_usd: Usd
+    billed_usd: Usd
+    kept_files: int | None
+    kept_bytes: int | None
+    ground: Literal["verified", "never_used", "waived"] | None
+
+
+class Burning(Record):
+    """How much all boxes together cost by the hour from then on."""
+
+    at: float
+    usd_h: Decimal
+
+
+class History(Record):
+    """The past of this ledger: days by the UTC calendar, leases newest first."""
+
+    days: tuple[Day, ...]
+    leases: tuple[Past, ...]
+    spent_usd: Decimal
+    burning: tuple[Burning, ...]
+    unknown: tuple[str, ...] = Field(
+        description="leases of which some hours had no known rate: no sum here counts those"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """A lease at one rate."""
+
+    lease: Lease
+    since: datetime
+    until: datetime
+    usd_h: Decimal | None
+
+    def usd(self, since: datetime, until: datetime) -> Decimal:
+        """What of it lies between those moments; what is unknown counts nothing."""
+        seconds = (min(self.until, until) - max(self.since, since)).total_seconds()
+        if seconds <= 0 or self.usd_h is None:
+            return Decimal(0)
+        return self.usd_h * Decimal(seconds) / 3600
+
+
+def history(tenancy: Tenancy) -> History:
+    """What is on record; nobody is asked."""
+    now, leases = tenancy.clock.now(), tenancy.ledger.leases()
+    free = {slug for slug, profile in tenancy.profiles.items() if profile.kind == "own"}
+    stretches = [stretch for lease in leases for stretch in _stretches(lease, now)]
+    over = sorted(
+        (lease for lease in leases if not lease.state.live), key=lambda lease: lease.created_at
+    )[-_LEASES:]
+    unknown = (s.lease.id for s in stretches if s.usd_h is None and s.lease.provider not in free)
+    return History(
+        days=_days(stretches, now),
+        leases=tuple(_past(tenancy, lease, now) for lease in reversed(over)),
+        spent_usd=sum((s.usd(s.since, s.until) for s in stretches), Decimal(0)).quantize(CENT),
+        burning=_burning(stretches, now),
+        unknown=tuple(dict.fromkeys(unknown)),
+    )
+
+
+def _stretches(lease: Lease, now: datetime) -> Iterator[_Stretch]:
+    ended = min(lease.ended_at or now, now)
+    ends = [rate.at for rate in lease.rates[1:]] + [ended]
+    for rate, end in zip(lease.rates, ends, strict=False):
+        if rate.at < min(end, ended):
+            yield _Stretch(lease, rate.at, min(end, ended), rate.usd_h)
+
+
+def _past(tenancy: Tenancy, lease: Lease, now: datetime) -> Past:
+    receipt: Receipt | None = tenancy.ledger.receipt(lease.id)
+    return Past(
+        lease=lease.id, provider=lease.provider, title=tenancy.profiles[lease.provider].title,
+        gpu=gpu_of(lease), began_at=lease.active_at or lease.created_at, ended_at=lease.ended_at,
+        state=lease.state, cost_usd=receipt.cost_usd if receipt else lease.cost_usd(now),
+        billed_usd=receipt.billed_usd if receipt else None,
+        kept_files=receipt.kept_files if receipt else None,
+        kept_bytes=receipt.kept_bytes if receipt else None,
+        ground=receipt.ground if receipt else None,
+    )  # fmt: skip
+
+
+def _days(stretches: Sequence[_Stretch], now: datetime) -> tuple[Day, ...]:
+    first = datetime.combine(now.date(), time(), now.tzinfo) - timedelta(days=_DAYS - 1)
+    days: list[Day] = []
+    for number in range(_DAYS):
+        since = first + timedelta(days=number)
+        until = since + timedelta(days=1)
+        usd: dict[str, Decimal] = {}
+        for stretch in stretches:
+            if stretch.since < until and stretch.until > since:
+                provider = stretch.lease.provider
+                usd[provider] = usd.get(provider, Decimal(0)) + stretch.usd(since, until)
+        if any(usd.values()) or days:
+            known = {who: what.quantize(CENT) for who, what in usd.items() if what}
+            days.append(Day(day=since.date().isoformat(), usd=known))
+    return tuple(days)
+
+
+def _burning(stretches: Sequence[_Stretch], now: datetime) -> tuple[Burning, ...]:
+    first = now - timedelta(days=_DAYS)
+    steps: list[tuple[datetime, Decimal]] = []
+    for stretch in stretches:
+        if stretch.usd_h is not None and stretch.until > first:
+            steps += [(max(stretch.since, first), stretch.usd_h), (stretch.until, -stretch.usd_h)]
+    total = Decimal(0)
+    found: dict[float, Decimal] = {}
+    for at, change in sorted(steps, key=lambda step: step[0]):
+        total += change
+        # What still runs is summed up to now, and does not end here.
+        if at < now:
+            found[at.timestamp()] = total
+    newest = [Burning(at=at, usd_h=usd_h) for at, usd_h in found.items()][-_STEPS:]
+    return (*newest, Burning(at=now.timestamp(), usd_h=newest[-1].usd_h)) if newest else ()

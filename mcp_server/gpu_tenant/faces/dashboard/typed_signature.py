@@ -1,0 +1,53 @@
+"""A signature on the page: typed there, with a code that only the terminal of the dashboard shows.
+
+The token of the dashboard lies where every program of this user can read it. So it signs nothing by itself:
+whoever signs has the terminal before them at which a person started the dashboard. Where a passkey is set
+up, that is not enough either: see `passkeys`.
+"""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hmac import compare_digest
+
+from gpu_tenant.domain.errors import Refused
+from gpu_tenant.domain.signature import Asked
+
+_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
+_LENGTH = 6
+
+
+@dataclass(slots=True)
+class Signing:
+    """The codes that are out; `tell` is None where no person started the dashboard at a terminal."""
+
+    tell: Callable[[str], None] | None
+    _out: dict[str, str] = field(default_factory=dict)
+
+    def ask(self, asked: Asked) -> None:
+        """The terminal shows the code for exactly what is listed; nothing where there is no terminal."""
+        if self.tell is None:
+            return
+        code = self._out.get(asked.shown) or "".join(
+            secrets.choice(_LETTERS) for _ in range(_LENGTH)
+        )
+        self._out = {asked.shown: code}
+        self.tell(f"to sign on the page ({asked.would}), type there: {code}")
+
+    def must_fit(self, asked: Asked, code: str) -> None:
+        """The code is the one that was shown for that list; it is good for once.
+
+        Raises:
+            Refused: it is not, or there is no terminal that could have shown one.
+        """
+        if self.tell is None:
+            raise Refused(
+                "a person signs at a terminal, and this dashboard was not started at one",
+                remedy=f"`gpu-tenant sign {asked.code}` at a terminal",
+            )
+        shown = self._out.pop(asked.shown, None)
+        if shown is None or not compare_digest(shown.encode(), code.strip().lower().encode()):
+            raise Refused(
+                "that is not the code that the dashboard's terminal shows for this list; nothing was signed",
+                remedy="look at the list once more, and type the code that is shown then",
+            )

@@ -1,0 +1,103 @@
+"""A person's own crontab: our lines in it, and everything else as it is, byte for byte."""
+
+import os
+import re
+import shutil
+import subprocess
+
+from gpu_tenant.domain.errors import Refused
+
+_NONE = re.compile(rb"no crontab for|can't open '[^']*': No such file", re.IGNORECASE)
+"""How cron's programs say that there is no table yet; in any other words they refuse."""
+
+
+def program() -> str | None:
+    """What reads and writes such tables here; None where nothing does."""
+    return shutil.which("crontab")
+
+
+def read() -> bytes | None:
+    """The table, or None where this user has none.
+
+    Raises:
+        Refused: it cannot be read.
+    """
+    ran = _crontab("-l")
+    if ran.returncode == 0:
+        return ran.stdout
+    if _NONE.search(ran.stderr):
+        return None
+    raise _refused("read", ran.stderr)
+
+
+def write(table: bytes | None) -> None:
+    """This user's table is that, or there is none.
+
+    Raises:
+        Refused: it was not taken.
+    """
+    ran = _crontab("-r") if table is None else _crontab("-", table)
+    if ran.returncode:
+        raise _refused("written", ran.stderr)
+
+
+def with_lines(table: bytes, name: str, lines: str) -> bytes:
+    """The table with our lines, where they stood or before all others.
+
+    The variables that somebody sets further down then hold for their own lines alone.
+
+    Raises:
+        Refused: our marks are no longer as they were written.
+    """
+    begins, ends = _marks(name)
+    ours = b"%s\n%s\n%s\n" % (begins, lines.encode(), ends)
+    start, end = _span(table, name)
+    return table[:start] + ours + table[end:]
+
+
+def without_lines(table: bytes, name: str) -> bytes:
+    """The table without our lines.
+
+    Raises:
+        Refused: our marks are no longer as they were written.
+    """
+    start, end = _span(table, name)
+    return table[:start] + table[end:]
+
+
+def _marks(name: str) -> tuple[bytes, bytes]:
+    begins = f"# >>> {name}: `gpu-tenant install watchdog --remove` takes these lines back >>>"
+    return begins.encode(), f"# <<< {name} <<<".encode()
+
+
+def _span(table: bytes, name: str) -> tuple[int, int]:
+    """Where our lines are, from and to; at the very beginning where they are not there."""
+    begins, ends = _marks(name)
+    starts = [found.start() for found in re.finditer(rb"(?m)^%s$" % re.escape(begins), table)]
+    stops = [found.end() for found in re.finditer(rb"(?m)^%s(\n|\Z)" % re.escape(ends), table)]
+    if not starts and not stops:
+        return 0, 0
+    if len(starts) != 1 or len(stops) != 1 or stops[0] < starts[0]:
+        raise Refused(
+            "the marks around our lines in your crontab are no longer as they were written",
+            remedy=f"take the lines of {name} out by hand (`crontab -e`), then run it again",
+        )
+    return starts[0], stops[0]
+
+
+def _crontab(way: str, table: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    try:
+        return subprocess.run(
+            ["crontab", way], input=table, capture_output=True, check=False, timeout=60,
+            env={**os.environ, "LC_ALL": "C"},
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise _refused("read or written", str(error).encode()) from None
+
+
+def _refused(done: str, words: bytes) -> Refused:
+    said = " ".join(words.decode(errors="replace").split())[:200] or "nothing"
+    return Refused(
+        f"your crontab cannot be {done}; `crontab` says: {said}",
+        remedy="mend that, or run `gpu-tenant watchdog` yourself, in tmux for instance",
+    )

@@ -1,0 +1,107 @@
+"""Our server's entry in a host's settings: as the host wants it, and what is ours to change."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from gpu_tenant.domain.errors import Refused
+from gpu_tenant.domain.record import Record
+from gpu_tenant.faces.install.hosts import jsonc_edit, toml_edit
+from gpu_tenant.faces.install.hosts.jsonc_edit import Json
+from gpu_tenant.faces.install.hosts.places import ALIAS, SKILL, HostName, Places
+
+Entry = dict[str, Json]
+
+
+class Replaced(Record):
+    """The command and the arguments that an entry of ours had before."""
+
+    command: str
+    args: list[str]
+
+
+_STARTUP_S = 60
+"""The first start after an update reads everything anew; Codex would give up after ten seconds."""
+_LONGEST_CALL_S = 3600
+"""A collect moves, and a teardown reads again, all that a job made; Codex would end it after 300 s."""
+
+
+def entry(host: HostName, command: Sequence[str]) -> Entry:
+    """The server as `host` writes it down. It never holds a key: the server finds those itself."""
+    program, *arguments = command
+    started: Entry = {"command": program, "args": [*arguments]}
+    if host == "codex":
+        return {
+            **started,
+            "env_vars": ["SSH_AUTH_SOCK", "GPU_TENANT_HOME"],
+            "startup_timeout_sec": _STARTUP_S,
+            "tool_timeout_sec": _LONGEST_CALL_S,
+        }
+    return started if host == "gemini" else {"type": "stdio", **started}
+
+
+def with_server(text: str, places: Places, command: Sequence[str]) -> tuple[str, Replaced | None]:
+    """The settings with our server in them, and what an entry of ours said there before.
+
+    What somebody added to that entry, `--read-only` or an environment, stays.
+
+    Raises:
+        Broken: `text` is not what the host's format says, or not safely changed.
+        Refused: another server has our name.
+    """
+    wanted = entry(places.host, command)
+    old = _stated(text, places)
+    if old is None:
+        return _set(text, places, wanted), None
+    replaced = _ours(old)
+    if replaced is None or not isinstance(old, dict):
+        raise Refused(
+            f"{places.settings} has another server by the name of {ALIAS!r}",
+            remedy=f"give that one another name there, then `gpu-tenant install {places.host}` again",
+        )
+    given = replaced.args
+    options = given[given.index("serve") + 1 :]
+    new: Entry = {**wanted, **old, "command": command[0], "args": [*command[1:], *options]}
+    return (text, None) if new == old else (_set(text, places, new), replaced)
+
+
+def without_server(text: str, places: Places, replaced: Replaced | None) -> str:
+    """The settings without our server, or with the entry that it replaced; another's is left alone.
+
+    Raises:
+        Broken: `text` is not what the host's format says, or not safely changed.
+    """
+    now = _stated(text, places)
+    if _ours(now) is None or not isinstance(now, dict):
+        return text
+    if replaced is not None:
+        before: Entry = {"command": replaced.command, "args": [*replaced.args]}
+        return _set(text, places, {**now, **before})
+    path = (places.key, ALIAS)
+    if places.format == "toml":
+        return toml_edit.without_table(text, path)
+    return jsonc_edit.without_member(text, path)
+
+
+def _stated(text: str, places: Places) -> Json:
+    stated = toml_edit.read(text) if places.format == "toml" else jsonc_edit.read(text or "{}")
+    servers = stated.get(places.key) if isinstance(stated, dict) else None
+    return servers.get(ALIAS) if isinstance(servers, dict) else None
+
+
+def _set(text: str, places: Places, value: Mapping[str, Json]) -> str:
+    path = (places.key, ALIAS)
+    if places.format == "toml":
+        return toml_edit.with_table(text, path, dict(value))
+    return jsonc_edit.with_member(text or "{}\n", path, dict(value))
+
+
+def _ours(found: Json) -> Replaced | None:
+    """The command and arguments of an entry that starts this program's server."""
+    if not isinstance(found, dict):
+        return None
+    program, arguments = found.get("command"), found.get("args")
+    if not isinstance(program, str) or not isinstance(arguments, list):
+        return None
+    words = [word for word in arguments if isinstance(word, str)]
+    named = Path(program).stem == SKILL or words[:2] == ["-m", "gpu_tenant"]
+    return Replaced(command=program, args=words) if named and "serve" in words else None

@@ -1,0 +1,177 @@
+"""The skill and the server's entry, in the files of one host: what would change."""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+from gpu_tenant.domain.errors import Refused
+from gpu_tenant.faces.install.hosts.jsonc_edit import Broken
+from gpu_tenant.faces.install.hosts.places import ALIAS, SKILL, HostName, Places
+from gpu_tenant.faces.install.hosts.server_entry import with_server, without_server
+from gpu_tenant.faces.install.registry import Installed, Plan, Way, read
+from gpu_tenant.files.planned_changes import (
+    Change,
+    Content,
+    backup_of,
+    digest,
+    missing_above,
+    replacing,
+    there,
+)
+from gpu_tenant.files.skill_files import skill_directory
+
+PARTS = ("SKILL.md", "profiles", "references", "scripts")
+
+
+def plan(
+    places: Places, *, way: Way, project: Path | None, command: Sequence[str], register: Path
+) -> Plan:
+    """What has to change for `places` to have the skill and the server.
+
+    Raises:
+        Refused: what is there is not ours to change, or cannot be changed safely.
+    """
+    was = read(register).of(places.host, _named(project))
+    if was is not None and was.way != way:
+        raise Refused(
+            f"the skill is installed there as a {was.way}",
+            remedy=f"first `gpu-tenant install {places.host} --remove`",
+        )
+    target, notes = places.skills / SKILL, list(places.notes)
+    files: dict[str, str] = {}
+    changes: list[Change] = []
+    if _is_somebody_elses(target, was):
+        notes.append(f"{target} is a clone or a link of yours: left as it is")
+    else:
+        for name, (content, mode) in _skill(places.host, way).items():
+            files[name] = digest(content)
+            known = was.files.get(name) if was else None
+            change = replacing(target / name, content, mode, known=known)
+            changes += [change] if change else []
+        for name in sorted(set(was.files) - set(files)) if was else ():
+            if (old := there(target / name)) is not None and was and digest(old) == was.files[name]:
+                changes.append(Change(target / name, old, None))
+    settings = Path(os.path.realpath(places.settings))
+    before = there(settings)
+    try:
+        text = _text(before)
+        after, replaced = with_server(text, places, command)
+    except Broken as error:
+        raise _broken(places, error) from None
+    untouched = was is not None and digest(before) == was.settings_digest
+    if after != text:
+        # Where nobody wrote since, the backup of what was there before us stays that.
+        backup: Literal["kept", "none"] = "none" if untouched else "kept"
+        changes.append(Change(settings, before, after.encode(), _mode(settings), backup))
+    made = missing_above([*(c.path for c in changes if c.after is not None), register])
+    becomes = Installed(
+        host=places.host, project=_named(project), way=way, skill=str(target), files=files,
+        made=sorted({*(was.made if was else ()), *made}),
+        settings=str(settings),
+        settings_digest=digest(after.encode()) if was is None or after != text else was.settings_digest,
+        settings_before=was.settings_before if was else None if before is None else digest(before),
+        replaced=was.replaced if was else replaced,
+    )  # fmt: skip
+    return Plan(tuple(changes), tuple(notes), register, was, becomes)
+
+
+def plan_removal(places: Places, *, project: Path | None, register: Path) -> Plan:
+    """What has to change for `places` to be as it was before this command first wrote there.
+
+    Raises:
+        Refused: the settings cannot be changed safely.
+    """
+    was = read(register).of(places.host, _named(project))
+    if was is None:
+        return Plan((), ("nothing was installed there by this command",), register, was, None)  # fmt: skip
+    notes: list[str] = []
+    changes: list[Change] = []
+    for name, left_as in was.files.items():
+        path = Path(was.skill) / name
+        before = there(path)
+        if before is not None and digest(before) == left_as:
+            changes.append(Change(path, before, None))
+        elif before is not None:
+            notes.append(f"{path} was changed since: left as it is")
+    settings = Path(was.settings)
+    before = there(settings)
+    backup = there(backup_of(settings))
+    if isinstance(before, bytes):
+        try:
+            after = _settings_without(before, backup, was, places)
+        except Broken as error:
+            raise _broken(places, error) from None
+        if after != before:
+            used_up = after == backup or backup is None
+            changes.insert(0, Change(settings, before, after, _mode(settings), "used up" if used_up else "kept"))  # fmt: skip
+    return Plan(tuple(changes), tuple(notes), register, was, None)
+
+
+# What is there, and what should be
+
+
+def _skill(host: HostName, way: Way) -> dict[str, tuple[Content, int]]:
+    """What belongs into the skill's directory, by name."""
+    root = skill_directory()
+    parts = (*PARTS, "agents") if host == "codex" else PARTS
+    wanted: dict[str, tuple[Content, int]] = {}
+    for part in parts:
+        # SKILL.md is copied all the same: Codex does not read one that is a link.
+        if way == "link" and (root / part).is_dir():
+            wanted[part] = (root / part, 0o644)
+            continue
+        for path in _files(root / part):
+            mode = 0o755 if os.access(path, os.X_OK) else 0o644
+            wanted[path.relative_to(root).as_posix()] = (path.read_bytes(), mode)
+    return wanted
+
+
+def _files(path: Path) -> Iterator[Path]:
+    for file in (path, *sorted(path.rglob("*"))):
+        if file.is_file() and "__pycache__" not in file.parts and not file.name.startswith("."):
+            yield file
+
+
+def _is_somebody_elses(target: Path, was: Installed | None) -> bool:
+    own_links = was is not None and was.way == "link"
+    inside = not own_links and any((target / part).is_symlink() for part in PARTS)
+    return target.is_symlink() or (target / ".git").exists() or inside
+
+
+def _text(content: Content) -> str:
+    try:
+        return content.decode() if isinstance(content, bytes) else ""
+    except UnicodeDecodeError as error:
+        line = bytes(error.object[: error.start]).count(b"\n") + 1
+        raise Broken("it is not UTF-8", line) from None
+
+
+def _mode(path: Path) -> int:
+    # A file with servers in it may hold keys of other people's.
+    return path.stat().st_mode & 0o7777 if path.exists() else 0o600
+
+
+def _named(project: Path | None) -> str | None:
+    return None if project is None else str(project)
+
+
+# The settings
+
+
+def _settings_without(before: bytes, backup: Content, was: Installed, places: Places) -> Content:
+    if was.settings_digest == was.settings_before:
+        return before  # the entry stood there already
+    if digest(before) == was.settings_digest:
+        if was.settings_before is None:
+            return None
+        if digest(backup) == was.settings_before:
+            return backup
+    return without_server(_text(before), places, was.replaced).encode()
+
+
+def _broken(places: Places, error: Broken) -> Refused:
+    return Refused(
+        f"{places.settings}, line {error.line}: {error}; nothing was changed",
+        remedy=f"mend that line, or add the server by hand: {ALIAS!r} is `gpu-tenant serve`",
+    )

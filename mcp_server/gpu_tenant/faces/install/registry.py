@@ -1,0 +1,188 @@
+"""What was installed on this computer, by which it can be taken back: that, and nothing else."""
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import ValidationError
+
+from gpu_tenant.domain.errors import LocalTrouble, Refused
+from gpu_tenant.domain.record import Record
+from gpu_tenant.faces.install.hosts.places import HostName
+from gpu_tenant.faces.install.hosts.server_entry import Replaced
+from gpu_tenant.files.planned_changes import Change, place, there
+
+Way = Literal["copy", "link"]
+KeptBy = Literal["systemd", "launchd", "cron"]
+
+
+class Installed(Record):
+    """What was written for one host."""
+
+    host: HostName
+    project: str | None
+    way: Way
+    skill: str
+    files: dict[str, str]
+    """Below `skill`: the digest of what was written, by name."""
+    made: list[str]
+    """The directories that were not there before."""
+    settings: str
+    settings_digest: str
+    """Of the settings as they were left."""
+    settings_before: str | None
+    """Of the settings as they were before any of this; None when there were none."""
+    replaced: Replaced | None
+    """What our entry said before, where one stood there already."""
+
+    @property
+    def directories(self) -> set[str]:
+        """What may be left empty when this is taken back."""
+        below = [Path(self.skill) / name for name in self.files]
+        inside = {str(p) for f in below for p in f.parents if p.is_relative_to(self.skill)}
+        return {*inside, *self.made}
+
+
+class Written(Record):
+    """One file that keeps the watchdog running."""
+
+    path: str
+    digest: str
+    """As it was left."""
+    before: str | None
+    """As it was before any of this; None when there was none."""
+
+
+class Kept(Record):
+    """What was written so that the watchdog keeps running."""
+
+    by: KeptBy
+    name: str
+    written: tuple[Written, ...]
+    made: list[str]
+    """The directories that were not there before."""
+
+    @property
+    def directories(self) -> set[str]:
+        """What may be left empty when this is taken back."""
+        return {*self.made}
+
+    def wrote(self, path: Path) -> Written | None:
+        """What is known of that file."""
+        return next((one for one in self.written if one.path == str(path)), None)
+
+
+Entry = Installed | Kept
+
+
+class Register(Record):
+    """Everything that was written, for every host and for the watchdog."""
+
+    installed: tuple[Installed, ...] = ()
+    watchdog: Kept | None = None
+
+    def of(self, host: HostName, project: str | None) -> Installed | None:
+        """What was written for that host, there."""
+        return next((i for i in self.installed if (i.host, i.project) == (host, project)), None)
+
+    def without(self, gone: Entry | None) -> "Register":
+        """The rest."""
+        return Register(
+            installed=tuple(i for i in self.installed if i != gone),
+            watchdog=None if self.watchdog == gone else self.watchdog,
+        )
+
+    def also(self, entry: Entry) -> "Register":
+        """With one more."""
+        if isinstance(entry, Kept):
+            return self.model_copy(update={"watchdog": entry})
+        return self.model_copy(update={"installed": (*self.installed, entry)})
+
+    def answering_for(self, directories: Sequence[str]) -> "Register":
+        """The last to be taken back takes the directories along that another one of ours made."""
+        entries: list[Entry] = [*self.installed, *([self.watchdog] if self.watchdog else [])]
+        if not entries or not directories:
+            return self
+        made = sorted({*entries[0].made, *directories})
+        return self.without(entries[0]).also(entries[0].model_copy(update={"made": made}))
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Every change for one host, or for the watchdog, not yet made."""
+
+    changes: tuple[Change, ...]
+    notes: tuple[str, ...]
+    register: Path
+    was: Entry | None
+    becomes: Entry | None
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self.changes) or self.becomes != self.was
+
+
+def carry_out(plan: Plan) -> None:
+    """Every change of `plan` is made: each file whole or not at all, with a backup where it says so.
+
+    Raises:
+        Refused: a file is no longer what the plan was made for; nothing was changed.
+        LocalTrouble: a file could not be written; the same command goes on from there.
+    """
+    for change in plan.changes:
+        if change.now() != change.before:
+            raise Refused(
+                f"{change.path} was changed meanwhile, and nothing was written",
+                remedy="run the same command again",
+            )
+    kept = read(plan.register).without(plan.was)
+    try:
+        if plan.becomes is not None:  # first, so that a run that is cut off can be taken back
+            _write(plan.register, kept.also(plan.becomes))
+        for change in plan.changes:
+            change.make()
+        if plan.was is not None and plan.becomes is None:
+            left = _without_empty(plan.was.directories)
+            _write(plan.register, kept.answering_for(left))
+            _without_empty(left)  # the register's own
+    except OSError as error:
+        raise LocalTrouble(
+            f"{error.filename or plan.register}: {error.strerror}",
+            remedy="mend that, then run the same command again: it goes on from there",
+        ) from error
+
+
+def read(register: Path) -> Register:
+    """Everything that was written.
+
+    Raises:
+        Refused: the file does not say.
+    """
+    content = there(register)
+    try:
+        return Register.model_validate_json(content) if isinstance(content, bytes) else Register()
+    except ValidationError:
+        raise Refused(
+            f"{register} does not read as the list of what was installed",
+            remedy="look at it; moved away, everything counts as not installed by this command",
+        ) from None
+
+
+def _write(register: Path, said: Register) -> None:
+    if said == Register():
+        register.unlink(missing_ok=True)
+        return
+    # As whoever opens the ledger would make it: what it will hold is nobody else's.
+    register.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    place(register, said.model_dump_json(indent=1).encode(), 0o600)
+
+
+def _without_empty(directories: Iterable[str]) -> list[str]:
+    """Those of the directories that are still there, because they are not empty."""
+    for directory in sorted(directories, key=len, reverse=True):
+        with suppress(OSError):
+            Path(directory).rmdir()
+    return [directory for directory in directories if Path(directory).is_dir()]

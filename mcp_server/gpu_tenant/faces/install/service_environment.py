@@ -1,0 +1,117 @@
+"""What a program that nobody attends would lack of this shell: its keys, its proxies, itself."""
+
+import os
+import subprocess
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from gpu_tenant.domain.errors import Refused
+from gpu_tenant.domain.model import Profile
+from gpu_tenant.files.planned_changes import there
+from gpu_tenant.providers.credentials import find_credential
+
+_OF_A_SHELL = (
+    "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR",
+    "GOOGLE_APPLICATION_CREDENTIALS", "GPU_TENANT_GCP_ZONES",
+)  # fmt: skip
+"""Variables that decide whether a provider is reached at all."""
+_OF_A_CLUSTER = (
+    ("KUBECONFIG", "kubernetes", {"kubeconfig"}, 'kubeconfig = "{}"'),
+    ("SLURM_CONF", "slurm", {"login", "before"}, 'before = ["env", "SLURM_CONF={}"]'),
+)
+"""Variables that decide which cluster is asked, the table that speaks of it, and what says so there."""
+
+
+def must_start_alone(program: Sequence[str]) -> None:
+    """The program starts where nothing of this shell is set.
+
+    Raises:
+        Refused: it does not.
+    """
+    environ = {"HOME": str(Path.home()), "PATH": os.defpath}
+    try:
+        ran = subprocess.run(
+            [*program, "--version"], env=environ, cwd="/", capture_output=True, check=False,
+            encoding="utf-8", errors="replace", timeout=60,
+        )  # fmt: skip
+        said = "" if ran.returncode == 0 else (ran.stderr.strip().splitlines() or ["nothing"])[-1]
+    except (OSError, subprocess.TimeoutExpired) as error:
+        said = str(error)
+    if said or any(not word.isprintable() for word in program):
+        raise Refused(
+            f"{' '.join(program)} does not start outside of this shell: {said[:200]}",
+            remedy="install it (`uv tool install gpu-tenant`, `pipx install gpu-tenant`), then run that one",
+        )
+
+
+def lacking(
+    program: Sequence[str],
+    configuration: Path,
+    profiles: Iterable[Profile],
+    environ: Mapping[str, str],
+) -> Iterator[str]:
+    """What this shell has and an unattended program will not, in sentences; keys first.
+
+    Raises:
+        LocalTrouble: the configuration cannot be read.
+    """
+    told: set[str] = set()
+    for profile in profiles:
+        found = find_credential(profile, configuration, environ)
+        elsewhere = find_credential(profile, configuration, {})
+        scheme, _, variable = found.source.partition(":") if found else ("", "", "")
+        if scheme == "env" and (elsewhere is None or elsewhere.source.startswith("env:")):
+            told.add(variable)
+            yield (
+                f"the key of {profile.title} is found only in this shell's {variable}, and the"
+                f" watchdog would not see it: {_put(profile, configuration)}"
+            )
+    for variable in sorted(set(_references(configuration)) - told):
+        yield (
+            f"{configuration} refers to env:{variable}, which the watchdog would not see:"
+            ' refer to "file:PATH" or "keyring:SERVICE/USER" there'
+        )
+    unseen = [name for name in _OF_A_SHELL if environ.get(name) and name not in told]
+    if unseen:
+        yield f"this shell sets {', '.join(unseen)}, and the watchdog would not see it"
+    yield from _clusters(configuration, environ)
+    if ".cache" in Path(program[0]).parts:
+        yield f"{program[0]} lies in a cache, which may be emptied: `uv tool install gpu-tenant` first"
+
+
+def _clusters(configuration: Path, environ: Mapping[str, str]) -> Iterator[str]:
+    """Where a cluster is named by this shell alone, and another may be asked without it."""
+    said = _said(configuration)
+    for variable, table, settles, line in _OF_A_CLUSTER:
+        value, named = environ.get(variable), said.get(table)
+        if value and isinstance(named, dict) and settles.isdisjoint(named):
+            yield (
+                f"this shell's {variable} says which cluster [{table}] means, and the watchdog would not"
+                f" see it: write `{line.format(value)}` there"
+            )
+
+
+def _put(profile: Profile, configuration: Path) -> str:
+    usual = profile.credential.file if profile.credential else None
+    named = f'`{profile.id} = "file:PATH"` or `"keyring:SERVICE/USER"`'
+    place = f"name its place under [credentials] in {configuration}, {named}"
+    return f"put it into {usual}, or {place}" if usual else place
+
+
+def _references(configuration: Path) -> Iterator[str]:
+    """Every variable that the configuration refers to, wherever it stands."""
+    waiting: list[object] = [_said(configuration)]
+    while waiting:
+        said = waiting.pop()
+        if isinstance(said, dict):
+            waiting += said.values()
+        elif isinstance(said, list):
+            waiting += said
+        elif isinstance(said, str) and said.startswith("env:"):
+            yield said.removeprefix("env:")
+
+
+def _said(configuration: Path) -> dict[str, object]:
+    content = there(configuration)
+    return tomllib.loads(content.decode()) if isinstance(content, bytes) else {}

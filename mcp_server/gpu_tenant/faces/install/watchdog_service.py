@@ -1,0 +1,367 @@
+"""How the watchdog keeps running on this computer: what would be written, and then started."""
+
+import getpass
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gpu_tenant.domain.errors import BadRequest, LocalTrouble, Refused
+from gpu_tenant.domain.model import Profile
+from gpu_tenant.faces.install.hosts import crontab
+from gpu_tenant.faces.install.hosts.service_units import cron_line, plist, unit
+from gpu_tenant.faces.install.registry import Kept, KeptBy, Plan, Written, carry_out, read
+from gpu_tenant.faces.install.service_environment import lacking, must_start_alone
+from gpu_tenant.files.planned_changes import (
+    Change,
+    Content,
+    backup_of,
+    digest,
+    missing_above,
+    replacing,
+    there,
+)
+from gpu_tenant.files.rehearsal_marker import rehearsal_of
+from gpu_tenant.files.state_dir import Home
+
+NAME = "gpu-tenant-watchdog"
+EVERY_S = 60
+_EVERY_MIN = 2
+"""By cron, which starts a whole program each time."""
+
+Command = tuple[str, ...]
+
+_TABLE = Path("crontab")
+"""Stands for this user's table, which is no file of theirs."""
+
+
+class TableChange(Change):
+    """The change of a crontab, which no file is."""
+
+    context_lines = 0  # a line of somebody else's may hold a key
+
+    def now(self) -> Content:
+        """The table at this moment."""
+        return crontab.read()
+
+    def put(self) -> None:
+        """The table is as it would be."""
+        crontab.write(self.after if isinstance(self.after, bytes) else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What keeps the watchdog running, or takes that back: files first, then commands."""
+
+    by: KeptBy
+    name: str
+    plan: Plan
+    before: tuple[Command, ...]
+    """Run first; what they do may have been done already."""
+    after: tuple[Command, ...]
+    then: str
+    """What a person has to know, or to do, when it is done."""
+    line: str = ""
+    """What a person puts where it belongs, because no program here does."""
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there is anything to do."""
+        return self.plan.wanted or bool(self.after)
+
+
+def plan(
+    home: Home,
+    *,
+    by: KeptBy | None,
+    every_s: int | None,
+    program: Sequence[str],
+    profiles: Iterable[Profile],
+    environ: Mapping[str, str],
+) -> Service:
+    """What has to change for the watchdog to run from now on.
+
+    Raises:
+        Refused: it is kept running in another way already, or the program does not start by itself.
+        BadRequest: this is a rehearsal.
+        LocalTrouble: the configuration cannot be read.
+    """
+    if rehearsal_of(home.root):
+        raise BadRequest(
+            "this is a rehearsal, which ends with its terminal",
+            remedy="`gpu-tenant watchdog` in another terminal with the same GPU_TENANT_HOME watches it",
+        )
+    register = _register(home)
+    was = read(register).watchdog
+    chosen = by or (was.by if was else _usual(environ))
+    if was is not None and was.by != chosen:
+        raise Refused(
+            f"{was.by} keeps the watchdog running already",
+            remedy="first `gpu-tenant install watchdog --remove`",
+        )
+    must_start_alone(program)
+    notes = [*lacking(program, home.configuration, profiles, environ)]
+    match chosen:
+        case "systemd":
+            return _systemd(home, program, every_s or EVERY_S, environ, was, notes)
+        case "launchd":
+            return _launchd(home, program, every_s or EVERY_S, was, notes)
+        case "cron":
+            return _cron(home, program, every_s, was, notes)
+
+
+def plan_removal(home: Home) -> Service:
+    """What has to change for nothing of this command's to keep the watchdog running.
+
+    Raises:
+        Refused: a file cannot be read, or the crontab's marks were changed.
+    """
+    register = _register(home)
+    was = read(register).watchdog
+    if was is None:
+        nothing = Plan((), ("nothing was installed by this command",), register, None, None)
+        return Service("cron", _name(home), nothing, (), (), "")
+    notes: list[str] = []
+    changes = [
+        change
+        for written in was.written
+        if (change := _taken_back(home, was.name, written, notes)) is not None
+    ]
+    before: tuple[Command, ...] = ()
+    after: tuple[Command, ...] = ()
+    if was.by == "systemd" and _systemd_answers():
+        before = (("systemctl", "--user", "stop", _unit_name(was.name)),)
+        after = (("systemctl", "--user", "daemon-reload"),)
+    elif was.by == "launchd":
+        before = (("launchctl", "bootout", f"{_domain()}/{was.name}"),)
+    planned = Plan(tuple(changes), tuple(notes), register, was, None)
+    then = "nothing on this computer looks at your leases by itself any more: `gpu-tenant leases`"
+    return Service(was.by, was.name, planned, before, after, then)
+
+
+def begin(service: Service) -> None:
+    """The files are as planned, and what they describe was started, or ended.
+
+    Raises:
+        Refused: a file is no longer what the plan was made for; nothing was changed.
+        LocalTrouble: a file could not be written, or what was written does not start.
+    """
+    for command in service.before:
+        _run(command)
+    carry_out(service.plan)
+    for command in service.after:
+        ran = _run(command)
+        if ran.returncode:
+            said = " ".join((ran.stderr or ran.stdout).split())[:300] or f"status {ran.returncode}"
+            raise LocalTrouble(
+                f"everything is written, but `{' '.join(command)}` failed: {said}",
+                remedy="mend that, then the same command again; until then `gpu-tenant watchdog`"
+                " in a terminal that stays",
+            )
+
+
+# The three ways
+
+
+def _systemd(
+    home: Home,
+    program: Sequence[str],
+    every_s: int,
+    environ: Mapping[str, str],
+    was: Kept | None,
+    notes: list[str],
+) -> Service:
+    name = _name(home)
+    units = _units(environ)
+    text = unit([*program, "watchdog", "--every", str(every_s)], _variables(home))
+    file = units / _unit_name(name)
+    # The link is what `enable` makes: written here, it is shown before and taken back exactly.
+    link = units / "default.target.wants" / file.name
+    planned = _plan(home, "systemd", {file: text.encode(), link: file}, was, notes)
+    after: tuple[Command, ...] = ()
+    if _systemd_answers():
+        running = _run(("systemctl", "--user", "is-active", "--quiet", file.name)).returncode == 0
+        if planned.changes or not running:
+            after = (
+                ("systemctl", "--user", "daemon-reload"),
+                ("systemctl", "--user", "restart", file.name),
+            )
+        then = f"it runs; `journalctl --user -u {name}` shows what it does"
+        if not Path("/var/lib/systemd/linger", getpass.getuser()).exists():
+            then += (
+                "; it ends when you log out, and then nobody looks:"
+                " `loginctl enable-linger` has it live on"
+            )
+    else:
+        then = (
+            "written, and not started: no systemd of yours answers here, as in a container or after"
+            " `su`; it starts with your next login where one does. Until then, or where none ever"
+            " does: `gpu-tenant watchdog` in a terminal that stays"
+        )
+    return Service("systemd", name, planned, (), after, then)
+
+
+def _launchd(
+    home: Home, program: Sequence[str], every_s: int, was: Kept | None, notes: list[str]
+) -> Service:
+    name, log = _name(home), _log(home)
+    file = Path.home() / "Library/LaunchAgents" / f"{name}.plist"
+    text = plist(name, [*program, "watchdog", "--every", str(every_s)], _variables(home), log)
+    notes.append("what launchd reads is taken from its documentation; it was not tried")
+    planned = _plan(home, "launchd", {file: text}, was, notes)
+    stops = ("launchctl", "bootout", f"{_domain()}/{name}")
+    starts = ("launchctl", "bootstrap", _domain(), str(file))
+    running = _run(("launchctl", "print", f"{_domain()}/{name}")).returncode == 0
+    due = bool(planned.changes) or not running
+    then = f"it runs while you are logged in and the computer is awake; it tells in {log}"
+    return Service(
+        "launchd",
+        name,
+        planned,
+        (stops,) if due and running else (),
+        (starts,) if due else (),
+        then,
+    )
+
+
+def _cron(
+    home: Home, program: Sequence[str], every_s: int | None, was: Kept | None, notes: list[str]
+) -> Service:
+    name, log, register = _name(home), _log(home), _register(home)
+    every_min = _EVERY_MIN if every_s is None else max(1, -(-every_s // 60))
+    line = cron_line(
+        [*program, "watchdog", "--once"], _variables(home), log, every_min=every_min
+    )  # fmt: skip
+    if crontab.program() is None:
+        there_is_none = Plan((), tuple(notes), register, was, was)
+        then = (
+            "there is no `crontab` here: that line goes into whatever runs commands on a schedule"
+        )
+        return Service("cron", name, there_is_none, (), (), then, line)
+    before = crontab.read()
+    after = crontab.with_lines(before or b"", name, line)
+    known = was.wrote(_TABLE) if was else None
+    untouched = known is not None and digest(before) == known.digest
+    changes: list[Change] = []
+    if after != before:
+        backup = home.root / backup_of(_TABLE)
+        changes = [
+            TableChange(_TABLE, before, after, 0o600, "none" if untouched else "kept", backup)
+        ]
+    first = None if before is None else digest(before)
+    written = Written(path=str(_TABLE), digest=digest(after), before=first)
+    if known is not None:  # what somebody else added since is not ours to answer for
+        left_as = written.digest if changes else known.digest
+        written = known.model_copy(update={"digest": left_as})
+    made = {*(was.made if was else ()), *missing_above([register])}
+    becomes = Kept(by="cron", name=name, written=(written,), made=sorted(made))
+    then = f"cron starts it every {every_min} min while the computer is awake; it tells in {log}"
+    return Service("cron", name, Plan(tuple(changes), tuple(notes), register, was, becomes), (), (), then)  # fmt: skip
+
+
+def _plan(
+    home: Home, by: KeptBy, files: Mapping[Path, Content], was: Kept | None, notes: Sequence[str]
+) -> Plan:
+    changes: list[Change] = []
+    written: list[Written] = []
+    for path, content in files.items():
+        known = was.wrote(path) if was else None
+        before = there(path)
+        change = replacing(path, content, 0o644, known=known.digest if known else None)
+        if change is not None and change.before is None:
+            change = replace(change, backup="kept")  # its diff is then shown, whole
+        changes += [change] if change else []
+        first = known.before if known else None if before is None else digest(before)
+        written.append(Written(path=str(path), digest=digest(content), before=first))
+    register = _register(home)
+    made = {*(was.made if was else ()), *missing_above([*(c.path for c in changes), register])}
+    becomes = Kept(by=by, name=_name(home), written=tuple(written), made=sorted(made))
+    return Plan(tuple(changes), tuple(notes), register, was, becomes)
+
+
+def _taken_back(home: Home, name: str, written: Written, notes: list[str]) -> Change | None:
+    """The change that has the file as it was before this command."""
+    path = Path(written.path)
+    if path == _TABLE:
+        return _table_taken_back(home, name, written)
+    now, backup = there(path), there(backup_of(path))
+    if now is None or written.digest == written.before:
+        return None  # it is gone already, or stood there before us
+    if digest(now) != written.digest:
+        notes.append(f"{path} was changed since: left as it is")
+        return None
+    if written.before is not None and digest(backup) == written.before:
+        return Change(path, now, backup, backup="used up")
+    return Change(path, now, None)
+
+
+def _table_taken_back(home: Home, name: str, written: Written) -> Change | None:
+    now = crontab.read()
+    after: Content = crontab.without_lines(now or b"", name)
+    if now is None or after == now:
+        return None
+    if not after and written.before is None:
+        after = None
+    return TableChange(_TABLE, now, after, 0o600, "used up", home.root / backup_of(_TABLE))
+
+
+# This computer
+
+
+def _usual(environ: Mapping[str, str]) -> KeptBy:
+    if sys.platform == "darwin":
+        return "launchd"
+    return "systemd" if _units(environ).parent.is_dir() or _systemd_answers() else "cron"
+
+
+def _systemd_answers() -> bool:
+    """Whether a service manager of this user's runs here."""
+    if shutil.which("systemctl") is None:
+        return False
+    return _run(("systemctl", "--user", "show", "--property=Version")).returncode == 0
+
+
+def _run(command: Command) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            command, capture_output=True, check=False, encoding="utf-8", errors="replace",
+            stdin=subprocess.DEVNULL, timeout=120,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return subprocess.CompletedProcess(command, 127, "", str(error))
+
+
+def _units(environ: Mapping[str, str]) -> Path:
+    return Path(environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "systemd/user"
+
+
+def _unit_name(name: str) -> str:
+    return f"{name}.service"
+
+
+def _domain() -> str:
+    return f"gui/{os.getuid()}"
+
+
+def _name(home: Home) -> str:
+    """A name of its own for every state directory: each has its own leases to be looked at."""
+    return NAME if _is_usual(home) else f"{NAME}-{digest(str(home.root).encode())[:8]}"
+
+
+def _is_usual(home: Home) -> bool:
+    return home.root == Path.home() / ".gpu-tenant"
+
+
+def _variables(home: Home) -> dict[str, str]:
+    return {} if _is_usual(home) else {"GPU_TENANT_HOME": str(home.root)}
+
+
+def _log(home: Home) -> Path:
+    return home.root / "watchdog.log"
+
+
+def _register(home: Home) -> Path:
+    return home.root / "installed.json"

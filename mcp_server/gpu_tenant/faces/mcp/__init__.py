@@ -1,0 +1,1 @@
+"""The MCP server, and the card that it shows in a chat."""

@@ -1,0 +1,333 @@
+"""What a report says, gathered from what is on record here: no box and no provider is asked."""
+
+import asyncio
+import os
+import re
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Literal
+
+from gpu_tenant.box.guard import last_armed
+from gpu_tenant.domain.billing import BYTES
+from gpu_tenant.domain.model import Evidence, Job, Lease, LeaseState, Manifest, Receipt, SealedFile
+from gpu_tenant.domain.offers import CENT
+from gpu_tenant.domain.policy import rules_of
+from gpu_tenant.domain.protection import protection
+from gpu_tenant.domain.terms import cost_usd
+from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.domain.wording import size
+from gpu_tenant.faces.report.records import (
+    Charged,
+    Cost,
+    EventTold,
+    FileTold,
+    GivenUp,
+    JobTold,
+    Kept,
+    Report,
+)
+from gpu_tenant.faces.timeline_text import told
+from gpu_tenant.files.direct_io import open_regular
+from gpu_tenant.jobs.metrics import Metrics, Series
+from gpu_tenant.jobs.samples import readings_of
+from gpu_tenant.leases.billing import counted_words, disagreement, newest_bill
+from gpu_tenant.leases.context import Context
+from gpu_tenant.ledger import Event, Ledger
+
+Line = tuple[datetime, str, dict[str, object]]
+Charting = Literal["charted", "named"]
+
+_MOST_FILES = 400
+_MOST_JOBS = 40
+_MOST_CHARTED = 8
+"""Of so many jobs, the newest, the logs are read."""
+_LOG_BYTES = 24_000_000
+_WINDOW_BYTES = 1_000_000
+"""Of a longer log so much is read, in pieces evenly apart."""
+
+
+async def report_of(context: Context, lease: str) -> Report:
+    """The lease as it is on record now, whether or not it is over.
+
+    Raises:
+        UnknownLease: there is no such lease.
+    """
+    found, ledger = context.ledger.lease(lease), context.ledger
+    profile = context.profiles[found.provider]
+    now = context.clock.now()
+    events, jobs = ledger.events(found.id), ledger.jobs(found.id)
+    armed = last_armed(found, ledger)
+    quoted = found.quote.offer if found.quote else None
+    shown = jobs[-_MOST_JOBS:]
+    kept_in = Path(found.kept_in or context.home.kept(found.id))
+    logs = (kept_in / "log", context.home.logs / found.id)
+    return Report(
+        lease=found.id,
+        made_at=now,
+        provider=found.provider,
+        title=profile.title,
+        state=found.state,
+        is_over=not found.state.live,
+        standing=_standing(found, now),
+        box=None if found.box_id is None else plain(found.box_id),
+        gpu=None if quoted is None else f"{plain(quoted.gpu)} x{quoted.gpu_count}",
+        created_at=found.created_at,
+        active_at=found.active_at,
+        ready_at=found.ready_at,
+        ended_at=found.ended_at,
+        deadline_at=found.terms.deadline_at,
+        fleet=found.fleet,
+        recovers=found.recovers,
+        terms=rules_of(found, profile),
+        if_this_computer_dies=protection(profile, found, armed).words,
+        receipt=ledger.receipt(found.id),
+        cost=_cost(found, events, now, ledger.receipt(found.id)),
+        kept=_kept(found, ledger, events),
+        given_up=tuple(_given_up(jobs, events)),
+        jobs=tuple(
+            [
+                await _job(job, events, logs, {other.id for other in jobs} - {job.id}, charted)
+                for job, charted in _charted(shown)
+            ]
+        ),
+        jobs_left_out=len(jobs) - len(shown),
+        readings=await asyncio.to_thread(readings_of, context.home, found.id),
+        events=tuple(EventTold(at=at, kind=kind, words=told(kind, d)) for at, kind, d in events),
+    )
+
+
+def _standing(lease: Lease, now: datetime) -> str:
+    match lease.state:
+        case LeaseState.GONE:
+            return "It is over: its provider lists no such box, seen twice."
+        case LeaseState.VOID:
+            return "It is over, and never had a box: there is no receipt, as nothing was destroyed."
+        case LeaseState.LOST:
+            return "It is over: its provider lists the box no more, and nobody here ended it. There is no receipt."
+        case LeaseState.TERMINATING:
+            return "It is not over: its end has begun, the meter may be running, and there is no receipt yet."
+        case _:
+            return (
+                f"It is not over: this is how it stood at {now:%Y-%m-%d %H:%M} UTC. The meter may be "
+                "running, and there is no receipt yet."
+            )
+
+
+# What it cost
+
+
+def _cost(lease: Lease, events: Sequence[Line], now: datetime, receipt: Receipt | None) -> Cost:
+    until = min(lease.ended_at or now, now)
+    billed = newest_bill(events)
+    ends = [rate.at for rate in lease.rates[1:]] + [until]
+    rates = [
+        Charged(
+            since=rate.at,
+            until=max(rate.at, min(end, until)),
+            usd_h=rate.usd_h,
+            usd=None
+            if (usd := cost_usd((rate,), since=None, until=max(rate.at, min(end, until)))) is None
+            else usd.quantize(CENT),
+        )
+        for rate, end in zip(lease.rates, ends, strict=False)
+    ]
+    return Cost(
+        # Where nobody looked, the receipt knows better than the rates what is likely.
+        spent_usd=receipt.cost_usd if receipt and receipt.cost_most_usd else lease.cost_usd(now),
+        budget_usd=lease.terms.budget_usd,
+        max_price_usd_h=lease.terms.max_price_usd_h,
+        rates=tuple(rates),
+        parked_s=_parked(events, until).total_seconds(),
+        counts=receipt.counts if receipt and receipt.counts else counted_words(lease, billed),
+        not_counted=tuple(_not_counted(lease, rates)),
+        billed_usd=billed.usd if billed else None,
+        billed_until=billed.until if billed else None,
+        billed_parts={plain(part): usd for part, usd in billed.by_part.items()} if billed else {},
+        billed_by=plain(billed.words) if billed else None,
+        difference=disagreement(lease, billed, until=until) if billed else None,
+    )
+
+
+def _parked(events: Sequence[Line], until: datetime) -> timedelta:
+    """How long its box did not run, by our own record."""
+    total, since = timedelta(), None
+    for at, kind, _ in events:
+        if kind == Event.PARKED:
+            since = since or at
+        elif kind == Event.RESUMED and since is not None:
+            total, since = total + (at - since), None
+    return total + max(timedelta(), until - since) if since is not None else total
+
+
+def _not_counted(lease: Lease, rates: Sequence[Charged]) -> Iterator[str]:
+    for rate in rates:
+        if rate.usd_h is None:
+            yield f"from {rate.since:%Y-%m-%d %H:%M} to {rate.until:%Y-%m-%d %H:%M} UTC the rate is unknown"
+    price = lease.quote.offer.price if lease.quote else None
+    if price is None or price.upload_usd_gb != 0 or price.download_usd_gb != 0:
+        yield f"{BYTES} moved, beyond what its provider's bill says of them"
+    yield "taxes, and whatever bills in the account besides this box: volumes, addresses, snapshots"
+
+
+# What was kept
+
+
+def _kept(lease: Lease, ledger: Ledger, events: Sequence[Line]) -> Kept | None:
+    seal = ledger.seal(lease.id)
+    if seal is None:
+        return None
+    filed = {one.name: (at, one) for at, one in ledger.evidence_filed(lease.id, seal.digest)}
+    files = [_file(entry, *filed.get(entry.name, (None, None))) for entry in seal.entries]
+    files.sort(key=lambda one: (one.outcome == "loads", one.outcome is not None, one.name))
+    verified = [
+        at for at, kind, d in events if kind == Event.VERIFIED and d.get("digest") == seal.digest
+    ]
+    return Kept(
+        digest=seal.digest,
+        sealed_at=datetime.fromtimestamp(seal.sealed_at, UTC),
+        verified_at=verified[-1] if verified else None,
+        kept_in=lease.kept_in,
+        total=len(files),
+        total_bytes=sum(one.size_bytes for one in files),
+        proved=sum(1 for one in files if one.outcome in ("loads", "opaque")),
+        files=tuple(files[:_MOST_FILES]),
+        left_out=max(0, len(files) - _MOST_FILES),
+        unclaimed=seal.unclaimed.count,
+        unclaimed_bytes=seal.unclaimed.size_bytes,
+        discarded=tuple(
+            (plain(one.pattern), one.count, one.size_bytes) for one in seal.discarded.patterns
+        ),
+        problems=tuple(_problems(seal)),
+    )
+
+
+def _file(entry: SealedFile, read_at: datetime | None, evidence: Evidence | None) -> FileTold:
+    verdict = evidence.verdict if evidence else None
+    return FileTold(
+        name=plain(entry.name),
+        role=entry.role,
+        kind=entry.kind,
+        size_bytes=entry.size_bytes,
+        sha256=entry.sha256,
+        where=evidence.where if evidence else None,
+        read_at=read_at,
+        format=plain(verdict.format) if verdict else None,
+        outcome=verdict.outcome if verdict else None,
+        proved=tuple(map(plain, verdict.proved)) if verdict else (),
+        not_proved=tuple(map(plain, verdict.not_proved)) if verdict else (),
+        warnings=tuple(map(plain, verdict.warnings)) if verdict else (),
+        problem=plain(verdict.problem) if verdict and verdict.problem else None,
+    )
+
+
+def _problems(seal: Manifest) -> Iterator[str]:
+    for problem in seal.problems:
+        yield plain(f"{problem.at}: {problem.why}, {problem.detail}")
+    for pattern in seal.unmatched:
+        yield plain(f"{pattern}: it was declared, and nothing of the kind was there")
+
+
+def _given_up(jobs: Sequence[Job], events: Sequence[Line]) -> Iterator[GivenUp]:
+    found = [
+        GivenUp(
+            at=job.declared_at,
+            by=f"the declaration of the job {plain(job.id)}",
+            what=tuple(map(plain, job.discard)),
+        )
+        for job in jobs
+        if job.discard
+    ]
+    for at, kind, detail in events:
+        by = f"the signature of {plain(str(detail.get('by')))}"
+        if kind == Event.CLAIMED and detail.get("discard"):
+            what = _all(detail["discard"])
+            found.append(GivenUp(at=at, by="a later word, by name", what=what))
+        elif kind == Event.WAIVED:
+            found.append(GivenUp(at=at, by=by, what=_all(detail.get("losses"))))
+        elif kind == Event.WAIVED_AHEAD:
+            what = ("what cannot be saved by its end",)
+            found.append(GivenUp(at=at, by=f"{by}, in advance", what=what))
+    yield from sorted(found, key=lambda one: one.at)
+
+
+def _all(names: object) -> tuple[str, ...]:
+    return tuple(plain(str(name)) for name in names) if isinstance(names, list) else ()
+
+
+# Its jobs
+
+
+def _charted(jobs: Sequence[Job]) -> Iterator[tuple[Job, Charting]]:
+    for number, job in enumerate(jobs):
+        yield job, "charted" if number >= len(jobs) - _MOST_CHARTED else "named"
+
+
+async def _job(
+    job: Job,
+    events: Sequence[Line],
+    logs: Sequence[Path],
+    others: Collection[str],
+    charting: Charting,
+) -> JobTold:
+    seen = [d for _, kind, d in events if kind == Event.PROGRESS and d.get("job") == job.id]
+    metrics: dict[str, Series] = {}
+    words = f"none: its log is not read for this, as there are more than {_MOST_CHARTED} newer jobs"
+    if charting == "charted":
+        metrics, words = await asyncio.to_thread(_metrics, job, logs, others)
+    return JobTold(
+        id=plain(job.id),
+        command=plain(job.command),
+        artifacts=tuple(map(plain, job.artifacts)),
+        discard=tuple(map(plain, job.discard)),
+        env_names=tuple(map(plain, job.env_names)),
+        declared_at=job.declared_at,
+        launched_at=job.launched_at,
+        last_seen=told(Event.PROGRESS, seen[-1]) if seen else None,
+        metrics=metrics,
+        metrics_from=words,
+    )
+
+
+def _metrics(
+    job: Job, logs: Sequence[Path], others: Collection[str]
+) -> tuple[dict[str, Series], str]:
+    """The job's metrics out of its log, where that is here, and how much of it was read."""
+    for place in logs:
+        opened = open_regular(_latest(place, job.id, others))
+        if opened is None:
+            continue
+        metrics = Metrics()
+        with suppress(OSError), os.fdopen(opened, "rb") as file:
+            whole = os.fstat(file.fileno()).st_size
+            for start in _starts(whole):
+                file.seek(start)
+                held = file.read(_WINDOW_BYTES)
+                if whole > _LOG_BYTES:
+                    # Between two pieces there are lines that nobody reads.
+                    held = b"\n" + held.partition(b"\n")[2].rpartition(b"\n")[0] + b"\n"
+                metrics.feed(held.decode("utf-8", "replace"))
+            metrics.end()
+            part = f", {size(_LOG_BYTES)} of it evenly apart" if whole > _LOG_BYTES else ""
+            series = metrics.series()
+            return series, f"{'from' if series else 'none in'} its log, {size(whole)}{part}"
+    return {}, "none: its log is not here"
+
+
+def _latest(place: Path, job: str, others: Collection[str]) -> Path:
+    """Where the log of the job's latest run lies: of a cell that was tried again, the last try's."""
+    is_run = re.compile(rf"{re.escape(job)}\.(\d+)\.log")
+    runs = [
+        (int(run[1]), path)
+        for path in place.glob("*.log")
+        if (run := is_run.fullmatch(path.name)) and path.name.removesuffix(".log") not in others
+    ]
+    return max(runs)[1] if runs else place / f"{job}.log"
+
+
+def _starts(whole: int) -> list[int]:
+    if whole <= _LOG_BYTES:
+        return list(range(0, whole, _WINDOW_BYTES))
+    pieces = _LOG_BYTES // _WINDOW_BYTES
+    return [i * (whole - _WINDOW_BYTES) // (pieces - 1) for i in range(pieces)]

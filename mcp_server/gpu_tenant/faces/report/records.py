@@ -1,0 +1,134 @@
+"""What a report says of a lease, as records: facts only, in the words of whoever stated them."""
+
+from decimal import Decimal
+
+from pydantic import AwareDatetime, Field
+
+from gpu_tenant.domain.model import LeaseState, Receipt
+from gpu_tenant.domain.record import Record, Usd
+from gpu_tenant.jobs.metrics import Series
+from gpu_tenant.jobs.samples import Readings
+
+
+class Charged(Record):
+    """A stretch of time at one rate."""
+
+    since: AwareDatetime
+    until: AwareDatetime
+    usd_h: Usd
+    usd: Usd
+
+
+class Cost(Record):
+    """What the lease has cost, by our count and by its provider's books; None is unknown, never 0."""
+
+    spent_usd: Usd = Field(description="the rates over their time; None: one of them is unknown")
+    budget_usd: Usd
+    max_price_usd_h: Usd
+    rates: tuple[Charged, ...]
+    parked_s: float
+    counts: str = Field(description="what the sum counts, and by whose word")
+    not_counted: tuple[str, ...]
+    billed_usd: Usd = Field(description="by its provider's own books; None: they do not say")
+    billed_until: AwareDatetime | None
+    billed_parts: dict[str, Decimal]
+    billed_by: str | None
+    difference: str | None = Field(description="how the two differ, where they do")
+
+
+class JobTold(Record):
+    """A job as it was declared, how it was last seen, and its metrics by step."""
+
+    id: str
+    command: str
+    artifacts: tuple[str, ...]
+    discard: tuple[str, ...]
+    env_names: tuple[str, ...]
+    declared_at: AwareDatetime
+    launched_at: AwareDatetime | None
+    last_seen: str | None = Field(description="its state and progress; None: nobody has looked")
+    metrics: dict[str, Series]
+    metrics_from: str = Field(description="of what the metrics were read")
+
+
+class FileTold(Record):
+    """A file of the seal, and what reading its copy has proved."""
+
+    name: str
+    role: str
+    kind: str
+    size_bytes: int
+    sha256: str | None
+    where: str | None = Field(description="where the copy was re-read; None: nothing is proved")
+    read_at: AwareDatetime | None = Field(description="when that was, by this computer's clock")
+    format: str | None
+    outcome: str | None
+    proved: tuple[str, ...] = ()
+    not_proved: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    problem: str | None = None
+
+
+class Kept(Record):
+    """What was sealed on the box, and what of it was proved here."""
+
+    digest: str
+    sealed_at: AwareDatetime = Field(description="by the box's clock")
+    verified_at: AwareDatetime | None
+    kept_in: str | None
+    total: int
+    total_bytes: int
+    proved: int
+    files: tuple[FileTold, ...] = Field(description="broken and unproved ones first")
+    left_out: int = Field(description="so many more files are in the ledger")
+    unclaimed: int
+    unclaimed_bytes: int
+    discarded: tuple[tuple[str, int, int], ...] = Field(description="pattern, files, bytes")
+    problems: tuple[str, ...]
+
+
+class GivenUp(Record):
+    """What may be lost with the box, by whose word."""
+
+    at: AwareDatetime
+    by: str
+    what: tuple[str, ...]
+
+
+class EventTold(Record):
+    """A line of the timeline."""
+
+    at: AwareDatetime
+    kind: str
+    words: str
+
+
+class Report(Record):
+    """All that is on record of one lease, as of `made_at`."""
+
+    lease: str
+    made_at: AwareDatetime
+    provider: str
+    title: str = Field(description="the platform's own name")
+    state: LeaseState
+    is_over: bool
+    standing: str = Field(description="how it stands, in a sentence")
+    box: str | None
+    gpu: str | None
+    created_at: AwareDatetime
+    active_at: AwareDatetime | None
+    ready_at: AwareDatetime | None
+    ended_at: AwareDatetime | None
+    deadline_at: AwareDatetime
+    fleet: str | None
+    recovers: str | None
+    terms: tuple[str, ...]
+    if_this_computer_dies: str
+    receipt: Receipt | None
+    cost: Cost
+    kept: Kept | None = Field(description="None: nothing was ever sealed")
+    given_up: tuple[GivenUp, ...]
+    jobs: tuple[JobTold, ...] = Field(description="the newest last")
+    jobs_left_out: int
+    readings: Readings
+    events: tuple[EventTold, ...]

@@ -1,0 +1,230 @@
+"""A report as one HTML file that needs nothing else, and as Markdown: the same facts, every word escaped."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from functools import cache, partial
+from typing import Literal
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
+
+from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.domain.wording import size, some, span
+from gpu_tenant.faces.report.chart_svg import Across, Curve, Up, amount, chart, shade
+from gpu_tenant.faces.report.records import JobTold, Report
+from gpu_tenant.jobs.metrics import Series
+from gpu_tenant.jobs.samples import Readings
+
+_MIB = 1 << 20
+_MOST_CURVES = 8
+_MOST_METRICS = 8
+_SPECIAL = re.compile(r"([\\`*_\[\]|~$#])")
+_BEGINS_SOMETHING = re.compile(r"^(?:[-+=>]|\d+(?=[.)](?:\s|$)))")
+"""A list, a quotation, a heading."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A chart with what stands below it."""
+
+    title: str
+    drawing: Markup
+    legend: tuple[tuple[str, str], ...]
+    """The class and the name of each curve; nothing where there is one."""
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a chart shows, in numbers."""
+
+    name: str
+    first: str
+    last: str
+    least: str
+    greatest: str
+    note: str
+
+
+def as_html(report: Report) -> str:
+    """The report as one file: no script, nothing from anywhere else, on screen and on paper."""
+    page = _templates().get_template("page.html")
+    return page.render(
+        report=report,
+        readings=list(_figures(report.readings)),
+        figures={job.id: list(_metric_figures(n, job)) for n, job in enumerate(report.jobs)},
+        rate=_rate_figure(report),
+        mark=mark_of(report.lease, "html"),
+        **_words(),
+    )
+
+
+def as_markdown(report: Report) -> str:
+    """The report in GitHub's Markdown, with numbers where the page has charts."""
+    page = _templates().get_template("page.md")
+    said = page.render(
+        report=report,
+        readings=list(_read_summaries(report.readings)),
+        summaries={job.id: list(_summaries(job.metrics)) for job in report.jobs},
+        mark=mark_of(report.lease, "md"),
+        **_words(),
+    )
+    return re.sub(r"\n{3,}", "\n\n", said).strip() + "\n"
+
+
+def mark_of(lease: str, form: Literal["html", "md"]) -> str:
+    """What the first lines of such a file of that lease have, and no other file."""
+    if form == "html":
+        return f'<meta name="generator" content="gpu-tenant report {lease}">'
+    return f"<!-- gpu-tenant report {lease} -->"
+
+
+@cache
+def _templates() -> Environment:
+    made = Environment(
+        loader=PackageLoader("gpu_tenant.faces.report"),
+        autoescape=select_autoescape(["html"]),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    made.filters |= {"cell": _cell, "fenced": _fenced}
+    return made
+
+
+def _words() -> dict[str, object]:
+    """What a template says values with."""
+    return {
+        "usd": _usd, "when": _when, "size": size, "span": span, "some": some,
+        "hours": lambda seconds: f"{seconds / 3600:.2f} h",
+    }  # fmt: skip
+
+
+def _usd(amount_usd: Decimal | None) -> str:
+    return "unknown" if amount_usd is None else f"{amount_usd} USD"
+
+
+def _when(at: datetime | None) -> str:
+    return "never" if at is None else f"{at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+# Markdown
+
+
+def _cell(value: object) -> str:
+    """The words as Markdown shows them, in one line, wherever they come from."""
+    said = " ".join(plain(str(value)).split())
+    said = _SPECIAL.sub(r"\\\1", said.replace("&", "&amp;").replace("<", "&lt;"))
+    said = _BEGINS_SOMETHING.sub(lambda begun: f"{begun[0][:-1]}&#{ord(begun[0][-1])};", said)
+    # What looks like an address, or calls somebody, is text as well.
+    return said.replace("://", ":&#47;&#47;").replace("@", "&#64;").replace("www.", "www&#46;")
+
+
+def _fenced(value: object) -> str:
+    """The words as code, in a fence that they cannot close."""
+    said = plain(str(value))
+    longest = max((len(ticks) for ticks in re.findall(r"`+", said)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}text\n{said}\n{fence}"
+
+
+def _summaries(metrics: dict[str, Series]) -> Iterator[Summary]:
+    for name, series in metrics.items():
+        yield from _summary(name, series.values, "number", series.not_finite)
+
+
+def _read_summaries(read: Readings) -> Iterator[Summary]:
+    yield from _summary("GPU use", read.gpu_util, "percent")
+    yield from _summary("GPU memory", _in_bytes(read.gpu_mem_mib), "bytes")
+    yield from _summary("memory", read.memory_bytes, "bytes")
+    yield from _summary("free disk", read.disk_free_bytes, "bytes")
+
+
+def _summary(
+    name: str, values: Sequence[float | None], y: Up, not_finite: int = 0
+) -> Iterator[Summary]:
+    known = [value for value in values if value is not None]
+    note = f"{some(not_finite, 'value')} no number" if not_finite else ""
+    if known:
+        yield Summary(
+            name=plain(name), first=amount(known[0], y), last=amount(known[-1], y),
+            least=amount(min(known), y), greatest=amount(max(known), y), note=note,
+        )  # fmt: skip
+    elif not_finite:
+        yield Summary(plain(name), "-", "-", "-", "-", note)
+
+
+# Charts
+
+
+def _figures(read: Readings) -> Iterator[Figure]:
+    over_time = partial(_figure, x="time")
+    each = [Curve(f"GPU {gpu.index}", read.times, gpu.util) for gpu in read.gpus]
+    if 1 < len(each) <= _MOST_CURVES:
+        yield from over_time("read-util", "GPU use, each", each, y="percent")
+    else:
+        yield from over_time(
+            "read-util", "GPU use", [Curve("GPU use", read.times, read.gpu_util)], y="percent"
+        )
+    total = read.gpu_mem_total_mib
+    yield from over_time(
+        "read-gpu-mem",
+        "GPU memory",
+        [Curve("GPU memory", read.times, _in_bytes(read.gpu_mem_mib))],
+        y="bytes",
+        note="" if total is None else f"of {size(total * _MIB)}",
+    )
+    limit = read.memory_limit_bytes
+    yield from over_time(
+        "read-memory",
+        "Memory",
+        [Curve("memory", read.times, read.memory_bytes)],
+        y="bytes",
+        note="" if limit is None else f"of {size(limit)}",
+    )
+    yield from over_time(
+        "read-disk", "Free disk", [Curve("free", read.times, read.disk_free_bytes)], y="bytes"
+    )
+
+
+def _metric_figures(number: int, job: JobTold) -> Iterator[Figure]:
+    for n, (name, series) in enumerate(list(job.metrics.items())[:_MOST_METRICS]):
+        said = plain(name)
+        odd = series.not_finite
+        yield from _figure(
+            f"job{number}-metric{n}",
+            f"{said} by step",
+            [Curve(said, series.steps, series.values)],
+            x="step",
+            y="number",
+            note=f"{some(odd, 'value')} no number (NaN or infinite), and not drawn" if odd else "",
+        )
+
+
+def _rate_figure(report: Report) -> Figure | None:
+    """What the lease cost by the hour over time; None where it was always the same, or is unknown."""
+    rates = report.cost.rates
+    if len({rate.usd_h for rate in rates}) < 2:
+        return None
+    xs = [at.timestamp() for rate in rates for at in (rate.since, rate.until)]
+    ys = [None if rate.usd_h is None else float(rate.usd_h) for rate in rates for _ in range(2)]
+    drawn = _figure("rate", "Rate by the hour", [Curve("rate", xs, ys)], x="time", y="usd")
+    return next(drawn, None)
+
+
+def _figure(
+    key: str, title: str, curves: Sequence[Curve], *, x: Across, y: Up, note: str = ""
+) -> Iterator[Figure]:
+    drawing = chart(key, title, curves, x=x, y=y)
+    if drawing is not None:
+        several = curves if len(curves) > 1 else ()
+        legend = tuple((shade(n), curve.name) for n, curve in enumerate(several))
+        yield Figure(title, drawing, legend, note)
+
+
+def _in_bytes(mib: Sequence[float | None]) -> list[float | None]:
+    return [None if value is None else value * _MIB for value in mib]

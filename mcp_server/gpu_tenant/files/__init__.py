@@ -1,0 +1,1 @@
+"""Bytes on this computer: the state directory, paths, patterns, secrets, and how a file lands for good."""

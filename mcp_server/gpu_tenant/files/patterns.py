@@ -1,0 +1,138 @@
+"""The globs by which an owner says what is kept and what may be lost."""
+
+import re
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from warnings import catch_warnings, simplefilter
+
+from gpu_tenant.domain.errors import BadRequest
+
+_PROBES = (
+    "a", "zz9.bin", "Q7", ".h/x", "d/e/f", "model.pt", "metrics.csv", "README", "7",
+    "ckpt-100/w.safetensors", "x.y.z", "checkpoints/last", "results_final.json", "1/2",
+)  # fmt: skip
+"""Names that have nothing in common but that jobs write such: a pattern that means half of them names nothing."""
+_TOKEN = re.compile(
+    r"(?P<run>(?:%[0-9A-Fa-f]{2})+)|\\(?P<quoted>.)|(?P<star>\*+)|(?P<one>\?)"
+    r"|\[(?P<not>[!^]?)(?P<set>\]?[^]]*)\]|(?P<plain>.)",
+    re.DOTALL,
+)
+
+
+def require_narrow(discard: Iterable[str]) -> None:
+    """Every one of `discard` gives up something by name, and not whatever there is.
+
+    What a pattern from `~/` or `/` covers, the box tells, which knows where its home is.
+
+    Raises:
+        BadRequest: one covers everything, also what nobody has thought of and what comes later.
+    """
+    for pattern in discard:
+        inner = pattern.removeprefix("~") if pattern.startswith("~/") else pattern
+        hits = [probe for probe in _PROBES if means("./" + inner.strip("/"), f"work/{probe}")]
+        is_bare = not inner.strip("/.~*")
+        if "/" not in inner.strip("/"):
+            hits = [probe for probe in _PROBES if means(inner.strip("/") or "**", f"work/{probe}")]
+        in_directories = sum("/" in probe for probe in hits)
+        if is_bare or 2 * len(hits) >= len(_PROBES) or in_directories >= 4:
+            raise too_wide(pattern)
+
+
+def too_wide(pattern: str, what: str = "everything") -> BadRequest:
+    """The error of a pattern that gives up whatever there is."""
+    return BadRequest(
+        f"the pattern {pattern!r} gives up {what}, unseen",
+        remedy="name what may be lost; to lose a whole box, its owner runs `gpu-tenant waive LEASE`",
+    )
+
+
+def no_pattern(pattern: str, why: str) -> BadRequest:
+    """The error of a pattern that the box could not match anything by."""
+    literal = pattern.replace("[", r"\[").replace("]", r"\]")
+    brackets = (
+        f"; brackets mean one of the characters in them: for a name that has some, write {literal!r}"
+        if "[" in pattern
+        else ""
+    )
+    return BadRequest(
+        f"{pattern!r} is no pattern: {why}{brackets}",
+        remedy="`*`, `**`, `?`, `[a-z]` and a backslash before one of them are understood; nothing was changed",
+    )
+
+
+def require_patterns(patterns: Iterable[str]) -> None:
+    """Every one of `patterns` names something in the work directory, below `~/` or at an absolute path.
+
+    Raises:
+        BadRequest: one is empty, climbs out by `..`, or negates.
+    """
+    for pattern in patterns:
+        if ".." in pattern.split("/") or not pattern.strip() or "\0" in pattern:
+            raise BadRequest(
+                f"the pattern {pattern!r} leaves the work directory",
+                remedy="write it relative to the work directory, absolute, or from `~/`",
+            )
+        if pattern.startswith("!"):
+            raise BadRequest(
+                f"the pattern {pattern!r} negates, and what it means to keep would be unclear",
+                remedy="name what is kept, and what may be lost, without `!`",
+            )
+        if pattern != "/" and not {*pattern.split("/")} - {"", "."}:
+            raise no_pattern(pattern, "it names nothing")
+        for part in pattern.split("/"):
+            _require_segment(pattern, part)
+
+
+def _require_segment(pattern: str, part: str) -> None:
+    """The box can match by that part of the pattern; it reads it in the same way (`scripts/caretaker.py`)."""
+    literal = ""
+    for token in _TOKEN.finditer(part):
+        if token.lastgroup == "set":
+            chars = "".join(c if c == "-" else re.escape(c) for c in token.group("set"))
+            try:
+                with catch_warnings():
+                    simplefilter("ignore", FutureWarning)
+                    re.compile(f"[{chars}]")
+            except re.error as error:
+                raise no_pattern(pattern, f"{token.group()} is {error}") from None
+        elif token.lastgroup == "run":
+            literal += bytes.fromhex(token.group().replace("%", "")).decode(errors="replace")
+        elif token.group() == "%":
+            raise no_pattern(
+                pattern, "a % is followed by two hexadecimal digits; %25 is a % itself"
+            )
+        else:
+            literal += token.group("quoted") or token.group("plain") or "*"
+    if literal in ("..", "\0"):
+        raise no_pattern(pattern, "it leads upwards")
+
+
+def covers(pattern: str, path: str) -> bool:
+    """Whether the pattern means what lies at `path`, or a directory that it lies in.
+
+    Both begin with `/`, or both with `~/`: what a pattern means below the work directory is no matter here.
+    """
+    parts = [part for part in pattern.split("/") if part not in ("", ".")]
+    return pattern[:1] == path[:1] and _covers(parts, [part for part in path.split("/") if part])
+
+
+def means(pattern: str, name: str) -> bool:
+    """Whether the pattern means the file that is kept under that name, as the box matches it."""
+    top, _, inner = name.partition("/")
+    parts = [part for part in pattern.split("/") if part not in ("", ".")]
+    path = [part for part in inner.split("/") if part]
+    if pattern.startswith("~"):
+        # Which home it was is the box's affair.
+        return top == "root" and _covers(["**", *parts[1:]], path)
+    if pattern.startswith("/"):
+        return top == "root" and _covers(parts, path)
+    is_anywhere = "/" not in pattern.rstrip("/")
+    return top == "work" and _covers(["**", *parts] if is_anywhere else parts, path)
+
+
+def _covers(pattern: Sequence[str], path: Sequence[str]) -> bool:
+    if not pattern:
+        return True
+    if pattern[0] == "**":
+        return _covers(pattern[1:], path) or (bool(path) and _covers(pattern, path[1:]))
+    return bool(path) and fnmatchcase(path[0], pattern[0]) and _covers(pattern[1:], path[1:])

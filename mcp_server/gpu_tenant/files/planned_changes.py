@@ -1,0 +1,147 @@
+"""What would change in a person's own files: shown first, and then made, each whole or not at all."""
+
+import difflib
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from gpu_tenant.domain.errors import Refused
+
+Content = bytes | Path | None
+"""A file's bytes, where a link leads, or that nothing is there."""
+
+BACKUP = ".before-gpu-tenant"
+
+_SECRET = re.compile(
+    r'(?i)((?:key|token|secret|passw|auth|credential|cookie)[\w.-]*"?\s*[:=]\s*)("[^"]*"|\'[^\']*\')'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One file, as it is and as it would be."""
+
+    path: Path
+    before: Content
+    after: Content
+    mode: int = 0o644
+    backup: Literal["kept", "none", "used up"] = "none"
+    kept_at: Path | None = None
+    """Where the backup lies, if not beside the file."""
+
+    context_lines: ClassVar[int] = 1
+
+    @property
+    def does(self) -> Literal["writes", "changes", "deletes", "links"]:
+        """What it is, in a word."""
+        if self.after is None:
+            return "deletes"
+        if isinstance(self.after, Path):
+            return "links"
+        return "writes" if self.before is None else "changes"
+
+    def diff(self) -> str:
+        """The unified diff of a change, also of new settings; the values of others' secrets left out."""
+        new_settings = self.before is None and self.backup != "none"
+        before = b"" if new_settings else self.before
+        if not (isinstance(before, bytes) and isinstance(self.after, bytes)):
+            return ""
+        old, new = (part.decode(errors="replace").splitlines() for part in (before, self.after))
+        name = str(self.path)
+        lines = difflib.unified_diff(old, new, name, name, n=self.context_lines, lineterm="")
+        return "".join(_SECRET.sub(r'\1"..."', line) + "\n" for line in lines)
+
+    def now(self) -> Content:
+        """What is there at this moment.
+
+        Raises:
+            Refused: it cannot be read.
+        """
+        return there(self.path)
+
+    def make(self) -> None:
+        """It is as it would be, with a backup where that was said."""
+        beside = self.kept_at or backup_of(self.path)
+        if self.backup == "kept" and isinstance(self.before, bytes):
+            place(beside, self.before, self.mode)
+        self.put()
+        if self.backup == "used up":
+            beside.unlink(missing_ok=True)
+
+    def put(self) -> None:
+        """What would be there is there."""
+        match self.after:
+            case None:
+                self.path.unlink(missing_ok=True)
+            case bytes() as content:
+                place(self.path, content, self.mode)
+            case Path() as target:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self.path.unlink(missing_ok=True)
+                self.path.symlink_to(target, target_is_directory=True)
+
+
+def replacing(path: Path, content: Content, mode: int, *, known: str | None) -> Change | None:
+    """The change that brings `content` there; what somebody else wrote there would be kept.
+
+    `known` is the digest of what we wrote there ourselves. None where there is nothing to do.
+    """
+    before = there(path)
+    if before == content:
+        return None
+    edited = before is not None and digest(before) != known
+    return Change(path, before, content, mode, "kept" if edited else "none")
+
+
+def there(path: Path) -> Content:
+    """What lies at `path`, a link not followed.
+
+    Raises:
+        Refused: it cannot be read.
+    """
+    try:
+        return path.readlink() if path.is_symlink() else path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise Refused(
+            f"{path} cannot be read: {error.strerror}", remedy="mend that, then run it again"
+        ) from error
+
+
+def digest(content: Content) -> str:
+    """By which content is known again."""
+    if isinstance(content, Path):
+        return f"-> {content}"
+    return hashlib.sha256(content or b"").hexdigest()
+
+
+def backup_of(path: Path) -> Path:
+    """Where what was there before us is kept."""
+    return path.with_name(path.name + BACKUP)
+
+
+def missing_above(paths: Iterable[Path]) -> set[str]:
+    """The directories that would have to be made for these files."""
+    return {str(parent) for path in paths for parent in path.parents if not parent.exists()}
+
+
+def place(path: Path, content: bytes, mode: int) -> None:
+    """The file holds `content`; at no moment did it hold half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as out:
+            out.write(content)
+            out.flush()
+            os.fsync(out.fileno())
+        Path(temporary).chmod(mode)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

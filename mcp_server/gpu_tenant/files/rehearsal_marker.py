@@ -1,0 +1,75 @@
+"""Whether a state directory is a rehearsal's: what is rehearsed there, and where that answers.
+
+Only `gpu-tenant rehearse` says so, in the state directory itself. What a variable of some program's
+environment says moves neither the clock nor an address: whoever may set one would decide what is
+verified, and when a deadline has come.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from gpu_tenant.domain.errors import BadRequest, LocalTrouble
+from gpu_tenant.domain.record import Record
+
+_FILE = "rehearsal.json"
+_LOOPBACK = re.compile(r"http://127\.0\.0\.1:[0-9]{1,5}")
+_ONCE = ("GPU_TENANT_REHEARSAL", "GPU_TENANT_REHEARSED")
+"""What older programs went by."""
+
+
+class Rehearsal(Record):
+    """What is rehearsed, and at which address of this computer."""
+
+    provider: str
+    url: str
+
+
+def rehearsal_of(state: Path) -> Rehearsal | None:
+    """The rehearsal whose state directory that is; None where everything in it is real.
+
+    Raises:
+        LocalTrouble: what says so cannot be read, or leads to another computer.
+    """
+    place = state / _FILE
+    try:
+        said = Rehearsal.model_validate_json(place.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError) as error:
+        raise _spoilt(place, type(error).__name__) from error
+    if not _LOOPBACK.fullmatch(said.url):
+        raise _spoilt(place, f"{said.url} is not on this computer")
+    return said
+
+
+def put_rehearsal(state: Path, rehearsal: Rehearsal) -> None:
+    """That state directory is that rehearsal's; its ledger still has to agree."""
+    state.mkdir(parents=True, exist_ok=True, mode=0o700)
+    new = state / f".{_FILE}.new"
+    new.write_text(rehearsal.model_dump_json(), encoding="utf-8")
+    os.replace(new, state / _FILE)  # noqa: PTH105 - the same, and shorter
+
+
+def require_real(state: Path, environ: Mapping[str, str]) -> None:
+    """No variable of that environment would have a real ledger be a rehearsal.
+
+    Raises:
+        BadRequest: one would, as an older program took it.
+    """
+    for name in _ONCE:
+        if environ.get(name):
+            raise BadRequest(
+                f"{name} is set, and {state} is no rehearsal: its clock and its boxes are real",
+                remedy=f"`unset {name}`; `gpu-tenant rehearse PROVIDER` prints what leads to a rehearsal",
+            )
+
+
+def _spoilt(place: Path, why: str) -> LocalTrouble:
+    return LocalTrouble(
+        f"{place} does not say what is rehearsed ({why})",
+        remedy="open a new shell, and start another one: `gpu-tenant rehearse PROVIDER`",
+    )

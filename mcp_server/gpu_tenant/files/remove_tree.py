@@ -1,0 +1,104 @@
+"""Remove a directory and what is in it, and nothing that lies elsewhere."""
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from gpu_tenant.files.mounts import mounted_below
+
+_OPEN = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0)
+
+
+class Mounted(OSError):
+    """Something is mounted there, and what lies in it is not ours to remove."""
+
+    def __init__(self, place: Path) -> None:
+        super().__init__(f"{place} is mounted there")
+        self.place = place
+
+
+def require_unmounted(directory: Path) -> None:
+    """Nothing is mounted at or below `directory`, as far as this system tells.
+
+    Raises:
+        Mounted: something is: a bind mount is of the same device, and looks like any directory.
+    """
+    if below := mounted_below(directory):
+        raise Mounted(below[0])
+
+
+def remove_tree(directory: Path) -> None:
+    """`directory` is gone, with everything in it; no link was followed, and no other device entered.
+
+    It may be as deep as it likes. What cannot be removed stays.
+
+    Raises:
+        Mounted: something is mounted in it; nothing was removed of that.
+    """
+    require_unmounted(directory)
+    try:
+        top = os.open(directory, _OPEN)
+    except FileNotFoundError:
+        return
+    try:
+        _empty(top, directory)
+    finally:
+        os.close(top)
+    with suppress(OSError):
+        directory.rmdir()
+
+
+def _empty(top: int, directory: Path) -> None:
+    """Nothing is in the open directory any more.
+
+    By going down and up with one directory open: 3,000 levels are no deeper than three.
+    """
+    device = os.fstat(top).st_dev
+    here, names, stuck = os.dup(top), list[str](), set[tuple[int, int]]()
+    try:
+        while True:
+            inner = _clear_files(here, device, directory, stuck)
+            if inner is not None:
+                seen = os.stat(inner, dir_fd=here, follow_symlinks=False)
+                try:
+                    here = _moved(here, inner)
+                    names.append(inner)
+                except OSError:
+                    stuck.add((seen.st_dev, seen.st_ino))
+                continue
+            if not names:
+                return
+            left = os.fstat(here)
+            here, name = _moved(here, ".."), names.pop()
+            try:
+                os.rmdir(name, dir_fd=here)
+            except OSError:
+                stuck.add((left.st_dev, left.st_ino))
+    finally:
+        os.close(here)
+
+
+def _clear_files(
+    here: int, device: int, directory: Path, stuck: set[tuple[int, int]]
+) -> str | None:
+    """What is no directory is gone there; the name of a directory that is to be emptied first."""
+    for name in os.listdir(here):
+        seen = os.stat(name, dir_fd=here, follow_symlinks=False)
+        if not stat.S_ISDIR(seen.st_mode):
+            with suppress(OSError):
+                os.unlink(name, dir_fd=here)
+        elif seen.st_dev != device:
+            raise Mounted(directory / name)
+        elif (seen.st_dev, seen.st_ino) not in stuck:
+            with suppress(OSError):  # its owner may have taken every right from it
+                os.chmod(name, 0o700, dir_fd=here)
+            return name
+    return None
+
+
+def _moved(here: int, name: str) -> int:
+    flags = _OPEN if name != ".." else _OPEN & ~getattr(os, "O_NOFOLLOW", 0)
+    there = os.open(name, flags, dir_fd=here)
+    os.close(here)
+    return there

@@ -1,0 +1,278 @@
+"""The files of one user on this computer: one state directory, whichever program started us."""
+
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import count
+from pathlib import Path
+from threading import Lock
+from typing import BinaryIO
+
+from gpu_tenant.domain.errors import DiskFull
+from gpu_tenant.files.direct_io import flush, open_regular, reread_blocks
+from gpu_tenant.files.directory_tree import Parts, Tree
+
+CHUNK_BYTES = 1 << 20
+_LEFT_BYTES, _LEFT_PART = 2 << 30, 0.05
+_CLEARING = Lock()
+"""Or the second of two that land at once would move away what the first has just made, or stands in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The state directory, and what lies where in it."""
+
+    root: Path
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str]) -> "Home":
+        """The state directory that this environment means.
+
+        `~/.gpu-tenant` for every host, because a host that strips the environment, or sets its own
+        data directory, would otherwise hide the boxes it rented from all the others.
+        """
+        named = environ.get("GPU_TENANT_HOME")
+        return cls(Path(named).expanduser().absolute() if named else Path.home() / ".gpu-tenant")
+
+    @property
+    def ledger(self) -> Path:
+        """The SQLite file."""
+        return self.root / "ledger.sqlite3"
+
+    @property
+    def configuration(self) -> Path:
+        """What the owner has said once for all, in TOML: where keys lie, own boxes, rates."""
+        return self.root / "config.toml"
+
+    @property
+    def watchdog(self) -> Path:
+        """When a watchdog last looked."""
+        return self.root / "watchdog.json"
+
+    @property
+    def boxes(self) -> Path:
+        """The local boxes, a directory each."""
+        return self.root / "boxes"
+
+    @property
+    def lent(self) -> Path:
+        """Which of the owner's machines are lent to a lease."""
+        return self.root / "lent"
+
+    @property
+    def client_key(self) -> Path:
+        """The ssh key this user shows to boxes."""
+        return self.root / "ssh" / "id_ed25519"
+
+    def known_hosts(self, lease_id: str) -> Path:
+        """The host keys pinned for one lease."""
+        return self.root / "ssh" / "known_hosts" / lease_id
+
+    def channels(self, lease_id: str) -> Path:
+        """What the system's own ssh is told of one lease's box, when bytes go by it."""
+        return self.root / "ssh" / "channels" / lease_id
+
+    def brokered(self, lease_id: str) -> Path:
+        """In place of the owner's `~/.ssh`, where another tool's entries led to the lease's box."""
+        return self.root / "ssh" / "brokered" / lease_id
+
+    def ssh_of(self, lease_id: str, usual: Path) -> Path:
+        """Whose configuration leads to the lease's box: a copy of another tool's, or the `usual` one."""
+        own = self.brokered(lease_id)
+        return own if own.is_dir() else usual
+
+    def readings(self, lease_id: str) -> Path:
+        """What looks at the lease's jobs have read, a line each."""
+        return self.root / "readings" / f"{lease_id}.jsonl"
+
+    @property
+    def logs(self) -> Path:
+        """What was read of logs on boxes, a directory for each lease."""
+        return self.root / "logs"
+
+    def kept(self, lease_id: str) -> Path:
+        """Where a lease's artifacts go unless the owner says otherwise."""
+        return self.root / "kept" / lease_id
+
+
+@dataclass(frozen=True, slots=True)
+class Reread:
+    """What a file held when it was read back."""
+
+    size_bytes: int
+    sha256: str
+
+
+def open_cold(path: Path) -> BinaryIO | None:
+    """The regular file at `path`, to be read from its storage; None where there is no such file.
+
+    The page cache is dropped first where the system allows, so that the storage is asked and not
+    the memory the file was written from.
+    """
+    opened = open_regular(path)
+    if opened is None:
+        return None
+    file = os.fdopen(opened, "rb")
+    try:
+        flush(opened)
+    except OSError:
+        file.close()
+        raise
+    return file
+
+
+def reread(path: Path) -> Reread | None:
+    """What the regular file at `path` holds on its storage; None where there is no such file."""
+    blocks = reread_blocks(path)
+    if blocks is None:
+        return None
+    digest, size = sha256(), 0
+    for block in blocks:
+        digest.update(block)
+        size += len(block)
+    return Reread(size, digest.hexdigest())
+
+
+def link_target(path: Path) -> bytes | None:
+    """What the symbolic link at `path` says, in bytes; None where there is no link."""
+    try:
+        return os.fsencode(path.readlink())
+    except OSError:
+        return None
+
+
+def is_reached(root: Path, path: Path) -> bool:
+    """Whether all that is between `root` and `path` is directories: through a link lies another place."""
+    between = path.parents[: len(path.relative_to(root).parts) - 1]
+    try:
+        return all(stat.S_ISDIR(parent.lstat().st_mode) for parent in between)
+    except OSError:
+        return False
+
+
+class Placing:
+    """Files come to lie below one root, in one go; see `placing`."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+
+    def file(self, arrived: Path, final: Parts, *, superseded: Parts) -> None:
+        """`final` is the file that was `arrived`; what lay there before is at `superseded`."""
+        os.replace(arrived, final[-1], dst_dir_fd=self._cleared(final, superseded))
+        self._tree.touch(final[:-1])
+
+    def link(self, target: str, final: Parts, *, superseded: Parts) -> None:
+        """`final` is a link to `target`, in the same way as `file`."""
+        os.symlink(target, final[-1], dir_fd=self._cleared(final, superseded))
+        self._tree.touch(final[:-1])
+
+    def _cleared(self, final: Parts, superseded: Parts) -> int:
+        """The open directory of `final`, in which nothing has its name."""
+        self._tree.spare()
+        try:
+            directory = self._tree.made(final[:-1])
+        except OSError as error:
+            if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+                raise
+            directory = self._way(final, superseded)
+        with suppress(FileNotFoundError):
+            os.stat(final[-1], dir_fd=directory, follow_symlinks=False)
+            self._away(final, superseded)
+        return directory
+
+    def _way(self, final: Parts, superseded: Parts) -> int:
+        """The same directory, what was no directory on the way to it having been moved away."""
+        up = len(superseded) - len(final)
+        for depth in range(1, len(final)):
+            try:
+                self._tree.made(final[:depth])
+            except OSError as error:
+                if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+                    raise
+                # A link, or a file: what is written through it would lie who knows where.
+                self._away(final[:depth], superseded[: up + depth])
+        return self._tree.made(final[:-1])
+
+    def _away(self, name: Parts, aside: Parts) -> None:
+        there = self._tree.made(aside[:-1])
+        free = _free(aside[-1], there)
+        self._tree.leave(name)
+        os.rename(name[-1], free, src_dir_fd=self._tree.made(name[:-1]), dst_dir_fd=there)
+        self._tree.touch(name[:-1])
+        self._tree.touch(aside[:-1])
+
+
+def _free(name: str, directory: int) -> str:
+    """A name that nothing has there: what is superseded twice at one moment is not overwritten."""
+    free = name
+    with suppress(FileNotFoundError):
+        for taken in count(2):
+            os.stat(free, dir_fd=directory, follow_symlinks=False)
+            free = f"{name}.{taken}"
+    return free
+
+
+@contextmanager
+def placing(root: Path) -> Iterator[Placing]:
+    """Files can be put in place below `root`; all that were are durably there afterwards, in any case.
+
+    No link below `root` is followed: one in the way of a file is superseded, as is anything else.
+    """
+    with Tree(root) as tree:
+        try:
+            with _CLEARING:
+                yield Placing(tree)
+        finally:
+            tree.sync()
+
+
+def place(arrived: Path, final: Path, *, root: Path, superseded: Path) -> None:
+    """`final` is the file that was `arrived`, durably; what lay there before is in `superseded`.
+
+    Both are below `root`, and no link between is followed: one in the way of `final` is superseded.
+    """
+    aside = superseded.relative_to(root).parts
+    with placing(root) as places:
+        places.file(arrived, final.relative_to(root).parts, superseded=aside)
+
+
+def sync_directory(directory: Path) -> None:
+    """The names in `directory` are on its storage."""
+    opened = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def require_room(directory: Path, size_bytes: int, *, files: int = 0, remedy: str) -> None:
+    """There is room for `size_bytes` more below `directory`, in so many files more, and some is left.
+
+    What is left is for this computer itself: a disk that is full stops everything, the ledger first.
+
+    Raises:
+        DiskFull: there is not.
+    """
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    disk = shutil.disk_usage(directory)
+    left = min(_LEFT_BYTES, int(disk.total * _LEFT_PART))
+    if size_bytes > 0 and disk.free - left < size_bytes:
+        raise DiskFull(
+            f"{directory} has {disk.free:,} bytes free, of which {left:,} stay free for this computer, "
+            f"and {size_bytes:,} are coming",
+            remedy=remedy,
+        )
+    if not hasattr(os, "statvfs"):
+        return
+    room = os.statvfs(directory)
+    # Some file systems make inodes as they go, and say 0 for both.
+    if room.f_files and room.f_favail < files:
+        raise DiskFull(
+            f"{directory} has room for {room.f_favail:,} files (inodes), and {files:,} are coming",
+            remedy=remedy,
+        )

@@ -1,0 +1,225 @@
+"""What a lease will have cost: by its deadline, and when its job is done at the pace of its own progress."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from pydantic import AwareDatetime, TypeAdapter
+
+from gpu_tenant.box.caretaker import ENDED, JobState
+from gpu_tenant.domain.billing import BYTES, Billed
+from gpu_tenant.domain.model import Lease, LeaseId
+from gpu_tenant.domain.offers import CENT
+from gpu_tenant.domain.record import Record
+from gpu_tenant.jobs.progress import Progress
+from gpu_tenant.ledger import Event, Ledger
+
+_LEAST_FRACTION = 0.02
+_LEAST_S = 60
+"""Of less than both nothing is foretold: a job's first steps are its slowest."""
+_STEP, _STEP_S = 0.01, 60
+"""A course that is on record needs no more than these."""
+_SOON = timedelta(hours=1)
+"""A budget that ends before the deadline does is agreed; that it is about to end is news."""
+
+_FRACTION: TypeAdapter[float | None] = TypeAdapter(float | None)
+
+
+class Mark(Record):
+    """How far a job had come at one moment, as a fraction of the whole."""
+
+    at: AwareDatetime
+    fraction: float
+
+
+class Forecast(Record):
+    """What is spent and what will be; None is unknown, which is never 0."""
+
+    spent_usd: Decimal | None
+    rate_usd_h: Decimal | None
+    to_deadline_usd: Decimal | None
+    job_ends_at_earliest: AwareDatetime | None = None
+    job_ends_at: AwareDatetime | None = None
+    """The later of what its whole history and the newer half of it say."""
+    to_job_end_usd_least: Decimal | None = None
+    to_job_end_usd: Decimal | None = None
+    """At the later end."""
+    over_budget: str | None = None
+    past_deadline: str | None = None
+
+
+def forecast(
+    lease: Lease, now: datetime, *, course: Sequence[Mark] = (), billed: Billed | None = None
+) -> Forecast:
+    """What the lease has cost and will cost, as far as that is known.
+
+    `course` is how its running job has come along, from its start on; `billed` what its provider
+    says, whose bytes no rate by the hour counts.
+    """
+    spent = lease.cost_usd(now)
+    if spent is not None and billed is not None:
+        spent += billed.by_part.get(BYTES, Decimal(0)).quantize(CENT)
+    if not lease.state.live:
+        return Forecast(spent_usd=spent, rate_usd_h=None, to_deadline_usd=None)
+    rate = _rate_usd_h(lease)
+    told = Forecast(
+        spent_usd=spent,
+        rate_usd_h=lease.price_usd_h,
+        to_deadline_usd=_by(lease.terms.deadline_at, now, spent, rate),
+    )
+    ends = ends_between(course) if lease.parked_at is None else None
+    # One that should have ended by now has ended, or is slower than anybody knows.
+    if ends is not None and ends[1] >= now:
+        told = told.model_copy(
+            update={
+                "job_ends_at_earliest": max(ends[0], now),
+                "job_ends_at": ends[1],
+                "to_job_end_usd_least": _by(ends[0], now, spent, rate),
+                "to_job_end_usd": _by(ends[1], now, spent, rate),
+            }
+        )
+    return told.model_copy(
+        update={
+            "over_budget": _over_budget(lease, told, now, rate),
+            "past_deadline": _past_deadline(lease, told, now),
+        }
+    )
+
+
+def keep_course(
+    lease_id: LeaseId,
+    job: str,
+    state: JobState,
+    progress: Progress | None,
+    *,
+    ledger: Ledger,
+    at: datetime,
+) -> None:
+    """How far the job has come is on record: a step of a hundredth, once a minute; and its end."""
+    fraction = progress.fraction if progress else None
+    known = [
+        (when, detail)
+        for when, kind, detail in ledger.events(lease_id)
+        if kind == Event.PROGRESS and detail.get("job") == job
+    ]
+    if state in ENDED:
+        if known and known[-1][1].get("state") in ENDED:
+            return
+    elif fraction is None:
+        return
+    elif known:
+        when, detail = known[-1]
+        before = _FRACTION.validate_python(detail.get("fraction"))
+        near = before is not None and abs(fraction - before) < _STEP
+        if near or (at - when).total_seconds() < _STEP_S:
+            return
+    told: dict[str, object] = {
+        "job": job,
+        "state": state,
+        "fraction": fraction,
+        "done": progress.done if progress else None,
+        "total": progress.total if progress else None,
+    }
+    ledger.note(lease_id, Event.PROGRESS, told, at=at)
+
+
+def course_of(events: Sequence[tuple[datetime, str, dict[str, object]]]) -> tuple[Mark, ...]:
+    """How the newest job of that timeline has come along; nothing where it has ended."""
+    launched = [(at, detail.get("job")) for at, kind, detail in events if kind == Event.LAUNCHED]
+    if not launched:
+        return ()
+    newest = launched[-1][1]
+    began = next(at for at, job in launched if job == newest)
+    marks = [Mark(at=began, fraction=0)]
+    for at, kind, detail in events:
+        if detail.get("job") != newest:
+            continue
+        if kind == Event.STOPPED or (kind == Event.PROGRESS and detail.get("state") in ENDED):
+            return ()
+        fraction = _FRACTION.validate_python(detail.get("fraction"))
+        if kind == Event.PROGRESS and fraction is not None:
+            marks.append(Mark(at=at, fraction=fraction))
+    return tuple(marks)
+
+
+def ends_between(course: Sequence[Mark]) -> tuple[datetime, datetime] | None:
+    """When a job ends that goes on as it did, and as it did in the newer half of its time."""
+    run = _since_it_fell_back(course)
+    if len(run) < 2:
+        return None
+    last, middle = run[-1], run[0].at + (run[-1].at - run[0].at) / 2
+    newer = [mark for mark in run if mark.at <= middle][-1]
+    ends = [end for begun in (run[0], newer) if (end := _end(begun, last)) is not None]
+    # What is done in its first minute is too little to go by, also where the half is longer.
+    return (min(ends), max(ends)) if _end(run[0], last) is not None else None
+
+
+def _since_it_fell_back(course: Sequence[Mark]) -> list[Mark]:
+    """The newest marks that only grow: a job that began anew is measured anew."""
+    run: list[Mark] = []
+    for mark in course:
+        if run and mark.fraction < run[-1].fraction:
+            run = []
+        run.append(mark)
+    return run
+
+
+def _end(begun: Mark, last: Mark) -> datetime | None:
+    took, done = last.at - begun.at, last.fraction - begun.fraction
+    if done < _LEAST_FRACTION or took.total_seconds() < _LEAST_S:
+        return None
+    try:
+        return last.at + took * ((1 - min(1.0, last.fraction)) / done)
+    except OverflowError:
+        return None
+
+
+def _rate_usd_h(lease: Lease) -> Decimal | None:
+    """What it will cost by the hour from now on: a box that boots is about to run."""
+    running = lease.quote.offer.price.running_usd_h if lease.quote else None
+    boots = lease.ready_at is None and lease.parked_at is None
+    if running is not None and boots and lease.price_usd_h is not None:
+        return max(running, lease.price_usd_h)
+    return lease.price_usd_h
+
+
+def _by(
+    then: datetime, now: datetime, spent: Decimal | None, rate: Decimal | None
+) -> Decimal | None:
+    if spent is None or rate is None:
+        return None
+    seconds = Decimal(str(max(0.0, (then - now).total_seconds())))
+    return (spent + rate * seconds / 3600).quantize(CENT)
+
+
+def _over_budget(lease: Lease, told: Forecast, now: datetime, rate: Decimal | None) -> str | None:
+    """What will be spent beyond the budget, unless it is spent already, which is another sentence."""
+    budget, spent = lease.terms.budget_usd, told.spent_usd
+    counted = lease.cost_usd(now)
+    if budget is None or spent is None or (counted is not None and counted >= budget):
+        return None
+    if spent >= budget:
+        return f"with its bytes, {spent:.2f} USD are spent: the budget of {budget} USD is gone"
+    if told.to_job_end_usd is not None and told.job_ends_at is not None:
+        if told.to_job_end_usd <= budget:
+            return None
+        return (
+            f"its job ends at {told.job_ends_at:%Y-%m-%d %H:%M} UTC by its own pace, and will have cost "
+            f"{told.to_job_end_usd:.2f} USD: the budget of {budget} USD ends before"
+        )
+    if told.to_deadline_usd is None or told.to_deadline_usd <= budget or not rate:
+        return None
+    gone = now + timedelta(hours=float((budget - spent) / rate))
+    if gone - now > _SOON:
+        return None
+    return f"the budget of {budget} USD is spent at {gone:%H:%M} UTC, before its deadline"
+
+
+def _past_deadline(lease: Lease, told: Forecast, now: datetime) -> str | None:
+    earliest, deadline = told.job_ends_at_earliest, lease.terms.deadline_at
+    if earliest is None or earliest <= deadline or now >= deadline:
+        return None
+    return (
+        f"its job ends at {earliest:%Y-%m-%d %H:%M} UTC at the earliest, by its own pace, and the lease "
+        f"at {deadline:%Y-%m-%d %H:%M}: `gpu-tenant extend {lease.id} --hours N`"
+    )

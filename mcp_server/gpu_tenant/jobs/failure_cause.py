@@ -1,0 +1,336 @@
+"""Why a job ended: what the box counted, what the log says last, and what the provider says, weighed."""
+
+import re
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from gpu_tenant.box.caretaker import ENDED, JobStatus
+from gpu_tenant.domain.model import BoxState
+from gpu_tenant.domain.untrusted_text import plain, quoted
+from gpu_tenant.jobs.failure_patterns import Kind, LastWords, read_last_words
+
+Fate = Literal["preempted", "outbid", "host_lost", "balance_zero", "walltime"]
+Verdict = Literal[
+    "exit", "signal", "hangup", "cgroup_oom", "host_oom", "memory_error", "disk_full",
+    "inodes_full", "shm_full", "pids_full", "cuda_oom", "xid", "nccl_timeout", "network_lost",
+    "walltime", "deadline", "preempted", "outbid", "host_lost", "balance_zero", "reboot", "stopped",
+    "unknown",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class BoxSeen:
+    """What the provider shows of the box, and what became of it where its words say so."""
+
+    state: BoxState
+    words: str = ""
+    fate: Fate | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Why a job ended: the verdict, what says so, what to do next, and the page about it."""
+
+    verdict: Verdict
+    evidence: str
+    advice: str
+    read: str
+
+    def __str__(self) -> str:
+        return f"{self.verdict}: {self.evidence}; {self.advice}; read {self.read}"
+
+
+_GOTCHAS: Final = "references/gotchas.md"
+_MEMORY: Final = "references/debug/memory.md"
+ADVICE: Final[Mapping[Verdict, tuple[str, str]]] = {
+    "exit": ("it ended by itself: read the end of the log, mend it here, launch again", "references/phase-4-monitor.md"),
+    "signal": ("find who sent the signal before you launch again", f"{_GOTCHAS}#vanished-process"),
+    "hangup": ("something in the command listens to SIGHUP again: start it in a session of its own", f"{_GOTCHAS}#rearmed-sighup"),
+    "cgroup_oom": ("it used more memory than the box allows: `audit` shows the limit, then use fewer workers", f"{_MEMORY}#not-vram"),
+    "host_oom": ("the machine, or a group around the box, ran out of memory: use less, or take another box", f"{_MEMORY}#not-vram"),
+    "memory_error": ("one allocation was refused: look at its size at that line, then at `ulimit -v`", _MEMORY),
+    "disk_full": ("make room or keep fewer checkpoints, then launch again", f"{_GOTCHAS}#ckpt-write-full"),
+    "inodes_full": ("write fewer, larger files, then launch again", f"{_GOTCHAS}#inodes-or-wrong-mount"),
+    "shm_full": ("use fewer workers or `file_system` sharing, or a box with more /dev/shm", f"{_GOTCHAS}#shm-bus-error"),
+    "pids_full": ("use fewer workers and threads: the box limits their number", f"{_GOTCHAS}#thread-storm"),
+    "cuda_oom": ("read the four numbers of its message before you shrink anything", f"{_MEMORY}#reading-the-trace"),
+    "xid": ("the GPU failed: collect, keep this line, and take another box", f"{_GOTCHAS}#dead-gpu"),
+    "nccl_timeout": ("find the rank that did not come: the others only waited for it", "references/debug/distributed.md#hangs"),
+    "network_lost": ("try the same connection from the box, then launch again with retries", "references/transfer.md"),
+    "walltime": ("its time limit ended it: it goes on if it loads its checkpoint", "references/spot.md"),
+    "deadline": ("the lease's deadline stopped it: collect what it wrote", "references/phase-5-teardown.md"),
+    "preempted": ("the box was taken back: its profile says what survives; go on from the checkpoint", "references/spot.md"),
+    "outbid": ("somebody bid more: tear the box down when you give up on it, for it may wake and bill", f"{_GOTCHAS}#outbid-wakes"),
+    "host_lost": ("the machine under the box failed: see what survives that, then take another", "references/spot.md"),
+    "balance_zero": ("fund the account before the provider deletes the box, then collect", f"{_GOTCHAS}#zero-balance"),
+    "reboot": ("the box restarted: launch the same command again, it resumes from its checkpoint", f"{_GOTCHAS}#vanished-process"),
+    "stopped": ("it was stopped on request", "references/phase-4-monitor.md"),
+    "unknown": ("find the cause before you change the experiment", f"{_GOTCHAS}#vanished-process"),
+}  # fmt: skip
+"""What to do, and where it is written: one sentence and one page for each verdict."""
+
+_BY_US: Final[Mapping[str, Verdict]] = {
+    "stopped": "stopped", "deadline": "deadline", "walltime": "walltime",
+}  # fmt: skip
+_STANDS_ALONE: Final[Mapping[Kind, Verdict]] = {
+    "cuda_oom": "cuda_oom", "memory_error": "memory_error", "nccl_timeout": "nccl_timeout",
+    "network_lost": "network_lost", "quota": "disk_full", "walltime": "walltime",
+    "preempted": "preempted", "host_lost": "host_lost", "scheduler_oom": "cgroup_oom",
+}  # fmt: skip
+"""What a log may say of the end without a fact beside it, for no counter counts these."""
+
+_OUT_OF_MEMORY: Final[tuple[Verdict, ...]] = ("cgroup_oom", "host_oom")
+_FULL: Final[tuple[Verdict, ...]] = ("disk_full", "inodes_full")
+_HEARD_OF_A_KILL: Final = (
+    "killed",
+    "scheduler_oom",
+    "echo",
+    "silent",
+    "memory_error",
+    "nccl_timeout",
+)
+_OF_PROVIDERS: Final = ("TERM", "KILL", "INT", "HUP")
+_QUOTED: Final = 240
+_LOW, _AMPLE = 0.05, 0.5
+_TINY_SHM: Final = 1 << 30
+_TELLS_OF_A_KILL: Final = re.compile(
+    r"(?<!\w)-9\b|\bsignal:? 9\b|\bSIGKILL\b|\bKilled\b|\b(?:status|code) 137\b"
+)
+_ELSEWHERE: Final = re.compile(r"['\"/:( ]/\w")
+_IN_SHM: Final = re.compile(r"/dev/shm/|</?torch_")  # noqa: S108
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """How the command itself ended: by itself, by a signal, or nobody saw it."""
+
+    exit_code: int | None
+    signal: str | None
+    words: str
+
+    @property
+    def recorded(self) -> bool:
+        return self.exit_code is not None or self.signal is not None
+
+
+def diagnose(status: JobStatus, log_tail: str, *, box: BoxSeen | None = None) -> Diagnosis | None:
+    """Why the job ended, by the strongest evidence there is; None while it lives, and when it finished.
+
+    What the box counted goes before what the log says, and of the log its last words alone count.
+    Where they contradict each other, or nothing speaks, the verdict is `unknown`, with what is known.
+    """
+    if status.state not in ENDED:
+        return _taken(box) if status.state != "absent" else None
+    if status.state == "finished":
+        return None
+    reason = status.reason
+    if reason is not None and (ours := _BY_US.get(reason.code)):
+        return _diagnosis(ours, quoted(reason.evidence))
+    end = _end_of(status)
+    signs = {sign: quoted(said) for sign, said in reason.signs.items()} if reason else {}
+    if not signs and reason and reason.code not in ("exit", "signal", "supervisor_lost"):
+        signs = {reason.code: quoted(reason.evidence)}
+    taken = _taken(box)
+    killed_here = end.signal == "KILL" and any(sign in signs for sign in _OUT_OF_MEMORY)
+    if taken and not killed_here and (not end.recorded or end.signal in _OF_PROVIDERS):
+        return taken
+    if "reboot" in signs:
+        return _diagnosis("reboot", signs["reboot"])
+    words = read_last_words(log_tail, exit_code=end.exit_code if end.signal is None else None)
+    verdict, evidence = _weighed(end, signs, reason.shares if reason else {}, words)
+    return _diagnosis(verdict, evidence)
+
+
+def _taken(box: BoxSeen | None) -> Diagnosis | None:
+    if box is None or box.fate is None:
+        return None
+    said = f"the provider says {_quote(box.words)}" if box.words else "by the provider's own record"
+    return _diagnosis(box.fate, said)
+
+
+def _diagnosis(verdict: Verdict, evidence: str) -> Diagnosis:
+    advice, read = ADVICE[verdict]
+    return Diagnosis(verdict, " ".join(plain(evidence).split()), advice, read)
+
+
+def _end_of(status: JobStatus) -> _End:
+    if status.signal:
+        return _End(None, status.signal, f"ended by {quoted(f'SIG{status.signal}')}")
+    code = status.exit_code
+    if code is None:
+        return _End(None, None, "it left no exit record")
+    if status.state == "killed" and 128 < code < 160:
+        name = _signal_name(code - 128)
+        return _End(code, name, f"exit status {code}, a shell's word for SIG{name}")
+    return _End(code, None, f"exit status {code}")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name[3:]
+    except ValueError:
+        return str(number)
+
+
+def _weighed(
+    end: _End, signs: Mapping[str, str], shares: Mapping[str, float], words: LastWords
+) -> tuple[Verdict, str]:
+    says = f"the log ends {_quote(words.line)}" if words.line else "the log says nothing of it"
+    if not end.recorded:
+        return _unseen(end, signs, says)
+    if end.signal is not None:
+        return _by_signal(end, end.signal, signs, shares, words, says)
+    return _by_exit(end, signs, shares, words, says)
+
+
+def _unseen(end: _End, signs: Mapping[str, str], says: str) -> tuple[Verdict, str]:
+    """Nobody saw the end: the command and its supervisor are gone."""
+    for memory in _OUT_OF_MEMORY:
+        if memory in signs:
+            return memory, f"{signs[memory]}; {end.words}"
+    return "unknown", f"{end.words}, and its supervisor is gone, too; {says}"
+
+
+def _by_signal(
+    end: _End, name: str, signs: Mapping[str, str], shares: Mapping[str, float],
+    words: LastWords, says: str,
+) -> tuple[Verdict, str]:  # fmt: skip
+    scheduler = words.kind in ("walltime", "preempted", "host_lost", "scheduler_oom")
+    memory = next((sign for sign in _OUT_OF_MEMORY if sign in signs), None)
+    if name == "KILL":
+        if memory and "another_killed" in signs:
+            return (
+                "unknown",
+                f"{end.words}; the kernel killed another process: {signs['another_killed']}",
+            )
+        if memory and words.kind in ("walltime", "preempted", "host_lost"):
+            return "unknown", f"{signs[memory]}; {says}"
+        if memory:
+            return memory, f"{signs[memory]}; {end.words}"
+    if memory and name == "ABRT" and words.kind == "nccl_timeout":
+        return memory, f"{signs[memory]}; the other ranks waited for it; {end.words}"
+    if scheduler and name in ("KILL", "TERM"):
+        return _STANDS_ALONE[words.kind], f"{says}; {end.words}"
+    if name == "KILL" and "uncounted" in signs:
+        return "unknown", f"{end.words}; {signs['uncounted']}"
+    if name == "HUP":
+        return "hangup", end.words
+    if name == "BUS":
+        return _by_bus_error(end, signs, shares, words, says)
+    if name == "ABRT" and words.kind in ("nccl_timeout", "cuda_oom", "memory_error"):
+        return _STANDS_ALONE[words.kind], f"{says}; {end.words}"
+    if "xid" in signs:
+        if name in ("ABRT", "SEGV", "BUS") or words.kind == "gpu_error":
+            return "xid", f"{signs['xid']}; {end.words}"
+        return "unknown", f"{end.words}, and the kernel told of a GPU fault: {signs['xid']}"
+    return "signal", f"{end.words}; {says}" if words.kind != "silent" else end.words
+
+
+def _by_bus_error(
+    end: _End, signs: Mapping[str, str], shares: Mapping[str, float], words: LastWords, says: str
+) -> tuple[Verdict, str]:
+    """Memory that is a file was touched where its disk has no room, or that file has been cut."""
+    disk, shm = "disk_full" in signs, "shm_full" in signs
+    if disk and shm:
+        return "unknown", f"{end.words}; {signs['shm_full']}; {signs['disk_full']}"
+    if shm or (words.kind == "shm" and not disk):
+        return "shm_full", f"{signs.get('shm_full', says)}; {end.words}"
+    if disk:
+        return "disk_full", f"{signs['disk_full']}; {end.words}"
+    if 0 < shares.get("shm_bytes", 0) < _TINY_SHM:
+        return "unknown", f"{end.words}; /dev/shm holds {int(shares['shm_bytes'])} bytes in all"
+    return "signal", f"{end.words}; {says}"
+
+
+def _by_exit(
+    end: _End, signs: Mapping[str, str], shares: Mapping[str, float], words: LastWords, says: str
+) -> tuple[Verdict, str]:
+    memory = next((sign for sign in _OUT_OF_MEMORY if sign in signs), None)
+    full = next((sign for sign in _FULL if sign in signs), None)
+    if memory:
+        if words.kind in _HEARD_OF_A_KILL or _TELLS_OF_A_KILL.search(words.line):
+            return memory, f"{signs[memory]}; {says}; {end.words}"
+        return "unknown", f"{signs[memory]}, but {says}; {end.words}"
+    if "log_cut" in signs and words.kind not in ("no_space", "write_failed", "quota"):
+        if full and words.kind in ("silent", "talk"):
+            return full, f"{signs[full]}; {signs['log_cut']}; {end.words}"
+        return (
+            "unknown",
+            f"{signs['log_cut']}, so what it says last may be old: {says}; {end.words}",
+        )
+    if "xid" in signs:
+        if words.kind in ("gpu_error", "nccl_timeout", "silent", "echo"):
+            return "xid", f"{signs['xid']}; {end.words}"
+        return "unknown", f"{says}, and the kernel told of a GPU fault: {signs['xid']}; {end.words}"
+    if words.kind in _STANDS_ALONE:
+        return _STANDS_ALONE[words.kind], f"{says}; {end.words}"
+    match words.kind:
+        case "no_space":
+            return _without_space(end, signs, shares, words, says)
+        case "write_failed":
+            if full:
+                return full, f"{signs[full]}; {says}"
+            return "unknown", f"a write failed, and there is room now: {says}; {end.words}"
+        case "shm":
+            return _without_shm(signs, shares, says)
+        case "bus_error":
+            return _by_bus_error(end, signs, shares, words, says)
+        case "pids" if "pids_full" in signs:
+            return "pids_full", f"{signs['pids_full']}; {says}"
+        case "pids":
+            return "unknown", f"a process or thread was refused, and no limit counted it: {says}"
+        case "killed":
+            return (
+                "unknown",
+                f"a part of it was killed, and nothing counted why: {says}; {end.words}",
+            )
+        case "silent" if full:
+            return full, f"{signs[full]}; {says}; {end.words}"
+        case "echo":
+            return "unknown", f"it lost another process, and nothing says why: {says}; {end.words}"
+        case _ if full and not words.raised:
+            return "unknown", f"{signs[full]}, but {says}; {end.words}"
+        case _:
+            return "exit", f"{end.words}; {says}"
+
+
+def _without_space(
+    end: _End, signs: Mapping[str, str], shares: Mapping[str, float], words: LastWords, says: str
+) -> tuple[Verdict, str]:
+    """The system refused a write for want of bytes or of inodes: which, the facts say."""
+    if _IN_SHM.search(words.line):
+        return _without_shm(signs, shares, says)
+    disk, inodes = "disk_full" in signs, "inodes_full" in signs
+    if disk != inodes:
+        full: Verdict = "disk_full" if disk else "inodes_full"
+        return full, f"{signs[full]}; {says}"
+    if "shm_full" in signs and not disk:
+        return "shm_full", f"{signs['shm_full']}, and room where it worked; {says}"
+    free, left = shares.get("disk_share"), shares.get("inode_share")
+    if free is not None and free < _LOW and (left is None or left > _AMPLE):
+        return "disk_full", f"{says}; {free:.1%} of the disk was free then"
+    if left is not None and left < _LOW and free is not None and free > _AMPLE:
+        return "inodes_full", f"{says}; {left:.1%} of the inodes were free then"
+    if left is not None and left > _AMPLE and not _ELSEWHERE.search(words.line):
+        # One removed file gives bytes back; half of all inodes were hardly removed since.
+        return "disk_full", f"{says}; there was room again when it had ended, and inodes all along"
+    return "unknown", f"{says}, and there was room where it worked; {end.words}"
+
+
+def _without_shm(
+    signs: Mapping[str, str], shares: Mapping[str, float], says: str
+) -> tuple[Verdict, str]:
+    if "shm_full" in signs:
+        return "shm_full", f"{signs['shm_full']}; {says}"
+    whole, free = shares.get("shm_bytes", 0), shares.get("shm_free_bytes", 0)
+    if whole > _TINY_SHM and free > whole * _AMPLE:
+        # What a dead process held there is free again, but so much was hardly ever in use.
+        return "unknown", f"{says}, but {int(free)} of {int(whole)} bytes are free in /dev/shm"
+    return "shm_full", says
+
+
+def _quote(line: str) -> str:
+    text = " ".join(plain(line).split()).replace("“", '"').replace("”", '"')
+    return f"“{text if len(text) <= _QUOTED else text[:_QUOTED] + '…'}”"

@@ -1,0 +1,198 @@
+"""Start one detached job on a box: declared before it runs, and started at most once."""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from pydantic import Field, JsonValue
+
+from gpu_tenant.artifacts.destination import require_its_own
+from gpu_tenant.box.caretaker import ENDED, Caretaker
+from gpu_tenant.box.guard import arm
+from gpu_tenant.box.seal_request import as_refusal
+from gpu_tenant.domain.errors import BadRequest, JobRunning, Refused
+from gpu_tenant.domain.model import Job, JobId, Lease, Profile
+from gpu_tenant.domain.ports import Clock, Transport
+from gpu_tenant.domain.record import Record
+from gpu_tenant.files.patterns import require_narrow, require_patterns
+from gpu_tenant.ledger import Ledger
+
+_JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+class Launched(Record):
+    """A job that runs without us from here on."""
+
+    lease: str
+    job: str
+    command: str
+    artifacts: tuple[str, ...]
+    discard: tuple[str, ...]
+    already: bool
+    environment: str | None = Field(
+        description="the prepared one it runs in; None: the image's own"
+    )
+    guard: str
+    sweep: str | None = Field(
+        default=None, description="its id and how its cells stand; job is the first of them here"
+    )
+    next: str
+
+
+async def launch(
+    lease: Lease,
+    profile: Profile,
+    command: str,
+    *,
+    artifacts: Sequence[str],
+    discard: Sequence[str],
+    env: Mapping[str, str],
+    env_from: tuple[str, ...] = (),
+    max_runtime_s: float | None,
+    name: str | None,
+    caretaker: Caretaker,
+    transport: Transport,
+    ledger: Ledger,
+    clock: Clock,
+    store: Mapping[str, JsonValue] | None = None,
+) -> Launched:
+    """The job runs on the box in a session of its own and needs nobody here.
+
+    Calling again after a crash, for a job that was declared and never confirmed, takes that one up.
+
+    Raises:
+        BadRequest: no artifact is declared, a pattern leaves the box, or the name is another job's.
+        CaretakerFailed: the box could not start it.
+    """
+    if clock.now() >= lease.terms.deadline_at:
+        raise Refused(
+            f"the deadline of {lease.id} has passed, and the box would stop the job at once",
+            remedy=f"`gpu-tenant collect {lease.id}` and teardown, then a new lease with more --hours",
+        )
+    if name is None:
+        await _refuse_twice(lease, command, caretaker=caretaker, ledger=ledger)
+    require_patterns((*artifacts, *discard))
+    require_narrow(discard)
+    await must_be_taken(lease, profile, artifacts, discard, caretaker=caretaker)
+    job = _declared(
+        lease, command, artifacts, discard, env=env, env_from=env_from,
+        max_runtime_s=max_runtime_s, name=name, ledger=ledger, clock=clock,
+    )  # fmt: skip
+    armed = await arm(
+        lease, profile, caretaker=caretaker, transport=transport, ledger=ledger, clock=clock,
+        store=store, proof="recent",
+    )  # fmt: skip
+    ledger.still_mine(lease.id)
+    started = await caretaker.start(job, env=env)
+    ledger.counts_since(lease.id, started.since_ns)
+    if job.launched_at is None:
+        ledger.launched(job, at=clock.now(), box_time_s=started.started_at)
+    return Launched(
+        lease=lease.id,
+        job=job.id,
+        command=job.command,
+        artifacts=job.artifacts,
+        discard=job.discard,
+        already=started.already,
+        environment=env.get("VIRTUAL_ENV") or None,
+        guard=armed.words,
+        next="monitor",
+    )
+
+
+async def must_be_taken(
+    lease: Lease,
+    profile: Profile,
+    artifacts: Sequence[str],
+    discard: Sequence[str],
+    *,
+    caretaker: Caretaker,
+) -> None:
+    """The box can match by those patterns, and none of `discard` covers a place as a whole.
+
+    It is asked before they are on record, and only about those that lead out of the work directory: what
+    they cover depends on where its home is.
+
+    Raises:
+        BadRequest: by one it cannot, or one does.
+    """
+    given_up = [pattern for pattern in discard if pattern[:1] in ("/", "~")]
+    kept = [pattern for pattern in artifacts if pattern[:1] in ("/", "~")]
+    if not (given_up or kept):
+        return
+    judged = await caretaker.judged(
+        accounted=profile.accounted_paths, artifacts=kept, discard=given_up
+    )
+    for problem in judged.problems:
+        raise as_refusal(problem)
+
+
+async def _refuse_twice(
+    lease: Lease, command: str, *, caretaker: Caretaker, ledger: Ledger
+) -> None:
+    for job in ledger.jobs(lease.id):
+        if job.command == command and job.launched_at is not None:
+            status = await caretaker.status(job.id, offset=0, limit=0, sample="plain")
+            if status.state not in ENDED and status.state != "absent":
+                raise JobRunning(
+                    f"{job.id} runs that very command, and two would write over each other",
+                    remedy=f"`gpu-tenant monitor {lease.id}`; to run it twice, name it: --name",
+                )
+
+
+def _declared(
+    lease: Lease,
+    command: str,
+    artifacts: Sequence[str],
+    discard: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    env_from: tuple[str, ...],
+    max_runtime_s: float | None,
+    name: str | None,
+    ledger: Ledger,
+    clock: Clock,
+) -> Job:
+    if not command.strip():
+        raise BadRequest("the command is empty", remedy="give the job's own command")
+    if not artifacts:
+        raise BadRequest(
+            "the job declares nothing to keep, so its box could never be verified",
+            remedy="name its outputs, for example artifacts=['out/'] (`--artifact out/`)",
+        )
+    require_its_own(lease, artifacts)
+    if name is not None and not _JOB_NAME.fullmatch(name):
+        raise BadRequest(
+            f"{name!r} cannot name a job", remedy="use up to 64 letters, digits, `.`, `_` and `-`"
+        )
+    jobs = ledger.jobs(lease.id)
+    by_name = next((job for job in jobs if job.id == name), None)
+    if by_name is not None and by_name.command != command:
+        raise BadRequest(
+            f"the job {name} of {lease.id} runs another command", remedy="choose another name"
+        )
+    unconfirmed = next(
+        (
+            job
+            for job in jobs
+            if name is None and job.launched_at is None and job.command == command
+        ),
+        None,
+    )
+    known = by_name or unconfirmed
+    if known is not None:
+        return known
+    ledger.touch(lease.id, at=clock.now())
+    return ledger.declare(
+        Job(
+            id=JobId(name) if name is not None else ledger.next_job_id(lease.id),
+            lease_id=lease.id,
+            command=command,
+            artifacts=tuple(artifacts),
+            discard=tuple(discard),
+            env_names=tuple(env),
+            env_from=env_from,
+            max_runtime_s=max_runtime_s,
+            declared_at=clock.now(),
+            launched_at=None,
+        )
+    )

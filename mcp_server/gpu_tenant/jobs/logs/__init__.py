@@ -1,0 +1,1 @@
+"""A job's log, wherever it is by now: windows, search, and what was read already."""

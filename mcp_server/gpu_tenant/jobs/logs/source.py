@@ -1,0 +1,143 @@
+"""The bytes of a job's log, from wherever they are to be had: the box, or a file on this computer."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Literal, NamedTuple, Protocol
+
+from gpu_tenant.box.caretaker import ENDED, Caretaker, JobStatus
+from gpu_tenant.domain.model import JobId
+from gpu_tenant.files.direct_io import open_regular
+from gpu_tenant.jobs.logs.cache import LogCopy
+
+Source = Literal["box", "kept", "seen"]
+"""Where a log was read: on the box; in what was collected; or in what this computer had read of it
+before the box fell silent."""
+
+_SEAM_BYTES = 64
+"""So much of what is known is asked for again: another log under the same name would differ there."""
+_NEAR_BYTES = 1 << 20
+"""What is so near to the end of the known part is fetched with all that lies between."""
+_LEAST_BYTES, _MOST_BYTES = 1 << 20, 8 << 20
+_QUICK_S, _SLOW_S = 0.5, 2.0
+
+
+class Stretch(NamedTuple):
+    """Some bytes of a log, and how it stood when they were read."""
+
+    at: int
+    raw: bytes
+    size: int
+    grows: bool
+    """Whether more may come."""
+
+
+class Log(Protocol):
+    """One job's log, by bytes."""
+
+    source: Source
+
+    async def read(self, start: int, limit: int) -> Stretch:
+        """Bytes of the log from `start` on, at least one if there are any, and `limit` at most.
+
+        A negative `start` counts from the end.
+
+        Raises:
+            BoxTrouble: the box did not give them.
+        """
+        ...
+
+
+async def stretch(log: Log, start: int, limit: int) -> Stretch:
+    """As `Log.read`, and fewer than `limit` only where the log ends.
+
+    Raises:
+        BoxTrouble: the box did not give them.
+    """
+    got = await log.read(start, limit)
+    held, more = bytearray(got.raw), got
+    while more.raw and len(held) < limit and got.at + len(held) < more.size:
+        more = await log.read(got.at + len(held), limit - len(held))
+        held += more.raw
+    return Stretch(got.at, bytes(held), max(more.size, got.at + len(held)), more.grows)
+
+
+class LogHere:
+    """A log that lies in a file on this computer."""
+
+    def __init__(self, path: Path, source: Literal["kept", "seen"]) -> None:
+        self._path = path
+        self.source: Source = source
+
+    async def read(self, start: int, limit: int) -> Stretch:
+        """As `Log.read`; nothing where the file is gone."""
+        return await asyncio.to_thread(self._read, start, limit)
+
+    def _read(self, start: int, limit: int) -> Stretch:
+        opened = open_regular(self._path)
+        if opened is None:
+            return Stretch(0, b"", 0, grows=False)
+        try:
+            size = os.fstat(opened).st_size
+            at = max(0, size + start) if start < 0 else min(start, size)
+            raw = os.pread(opened, limit, at)
+        finally:
+            os.close(opened)
+        return Stretch(at, raw, size, grows=self.source == "seen")
+
+
+class LogOnBox:
+    """A log on the box, of which a copy is kept here as far as it was read from its beginning.
+
+    For one call of a verb: the box is asked at least once, and what is known by then is not asked again.
+    """
+
+    source: Source = "box"
+
+    def __init__(self, run: JobId, caretaker: Caretaker, copy: LogCopy) -> None:
+        self._run, self._caretaker, self._copy = run, caretaker, copy
+        self._status: JobStatus | None = None
+        self._size = 0
+        self._piece = _LEAST_BYTES
+
+    async def read(self, start: int, limit: int) -> Stretch:
+        """As `Log.read`."""
+        known = self._copy.size_bytes()
+        if self._status is not None and 0 <= start < known:
+            raw = await asyncio.to_thread(self._copy.read, start, limit)
+            if raw:
+                return self._told(start, raw)
+        if not 0 <= start <= known + _NEAR_BYTES:
+            return await self._asked(start, min(limit, self._piece))
+        seam = max(0, known - _SEAM_BYTES)
+        missing = max(0, start + limit - known)
+        # At least a piece, also where less was wanted: each asking starts a program on the box.
+        ahead = min(max(missing, self._piece), self._piece + _NEAR_BYTES)
+        got = await self._asked(seam, known - seam + ahead)
+        if got.at <= start < got.at + len(got.raw):
+            return got._replace(at=start, raw=got.raw[start - got.at :][:limit])
+        if start >= self._size:
+            return self._told(self._size, b"")
+        raw = await asyncio.to_thread(self._copy.read, start, limit)
+        # Without a copy: it was of another log, or there is no room for one.
+        return self._told(start, raw) if raw else await self._asked(start, min(limit, self._piece))
+
+    async def _asked(self, offset: int, limit: int) -> Stretch:
+        """What the box gives; what follows on the copy has joined it."""
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        status = await self._caretaker.status(self._run, offset=offset, limit=limit, sample="plain")
+        took_s = clock() - began
+        self._status = status
+        at, raw = (status.log.offset, status.log.raw) if status.log is not None else (0, b"")
+        if took_s < _QUICK_S and len(raw) >= self._piece:
+            self._piece = min(_MOST_BYTES, self._piece * 2)
+        elif took_s > _SLOW_S:
+            self._piece = max(_LEAST_BYTES, self._piece // 2)
+        self._size = max(status.log_bytes, at + len(raw))
+        await asyncio.to_thread(self._copy.join, at, raw, self._size)
+        return self._told(at, raw)
+
+    def _told(self, at: int, raw: bytes) -> Stretch:
+        ended = self._status is not None and self._status.state in ENDED
+        return Stretch(at, raw, self._size, grows=not ended)

@@ -1,0 +1,248 @@
+"""A job's log in windows, and a search through all of it, with nothing left in it that a page would obey."""
+
+import asyncio
+import re
+from typing import Literal, NamedTuple
+
+from pydantic import ConfigDict, Field
+
+from gpu_tenant.domain.errors import BadRequest
+from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.untrusted_text import bare, coloured
+from gpu_tenant.jobs.logs.source import Log, Source, Stretch, stretch
+
+MOST_WINDOW_BYTES = 4 << 20
+
+_LONG_LINE_BYTES = 32 << 10
+"""A longer line may lie in two windows."""
+_ESCAPE_BYTES = 4 << 10
+"""No longer escape sequence is kept in one piece."""
+_ENOUGH_BYTES = 2 * _LONG_LINE_BYTES
+"""A window over so much ends further on than it begins, wherever that is."""
+_BEFORE_BYTES = _LONG_LINE_BYTES + _ESCAPE_BYTES + 4
+"""What must be known of the log before a place to tell whether a window may begin there."""
+
+_OPEN_ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b\n]*|[ -/]*)")
+
+_SEARCHED_BYTES = 512 << 10
+"""So much at once: it holds up everything else in this process for some hundredths of a second."""
+_MOST_HITS = 200
+_SHOWN_CHARACTERS = 300
+
+
+class LogWindow(Record):
+    """A stretch of a log; what one has from byte `from` on is replaced by it.
+
+    It ends where the next one begins. `from` is before the byte asked for where that is in the midst of a line.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_by_name=True, validate_by_alias=True
+    )
+
+    from_: int = Field(alias="from")
+    to: int
+    size: int
+    text: str
+    source: Source
+
+
+class Hit(Record):
+    """A line of a log that has what was searched for."""
+
+    at: int = Field(description="byte of the log at which the line begins")
+    line: str
+
+
+class Hits(Record):
+    """What was found of a log's lines from the asked byte up to `scanned_to`; go on from there until it is `size`."""
+
+    hits: tuple[Hit, ...]
+    scanned_to: int
+    size: int
+    source: Source
+
+
+async def window(log: Log, *, start: int, limit: int) -> LogWindow:
+    """The lines of the log about its bytes from `start` to `start + limit`, with no escape sequences but colours.
+
+    A negative `start` counts from the end. Where a window may begin and end depends on the bytes
+    there alone, so windows tile: the next one is from `to` on, and one that is asked for up to `from`
+    ends there. It is not empty unless the log ends. At the end of a log that still grows it may lack the bytes of
+    half a character.
+
+    Raises:
+        BoxTrouble: the box did not give it.
+    """
+    limit = max(1, min(limit, MOST_WINDOW_BYTES))
+    before = start - _BEFORE_BYTES
+    wanted = _BEFORE_BYTES + max(limit, _ENOUGH_BYTES) + _ESCAPE_BYTES
+    got = await stretch(log, before if start < 0 else max(0, before), wanted)
+    begin = max(0, got.size + start) if start < 0 else min(start, got.size)
+    place = max(0, begin - got.at)
+    first = place
+    if begin < got.size or (got.grows and begin == start):
+        first = _boundary(got.raw, place)
+    last = _end(got, place + limit)
+    if last <= first:
+        last = max(first, _end(got, place + _ENOUGH_BYTES))
+    text = await asyncio.to_thread(_shown, got.raw[first:last])
+    return LogWindow(
+        from_=got.at + first, to=got.at + last, size=got.size, text=text, source=log.source
+    )
+
+
+async def search(
+    log: Log, *, q: str, start: int, case: Literal["no", "yes"], budget_s: float = 1.0
+) -> Hits:
+    """The lines from byte `start` on that have the text `q`, as an eye would see them.
+
+    After some 200 hits, or about `budget_s`, it answers with what it has; some of the log is searched in any case.
+
+    Raises:
+        BadRequest: there is nothing to search for, or more than one line.
+        BoxTrouble: the box did not give the log.
+    """
+    wanted = bare(q) if case == "yes" else bare(q).casefold()
+    if not wanted or "\n" in wanted:
+        raise BadRequest("a search is for some text of one line", remedy="search for a word of it")
+    clock = asyncio.get_running_loop().time
+    until = clock() + budget_s
+    hits: list[Hit] = []
+    at = max(0, start)
+    while True:
+        got = await stretch(
+            log, max(0, at - _BEFORE_BYTES), _BEFORE_BYTES + _SEARCHED_BYTES + _ESCAPE_BYTES
+        )
+        here, end = min(at, got.size) - got.at, at - got.at + _SEARCHED_BYTES
+        end = _boundary(got.raw, end) if end < len(got.raw) else len(got.raw)
+        part = _Part(got.raw, got.at, _before(got.raw, here), here, end)
+        found, at = await asyncio.to_thread(_found, part, wanted, case, _MOST_HITS - len(hits))
+        hits += found
+        if at >= got.size or len(hits) >= _MOST_HITS or clock() >= until:
+            return Hits(hits=tuple(hits), scanned_to=at, size=got.size, source=log.source)
+
+
+def _end(got: Stretch, place: int) -> int:
+    """Where a window ends that should end there."""
+    if place < len(got.raw):
+        return _boundary(got.raw, place)
+    return _between(got.raw, len(got.raw)) if got.grows else len(got.raw)
+
+
+def _shown(raw: bytes) -> str:
+    return coloured(raw.decode("utf-8", "replace"))
+
+
+# Where a log may be cut: each place is told by the bytes before it, so that everybody cuts alike
+
+
+def _boundary(raw: bytes, place: int) -> int:
+    """The last place, up to this one, at which a window may begin.
+
+    After a newline; in the midst of a line only where it has gone on for long. `raw` begins
+    `_BEFORE_BYTES` before the place, or with the log. Of what it answers it answers the same.
+    """
+    whole = _between(raw, place)
+    newline = raw.rfind(b"\n", max(0, whole - _LONG_LINE_BYTES), whole)
+    if newline < 0 and whole >= _LONG_LINE_BYTES:
+        return whole
+    return newline + 1
+
+
+def _between(raw: bytes, place: int) -> int:
+    """The place, or the one before the character or the escape sequence that it would cut."""
+    place = _between_characters(raw, place)
+    if raw[place : place + 1] == b"\x1b":
+        return place
+    escape = raw.rfind(b"\x1b", max(0, place - _ESCAPE_BYTES), place)
+    if escape >= 0 and _OPEN_ESCAPE.fullmatch(raw, escape, place):
+        return escape
+    return place
+
+
+def _between_characters(raw: bytes, place: int) -> int:
+    """The place, or the one before the character of UTF-8 that it would cut."""
+    for back in range(min(4, place + 1)):
+        byte = raw[place - back] if place - back < len(raw) else 0x80
+        if byte >= 0xC0:
+            length = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            return place - back if back < length else place
+        if byte < 0x80:
+            break
+    return place
+
+
+# The search of one part
+
+
+class _Part(NamedTuple):
+    raw: bytes
+    at: int
+    """The byte of the log with which `raw` begins."""
+    begin: int
+    """In `raw`, as the next two: what is looked at."""
+    unseen: int
+    """What begins before it is no news."""
+    end: int
+
+
+def _before(raw: bytes, place: int) -> int:
+    """Where to begin, so that what lies across the place is found."""
+    begin = _boundary(raw, place)
+    if begin == place and raw[place - 1 : place] != b"\n":
+        return _between(raw, max(0, place - _LONG_LINE_BYTES))
+    return begin
+
+
+def _found(
+    part: _Part, wanted: str, case: Literal["no", "yes"], most: int
+) -> tuple[list[Hit], int]:
+    """The lines of the part that have it, `most` at most, and the byte of the log up to which was looked."""
+    raw = part.raw[part.begin : part.end]
+    text = _folded(raw, case)
+    lines: list[int] = []
+    place = text.find(wanted, _known_characters(part, wanted, case))
+    line, counted = 0, 0
+    while place >= 0 and len(lines) < most:
+        line += text.count("\n", counted, place)
+        counted = place
+        lines.append(line)
+        end = text.find("\n", place)
+        place = text.find(wanted, end) if end >= 0 else -1
+    if not lines:
+        return [], part.at + part.end
+    begins = [0, *(newline.end() for newline in re.finditer(rb"\n", raw))]
+    texts = bare(raw.decode("utf-8", "replace")).split("\n")
+    offset = part.at + part.begin
+    hits = [Hit(at=offset + begins[n], line=_around(texts[n], wanted, case)) for n in lines]
+    if len(lines) < most or lines[-1] + 1 >= len(begins):
+        return hits, part.at + part.end
+    return hits, offset + begins[lines[-1] + 1]
+
+
+def _folded(raw: bytes, case: Literal["no", "yes"]) -> str:
+    """The text to search in; it has as many lines as the bytes."""
+    text = bare(raw.decode("utf-8", "replace"))
+    return text if case == "yes" else text.casefold()
+
+
+def _known_characters(part: _Part, wanted: str, case: Literal["no", "yes"]) -> int:
+    """Up to where the folded text of the part has nothing but what was found before."""
+    newline = part.raw.find(b"\n", part.unseen, part.end)
+    rest = part.raw[part.unseen : part.end if newline < 0 else newline].rstrip(b"\r")
+    if part.unseen == part.begin or b"\r" in rest:
+        return 0  # a line that is redrawn shows nothing of what it was
+    known = _folded(part.raw[part.begin : part.unseen], case)
+    return max(0, len(known) - len(wanted) + 1)
+
+
+def _around(line: str, wanted: str, case: Literal["no", "yes"]) -> str:
+    """So much of the line as is shown, with the place where it was found."""
+    if len(line) <= _SHOWN_CHARACTERS:
+        return line
+    place = (line if case == "yes" else line.casefold()).find(wanted)
+    most = len(line) - _SHOWN_CHARACTERS
+    begin = max(0, min(place - _SHOWN_CHARACTERS // 3, most))
+    head, tail = "…" * (begin > 0), "…" * (begin < most)
+    return f"{head}{line[begin + len(head) : begin + _SHOWN_CHARACTERS - len(tail)]}{tail}"

@@ -1,0 +1,205 @@
+"""The course of a job's metrics by step, out of every line of its log: loss, accuracy, learning rate."""
+
+import math
+import re
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.jobs.progress import MAX_METRICS, Place, told_by
+
+MOST_POINTS = 1500
+"""Of one metric: more than a chart has pixels."""
+_PER_STRETCH = 3
+"""The least, the greatest, and one that is no number."""
+_MOST_STRETCHES = MOST_POINTS // _PER_STRETCH
+_LINE_CHARACTERS = 4000
+"""No line that tells of a step is longer; of one that is, the beginning is read."""
+_ENDS = re.compile(r"[\r\n]+")
+_WORTH_READING = re.compile(r"\d")
+
+
+class Series(Record):
+    """One metric by step. A value of None is no number (NaN, infinite), which `not_finite` counts."""
+
+    steps: tuple[float, ...]
+    values: tuple[float | None, ...]
+    not_finite: int = 0
+
+
+class _Point(NamedTuple):
+    number: int
+    """Which value of its metric it was, counted from 0."""
+    step: float
+    value: float | None
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """So many values in a row, of which the extremes stay."""
+
+    least: _Point | None = None
+    greatest: _Point | None = None
+    odd: _Point | None = None
+    count: int = 0
+
+    def take(self, point: _Point) -> None:
+        if point.value is None:
+            self.odd = self.odd or point
+            return
+        if self.least is None or self.least.value is None or point.value < self.least.value:
+            self.least = point
+        if (
+            self.greatest is None
+            or self.greatest.value is None
+            or point.value > self.greatest.value
+        ):
+            self.greatest = point
+
+    def points(self) -> list[_Point]:
+        """What stays of it, in the order in which it came."""
+        held = {point for point in (self.least, self.greatest, self.odd) if point is not None}
+        return sorted(held)
+
+
+@dataclass(slots=True)
+class Course:
+    """One metric as it comes along, in at most `MOST_POINTS` points, however long it goes on.
+
+    Stretches of equal length keep their least and their greatest value; when there are too many of
+    them, each two become one.
+    """
+
+    _stretches: list[_Stretch] = field(default_factory=list)
+    _length: int = 1
+    count: int = 0
+    """How many values there were."""
+    _not_finite: int = 0
+    _last_step: float = -math.inf
+
+    def add(self, step: float, value: float | None) -> None:
+        """One more value. At a step before the last one the job has gone back: what came after is dropped."""
+        if step < self._last_step:
+            self._go_back(step)
+        if value is not None and not math.isfinite(value):
+            value = None
+        self._not_finite += value is None
+        if not self._stretches or self._stretches[-1].count == self._length:
+            if len(self._stretches) == _MOST_STRETCHES:
+                self._halve()
+            self._stretches.append(_Stretch())
+        newest = self._stretches[-1]
+        newest.take(_Point(self.count, step, value))
+        newest.count += 1
+        self.count += 1
+        self._last_step = step
+
+    def series(self) -> Series:
+        """What is held of it, by ascending step."""
+        points = [point for stretch in self._stretches for point in stretch.points()]
+        return Series(
+            steps=tuple(point.step for point in points),
+            values=tuple(point.value for point in points),
+            not_finite=self._not_finite,
+        )
+
+    def _halve(self) -> None:
+        """Each two stretches are one, and the next ones are of that length."""
+        merged = []
+        for i in range(0, len(self._stretches), 2):
+            pair = _Stretch(count=self._length * 2)
+            for stretch in self._stretches[i : i + 2]:
+                for point in stretch.points():
+                    pair.take(point)
+            merged.append(pair)
+        self._stretches, self._length = merged, self._length * 2
+
+    def _go_back(self, step: float) -> None:
+        while self._stretches:
+            points = self._stretches[-1].points()
+            before = [point for point in points if point.step < step]
+            if len(before) == len(points) and points:
+                return
+            self._stretches.pop()
+            if before:
+                part = _Stretch(count=self._length)
+                for point in before:
+                    part.take(point)
+                self._stretches.append(part)
+                return
+
+
+class Metrics:
+    """The metrics of one job, out of its log as that comes: any piece of text, from its beginning on.
+
+    Each line is read once, and what is held does not grow with the log.
+    """
+
+    def __init__(self) -> None:
+        self._courses: dict[str, Course] = {}
+        self._begun = ""
+        """A line of which the rest is yet to come."""
+        self._steps = _Steps()
+
+    def feed(self, text: str) -> None:
+        """More of the log; a line may end with a later piece."""
+        *lines, rest = _ENDS.split(self._begun + text)
+        for line in lines:
+            self._read(line)
+        self._begun = rest[:_LINE_CHARACTERS]
+
+    def end(self) -> None:
+        """No more comes: the last line is whole."""
+        self._read(self._begun)
+        self._begun = ""
+
+    def series(self) -> dict[str, Series]:
+        """Each metric's course so far, the first one that the log told of first."""
+        return {name: course.series() for name, course in self._courses.items()}
+
+    def _read(self, line: str) -> None:
+        if not _WORTH_READING.search(line):
+            return
+        line = line[:_LINE_CHARACTERS]
+        told = told_by(line if line.isprintable() else plain(line))
+        step = self._steps.at(told.epoch, told.step)
+        for name, value in told.metrics:
+            course = self._courses.get(name)
+            if course is None:
+                if len(self._courses) == MAX_METRICS:
+                    continue
+                course = self._courses[name] = Course()
+            course.add(course.count if step is None else step, value)
+
+
+class _Steps:
+    """Where each line lies on one axis, whatever it counts: steps, where the log ever tells of any."""
+
+    def __init__(self) -> None:
+        self._epoch: float | None = None
+        self._is_new_epoch = False
+        self._base = 0.0
+        """What is added to a count that began anew."""
+        self._counted: float | None = None
+        """The last step, as it was told."""
+        self._last: float | None = None
+
+    def at(self, epoch: Place | None, step: Place | None) -> float | None:
+        """Where the line lies that tells of those; one that tells of neither is where the last one was.
+
+        None: nothing has told of any yet.
+        """
+        if epoch is not None:
+            self._is_new_epoch = self._epoch is not None and epoch.done > self._epoch
+            self._epoch = epoch.done
+        if step is not None:
+            fell = self._counted is not None and step.done < self._counted
+            if fell and (self._is_new_epoch or step.done <= 1):
+                self._base = self._last or 0.0
+            self._is_new_epoch = False
+            self._counted = step.done
+            self._last = self._base + step.done
+        elif epoch is not None and self._counted is None:
+            self._last = epoch.done
+        return self._last

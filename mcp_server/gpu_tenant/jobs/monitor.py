@@ -1,0 +1,216 @@
+"""Look at a job without disturbing it: its state, what is new in its log, and what it costs."""
+
+import codecs
+import secrets
+from datetime import timedelta
+from decimal import Decimal
+
+from pydantic import Field
+
+from gpu_tenant.box.caretaker import ENDED, Caretaker, JobState, JobStatus
+from gpu_tenant.domain.errors import BadRequest
+from gpu_tenant.domain.model import Job, JobId, Lease
+from gpu_tenant.domain.ports import Clock
+from gpu_tenant.domain.reconcile import overdue
+from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.untrusted_text import fence, plain
+from gpu_tenant.jobs.cost_forecast import keep_course
+from gpu_tenant.jobs.failure_cause import BoxSeen, diagnose
+from gpu_tenant.jobs.progress import Progress, read_progress
+from gpu_tenant.ledger import Ledger
+
+_POLL_S = 1.0
+_DIAGNOSED_BYTES = 32768
+
+
+class Gpu(Record):
+    """One GPU at this moment."""
+
+    index: int
+    name: str
+    util_pct: float | None
+    mem_used_mib: float | None
+    mem_total_mib: float | None
+    temp_c: float | None
+
+
+class Watched(Record):
+    """One look at a job. `cursor` goes into the next call, so that only new log comes."""
+
+    lease: str
+    job: str
+    state: JobState
+    exit_code: int | None
+    why: str | None
+    progress: Progress | None
+    log: str
+    cursor: int
+    log_skipped_bytes: int
+    log_size_bytes: int
+    gpus: tuple[Gpu, ...]
+    memory_used_bytes: int | None
+    memory_limit_bytes: int | None
+    disk_free_bytes: int | None
+    running_s: float | None
+    cost_usd: Decimal | None
+    deadline_in_s: float
+    alarm: str | None
+    cadence: str | None = Field(
+        default=None, description="how often it should save, as seen so far"
+    )
+    gang: str | None = Field(
+        default=None, description="one job over several leases: how it stands on the others"
+    )
+    next: str
+
+
+async def watch(
+    lease: Lease,
+    run: JobId,
+    *,
+    cursor: int | None,
+    wait_s: float,
+    limit_bytes: int,
+    caretaker: Caretaker,
+    ledger: Ledger,
+    clock: Clock,
+    box: BoxSeen | None = None,
+) -> Watched:
+    """The state of what the box knows by that name, and the newest of its log since byte `cursor`.
+
+    Of that no more than `limit_bytes`. With `wait_s` it answers when the job has ended, or that much time
+    has passed.
+    """
+    until = clock.now() + timedelta(seconds=wait_s)
+    log = bytearray()
+    offset, skipped = (-limit_bytes if cursor is None else cursor), 0
+    while True:
+        status = await caretaker.status(run, offset=offset, limit=limit_bytes, sample="sample")
+        if status.log is not None:
+            if status.log.truncated:
+                log.clear()
+            log += status.log.raw
+            offset = status.log.next_offset
+        behind = status.log_bytes - offset
+        if behind > limit_bytes:
+            # A log that grows faster than it is read is met at its newest end.
+            skipped += len(log) + behind - limit_bytes
+            log.clear()
+            offset = status.log_bytes - limit_bytes
+        elif behind <= 0:
+            left_s = (until - clock.now()).total_seconds()
+            if status.state in ENDED or status.state == "absent" or left_s <= 0:
+                break
+            await clock.sleep(min(_POLL_S, left_s))
+    if len(log) > limit_bytes:
+        skipped += len(log) - limit_bytes
+        del log[:-limit_bytes]
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    text = plain(decoder.decode(bytes(log), status.state in ENDED))
+    # A character that is only half written yet comes whole with the next look.
+    offset -= len(decoder.getstate()[0])
+    why = await _why(status, bytes(log), caretaker, box)
+    seen = _answer(lease, status, why, text, offset, skipped, clock=clock)
+    if seen.state != "absent":
+        keep_course(lease.id, run, seen.state, seen.progress, ledger=ledger, at=clock.now())
+    return seen
+
+
+def fenced(seen: Watched) -> Watched:
+    """The same, with the log between tags that mark it as the box's words."""
+    if not seen.log:
+        return seen
+    return seen.model_copy(update={"log": fence(seen.log, nonce=secrets.token_hex(4))})
+
+
+def job_of(lease: Lease, name: str | None, *, ledger: Ledger) -> Job:
+    """The job of that name, or the newest one where none is named.
+
+    Raises:
+        BadRequest: there is no such job.
+    """
+    jobs = ledger.jobs(lease.id)
+    chosen = [job for job in jobs if name in (None, job.id)]
+    if not chosen:
+        known = ", ".join(job.id for job in jobs) or "none was ever declared"
+        raise BadRequest(
+            f"{lease.id} has no job {name or ''} (known: {known})",
+            remedy=f"`gpu-tenant launch --lease {lease.id} -- COMMAND`",
+        )
+    return chosen[-1]
+
+
+def _answer(
+    lease: Lease,
+    status: JobStatus,
+    why: str | None,
+    text: str,
+    cursor: int,
+    skipped: int,
+    *,
+    clock: Clock,
+) -> Watched:
+    sample = status.sample
+    running = None
+    if status.started_at is not None:
+        running = round((status.ended_at or status.now) - status.started_at, 1)
+    return Watched(
+        lease=lease.id,
+        job=status.job,
+        state=status.state,
+        exit_code=status.exit_code,
+        why=why,
+        progress=read_progress(text),
+        log=text,
+        log_skipped_bytes=skipped,
+        cursor=cursor,
+        log_size_bytes=status.log_bytes,
+        gpus=tuple(
+            Gpu(
+                index=gpu.index,
+                name=plain(gpu.name),
+                util_pct=gpu.util_pct,
+                mem_used_mib=gpu.mem_used_mib,
+                mem_total_mib=gpu.mem_total_mib,
+                temp_c=gpu.temp_c,
+            )
+            for gpu in (sample.gpus if sample else ())
+        ),
+        memory_used_bytes=sample.mem_used_bytes if sample else None,
+        memory_limit_bytes=sample.mem_limit_bytes if sample else None,
+        disk_free_bytes=sample.disk_free_bytes if sample else None,
+        running_s=running,
+        cost_usd=lease.cost_usd(clock.now()),
+        deadline_in_s=round((lease.terms.deadline_at - clock.now()).total_seconds()),
+        alarm=overdue(lease, clock.now()),
+        next=_next(status),
+    )
+
+
+async def _why(
+    status: JobStatus, held: bytes, caretaker: Caretaker, box: BoxSeen | None
+) -> str | None:
+    """The verdict on a job that has ended, by the end of its log, of which `held` is what was read."""
+    if status.state not in ENDED or status.state == "finished":
+        return None
+    if len(held) < min(status.log_bytes, _DIAGNOSED_BYTES):
+        end = await caretaker.status(
+            JobId(status.job), offset=-_DIAGNOSED_BYTES, limit=_DIAGNOSED_BYTES, sample="plain"
+        )
+        held = end.log.raw if end.log else b""
+    found = diagnose(status, held[-_DIAGNOSED_BYTES:].decode("utf-8", "replace"), box=box)
+    return str(found) if found else None
+
+
+def _next(status: JobStatus) -> str:
+    match status.state:
+        case "starting" | "running":
+            return "monitor again with this cursor"
+        case "lingering":
+            return "the command ended and left processes running: wait with monitor, or stop_job"
+        case "finished":
+            return "collect"
+        case "failed" | "killed" | "stopped":
+            return "read the log; launch_detached again to resume, or collect what it wrote"
+        case "absent":
+            return "the box knows no such job: launch_detached starts it"

@@ -1,0 +1,146 @@
+"""Over which network several boxes speak to each other: one that each of them is in, under an address of its own."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_interface, ip_network
+from typing import Annotated
+
+from pydantic import Field
+
+from gpu_tenant.domain.errors import BadRequest, Refused
+from gpu_tenant.domain.record import Record
+
+_OF_A_HOST_ALONE = ("lo", "docker", "br-", "veth", "virbr", "cni", "lxc", "podman", "kube-ipvs")
+"""Bridges and the like: each machine has its own, often with the very addresses of its neighbour's."""
+
+Network = IPv4Network | IPv6Network
+
+Address = Annotated[str, Field(pattern=r"^[0-9A-Fa-f.:]{2,45}(/[0-9]{1,3})?$")]
+"""Without a scope, which may be any text, and leads nowhere from another box."""
+
+
+class Interface(Record):
+    """One interface of a box, by its own word."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9_.:@-]{1,15}$")
+    addresses: tuple[Address, ...]
+    mtu: int | None = Field(default=None, ge=0, lt=2**31)
+    mbit_s: int | None = Field(
+        default=None, ge=-1, lt=2**31, description="-1: its driver cannot say"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Foothold:
+    """Where a box stands in a network."""
+
+    interface: str
+    address: str
+    network: Network
+    mtu: int | None
+
+    @property
+    def is_public(self) -> bool:
+        """Whether anybody on the internet may come to it."""
+        return _ip(self.address).is_global
+
+    @property
+    def words(self) -> str:
+        """The interface with its address, for a person."""
+        return f"{self.interface} {self.address}"
+
+
+def chosen(
+    seen: Mapping[str, Sequence[Interface]], wanted: str | None
+) -> tuple[str, Mapping[str, Foothold]]:
+    """What was chosen, in words, and where each box stands in it.
+
+    `wanted` is the name of an interface, or a network such as `10.0.0.0/16` where it has different
+    names; when left out, a private network that all are in, the one with the largest frames first.
+
+    Raises:
+        BadRequest: a box has no such interface, or it has no address.
+        Refused: there is no network that all are in.
+    """
+    standing = {box: _footholds(interfaces) for box, interfaces in seen.items()}
+    if wanted is not None:
+        return wanted, {box: _wanted(box, there, wanted) for box, there in standing.items()}
+    fits = []
+    for first in next(iter(standing.values())):
+        if _is_for_itself(first) or first.is_public:
+            continue
+        found = {box: _in(first.network, there) for box, there in standing.items()}
+        met = {box: there for box, there in found.items() if there is not None}
+        if len(met) == len(standing) and len({x.address for x in met.values()}) == len(met):
+            fits.append((first, met))
+    if not fits:
+        listed = "; ".join(f"{box}: {_all(there)}" for box, there in standing.items())
+        raise Refused(
+            f"there is no private network that all of them are in under addresses of their own ({listed})",
+            remedy="--interface NAME or --interface 10.0.0.0/16 names one; boxes of a marketplace often share none: "
+            "rent them as a cluster, or train on one",
+        )
+    best, met = max(fits, key=lambda fit: (fit[0].mtu or 0, fit[0].network.version == 4))
+    return str(best.network), met
+
+
+def shared(at: Mapping[str, Foothold]) -> Mapping[str, Sequence[str]]:
+    """The addresses that more than one box believes to be its own, with those boxes."""
+    by_address: dict[str, list[str]] = {}
+    for box, foothold in at.items():
+        by_address.setdefault(foothold.address, []).append(box)
+    return {address: boxes for address, boxes in by_address.items() if len(boxes) > 1}
+
+
+def _footholds(interfaces: Sequence[Interface]) -> list[Foothold]:
+    found = []
+    for interface in interfaces:
+        for said in interface.addresses:
+            try:
+                there = ip_interface(said)
+            except ValueError:
+                continue
+            found.append(Foothold(interface.name, str(there.ip), there.network, interface.mtu))
+    return found
+
+
+def _wanted(box: str, there: Sequence[Foothold], wanted: str) -> Foothold:
+    network = _network(wanted)
+    found = (
+        _in(network, there)
+        if network is not None
+        else next((x for x in sorted(there, key=_v4_first) if x.interface == wanted), None)
+    )
+    if found is None:
+        raise BadRequest(
+            f"{box} has no address on {wanted} (it has {_all(there)})",
+            remedy="name one that all of them have, or their network: --interface 10.0.0.0/16",
+        )
+    return found
+
+
+def _network(wanted: str) -> Network | None:
+    try:
+        return ip_network(wanted, strict=False) if "/" in wanted else None
+    except ValueError as error:
+        raise BadRequest(f"{wanted!r} is no network: {error}", remedy="as in 10.0.0.0/16") from None
+
+
+def _in(network: Network, there: Sequence[Foothold]) -> Foothold | None:
+    return next((x for x in there if _ip(x.address) in network), None)
+
+
+def _is_for_itself(foothold: Foothold) -> bool:
+    return _ip(foothold.address).is_loopback or foothold.interface.startswith(_OF_A_HOST_ALONE)
+
+
+def _v4_first(foothold: Foothold) -> int:
+    return foothold.network.version
+
+
+def _ip(address: str) -> IPv4Address | IPv6Address:
+    return ip_interface(address).ip
+
+
+def _all(there: Sequence[Foothold]) -> str:
+    return ", ".join(x.words for x in there) or "none"

@@ -1,0 +1,158 @@
+"""One job over several boxes: the line that begins it on each of them, and who its members are."""
+
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from gpu_tenant.domain.errors import BadRequest
+from gpu_tenant.domain.model import LeaseId
+from gpu_tenant.domain.record import Record
+
+Launcher = Literal["torchrun", "accelerate"]
+EVENT = "gang"
+"""The kind of line in a lease's timeline that holds one."""
+PORT = 29400
+"""Where the members meet, on the first one: torchrun's own."""
+
+_MODULES: dict[Launcher, str] = {
+    "torchrun": "torch.distributed.run",
+    "accelerate": "accelerate.commands.launch",
+}
+_NOT_A_SCRIPT = {"python", "python3", "torchrun", "accelerate", "deepspeed"}
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One box of several, as the others reach it."""
+
+    lease: LeaseId
+    address: str
+    interface: str
+    processes: int
+    """So many workers on it: one a GPU."""
+    gpus: int
+    infiniband: Literal["active", "none"]
+
+
+class Gang(Record):
+    """A job that was declared on several leases at once, the same name on each."""
+
+    job: str
+    launcher: Launcher
+    leases: tuple[str, ...]
+    """In the order of their ranks: the first one has rank 0."""
+    command: str
+    """The script with its arguments, as it was asked for."""
+    lines: tuple[str, ...]
+    interface: str
+
+    def others(self, lease: str) -> tuple[str, ...]:
+        """All members but that one."""
+        return tuple(name for name in self.leases if name != lease)
+
+    @property
+    def stop(self) -> str:
+        """What ends it everywhere, as a command."""
+        each = " && ".join(f"gpu-tenant stop {name} --job {self.job}" for name in self.leases)
+        return f"`{each}`"
+
+
+def gangs(events: Iterable[tuple[datetime, str, dict[str, object]]]) -> list[Gang]:
+    """The gangs that a lease's timeline tells of, oldest first."""
+    return [Gang.model_validate(detail) for _, kind, detail in events if kind == EVENT]
+
+
+def lines(
+    nodes: Sequence[Node],
+    command: str,
+    *,
+    launcher: Launcher,
+    run_id: str,
+    port: int,
+    pythons: Sequence[str],
+) -> tuple[str, ...]:
+    """What each node runs, in their order: environment, launcher, and `command`, its script with arguments.
+
+    The rendezvous is a static one: the first node has rank 0 and is the master, so that it is known
+    before where rank 0 writes, and no node is asked for a host name that the others cannot resolve.
+    The launcher is called as a module of `pythons`, one for each node: a script of its name on PATH may
+    belong to another environment than the one that was prepared.
+
+    Raises:
+        BadRequest: fewer than two nodes, a command that is no script, or nodes that are unlike where
+            the launcher wants them alike.
+    """
+    if len(nodes) < 2:
+        raise BadRequest(
+            "one job over several boxes needs two leases or more",
+            remedy="name them all: `gpu-tenant launch LEASE LEASE --together torchrun -- train.py`",
+        )
+    _must_be_script(command, launcher)
+    first = nodes[0]
+    if launcher == "accelerate" and not all(node.gpus for node in nodes):
+        raise BadRequest(
+            "accelerate begins several processes on GPUs only, and a node shows none",
+            remedy="--together torchrun, which accelerate's own library runs under as well",
+        )
+    if launcher == "accelerate" and len({node.processes for node in nodes}) > 1:
+        unlike = ", ".join(f"{node.processes} on {node.lease}" for node in nodes)
+        raise BadRequest(
+            f"accelerate divides its processes evenly, and there are {unlike}",
+            remedy="--per-node N with what all of them have, or --together torchrun",
+        )
+    made = []
+    for rank, (node, python) in enumerate(zip(nodes, pythons, strict=True)):
+        if launcher == "torchrun":
+            options = [
+                f"--nnodes={len(nodes)}", f"--node-rank={rank}", f"--nproc-per-node={node.processes}",
+                "--rdzv-backend=static", f"--rdzv-id={run_id}",
+                f"--rdzv-endpoint={_endpoint(first.address, port)}",
+                f"--master-addr={first.address}", f"--master-port={port}",
+            ]  # fmt: skip
+        else:
+            options = [
+                "--multi_gpu", f"--num_machines={len(nodes)}",
+                f"--num_processes={sum(each.processes for each in nodes)}", f"--machine_rank={rank}",
+                f"--main_process_ip={first.address}", f"--main_process_port={port}",
+                "--rdzv_backend=static", "--same_network",
+            ]  # fmt: skip
+        words = [*environment(nodes, node), python, "-m", _MODULES[launcher], *options]
+        made.append(f"{' '.join(shlex.quote(word) for word in words)} {command}")
+    return tuple(made)
+
+
+def environment(nodes: Sequence[Node], node: Node) -> list[str]:
+    """What the libraries must be told on that node, as `env NAME=VALUE ...`.
+
+    Without it they take the interface that a host's name resolves to: in a container 127.0.1.1, or a
+    bridge that every machine has. InfiniBand is used by all or by none: a mixture waits for ever.
+    """
+    told = {
+        # NCCL takes a prefix, unless it begins with `=`; Gloo takes the name itself.
+        "NCCL_SOCKET_IFNAME": f"={node.interface}",
+        "GLOO_SOCKET_IFNAME": node.interface,
+        "TP_SOCKET_IFNAME": node.interface,
+        "NCCL_SOCKET_FAMILY": "AF_INET6" if ":" in node.address else "AF_INET",
+    }
+    if any(each.infiniband == "none" for each in nodes):
+        told["NCCL_IB_DISABLE"] = "1"
+    return ["env", *(f"{name}={value}" for name, value in told.items())]
+
+
+def _endpoint(address: str, port: int) -> str:
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def _must_be_script(command: str, launcher: Launcher) -> None:
+    try:
+        first = next(iter(shlex.split(command)), "")
+    except ValueError:
+        first = ""
+    if not first or first.rpartition("/")[2] in _NOT_A_SCRIPT:
+        what = f"{first!r} is no script" if first else "the command is empty"
+        raise BadRequest(
+            f"{what}: {launcher} starts python by itself",
+            remedy="`-- train.py --epochs 12`: the script and its arguments, the launcher's options before it",
+        )

@@ -1,0 +1,317 @@
+"""Whether every box of several can talk to every other, on the interface that their job will use."""
+
+import asyncio
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from gpu_tenant.box.script_replies import told
+from gpu_tenant.domain.errors import BoxTrouble, TenantError
+from gpu_tenant.domain.model import Lease
+from gpu_tenant.domain.ports import Transport
+from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.untrusted_text import plain, quoted
+from gpu_tenant.files.skill_files import script
+from gpu_tenant.jobs.multinode.interfaces import Foothold, Interface, chosen, shared
+
+_LIST_WITHIN_S = 40
+_MEET_WITHIN_S = 110
+"""A box ends its part by itself before that."""
+_TRIED_PORTS = 2
+"""Besides the one where they meet: NCCL and Gloo listen wherever the system lets them."""
+
+_FROM_STDIN = "import sys; exec(compile(sys.stdin.read(int(sys.argv.pop(1))), 'pairs.py', 'exec'))"
+"""Runs so many characters of its input, so that nothing is written on the box; the rest is the request."""
+
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+
+
+class _Said(BaseModel):
+    """What a box says; fields of later versions are passed over."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Seen(_Said):
+    """What one box has to train with."""
+
+    interfaces: tuple[Interface, ...]
+    gpus: int = Field(ge=0, le=1024)
+    infiniband: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")], ...] = ()
+    ports: tuple[Port, Port] = (32768, 60999)
+
+
+class _Try(_Said):
+    to: str
+    port: Port
+    outcome: Literal["talks", "stranger", "other", "stalls", "silent", "refused", "no_way"]
+    who: str | None = None
+    source: str | None = None
+    said: str = ""
+    rtt_ms: float | None = Field(default=None, allow_inf_nan=False)
+    mb_s: float | None = Field(default=None, allow_inf_nan=False)
+
+
+class _Met(_Said):
+    listening: dict[int, str]
+    pairs: tuple[_Try, ...]
+
+
+class Pair(Record):
+    """The way from one box to another, as it was tried."""
+
+    source: str
+    target: str
+    state: Literal["talks", "does not", "unknown"]
+    words: str
+    rtt_ms: float | None = None
+    mb_s: float | None = Field(default=None, description="in MB/s, while all others sent as well")
+
+
+class Spot(Record):
+    """One box in the network that was chosen."""
+
+    lease: str
+    interface: str
+    address: str
+    mtu: int | None
+    gpus: int
+    infiniband: tuple[str, ...]
+
+
+class Preflight(Record):
+    """Every ordered pair of several boxes; where one does not talk, no job of theirs may begin."""
+
+    network: str
+    port: int
+    nodes: tuple[Spot, ...]
+    pairs: tuple[Pair, ...]
+    trouble: tuple[str, ...] = Field(description="what keeps them from it, in words")
+    warnings: tuple[str, ...]
+    next: str
+
+    @property
+    def passed(self) -> bool:
+        """Whether all of them can talk."""
+        return not self.trouble
+
+
+async def preflight(
+    leases: Sequence[Lease],
+    ways: Mapping[str, Transport],
+    *,
+    wanted: str | None,
+    port: int,
+) -> Preflight:
+    """What each box has, which network was chosen, and every ordered pair of them tried out in it.
+
+    On each box one process listens on `port` and on two others for as long as that takes, some twenty
+    seconds at most where something is wrong; it ends by itself.
+
+    Raises:
+        BadRequest, Refused: there is no such network.
+        BoxUnreachable, BoxTrouble: a box did not say what it has.
+    """
+    names = [str(lease.id) for lease in leases]
+    listed = await asyncio.gather(*(_seen(lease, ways[lease.id]) for lease in leases))
+    seen = dict(zip(names, listed, strict=True))
+    network, at = chosen({name: each.interfaces for name, each in seen.items()}, wanted)
+    spots = tuple(
+        Spot(
+            lease=name, interface=at[name].interface, address=at[name].address, mtu=at[name].mtu,
+            gpus=each.gpus, infiniband=each.infiniband,
+        )
+        for name, each in seen.items()
+    )  # fmt: skip
+    trouble = [
+        f"{' and '.join(boxes)} each call {address} their own: it is the inside of a container or behind "
+        "a translator, and leads nowhere; publish an address of their own (host network), or --interface another"
+        for address, boxes in shared(at).items()
+    ]
+    pairs: tuple[Pair, ...] = ()
+    if not trouble:
+        ports = [port, *_others(port, [each.ports for each in listed])]
+        nodes = {name: foothold.address for name, foothold in at.items()}
+        secret = secrets.token_hex(32)
+        met = await asyncio.gather(
+            *(_meet(lease, ways[lease.id], nodes, ports, secret) for lease in leases)
+        )
+        pairs = judged(dict(zip(names, met, strict=True)), at, ports)
+        trouble += [f"{x.source} -> {x.target}: {x.words}" for x in pairs if x.state != "talks"]
+    warnings = [*_unlike(spots), *(_public(at))]
+    again = f"`gpu-tenant preflight {' '.join(names)}`"
+    return Preflight(
+        network=network, port=port, nodes=spots, pairs=pairs, trouble=tuple(trouble),
+        warnings=tuple(warnings),
+        next=f"mend that, then {again} again" if trouble
+        else f"`gpu-tenant launch {' '.join(names)} --together torchrun --artifact out/ -- train.py`",
+    )  # fmt: skip
+
+
+async def _seen(lease: Lease, way: Transport) -> Seen:
+    said = await _asked(lease, way, "list", {}, within_s=_LIST_WITHIN_S)
+    try:
+        return Seen.model_validate(said)
+    except ValidationError as error:
+        raise BoxTrouble(
+            f"what {lease.id} says of its network makes no sense",
+            remedy=f"`gpu-tenant ssh {lease.id}` looks at it",
+        ) from error
+
+
+async def _meet(
+    lease: Lease, way: Transport, nodes: Mapping[str, str], ports: Sequence[int], secret: str
+) -> object:
+    """What it met; where it did not say, the trouble. The others have still to be heard."""
+    request = {"secret": secret, "me": lease.id, "nodes": dict(nodes), "ports": list(ports)}
+    try:
+        return await _asked(lease, way, "meet", request, within_s=_MEET_WITHIN_S)
+    except TenantError as trouble:
+        return trouble
+
+
+async def _asked(
+    lease: Lease, way: Transport, verb: str, request: Mapping[str, object], *, within_s: float
+) -> object:
+    text = script("pairs.py").read_text(encoding="ascii")
+    finished = await way.run(
+        ["python3", "-I", "-S", "-c", _FROM_STDIN, str(len(text)), verb],
+        stdin=(text + json.dumps(request)).encode(), timeout_s=within_s,
+    )  # fmt: skip
+    if finished.exit_status == 127:
+        raise BoxTrouble(
+            f"there is no python3 on the box of {lease.id}", remedy=f"`gpu-tenant audit {lease.id}`"
+        )
+    reply = told(finished)
+    if reply is None:
+        lines = plain(finished.stderr.decode("utf-8", "replace"), max_line=200).split("\n")
+        words = next((line for line in reversed(lines) if line.strip()), "nothing")
+        raise BoxTrouble(
+            f"{lease.id} did not say what it sees: {quoted(words)}",
+            remedy=f"`gpu-tenant audit {lease.id}` looks at the box",
+        )
+    return reply
+
+
+def _others(port: int, ranges: Sequence[tuple[int, int]]) -> list[int]:
+    """Ports that each of them may give to a program, drawn anew each time."""
+    low, high = max(low for low, _ in ranges), min(high for _, high in ranges)
+    free = [number for number in range(max(low, 1024), high + 1) if number != port]
+    return secrets.SystemRandom().sample(free, min(_TRIED_PORTS, len(free)))
+
+
+# What it means
+
+
+def judged(
+    said: Mapping[str, object], at: Mapping[str, Foothold], ports: Sequence[int]
+) -> tuple[Pair, ...]:
+    """Every ordered pair of those boxes, by what each said that it met, or by the trouble there was."""
+    met = {box: _understood(box, answer) for box, answer in said.items()}
+    return tuple(_pair(a, b, at, met, ports) for a in met for b in met if a != b)
+
+
+def _understood(box: str, answer: object) -> _Met | str:
+    if isinstance(answer, TenantError):
+        return answer.message
+    try:
+        return _Met.model_validate(answer)
+    except ValidationError:
+        return f"what {box} says of its network makes no sense"
+
+
+def _pair(
+    source: str,
+    target: str,
+    at: Mapping[str, Foothold],
+    met: Mapping[str, _Met | str],
+    ports: Sequence[int],
+) -> Pair:
+    there, mine = met[target], met[source]
+    if isinstance(mine, str):
+        return Pair(source=source, target=target, state="unknown", words=mine)
+    tries = [x for x in mine.pairs if x.to == target]
+    failed = next((x for x in tries if x.outcome != "talks"), None)
+    first = tries[0] if tries else None
+    if isinstance(there, _Met):
+        for port in ports:
+            held = quoted(there.listening.get(port, "yes"))
+            if held != "yes":
+                words = f"{target} cannot listen on {at[target].address}:{port} ({held})"
+                if port == ports[0]:
+                    words += f": an earlier job may hold it; `gpu-tenant monitor {target}`, or --port another"
+                return Pair(source=source, target=target, state="does not", words=words)
+    if first is None or failed is not None:
+        words = _why(failed, target, at[target], ports) if failed else "it was not tried"
+        return Pair(
+            source=source, target=target, state="does not" if failed else "unknown", words=words
+        )
+    words = "talks"
+    if first.source is not None and first.source != at[source].address:
+        words = f"talks, and arrives as {quoted(first.source)}: an address is translated on the way"
+    return Pair(
+        source=source, target=target, state="talks", words=words, rtt_ms=first.rtt_ms, mb_s=first.mb_s
+    )  # fmt: skip
+
+
+def _why(failed: _Try, target: str, there: Foothold, ports: Sequence[int]) -> str:
+    place = f"{there.address}:{failed.port}"
+    match failed.outcome:
+        case "silent" if failed.port != ports[0]:
+            return (
+                f"{place} is not let through, although {ports[0]} is: NCCL listens on ports of its own, so open "
+                "all ports between the nodes, on the private network alone"
+            )
+        case "silent":
+            return (
+                f"nothing comes back from {place}: a firewall or another network; open all ports between the nodes "
+                f"at the provider, or --interface another; `gpu-tenant ssh {target}` looks at it"
+            )
+        case "refused":
+            return (
+                f"{place} refuses: something on the way answers for it, or {target} did not begin in time; "
+                "the same command again"
+            )
+        case "other":
+            return (
+                f"at {place} {quoted(failed.who or '?')} answers: the address leads elsewhere than to {target}; "
+                "--interface one where each has its own"
+            )
+        case "stranger":
+            return f"at {place} somebody answers who is none of these boxes; --interface another, or --port"
+        case "stalls":
+            return (
+                f"small messages reach {place} and large ones do not: frames are cut on the way; "
+                f"set the same MTU everywhere ({there.interface} of {target} has {there.mtu})"
+            )
+        case _:
+            return f"there is no way to {place} ({quoted(failed.said)}); --interface another"
+
+
+def _unlike(spots: Sequence[Spot]) -> list[str]:
+    words = []
+    if len({spot.mtu for spot in spots}) > 1:
+        listed = ", ".join(f"{spot.lease} {spot.mtu}" for spot in spots)
+        words.append(
+            f"their MTUs differ ({listed}): large messages may hang; set the same everywhere"
+        )
+    if len({spot.gpus for spot in spots}) > 1:
+        listed = ", ".join(f"{spot.lease} {spot.gpus}" for spot in spots)
+        words.append(f"they have different numbers of GPUs ({listed})")
+    having = [spot.lease for spot in spots if spot.infiniband]
+    if having and len(having) < len(spots):
+        words.append(f"only {', '.join(having)} has InfiniBand: it is switched off for all")
+    return words
+
+
+def _public(at: Mapping[str, Foothold]) -> list[str]:
+    return [
+        f"{box} is reached at a public address: neither NCCL nor the rendezvous asks anybody who they are, "
+        "so let in these boxes alone"
+        for box, foothold in at.items()
+        if foothold.is_public
+    ]

@@ -1,0 +1,228 @@
+"""How far a job has come, as its own log tells it."""
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.untrusted_text import plain
+
+Unit = Literal["step", "epoch", "it"]
+
+MAX_LINES = 400
+MAX_METRICS = 32
+
+
+class Progress(Record):
+    """Where a job says it is. `fraction` is of the whole, as far as the log lets one know."""
+
+    done: float | None = None
+    total: float | None = None
+    unit: Unit | None = None
+    fraction: float | None = None
+    metrics: dict[str, float] = {}  # noqa: RUF012 (pydantic copies it)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one line of a log says that the job is."""
+
+    done: float
+    total: float | None
+    unit: Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What one line of a log tells."""
+
+    epoch: Place | None
+    step: Place | None
+    """Or an iteration; in a line that tells of an epoch, too, one within that."""
+    metrics: tuple[tuple[str, float], ...]
+
+
+_UNITS: dict[str, Unit] = {
+    "epoch": "epoch",
+    "step": "step",
+    "batch": "step",
+    "iter": "it",
+    "iteration": "it",
+    "it": "it",
+}
+_COUNT = r"\d[\d,]*(?:\.\d+)?"
+_WORDED = re.compile(
+    # The letters first: most words begin with none of them, and that is soon seen.
+    rf"\b(?=[ebis])(?P<unit>epoch|step|batch|iteration|iter|it)s?\b\W{{0,4}}?(?P<done>{_COUNT})"
+    rf"(?:\s*(?:/|of|out of)\s*(?P<total>{_COUNT}))?",
+    re.IGNORECASE,
+)
+_BRACKETED = re.compile(rf"\[\s*(?P<done>{_COUNT})\s*/\s*(?P<total>{_COUNT})")
+_BAR = re.compile(
+    r"\d{1,3}%\|[^|]*\|\s*(?P<done>[\d.]+)(?P<dk>[kMG]?)/(?P<total>[\d.]+)(?P<tk>[kMG]?)"
+)
+_ENDLESS_BAR = re.compile(r"(?:^|\s)(?P<done>\d+)it \[")
+_SCALE = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
+
+_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf(?:inity)?)\b"
+_METRIC_WORDS = (
+    "loss|acc|accuracy|lr|learning_rate|ppl|perplexity|f1|auc|map|bleu|rouge|reward|return|error"
+    "|grad_norm|iou|dice|psnr|ssim|fid|mse|mae|rmse|wer|cer|precision|recall|kl|nll|bpb"
+)
+_METRIC = re.compile(
+    rf"(?<![A-Za-z])(?P<name>[A-Za-z][\w./@-]{{0,63}}+)['\"]?(?:\s*[=:]\s*|\s+)(?P<value>{_NUMBER})",
+    re.IGNORECASE,
+)
+_METRIC_NAME = re.compile(rf"(?:^|[\W_])(?:{_METRIC_WORDS})(?:$|[\W_\d])", re.IGNORECASE)
+
+_TOTAL_KEYS: dict[Unit, tuple[str, ...]] = {
+    "step": ("total_steps", "max_steps", "num_steps", "steps"),
+    "it": ("total_iters", "max_iters", "iterations"),
+    "epoch": ("total_epochs", "max_epochs", "num_epochs", "epochs"),
+}
+_DONE_KEYS: dict[str, Unit] = {
+    "global_step": "step",
+    "step": "step",
+    "iteration": "it",
+    "iter": "it",
+    "epoch": "epoch",
+}
+
+
+def read_progress(log_tail: str) -> Progress | None:
+    """The last place and the last value of each metric in the log, None where it tells of neither.
+
+    Steps told after an epoch are counted as steps within it: `epoch 3/10 step 5/20` is 2.25 epochs
+    of 10, and `epoch 3 step 5/20` is no known fraction of the whole.
+    """
+    epoch: Place | None = None
+    inner: Place | None = None
+    metrics: dict[str, float] = {}
+    for line in plain(log_tail).split("\n")[-MAX_LINES:]:
+        told = told_by(line)
+        if told.epoch is not None:
+            epoch, inner = told.epoch, None
+        inner = told.step or inner
+        for name, value in told.metrics:
+            if name in metrics or len(metrics) < MAX_METRICS:
+                metrics[name] = value
+    return _combined(epoch, inner, metrics)
+
+
+def told_by(line: str) -> Told:
+    """What a line of plain text tells of the job's place, and of its metrics."""
+    fields = _fields(line)
+    epoch: Place | None = None
+    step: Place | None = None
+    for place in _told(fields) if fields else _written(line):
+        if place.unit == "epoch":
+            epoch = _better(epoch, place)
+        else:
+            step = _better(step, place)
+    return Told(epoch, step, tuple(_measured(fields, line)))
+
+
+def _combined(
+    epoch: Place | None, inner: Place | None, metrics: dict[str, float]
+) -> Progress | None:
+    place = inner or epoch
+    if epoch and epoch.total and inner and inner.total:
+        within = min(1.0, inner.done / inner.total)
+        place = Place(done=max(0.0, epoch.done - 1) + within, total=epoch.total, unit="epoch")
+    if place is None:
+        return Progress(metrics=metrics) if metrics else None
+    only_this_epoch = epoch is not None and place is inner
+    whole = None if only_this_epoch else place.total
+    fraction = min(1.0, place.done / whole) if whole else None
+    return Progress(
+        done=place.done, total=place.total, unit=place.unit, fraction=fraction, metrics=metrics
+    )
+
+
+def _better(held: Place | None, later: Place) -> Place:
+    """The later of the two, unless only the other knows its total."""
+    return held if held is not None and held.total and not later.total else later
+
+
+def _written(line: str) -> Iterator[Place]:
+    for match in _WORDED.finditer(line):
+        unit, all_of_it = _UNITS[match["unit"].lower()], match["total"]
+        if unit == "epoch" and "." in match["done"] and not all_of_it:
+            continue  # "epoch: 0.3" is another way to tell the steps, not what they lie in
+        total = _count(all_of_it) if all_of_it else None
+        yield Place(done=_count(match["done"]), total=total, unit=unit)
+    if "[" not in line and "%|" not in line:
+        return
+    for match in _BRACKETED.finditer(line):
+        done, total = _count(match["done"]), _count(match["total"])
+        if done <= total:  # else it is a date
+            yield Place(done=done, total=total, unit="step")
+    for match in _BAR.finditer(line):
+        reached, whole = _scaled(match["done"], match["dk"]), _scaled(match["total"], match["tk"])
+        if reached is not None and whole is not None:
+            yield Place(done=reached, total=whole, unit="it")
+    for match in _ENDLESS_BAR.finditer(line):
+        yield Place(done=float(match["done"]), total=None, unit="it")
+
+
+def _told(fields: dict[str, float]) -> Iterator[Place]:
+    for key, unit in _DONE_KEYS.items():
+        if key in fields:
+            totals = (fields[name] for name in _TOTAL_KEYS[unit] if name in fields)
+            total = next(totals, None)
+            yield Place(done=fields[key], total=total, unit=unit)
+            if total and unit != "epoch":
+                return  # such a line counts its steps through all epochs
+
+
+def _measured(fields: dict[str, float], line: str) -> Iterator[tuple[str, float]]:
+    if fields:
+        yield from ((name, value) for name, value in fields.items() if _is_metric(name))
+        return
+    for match in _METRIC.finditer(line):
+        if _is_metric(match["name"]):
+            yield match["name"], float(match["value"])
+
+
+@lru_cache(maxsize=1024)
+def _is_metric(name: str) -> bool:
+    return _METRIC_NAME.search(name) is not None
+
+
+def _fields(line: str) -> dict[str, float]:
+    """The numbers of a JSON log line, nothing for any other line."""
+    if not line.lstrip().startswith("{"):
+        return {}
+    try:
+        told = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return {
+        _name(str(name)): float(value)
+        for name, value in told.items()
+        if isinstance(value, float | int) and not isinstance(value, bool) and abs(value) < 1e300
+    } | {
+        _name(str(name)): value
+        for name, value in told.items()
+        if isinstance(value, float) and not math.isfinite(value)
+    }
+
+
+def _name(said: str) -> str:
+    """As it is shown: JSON can spell what no text has, such as half a character."""
+    return (said if said.isprintable() else plain(said))[:64]
+
+
+def _count(text: str) -> float:
+    return float(text.replace(",", ""))
+
+
+def _scaled(text: str, scale: str) -> float | None:
+    try:
+        return float(text) * _SCALE[scale]
+    except ValueError:  # "1.2.3"
+        return None

@@ -1,0 +1,332 @@
+"""What was read of a job while it ran, kept on this computer: GPU, memory, disk, progress over time."""
+
+import fcntl
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+from pydantic import Field, ValidationError
+
+from gpu_tenant.box.caretaker import JobState
+from gpu_tenant.domain.record import Record
+from gpu_tenant.files.direct_io import open_regular
+from gpu_tenant.files.state_dir import Home
+from gpu_tenant.jobs.metrics import MOST_POINTS, Course, Series
+from gpu_tenant.jobs.monitor import Watched
+
+_APART_S = 2.0
+"""Two looks that lie closer together leave one reading: several faces may look at once."""
+_MOST_BYTES = 2_000_000
+_TAIL_BYTES = 32_768
+_GROUP = 16
+"""Of so many older readings at most half stay: those with the extremes."""
+_NAME_CHARACTERS = 80
+_MOST_GPUS = 64
+
+
+class GpuRead(Record):
+    """One GPU at one moment, in few letters: the file has thousands of them."""
+
+    index: int
+    name: str
+    util: float | None = None
+    mem: float | None = None
+    total: float | None = None
+    temp: float | None = None
+
+
+class Reading(Record):
+    """One look at a job."""
+
+    at: float = Field(description="seconds since the epoch, by this computer's clock")
+    job: str
+    state: JobState
+    gpus: tuple[GpuRead, ...] = ()
+    memory: int | None = None
+    memory_limit: int | None = None
+    disk_free: int | None = None
+    done: float | None = None
+    total: float | None = None
+    fraction: float | None = None
+    metrics: dict[str, float | None] = Field(default={}, description="None is no number: NaN")
+
+    @property
+    def gpu_use(self) -> float | None:
+        """Of all its GPUs, on average."""
+        return _mean([gpu.util for gpu in self.gpus])
+
+    @property
+    def gpu_mem(self) -> float | None:
+        """Of all its GPUs together."""
+        return _sum([gpu.mem for gpu in self.gpus])
+
+
+class GpuCourse(Record):
+    """One GPU over the times of its readings; None where nobody knows."""
+
+    index: int
+    name: str
+    util: tuple[float | None, ...]
+    mem_mib: tuple[float | None, ...]
+    temp_c: tuple[float | None, ...]
+
+
+class Readings(Record):
+    """What was read over time: every array is as long as `times`; None where nobody knows.
+
+    Where there were more readings than fit, each two entries stand for a stretch of time: the least
+    and then the greatest of it.
+    """
+
+    times: tuple[float, ...] = Field(description="seconds since the epoch, ascending")
+    gpu_util: tuple[float | None, ...] = Field(description="percent, the mean of its GPUs")
+    gpu_mem_mib: tuple[float | None, ...] = Field(description="of its GPUs together")
+    gpu_mem_total_mib: float | None
+    memory_bytes: tuple[float | None, ...]
+    memory_limit_bytes: float | None
+    disk_free_bytes: tuple[float | None, ...]
+    fraction: tuple[float | None, ...] = Field(description="of the job's whole, by its own log")
+    gpus: tuple[GpuCourse, ...]
+    metrics: dict[str, Series] = Field(
+        description="by step, as far as looks met them; a log has every line"
+    )
+
+
+# Writing
+
+
+def keep_reading(home: Home, seen: Watched, *, at: datetime) -> None:
+    """The look is on record, unless one just before it is.
+
+    Nothing comes of trouble: a full disk costs readings, and never a look.
+    """
+    if seen.state == "absent":
+        return
+    with suppress(OSError):
+        _append(home.readings(seen.lease), _reading(seen, at.timestamp()))
+
+
+def _reading(seen: Watched, at: float) -> Reading:
+    told = seen.progress
+    return Reading(
+        at=round(at, 1),
+        job=seen.job,
+        state=seen.state,
+        gpus=tuple(
+            GpuRead(
+                index=gpu.index,
+                name=gpu.name[:_NAME_CHARACTERS],
+                util=_number(gpu.util_pct),
+                mem=_number(gpu.mem_used_mib),
+                total=_number(gpu.mem_total_mib),
+                temp=_number(gpu.temp_c),
+            )
+            for gpu in seen.gpus[:_MOST_GPUS]
+        ),
+        memory=seen.memory_used_bytes,
+        memory_limit=seen.memory_limit_bytes,
+        disk_free=seen.disk_free_bytes,
+        done=_number(told.done) if told else None,
+        total=_number(told.total) if told else None,
+        fraction=_number(told.fraction) if told else None,
+        metrics={name: _number(value) for name, value in told.metrics.items()} if told else {},
+    )
+
+
+def _append(path: Path, reading: Reading) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    opened = _locked(path)
+    if opened is None:
+        return  # another look is being written at this moment
+    try:
+        size = os.fstat(opened).st_size
+        tail = os.pread(opened, _TAIL_BYTES, max(0, size - _TAIL_BYTES))
+        if _is_near(reading, tail):
+            return
+        # What a full disk cut short must not take the next line along.
+        torn = b"\n" if tail and not tail.endswith(b"\n") else b""
+        line = torn + _line(reading)
+        os.write(opened, line)
+        if size + len(line) > _MOST_BYTES:
+            _thin(path)
+    finally:
+        os.close(opened)
+
+
+def _locked(path: Path) -> int | None:
+    """The file, open for appending, and nobody else's until it is closed; None while it is another's."""
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
+    while True:
+        opened = os.open(path, flags, 0o600)
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(opened), path.stat()):
+                return opened
+        except BlockingIOError:
+            os.close(opened)
+            return None
+        except FileNotFoundError:
+            pass
+        except OSError:
+            os.close(opened)
+            raise
+        # Thinned between the two: the file of that name is another one by now.
+        os.close(opened)
+
+
+def _is_near(reading: Reading, tail: bytes) -> bool:
+    """Whether the job's last reading is as good as this one."""
+    last = next((x for x in _parsed(reversed(tail.split(b"\n"))) if x.job == reading.job), None)
+    return last is not None and last.state == reading.state and 0 <= reading.at - last.at < _APART_S
+
+
+def _line(reading: Reading) -> bytes:
+    return reading.model_dump_json(exclude_defaults=True).encode() + b"\n"
+
+
+def _thin(path: Path) -> None:
+    """The older half of the file has half as many readings or less; nobody else writes meanwhile."""
+    readings = list(_parsed(path.read_bytes().split(b"\n")))
+    middle = len(readings) // 2
+    older = [
+        one
+        for i in range(0, middle, _GROUP)
+        for one in _telling(readings[i : min(middle, i + _GROUP)])
+    ]
+    with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as file:
+        try:
+            file.writelines(_line(one) for one in (*older, *readings[middle:]))
+            file.flush()
+            Path(file.name).replace(path)
+        except BaseException:
+            Path(file.name).unlink()
+            raise
+
+
+def _telling(readings: Sequence[Reading]) -> list[Reading]:
+    """Those of them that have the extremes, and the first; in their order."""
+    chosen = {0}
+    measures: tuple[Callable[[Reading], float | None], ...] = (
+        lambda one: one.gpu_use,
+        lambda one: one.gpu_mem,
+        lambda one: one.memory,
+    )
+    for measure in measures:
+        known = [
+            (value, i) for i, one in enumerate(readings) if (value := measure(one)) is not None
+        ]
+        if known:
+            chosen |= {min(known)[1], max(known)[1]}
+    return [readings[i] for i in sorted(chosen)]
+
+
+# Reading
+
+
+def readings_of(home: Home, lease: str, job: str | None = None) -> Readings:
+    """What was read of that job over time, or of the lease's jobs all together; nothing where none was.
+
+    At most `MOST_POINTS` entries in each array.
+    """
+    opened = open_regular(home.readings(lease))
+    held = b""
+    if opened is not None:
+        with suppress(OSError), os.fdopen(opened, "rb") as file:
+            held = file.read()
+    found = [one for one in _parsed(held.split(b"\n")) if job in (None, one.job)]
+    found.sort(key=lambda one: one.at)
+    spans = _spans(len(found))
+
+    def course(measure: Callable[[Reading], float | None]) -> tuple[float | None, ...]:
+        return tuple(_envelope([measure(one) for one in found], spans))
+
+    names = {gpu.index: gpu.name for one in found for gpu in one.gpus}
+
+    def of(index: int, measure: Callable[[GpuRead], float | None]) -> tuple[float | None, ...]:
+        return course(
+            lambda one: next((measure(gpu) for gpu in one.gpus if gpu.index == index), None)
+        )
+
+    newest_with_gpus = next((one for one in reversed(found) if one.gpus), None)
+    return Readings(
+        times=tuple(at for a, b in spans for at in ([found[a].at, found[b - 1].at][: b - a])),
+        gpu_util=course(lambda one: one.gpu_use),
+        gpu_mem_mib=course(lambda one: one.gpu_mem),
+        gpu_mem_total_mib=_sum([gpu.total for gpu in newest_with_gpus.gpus])
+        if newest_with_gpus
+        else None,
+        memory_bytes=course(lambda one: one.memory),
+        memory_limit_bytes=next(
+            (one.memory_limit for one in reversed(found) if one.memory_limit is not None), None
+        ),
+        disk_free_bytes=course(lambda one: one.disk_free),
+        fraction=course(lambda one: one.fraction),
+        gpus=tuple(
+            GpuCourse(
+                index=index,
+                name=name,
+                util=of(index, lambda gpu: gpu.util),
+                mem_mib=of(index, lambda gpu: gpu.mem),
+                temp_c=of(index, lambda gpu: gpu.temp),
+            )
+            for index, name in sorted(names.items())
+        ),
+        metrics=_metrics(found) if job is not None else {},
+    )
+
+
+def _parsed(lines: Sequence[bytes] | Iterator[bytes]) -> Iterator[Reading]:
+    """The readings among the lines; what is none is passed over."""
+    for line in lines:
+        if line:
+            with suppress(ValidationError):
+                yield Reading.model_validate_json(line)
+
+
+def _spans(count: int) -> list[tuple[int, int]]:
+    """Which readings each entry stands for, or each two entries."""
+    if count <= MOST_POINTS:
+        return [(i, i + 1) for i in range(count)]
+    parts = MOST_POINTS // 2
+    return [(i * count // parts, (i + 1) * count // parts) for i in range(parts)]
+
+
+def _envelope(
+    values: Sequence[float | None], spans: Sequence[tuple[int, int]]
+) -> Iterator[float | None]:
+    for begin, end in spans:
+        if end - begin == 1:
+            yield values[begin]
+            continue
+        known = [value for value in values[begin:end] if value is not None]
+        yield min(known, default=None)
+        yield max(known, default=None)
+
+
+def _metrics(found: Sequence[Reading]) -> dict[str, Series]:
+    courses: dict[str, Course] = {}
+    told = [one for one in found if one.metrics]
+    steps = [one.done for one in told if one.done is not None]
+    is_by_step = len(steps) == len(told) and steps == sorted(steps)
+    for number, one in enumerate(told):
+        for name, value in one.metrics.items():
+            courses.setdefault(name, Course()).add(steps[number] if is_by_step else number, value)
+    return {name: course.series() for name, course in courses.items()}
+
+
+def _number(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

@@ -1,0 +1,267 @@
+"""Run the job's own command briefly on this computer, on CPU and in a copy, before money is spent.
+
+An agent may have chosen the command, and a stranger may have written what it runs. So it has a home of its
+own and no way to the owner's keys, as far as this system can keep it from them (`jobs/sandbox.py`), and nothing
+that it started runs on.
+"""
+
+import asyncio
+import json
+import os
+import secrets
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+from pydantic import AwareDatetime, Field
+
+from gpu_tenant.domain.errors import BadRequest, LocalTrouble
+from gpu_tenant.domain.ports import Clock
+from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.untrusted_text import fence, plain
+from gpu_tenant.files.protected_files import Guarded
+from gpu_tenant.files.remove_tree import remove_tree
+from gpu_tenant.files.worktree import files_of
+from gpu_tenant.jobs import sandbox
+from gpu_tenant.ledger import Ledger
+from gpu_tenant.providers.credentials import configured
+
+_TAIL_CHARS = 2000
+_PATIENCE_S = 10
+_CACHES = {"HF_HUB_CACHE": ".cache/huggingface/hub", "TORCH_HOME": ".cache/torch"}
+"""What was downloaded once may be read, and more comes to a layer above it, which goes with the test: below a
+home, and the variable that leads to it."""
+
+Network = Literal["full", "none"]
+
+
+class SmokeReceipt(Record):
+    """What happened when the command ran here; `provision` asks for a passed one."""
+
+    id: str
+    passed: bool
+    command: str
+    exit_status: int | None
+    seconds: float
+    wrote: tuple[str, ...]
+    log_tail: str
+    at: AwareDatetime
+    next: str
+    confined: str = Field(default="not at all", description="what kept it from this computer")
+
+
+async def smoke(
+    directory: Path,
+    command: str,
+    *,
+    time_limit_s: float,
+    environ: Mapping[str, str],
+    ledger: Ledger,
+    clock: Clock,
+    guarded: Guarded,
+    network: Network = "full",
+) -> SmokeReceipt:
+    """The command has run in a copy of `directory`, with CUDA hidden, and the outcome is on record.
+
+    It runs in `environ`, which holds no key of an account, with a HOME and a TMPDIR of its own. Where the
+    system has namespaces for us, it sees no file of the owner's but the tree and the programs, and can
+    write to its copy alone; where it has none, the receipt says so. Nothing that it started runs on.
+
+    A command that is still running well at the time limit is stopped and has failed: give the smoke
+    a short command of its own (`--epochs 1`, `--smoke`), so that its end is seen too.
+
+    Raises:
+        BadRequest: `directory` is no directory.
+    """
+    if "\0" in command or not os.path.isdir(directory):  # noqa: PTH112 - its Path cousin raises where no name is that long
+        raise BadRequest(
+            f"{str(directory)[:200]!r} is no directory, or the command no text",
+            remedy="name the work tree to copy",
+        )
+    own = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="gpu-tenant-smoke-")).resolve()
+    copy = own / "tree"
+    try:
+        for name in ("tree", "home", "tmp"):
+            (own / name).mkdir(mode=0o700)
+        await asyncio.to_thread(_copy, directory, copy, guarded)
+        before = {path: path.stat().st_mtime_ns for path in _files(copy)}
+        inside = _Inside(own, directory.resolve(), environ, guarded, network)
+        started = clock.now()
+        exit_status, output, confined = await _run(command, inside, time_limit_s)
+        seconds = (clock.now() - started).total_seconds()
+        wrote = [p for p in _files(copy) if before.get(p) != p.stat().st_mtime_ns]
+    finally:
+        await asyncio.to_thread(remove_tree, own)
+    passed = exit_status == 0
+    receipt = SmokeReceipt(
+        id=f"smoke-{started:%Y%m%d-%H%M%S}-{os.urandom(2).hex()}",
+        passed=passed,
+        command=command,
+        exit_status=exit_status,
+        seconds=round(seconds, 2),
+        wrote=tuple(sorted(str(path.relative_to(copy)) for path in wrote))[:20],
+        log_tail=plain(output.decode(errors="replace"))[-_TAIL_CHARS:],
+        at=started,
+        next="provision(smoke=this id); what it wrote is what to declare as artifacts"
+        if passed
+        else "mend the command here, where it is free, and run smoke_test again",
+        confined=confined,
+    )
+    ledger.file_smoke(receipt.id, receipt.model_dump_json(), at=clock.now())
+    return receipt
+
+
+def network_of(configuration: Path) -> Network:
+    """What the owner lets smoke tests reach: `[smoke]`, `network = "none"`; everything when left out.
+
+    Raises:
+        LocalTrouble: it is neither.
+    """
+    match configured(configuration, "smoke").get("network", "full"):
+        case "full":
+            return "full"
+        case "none":
+            return "none"
+        case _:
+            raise LocalTrouble(
+                f'{configuration}: `network` of [smoke] is neither "full" nor "none"',
+                remedy="mend that file",
+            )
+
+
+def fenced(receipt: SmokeReceipt) -> SmokeReceipt:
+    """The same for a model: what the command printed is data, whoever wrote the command."""
+    if not receipt.log_tail:
+        return receipt
+    return receipt.model_copy(
+        update={"log_tail": fence(receipt.log_tail, nonce=secrets.token_hex(4))}
+    )
+
+
+def _copy(directory: Path, copy: Path, guarded: Guarded) -> None:
+    is_key = guarded.holds if guarded.meets(directory) else guarded.has_twin
+    for name, source in files_of(directory).items():
+        if is_key(source):
+            continue
+        target = copy / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(source, target)
+
+
+def _files(directory: Path) -> list[Path]:
+    return [path for path in directory.rglob("*") if path.is_file() and not path.is_symlink()]
+
+
+class _Inside:
+    """What the command is to see of this computer."""
+
+    def __init__(
+        self,
+        own: Path,
+        directory: Path,
+        environ: Mapping[str, str],
+        guarded: Guarded,
+        network: Network,
+    ) -> None:
+        self._own, self._directory, self._environ = own, directory, environ
+        self._guarded, self._network = guarded, network
+        self._homes = {Path.home().resolve(), Path(environ.get("HOME") or Path.home()).resolve()}
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """Its variables: the owner's, without what leads to the owner's own files."""
+        usual = {n: value for n, value in self._environ.items() if not n.startswith("XDG_")}
+        caches = {
+            name: str(home / place)
+            for home in self._homes
+            for name, place in _CACHES.items()
+            if (home / place).is_dir()
+        }
+        return {
+            **caches,
+            **usual,
+            "HOME": str(self._own / "home"),
+            "TMPDIR": str(self._own / "tmp"),
+            "CUDA_VISIBLE_DEVICES": "",
+            "PYTHONUNBUFFERED": "1",
+            "WANDB_MODE": "disabled",
+        }
+
+    def said(self, command: str, says: int) -> str:
+        """As `jobs/sandbox.py` takes it."""
+        hidden = {*self._homes, *(p for p in self._guarded.places if p.is_dir())} - {Path("/")}
+        return json.dumps({
+            "command": command, "work": str(self._own / "tree"), "own": str(self._own), "says": says,
+            "hidden": sorted(map(str, hidden)), "shown": list(dict.fromkeys(map(str, self._shown()))),
+            "layered": [place for name in _CACHES if Path(place := self.environ.get(name, "")).is_dir()],
+            "masked": [str(place) for place in self._guarded.places if place.is_file()],
+            "network": self._network,
+        })  # fmt: skip
+
+    def _shown(self) -> Iterator[Path]:
+        """Programs, and what they are made of; what was downloaded; the tree, which they may name."""
+        if not self._guarded.meets(self._directory):
+            yield from self._not_a_home(self._directory)
+        prefixes = (self._environ.get("VIRTUAL_ENV"), self._environ.get("CONDA_PREFIX"))
+        for prefix in (sys.prefix, sys.base_prefix, *prefixes):
+            if prefix:
+                yield from self._not_a_home(Path(prefix))
+        for entry in self._environ.get("PATH", "").split(os.pathsep):
+            place = Path(entry)
+            if place.is_absolute():
+                whole = place.name in ("bin", "shims") and place.parent.name != ".local"
+                yield from self._not_a_home(place.parent if whole else place)
+        for home in self._homes:
+            for name in (".local/lib", ".local/share/uv"):
+                yield from self._not_a_home(home / name)
+
+    def _not_a_home(self, place: Path) -> Iterator[Path]:
+        """That place, and where its links lead; neither where a home is in it, nor what nothing hides."""
+        for path in (place, place.resolve()):
+            real = path.resolve()
+            if path.exists() and not any(home.is_relative_to(real) for home in self._homes):
+                yield path
+
+
+async def _run(command: str, inside: _Inside, time_limit_s: float) -> tuple[int | None, bytes, str]:
+    """How it ended (None: not in time), the end of what it printed, and what kept it from this computer."""
+    told, says = os.pipe()
+    with tempfile.TemporaryFile() as log, os.fdopen(told, "rb") as telling:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-I", sandbox.__file__, inside.said(command, says),
+                env=inside.environ, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True, pass_fds=(says,),
+            )  # fmt: skip
+        finally:
+            os.close(says)
+        exit_status: int | None = None
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(time_limit_s):
+                    exit_status = await process.wait()
+        finally:
+            await _ended(process)
+        confined = (await asyncio.to_thread(telling.readline)).decode(errors="replace").strip()
+        log.seek(max(0, log.seek(0, os.SEEK_END) - 16 * _TAIL_CHARS))
+        return exit_status, log.read(), confined or "not at all"
+
+
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    """It runs no more, and neither does anything that it started."""
+    with suppress(ProcessLookupError):
+        process.send_signal(signal.SIGTERM)
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            await process.wait()
+    except TimeoutError:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)

@@ -1,0 +1,116 @@
+"""Whose list an absence is read from: another account's, or another server's, proves nothing about a box of ours."""
+
+from gpu_tenant.domain.errors import ProviderTrouble
+from gpu_tenant.domain.model import Lease
+from gpu_tenant.domain.ports import Accounted, Asking, Clock, Connector
+from gpu_tenant.ledger import Ledger
+
+
+async def remember(lease: Lease, *, connector: Connector, ledger: Ledger, clock: Clock) -> None:
+    """With which key, of which account and where the lease's box is asked for is on record."""
+    asking = _asking(lease, connector, ledger)
+    if asking is None or not isinstance(connector, Accounted):
+        return
+    known = ledger.askings_at(lease.provider)
+    ours = [each for lease_id, each in known if lease_id == lease.id and each.is_like(asking)]
+    if any(each.account for each in ours):
+        return
+    # A key is one account's: what it was found to be once, it is.
+    account = next(
+        (each.account for _, each in known if each.account and each.is_like(asking)), None
+    )
+    if account is None:
+        try:
+            account = await connector.account()
+        except ProviderTrouble:
+            account = None  # its key tells it again, as long as that is not changed
+    if account is not None or not ours:
+        ledger.note_asking(lease.id, asking.of(account), at=clock.now())
+
+
+async def noted(lease: Lease, *, connector: Connector, ledger: Ledger, clock: Clock) -> None:
+    """As `remember`, of a lease whose box is listed now; where it is asked for elsewhere, nothing is learned.
+
+    A list of another server's may show whatever it likes.
+    """
+    asking = _asking(lease, connector, ledger)
+    if asking is None:
+        return
+    known = ledger.askings_of(lease.id)
+    if any(each.is_like(asking) for each in known):
+        return
+    if not known or any(each.where == asking.where for each in known):
+        await remember(lease, connector=connector, ledger=ledger, clock=clock)
+
+
+async def stranger(
+    lease: Lease, *, connector: Connector, ledger: Ledger, clock: Clock
+) -> str | None:
+    """Why that the list omits the lease's box proves nothing; None where it is read as it was rented.
+
+    Where neither the key nor the server has changed since, nobody is asked.
+    """
+    asking = _asking(lease, connector, ledger)
+    known = ledger.askings_of(lease.id)
+    if asking is None or not isinstance(connector, Accounted) or not known:
+        return None
+    here = [each for each in known if each.where == asking.where]
+    way_out = (
+        f"if it is the same account all the same, `gpu-tenant reconcile --same-account {lease.provider}` "
+        "at a terminal says so"
+    )
+    if not here:
+        return (
+            f"its box was rented at {known[-1].where}, and {asking.where} is asked now, whose list proves nothing "
+            f"about it: take the other address back, or {way_out}"
+        )
+    if any(each.key == asking.key for each in here):
+        return None
+    if _went_over(here, asking, ledger, lease.provider):
+        ledger.note_asking(lease.id, asking, at=clock.now())
+        return None
+    try:
+        account = await connector.account()
+    except ProviderTrouble:
+        account = None
+    accounts = {each.account for each in here if each.account}
+    if account is not None and account in accounts:
+        ledger.note_asking(lease.id, asking.of(account), at=clock.now())
+        return None
+    if account is not None and accounts:
+        return (
+            f"the key is another account's than its box was rented with, whose list proves nothing about it: "
+            f"take the key of that account; {way_out}"
+        )
+    return (
+        "the key is another than its box was rented with, and whose account it is cannot be told, so that its "
+        f"list proves nothing about it: take the former key; {way_out}"
+    )
+
+
+def same_account(provider: str, *, connector: Connector, ledger: Ledger, clock: Clock) -> int:
+    """The key and the server of now count for every live lease of that provider, by a person's word; how many."""
+    changed = 0
+    for lease in ledger.leases("live"):
+        asking = _asking(lease, connector, ledger) if lease.provider == provider else None
+        if asking is None or any(each.is_like(asking) for each in ledger.askings_of(lease.id)):
+            continue
+        ledger.note_asking(lease.id, asking, at=clock.now())
+        changed += 1
+    return changed
+
+
+def _asking(lease: Lease, connector: Connector, ledger: Ledger) -> Asking | None:
+    if lease.goes_by_address or not isinstance(connector, Accounted):
+        return None
+    return connector.asked_with(ledger.deployment)
+
+
+def _went_over(here: list[Asking], asking: Asking, ledger: Ledger, provider: str) -> bool:
+    """Whether a box of a former key was listed under the new one: then both are one account's."""
+    former = {each.key for each in here}
+    by_lease: dict[str, set[str]] = {}
+    for lease_id, each in ledger.askings_at(provider):
+        if each.where == asking.where:
+            by_lease.setdefault(lease_id, set()).add(each.key)
+    return any(asking.key in keys and keys & former for keys in by_lease.values())

@@ -1,0 +1,196 @@
+"""How a box that exists comes under a lease, and comes back under it after a person stopped it."""
+
+from datetime import timedelta
+from decimal import Decimal
+
+from gpu_tenant.domain.errors import (
+    BadRequest,
+    BoxTaken,
+    BoxUnreachable,
+    OwnerMustAct,
+    TenantError,
+)
+from gpu_tenant.domain.model import Lease, Profile, SshAddress
+from gpu_tenant.domain.ports import Tended
+from gpu_tenant.domain.terms import USUAL, Asked
+from gpu_tenant.leases.cards import Card
+from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.overview import card_of
+from gpu_tenant.leases.pasted_address import address_of
+from gpu_tenant.leases.provision import DEADLINE_H, intend, must_be_hours, new_lease_id
+from gpu_tenant.leases.readiness import fulfilled, settled
+from gpu_tenant.leases.settle import deployment_of
+from gpu_tenant.ledger import Event
+
+
+async def adopt(
+    context: Context,
+    provider: str,
+    target: str | None,
+    *,
+    asked: Asked = USUAL,
+    price_usd_h: Decimal | None = None,
+    password: str | None = None,
+    over: str | None = None,
+) -> Card:
+    """A box that exists is under a lease; `password` lets our key in, once, and is forgotten.
+
+    `over` is the lease, or the deployment, whose mark is on it and holds no more: for a person's word alone.
+
+    Raises:
+        BoxTaken: another lease stands on it, by whatever name the box is called.
+    """
+    profile = context.profile(provider)
+    if provider not in context.connectors or "@" not in (target or ""):
+        # A box that a person names by its address needs no key for the platform's API.
+        context.set_up(provider)
+    if not target and profile.console and profile.console.bootstrap:
+        raise BadRequest(
+            f"{profile.title} lets nobody in before its owner does",
+            remedy=f"`gpu-tenant adopt --on {provider}` prints what to paste there",
+        )
+    if profile.lease == "created" or (profile.lease == "either" and "@" not in (target or "@")):
+        return card_of(
+            context,
+            await _take_over(context, profile, target or "", asked, over, price_usd_h),
+            None,
+        )
+    address = address_of(target or "")
+    other = context.ledger.lease_on(profile.id, address.target)
+    if other is not None:
+        raise BoxTaken(
+            f"the lease {other.id} already stands on {address.target}",
+            remedy=f"use that lease, or end it first: `gpu-tenant teardown {other.id}`",
+        )
+    lease = intend(
+        profile, asked=asked, price_usd_h=price_usd_h, address=address, ledger=context.ledger,
+        clock=context.clock, allowed=context.owner.allows,
+    )  # fmt: skip
+    if profile.destroy == "deletes":
+        # Its owner may have worked on it for a week: used from the start, all of it accounted for.
+        context.ledger.touch(lease.id, at=lease.created_at)
+        lease = context.ledger.lease(lease.id)
+    _in_place_of(context, lease, over)
+    with context.held(lease.id, "adopt"):
+        try:
+            if password is not None:
+                await context.introduce(lease, password)
+            # Nothing is lent by an address that nobody answers at, or where another lease stands.
+            await context.inspection.come_in(lease)
+        except TenantError:
+            await settled(context, lease)
+            raise
+        lease = await fulfilled(context, lease)
+    return card_of(context, lease, None)
+
+
+def bootstrap(context: Context, provider: str) -> str | None:
+    """What a person pastes into a box there so that it lets us in; None where nothing is needed."""
+    console = context.profile(provider).console
+    if console is None or console.bootstrap is None:
+        return None
+    return console.bootstrap.replace("PUBLIC_KEY", context.public_key())
+
+
+def _in_place_of(context: Context, lease: Lease, over: str | None) -> None:
+    """Whose mark shall not keep this lease off the box is on record."""
+    if over is not None:
+        context.ledger.note(lease.id, Event.TAKES_OVER, {"over": over}, at=context.clock.now())
+
+
+async def _take_over(
+    context: Context,
+    profile: Profile,
+    box_id: str,
+    asked: Asked,
+    over: str | None,
+    price_usd_h: Decimal | None,
+) -> Lease:
+    """A box that its provider lists, and that no lease stands on, is under one; as used.
+
+    `price_usd_h` is what it costs by its owner's word, where its provider does not say.
+    """
+    hours = DEADLINE_H if asked.hours is None else asked.hours
+    must_be_hours(hours)
+    boxes = await context.connectors[profile.id].list_boxes()
+    box = next((box for box in boxes if box.id == box_id), None)
+    if box is None:
+        listed = ", ".join(box.id for box in boxes) or "none"
+        raise BadRequest(
+            f"{profile.title} lists no box {box_id} (it lists: {listed})",
+            remedy="`gpu-tenant leases` shows what runs",
+        )
+    if box.price_usd_h is None:
+        box = box.model_copy(update={"price_usd_h": price_usd_h})
+    theirs = deployment_of(box)
+    if theirs not in (None, context.ledger.deployment) and over is None:
+        raise BoxTaken(
+            f"{box_id} carries the mark of another gpu-tenant ({theirs}), which may be at work on it",
+            remedy="end it where that one runs; if that one is no more, a person at a terminal takes its "
+            f"place: `gpu-tenant adopt {box_id} --on {profile.id} --take-over {theirs}`",
+        )
+    if over is not None and over not in (theirs, (box.mark or "").rpartition(":")[2]):
+        raise BadRequest(
+            f"{box_id} does not carry a mark of {over}",
+            remedy=f"it carries {box.mark or 'none'}: name that, or leave --take-over out",
+        )
+    now = context.clock.now()
+    terms = asked.terms(
+        deadline_at=now + timedelta(hours=hours), max_price_usd_h=asked.max_price_usd_h,
+        meter="billed",
+    )  # fmt: skip
+    lease = context.ledger.take_up(
+        box, lease_id=new_lease_id(profile, context.ledger), terms=terms, at=now, touched_at=now,
+        allowed=context.owner.allows,
+    )  # fmt: skip
+    _in_place_of(context, lease, over)
+    return lease
+
+
+async def back_at(
+    context: Context, lease: Lease, profile: Profile, connector: Tended, address: str | None
+) -> Lease:
+    """A person has started the box again, and it answers where they found it.
+
+    Raises:
+        OwnerMustAct: nobody has, or it is elsewhere now.
+    """
+    before, there = lease.address, lease.address
+    pinned = context.home.known_hosts(lease.id)
+    was = pinned.read_bytes() if pinned.exists() else None
+    if address is not None:
+        there = address_of(address)
+        lease = context.ledger.moved(lease.id, there)
+    pinned.unlink(missing_ok=True)
+    try:
+        await context.inspection.is_the_box(lease)
+    except TenantError as trouble:
+        if was is not None:
+            pinned.write_bytes(was)
+        if before is not None:
+            context.ledger.moved(lease.id, before)
+        if not isinstance(trouble, BoxUnreachable):
+            raise
+        raise OwnerMustAct(
+            f"{lease.id} does not answer at {address or lease.box_id}; a person starts it: "
+            f"{profile.console_words('resume')}",
+            remedy=f"then `gpu-tenant resume {lease.id} --at 'ssh -p PORT root@HOST'` as the "
+            "console shows it now",
+        ) from trouble
+    if isinstance(there, SshAddress):
+        connector.moved(lease, there)
+    return lease
+
+
+def only_there(context: Context, lease: Lease) -> str | None:
+    """What the owner of a parked box must know of what is on it; None where it was not used."""
+    if lease.parked_at is None or lease.touched_at is None:
+        return None
+    collected = context.ledger.seal(lease.id)
+    what = (
+        "nothing on it was collected" if collected is None else "what came after its last collect"
+    )
+    words = f"{what}: it is on that disk alone, and a start may find no GPU free"
+    if lease.goes_by_address:
+        words += "; that it is stopped is its silence: the console shows whether it bills"
+    return words

@@ -1,0 +1,145 @@
+"""How a box that another tool rents comes under a lease, and the work goes on under a new one when it was moved."""
+
+from decimal import Decimal
+from pathlib import Path
+
+from gpu_tenant.domain.errors import BadRequest, BoxTaken, BoxTrouble, Refused, TenantError
+from gpu_tenant.domain.model import Lease, LeaseId, SshAddress
+from gpu_tenant.domain.ports import Lending
+from gpu_tenant.domain.terms import USUAL, Asked
+from gpu_tenant.leases.cards import Card
+from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.external_tools import EVENT, Brokered, brokered, found
+from gpu_tenant.leases.overview import card_of
+from gpu_tenant.leases.provision import intend
+from gpu_tenant.leases.readiness import closed, fulfilled, made_ready, reach, settled
+from gpu_tenant.ledger import Event
+
+_PROVIDER = "own"
+"""Handed back, never ended: its bill is the other tool's."""
+
+
+async def adopt_from(
+    context: Context,
+    source: str,
+    *,
+    asked: Asked = USUAL,
+    price_usd_h: Decimal | None = None,
+    recovers: str | None = None,
+) -> Card:
+    """The box that another tool's configuration names now is under a lease; a teardown hands it back.
+
+    With `recovers` it goes on with the work of that lease, which stood on the box before the tool
+    moved it: the old one is lost then, and a new one stands on the new box, its host key pinned as
+    first seen. Where the disk moved along, the old lease itself goes on at the new place.
+
+    Raises:
+        BadRequest: that configuration shows no such box.
+        BoxTaken: a lease stands on it already.
+        Refused: the tool has not moved it.
+        BoxUnreachable, BoxTrouble: it does not let us in, or does not say what lies on its disk;
+            all is as it was.
+    """
+    there, entries = found(source, Path.home())
+    old = None if recovers is None else context.ledger.lease(recovers)
+    standing = context.ledger.lease_on(_PROVIDER, there.name)
+    if old is not None:
+        _must_have_moved(context, old, there)
+    if standing is not None and (old is None or standing.id != old.id):
+        raise BoxTaken(
+            f"the lease {standing.id} already stands on {there.name}",
+            remedy=f"where {there.title} has moved it since: --recovers {standing.id}; else end it first: "
+            f"`gpu-tenant teardown {standing.id}`",
+        )
+    lease = intend(
+        context.profile(_PROVIDER), asked=asked, price_usd_h=price_usd_h,
+        address=SshAddress(target=there.name), ledger=context.ledger, clock=context.clock,
+        allowed=context.owner.allows, recovers=None if old is None else old.id,
+    )  # fmt: skip
+    with context.held(lease.id, "adopt"):
+        try:
+            _follow(context, lease.id, there, entries)
+            await reach(context, lease)
+            if old is not None and old.state.live:
+                with context.held(old.id, "adopt"):
+                    if await _has_disk_of(context, old, lease):
+                        return await _goes_on(context, old, lease, there, entries)
+                    await _lost(context, old, there)
+        except TenantError:
+            await settled(context, lease)
+            raise
+        lease = await fulfilled(context, lease)
+    words = f"{there.title} rents it: a teardown hands it back, and {there.ends} ends its bill"
+    if old is not None:
+        words += f"; `gpu-tenant recover {old.id}` puts its newest checkpoint there and launches its job again"
+    return card_of(context, lease, words)
+
+
+def _must_have_moved(context: Context, old: Lease, there: Brokered) -> None:
+    was = brokered(context.ledger.events(old.id))
+    if was is None or (was.broker, was.name) != (there.broker, there.name):
+        raise BadRequest(
+            f"{old.id} did not stand on {there.broker}:{there.name}",
+            remedy="`gpu-tenant leases --all` shows which lease stood on it",
+        )
+    if old.state.live and was.place == there.place:
+        raise Refused(
+            f"{there.title} has not moved {there.name}: its configuration names {there.place}, as it did when "
+            f"{old.id} began",
+            remedy=f"`gpu-tenant audit {old.id}` looks whether it still answers",
+        )
+
+
+def _follow(context: Context, lease_id: LeaseId, there: Brokered, entries: str) -> None:
+    """The lease goes to that place from now on, and to no other that the tool may name later."""
+    config = context.home.brokered(lease_id) / "config"
+    config.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    context.ledger.note(lease_id, EVENT, there.model_dump(mode="json"), at=context.clock.now())
+    being_written = config.with_name("config.new")
+    being_written.write_text(entries, encoding="utf-8")
+    being_written.replace(config)
+
+
+async def _has_disk_of(context: Context, old: Lease, new: Lease) -> bool:
+    """Whether what was put on the old lease's box lies on the new one's.
+
+    Raises:
+        BoxTrouble: the box did not say so, and did not say no.
+    """
+    held = await context.transport(new).run(["test", "-d", old.caretaker_home], timeout_s=30)
+    if held.exit_status not in (0, 1):
+        raise BoxTrouble(
+            f"whether the disk of {old.id} moved along is unknown: the box could not look "
+            f"(exit status {held.exit_status})",
+            remedy="the same command again, once its disks are mounted",
+        )
+    return held.exit_status == 0
+
+
+async def _goes_on(context: Context, old: Lease, new: Lease, there: Brokered, entries: str) -> Card:
+    """The old lease stands at the new place, where its own directory is; the new one is void."""
+    pinned = context.home.known_hosts(new.id).read_bytes()
+    await closed(context, new)
+    await settled(context, new)
+    await closed(context, old)
+    context.home.known_hosts(old.id).write_bytes(pinned)
+    _follow(context, old.id, there, entries)
+    return card_of(
+        context,
+        await made_ready(context, context.ledger.lease(old.id)),
+        f"{there.title} moved it with its disk: {old.id} goes on at {there.place}",
+    )
+
+
+async def _lost(context: Context, old: Lease, there: Brokered) -> None:
+    """The old lease's box is no more, by the word of the tool that rented it."""
+    was = brokered(context.ledger.events(old.id))
+    words = f"{there.title} moved {there.name} from {was.place if was else '?'} to {there.place}"
+    context.ledger.note(
+        old.id, Event.TAKEN, {"fate": "host_lost", "words": words}, at=context.clock.now()
+    )
+    connector = context.connector(old)
+    assert isinstance(connector, Lending)
+    connector.let_go(old)
+    await closed(context, old)
+    await settled(context, old)

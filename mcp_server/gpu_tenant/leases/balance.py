@@ -1,0 +1,79 @@
+"""How long each account lasts at what it spends: told before it is empty, and boxes go with it."""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from gpu_tenant.domain.billing import Balance
+from gpu_tenant.domain.errors import TenantError
+from gpu_tenant.domain.model import Profile
+from gpu_tenant.domain.ports import Clock, Connector, Funded
+from gpu_tenant.leases.cards import MONTH_H
+from gpu_tenant.leases.settle import Survey
+
+_ENOUGH_H = 3
+_ASKED_EVERY = timedelta(minutes=10)
+_PATIENCE_S = 8.0
+"""Of real time: a list of leases does not wait for it."""
+
+
+class Purse:
+    """The accounts of one user, asked now and then."""
+
+    def __init__(
+        self, connectors: Mapping[str, Connector], profiles: Mapping[str, Profile], clock: Clock
+    ) -> None:
+        self._connectors = connectors
+        self._profiles = profiles
+        self._clock = clock
+        self._known: dict[str, tuple[datetime, Balance | None]] = {}
+
+    async def alarms(self, found: Survey) -> list[str]:
+        """What a person must hear of accounts that something spends; an account's silence is nothing."""
+        async with asyncio.TaskGroup() as asking:
+            told = [
+                asking.create_task(self._alarm(provider, found))
+                for provider in found.listings
+                if _spends_usd_h(provider, found) > 0
+            ]
+        return [words for task in told if (words := task.result()) is not None]
+
+    async def _alarm(self, provider: str, found: Survey) -> str | None:
+        balance = await self._balance(provider)
+        if balance is None:
+            return None
+        # By its own word, or by what its lists show of it.
+        spends = balance.spends_usd_h or _spends_usd_h(provider, found)
+        lasts_h = balance.amount_usd / spends
+        if lasts_h >= _ENOUGH_H:
+            return None
+        return (
+            f"{provider} balance: {self._profiles[provider].title} holds {balance.amount_usd:.2f} USD, which "
+            f"lasts {max(lasts_h, Decimal(0)):.1f} h at {spends:.4f} USD/h: add credit; {balance.words}"
+        )
+
+    async def _balance(self, provider: str) -> Balance | None:
+        now = self._clock.now()
+        known = self._known.get(provider)
+        if known is not None and now - known[0] < _ASKED_EVERY:
+            return known[1]
+        connector = self._connectors[provider]
+        if not isinstance(connector, Funded):
+            return None
+        balance = None
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                balance = await connector.balance()
+        except (TenantError, TimeoutError):
+            pass  # `doctor` says so
+        self._known[provider] = (now, balance)
+        return balance
+
+
+def _spends_usd_h(provider: str, found: Survey) -> Decimal:
+    """What the account is known to spend: every box there, also of others, and what is left over."""
+    boxes = [box.price_usd_h for box in found.listings[provider].boxes]
+    left = [each.usd_month for each in found.leftovers if each.provider == provider]
+    hourly = sum((usd for usd in boxes if usd is not None), Decimal(0))
+    return hourly + sum((usd for usd in left if usd is not None), Decimal(0)) / MONTH_H

@@ -1,0 +1,148 @@
+"""What providers say that they have charged: asked for seldom, on record, and held against our count."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from gpu_tenant.domain.billing import BYTES, Billed
+from gpu_tenant.domain.errors import TenantError
+from gpu_tenant.domain.model import Lease
+from gpu_tenant.domain.ports import Billing, Clock, Connector
+from gpu_tenant.ledger import Event, Ledger
+
+_ASKED_EVERY = timedelta(hours=1)
+BILLED_WITHIN = timedelta(days=1)
+_PATIENCE_S = 8.0
+"""Of real time: nobody waits for a bill, and no list of boxes does."""
+_SLACK = Decimal("0.02")
+_SLACK_USD = Decimal("0.01")
+"""Providers round, and the look that began our count was not the first second of theirs."""
+
+
+async def ask_bills(
+    leases: Sequence[Lease], *, connector: Connector, ledger: Ledger, clock: Clock
+) -> None:
+    """What the provider has billed for those boxes is on record, where nobody asked within the hour.
+
+    Of ended leases only those are asked for whose last bill may still be to come. The provider's
+    silence is no trouble: what is not said stays unknown.
+    """
+    if not isinstance(connector, Billing):
+        return
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_PATIENCE_S):
+            for lease in leases:
+                asked_at = _asked_at(ledger, lease)
+                due = asked_at is None or clock.now() - asked_at >= _ASKED_EVERY
+                if due and lease.box_id is not None and may_be_billed(lease, clock.now()):
+                    await _ask(lease, connector, ledger, clock)
+
+
+def may_be_billed(lease: Lease, now: datetime) -> bool:
+    """Whether its provider may yet write something on its bill."""
+    return lease.ended_at is None or now - lease.ended_at <= BILLED_WITHIN
+
+
+async def ask_bill(
+    lease: Lease, *, connector: Connector, ledger: Ledger, clock: Clock
+) -> Billed | None:
+    """What the provider has billed for the box by now, or was last known to have."""
+    if isinstance(connector, Billing):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_PATIENCE_S):
+                await _ask(lease, connector, ledger, clock)
+    return newest_bill(ledger.events(lease.id))
+
+
+async def _ask(lease: Lease, connector: Billing, ledger: Ledger, clock: Clock) -> None:
+    try:
+        billed = await connector.billed(lease)
+    except (TenantError, ValueError, ArithmeticError):
+        return
+    told: dict[str, object] = {"usd": None}
+    if billed is not None:
+        told = {
+            "usd": str(billed.usd),
+            "until": billed.until.isoformat(),
+            "parts": {part: str(usd) for part, usd in billed.by_part.items()},
+            "words": billed.words,
+        }
+    # Also what it did not say: an hour passes before it is asked again.
+    ledger.note(lease.id, Event.BILLED, told, at=clock.now())
+
+
+def newest_bill(events: Sequence[tuple[datetime, str, dict[str, object]]]) -> Billed | None:
+    """What a timeline has as the newest that a provider was known to have billed."""
+    told = [detail for _, kind, detail in events if kind == Event.BILLED and detail["usd"]]
+    if not told:
+        return None
+    newest = told[-1]
+    return Billed.model_validate(
+        {
+            "usd": newest["usd"],
+            "until": newest["until"],
+            "by_part": newest["parts"],
+            "words": newest["words"],
+        }
+    )
+
+
+def _asked_at(ledger: Ledger, lease: Lease) -> datetime | None:
+    asked = [at for at, kind, _ in ledger.events(lease.id) if kind == Event.BILLED]
+    return asked[-1] if asked else None
+
+
+def disagreement(lease: Lease, billed: Billed, *, until: datetime) -> str | None:
+    """How the bill differs from what was counted until then, bytes apart, in a sentence."""
+    most, least = lease.cost_usd(until), lease.cost_usd(min(billed.until, until))
+    if most is None or least is None:
+        return None
+    usd = billed.by_the_hour_usd
+    if least - _slack(least) <= usd <= most + _slack(most):
+        return None
+    parts = ", ".join(f"{part} {sum_usd}" for part, sum_usd in billed.by_part.items())
+    if usd > most:
+        return (
+            f"{lease.provider} billed {usd} USD without bytes, and {most} were counted: more than was "
+            f"quoted, by {billed.words} ({parts})"
+        )
+    return (
+        f"{lease.provider} has billed {usd} USD without bytes so far, and {most} were counted: the rest "
+        f"may still come, or was never owed, by {billed.words} ({parts})"
+    )
+
+
+def billed_more(lease: Lease, billed: Billed | None, now: datetime) -> str | None:
+    """As `disagreement`, where it is to the tenant's cost."""
+    counted = lease.cost_usd(now)
+    if billed is None or counted is None or billed.by_the_hour_usd <= counted:
+        return None
+    return disagreement(lease, billed, until=now)
+
+
+def _slack(counted: Decimal) -> Decimal:
+    return max(counted * _SLACK, _SLACK_USD)
+
+
+def counted_words(lease: Lease, billed: Billed | None) -> str:
+    """What a lease's cost counts, and by whose word."""
+    price = lease.quote.offer.price if lease.quote else None
+    source = "the rate on record"
+    if price is not None:
+        source = {"api": "its provider's rate", "owner": "its owner's word"}.get(
+            price.source, f"a price list of {price.as_of or 'no date'}"
+        )
+        if price.converted is not None:
+            source += f" ({price.converted})"
+    return f"compute and disk by {source}; {_bytes_words(lease, billed)}"
+
+
+def _bytes_words(lease: Lease, billed: Billed | None) -> str:
+    price = lease.quote.offer.price if lease.quote else None
+    if billed is not None and BYTES in billed.by_part:
+        return f"bytes by its bill: {billed.by_part[BYTES]} USD until {billed.until:%Y-%m-%d %H:%M} UTC"
+    if price is not None and price.upload_usd_gb == 0 and price.download_usd_gb == 0:
+        return "bytes are free"
+    return "bytes are not in it: their cost is unknown"

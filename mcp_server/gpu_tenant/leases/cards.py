@@ -1,0 +1,270 @@
+"""A lease on one card: what a person or an agent wants to see of it at a glance."""
+
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+from decimal import Decimal
+
+from pydantic import Field
+
+from gpu_tenant.domain.fleet_budget import Fleet
+from gpu_tenant.domain.model import (
+    Box,
+    BoxState,
+    Job,
+    Lease,
+    LeaseState,
+    LocalAddress,
+    Profile,
+    Receipt,
+)
+from gpu_tenant.domain.offers import CENT, Leftover
+from gpu_tenant.domain.policy import rules_of
+from gpu_tenant.domain.protection import Protection
+from gpu_tenant.domain.record import Record, Usd
+from gpu_tenant.domain.wording import some
+from gpu_tenant.jobs.cost_forecast import course_of, forecast
+from gpu_tenant.leases.billing import billed_more, counted_words, newest_bill
+
+MONTH_H = 720
+"""Of thirty days."""
+
+TAKEN = "stopped by its provider"
+_STANDS_STILL = ("parked", TAKEN)
+_NAMED = 8
+"""So many jobs, the newest ones: a sweep has hundreds."""
+
+
+class Card(Record):
+    """One lease at a glance; None is unknown, which is not zero."""
+
+    lease: str
+    provider: str
+    state: LeaseState
+    box: str | None
+    address: str | None
+    age_s: float
+    deadline_in_s: float
+    price_usd_h: Usd
+    running_usd_h: Usd = Field(
+        default=None, description="while it boots or is parked: what it costs once it runs"
+    )
+    max_price_usd_h: Usd
+    budget_usd: Usd
+    cost_usd: Usd
+    forecast_deadline_usd: Usd = None
+    forecast_job_usd: Usd = Field(default=None, description="at its job's end, at most")
+    job_ends_in_s: float | None = None
+    leaking_usd_month: Usd = Field(default=None, description="bills though nothing runs")
+    counts: str = ""
+    terms: tuple[str, ...] = Field(default=(), description="the policy in force")
+    stops_the_meter: str = Field(description="if this computer dies")
+    phase: str
+    jobs: tuple[str, ...]
+    alarm: str | None
+    next: str
+    fleet: str | None = None
+    together: Fleet | None = Field(
+        default=None, description="its fleet, where several were asked for"
+    )
+
+    @property
+    def price_words(self) -> str:
+        """What it costs by the hour, for a person."""
+        if self.price_usd_h is None:
+            return "unknown"
+        later = "" if self.running_usd_h is None else f" now, {self.running_usd_h} once it runs"
+        return f"{self.price_usd_h} USD/h{later}"
+
+
+class Foreign(Record):
+    """A box in the account that is not ours: shown, and never touched."""
+
+    provider: str
+    box: str
+    state: str
+    price_usd_h: Usd
+    deployment: str | None = Field(default=None, description="another gpu-tenant's, by its mark")
+
+
+class Leases(Record):
+    """The leases that were asked for, and what a person must hear about."""
+
+    leases: tuple[Card, ...]
+    alarms: tuple[str, ...]
+    foreign: tuple[Foreign, ...] = ()
+    also_billing: tuple[str, ...] = Field(
+        default=(), description="volumes, disks and the like that bill although no box uses them"
+    )
+    spent_usd: Decimal = Decimal(0)
+    burning_usd_h: Decimal = Decimal(0)
+    leaking_usd_month: Decimal = Decimal(0)
+    not_counted: tuple[str, ...] = Field(default=(), description="what these sums lack")
+    watched: str = Field(default="", description="whether a watchdog looks after them")
+    older: str | None = Field(
+        default=None, description="give it back to see the leases before these"
+    )
+    sweeps: tuple[str, ...] = Field(default=(), description="how their cells stand")
+
+
+class LossReport(Record):
+    """What would be gone for good; `digest` names exactly this list."""
+
+    lease: str
+    losses: tuple[str, ...]
+    digest: str
+
+
+class TornDown(Record):
+    """A lease that has ended, with its proof."""
+
+    lease: str
+    state: LeaseState
+    receipt: Receipt
+    gang: str | None = Field(default=None, description="who else ran a job of this lease")
+
+
+def card(
+    lease: Lease,
+    profile: Profile,
+    *,
+    jobs: Sequence[Job],
+    alarm: str | None,
+    now: datetime,
+    protection: Protection,
+    events: Sequence[tuple[datetime, str, dict[str, object]]] = (),
+    box: Box | None = None,
+) -> Card:
+    """The lease as it stands at `now`, by its timeline and by what its provider shows of the box."""
+    born, phase = lease.active_at or lease.created_at, _phase(lease, box)
+    billed = newest_bill(events)
+    told = forecast(lease, now, course=course_of(events), billed=billed)
+    ends_at = told.job_ends_at
+    warned = (told.over_budget, told.past_deadline, billed_more(lease, billed, now))
+    return Card(
+        lease=lease.id,
+        provider=lease.provider,
+        state=lease.state,
+        box=lease.box_id,
+        address=_where(lease),
+        age_s=round(((lease.ended_at or now) - born).total_seconds()),
+        deadline_in_s=round((lease.terms.deadline_at - now).total_seconds()),
+        price_usd_h=lease.price_usd_h,
+        running_usd_h=lease.quote.offer.price.running_usd_h
+        if lease.quote and phase in ("booting", *_STANDS_STILL)
+        else None,
+        max_price_usd_h=lease.terms.max_price_usd_h,
+        budget_usd=lease.terms.budget_usd,
+        cost_usd=told.spent_usd,
+        forecast_deadline_usd=told.to_deadline_usd,
+        forecast_job_usd=told.to_job_end_usd,
+        job_ends_in_s=None if ends_at is None else round((ends_at - now).total_seconds()),
+        leaking_usd_month=None
+        if phase not in _STANDS_STILL or lease.price_usd_h is None
+        else (lease.price_usd_h * MONTH_H).quantize(CENT),
+        counts=counted_words(lease, billed),
+        terms=rules_of(lease, profile) if lease.state.live else (),
+        stops_the_meter=protection.words,
+        phase=phase,
+        jobs=_named(jobs),
+        alarm="; ".join(filter(None, (alarm, *warned))) or None,
+        next=_next(lease, jobs, phase),
+        fleet=lease.fleet,
+    )
+
+
+def in_all(
+    cards: Sequence[Card],
+    *,
+    alarms: Sequence[str],
+    foreign: Sequence[Foreign],
+    leftovers: Sequence[Leftover],
+    unseen: Sequence[str],
+    free: Collection[str],
+    strays: Sequence[Box] = (),
+    watched: str = "",
+    older: tuple[str, int] | None = None,
+) -> Leases:
+    """Those leases, with what they and the leftovers come to; what is unknown is named, and is no 0.
+
+    `unseen` are providers that did not say what else bills there, `free` those that bill nothing, `strays`
+    boxes that are listed although they were seen gone. Before the lease that `older` names there are so
+    many that are not among the cards.
+    """
+    live = [card for card in cards if card.state.live]
+    running = [card for card in live if card.phase not in _STANDS_STILL]
+    unknown = [
+        f"the rate of {card.lease}"
+        for card in live
+        if card.price_usd_h is None and card.provider not in free
+    ]
+    unknown += [
+        f"what {card.lease} has cost"
+        for card in cards
+        if card.cost_usd is None and card.box is not None and card.provider not in free
+    ]
+    unknown += [
+        f"the {left.kind} {left.name or left.id}" for left in leftovers if left.usd_month is None
+    ]
+    unknown += [f"what bills at {provider} besides boxes" for provider in unseen]
+    unknown += [f"{some(older[1], 'older lease')}"] if older else []
+    return Leases(
+        leases=tuple(cards),
+        alarms=tuple(alarms),
+        foreign=tuple(foreign),
+        also_billing=tuple(left.words for left in leftovers),
+        spent_usd=_sum(card.cost_usd for card in cards),
+        burning_usd_h=_sum(card.price_usd_h for card in running)
+        + _sum(box.price_usd_h for box in strays),
+        leaking_usd_month=_sum(card.leaking_usd_month for card in live)
+        + _sum(left.usd_month for left in leftovers),
+        not_counted=tuple(unknown),
+        watched=watched if any(card.provider not in free for card in live) else "",
+        older=older[0] if older else None,
+    )
+
+
+def _sum(amounts: Iterable[Decimal | None]) -> Decimal:
+    return sum((usd for usd in amounts if usd is not None), Decimal(0))
+
+
+def _named(jobs: Sequence[Job]) -> tuple[str, ...]:
+    more = [f"and {len(jobs) - _NAMED} before them"] if len(jobs) > _NAMED else []
+    return (*(job.id for job in jobs[-_NAMED:]), *more)
+
+
+def _where(lease: Lease) -> str | None:
+    if lease.address is None:
+        return None
+    return (
+        lease.address.directory if isinstance(lease.address, LocalAddress) else lease.address.target
+    )
+
+
+def _phase(lease: Lease, box: Box | None) -> str:
+    if lease.state is not LeaseState.ACTIVE:
+        return lease.state
+    if lease.parked_at is not None:
+        return "parked"
+    if box is not None and box.state is BoxState.PARKED:
+        return TAKEN
+    return "booting" if lease.ready_at is None else "ready"
+
+
+def _next(lease: Lease, jobs: Sequence[Job], phase: str) -> str:
+    match lease.state:
+        case LeaseState.INTENDED:
+            return "list_leases again: its provider has not shown the box yet"
+        case LeaseState.ACTIVE if phase in _STANDS_STILL:
+            return "change_lease resume; a parked box goes on billing its disk"
+        case LeaseState.ACTIVE if lease.ready_at is None:
+            return "audit: it waits until the box lets us in"
+        case LeaseState.ACTIVE if jobs:
+            return "monitor; when the job has ended: collect, then verify_and_teardown"
+        case LeaseState.ACTIVE if lease.touched_at is not None:
+            return "launch_detached"
+        case LeaseState.ACTIVE:
+            return "audit, then push"
+        case LeaseState.TERMINATING:
+            return "verify_and_teardown again: it was cut short"
+        case LeaseState.GONE | LeaseState.VOID | LeaseState.LOST:
+            return "nothing: this lease has ended"

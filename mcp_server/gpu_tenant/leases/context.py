@@ -1,0 +1,253 @@
+"""What every verb needs of the world: the ledger, the clock, the platforms, ways to the boxes, a hold."""
+
+import difflib
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Literal
+
+from pydantic import JsonValue
+
+from gpu_tenant.artifacts.stores.configuration import box_store, open_store
+from gpu_tenant.artifacts.stores.protocol import DurableStore
+from gpu_tenant.box.caretaker import Caretaker, script_hashes
+from gpu_tenant.box.guard import last_armed
+from gpu_tenant.box.job_queue import Runner
+from gpu_tenant.box.slurm_caretaker import AllocatedCaretaker
+from gpu_tenant.domain.errors import (
+    BadRequest,
+    CredentialRefused,
+    LocalTrouble,
+)
+from gpu_tenant.domain.model import Address, Lease, LocalAddress, Profile, SlurmAddress
+from gpu_tenant.domain.ports import Clock, Connector, Market, Tended, Transport
+from gpu_tenant.domain.protection import Protection, protection
+from gpu_tenant.domain.reconcile import rate_words
+from gpu_tenant.files.skill_files import script
+from gpu_tenant.files.state_dir import Home
+from gpu_tenant.leases.balance import Purse
+from gpu_tenant.leases.inspection import Inspection
+from gpu_tenant.leases.owner_approval import Owner
+from gpu_tenant.ledger import Ledger
+from gpu_tenant.providers.credentials import Account
+
+progress_to: ContextVar[Callable[[int, int], None]] = ContextVar(
+    "progress_to", default=lambda done, total: None
+)
+"""Who hears of bytes done and bytes in all while a call moves files; a face sets it."""
+
+call_bytes_s: ContextVar[int | None] = ContextVar("call_bytes_s", default=None)
+"""What each transfer of this call may move in a second, as its caller said; None: nothing was said."""
+
+WAIT_S = 40
+"""So long a call waits for a box to boot: an agent's host gives up on a call after a minute."""
+
+
+def as_recorded(lease: Lease) -> Address | None:
+    """The address that the lease has, which in a rehearsal is only its provider's word."""
+    return lease.address
+
+
+class Context:
+    """One user's ledger, and open ways to the boxes in it; what every verb is handed first."""
+
+    def __init__(
+        self,
+        *,
+        home: Home,
+        ledger: Ledger,
+        clock: Clock,
+        profiles: Mapping[str, Profile],
+        connectors: Mapping[str, Connector],
+        open_transport: Callable[[Lease], Transport],
+        locate: Callable[[Lease], Address | None] = as_recorded,
+        introduce: Callable[[Lease, str], Awaitable[None]],
+        public_key: Callable[[], str],
+        environ: Mapping[str, str],
+        tending: Literal["on", "off"] = "on",
+    ) -> None:
+        self.home = home
+        self.ledger = ledger
+        self.profiles = profiles
+        self.clock = clock
+        self.connectors = connectors
+        self.locate = locate
+        self._open_transport = open_transport
+        self.introduce = introduce
+        self.public_key = public_key
+        self.environ = environ
+        self.tending = tending
+        self.account = Account.of(profiles.values(), home.root)
+        self._transports: dict[tuple[str, str], Transport] = {}
+        self.purse = Purse(connectors, profiles, clock)
+        self.inspection = Inspection(
+            home, profiles, ledger=ledger, clock=clock, transport=self.transport
+        )
+        self.owner = Owner(home.configuration, profiles, ledger=ledger, clock=clock)
+
+    @property
+    def connected(self) -> frozenset[str]:
+        """The providers whose boxes can be listed now."""
+        return frozenset(self.connectors)
+
+    async def aclose(self) -> None:
+        """Every connection is closed; boxes, jobs and leases go on as they are."""
+        for transport in self._transports.values():
+            await transport.aclose()
+        self._transports.clear()
+        self.ledger.close()
+
+    def profile(self, provider: str) -> Profile:
+        """The platform's facts, whether or not a key for it is found.
+
+        Raises:
+            BadRequest: there is no such platform.
+        """
+        profile = self.profiles.get(provider)
+        if profile is None:
+            near = difflib.get_close_matches(provider, self.profiles, n=1, cutoff=0.4)
+            raise BadRequest(
+                f"no provider {provider!r} (known: {', '.join(sorted(self.profiles))})",
+                remedy=f"did you mean {near[0]}?" if near else "`gpu-tenant profiles` lists them",
+            )
+        return profile
+
+    def set_up(self, provider: str) -> Profile:
+        """As `profile`, of a platform that can be asked now.
+
+        Raises:
+            BadRequest: no key for it was found, or it has no API.
+        """
+        profile = self.profile(provider)
+        if provider not in self.connectors or self._lacks_key(profile):
+            words, remedy = self._not_set_up(profile)
+            raise BadRequest(words, remedy=remedy)
+        return profile
+
+    def _not_set_up(self, profile: Profile) -> tuple[str, str]:
+        """What keeps a platform from being asked, and what mends that."""
+        place, shown = profile.credential, f"`gpu-tenant profiles {profile.id}` says"
+        settings = self.home.configuration
+        if place is not None:
+            return (
+                f"{profile.title} is not set up: no key was found",
+                f"set {' or '.join(place.env)}, or name another place under [credentials] in {settings}",
+            )
+        if profile.lease == "either":
+            return (
+                f"{profile.title} is not set up: no [{profile.id}] is in {settings}",
+                f"{shown} what stands there",
+            )
+        return (
+            f"{profile.title} has no box that one could log in to",
+            f"{shown} how its runs are kept and ended",
+        )
+
+    def _lacks_key(self, profile: Profile) -> bool:
+        """Whether only the boxes of its console can be seen, because no key for its API was found."""
+        needs_one = profile.credential is not None or profile.lease == "either"
+        return needs_one and not isinstance(self.connectors.get(profile.id), Market)
+
+    def connector(self, lease: Lease) -> Connector:
+        """The connector of the lease's provider.
+
+        Raises:
+            CredentialRefused: its key or its settings, with which the box was rented, are not to be found now.
+        """
+        connector = self.connectors.get(lease.provider)
+        profile = self.profile(lease.provider)
+        # Not on our own list of a console's boxes is not the same as gone.
+        rented = lease.quote is not None or (lease.box_id and not lease.goes_by_address)
+        if connector is not None and isinstance(connector, Tended):
+            rented = rented and not connector.tends(lease.box_id)
+        if connector is None or (rented and self._lacks_key(profile)):
+            words, remedy = self._not_set_up(profile)
+            raise CredentialRefused(
+                f"{lease.id}: {words}; its box may be billing {rate_words(lease)}",
+                remedy=f"{remedy}; then the same command again",
+            )
+        return connector
+
+    def transport(self, lease: Lease) -> Transport:
+        """The way to its box, opened once."""
+        # A box that was stopped and started again may be elsewhere.
+        place = (lease.id, str(lease.address))
+        if place not in self._transports:
+            self._transports[place] = self._open_transport(lease)
+        return self._transports[place]
+
+    def caretaker(self, lease: Lease) -> Caretaker:
+        """Who acts on its box for us."""
+        transport, ours = self.transport(lease), script("caretaker.py")
+        self.ledger.know_scripts(script_hashes(ours.parent))
+        if isinstance(lease.address, SlurmAddress):
+            return AllocatedCaretaker(
+                lease, transport, ours, script("runner.py"), key=self.ledger.seal_key(lease.id)
+            )
+        profile = self.profile(lease.provider)
+        is_alone = profile.destroy == "deletes"
+        # A local box, and one of a rehearsal, is on the owner's own disks.
+        is_apart = not isinstance(lease.address, LocalAddress) and not self.ledger.is_rehearsed
+        return Caretaker(
+            lease, transport, ours, key=self.ledger.seal_key(lease.id),
+            elsewhere="counted" if is_alone and is_apart else "passed over",
+        )  # fmt: skip
+
+    def runner(self, lease: Lease) -> Runner:
+        """Who holds the queue on its box."""
+        return Runner(
+            lease, self.transport(lease), script("runner.py"), caretaker=self.caretaker(lease)
+        )
+
+    async def disconnect(self, lease: Lease) -> None:
+        """No connection to its box is open."""
+        for place in [place for place in self._transports if place[0] == lease.id]:
+            await self._transports.pop(place).aclose()
+
+    @contextmanager
+    def held(self, lease_id: str, purpose: str) -> Iterator[None]:
+        """Nobody else acts on the lease meanwhile.
+
+        Raises:
+            LeaseHeld: somebody does now.
+        """
+        with self.ledger.hold(lease_id, purpose, at=self.clock.now()):
+            yield
+
+    def box_store(self, lease: Lease) -> dict[str, JsonValue] | None:
+        """Where the box itself may copy to, with the key that its owner made for boxes."""
+        if lease.terms.store is None:
+            return None
+        with suppress(BadRequest, LocalTrouble):
+            return box_store(
+                lease.terms.store, lease.id, configuration=self.home.configuration,
+                environ=self.environ,
+            )  # fmt: skip
+        return None
+
+    def protection(self, lease: Lease) -> Protection:
+        """What ends the lease's bill if this computer dies, as far as that was proved."""
+        profile = self.profile(lease.provider)
+        return protection(profile, lease, last_armed(lease, self.ledger))
+
+    def kept_in(self, lease: Lease) -> Path:
+        """Where the lease's files are kept on this computer."""
+        return Path(lease.kept_in or self.home.kept(lease.id))
+
+    def known_store(self, said: str | None) -> str | None:
+        """The same words, which name a store that can be spoken to; None where none was named.
+
+        Raises:
+            BadRequest, LocalTrouble: they name none.
+        """
+        if said is not None:
+            open_store(said, configuration=self.home.configuration, environ=self.environ)
+        return said
+
+    def store(self, lease: Lease) -> DurableStore | None:
+        """The second place of the lease's artifacts, where its terms name one."""
+        said = lease.terms.store
+        if said is None:
+            return None
+        return open_store(said, configuration=self.home.configuration, environ=self.environ)

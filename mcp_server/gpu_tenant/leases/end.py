@@ -1,0 +1,390 @@
+"""How a lease ends: verified, never used, or signed for; and what a person has to do for it."""
+
+from contextlib import suppress
+from datetime import timedelta
+
+from gpu_tenant.domain.errors import (
+    BoxTrouble,
+    BoxUnreachable,
+    HostKeyChanged,
+    LocalTrouble,
+    Refused,
+    TenantError,
+)
+from gpu_tenant.domain.model import Lease, LeaseState, Receipt
+from gpu_tenant.domain.permit import TeardownPermit
+from gpu_tenant.domain.ports import Tended
+from gpu_tenant.domain.signature import Asked, Signature, digest_of
+from gpu_tenant.jobs.multinode.launcher import gangs
+from gpu_tenant.leases.cards import LossReport, TornDown
+from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.readiness import armed, closed, let_in, reach, settled, with_box
+from gpu_tenant.leases.teardown import may_go_until, see_gone, tear_down
+from gpu_tenant.leases.verify import Assessment, assess, honour, prove, sign, unseen
+from gpu_tenant.leases.watch_actions import policy_of
+from gpu_tenant.ledger import Event
+from gpu_tenant.ledger.signatures import wanted
+
+_LOOKS = 300
+MOST_TOLD = 20
+"""So many losses are named in an answer; the terminal and the page name all."""
+_SILENT_S = 90
+"""So long a box has to be silent before a person's word that it is gone is believed."""
+
+
+async def _assessed(context: Context, lease: Lease) -> Assessment:
+    lease, found = await context.inspection.before_the_seal(lease)
+    if isinstance(found, Assessment):
+        return found
+    if lease.parked_at is not None:
+        return unseen(
+            "it is parked", f"`gpu-tenant resume {lease.id}`, then the same command again"
+        )
+    if lease.state is LeaseState.ACTIVE and lease.ready_at is None:
+        try:
+            lease = await let_in(context, lease)
+        except BoxTrouble as error:
+            # No ground, and no dead end: a person may still sign for what nobody can look at.
+            return unseen(f"the box has not let us in: {error.message}", error.remedy)
+    try:
+        store = context.store(lease)
+    except TenantError:
+        store = None  # it proves nothing then; what is here may
+    return await assess(
+        lease, context.profile(lease.provider), caretaker=context.caretaker(lease),
+        ledger=context.ledger, clock=context.clock, store=store, others=found,
+    )  # fmt: skip
+
+
+async def _leave(context: Context, lease: Lease) -> None:
+    """Nothing of ours runs on a machine that is handed back, if it can be reached at all."""
+    profile = context.profile(lease.provider)
+    if profile.destroy != "hands_back":
+        return
+    # Unreached, the guard ends by itself at its deadline, and the mark lapses after it.
+    with suppress(BoxTrouble):
+        if lease.touched_at is not None:
+            await context.caretaker(lease).disarm()
+        if lease.ready_at is not None:
+            await context.inspection.of(lease).leave()
+
+
+def _receipt(context: Context, lease: Lease) -> Receipt:
+    receipt = context.ledger.receipt(lease.id)
+    if receipt is None:
+        raise LocalTrouble(f"{lease.id} has no receipt", remedy="`gpu-tenant doctor`")
+    return receipt
+
+
+def _torn_down(context: Context, lease: Lease, receipt: Receipt) -> TornDown:
+    live = {other.id for other in context.ledger.leases("live")}
+    words = [
+        f"{gang.job} ran over {', '.join(left)}, too, which bill until they are torn down as well"
+        for gang in gangs(context.ledger.events(lease.id))
+        if (left := [name for name in gang.others(lease.id) if name in live])
+    ]
+    return TornDown(
+        lease=lease.id, state=lease.state, receipt=receipt, gang="; ".join(words) or None
+    )
+
+
+async def end_verified(context: Context, lease: str) -> TornDown:
+    """The lease has ended, and nothing was lost: see `Tenancy.verify_and_teardown`.
+
+    Raises:
+        Unverified: something would be lost; the box stays.
+        Refused: there is no box.
+    """
+    found = context.ledger.lease(lease)
+    known = context.ledger.receipt(found.id)
+    if known is not None:
+        return _torn_down(context, found, known)
+    with context.held(found.id, "teardown"):
+        found, words = await settled(context, found)
+        if found.state is LeaseState.GONE:
+            return _torn_down(context, found, _receipt(context, found))
+        if not found.state.live:
+            raise Refused(
+                f"{found.id} has no box to tear down: {words or found.state}",
+                remedy="`gpu-tenant leases --all`",
+            )
+        receipt = await _seen_gone(context, found)
+        if receipt is not None:
+            return _torn_down(context, context.ledger.lease(found.id), receipt)
+        assessment = await _assessed(context, found)
+        try:
+            permit = _permit(context, found, assessment)
+        except Refused as refusal:
+            context.ledger.note(
+                found.id, Event.REFUSED, {"words": refusal.message}, at=context.clock.now()
+            )
+            raise
+        if assessment.seal is not None:
+            # Re-reading what was kept may take hours, and an address may be another's by now.
+            await context.inspection.is_the_box(found)
+        receipt = await _end(context, permit, found)
+    await closed(context, found)
+    return _torn_down(context, context.ledger.lease(found.id), receipt)
+
+
+async def _seen_gone(context: Context, lease: Lease) -> Receipt | None:
+    """The receipt of a box whose destroy was asked for before, and that its list omits; or None.
+
+    One that is listed and does not answer may be on its way out: then its list is waited for, not the box.
+    """
+    if lease.state is not LeaseState.TERMINATING:
+        return None
+    may_be_going = await _may_be_going(context, lease)
+    if not may_be_going and not context.ledger.absences(lease.id):
+        return None
+    return await see_gone(
+        lease, context.profile(lease.provider), connector=context.connector(lease),
+        ledger=context.ledger, clock=context.clock, listed="may be going" if may_be_going else "is there",
+    )  # fmt: skip
+
+
+async def _may_be_going(context: Context, lease: Lease) -> bool:
+    """Whether its destroy was just sent and not refused, and the box does not answer any more."""
+    until = may_go_until(lease, context.profile(lease.provider), context.ledger)
+    if until is None or context.clock.now() >= until or context.ledger.absences(lease.id):
+        return False
+    try:
+        await reach(context, lease)
+    except (BoxUnreachable, HostKeyChanged):
+        return True
+    except BoxTrouble:
+        return False
+    return False
+
+
+def _permit(context: Context, lease: Lease, assessment: Assessment) -> TeardownPermit:
+    """Leave to destroy it: nothing would be lost, or a person has signed for exactly that."""
+    signature = _waiver(context, lease, assessment) if assessment.losses else None
+    if signature is None:
+        return prove(lease, assessment)
+    return sign(lease, assessment, signature, ledger=context.ledger, clock=context.clock)
+
+
+def is_signed(context: Context, kind: str, lease: str) -> bool:
+    """Whether a person has signed for that about the lease, and nothing was done over it yet."""
+    return bool(context.ledger.signed_for(kind, lease, at=context.clock.now()))
+
+
+async def ask_owner(context: Context, lease: str) -> Asked | None:
+    """Its owner is asked to sign for what stands between the lease and its end; None where nothing does,
+    or where they have signed."""
+    found = context.ledger.lease(lease)
+    if not found.state.live:
+        return None
+    if awaits_owner(context, found.id) is not None:
+        return (
+            None if is_signed(context, "attest", found.id) else ask_attestation(context, found.id)
+        )
+    found = await with_box(context, found.id)
+    assessment = await _assessed(context, found)
+    if not assessment.losses or _waiver(context, found, assessment) is not None:
+        return None
+    return asked_to_waive(context, _reported(found, assessment))
+
+
+def _waiver(context: Context, lease: Lease, assessment: Assessment) -> Signature | None:
+    return context.ledger.waiver(lease.id, assessment.loss_digest, at=context.clock.now())
+
+
+def asked_to_waive(context: Context, report: LossReport) -> Asked:
+    """The lease's owner is asked to sign for exactly that loss."""
+    return context.ledger.ask_signature(
+        kind="waive", subject=report.lease, digest=report.digest, words=report.losses,
+        would=f"destroying {report.lease} would lose this for good", at=context.clock.now(),
+    )  # fmt: skip
+
+
+def ask_ahead(context: Context, lease: str) -> Asked:
+    """Its owner is asked to sign, for these terms, for what cannot be saved when they have run out."""
+    found = context.ledger.lease(lease)
+    words = policy_of(context, found.id).terms
+    return context.ledger.ask_signature(
+        kind="waive_ahead", subject=found.id, digest=_of_terms(found), words=words,
+        would=f"past its end and its rescue sum, {found.id} would be destroyed with whatever is on it",
+        at=context.clock.now(),
+    )  # fmt: skip
+
+
+def ask_attestation(context: Context, lease: str) -> Asked:
+    """Its owner is asked to sign that they have ended the box in its console.
+
+    Raises:
+        Refused: its teardown was not permitted yet.
+    """
+    found, words = context.ledger.lease(lease), awaits_owner(context, lease)
+    if words is None:
+        raise Refused(
+            f"{found.id} is {found.state}: nobody is asked to end its box by hand",
+            remedy=f"`gpu-tenant teardown {found.id}` verifies first, and says what to do",
+        )
+    return context.ledger.ask_signature(
+        kind="attest", subject=found.id, digest=digest_of((str(found.box_id),)),
+        words=(words, "sign only when the console shows that it is gone"),
+        would=f"{found.id} would be on record as ended, at your word that its box is gone",
+        at=context.clock.now(),
+    )  # fmt: skip
+
+
+def awaits_owner(context: Context, lease: str) -> str | None:
+    """What a person must do in a console before this teardown can end; None where nothing."""
+    found = context.ledger.lease(lease)
+    if found.state is not LeaseState.TERMINATING:
+        return None
+    connector = context.connector(found)
+    if isinstance(connector, Tended) and connector.tends(found.box_id):
+        return context.profile(found.provider).console_words("destroy")
+    return None
+
+
+async def attest(context: Context, lease: str) -> TornDown:
+    """End a lease whose box a person has ended in its console, over that person's signature.
+
+    Raises:
+        Refused: its teardown was not permitted yet, nobody signed, or the box still answers.
+    """
+    found = context.ledger.lease(lease)
+    if context.ledger.receipt(found.id) is None:
+        signed = context.ledger.signed_for("attest", found.id, at=context.clock.now())
+        if not signed:
+            raise wanted(ask_attestation(context, found.id))
+        with context.held(found.id, "attest"):
+            try:
+                await _is_silent(context, found)
+            except Refused:
+                # What was said was not so: it must not be believed at a later silence.
+                context.ledger.use_signature(signed[0].code, at=context.clock.now())
+                raise
+            connector = context.connectors[found.provider]
+            assert isinstance(connector, Tended)
+            context.ledger.attest(found.id, signed[0], at=context.clock.now())
+            connector.ended(found)
+            # Two looks at our own list, as far apart as the profile asks.
+            for _ in range(_LOOKS):
+                found, _words = await settled(context, found)
+                if not found.state.live:
+                    break
+                await context.clock.sleep(1)
+        await closed(context, found)
+    return _torn_down(context, found, _receipt(context, found))
+
+
+async def _is_silent(context: Context, lease: Lease) -> None:
+    """The box has not answered for longer than a job could keep its sshd from it unnoticed.
+
+    Raises:
+        Refused: it answers.
+    """
+    until = context.clock.now() + timedelta(seconds=_SILENT_S)
+    while True:
+        try:
+            await reach(context, lease)
+        except (BoxUnreachable, HostKeyChanged):
+            pass  # silent, or its address is somebody else's by now
+        except BoxTrouble as trouble:
+            raise _still_there(context, lease) from trouble
+        else:
+            raise _still_there(context, lease)
+        if context.clock.now() >= until:
+            return
+        await context.clock.sleep(_SILENT_S / 6)
+
+
+def _still_there(context: Context, lease: Lease) -> Refused:
+    return Refused(
+        f"{lease.id} still answers at {lease.box_id}: it is not gone, and bills",
+        remedy=f"`gpu-tenant teardown {lease.id}` looks once more and says how it is ended; "
+        "then the same command again",
+    )
+
+
+async def assess_loss(context: Context, lease: str) -> LossReport:
+    """What would be gone for good if the box were destroyed now; nothing is changed."""
+    found = await with_box(context, lease)
+    return _reported(found, await _assessed(context, found))
+
+
+async def waive(context: Context, lease: str) -> TornDown | None:
+    """Destroy a box although something would be lost, over a person's signature for exactly that.
+
+    None where nothing would be lost: it ends as any other, without.
+
+    Raises:
+        SignatureWanted: nobody has signed for what would be lost now.
+    """
+    found = await with_box(context, lease)
+    with context.held(found.id, "waive"):
+        assessment = await _assessed(context, found)
+        if assessment.losses:
+            signature = _waiver(context, found, assessment)
+            if signature is None:
+                trouble = wanted(
+                    asked_to_waive(context, _reported(found, assessment)), most=MOST_TOLD
+                )
+                if is_signed(context, "waive", found.id):
+                    trouble.message = f"this is not what was signed for: {trouble.message}"
+                raise trouble
+            permit = sign(found, assessment, signature, ledger=context.ledger, clock=context.clock)
+            receipt = await _end(context, permit, found)
+    if not assessment.losses:
+        return None
+    await closed(context, found)
+    return _torn_down(context, context.ledger.lease(found.id), receipt)
+
+
+async def waive_ahead(context: Context, lease: str) -> None:
+    """What cannot be saved when the lease and its rescue sum have run out may be lost: it is signed.
+
+    Raises:
+        Refused: nobody has signed for the terms as they are.
+    """
+    found = await with_box(context, lease)
+    at = context.clock.now()
+    signature = context.ledger.signed("waive_ahead", found.id, _of_terms(found), at=at)
+    if signature is None:
+        raise wanted(ask_ahead(context, found.id))
+    with context.held(found.id, "waive"):
+        signed = context.ledger.sign_ahead(found.id, signature, at=at)
+        if signed.ready_at is not None and signed.parked_at is None:
+            # What its owner has signed for, the guard on the box may do.
+            await armed(context, signed)
+
+
+async def honoured(context: Context, lease: str) -> TornDown:
+    """The box of a lease past its end and its rescue sum is destroyed, as its owner signed before.
+
+    Raises:
+        Refused: nobody has signed, or it is not so far.
+    """
+    found = await with_box(context, lease)
+    with context.held(found.id, "waive"):
+        assessment = await _assessed(context, found)
+        permit = honour(found, assessment, ledger=context.ledger, clock=context.clock)
+        receipt = await _end(context, permit, found)
+    await closed(context, found)
+    return _torn_down(context, context.ledger.lease(found.id), receipt)
+
+
+async def _end(context: Context, permit: TeardownPermit, lease: Lease) -> Receipt:
+    await _leave(context, lease)
+    return await tear_down(
+        permit, lease, context.profile(lease.provider),
+        connector=context.connector(lease), ledger=context.ledger, clock=context.clock,
+    )  # fmt: skip
+
+
+def _of_terms(lease: Lease) -> str:
+    """A name for the terms of the lease as they are; whoever signs ahead signs for these."""
+    return digest_of((lease.terms.model_copy(update={"on_deadline": "keep"}).model_dump_json(),))
+
+
+def _reported(lease: Lease, assessment: Assessment) -> LossReport:
+    return LossReport(
+        lease=lease.id,
+        losses=assessment.words,
+        digest=assessment.loss_digest,
+    )

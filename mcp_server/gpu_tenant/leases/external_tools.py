@@ -1,0 +1,122 @@
+"""Boxes that another tool rents and moves: which one its own ssh configuration names now, and what ends its bill."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+from gpu_tenant.domain.errors import BadRequest
+from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.untrusted_text import sentence
+
+Broker = Literal["skypilot", "dstack"]
+
+EVENT = "brokered"
+"""The kind of line in a lease's timeline that holds a `Brokered`."""
+
+_FILES: Mapping[Broker, str] = {
+    "skypilot": ".sky/generated/ssh/*",
+    "dstack": ".dstack/ssh/config",
+}
+_TITLES: Mapping[Broker, str] = {"skypilot": "SkyPilot", "dstack": "dstack"}
+_ENDS: Mapping[Broker, str] = {"skypilot": "sky down", "dstack": "dstack stop"}
+_WRITES: Mapping[Broker, str] = {
+    "skypilot": "`sky status {name}` writes it while the cluster is up",
+    "dstack": "`dstack attach {name}` writes it, and takes it out again when it ends: keep it running meanwhile",
+}
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_LINE = re.compile(r"\s*(?P<key>[A-Za-z]+)(?:\s*=\s*|\s+)(?P<value>.*?)\s*")
+_KEPT = ("HostName", "Port", "User", "IdentityFile", "IdentitiesOnly", "ProxyJump", "ProxyCommand")
+"""What says where it is and who may come in. That both leave host keys unchecked is not taken over."""
+_OWNERS_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
+
+
+class Brokered(Record):
+    """A box as another tool's configuration showed it when it came under a lease."""
+
+    broker: Broker
+    name: str
+    place: str
+    """Where it was, with the hosts on the way: another place is another machine, or the same one moved."""
+
+    @property
+    def title(self) -> str:
+        """The tool, for a person."""
+        return _TITLES[self.broker]
+
+    @property
+    def ends(self) -> str:
+        """What ends its bill."""
+        cluster = re.sub(r"-worker\d+$", "", self.name) if self.broker == "skypilot" else self.name
+        return f"`{_ENDS[self.broker]} {cluster}`"
+
+
+def brokered(events: Iterable[tuple[datetime, str, dict[str, object]]]) -> Brokered | None:
+    """Which other tool rents the box, by its lease's timeline; None where none does."""
+    told = [detail for _, kind, detail in events if kind == EVENT]
+    return Brokered.model_validate(told[-1]) if told else None
+
+
+def found(source: str, owner: Path) -> tuple[Brokered, str]:
+    """The box that `source` names, `skypilot:CLUSTER` or `dstack:RUN`, and the ssh entries that lead to it.
+
+    `owner` is the home of the one who uses that tool. The entries are a copy: they go on saying where
+    the box was when the tool has written its own anew.
+
+    Raises:
+        BadRequest: it is neither, or its configuration has no such entry now.
+    """
+    tool, _, name = source.partition(":")
+    broker: Broker | None = next((known for known in _FILES if known == tool), None)
+    if broker is None or not _NAME.fullmatch(name):
+        raise BadRequest(
+            f"{source!r} names no box of another tool",
+            remedy="--from skypilot:CLUSTER (a further node: skypilot:CLUSTER-worker1), or --from dstack:RUN",
+        )
+    entries = dict(_entries(owner, _FILES[broker]))
+    if name not in entries:
+        raise BadRequest(
+            f"{_TITLES[broker]} shows no {name} in ~/{_FILES[broker]}",
+            remedy=_WRITES[broker].format(name=name),
+        )
+    way = [name]
+    while (hop := entries[way[-1]].get("ProxyJump")) in entries and hop not in way:
+        way.append(str(hop))
+    text = "\n".join(_block(host, entries[host], owner) for host in way)
+    place = sentence(" behind ".join(_place(entries[host]) for host in way), most=2000)
+    return Brokered(broker=broker, name=name, place=place), text
+
+
+def _entries(owner: Path, files: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Every `Host` of one name in those files, with the first value of each key."""
+    for file in sorted(owner.glob(files)):
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+        entry: dict[str, str] = {}
+        for line in lines:
+            said = _LINE.fullmatch(line)
+            if said is None or line.lstrip().startswith("#"):
+                continue
+            if said["key"] == "Host":
+                entry = {}
+                yield said["value"], entry
+            elif said["key"] in _KEPT:
+                entry.setdefault(said["key"], said["value"])
+
+
+def _block(host: str, entry: Mapping[str, str], owner: Path) -> str:
+    home = {**entry}
+    if "IdentityFile" in home:
+        named = home["IdentityFile"].strip('"')
+        home["IdentityFile"] = str(owner / named[2:]) if named.startswith("~/") else named
+    lines = [f"{key} {value}" for key, value in home.items()]
+    if "IdentityFile" not in home:
+        keys = (owner / ".ssh" / name for name in _OWNERS_KEYS)
+        lines += [f"IdentityFile {key}" for key in keys if key.is_file()]
+    return "\n    ".join([f"Host {host}", *lines]) + "\n"
+
+
+def _place(entry: Mapping[str, str]) -> str:
+    there = f"{entry.get('HostName', '?')}:{entry.get('Port', '22')}"
+    proxy = entry.get("ProxyCommand")
+    return f"{there} by `{proxy}`" if proxy else there

@@ -1,0 +1,177 @@
+"""What is asked of a box before it is believed to be the lease's, and before it is believed to be unused."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+
+from gpu_tenant.artifacts.local_evidence import Loss
+from gpu_tenant.box.ownership import (
+    Marked,
+    NeverIn,
+    Occupancy,
+    Seen,
+    Unseen,
+    is_another_s,
+    refusing,
+    use,
+    was_left_unused,
+    was_let_in,
+)
+from gpu_tenant.domain.errors import (
+    AnotherBox,
+    BoxTaken,
+    BoxTrouble,
+    BoxUnreachable,
+    CaretakerFailed,
+    Refused,
+)
+from gpu_tenant.domain.model import Box, BoxState, Lease, Profile
+from gpu_tenant.domain.ports import Clock, Transport
+from gpu_tenant.files.state_dir import Home
+from gpu_tenant.leases.park import unsure_of
+from gpu_tenant.leases.verify import UNTOUCHED, Assessment, unseen
+from gpu_tenant.ledger import Ledger
+
+_BOOTS_WITHIN = timedelta(minutes=15)
+"""So long after it was made a box that shows no address may be coming up for the first time."""
+
+
+class Inspection:
+    """Looks at the boxes of one ledger's leases, over the ways to them that are open."""
+
+    def __init__(
+        self,
+        home: Home,
+        profiles: Mapping[str, Profile],
+        *,
+        ledger: Ledger,
+        clock: Clock,
+        transport: Callable[[Lease], Transport],
+    ) -> None:
+        self._home = home
+        self._profiles = profiles
+        self._ledger = ledger
+        self._clock = clock
+        self._transport = transport
+
+    def of(self, lease: Lease, since: datetime | None = None) -> Occupancy:
+        """The lease's mark on its box, and looks at what was done there."""
+        return Occupancy(
+            lease, self._profiles[lease.provider], self._transport(lease), ledger=self._ledger,
+            clock=self._clock, known_hosts=self._home.known_hosts(lease.id), since=since,
+        )  # fmt: skip
+
+    async def come_in(self, lease: Lease) -> None:
+        """The box has let us in, and carries the lease's mark where it can be marked.
+
+        Raises:
+            BoxTaken, AnotherBox: it is not this lease's to stand on.
+            BoxTrouble: it has not let us in.
+        """
+        try:
+            await self.of(lease).stand()
+        except CaretakerFailed:
+            # It answered, and has no Python: what is asked of it next says so.
+            await self._transport(lease).run(["true"], timeout_s=30)
+
+    async def is_the_box(self, lease: Lease) -> None:
+        """The box that answers carries the lease's mark.
+
+        Raises:
+            AnotherBox: it does not.
+            BoxTrouble: it cannot be asked.
+        """
+        await self.of(lease).stand()
+
+    async def seen(self, lease: Lease) -> Seen:
+        """What the box itself tells of a lease that its ledger never used."""
+        events = self._ledger.events(lease.id)
+        # Nobody here waited for a twin: that it never let us in says nothing of others.
+        came_in = was_let_in(events) or is_another_s(lease)
+        if lease.parked_at is not None:
+            if not came_in or was_left_unused(events):
+                return NeverIn()
+            return Unseen(
+                "it is parked", f"`gpu-tenant resume {lease.id}`, then the same command again"
+            )
+        if lease.address is None and (not came_in or self._first_boots(lease, lease.active_at)):
+            return NeverIn()
+        try:
+            return await self.of(lease).look("everything")
+        except BoxTaken as taken:
+            return Unseen(taken.message, taken.remedy)
+        except BoxTrouble as trouble:
+            if came_in or isinstance(trouble, AnotherBox | CaretakerFailed):
+                return Unseen(f"it cannot be looked at: {trouble.message}", trouble.remedy)
+            return NeverIn()
+
+    async def fresh(self, lease: Lease) -> Seen:
+        """What is known of a box that did not come up as it was quoted: one that never let us in is unused."""
+        if not was_let_in(self._ledger.events(lease.id)):
+            return NeverIn()
+        return await self.seen(lease)
+
+    async def twin(self, lease: Lease, box: Box) -> Seen:
+        """What a box that was made twice tells of itself; one that cannot be looked at may have been used."""
+        boots = box.address is None and box.state is BoxState.BOOTING
+        if boots and self._first_boots(lease, box.created_at):
+            return NeverIn()
+        try:
+            return await self.of(lease, since=box.created_at).look("everything")
+        except (BoxTaken, BoxTrouble) as trouble:
+            return Unseen(f"it cannot be looked at: {trouble.message}", trouble.remedy)
+
+    def _first_boots(self, lease: Lease, made_at: datetime | None) -> bool:
+        """Whether a box without an address is so young that it cannot have been up before."""
+        if made_at is None or was_let_in(self._ledger.events(lease.id)):
+            return False
+        return self._clock.now() - made_at <= _BOOTS_WITHIN
+
+    async def surely(self, lease: Lease) -> tuple[Lease, Seen]:
+        """The lease, which counts as used where its box says so; and what the box says."""
+        seen = await self.seen(lease)
+        if isinstance(seen, Marked) and use(seen) is not None:
+            self._ledger.touch(lease.id, at=self._clock.now())
+        return self._ledger.lease(lease.id), seen
+
+    async def before_a_stop(self, lease: Lease) -> Lease:
+        """The lease, which counts as used where its box says so: a stop may empty its disk.
+
+        Raises:
+            Refused: it cannot be looked at, and a stop there keeps nothing for sure.
+        """
+        profile = self._profiles[lease.provider]
+        if lease.touched_at is not None or profile.park == "none" or profile.kind == "own":
+            return lease
+        lease, seen = await self.surely(lease)
+        if isinstance(seen, Unseen) and (profile.park == "wipes" or unsure_of(profile)):
+            raise Refused(
+                f"{lease.id} may have been used, and a stop may empty its disk: {seen.why}",
+                remedy=seen.remedy,
+            )
+        return lease
+
+    async def before_the_seal(self, lease: Lease) -> tuple[Lease, Assessment | list[Loss]]:
+        """All that there is to say of a box that need not or cannot be sealed, or what on it is others'."""
+        profile = self._profiles[lease.provider]
+        if lease.touched_at is None and profile.destroy == "hands_back":
+            return lease, UNTOUCHED  # a machine that is handed back keeps all that is on it
+        if lease.touched_at is None:
+            lease, seen = await self.surely(lease)
+            why = use(seen)
+            if why is None:
+                return lease, UNTOUCHED
+            if isinstance(seen, Unseen):
+                return lease, unseen(why, seen.remedy)
+        elif lease.lets_us_in and profile.destroy == "deletes":
+            try:
+                seen = await self.of(lease).look("others")
+            except BoxUnreachable:
+                return lease, []  # it cannot be sealed either, which says so
+            except BoxTrouble as trouble:
+                return lease, unseen(trouble.message, trouble.remedy)
+        else:
+            return lease, []
+        if not isinstance(seen, Marked):
+            return lease, []
+        jobs = [job.id for job in self._ledger.jobs(lease.id)]
+        return lease, [Loss(what=what, remedy=remedy) for what, remedy in refusing(seen, jobs)]

@@ -1,0 +1,218 @@
+"""How a box is rented for a lease, and how a lease is extended, parked and resumed."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError
+
+from gpu_tenant.box.guard import arm_again, last_armed
+from gpu_tenant.domain.errors import BadRequest, BoxTrouble, ProviderTrouble, Refused
+from gpu_tenant.domain.model import Lease
+from gpu_tenant.domain.policy import remarks, running_usd_h
+from gpu_tenant.domain.ports import Tended, Timed
+from gpu_tenant.domain.reconcile import rate_words
+from gpu_tenant.domain.terms import Terms
+from gpu_tenant.leases.adopt import back_at, only_there
+from gpu_tenant.leases.cards import Card, Leases
+from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.overview import card_of, overview
+from gpu_tenant.leases.park import park, resume
+from gpu_tenant.leases.provision import must_be_hours
+from gpu_tenant.leases.readiness import closed, made_ready, with_box
+from gpu_tenant.leases.recover import recover
+from gpu_tenant.ledger import Allowed, anything
+
+LeaseName = Annotated[str, Field(description="lease id, as list_leases shows it")]
+
+
+async def change(
+    context: Context,
+    lease: str,
+    action: Literal["extend", "park", "resume", "terms", "recover"],
+    *,
+    hours: float | None = None,
+    address: str | None = None,
+    terms: Mapping[str, object],
+) -> Card:
+    """The lease goes on as was asked: see `Tenancy.change_lease`."""
+    if action == "recover":
+        return await recover(context, lease)
+    found = await with_box(context, lease)
+    with context.held(found.id, action):
+        if action == "terms":
+            changed = await _agreed(context, found, terms)
+        else:
+            changed = await _changed(context, found, action, hours=hours, address=address)
+        words = await _stopped_before(context, changed) if action == "extend" else None
+        words = (
+            words or only_there(context, changed) or remarks(found, changed, context.clock.now())
+        )
+        return card_of(context, changed, words)
+
+
+async def _agreed(context: Context, lease: Lease, given: Mapping[str, object]) -> Lease:
+    """The lease has the terms that were given; the others are as they were."""
+    update = {name: value for name, value in given.items() if value is not None}
+    if not update:
+        raise BadRequest("which terms?", remedy=f"`gpu-tenant terms {lease.id} --budget-usd 20`")
+    if not update.get("idle_h", 1):
+        update["idle_h"] = None
+    return await _with_terms(context, lease, update)
+
+
+async def _with_terms(
+    context: Context, lease: Lease, update: Mapping[str, object], *, hours: float | None = None
+) -> Lease:
+    """The box and the ledger know the changed terms; what was signed ahead was for the old ones.
+
+    Raises:
+        BadRequest: they are none, such as a negative budget.
+        SignatureWanted: they are looser than its owner has agreed to; nothing was changed.
+        BoxTrouble: the box was not told of another deadline, or that it may destroy itself no more.
+    """
+    changed = {**lease.terms.model_dump(), **update, "on_deadline": "keep"}
+    try:
+        terms = Terms.model_validate(changed)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise BadRequest(
+            f"{first['loc'][0]}: {first['msg'].lower()}",
+            remedy=f"`gpu-tenant terms {lease.id}` shows what is in force",
+        ) from None
+    signed = context.owner.signs_change(lease, terms, lease.price_usd_h, hours=hours)
+    if lease.parked_at is None and (lease.touched_at or last_armed(lease, context.ledger)):
+        moved = terms.deadline_at != lease.terms.deadline_at
+        try:
+            # The box first: a ledger that promises what the guard does not know would end jobs early.
+            await arm_again(
+                lease.model_copy(update={"terms": terms}), context.profile(lease.provider),
+                caretaker=context.caretaker(lease), transport=context.transport(lease),
+                ledger=context.ledger, clock=context.clock, store=context.box_store(lease),
+            )  # fmt: skip
+        except BoxTrouble:
+            if moved or lease.terms.on_deadline == "waive":
+                raise
+        if moved:
+            # Its mark keeps others off the box for as long as the lease runs.
+            with suppress(BoxTrouble):
+                await context.inspection.is_the_box(lease.model_copy(update={"terms": terms}))
+    return _agreed_to(context, lease, terms, signed)
+
+
+def _agreed_to(context: Context, lease: Lease, terms: Terms, signed: str | None) -> Lease:
+    """The terms are in force: as signed, or inside of the owner's limits, whatever else is rented now."""
+    allowed = anything
+    if signed is None and terms.deadline_at > lease.terms.deadline_at:
+        allowed = partial(context.owner.allows, besides=lease.id)
+    return context.ledger.change_terms(
+        lease.id, terms, at=context.clock.now(), allowed=allowed, signed=signed
+    )
+
+
+async def _changed(
+    context: Context,
+    lease: Lease,
+    action: Literal["extend", "park", "resume"],
+    *,
+    hours: float | None,
+    address: str | None,
+) -> Lease:
+    profile, connector = context.profile(lease.provider), context.connector(lease)
+    match action:
+        case "extend":
+            if hours is None:
+                raise BadRequest("until when?", remedy=f"`gpu-tenant extend {lease.id} --hours 8`")
+            return await _extended(context, lease, hours)
+        case "park":
+            if lease.parked_at is not None:
+                raise Refused(
+                    f"{lease.id} is parked already, {rate_words(lease)}",
+                    remedy=f"`gpu-tenant resume {lease.id}`",
+                )
+            lease = await context.inspection.before_a_stop(lease)
+            lease = await park(
+                lease, profile, connector=connector, caretaker=partial(context.caretaker, lease),
+                transport=partial(context.transport, lease), ledger=context.ledger,
+                clock=context.clock,
+            )  # fmt: skip
+            await closed(context, lease)
+            return lease
+        case "resume":
+            lease, allowed = _in_time(context, lease, hours)
+            by_hand = isinstance(connector, Tended) and connector.tends(lease.box_id)
+            if lease.parked_at is not None and isinstance(connector, Tended) and by_hand:
+                lease = await back_at(context, lease, profile, connector, address)
+            lease = await resume(
+                lease, profile, connector=connector, ledger=context.ledger, clock=context.clock,
+                # What a person has started bills already, whatever it is refused.
+                allowed=anything if by_hand else allowed,
+            )  # fmt: skip
+            if lease.quote is not None:
+                # A container that was stopped comes back with another host key.
+                context.home.known_hosts(lease.id).unlink(missing_ok=True)
+            return await made_ready(context, lease)
+
+
+def _in_time(context: Context, lease: Lease, hours: float | None) -> tuple[Lease, Allowed]:
+    """The lease has time left, or is given some: past its deadline its guard would stop the box at once.
+
+    With it comes what has to allow its start, in the transaction that means it: the owner's limits, as
+    another box may be rented meanwhile; nothing, where a person has signed for it.
+
+    Raises:
+        Refused: it has none, and nobody said how much it needs.
+    """
+    now, terms = context.clock.now(), lease.terms
+    # As it will cost when it runs: a stopped box has room for its disk alone.
+    usd_h = lease.price_usd_h if lease.parked_at is None else running_usd_h(lease)
+    if hours is None and now < terms.deadline_at:
+        signed = context.owner.signs_change(lease, terms, usd_h, hours=None)
+        if signed is not None:
+            context.ledger.use_signature(signed, at=now)
+        return lease, _within(context, lease, signed)
+    if hours is None:
+        raise Refused(
+            f"the deadline of {lease.id} has passed, and its box would be stopped again at once",
+            remedy=f"`gpu-tenant resume {lease.id} --hours 1`, then collect and teardown",
+        )
+    must_be_hours(hours)
+    terms = terms.model_copy(update={"deadline_at": now + timedelta(hours=hours)})
+    signed = context.owner.signs_change(lease, terms, usd_h, hours=hours)
+    return _agreed_to(context, lease, terms, signed), _within(context, lease, signed)
+
+
+def _within(context: Context, lease: Lease, signed: str | None) -> Allowed:
+    return anything if signed is not None else partial(context.owner.allows, besides=lease.id)
+
+
+async def _extended(context: Context, lease: Lease, hours: float) -> Lease:
+    must_be_hours(hours)
+    deadline_at = context.clock.now() + timedelta(hours=hours)
+    return await _with_terms(context, lease, {"deadline_at": deadline_at}, hours=hours)
+
+
+async def _stopped_before(context: Context, lease: Lease) -> str | None:
+    """That the provider's own timer stops the box before its deadline; None where it does not."""
+    connector = context.connector(lease)
+    if not isinstance(connector, Timed) or lease.parked_at is not None:
+        return None
+    try:
+        at = await connector.timer_at(lease)
+    except ProviderTrouble:
+        return None  # the deadline is moved all the same, and the timer is in the profile
+    if at is None or at >= lease.terms.deadline_at:
+        return None
+    profile = context.profile(lease.provider)
+    kept = "; its disk is kept, and resume starts it" if profile.park != "none" else ""
+    return (
+        f"{profile.title} itself stops the box at {at:%Y-%m-%d %H:%M} UTC, before the deadline, and "
+        f"that cannot be moved while it runs{kept}"
+    )
+
+
+async def reconcile_all(context: Context) -> Leases:
+    """As list_leases, and boxes that were rented twice by one request, never used, are given back."""
+    return await overview(context, "live", twins="give_back")

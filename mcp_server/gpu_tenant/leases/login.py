@@ -1,0 +1,71 @@
+"""How a person's own ssh reaches the boxes of leases, and what it must know for that."""
+
+from pathlib import Path
+
+from gpu_tenant.domain.errors import BadRequest
+from gpu_tenant.domain.model import LocalAddress, PodAddress
+from gpu_tenant.domain.record import Record
+from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.readiness import reach, running
+from gpu_tenant.leases.ssh_access import enterable, owner_ssh, reachable, refresh_hosts
+from gpu_tenant.leases.ssh_config import Inclusion, entry, inclusion, ssh_config
+
+
+class Login(Record):
+    """How to log in to a box with the ssh client of this computer."""
+
+    lease: str
+    config: str
+    entry: str
+    directory: str
+
+
+async def login(context: Context, lease: str) -> Login:
+    """The configuration with which `ssh LEASE` reaches the box is in place, its host key pinned.
+
+    The box counts as used from now on: what a person does there is no line of the ledger.
+
+    Raises:
+        BadRequest: the box is this computer.
+        Refused: it has none (any more), or it is parked.
+        HostKeyChanged, BoxUnreachable: as for every verb.
+    """
+    found = await running(context, lease)
+    if isinstance(found.address, LocalAddress):
+        home = Path(found.address.directory)
+        raise BadRequest(
+            f"the box of {found.id} is this computer: there is nothing to log in to",
+            remedy=f"`cd {home / found.work_directory}`",
+        )
+    if isinstance(found.address, PodAddress):
+        at = found.address
+        raise BadRequest(
+            f"the box of {found.id} is a pod, which is entered by its cluster's own door",
+            remedy=f"`kubectl --context {at.context} -n {at.namespace} exec -it {at.pod} -- sh`",
+        )
+    if not context.home.known_hosts(found.id).exists():
+        await reach(context, found)
+    box = reachable(context, found)
+    if box is None:
+        raise BadRequest(
+            f"the box of {found.id} has no address", remedy="`gpu-tenant leases` looks again"
+        )
+    context.ledger.touch(found.id, at=context.clock.now())
+    refresh_hosts(context)
+    return Login(
+        lease=found.id,
+        config=str(ssh_config(context.home)),
+        entry=entry(box, context.home, owner_ssh()),
+        directory=found.work_directory,
+    )
+
+
+def inclusion_of(context: Context) -> Inclusion:
+    """What plain `ssh LEASE` needs in the owner's own configuration, which is not changed by asking.
+
+    The boxes that can be reached so count as used from now on. Of one that is rented later a look tells.
+    """
+    refresh_hosts(context)
+    for lease in enterable(context):
+        context.ledger.touch(lease.id, at=context.clock.now())
+    return inclusion(context.home, owner_ssh())

@@ -1,0 +1,89 @@
+"""A box that is found late, missed once, missed for good, or found again: each is told for what it is."""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from gpu_tenant.domain.billing_start import birth
+from gpu_tenant.domain.cost_uncertainty import destroy_asked_at, unseen_boot, unseen_stop
+from gpu_tenant.domain.errors import BoxTaken, LeaseHeld, ProviderTrouble
+from gpu_tenant.domain.model import Box, Lease, LeaseState, Profile
+from gpu_tenant.domain.offers import Quote
+from gpu_tenant.domain.ports import Clock, Connector, Findable
+from gpu_tenant.domain.reconcile import rate_words
+from gpu_tenant.leases.provider_listing import is_of
+from gpu_tenant.ledger import Event, Ledger
+
+
+def stand_on(
+    lease: Lease, box: Box, profile: Profile, *, asked_at: datetime, ledger: Ledger, clock: Clock
+) -> Lease:
+    """The lease stands on `box`, which was asked for at `asked_at`, and counts from when it was made.
+
+    Raises:
+        BoxTaken: another live lease stands on it.
+    """
+    now = clock.now()
+    born = birth(box, asked_at=asked_at, now=now, list_lag_s=profile.list_lag_s)
+    doubt = unseen_stop(lease, box, since=born.at, now=now)
+    ran = box if doubt is None else box.model_copy(update={"price_usd_h": doubt.usd_h})
+    lease = ledger.bind(lease.id, ran, at=now, since=born.at)
+    if doubt is not None:
+        ledger.note(lease.id, Event.UNSEEN, doubt.detail, at=now)
+        if box.price_usd_h is not None:
+            lease = ledger.rated(lease.id, box.price_usd_h, at=now)
+    note_unseen_boot(lease, box, lease.quote, since=born.at, ledger=ledger, at=now)
+    if born.words is not None:
+        ledger.note(lease.id, Event.NOTICE, {"words": born.words}, at=now)
+    return lease
+
+
+def note_unseen_boot(
+    lease: Lease, box: Box, quote: Quote | None, *, since: datetime, ledger: Ledger, at: datetime
+) -> None:
+    """That nobody saw when the box ended to boot is on record, where booting costs less."""
+    doubt = unseen_boot(box, quote, since=since, now=at)
+    if doubt is not None:
+        ledger.note(lease.id, Event.UNSEEN, doubt, at=at)
+
+
+def missed_once(lease: Lease, again_at: datetime, ledger: Ledger) -> str:
+    """What a person must hear of a box that its provider's list has omitted once."""
+    if lease.state is not LeaseState.TERMINATING:
+        return "its box is not in the provider's list; one look proves nothing"
+    asked_at = destroy_asked_at(ledger.events(lease.id)) or ledger.permitted(lease.id)[1]
+    return (
+        f"its destroy was asked at {asked_at:%H:%M:%S} UTC, and its provider's list has omitted it once: it "
+        f"has to twice; `gpu-tenant teardown {lease.id}` waits for that, from {again_at:%H:%M:%S} UTC on"
+    )
+
+
+async def by_its_id(lease: Lease, connector: Connector) -> Box | str | None:
+    """The box that the list omits, as its provider shows it by its id; or words why that is not known."""
+    if not isinstance(connector, Findable):
+        return None
+    try:
+        box = await connector.found(lease)
+    except ProviderTrouble as error:
+        return (
+            f"its provider's list omits the box, and was asked for it by its id in vain ({error.message}); "
+            f"it may be running, {rate_words(lease)}"
+        )
+    return box if box is not None and is_of(box, lease) else None
+
+
+def come_back(lost: Lease, *, ledger: Ledger, clock: Clock) -> Iterator[tuple[str, str]]:
+    """The lease whose box was missed, and is listed again, is live as it was; what a person must hear."""
+    try:
+        with ledger.hold(lost.id, "come back", at=clock.now()):
+            if ledger.lease(lost.id).state is LeaseState.LOST:
+                ledger.come_back(lost.id, at=clock.now())
+    except (BoxTaken, LeaseHeld):
+        return  # another lease stands on it by now, or another process is at it
+    went_on = [each.id for each in ledger.leases("live") if each.recovers == lost.id]
+    words = (
+        "its provider lists the box again, which it had omitted: it was never gone, and the lease goes on "
+        f"with its terms, {rate_words(lost)} all the while"
+    )
+    if went_on:
+        words += f"; its work goes on under {', '.join(went_on)}, too: end the one that is too many"
+    yield lost.id, words

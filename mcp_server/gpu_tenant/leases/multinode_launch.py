@@ -1,0 +1,289 @@
+"""One job over several leases: proved to be possible before, begun on all or on none, told of on each."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Literal
+
+from gpu_tenant.box.caretaker import ENDED
+from gpu_tenant.box.environment.history import activated
+from gpu_tenant.box.environment.mirrors import mirrors
+from gpu_tenant.concurrency import each
+from gpu_tenant.domain.errors import BadRequest, BoxTrouble, Refused, TenantError
+from gpu_tenant.domain.model import JobId, Lease
+from gpu_tenant.domain.record import Record
+from gpu_tenant.jobs.launch import Launched, launch
+from gpu_tenant.jobs.monitor import Watched
+from gpu_tenant.jobs.multinode.launcher import EVENT, PORT, Gang, Launcher, Node, gangs, lines
+from gpu_tenant.jobs.multinode.preflight import Preflight, preflight
+from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.readiness import active
+from gpu_tenant.ledger import Event
+from gpu_tenant.providers.credentials import references, resolve_all
+
+_GRACE_S = 10
+
+
+class LaunchedTogether(Record):
+    """One job that runs on several boxes, without us from here on."""
+
+    job: str
+    launcher: Launcher
+    members: tuple[Launched, ...]
+    checked: Preflight | None
+    next: str
+
+
+async def preflight_of(
+    context: Context, leases: Sequence[str], *, interface: str | None = None, port: int = PORT
+) -> Preflight:
+    """Every box of them was asked to reach every other, on one interface; what does not work is named."""
+    return await _checked(context, await _members(context, leases), interface, port)
+
+
+async def launch_together(
+    context: Context,
+    leases: Sequence[str],
+    command: str,
+    artifacts: Sequence[str],
+    discard: Sequence[str],
+    env: Sequence[str],
+    *,
+    launcher: Launcher,
+    interface: str | None,
+    port: int,
+    processes: int | None,
+    max_runtime_h: float | None,
+    name: str | None,
+    python: Literal["prepared", "image"],
+) -> LaunchedTogether:
+    """The job runs on every one of the leases under one name, the first of them with rank 0.
+
+    Calling again with the same name goes on with a launch that was cut short. Where one box cannot
+    begin it, it is stopped on those that have.
+
+    Raises:
+        BadRequest: they are not two or more, or the command is none of a launcher's.
+        Refused: they cannot talk; nothing was begun.
+        BoxTrouble, ...: a box did not begin it; which others it was stopped on is said.
+    """
+    members = await _members(context, leases)
+    values = resolve_all(list(env), context.environ, account=context.account)
+    with ExitStack() as held:
+        for member in sorted(members, key=lambda lease: lease.id):
+            held.enter_context(context.held(member.id, "launch"))
+        gang, checked = _begun(context, members, name), None
+        if gang is None:
+            checked = await _checked(context, members, interface, port)
+            if not checked.passed:
+                raise Refused(
+                    f"they cannot train together: {'; '.join(checked.trouble)}",
+                    remedy=f"`gpu-tenant preflight {' '.join(leases)}` shows every pair; nothing was launched",
+                )
+            gang = _declared(context,
+                members, checked, command, launcher=launcher, name=name, processes=processes,
+                python=python,
+            )  # fmt: skip
+        elif gang.command != command:
+            raise BadRequest(
+                f"the job {gang.job} of {', '.join(gang.leases)} runs another command",
+                remedy="choose another name",
+            )
+
+        async def begin(rank: int) -> Launched:
+            lease, profile = members[rank], context.profile(members[rank].provider)
+            own = activated(context.ledger, lease.id) if python == "prepared" else {}
+            return await launch(
+                lease, profile, gang.lines[rank], artifacts=artifacts,
+                # Where only rank 0 writes, the others have nothing to keep: what they do have is kept.
+                discard=[*discard, *(artifacts if rank else ())],
+                env={**mirrors(profile, context.home.configuration, context.environ), **own, **values},
+                env_from=references(list(env)), name=gang.job,
+                max_runtime_s=None if max_runtime_h is None else max_runtime_h * 3600,
+                caretaker=context.caretaker(lease), transport=context.transport(lease),
+                ledger=context.ledger, clock=context.clock, store=context.box_store(lease),
+            )  # fmt: skip
+
+        came = await each(range(len(members)), begin, begun="goes on")
+        launched = tuple(one for one in came if isinstance(one, Launched))
+        if len(launched) < len(members):
+            await _stopped(context, gang, members, came)
+    return LaunchedTogether(
+        job=gang.job,
+        launcher=gang.launcher,
+        members=launched,
+        checked=checked,
+        next=f"`gpu-tenant monitor {members[0].id}`, which tells of the others, too",
+    )
+
+
+async def _members(context: Context, leases: Sequence[str]) -> list[Lease]:
+    if len(set(leases)) < max(2, len(leases)):
+        raise BadRequest(
+            "one job over several boxes needs two leases or more, each named once",
+            remedy="`gpu-tenant leases` lists them",
+        )
+    return [await active(context, name) for name in leases]
+
+
+async def _checked(
+    context: Context, members: Sequence[Lease], interface: str | None, port: int
+) -> Preflight:
+    ways = {str(lease.id): context.transport(lease) for lease in members}
+    return await preflight(members, ways, wanted=interface, port=port)
+
+
+def _begun(context: Context, members: Sequence[Lease], name: str | None) -> Gang | None:
+    """The gang of that name whose launch was cut short, or is through; None where there is none.
+
+    Raises:
+        BadRequest: it has other members, or a job of that name is no gang's.
+        Refused: it was stopped on all of them.
+    """
+    wanted = tuple(lease.id for lease in members)
+    for lease in members:
+        known = [gang for gang in gangs(context.ledger.events(lease.id)) if gang.job == name]
+        if known and known[-1].leases != wanted:
+            raise BadRequest(
+                f"{name} runs over {', '.join(known[-1].leases)}",
+                remedy="name the same leases in the same order, or choose another name",
+            )
+        stopped = any(
+            kind == Event.STOPPED and detail.get("job") == name
+            for _, kind, detail in context.ledger.events(lease.id)
+        )
+        if known and stopped:
+            raise Refused(
+                f"{name} was stopped on {lease.id}, and a job runs once",
+                remedy="launch it under another --name; it goes on from its own checkpoint",
+            )
+        if known:
+            return known[-1]
+        if name is not None and any(job.id == name for job in context.ledger.jobs(lease.id)):
+            raise BadRequest(
+                f"{lease.id} has a job {name} of its own", remedy="choose another name"
+            )
+    return None
+
+
+def _declared(
+    context: Context,
+    members: Sequence[Lease],
+    checked: Preflight,
+    command: str,
+    *,
+    launcher: Launcher,
+    name: str | None,
+    processes: int | None,
+    python: Literal["prepared", "image"],
+) -> Gang:
+    """The gang is on record at every member, with the line that each of them runs."""
+    job = name or _free_name(context, members)
+    nodes, pythons = [], []
+    for lease, spot in zip(members, checked.nodes, strict=True):
+        count = processes or spot.gpus
+        if not count:
+            raise BadRequest(
+                f"{lease.id} shows no GPU, so how many processes it runs is unknown",
+                remedy="--per-node 1 for a job that needs none",
+            )
+        nodes.append(
+            Node(
+                lease.id, spot.address, spot.interface, processes=count, gpus=spot.gpus,
+                infiniband="active" if spot.infiniband else "none",
+            )
+        )  # fmt: skip
+        in_own = python == "prepared" and activated(context.ledger, lease.id)
+        own = None if in_own else context.profile(lease.provider).python
+        pythons.append(own or "python3")
+    gang = Gang(
+        job=job,
+        launcher=launcher,
+        leases=tuple(lease.id for lease in members),
+        command=command,
+        lines=lines(
+            nodes, command, launcher=launcher, run_id=f"{job}-{members[0].id}",
+            port=checked.port, pythons=pythons,
+        ),
+        interface=checked.network,
+    )  # fmt: skip
+    for lease in members:
+        context.ledger.note(lease.id, EVENT, gang.model_dump(mode="json"), at=context.clock.now())
+    return gang
+
+
+def _free_name(context: Context, members: Sequence[Lease]) -> str:
+    taken = {job.id for lease in members for job in context.ledger.jobs(lease.id)}
+    return next(name for n in range(1, len(taken) + 2) if (name := f"gang{n}") not in taken)
+
+
+async def _stopped(
+    context: Context, gang: Gang, members: Sequence[Lease], came: Sequence[Launched | Exception]
+) -> None:
+    """The job runs nowhere, as far as anybody can tell; raises what kept it from beginning.
+
+    A box that did not answer may have begun it, and is asked to stop like the others.
+    """
+    troubles = [trouble for trouble in came if isinstance(trouble, Exception)]
+    at, may_run = context.clock.now(), []
+
+    async def stop(lease: Lease) -> None:
+        await context.caretaker(lease).stop(JobId(gang.job), grace_s=_GRACE_S)
+
+    declared = [
+        lease
+        for lease in members
+        if any(job.id == gang.job for job in context.ledger.jobs(lease.id))
+    ]
+    for lease, ended in zip(declared, await each(declared, stop), strict=True):
+        context.ledger.note(lease.id, Event.STOPPED, {"job": gang.job}, at=at)
+        if isinstance(ended, BoxTrouble) and not _never_began(ended):
+            may_run.append(lease.id)
+    first = next((x for x in troubles if isinstance(x, TenantError)), None)
+    if first is None:
+        raise troubles[0]
+    failed = ", ".join(
+        lease.id for lease, what in zip(members, came, strict=True) if isinstance(what, Exception)
+    )
+    first.message = f"{failed} did not begin {gang.job}, and it was stopped on all: {first.message}"
+    if may_run:
+        first.message += f"; whether it runs on {', '.join(may_run)} is unknown"
+        first.remedy = f"{gang.stop}; {first.remedy}"
+    else:
+        first.remedy = f"{first.remedy}; then launch it under another --name"
+    raise first
+
+
+async def gang_words(context: Context, lease: Lease, seen: Watched) -> str | None:
+    """How the other members of that job stand; None where it is no gang's."""
+    gang = next(
+        (x for x in reversed(gangs(context.ledger.events(lease.id))) if x.job == seen.job), None
+    )
+    if gang is None:
+        return None
+
+    async def state(name: str) -> str:
+        other = context.ledger.lease(name)
+        if not other.state.live or other.parked_at is not None:
+            return "parked" if other.state.live else f"its lease is {other.state}"
+        standing = await context.caretaker(other).standing()
+        return next((x.state for x in standing.jobs if x.job == gang.job), "absent")
+
+    others = gang.others(lease.id)
+    states = {str(lease.id): str(seen.state)}
+    for name, told in zip(others, await each(others, state), strict=True):
+        states[name] = told if isinstance(told, str) else "unknown: it does not answer"
+    listed = ", ".join(f"{name} {states[name]}" for name in gang.leases)
+    ended = [name for name, said in states.items() if said in ENDED and said != "finished"]
+    running = [name for name, said in states.items() if said in ("running", "starting")]
+    words = f"one job over {len(gang.leases)} leases: {listed}"
+    if ended and running:
+        words += (
+            f"; it did not end well on {', '.join(ended)}, and the others wait for it and bill: {gang.stop}, "
+            f"then read its log there (`gpu-tenant monitor {ended[0]}`) and launch anew"
+        )
+    return words
+
+
+def _never_began(trouble: BoxTrouble) -> bool:
+    """Whether the box answered that it knows no such job."""
+    return "NO_SUCH_JOB" in trouble.message or "UNKNOWN_JOB" in trouble.message

@@ -1,0 +1,262 @@
+"""Find what could be rented now, everywhere at once, ranked by what the finished work would cost."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from decimal import Decimal
+from typing import Literal
+
+from pydantic import Field
+
+from gpu_tenant.domain.errors import TenantError
+from gpu_tenant.domain.expected_cost import Expected, Term, expected, needed_h
+from gpu_tenant.domain.ids import new_id
+from gpu_tenant.domain.offers import Offer, Price, Quote, Wish
+from gpu_tenant.domain.ports import Clock, Market
+from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.ledger import Ledger
+from gpu_tenant.providers.gpu_catalog import known
+
+_PATIENCE_S = 15.0
+"""Of real time, also in a rehearsal: somebody is waiting for the answer."""
+_QUOTED_FOR = timedelta(minutes=10)
+_OWN_QUOTED_FOR = timedelta(days=1)
+"""Nobody else rents the owner's own machines."""
+
+_TRIED = 3
+"""Offers are soon stale: so many are named to be tried in turn."""
+_TRUST = ("any", "unverified", "verified", "datacenter")
+_COUNTED_OTHERWISE = 0.08
+"""One GPU's memory by other counts: less what ECC takes (22.5 GiB of an L4's 24), or in GB, a B300's 288."""
+
+
+class Ranked(Record):
+    """One offer, with the quote that rents it."""
+
+    quote: str | None = Field(description="what `provision` takes; None: cannot be rented unseen")
+    provider: str
+    gpu: str
+    gpu_count: int
+    vram_gib: float | None
+    region: str | None
+    running_usd_h: Decimal | None
+    price: Price
+    interruptible: bool
+    trust: Literal["unverified", "verified", "datacenter"]
+    reliability: float | None
+    max_hours: float | None
+    expected_usd: Decimal | None = Field(description="the finished work; None: unknown")
+    terms: tuple[Term, ...] = Field(description="how that comes about, where it was asked for")
+    notes: tuple[str, ...]
+
+
+class Found(Record):
+    """What could be rented, best first, and what was left out and why."""
+
+    offers: tuple[Ranked, ...]
+    cheapest: str | None = Field(description="the quote with the lowest price by the hour")
+    unfit: dict[str, int] = Field(description="how many offers were left out, by reason")
+    troubles: dict[str, str] = Field(description="providers that did not answer, and what to do")
+    next: str
+
+
+async def find_offers(
+    wish: Wish,
+    markets: Mapping[str, Market],
+    *,
+    ledger: Ledger,
+    clock: Clock,
+    limit: int = 10,
+    explain: Literal["", "explain"] = "",
+    patience_s: float = _PATIENCE_S,
+) -> Found:
+    """Every market was asked; the best offers, and the cheapest, can be rented by their quotes.
+
+    A market that fails, or has not answered after `patience_s`, is named in `troubles`.
+    """
+    async with asyncio.TaskGroup() as group:
+        asked = {
+            provider: group.create_task(_ask(market, wish, patience_s))
+            for provider, market in markets.items()
+        }
+    answers = {provider: task.result() for provider, task in asked.items()}
+    troubles = {who: said for who, said in answers.items() if isinstance(said, str)}
+    offered = [offer for said in answers.values() if not isinstance(said, str) for offer in said]
+    reasons = [(offer, unfit(offer, wish)) for offer in offered]
+    ranked = rank([offer for offer, reason in reasons if reason is None], wish)
+    shown = ranked[:limit]
+    cheapest = min(
+        (offer for offer, _ in ranked if offer.price.running_usd_h is not None),
+        key=lambda offer: offer.price.running_usd_h or 0,
+        default=None,
+    )
+    shown += [pair for pair in ranked[limit:] if pair[0] is cheapest]
+
+    quotes: list[Quote | None] = []
+    for offer, _ in shown:
+        taken = {quote.id for quote in quotes if quote}
+        quotes.append(_quote(offer, wish, taken, ledger=ledger, clock=clock))
+    ledger.file_quotes([quote for quote in quotes if quote], at=clock.now())
+    counts = Counter(reason for _, reason in reasons if reason)
+    return Found(
+        offers=tuple(
+            _shown(offer, total, quote, explain=explain)
+            for (offer, total), quote in zip(shown, quotes, strict=True)
+        ),
+        cheapest=next((quote.id for quote in quotes if quote and quote.offer is cheapest), None),
+        unfit=dict(counts.most_common()),
+        troubles=troubles,
+        next=_next([quote.id for quote in quotes if quote], shown, counts, troubles, markets),
+    )
+
+
+async def _ask(market: Market, wish: Wish, patience_s: float) -> Sequence[Offer] | str:
+    """What one market offers, or why it does not, in words."""
+    try:
+        async with asyncio.timeout(patience_s):
+            return await market.offers(wish)
+    except TimeoutError:
+        return f"no answer within {patience_s:g} s; ask again, or look at its status page"
+    except TenantError as error:
+        return plain(str(error), max_line=400)
+    except Exception as error:  # noqa: BLE001 - told, and one odd answer hides nobody else's offers
+        return f"its answer could not be read ({type(error).__name__}); this is a bug: report it"
+
+
+# What fits
+
+
+def unfit(offer: Offer, wish: Wish) -> str | None:
+    """Why this offer is not for this wish, or None. A second guard: connectors leave out, too."""
+    price, cap = offer.price.running_usd_h, wish.max_price_usd_h
+    memory_gib = _memory_gib(offer)
+    # The owner's own machine is nobody else's, whatever class of host was asked for.
+    trusted = offer.provider == "own" or _TRUST.index(offer.trust) >= _TRUST.index(wish.trust)
+    ends_early = offer.max_hours is not None and offer.max_hours < needed_h(offer, wish)
+    reasons = {
+        "another GPU": wish.gpu is not None and _named(offer.gpu) != _named(wish.gpu),
+        "fewer GPUs": offer.gpu_count < wish.gpu_count,
+        "memory unknown": wish.vram_gib is not None and memory_gib is None,
+        "less memory": memory_gib is not None and memory_gib < (wish.vram_gib or 0),
+        "less disk": offer.disk_gb < wish.disk_gb,
+        "another region": (wish.region or "").casefold() not in (offer.region or "").casefold(),
+        f"trust below {wish.trust}": not trusted,
+        "interruptible": wish.interruptible == "no" and offer.interruptible,
+        "not interruptible": wish.interruptible == "yes" and not offer.interruptible,
+        "ends before the work is done and moved": ends_early,
+        "price unknown, which cannot pass a cap": cap is not None and price is None,
+        f"above the cap of {cap} USD/h": cap is not None and price is not None and price > cap,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
+
+
+def _named(gpu: str) -> str:
+    model = known(gpu)
+    return model.name if model else gpu.casefold()
+
+
+def _memory_gib(offer: Offer) -> float | None:
+    """The catalog's word for each GPU's memory, where the offer says the same by another count."""
+    model = known(offer.gpu)
+    if model is None or offer.vram_gib is None:
+        return offer.vram_gib
+    same = abs(offer.vram_gib - model.vram_gib) <= model.vram_gib * _COUNTED_OTHERWISE
+    return model.vram_gib if same else offer.vram_gib
+
+
+def rank(offers: Sequence[Offer], wish: Wish) -> list[tuple[Offer, Expected]]:
+    """The offers with what each would cost, cheapest work first and unknown prices last."""
+    return sorted(((offer, expected(offer, wish)) for offer in offers), key=_place)
+
+
+def _place(costed: tuple[Offer, Expected]) -> tuple[bool, Decimal, Decimal, str, str]:
+    offer, cost = costed
+    return (
+        cost.total_usd is None,
+        cost.total_usd or Decimal(0),
+        offer.price.running_usd_h or Decimal(0),
+        offer.provider,
+        offer.id,
+    )
+
+
+# What is answered
+
+
+def _quote(
+    offer: Offer, wish: Wish, taken: set[str], *, ledger: Ledger, clock: Clock
+) -> Quote | None:
+    """Leave to rent exactly this; None where the price is unknown and somebody else's to set."""
+    own = offer.provider == "own"
+    price, cap = offer.price.running_usd_h, wish.max_price_usd_h
+    if price is None and not own:
+        return None
+    quote_id = new_id("q", taken)
+    while ledger.quote(quote_id) is not None:
+        quote_id = new_id("q", taken)
+    return Quote(
+        id=quote_id,
+        offer=offer,
+        wish=wish,
+        # Nobody bills an own machine without a rate: any price that appears is one too many.
+        cap_usd_h=cap if cap is not None else price if price is not None else Decimal(0),
+        expires_at=clock.now() + (_OWN_QUOTED_FOR if own else _QUOTED_FOR),
+    )
+
+
+def _shown(
+    offer: Offer, cost: Expected, quote: Quote | None, *, explain: Literal["", "explain"]
+) -> Ranked:
+    notes = [_line(note) for note in offer.notes]
+    if quote is None:
+        notes.append("its price is unknown, which is not zero: it is not rented by a quote")
+    elif cost.total_usd is None:
+        notes.append("its owner states no rate: it can be leased, and its cost is not counted")
+    return Ranked(
+        quote=quote.id if quote else None,
+        provider=offer.provider,
+        gpu=_line(offer.gpu),
+        gpu_count=offer.gpu_count,
+        vram_gib=offer.vram_gib,
+        region=None if offer.region is None else _line(offer.region),
+        running_usd_h=offer.price.running_usd_h,
+        price=offer.price,
+        interruptible=offer.interruptible,
+        trust=offer.trust,
+        reliability=offer.reliability,
+        max_hours=offer.max_hours,
+        expected_usd=cost.total_usd,
+        terms=cost.terms if explain else (),
+        notes=tuple(notes),
+    )
+
+
+def _line(text: str) -> str:
+    """One short line: a host on a marketplace writes some of these words itself."""
+    return plain(" ".join(text.split()), max_line=160)
+
+
+def _next(
+    quotes: Sequence[str],
+    shown: Sequence[tuple[Offer, Expected]],
+    counts: Counter[str],
+    troubles: Mapping[str, str],
+    markets: Mapping[str, Market],
+) -> str:
+    if quotes:
+        return f"provision(quotes={list(quotes[:_TRIED])}): the first that is still to be had"
+    if shown:
+        return "no price is known: read the provider's profile, and rent by its runbook"
+    if counts:
+        (reason, count), *_ = counts.most_common(1)
+        return f"find_offers with a wider wish: {count} left out as {reason!r}"
+    if troubles:
+        return "see what each trouble says, then find_offers again"
+    if set(markets) <= {"own"}:
+        return (
+            "no provider was asked, because no key was found: `gpu-tenant doctor` names the variables; "
+            "`gpu-tenant rehearse vastai` shows it all without an account"
+        )
+    return "find_offers with a wider wish, or later: nobody offers such a box now"

@@ -1,0 +1,196 @@
+"""Everything that is leased, and everything that bills, in one look at every provider."""
+
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from datetime import datetime
+from functools import partial
+from typing import Literal
+
+from gpu_tenant.concurrency import each
+from gpu_tenant.domain.alarm import Level
+from gpu_tenant.domain.errors import LeaseHeld, Refused, TenantError
+from gpu_tenant.domain.model import Box, Lease
+from gpu_tenant.leases import passkeys
+from gpu_tenant.leases.account_check import same_account
+from gpu_tenant.leases.cards import Card, Foreign, Leases, card, in_all
+from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.provider_listing import is_of
+from gpu_tenant.leases.readiness import closed, fulfilled, reach, settled_if_free
+from gpu_tenant.leases.reopen import in_doubt, is_there, reopened, told_no_more
+from gpu_tenant.leases.settle import PATIENCE_S, Survey, deployment_of, survey
+from gpu_tenant.leases.ssh_access import refresh_hosts
+from gpu_tenant.leases.watchdog_heartbeat import watched
+
+PAGE = 50
+"""So many leases that have ended are told of at a time: an agent reads every word."""
+
+
+def card_of(
+    context: Context,
+    lease: Lease,
+    alarm: str | None,
+    box: Box | None = None,
+    *,
+    now: datetime | None = None,
+) -> Card:
+    """How the lease stands, by what is on record and, where it was just listed, by its box."""
+    shown = card(
+        lease, context.profile(lease.provider), jobs=context.ledger.jobs(lease.id), alarm=alarm,
+        now=now or context.clock.now(), events=context.ledger.events(lease.id), box=box,
+        protection=context.protection(lease),
+    )  # fmt: skip
+    receipt = None if lease.state.live else context.ledger.receipt(lease.id)
+    # It was billed until it was seen gone, and not until that was written down.
+    return shown.model_copy(update={"cost_usd": receipt.cost_usd}) if receipt else shown
+
+
+def on_card(context: Context, lease: str) -> Card:
+    """That lease by what is on record; nobody is asked."""
+    return card_of(context, context.ledger.lease(lease), None)
+
+
+def confirm_account(context: Context, provider: str, *, typed: str) -> int:
+    """By a person's word, the provider's key and address of now are its live leases' own; of how many.
+
+    Raises:
+        Refused: the provider's name was not typed.
+        BadRequest: it cannot be asked now.
+    """
+    context.set_up(provider)
+    if typed.strip() != provider:
+        raise Refused(
+            f"what was typed is not {provider}: nothing was changed",
+            remedy=f"`gpu-tenant reconcile --same-account {provider}`",
+        )
+    return same_account(
+        provider, connector=context.connectors[provider], ledger=context.ledger, clock=context.clock
+    )
+
+
+async def overview(
+    context: Context,
+    which: Literal["live", "all"],
+    *,
+    twins: Literal["give_back", "tell"] = "tell",
+    at: Collection[str] | None = None,
+    patience_s: float = PATIENCE_S,
+    limit: int = PAGE,
+) -> Leases:
+    """As `list_leases`; of the providers `at` alone, each of which has `patience_s` to answer."""
+    await _look_again(context, at)
+    asked = {slug: of for slug, of in context.connectors.items() if at is None or slug in at}
+    found = await survey(
+        asked, context.profiles, ledger=context.ledger, clock=context.clock, twins=twins,
+        patience_s=patience_s, look=context.inspection.twin,
+    )  # fmt: skip
+    alarms = [f"{name}: {words}" for name, words in found.alarms]
+    alarms += await context.purse.alarms(found)
+    leases = [
+        lease for lease in context.ledger.leases("live") if at is None or lease.provider in at
+    ]
+    ended = context.ledger.ended(limit=limit) if which == "all" else []
+    looked = await each(leases, lambda lease: _looked_at(context, lease, found))
+    seen = dict(zip((lease.id for lease in leases), looked, strict=True))
+    refresh_hosts(context)
+    now = context.clock.now()
+    cards: list[Card] = []
+    for lease in sorted([*ended, *leases], key=lambda lease: (lease.created_at, lease.id)):
+        came = seen.get(lease.id)
+        if came is None:
+            cards.append(card_of(context, lease, None, now=now))
+            continue
+        if isinstance(came, TenantError):
+            came = (card_of(context, lease, f"{came.message}; {came.remedy}"), "told")
+        elif isinstance(came, Exception):
+            # One lease's surprise must not hide the others.
+            came = (card_of(context, lease, f"looking at it failed: {came!r}"), "told")
+        shown, words = came
+        if shown.alarm:
+            alarms.append(f"{lease.id}: {shown.alarm}")
+        if shown.state.live or which == "all" or words:
+            cards.append(shown.model_copy(update={"terms": ()}))
+    shown_words = "\n".join(alarms)
+    alarms += (
+        []
+        if at is not None
+        else [
+            f"{alarm.lease_id or 'the account'}: {alarm.words}"
+            for alarm in context.ledger.open_alarms()
+            if alarm.level is Level.URGENT and alarm.words not in shown_words
+        ]
+    )
+    return in_all(
+        cards,
+        alarms=alarms,
+        foreign=[
+            Foreign(
+                provider=b.provider,
+                box=b.id,
+                state=b.state,
+                price_usd_h=b.price_usd_h,
+                deployment=deployment_of(b),
+            )
+            for b in found.foreign
+        ],
+        leftovers=found.leftovers,
+        strays=found.strays,
+        unseen=found.unseen,
+        watched=watched(context.home.watchdog, now),
+        older=_older(context, ended),
+        free={slug for slug, profile in context.profiles.items() if profile.kind == "own"},
+    )
+
+
+def history(context: Context, before: str, limit: int) -> Leases:
+    """The leases that ended before that one; nobody is asked."""
+    ended, now = context.ledger.ended(limit=limit, before=before), context.clock.now()
+    return in_all(
+        [card_of(context, lease, None, now=now).model_copy(update={"terms": ()}) for lease in ended],
+        alarms=(), foreign=(), leftovers=(), unseen=(), older=_older(context, ended),
+        free={slug for slug, profile in context.profiles.items() if profile.kind == "own"},
+    )  # fmt: skip
+
+
+def _older(context: Context, ended: Sequence[Lease]) -> tuple[str, int] | None:
+    """The oldest of them, and how many there were before it; None where they are all."""
+    left = context.ledger.ended_before(ended[0].id) if ended else 0
+    return (ended[0].id, left) if left else None
+
+
+async def _looked_at(context: Context, lease: Lease, found: Survey) -> tuple[Card, str | None]:
+    """The card of a live lease as its provider has just shown it, and what a person must hear."""
+    words: str | None
+    settled, listing = lease, found.listings.get(lease.provider)
+    if lease.provider in found.blind:
+        words = f"{lease.provider} does not answer: the box may be running"
+    else:
+        settled, words = await settled_if_free(context, lease, listing)
+    boxes = listing.boxes if listing else ()
+    box = next((box for box in boxes if is_of(box, settled)), None)
+    return card_of(context, settled, words, box), words
+
+
+async def _look_again(context: Context, at: Collection[str] | None) -> None:
+    """Every box whose end rests on a person's word was looked at; one that answers is under a lease again."""
+    doubted = [
+        lease
+        for lease in in_doubt(context.ledger, context.clock.now())
+        if at is None or lease.provider in at
+    ]
+    there = await each(doubted, lambda lease: is_there(lease, partial(reach, context)))
+    for lease, answers in zip(doubted, there, strict=True):
+        await closed(context, lease)
+        if answers is not True:
+            continue
+        with suppress(LeaseHeld), context.held(lease.id, "look"):
+            if lease not in in_doubt(context.ledger, context.clock.now()):
+                continue  # another process was quicker
+            profile = context.profile(lease.provider)
+            again = reopened(lease, profile, ledger=context.ledger, at=context.clock.now())
+            pins = context.home.known_hosts(lease.id)
+            if pins.exists():
+                context.home.known_hosts(again.id).write_bytes(pins.read_bytes())
+            with suppress(TenantError):  # the alarm stands, and the next look goes on with it
+                await fulfilled(context, again, wait_s=0)
+    told_no_more(context.ledger, context.clock.now())
+    passkeys.told(context.ledger, at=context.clock.now())

@@ -1,0 +1,185 @@
+"""What a box's owner has to say themselves: the limits that they wrote, and what they sign for besides."""
+
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Literal
+
+from gpu_tenant.domain.errors import Limit, Refused
+from gpu_tenant.domain.model import Lease, LeaseId, Profile
+from gpu_tenant.domain.offers import Quote
+from gpu_tenant.domain.policy import must_end_unseen, rescue
+from gpu_tenant.domain.ports import Clock
+from gpu_tenant.domain.terms import Terms
+from gpu_tenant.domain.wording import some
+from gpu_tenant.leases.spending_limits import (
+    Limits,
+    Use,
+    Wanted,
+    limits_of,
+    must_be_within,
+    since,
+    used_of,
+)
+from gpu_tenant.ledger import Ledger
+
+Unguarded = Literal["refuse", "accept"]
+
+
+class Owner:
+    """The one place that says whether what a lease may cost, or how long it may go on, can rise."""
+
+    def __init__(
+        self, configuration: Path, profiles: Mapping[str, Profile], *, ledger: Ledger, clock: Clock
+    ) -> None:
+        self._configuration = configuration
+        self._ledger = ledger
+        self._clock = clock
+        self._free = {slug for slug, profile in profiles.items() if profile.kind == "own"}
+
+    @property
+    def limits(self) -> Limits:
+        """Those that hold now: they are read anew each time.
+
+        Raises:
+            LocalTrouble: what is written there is none.
+        """
+        return limits_of(self._configuration)
+
+    def used(self) -> list[Use]:
+        """What is used of each limit that is a sum."""
+        now = self._clock.now()
+        return used_of(self.limits, self._ledger.leases_since(since(now)), free=self._free, now=now)
+
+    def allows(
+        self,
+        provider: str,
+        terms: Terms,
+        usd_h: Decimal | None,
+        *,
+        besides: LeaseId | None = None,
+        count: int = 1,
+    ) -> None:
+        """The limits leave room for such a lease, or for so many alike; `besides` is what it changes.
+
+        Raises:
+            Limit: they do not.
+        """
+        now = self._clock.now()
+        must_be_within(
+            self.limits, Wanted(provider, terms, usd_h, besides, count),
+            self._ledger.leases_since(since(now)), free=self._free, now=now,
+            configuration=self._configuration,
+        )  # fmt: skip
+
+    def bounded(self, quote: Quote) -> Quote:
+        """The quote, of which no price above the limit for one box is rented or kept, whatever cap was named."""
+        price, most = quote.offer.price.running_usd_h, self.limits.box_usd_h
+        if price is None or quote.cap_usd_h <= most:
+            return quote
+        return quote.model_copy(update={"cap_usd_h": max(price, most)})
+
+    # --- what is signed for
+
+    def signs_unguarded(
+        self, word: Unguarded, profile: Profile, usd_h: Decimal | None, *, count: int = 1
+    ) -> str | None:
+        """The code of a signature for boxes whose bill nothing ends; None where none is needed.
+
+        Raises:
+            Refused: nobody has even said that they accept that.
+            SignatureWanted: a person has yet to sign for it.
+        """
+        together = None if usd_h is None else usd_h * count
+        try:
+            must_end_unseen(profile, together)
+        except Refused:
+            if word == "refuse":
+                raise
+            if self.limits.unguarded == "allowed":
+                return None
+        else:
+            return None
+        day = "an unknown sum" if together is None else f"{together * 24:.2f} USD"
+        return self._ledger.must_be_signed(
+            kind="unguarded",
+            subject=profile.id,
+            would=f"rent {some(count, 'box')} at {profile.title} whose bill nothing ends if this computer dies",
+            words=(f"a day that nobody notices costs {day}",),
+            at=self._clock.now(),
+        )
+
+    def signs_for_no_smoke(self, smoke: str | None, provider: str) -> str | None:
+        """The code of a signature for renting without a smoke test; None where none is needed.
+
+        Raises:
+            SignatureWanted: a person has yet to sign for it.
+        """
+        if smoke != "none" or self.limits.smoke == "asked":
+            return None
+        return self._ledger.must_be_signed(
+            kind="no smoke test",
+            subject=provider,
+            would=f"rent at {provider} without a smoke test",
+            words=("a bug that a smoke test finds here is found on the meter",),
+            at=self._clock.now(),
+        )
+
+    def signs_change(
+        self, lease: Lease, terms: Terms, usd_h: Decimal | None, *, hours: float | None
+    ) -> str | None:
+        """The code of a signature for looser terms, or a dearer course, of a lease; None where none is needed.
+
+        Tighter terms need none, nor does a later deadline inside of the limits and of the lease's budget.
+        `hours` is how the deadline was named, where it was.
+
+        Raises:
+            SignatureWanted: a person has yet to sign for it.
+        """
+        words = [*self._looser(lease, terms, usd_h)]
+        dearer = terms.deadline_at > lease.terms.deadline_at or usd_h != lease.price_usd_h
+        if words or dearer:
+            try:
+                self.allows(lease.provider, terms, usd_h, besides=lease.id)
+            except Limit as limit:
+                words.append(f"that is beyond the limit {limit.name} of {limit.value}")
+        if not words:
+            return None
+        if hours is not None:
+            words.append(f"its deadline is then {hours:g} hours from when that is carried out")
+        return self._ledger.must_be_signed(
+            kind="terms",
+            subject=lease.id,
+            would=f"loosen the terms of {lease.id}",
+            words=words,
+            at=self._clock.now(),
+        )
+
+    def _looser(self, lease: Lease, terms: Terms, usd_h: Decimal | None) -> Iterator[str]:
+        before = lease.terms
+        if _rises(before.budget_usd, terms.budget_usd):
+            yield f"its budget goes from {before.budget_usd} to {_or_none(terms.budget_usd)} USD"
+        if _rises(before.max_price_usd_h, terms.max_price_usd_h):
+            yield f"its price cap goes from {before.max_price_usd_h} to {_or_none(terms.max_price_usd_h)} USD/h"
+        if terms.rescue_usd != before.rescue_usd and terms.rescue_usd is not None:
+            most = rescue(lease)
+            if most is None or terms.rescue_usd > most:
+                yield f"its rescue sum goes from {_or_none(most)} to {terms.rescue_usd} USD"
+        if before.idle_h is not None and (terms.idle_h is None or terms.idle_h > before.idle_h):
+            after = "never" if terms.idle_h is None else f"after {terms.idle_h:g} h"
+            yield f"it is ended when idle after {before.idle_h:g} h now, and {after} then"
+        if terms.deadline_at > before.deadline_at and terms.budget_usd is not None:
+            now = self._clock.now()
+            spent, left = lease.cost_usd(now), terms.deadline_at - now
+            to_come = (usd_h or Decimal(0)) * Decimal(left.total_seconds()) / 3600
+            if spent is not None and spent + to_come > terms.budget_usd:
+                yield f"to its deadline it costs more than its budget of {terms.budget_usd} USD"
+
+
+def _rises(before: Decimal | None, after: Decimal | None) -> bool:
+    """Whether a bound is looser afterwards; None bounds nothing."""
+    return before is not None and (after is None or after > before)
+
+
+def _or_none(usd: Decimal | None) -> str:
+    return "an unknown sum" if usd is None else str(usd)

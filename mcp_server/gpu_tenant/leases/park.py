@@ -1,0 +1,243 @@
+"""Stop a box's GPU meter and keep its disk, where the platform can; and start it again."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from typing import Literal
+
+from gpu_tenant.box.caretaker import Caretaker
+from gpu_tenant.box.manifest import reseal, unread_bytes
+from gpu_tenant.domain.errors import (
+    BoxTrouble,
+    BoxUnreachable,
+    JobRunning,
+    OwnerMustAct,
+    ProviderSilent,
+    ProviderTrouble,
+    Refused,
+)
+from gpu_tenant.domain.model import BoxState, Lease, Profile
+from gpu_tenant.domain.ports import Clock, Connector, Parking, Tended, Transport
+from gpu_tenant.domain.reconcile import Listed, rate_words
+from gpu_tenant.leases.provider_listing import look
+from gpu_tenant.leases.settle import settle
+from gpu_tenant.ledger import Allowed, Event, Ledger, anything
+
+_WITHIN_S = 600
+_SEALED_WITHIN_S = 120
+_QUIET_WITHIN_S = 120
+_POLL_S = 5
+_SOON_S = 2
+_SOON = f'(sleep {_SOON_S}; exec sh -c "$1") >/dev/null 2>&1 </dev/null &'
+"""Runs its argument when the answer has got through: a box that stops at once could not give one."""
+
+
+async def park(
+    lease: Lease,
+    profile: Profile,
+    *,
+    connector: Connector,
+    caretaker: Callable[[], Caretaker],
+    transport: Callable[[], Transport],
+    ledger: Ledger,
+    clock: Clock,
+    unsealed: Literal["refuse", "accept", "skip"] = "refuse",
+) -> Lease:
+    """The box is stopped, its disk is kept, and the lease costs what a parked box costs.
+
+    `caretaker` and `transport` are asked for when they are needed: a box that has no address can be
+    stopped by its provider all the same. With `unsealed="accept"` also one that cannot be sealed soon,
+    or where a process outlives its end: for a lease past its own. With "skip" it is not even tried: for
+    a box of which nothing is known, at its owner's word.
+
+    Raises:
+        Refused: the platform has no stop that saves anything, or it would empty a disk that was used.
+        JobRunning: a job would be killed by it.
+        BoxTrouble: the box could not be asked, or goes on answering.
+        OwnerMustAct: only a person can stop it, and has not.
+        ProviderTrouble: the provider refused, or does not show it as stopped; the meter may run.
+    """
+    if profile.kind == "own":
+        raise Refused(
+            f"nobody bills {lease.id} by the hour: there is nothing to stop",
+            remedy=f"`gpu-tenant stop {lease.id}` ends a job, `gpu-tenant teardown {lease.id}` the lease",
+        )
+    if profile.park == "none" or not isinstance(connector, Parking):
+        raise Refused(
+            f"{profile.title} has no stop that saves money: a box there bills until it is destroyed",
+            remedy=f"`gpu-tenant collect {lease.id}`, then `gpu-tenant teardown {lease.id}`",
+        )
+    if lease.touched_at is not None and profile.park == "wipes":
+        # Also the box's own record of what was written there would be gone, and with it every proof.
+        raise Refused(
+            f"{profile.title} empties the box's own disk when it stops, with all that was pushed or written",
+            remedy=f"`gpu-tenant collect {lease.id}`, then `gpu-tenant teardown {lease.id}`, and rent anew",
+        )
+    unsure = unsure_of(profile)
+    if lease.touched_at is not None and unsure:
+        raise Refused(
+            f"nobody knows whether {' and '.join(unsure)} outlive a stop at {profile.title}",
+            remedy=f"`gpu-tenant collect {lease.id}`, then `gpu-tenant teardown {lease.id}`",
+        )
+    by_hand = isinstance(connector, Tended) and connector.tends(lease.box_id)
+    asked = bool(ledger.events(lease.id)) and ledger.events(lease.id)[-1][1] == Event.PARKING
+    if by_hand and asked:
+        await _stopped_by_now(lease, profile, transport=transport(), ledger=ledger, clock=clock)
+    else:
+        if lease.touched_at is not None and unsealed != "skip":
+            await _sealed(lease, profile, unsealed, caretaker=caretaker, ledger=ledger)
+        if by_hand:
+            await _stop(lease, profile, transport=transport(), ledger=ledger, clock=clock)
+    ledger.still_mine(lease.id)
+    await connector.park(lease)
+    give_up_at = clock.now() + timedelta(seconds=_WITHIN_S)
+    while clock.now() < give_up_at:
+        seen = await look(lease, connector=connector, ledger=ledger, clock=clock)
+        if isinstance(seen, Listed) and seen.box.state is BoxState.PARKED:
+            quoted = lease.quote.offer.price.parked_usd_h if lease.quote else None
+            rate = quoted if seen.box.price_usd_h is None else seen.box.price_usd_h
+            return ledger.parked(lease.id, rate, at=clock.now())
+        await clock.sleep(_POLL_S)
+    raise ProviderSilent(
+        f"{profile.title} does not show {lease.box_id} as stopped; it may be billing {rate_words(lease)}",
+        remedy="`gpu-tenant leases` looks again",
+    )
+
+
+def unsure_of(profile: Profile) -> list[str]:
+    """The paths that are accounted for, and of which nobody knows whether they outlive a stop."""
+    return [
+        place.path
+        for place in profile.places
+        if place.path in profile.accounted_paths and place.survives.get("park") == "unknown"
+    ]
+
+
+async def _sealed(
+    lease: Lease,
+    profile: Profile,
+    unsealed: Literal["refuse", "accept"],
+    *,
+    caretaker: Callable[[], Caretaker],
+    ledger: Ledger,
+) -> None:
+    """The box is sealed, so that what runs, or cannot be read, is told before it is stopped."""
+    if unsealed == "refuse":
+        asked = caretaker()
+        draft = await reseal(lease, profile, caretaker=asked, ledger=ledger, hashes="recalled")
+        if not draft.digest:
+            await reseal(
+                lease, profile, caretaker=asked, ledger=ledger, unread_bytes=unread_bytes(draft)
+            )
+        return
+    # Its time is over, and each hour of hashing is billed.
+    with suppress(BoxTrouble, JobRunning, TimeoutError):
+        async with asyncio.timeout(_SEALED_WITHIN_S):
+            await reseal(lease, profile, caretaker=caretaker(), ledger=ledger)
+
+
+async def _stop(
+    lease: Lease, profile: Profile, *, transport: Transport, ledger: Ledger, clock: Clock
+) -> None:
+    """The box took the platform's own command that stops it, and does not answer any more.
+
+    Silence alone is unknown: a link that breaks before the box has said that it took the command
+    leaves the lease as it was.
+
+    Raises:
+        OwnerMustAct: there is no such command.
+        BoxUnreachable: nobody knows whether the box took it.
+        BoxTrouble: the box would not, or goes on answering.
+    """
+    asked: dict[str, object] = {"how": profile.park_how}
+    if profile.park_how != "in_box" or profile.park_command is None:
+        ledger.note(lease.id, Event.PARKING, asked, at=clock.now())
+        raise _owner_must_park(lease, profile)
+    taken = await transport.run(["sh", "-c", _SOON, "stop", profile.park_command], timeout_s=30)
+    if taken.exit_status:
+        raise BoxTrouble(
+            f"{lease.box_id} did not take `{profile.park_command}`: status {taken.exit_status}",
+            remedy=f"{profile.console_words('park')}; then `gpu-tenant park {lease.id}` again",
+        )
+    ledger.note(lease.id, Event.PARKING, asked, at=clock.now())
+    await clock.sleep(_SOON_S)
+    give_up_at = clock.now() + timedelta(seconds=_QUIET_WITHIN_S)
+    while await _answers(transport, clock):
+        if clock.now() >= give_up_at:
+            raise BoxTrouble(
+                f"{lease.box_id} goes on answering after `{profile.park_command}`; it is billing "
+                f"{rate_words(lease)}",
+                remedy=f"{profile.console_words('park')}; then `gpu-tenant park {lease.id}` again",
+            )
+        await clock.sleep(_POLL_S)
+
+
+async def _stopped_by_now(
+    lease: Lease, profile: Profile, *, transport: Transport, ledger: Ledger, clock: Clock
+) -> None:
+    """The box was asked to stop, or its owner was, and it does not answer any more."""
+    if await _answers(transport, clock):
+        # Work may have been done since: whoever asks again begins anew.
+        ledger.note(lease.id, Event.RUNS_ON, {}, at=clock.now())
+        raise _owner_must_park(lease, profile)
+
+
+async def _answers(transport: Transport, clock: Clock) -> bool:
+    """Whether the box answers at one of two looks: a link may break for a moment."""
+    for _ in range(2):
+        with suppress(BoxUnreachable):
+            await transport.run(["true"], timeout_s=10)
+            return True
+        await clock.sleep(_POLL_S)
+    return False
+
+
+def _owner_must_park(lease: Lease, profile: Profile) -> OwnerMustAct:
+    return OwnerMustAct(
+        f"{lease.box_id} still runs, {rate_words(lease)}, and only a person can stop it: "
+        f"{profile.console_words('park')}",
+        remedy=f"then `gpu-tenant park {lease.id}` again, which looks",
+    )
+
+
+async def resume(
+    lease: Lease,
+    profile: Profile,
+    *,
+    connector: Connector,
+    ledger: Ledger,
+    clock: Clock,
+    allowed: Allowed = anything,
+) -> Lease:
+    """The parked box was started again, and costs what a running one costs; it need not answer yet.
+
+    `allowed` raises where the owner's limits leave no room for that; a start of which nobody knows whether
+    it was carried out counts as one.
+
+    Raises:
+        Limit: they do not; the provider was not asked.
+        NoCapacity: its GPU is somebody else's now; the disk is kept, and bills.
+        ProviderTrouble: the provider refused; the box is parked as it was.
+    """
+    if lease.parked_at is None:
+        # Its platform may have stopped it: an outbid box, a timer, an empty balance.
+        seen = await look(lease, connector=connector, ledger=ledger, clock=clock)
+        if isinstance(seen, Listed) and seen.box.state is BoxState.PARKED:
+            lease = ledger.parked(lease.id, seen.box.price_usd_h, at=clock.now())
+    if lease.parked_at is None or not isinstance(connector, Parking):
+        raise Refused(f"{lease.id} is not parked", remedy="`gpu-tenant leases`")
+    running = next((r.usd_h for r in reversed(lease.rates) if r.at < lease.parked_at), None)
+    if lease.quote is not None:
+        running = lease.quote.offer.price.running_usd_h
+    ledger.resuming(lease.id, running, at=clock.now(), allowed=allowed)
+    try:
+        await connector.resume(lease)
+    except ProviderSilent:
+        raise
+    except ProviderTrouble:
+        ledger.stays_parked(lease.id, lease.price_usd_h, at=clock.now())
+        raise
+    lease = ledger.resumed(lease.id, running, at=clock.now())
+    lease, _ = await settle(lease, profile, connector=connector, ledger=ledger, clock=clock)
+    return lease

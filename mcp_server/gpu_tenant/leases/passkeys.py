@@ -1,0 +1,70 @@
+"""What is done about the owner's passkeys, each over a signature, and what must be heard of them."""
+
+from datetime import datetime, timedelta
+
+from gpu_tenant.domain.alarm import Level
+from gpu_tenant.domain.signature import PASSKEY, Passkey, Signature
+from gpu_tenant.ledger import Ledger
+
+_NEW = timedelta(days=1)
+_SET_UP, _ENDS = "passkey: set up", "passkey: ends"
+
+
+def end_passkeys(ledger: Ledger, *, at: datetime) -> datetime:
+    """Every passkey ends, after a day where none of them signed for that; when.
+
+    Raises:
+        SignatureWanted: nobody has.
+    """
+    signature = _signed(
+        ledger, "lost_passkey", "letting the passkeys end: a terminal signs again a day from now",
+        at=at,
+    )  # fmt: skip
+    return ledger.end_passkeys(signature, at=at)
+
+
+def keep_passkeys(ledger: Ledger, *, at: datetime) -> None:
+    """The passkeys stay, as somebody has signed with one of them.
+
+    Raises:
+        SignatureWanted: nobody has.
+    """
+    would = "keeping the passkeys that somebody has told to end"
+    ledger.keep_passkeys(_signed(ledger, "keep_passkey", would, at=at), at=at)
+
+
+def _signed(ledger: Ledger, kind: str, would: str, *, at: datetime) -> Signature:
+    words = [_words(key) for key in ledger.passkeys(at)]
+    code = ledger.must_be_signed(kind=kind, subject=PASSKEY, would=would, words=words, at=at)
+    signature = ledger.signature(code)
+    assert signature is not None
+    return signature
+
+
+def standing(ledger: Ledger, *, at: datetime) -> tuple[str, ...]:
+    """How the owner signs, a sentence each."""
+    known = ledger.passkeys(at)
+    if not known:
+        return ("no passkey is set up: a person signs at a terminal (`gpu-tenant sign`)",)
+    return tuple(_words(key) for key in known)
+
+
+def told(ledger: Ledger, *, at: datetime) -> None:
+    """Who set a passkey up in the last day, or told one to end, is an alarm: it may not have been the owner."""
+    known = ledger.passkeys(at)
+    new = [key for key in known if at - key.at < _NEW]
+    ending = [key for key in known if key.ends_at is not None]
+    for key, keys, level, way in (
+        (_SET_UP, new, Level.WARNING, "if that was not you, `gpu-tenant sign --lost-passkey`"),
+        (_ENDS, ending, Level.URGENT, "if that was not you, keep it on the page of `gpu-tenant dashboard`"),
+    ):  # fmt: skip
+        if keys:
+            words = f"{'; '.join(_words(each) for each in keys)}: {way}"
+            ledger.raise_alarm(key, words, level=level, lease_id=None, at=at)
+        else:
+            ledger.end_alarm(key, lease_id=None, at=at)
+
+
+def _words(key: Passkey) -> str:
+    ends = f", and ends at {key.ends_at:%Y-%m-%d %H:%M} UTC" if key.ends_at else ""
+    return f"the passkey {key.id[:12]} was set up at {key.at:%Y-%m-%d %H:%M} UTC by {key.by}{ends}"

@@ -1,0 +1,113 @@
+"""Looks at a provider's list, each on record: what gone, lost and never made rest upon."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from weakref import WeakKeyDictionary
+
+from gpu_tenant.domain.errors import PartlyListed, ProviderTrouble
+from gpu_tenant.domain.model import MARK_PREFIX, Box, Lease, Profile
+from gpu_tenant.domain.ports import Clock, Connector, Tended
+from gpu_tenant.domain.reconcile import Blind, Listed, Omitted, Patience, Seen
+from gpu_tenant.leases.account_check import noted, stranger
+from gpu_tenant.ledger import Ledger
+from gpu_tenant.providers.response_limits import listed
+
+
+def patience(profile: Profile, lease: Lease) -> Patience:
+    """How long the list that shows the lease's box is given; our own lags behind nothing."""
+    if lease.goes_by_address:
+        return Patience(list_lag_s=0, confirm_s=0)
+    return Patience(list_lag_s=profile.list_lag_s, confirm_s=profile.confirm_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A provider's list."""
+
+    boxes: Sequence[Box]
+    asked_at: datetime
+    """What came after that may not be in it."""
+    gap: str | None = None
+    """Why what it omits may be there all the same; None where it is complete."""
+
+
+async def look(
+    lease: Lease,
+    *,
+    connector: Connector,
+    ledger: Ledger,
+    clock: Clock,
+    listing: Listing | None = None,
+) -> Seen:
+    """What the provider's list says of the lease's box; a look at a live lease is on record.
+
+    `listing` spares asking, where it was asked for since the lease was written down.
+    """
+    if listing is None or listing.asked_at < lease.created_at:
+        asked_at = clock.now()
+        try:
+            listing = Listing(await _listed(connector), asked_at)
+        except PartlyListed as part:
+            listing = Listing(boxes_of(part), asked_at, part.message)
+        except ProviderTrouble as error:
+            return Blind(error.message)
+    box = next((box for box in listing.boxes if is_of(box, lease)), None)
+    if box is not None:
+        await noted(lease, connector=connector, ledger=ledger, clock=clock)
+        if ledger.absences(lease.id):
+            ledger.saw(lease.id, listed="listed", at=listing.asked_at)
+        return Listed(box)
+    if listing.gap is not None:
+        return Blind(listing.gap)
+    if isinstance(connector, Tended) and lease.goes_by_address and not ledger.attested(lease.id):
+        # Our own list has lost it, and nobody has said that it is gone.
+        return Listed(await connector.create(lease))
+    strange = await stranger(lease, connector=connector, ledger=ledger, clock=clock)
+    if strange is not None:
+        return Blind(strange, words=strange)
+    ledger.saw(lease.id, listed="omitted", at=listing.asked_at)
+    return Omitted(ledger.absences(lease.id), ledger.last_listed(lease.id))
+
+
+def boxes_of(part: PartlyListed) -> Sequence[Box]:
+    """Those that a list shows which is not whole."""
+    return [box for box in part.shown if isinstance(box, Box)]
+
+
+class _Rounds:
+    """One provider's lists, asked for one after the other; whoever waits for the next gets the same."""
+
+    def __init__(self) -> None:
+        self._now: asyncio.Task[Sequence[Box]] | None = None
+        self._next: asyncio.Task[Sequence[Box]] | None = None
+
+    async def listed(self, connector: Connector) -> Sequence[Box]:
+        if self._next is None or self._next.done():
+            self._next = asyncio.create_task(self._ask(connector))
+        # Who gives up waiting leaves it to the others.
+        return await asyncio.shield(self._next)
+
+    async def _ask(self, connector: Connector) -> Sequence[Box]:
+        if self._now is not None and not self._now.done():
+            await asyncio.wait([self._now])
+        self._now, self._next = self._next, None
+        return await listed(connector.list_boxes(), "the provider's list")
+
+
+_ROUNDS: WeakKeyDictionary[Connector, _Rounds] = WeakKeyDictionary()
+
+
+async def _listed(connector: Connector) -> Sequence[Box]:
+    """The provider's list, begun after this was called: a hundred boxes that boot share one."""
+    return await _ROUNDS.setdefault(connector, _Rounds()).listed(connector)
+
+
+def is_of(box: Box, lease: Lease) -> bool:
+    """Whether that is the lease's box."""
+    if lease.box_id is None:
+        return box.mark == lease.mark
+    # A person may have renamed it. It is there, and bills, under any name but another lease's.
+    another_s = box.mark != lease.mark and (box.mark or "").startswith(MARK_PREFIX)
+    return box.id == lease.box_id and not another_s

@@ -1,0 +1,379 @@
+"""Have a box under a lease: written down before it exists, and believed when its provider lists it."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from gpu_tenant.domain.errors import (
+    AnotherBox,
+    BadRequest,
+    BoxTrouble,
+    NoCapacity,
+    NotReady,
+    PriceMoved,
+    ProviderSilent,
+    ProviderTrouble,
+    Refused,
+)
+from gpu_tenant.domain.ids import new_id
+from gpu_tenant.domain.model import (
+    Address,
+    Box,
+    BoxState,
+    Lease,
+    LeaseId,
+    LeaseState,
+    Profile,
+    SshAddress,
+)
+from gpu_tenant.domain.offers import Quote
+from gpu_tenant.domain.ports import Clock, Connector, Market
+from gpu_tenant.domain.reconcile import Blind, Listed, Omitted
+from gpu_tenant.domain.record import MOST_H
+from gpu_tenant.domain.terms import Asked
+from gpu_tenant.jobs.smoke import SmokeReceipt
+from gpu_tenant.leases.account_check import remember
+from gpu_tenant.leases.missing_boxes import stand_on
+from gpu_tenant.leases.provider_listing import look
+from gpu_tenant.leases.settle import observe, settle
+from gpu_tenant.ledger import Allowed, Event, Ledger
+
+DEADLINE_H = 24
+"""Eight hours would end most runs over night."""
+
+_POLL_S = 5
+_YOUNG_LAGS = 5
+"""A box that was missed is not given up for another while it is younger than so many lags of the list."""
+_PATIENCE_S = 60
+_DEADLINE_FACTOR = 1.5
+"""A rented box's deadline unless the owner says otherwise: half as long again as the work."""
+
+_SMOKE_COUNTS_FOR = timedelta(days=7)
+
+
+def intend(
+    profile: Profile,
+    *,
+    asked: Asked,
+    price_usd_h: Decimal | None,
+    address: Address | None,
+    ledger: Ledger,
+    clock: Clock,
+    allowed: Allowed,
+    fleet: str | None = None,
+    recovers: LeaseId | None = None,
+) -> Lease:
+    """The intent is in the ledger, with the terms that hold from now on; nothing exists for it yet.
+
+    Raises:
+        BadRequest: the hours are not a time to come.
+        Limit: the owner's limits leave no room for it.
+        Refused: the price is above the cap, or unknown where there is a cap.
+    """
+    hours = DEADLINE_H if asked.hours is None else asked.hours
+    must_be_hours(hours)
+    max_price_usd_h, budget_usd = asked.max_price_usd_h, asked.budget_usd
+    if price_usd_h is None and (max_price_usd_h is not None or budget_usd is not None):
+        raise Refused(
+            "the price is unknown, which is not zero, and cannot pass a cap or fill a budget",
+            remedy="state what the box costs with --price-usd-h, or drop --max-price-usd-h and --budget-usd",
+        )
+    if max_price_usd_h is not None and price_usd_h is not None and price_usd_h > max_price_usd_h:
+        raise Refused(
+            f"{price_usd_h} USD/h is above the cap of {max_price_usd_h} USD/h",
+            remedy="raise --max-price-usd-h, or take a cheaper box",
+        )
+    now = clock.now()
+    terms = asked.terms(
+        deadline_at=now + timedelta(hours=hours),
+        max_price_usd_h=max_price_usd_h,
+        meter="free" if profile.kind == "own" and price_usd_h is None else "billed",
+    )
+    return ledger.intend(
+        lease_id=new_lease_id(profile, ledger),
+        provider=profile.id,
+        terms=terms,
+        address=address,
+        price_usd_h=price_usd_h,
+        at=now,
+        fleet=fleet,
+        recovers=recovers,
+        allowed=allowed,
+    )
+
+
+def intend_quote(
+    quote: Quote,
+    profile: Profile,
+    *,
+    asked: Asked,
+    ledger: Ledger,
+    clock: Clock,
+    asked_at: datetime | None = None,
+    fleet: str | None = None,
+    instead_of: Sequence[str] = (),
+    allowed: Allowed,
+    signed: Sequence[str] = (),
+) -> Lease:
+    """The intent to rent exactly what was quoted is in the ledger.
+
+    `asked_at` is when the caller named it, where that was before: an earlier quote was tried first.
+    `instead_of` names all the quotes of which the caller wants one box.
+
+    Raises:
+        BadRequest: the hours are not a time to come.
+        Refused: the quote has expired, or the hours would cost more than the budget.
+        QuoteUsed: it has rented a box that may still be there.
+        Limit: the owner's limits leave no room for it.
+    """
+    now = clock.now()
+    if (asked_at or now) >= quote.expires_at:
+        raise Refused(
+            f"the quote {quote.id} was good until {quote.expires_at:%H:%M} UTC",
+            remedy="`gpu-tenant offers` makes new ones",
+        )
+    price, budget_usd, hours = quote.offer.price.running_usd_h, asked.budget_usd, asked.hours
+    worked_h = quote.wish.hours
+    if budget_usd is not None and (price is None or price * Decimal(str(worked_h)) > budget_usd):
+        cost = "an unknown sum" if price is None else f"{price * Decimal(str(worked_h)):.2f} USD"
+        raise Refused(
+            f"{worked_h:g} hours would cost {cost}, and the budget is {budget_usd} USD",
+            remedy="raise --budget-usd, or see what `gpu-tenant offers` has for fewer hours or less money",
+        )
+    deadline_h = max(worked_h * _DEADLINE_FACTOR, worked_h + 1) if hours is None else hours
+    if hours is None and budget_usd is not None and price:
+        # The guard on the box knows no money: the deadline holds the budget where nobody watches.
+        deadline_h = min(deadline_h, max(worked_h, float(budget_usd / price)))
+    must_be_hours(deadline_h)
+    if quote.offer.max_hours is not None and quote.offer.max_hours < worked_h:
+        raise Refused(
+            f"it can be had for {quote.offer.max_hours:g} hours, and the work takes {worked_h:g}",
+            remedy="`gpu-tenant offers` shows others",
+        )
+    return ledger.intend(
+        lease_id=new_lease_id(profile, ledger),
+        provider=profile.id,
+        terms=asked.terms(
+            deadline_at=now + timedelta(hours=deadline_h),
+            max_price_usd_h=None if price is None else quote.cap_usd_h,
+            meter="billed",
+        ),
+        address=SshAddress(target=quote.offer.id) if profile.lease == "adopted" else None,
+        price_usd_h=price,
+        quote=quote,
+        at=now,
+        fleet=fleet,
+        instead_of=instead_of,
+        allowed=allowed,
+        signed=signed,
+    )
+
+
+def must_be_hours(hours: float) -> None:
+    """The deadline that many hours away is a time to come.
+
+    Raises:
+        BadRequest: it is none.
+    """
+    if not 0 < hours <= MOST_H:
+        raise BadRequest(
+            f"{hours:g} hours is no lease",
+            remedy=f"give --hours as a number above 0, {MOST_H} at most",
+        )
+
+
+def new_lease_id(profile: Profile, ledger: Ledger) -> LeaseId:
+    """An id that no lease has, easy to say: the provider and four letters."""
+    return LeaseId(new_id(profile.id, ledger.lease_ids()))
+
+
+async def fulfil(
+    lease: Lease, profile: Profile, *, connector: Connector, ledger: Ledger, clock: Clock
+) -> Lease:
+    """The lease stands on a box that its provider made under its mark, or the intent is void.
+
+    Raises:
+        NoCapacity, NoQuota, NoFunds, PriceMoved, ...: no box was made, and the lease is void.
+        ProviderSilent: whether a box was made is not known yet; the lease stays an intent, and the
+            next look at it tells.
+        BoxTaken: another live lease stands on it.
+    """
+    try:
+        await _ask_the_price_again(lease, connector)
+        await remember(lease, connector=connector, ledger=ledger, clock=clock)
+        asked_at = clock.now()
+        box = await connector.create(lease)
+    except ProviderSilent as silence:
+        return await find_out(
+            lease, profile, silence, connector=connector, ledger=ledger, clock=clock
+        )
+    except ProviderTrouble:
+        ledger.end(lease.id, "void", at=clock.now())
+        raise
+    bound = stand_on(lease, box, profile, asked_at=asked_at, ledger=ledger, clock=clock)
+    # Some accounts are told apart by what the first create leaves there.
+    await remember(bound, connector=connector, ledger=ledger, clock=clock)
+    return bound
+
+
+async def _ask_the_price_again(lease: Lease, connector: Connector) -> None:
+    """What was quoted is still offered, at no more than the cap."""
+    quote = lease.quote
+    if quote is None or not isinstance(connector, Market):
+        return
+    offers = await connector.offers(quote.wish.model_copy(update={"offer": quote.offer.id}))
+    now = next((offer for offer in offers if offer.id == quote.offer.id), None)
+    if now is None:
+        raise NoCapacity(
+            f"the offer of {quote.id} is gone", remedy="`gpu-tenant offers` shows what there is now"
+        )
+    price = now.price.running_usd_h
+    if now.price.source != "owner" and (price is None or price > quote.cap_usd_h):
+        raise PriceMoved(
+            f"{quote.offer.gpu} at {quote.offer.provider} costs {price or 'an unknown sum'} USD/h now, "
+            f"and the cap is {quote.cap_usd_h}; nothing was rented",
+            remedy="`gpu-tenant offers` shows what there is now",
+        )
+
+
+async def find_out(
+    lease: Lease,
+    profile: Profile,
+    silence: ProviderSilent,
+    *,
+    connector: Connector,
+    ledger: Ledger,
+    clock: Clock,
+) -> Lease:
+    """The lease stands on the box that a create without a clear answer has made: its provider's list says so.
+
+    Raises:
+        ProviderSilent: it made none, or the list cannot be had.
+    """
+    give_up_at = clock.now() + timedelta(seconds=3 * profile.list_lag_s + _PATIENCE_S)
+    while clock.now() < give_up_at:
+        lease, _ = await settle(lease, profile, connector=connector, ledger=ledger, clock=clock)
+        if lease.state is LeaseState.ACTIVE:
+            return lease
+        if not lease.state.live:
+            raise silence
+        await clock.sleep(max(_POLL_S, profile.list_lag_s / 8))
+    silence.remedy = f"a box may exist under {lease.id}: `gpu-tenant leases` looks again"
+    raise silence
+
+
+async def make_ready(
+    lease: Lease,
+    profile: Profile,
+    *,
+    connector: Connector,
+    reach: Callable[[Lease], Awaitable[None]],
+    wait_s: float,
+    ledger: Ledger,
+    clock: Clock,
+) -> Lease:
+    """The box has let us in, with a host key that is pinned from now on; or `wait_s` has passed.
+
+    *Running*, as a provider says, is not *ready*: `reach` has to get an answer from the box itself.
+
+    Raises:
+        NotReady: it is broken, or was not ready in time.
+        PriceMoved: it costs more than the cap, or is not what was quoted.
+        ProviderTrouble: it is gone.
+        BoxTaken, AnotherBox: what answers is not this lease's to stand on.
+    """
+    quoted_s = 3 * lease.quote.offer.setup_s if lease.quote else 0
+    # Since it was rented, or started again: whoever waits now may not be who waited then.
+    begun = [at for at, kind, _ in ledger.events(lease.id) if kind in (Event.BOUND, Event.RESUMED)]
+    began = begun[-1] if begun else clock.now()
+    give_up_at = began + timedelta(seconds=max(profile.boot_timeout_s, quoted_s))
+    until = clock.now() + timedelta(seconds=wait_s)
+    last = "its provider has not shown it yet"
+    while True:
+        seen = await look(lease, connector=connector, ledger=ledger, clock=clock)
+        if isinstance(seen, Blind):
+            last = f"{profile.title} does not answer: {seen.reason}"
+        elif isinstance(seen, Omitted):
+            lease, words = await settle(
+                lease, profile, connector=connector, ledger=ledger, clock=clock
+            )
+            if not lease.state.live:
+                young = timedelta(seconds=_YOUNG_LAGS * profile.list_lag_s)
+                remedy = "`gpu-tenant offers`, and rent another"
+                if lease.active_at is not None and clock.now() - lease.active_at < young:
+                    # A second box costs what the first does, which may only be late in the list.
+                    remedy = (
+                        f"it is young, and may only be late in the list: `gpu-tenant leases` from "
+                        f"{lease.active_at + young:%H:%M} UTC on tells, before you rent another"
+                    )
+                raise ProviderTrouble(f"{lease.id}: {words}", remedy=remedy)
+        else:
+            lease, _ = observe(lease, seen.box, ledger=ledger, clock=clock)
+            _must_be_as_quoted(lease, seen.box)
+            last = seen.box.words or f"it is {seen.box.state}"
+            if seen.box.state is BoxState.BROKEN:
+                raise _not_ready(lease, last)
+            if seen.box.state is BoxState.READY and seen.box.address is not None:
+                try:
+                    await reach(lease)
+                except AnotherBox:
+                    raise
+                except BoxTrouble as trouble:
+                    last = trouble.message
+                else:
+                    return ledger.ready(lease.id, at=clock.now())
+        if clock.now() >= give_up_at:
+            raise _not_ready(
+                lease, f"not within {(clock.now() - began).total_seconds():.0f} s: {last}"
+            )
+        if isinstance(seen, Listed) and lease.ready_at is None:
+            ledger.saw(lease.id, listed="listed", at=clock.now())
+        if clock.now() >= until:
+            return lease
+        await clock.sleep(_POLL_S)
+
+
+def _must_be_as_quoted(lease: Lease, box: Box) -> None:
+    cap = lease.terms.max_price_usd_h
+    # Some platforms bill less while a box boots: what comes after is what the cap is for.
+    price = box.price_usd_h if box.running_usd_h is None else box.running_usd_h
+    if cap is not None and price is not None and price > cap:
+        raise PriceMoved(
+            f"{box.id} costs {price} USD/h, above the cap of {cap} USD/h",
+            remedy="`gpu-tenant offers` shows what there is now",
+        )
+    if lease.quote is not None and box.interruptible != lease.quote.offer.interruptible:
+        kind = "interruptible" if box.interruptible else "on demand"
+        raise PriceMoved(
+            f"{box.id} was rented {kind}, which is not what was quoted",
+            remedy="`gpu-tenant offers` shows what there is now",
+        )
+
+
+def _not_ready(lease: Lease, why: str) -> NotReady:
+    return NotReady(
+        f"the box {lease.box_id} of {lease.id} is not ready: {why}",
+        remedy=f"`gpu-tenant teardown {lease.id}` gives it back unused; `gpu-tenant offers` has others",
+    )
+
+
+def require_smoke(receipt_id: str | None, *, ledger: Ledger, clock: Clock) -> SmokeReceipt | None:
+    """A passed smoke test of the last week, or None where the caller chose to go without.
+
+    Raises:
+        Refused: neither; a bug found on the meter costs more than one found here.
+    """
+    remedy = "run `gpu-tenant smoke DIR -- COMMAND` first, or go without by name: --smoke none"
+    if receipt_id == "none":
+        return None
+    if receipt_id is None:
+        raise Refused("no smoke test was shown", remedy=remedy)
+    record = ledger.smoke(receipt_id)
+    if record is None:
+        raise Refused(f"there is no smoke receipt {receipt_id}", remedy=remedy)
+    receipt = SmokeReceipt.model_validate_json(record)
+    if not receipt.passed:
+        raise Refused(f"the smoke test {receipt_id} did not pass", remedy=remedy)
+    if clock.now() - receipt.at > _SMOKE_COUNTS_FOR:
+        raise Refused(f"the smoke test {receipt_id} is older than a week", remedy=remedy)
+    return receipt

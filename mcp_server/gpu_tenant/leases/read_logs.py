@@ -1,0 +1,143 @@
+"""The logs of jobs as every face reads them, wherever they are by now."""
+
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from gpu_tenant.domain.errors import BadRequest, BoxTrouble, ProviderTrouble, Refused
+from gpu_tenant.domain.model import JobId, Lease
+from gpu_tenant.files.state_dir import is_reached
+from gpu_tenant.jobs.logs.cache import LogCopy, forget_copies
+from gpu_tenant.jobs.logs.source import Log, LogHere, LogOnBox
+from gpu_tenant.jobs.logs.window import Hits, LogWindow, search, window
+from gpu_tenant.jobs.monitor import job_of
+from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.readiness import running
+
+_Read = TypeVar("_Read", LogWindow, Hits)
+
+
+async def log_window(
+    context: Context, lease: str, job: str | None, *, start: int, limit: int
+) -> LogWindow:
+    """The log's lines about `limit` bytes from `start` on, or from so far before its end; see `window.window`.
+
+    Raises:
+        BadRequest: there is no such job, or its lease has ended and its log was never brought here.
+        BoxTrouble, ProviderTrouble, Refused: the box does not answer, and nothing is here of the log.
+    """
+    return await _read_log(context, lease, job, lambda log: window(log, start=start, limit=limit))
+
+
+async def log_search(
+    context: Context,
+    lease: str,
+    job: str | None,
+    *,
+    q: str,
+    start: int = 0,
+    case: Literal["no", "yes"] = "no",
+    budget_s: float = 1.0,
+) -> Hits:
+    """The log's lines from byte `start` on that have the text `q`; see `window.search`.
+
+    Raises:
+        BadRequest: as for a window; or there is nothing to search for.
+        BoxTrouble, ProviderTrouble, Refused: as for a window.
+    """
+    return await _read_log(
+        context, lease, job, lambda log: search(log, q=q, start=start, case=case, budget_s=budget_s)
+    )
+
+
+async def _read_log(
+    context: Context, lease: str, job: str | None, read: Callable[[Log], Awaitable[_Read]]
+) -> _Read:
+    found = context.ledger.lease(lease)
+    _forget_copies(context)
+    if not found.state.live or not found.lets_us_in:
+        here = _log_here(context, found, job)
+        if here is None:
+            raise BadRequest(
+                f"the log of {job or 'that job'} is not here, and the box of {found.id} does not run",
+                remedy="`gpu-tenant leases --all` shows how it stands, and what was kept",
+            )
+        return await read(here)
+    try:
+        box = await running(context, found.id)
+        run = await run_of(context, box, job)
+        copy = LogCopy(context.home.logs / box.id / f"{run}.log")
+        return await read(LogOnBox(run, context.caretaker(box), copy))
+    except (BoxTrouble, ProviderTrouble, Refused):
+        here = _log_here(context, found, job)
+        if here is None:
+            raise
+        return await read(here)
+
+
+async def run_of(context: Context, lease: Lease, name: str | None) -> JobId:
+    """What the box calls the job of that name: of a cell its latest run, unless one is named.
+
+    Raises:
+        BadRequest: there is no such job.
+        BoxTrouble: the box could not be asked.
+    """
+    if _is_run_of_cell(context, lease, name):
+        return JobId(name or "")
+    chosen = job_of(lease, name, ledger=context.ledger)
+    if chosen.id not in context.ledger.cell_jobs(lease.id):
+        return chosen.id
+    turns = (await context.runner(lease).roll()).jobs
+    said = (x.run for x in turns if x.job == chosen.id and x.run)
+    return next((JobId(run) for run in said if is_run(run, of=chosen.id)), chosen.id)
+
+
+def _is_run_of_cell(context: Context, lease: Lease, name: str | None) -> bool:
+    cells = context.ledger.cell_jobs(lease.id)
+    cell, _, number = (name or "").rpartition(".")
+    return name not in cells and cell in cells and number.isdigit()
+
+
+def _log_here(context: Context, lease: Lease, job: str | None) -> LogHere | None:
+    """The log as it was collected, or what was read of it; while the lease lives, the longer of them."""
+    named = _is_run_of_cell(context, lease, job)
+    name = job if named and job else job_of(lease, job, ledger=context.ledger).id
+    others = {other.id for other in context.ledger.jobs(lease.id)} - {name}
+    kept = _latest(context.kept_in(lease), "log", name, others)
+    seen = _latest(context.home.logs, lease.id, name, others)
+    if kept is None or seen is None or not lease.state.live:
+        place = kept or seen
+    else:
+        place = max(kept, seen, key=lambda path: path.stat().st_size)
+    if place is None:
+        return None
+    return LogHere(place, "kept" if place == kept else "seen")
+
+
+def _forget_copies(context: Context) -> None:
+    """What was read of logs that are kept by now, and grow no more, is gone."""
+    if not context.home.logs.is_dir():
+        return
+    for copies in context.home.logs.iterdir():
+        lease = context.ledger.known(copies.name)
+        if lease is not None and not lease.state.live:
+            forget_copies(copies, context.kept_in(lease) / "log")
+
+
+def is_run(said: str, *, of: str) -> bool:
+    """Whether that word of a box names a run of the job: it becomes the name of a file here."""
+    return re.fullmatch(rf"{re.escape(of)}\.[1-9][0-9]{{0,8}}", said) is not None
+
+
+def _latest(root: Path, directory: str, name: str, others: set[JobId]) -> Path | None:
+    """The log of the job's latest run in that directory, where no link leads elsewhere."""
+    is_run = re.compile(rf"{re.escape(name)}(?:\.(\d+))?\.log")
+    place = root / directory
+    runs = [
+        (int(run[1] or 1), path)
+        for path in (place.iterdir() if place.is_dir() else ())
+        if (run := is_run.fullmatch(path.name)) and path.name.removesuffix(".log") not in others
+    ]
+    path = max(runs)[1] if runs else None
+    return path if path is not None and path.is_file() and is_reached(root, path) else None

@@ -1,0 +1,155 @@
+"""How a lease comes to a box that runs and lets us in, and where it stands until then."""
+
+from gpu_tenant.box.guard import arm
+from gpu_tenant.domain.errors import CredentialRefused, LeaseHeld, NotReady, Refused
+from gpu_tenant.domain.model import Lease, LeaseState
+from gpu_tenant.domain.protection import Armed, way_out
+from gpu_tenant.domain.reconcile import overdue
+from gpu_tenant.leases.context import WAIT_S, Context
+from gpu_tenant.leases.provider_listing import Listing
+from gpu_tenant.leases.provision import fulfil, make_ready
+from gpu_tenant.leases.settle import settle
+from gpu_tenant.leases.ssh_access import refresh_hosts
+
+
+async def active(context: Context, lease: str) -> Lease:
+    """The lease, with a box that takes new work: one that had yet to let us in has done so.
+
+    Raises:
+        Refused: it has none (any more), it is parked, or its teardown has begun.
+        NotReady: it has not let us in yet.
+    """
+    found = await running(context, lease)
+    if found.state is not LeaseState.ACTIVE:
+        raise Refused(
+            f"{found.id} is {found.state}: its box takes no new work",
+            remedy=f"`gpu-tenant teardown {found.id}` goes on with it",
+        )
+    return found
+
+
+async def running(context: Context, lease: str) -> Lease:
+    """The lease, whose box runs: one that had yet to let us in has done so.
+
+    Raises:
+        Refused: it has none (any more), or it is parked.
+        NotReady: it has not let us in yet.
+    """
+    found = await with_box(context, lease)
+    if found.parked_at is not None:
+        raise Refused(
+            f"{found.id} is parked: its box does not run",
+            remedy=f"`gpu-tenant resume {found.id}`, then the same command again",
+        )
+    if found.state is LeaseState.ACTIVE and found.ready_at is None:
+        with context.held(found.id, "wait"):
+            found = await let_in(context, found)
+    return found
+
+
+async def let_in(context: Context, lease: Lease) -> Lease:
+    """The box has let us in.
+
+    Raises:
+        NotReady: it has not yet, or never will.
+    """
+    lease = await made_ready(context, lease)
+    if lease.ready_at is None:
+        raise NotReady(
+            f"the box of {lease.id} is still booting",
+            remedy="the same call again in a minute; `gpu-tenant leases` shows what it costs",
+        )
+    return lease
+
+
+async def with_box(context: Context, lease: str) -> Lease:
+    """The lease, whose box may still exist: also a teardown that was cut short may need a collect.
+
+    Raises:
+        Refused: it has none (any more).
+    """
+    found = context.ledger.lease(lease)
+    if found.state is LeaseState.INTENDED:
+        found, _ = await settled_if_free(context, found)
+    if found.state not in (LeaseState.ACTIVE, LeaseState.TERMINATING):
+        raise Refused(
+            f"{found.id} is {found.state}: it has no box",
+            remedy="`gpu-tenant provision` makes a new one; `gpu-tenant leases --all` lists all",
+        )
+    return found
+
+
+async def made_ready(context: Context, lease: Lease, wait_s: float = WAIT_S) -> Lease:
+    """The lease, whose box has let us in, or has yet to."""
+    profile = context.profile(lease.provider)
+    ready = await make_ready(
+        lease, profile, connector=context.connector(lease), reach=context.inspection.come_in, wait_s=wait_s,
+        ledger=context.ledger, clock=context.clock,
+    )  # fmt: skip
+    if ready.ready_at is not None and way_out(profile, ready) is not None:
+        # Before anybody's work is on it: this computer may die in the next second.
+        await armed(context, ready)
+    refresh_hosts(context)
+    return ready
+
+
+async def armed(context: Context, lease: Lease) -> Armed:
+    """The box holds the deadline by itself, or it is said why it does not."""
+    return await arm(
+        lease, context.profile(lease.provider), caretaker=context.caretaker(lease),
+        transport=context.transport(lease), ledger=context.ledger, clock=context.clock,
+        store=context.box_store(lease),
+    )  # fmt: skip
+
+
+async def reach(context: Context, lease: Lease) -> None:
+    """The box has let us in and answered.
+
+    Raises:
+        BoxTrouble: it has not.
+    """
+    await context.transport(lease).run(["true"], timeout_s=30)
+
+
+async def settled(
+    context: Context, lease: Lease, listing: Listing | None = None
+) -> tuple[Lease, str | None]:
+    """The lease moved forward by what its provider shows, and what a person must hear."""
+    return await settle(
+        lease, context.profile(lease.provider), connector=context.connector(lease),
+        ledger=context.ledger, clock=context.clock, listing=listing,
+    )  # fmt: skip
+
+
+async def settled_if_free(
+    context: Context, lease: Lease, listing: Listing | None = None
+) -> tuple[Lease, str | None]:
+    """The lease moved forward, unless another process is acting on it right now."""
+    try:
+        with context.held(lease.id, "look"):
+            return await settled(context, context.ledger.lease(lease.id), listing)
+    except LeaseHeld:
+        return lease, _kept_waiting(context, lease)
+    except CredentialRefused as error:
+        return lease, error.message
+
+
+def _kept_waiting(context: Context, lease: Lease) -> str | None:
+    """Who keeps a lease that is past its terms from its end, and since when; None where nobody does."""
+    late, held = overdue(lease, context.clock.now()), context.ledger.held(lease.id)
+    return f"{late}, and {held.words}" if late and held else None
+
+
+async def fulfilled(context: Context, lease: Lease, wait_s: float = WAIT_S) -> Lease:
+    """The intent has become a box, which has let us in, or has yet to."""
+    lease = await fulfil(
+        lease, context.profile(lease.provider), connector=context.connector(lease),
+        ledger=context.ledger, clock=context.clock,
+    )  # fmt: skip
+    return await made_ready(context, lease, wait_s)
+
+
+async def closed(context: Context, lease: Lease) -> None:
+    """Nothing of ours is open to its box, and the owner's ssh knows it as the ledger does."""
+    await context.disconnect(lease)
+    refresh_hosts(context)

@@ -1,0 +1,406 @@
+"""How the work of a box that its provider took goes on under another lease, from the newest checkpoint."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import cast
+
+from gpu_tenant.artifacts.checkpoints import Restorable, newest
+from gpu_tenant.artifacts.push import push, records_of
+from gpu_tenant.artifacts.restore import left_out, may_go_back, restore
+from gpu_tenant.box.environment.history import activated
+from gpu_tenant.box.environment.mirrors import mirrors
+from gpu_tenant.box.environment.prepare import Asked, Setup
+from gpu_tenant.domain.errors import (
+    BadRequest,
+    NoCapacity,
+    NotReady,
+    ProviderSilent,
+    ProviderTrouble,
+    Refused,
+)
+from gpu_tenant.domain.interruption import Taken, fate, taken
+from gpu_tenant.domain.model import Fate, Lease, LeaseState, SshAddress
+from gpu_tenant.domain.offers import Quote, Wish
+from gpu_tenant.domain.policy import must_end_unseen
+from gpu_tenant.domain.ports import Funded, Market
+from gpu_tenant.domain.reconcile import Blind, Listed
+from gpu_tenant.files.skill_files import script
+from gpu_tenant.jobs.launch import launch
+from gpu_tenant.leases.cards import Card
+from gpu_tenant.leases.context import WAIT_S, Context
+from gpu_tenant.leases.offers import find_offers
+from gpu_tenant.leases.overview import card_of
+from gpu_tenant.leases.provider_listing import look
+from gpu_tenant.leases.provision import new_lease_id
+from gpu_tenant.leases.readiness import closed, fulfilled, made_ready, settled
+from gpu_tenant.leases.recovery_plan import (
+    Recovered,
+    Work,
+    budget_left,
+    chain,
+    claims_of,
+    gone_on,
+    is_begun,
+    keep_one_budget,
+    lost_usd,
+    successor,
+    taken_at,
+    unfinished,
+    wish_again,
+    work_of,
+)
+from gpu_tenant.leases.settle import return_unused
+from gpu_tenant.ledger import Event
+from gpu_tenant.providers.credentials import resolve_all
+from gpu_tenant.transfer.bandwidth_share import share_of
+
+_GOES_ON: frozenset[Fate] = frozenset(
+    {"preempted", "outbid", "host_lost", "balance_zero", "walltime"}
+)
+"""Not after a stop that a person may have meant: its disk is kept, and `resume` starts it."""
+_TRIED = 3
+_POLL_S = 5
+
+
+def may_recover(context: Context, lease: Lease) -> bool:
+    """Whether by the ledger the lease's box was taken, its terms let its work go on, and it has not."""
+    terms = lease.terms
+    if not terms.recover or context.clock.now() >= terms.deadline_at:
+        return False
+    if lease.state is not LeaseState.LOST:
+        gone = taken(context.ledger.events(lease.id)) if lease.state is LeaseState.ACTIVE else None
+        if gone not in _GOES_ON or lease.parked_at is not None:
+            return False
+    return gone_on(context.ledger, lease) is None and bool(unfinished(context.ledger, lease.id))
+
+
+async def recover(context: Context, lease: str, *, wait_s: float = WAIT_S) -> Card:
+    """The work of a lease whose box was taken goes on under a new one, from the newest checkpoint here.
+
+    Start and poll: the same call goes on from wherever an earlier one was cut short, and there is
+    never a second new box. What is not ready within `wait_s` is named in the answer. The old box,
+    where it still exists, stays as it is, billed and told of, until it is torn down.
+
+    Raises:
+        Refused: it was not taken, its terms do not say where to go on, or it could not go on as it was.
+        NoCapacity, PriceMoved, ...: nothing inside of its caps can be had now.
+        BoxTrouble: the new box did not do its part; it stays, for the next call.
+    """
+    lost = context.ledger.lease(lease)
+    done = gone_on(context.ledger, lost)
+    if done is not None:
+        return card_of(context, done, None)
+    with context.held(lost.id, "recover"):
+        known = successor(context.ledger, lost)
+        if known is not None and not known.state.live:
+            # Whatever is left to do is that one's: its own loss is recovered by itself.
+            context.ledger.note(lost.id, Event.RECOVERED, {"to": known.id}, at=context.clock.now())
+            return card_of(context, known, f"it went on with {lost.id}, and has ended")
+        met = await _must_be_taken(context, lost, known)
+        work = work_of(lost, ledger=context.ledger)
+        values = [_values(context, refs) for refs in (work.setup_from, *_refs(work))]
+        kept = await _newest_of_all(context, lost)
+        new = await _housed(context, work, kept, known, wait_s)
+        if new.ready_at is None:
+            return card_of(
+                context, new, f"it has yet to let us in: `gpu-tenant recover {lost.id}` again"
+            )
+        with context.held(new.id, "recover"):
+            missing = await _furnished(context, new, work, kept, values[0], wait_s)
+            if missing is not None:
+                return card_of(context, new, f"{missing}: `gpu-tenant recover {lost.id}` again")
+            await _launched(context, new, work, values[1:])
+            _on_record(context, lost, new, work, met, kept)
+    return card_of(context, context.ledger.lease(new.id), None)
+
+
+async def _must_be_taken(context: Context, lost: Lease, known: Lease | None) -> Taken:
+    """What took the box.
+
+    Raises:
+        Refused: nothing did, as far as its provider shows; or its owner did not say where to go on.
+    """
+    if not lost.terms.recover and known is None:
+        raise Refused(
+            f"nobody has said where the work of {lost.id} may go on",
+            remedy="provision with --recover same, or with a provider's name",
+        )
+    if context.clock.now() >= lost.terms.deadline_at:
+        raise Refused(
+            f"the deadline of {lost.id} has passed",
+            remedy="provision, push and launch anew; its newest checkpoint is kept here",
+        )
+    profile, box, now = context.profile(lost.provider), None, context.clock.now()
+    events = context.ledger.events(lost.id)
+    on_record = taken(events)
+    for _, kind, detail in reversed(events) if known is not None else ():
+        if kind == Event.TAKEN and detail["fate"]:
+            # It may have woken up since: its work goes on elsewhere all the same.
+            return Taken(cast("Fate", detail["fate"]), str(detail["words"]))
+    if lost.state is LeaseState.ACTIVE:
+        connector = context.connector(lost)
+        seen = await look(lost, connector=connector, ledger=context.ledger, clock=context.clock)
+        if isinstance(seen, Blind):
+            raise Refused(
+                f"{profile.title} does not answer ({seen.reason}): what became of {lost.id} is unknown",
+                remedy="wait, and look again: `gpu-tenant leases`",
+            )
+        box = seen.box if isinstance(seen, Listed) else None
+    met = fate(lost, profile, box, now=now, balance_usd=await _balance_usd(context, lost))
+    if met is None or met.fate not in _GOES_ON:
+        raise Refused(
+            f"the box of {lost.id} was not taken" if met is None else f"{lost.id}: {met.words}",
+            remedy=f"`gpu-tenant leases` looks at it; `gpu-tenant resume {lost.id}` starts what stands still",
+        )
+    if met.fate != on_record:
+        context.ledger.note(lost.id, Event.TAKEN, {"fate": met.fate, "words": met.words}, at=now)
+    return met
+
+
+async def _balance_usd(context: Context, lease: Lease) -> Decimal | None:
+    try:
+        connector = context.connector(lease)
+        held = await connector.balance() if isinstance(connector, Funded) else None
+    except ProviderTrouble:
+        return None
+    return held.amount_usd if held else None
+
+
+def _values(context: Context, references: tuple[str, ...]) -> Mapping[str, str]:
+    return resolve_all(references, context.environ, account=context.account)
+
+
+async def _newest_of_all(context: Context, lost: Lease) -> Restorable | None:
+    """The newest checkpoint of the lease, or of one whose work it went on with."""
+    for lease in chain(context.ledger, lost):
+        if (found := await newest(lease, ledger=context.ledger)) is not None:
+            return found
+    return None
+
+
+async def _housed(
+    context: Context, work: Work, kept: Restorable | None, known: Lease | None, wait_s: float
+) -> Lease:
+    """A lease that goes on with the work, on a box that has let us in, or has yet to.
+
+    Raises:
+        NoCapacity: nothing that its terms allow can be had.
+        Limit: what can be had is more than its owner allows in all.
+        ProviderSilent: whether a box was made is not known yet; the next call finds out.
+    """
+    lost, refused = work.lease, list[str]()
+    if known is not None and known.state is LeaseState.INTENDED:
+        known = await _found_out(context, known, wait_s)
+    if known is not None:
+        had = await _had(context, known, refused, wait_s)
+        if had is not None:
+            return had
+    wish = wish_again(lost, kept.taken_at if kept else None)
+    left = budget_left(context.ledger, lost, context.clock.now())
+    async for quote in _quotes(context, lost, wish, left, refused):
+        # What its owner signed for was the end of one box: the next is kept until it is verified.
+        terms = lost.terms.model_copy(update={"budget_usd": left, "on_deadline": "keep"})
+        profile = context.profile(quote.offer.provider)
+        lease = context.ledger.intend(
+            lease_id=new_lease_id(profile, context.ledger),
+            provider=profile.id,
+            terms=terms,
+            address=SshAddress(target=quote.offer.id) if profile.lease == "adopted" else None,
+            price_usd_h=quote.offer.price.running_usd_h,
+            quote=quote,
+            at=context.clock.now(),
+            recovers=lost.id,
+            allowed=context.owner.allows,
+        )
+        had = await _had(context, lease, refused, wait_s)
+        if had is not None:
+            return had
+    raise NoCapacity(
+        f"there is nothing to go on with the work of {lost.id}: {'; '.join(refused)}",
+        remedy="it is tried again with the next call; its newest checkpoint is kept here, for a "
+        "box that you choose: `gpu-tenant offers`",
+    )
+
+
+async def _found_out(context: Context, lease: Lease, wait_s: float) -> Lease | None:
+    """Whether an intent of a call that was cut short became a box; None where it did not."""
+    until = context.clock.now() + timedelta(seconds=wait_s)
+    with context.held(lease.id, "recover"):
+        while True:
+            lease, _ = await settled(context, lease)
+            if lease.state is not LeaseState.INTENDED:
+                return lease if lease.state.live else None
+            if context.clock.now() >= until:
+                raise ProviderSilent(
+                    f"whether {lease.provider} has made a box for {lease.id} is not known yet",
+                    remedy=f"`gpu-tenant recover {lease.recovers}` again: nothing else is rented until then",
+                )
+            await context.clock.sleep(_POLL_S)
+
+
+async def _had(context: Context, lease: Lease, refused: list[str], wait_s: float) -> Lease | None:
+    """The lease on its box; None where it cannot be had, and nothing of it bills."""
+    if lease.ready_at is not None:
+        return lease
+    with context.held(lease.id, "provision"):
+        try:
+            if lease.state is LeaseState.INTENDED:
+                return await fulfilled(context, lease, wait_s)
+            return await made_ready(context, lease, wait_s)
+        except ProviderSilent:
+            raise
+        except (ProviderTrouble, NotReady) as trouble:
+            refused.append(f"{lease.provider}: {trouble.message}")
+        standing = context.ledger.lease(lease.id)
+        if standing.state.live:
+            await return_unused(
+                standing, await context.inspection.fresh(standing), context.profile(standing.provider), connector=context.connector(standing),
+                ledger=context.ledger, clock=context.clock,
+            )  # fmt: skip
+            await closed(context, standing)
+    return None
+
+
+async def _quotes(
+    context: Context, lost: Lease, wish: Wish, left_usd: Decimal | None, refused: list[str]
+) -> AsyncIterator[Quote]:
+    """What may be rented for the rest of the work, at the places that its terms name, in their order."""
+    names = [lost.provider if name == "same" else name for name in lost.terms.recover]
+    for provider in dict.fromkeys(names):
+        try:
+            profile, market = context.set_up(provider), context.connectors[provider]
+        except BadRequest as trouble:
+            refused.append(trouble.message)
+            continue
+        if not isinstance(market, Market):
+            refused.append(f"{profile.title} offers nothing")
+            continue
+        found = await find_offers(
+            wish, {provider: market}, ledger=context.ledger, clock=context.clock, limit=_TRIED
+        )
+        for offered in found.offers:
+            quote = context.ledger.quote(offered.quote) if offered.quote else None
+            why = (
+                "its price is unknown" if quote is None else _unfit(context, lost, quote, left_usd)
+            )
+            if quote is None or why is not None:
+                refused.append(f"{provider}: {why}")
+            else:
+                yield quote
+        if not found.offers:
+            refused.append(f"{provider}: {'; '.join(found.troubles.values()) or found.next}")
+
+
+def _unfit(context: Context, lost: Lease, quote: Quote, left_usd: Decimal | None) -> str | None:
+    """Why the owner's terms do not allow what is quoted; None where they do."""
+    price = quote.offer.price.running_usd_h
+    cost = None if price is None else price * Decimal(str(quote.wish.hours))
+    if left_usd is not None and (cost is None or cost > left_usd):
+        shown = "an unknown sum" if cost is None else f"{cost:.2f} USD"
+        return f"{quote.wish.hours:.2g} hours cost {shown}, and {left_usd:.2f} USD are left"
+    before = lost.quote.offer.price.running_usd_h if lost.quote else None
+    try:
+        must_end_unseen(context.profile(quote.offer.provider), price)
+    except Refused as refusal:
+        with suppress(Refused):
+            must_end_unseen(context.profile(lost.provider), before)
+            return refusal.message
+        # Its owner has accepted that of the box that was taken.
+    return None
+
+
+async def _furnished(
+    context: Context,
+    new: Lease,
+    work: Work,
+    kept: Restorable | None,
+    setup: Mapping[str, str],
+    wait_s: float,
+) -> str | None:
+    """The box holds what the job starts from; or what is missing yet, in words."""
+    if is_begun(context.ledger, new.id):
+        return None  # and by now the job may have written over it
+    lost, caretaker = work.lease, context.caretaker(new)
+    for tree in work.trees:
+        await push(
+            new, Path(tree.directory), guarded=context.account.guarded, include_secrets=tree.include_secrets,
+            caretaker=caretaker, transport=context.transport(new), ledger=context.ledger,
+            clock=context.clock, share=share_of(context.home, None),
+            records=records_of(context.home, new.id), progress=lambda done, total: None,
+        )  # fmt: skip
+        # It may have changed since it was looked at.
+        work_of(lost, ledger=context.ledger)
+    artifacts, discard = claims_of(context.ledger, lost.id)
+    if (list(artifacts), list(discard)) != context.ledger.declared(new.id):
+        context.ledger.claim(new.id, artifacts=artifacts, discard=discard, at=context.clock.now())
+    profile = context.profile(new.provider)
+    if work.in_environment:
+        made = await Setup(
+            new, profile, script("prepare.py"), caretaker=caretaker,
+            transport=context.transport(new), ledger=context.ledger, clock=context.clock,
+        ).prepare(
+            Asked(replay=lost.id, env_names=tuple(setup), env_from=work.setup_from),
+            env={**_mirrors_at(context, new), **setup}, wait_s=wait_s, hold=nullcontext,
+        )  # fmt: skip
+        if made.state == "running":
+            return "its environment is being made"
+    if kept is not None:
+        context.ledger.touch(new.id, at=context.clock.now())
+        await restore(
+            kept, new, artifacts=context.ledger.declared(kept.lease.id)[0], caretaker=caretaker,
+            transport=context.transport(new), ledger=context.ledger,
+        )  # fmt: skip
+    return None
+
+
+async def _launched(
+    context: Context, new: Lease, work: Work, values: Sequence[Mapping[str, str]]
+) -> None:
+    """Every job runs again, under its own name: by the same command, with the same outputs."""
+    for job, own in zip(work.jobs, values, strict=True):
+        made = activated(context.ledger, new.id) if "VIRTUAL_ENV" in job.env_names else {}
+        await launch(
+            new, context.profile(new.provider), job.command, artifacts=job.artifacts, discard=job.discard,
+            env={**_mirrors_at(context, new), **made, **own}, env_from=job.env_from,
+            max_runtime_s=job.max_runtime_s, name=job.id, caretaker=context.caretaker(new),
+            transport=context.transport(new), ledger=context.ledger, clock=context.clock,
+            store=context.box_store(new),
+        )  # fmt: skip
+
+
+def _mirrors_at(context: Context, lease: Lease) -> dict[str, str]:
+    return mirrors(context.profile(lease.provider), context.home.configuration, context.environ)
+
+
+def _on_record(
+    context: Context, lost: Lease, new: Lease, work: Work, met: Taken, kept: Restorable | None
+) -> None:
+    """Both leases say what became of the work, and what was lost."""
+    now = context.clock.now()
+    until = taken_at(context.ledger, lost, now)
+    launched = min(job.launched_at or now for job in work.jobs)
+    since = max(kept.taken_at, launched) if kept else launched
+    back, left = may_go_back(kept, context.ledger.declared(kept.lease.id)[0] if kept else ())
+    files = [entry for entry, _ in back.values()]
+    told = Recovered(
+        fate=met.fate,
+        words=met.words + left_out(left),
+        jobs=tuple(job.id for job in work.jobs),
+        restored_files=len(files),
+        restored_bytes=sum(entry.size_bytes for entry in files),
+        checkpoint_at=kept.taken_at if kept else None,
+        lost_s=max(0.0, (until - since).total_seconds()),
+        lost_usd=lost_usd(lost, new, since=since, until=max(since, until), now=now),
+    ).model_dump(mode="json")
+    if not any(kind == Event.RECOVERED for _, kind, _ in context.ledger.events(new.id)):
+        keep_one_budget(context.ledger, lost, new, now)
+        context.ledger.note(new.id, Event.RECOVERED, {**told, "from": lost.id}, at=now)
+    # Last, because whoever finds this line looks no further.
+    context.ledger.note(lost.id, Event.RECOVERED, {**told, "to": new.id}, at=now)
+
+
+def _refs(work: Work) -> list[tuple[str, ...]]:
+    return [job.env_from for job in work.jobs]

@@ -1,0 +1,263 @@
+"""What it takes to go on with the work of a box that was taken: what to do again, from where, for how much."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import ROUND_DOWN, Decimal
+
+from pydantic import AwareDatetime
+
+from gpu_tenant.artifacts.push import Tree, is_unchanged, pushed_trees
+from gpu_tenant.box.caretaker import ENDED
+from gpu_tenant.domain.errors import Refused
+from gpu_tenant.domain.model import Fate, Job, Lease, LeaseId, LeaseState
+from gpu_tenant.domain.offers import CENT, Wish
+from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.terms import Terms, cost_usd
+from gpu_tenant.jobs.multinode.launcher import gangs
+from gpu_tenant.ledger import Event, Ledger
+
+_LEAST_H = 0.25
+"""Of work: less is not worth a box, and what is left is an estimate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What ran on a box that was taken, as it can be begun again elsewhere."""
+
+    lease: Lease
+    jobs: tuple[Job, ...]
+    trees: tuple[Tree, ...]
+    setup_from: tuple[str, ...]
+    """Where the values were found that its environment was made with, as `NAME=reference`."""
+
+    @property
+    def in_environment(self) -> bool:
+        """Whether a job ran in an environment that was made for it."""
+        return any("VIRTUAL_ENV" in job.env_names for job in self.jobs)
+
+
+class Recovered(Record):
+    """What a recovery brought back, and what was lost all the same."""
+
+    fate: Fate
+    words: str
+    jobs: tuple[str, ...]
+    restored_files: int
+    restored_bytes: int
+    checkpoint_at: AwareDatetime | None
+    lost_s: float
+    lost_usd: Decimal | None
+
+
+# What there is to do again
+
+
+def unfinished(ledger: Ledger, lease_id: LeaseId) -> tuple[Job, ...]:
+    """The jobs that were running when the lease's box was last heard of, by the ledger.
+
+    One that was seen to end, however, is done: a crash comes again wherever it is launched. A seal
+    is only made when nothing runs.
+    """
+    running: set[str] = set()
+    for _, kind, detail in ledger.events(lease_id):
+        job = str(detail.get("job"))
+        if kind == Event.LAUNCHED:
+            running.add(job)
+        elif kind == Event.SEALED:
+            running.clear()
+        elif kind == Event.STOPPED or (kind == Event.PROGRESS and detail.get("state") in ENDED):
+            running.discard(job)
+    setups = _setups(ledger, lease_id)
+    return tuple(job for job in ledger.jobs(lease_id) if job.id in running and job.id not in setups)
+
+
+def _setups(ledger: Ledger, lease_id: LeaseId) -> set[str]:
+    """The jobs that make an environment, and are made anew with it."""
+    events = ledger.events(lease_id)
+    return {str(detail.get("job")) for _, kind, detail in events if kind == Event.PREPARING}
+
+
+def is_begun(ledger: Ledger, lease_id: LeaseId) -> bool:
+    """Whether a job was declared on the lease: what it starts from lies on the box by then."""
+    return any(job.id not in _setups(ledger, lease_id) for job in ledger.jobs(lease_id))
+
+
+def work_of(lease: Lease, *, ledger: Ledger) -> Work:
+    """What ran on the lease's box, where all of it can be done again as it was.
+
+    Raises:
+        Refused: nothing ran, or something of it is not on record, or is not as it was.
+    """
+    jobs = unfinished(ledger, lease.id)
+    if not jobs:
+        raise Refused(
+            f"no job of {lease.id} was running when its box was last heard of",
+            remedy="`gpu-tenant leases --all` shows what was kept of it",
+        )
+    setups = _setups(ledger, lease.id)
+    made = [job for job in ledger.jobs(lease.id) if job.id in setups]
+    work = Work(
+        lease=lease,
+        jobs=jobs,
+        trees=tuple(pushed_trees(ledger, lease.id)),
+        setup_from=made[-1].env_from if made else (),
+    )
+    by_hand = "provision, push and launch by hand: the newest checkpoint is kept here"
+    for reference in (*work.setup_from, *(ref for job in jobs for ref in job.env_from)):
+        name, _, source = reference.partition("=")
+        if source == "text:":
+            raise Refused(
+                f"the value of {name} was written out when {lease.id} was used, and is not on record",
+                remedy=f"{by_hand}; next time refer to it: `{name}=env:{name}`",
+            )
+    for gang in gangs(ledger.events(lease.id)):
+        if any(job.id == gang.job for job in jobs):
+            raise Refused(
+                f"{gang.job} of {lease.id} is one job with {', '.join(gang.others(lease.id))}, which meet at "
+                "an address that is gone",
+                remedy=f"{gang.stop}; then a box for it, and launch --together anew, from its checkpoint",
+            )
+    for tree in work.trees:
+        if not is_unchanged(tree):
+            raise Refused(
+                f"{tree.directory} is not as it was pushed to {lease.id}: the work could not go on as it was",
+                remedy=f"put it back as it was (`git stash` may do), or {by_hand}",
+            )
+    return work
+
+
+def claims_of(ledger: Ledger, lease_id: LeaseId) -> tuple[Sequence[str], Sequence[str]]:
+    """What the owner said after launch of files that no job had declared."""
+    jobs = ledger.jobs(lease_id)
+    kept, given_up = ledger.declared(lease_id)
+    declared = {p for job in jobs for p in job.artifacts}, {p for job in jobs for p in job.discard}
+    return [p for p in kept if p not in declared[0]], [p for p in given_up if p not in declared[1]]
+
+
+# Which leases it was and is done under
+
+
+def chain(ledger: Ledger, lease: Lease) -> list[Lease]:
+    """The lease and those whose work it goes on with, the newest first."""
+    found = [lease]
+    while found[-1].recovers is not None:
+        found.append(ledger.lease(found[-1].recovers))
+    return found
+
+
+def successor(ledger: Ledger, lease: Lease) -> Lease | None:
+    """The lease that goes on with the work of this one, or is about to; None where none was had."""
+    had = [x for x in ledger.leases() if x.recovers == lease.id and _was_had(x, ledger)]
+    return had[-1] if had else None
+
+
+def _was_had(lease: Lease, ledger: Ledger) -> bool:
+    """Whether it is, or was, the one: not where no box came of it, or nothing ran before it was lost too."""
+    if lease.state is LeaseState.LOST:
+        return any(job.launched_at for job in ledger.jobs(lease.id))
+    return lease.state.live or lease.touched_at is not None
+
+
+def gone_on(ledger: Ledger, lease: Lease) -> Lease | None:
+    """The lease under which the work of this one was launched again; None where that is not through."""
+    for _, kind, detail in ledger.events(lease.id):
+        if kind == Event.RECOVERED and "to" in detail:
+            return ledger.lease(str(detail["to"]))
+    return None
+
+
+# Inside of which caps
+
+
+def budget_left(ledger: Ledger, lease: Lease, now: datetime) -> Decimal | None:
+    """What the work may still cost: the budget less what its leases have cost; None where there is none.
+
+    Raises:
+        Refused: nothing is left, or nobody knows what they have cost.
+    """
+    left = lease.terms.budget_usd
+    if left is None:
+        return None
+    for each in chain(ledger, lease):
+        # What the earlier ones had cost by then was taken off this one's budget when it was made.
+        before = Decimal(0) if each is lease else each.cost_usd(lease.created_at)
+        cost = each.cost_usd(now)
+        if cost is None or before is None:
+            raise Refused(
+                f"what {each.id} has cost is unknown, and cannot be held against a budget",
+                remedy="provision anew, with a budget of its own",
+            )
+        left -= cost - before
+    if left <= 0:
+        raise Refused(
+            f"the budget of {lease.terms.budget_usd} USD is spent on {lease.id}",
+            remedy="provision anew, with a budget of its own; its newest checkpoint is kept here",
+        )
+    return left
+
+
+def keep_one_budget(ledger: Ledger, lost: Lease, new: Lease, now: datetime) -> None:
+    """What both leases may cost from now on is inside of the first one's budget.
+
+    The box that was taken may bill on until it is torn down: it has nothing left to spend, and what it
+    cost since the new lease was made is taken off that one's.
+    """
+    lost, new = ledger.lease(lost.id), ledger.lease(new.id)
+    cost, before = lost.cost_usd(now), lost.cost_usd(new.created_at)
+    if cost is None or before is None:
+        return
+    _lower_to(ledger, lost, cost, now)
+    if new.terms.budget_usd is not None:
+        _lower_to(ledger, new, max(Decimal(0), new.terms.budget_usd - (cost - before)), now)
+
+
+def _lower_to(ledger: Ledger, lease: Lease, most_usd: Decimal, now: datetime) -> None:
+    budget = lease.terms.budget_usd
+    lowered = most_usd.quantize(CENT, rounding=ROUND_DOWN)
+    if budget is not None and lowered < budget and lease.state.live:
+        terms = {**lease.terms.model_dump(), "budget_usd": lowered}
+        ledger.change_terms(lease.id, Terms.model_validate(terms), at=now)
+
+
+def wish_again(lease: Lease, saved_until: datetime | None) -> Wish:
+    """What to rent for the rest of the lease's work: as before, for as long as is left of it.
+
+    Raises:
+        Refused: what was rented is not on record.
+    """
+    if lease.quote is None:
+        raise Refused(
+            f"{lease.id} was not rented by a quote: what to rent for its work is not on record",
+            remedy="`gpu-tenant offers`, then provision, push and launch",
+        )
+    wish, began = lease.quote.wish, lease.ready_at or lease.created_at
+    done_h = (saved_until - began).total_seconds() / 3600 if saved_until else 0
+    cap = lease.terms.max_price_usd_h
+    return wish.model_copy(
+        update={
+            "hours": min(wish.hours, max(wish.hours - done_h, _LEAST_H)),
+            "max_price_usd_h": cap if cap is not None else wish.max_price_usd_h,
+            # A firm box inside of the cap does as well, and not everybody takes bids.
+            "interruptible": "either" if wish.interruptible == "yes" else wish.interruptible,
+        }
+    )
+
+
+# What was lost
+
+
+def taken_at(ledger: Ledger, lease: Lease, now: datetime) -> datetime:
+    """When the box was first known to be taken; until then it may have worked."""
+    told = [at for at, kind, d in ledger.events(lease.id) if kind == Event.TAKEN and d.get("fate")]
+    omitted = ledger.absences(lease.id) if lease.state is LeaseState.LOST else []
+    return min([*told[-1:], *omitted[:1]], default=now)
+
+
+def lost_usd(
+    lost: Lease, new: Lease, *, since: datetime, until: datetime, now: datetime
+) -> Decimal | None:
+    """What the work that is done again has cost, and what the new box cost until it went on."""
+    again = cost_usd(lost.rates, since=since, until=until)
+    setup = new.cost_usd(now)
+    return None if again is None or setup is None else (again + setup).quantize(CENT)

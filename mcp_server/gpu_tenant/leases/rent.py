@@ -1,0 +1,483 @@
+"""How a box is rented by quotes, and how a fleet of them is, inside one cap and one budget."""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from pydantic import JsonValue
+
+from gpu_tenant.concurrency import each
+from gpu_tenant.domain.errors import (
+    BadRequest,
+    LeaseHeld,
+    Limit,
+    NoCapacity,
+    NoQuota,
+    NotReady,
+    PriceMoved,
+    ProviderSilent,
+    QuoteUsed,
+    Refused,
+    TenantError,
+)
+from gpu_tenant.domain.fleet_budget import (
+    capped,
+    fleet_of,
+    had,
+    is_one_machine,
+    own_cap,
+    part_of,
+    request_of,
+)
+from gpu_tenant.domain.model import Lease, LeaseState, Profile
+from gpu_tenant.domain.offers import Quote
+from gpu_tenant.domain.terms import Asked
+from gpu_tenant.leases.cards import Card
+from gpu_tenant.leases.context import WAIT_S, Context
+from gpu_tenant.leases.overview import card_of
+from gpu_tenant.leases.owner_approval import Unguarded
+from gpu_tenant.leases.provision import find_out, fulfil, intend, intend_quote, must_be_hours
+from gpu_tenant.leases.readiness import closed, fulfilled, made_ready, settled
+from gpu_tenant.leases.settle import return_unused
+
+_POLL_S = 5
+
+
+@dataclass(slots=True)
+class _Source:
+    """Somewhere that a fleet's next box may come from."""
+
+    name: str
+    profile: Profile
+    intend: Callable[[Asked, int, str], Lease]
+    """Writes the intent down, on these terms, for one of so many that are missing in that fleet."""
+    offer: str | None = None
+    refused: str | None = None
+    """Why nothing more is asked for there; a quote that was refused once is for nobody in this call."""
+
+
+@dataclass(slots=True)
+class _Hunt:
+    """One call's search for the boxes of a fleet."""
+
+    fleet: str
+    count: int
+    asked: Asked
+    sources: Sequence[_Source]
+    until: datetime
+    """Nothing more is asked for from then on, so that whoever called hears of what there is."""
+    stopped: str | None = None
+    last: TenantError | None = None
+    given_back: list[str] = field(default_factory=list)
+
+    @property
+    def why(self) -> list[str]:
+        """Why there are no more boxes, in sentences."""
+        refused = [f"{s.name}: {s.refused}" for s in self.sources if s.refused is not None]
+        return [*refused, *self.given_back, *([self.stopped] if self.stopped else [])]
+
+
+async def rented(
+    context: Context,
+    quotes: Sequence[str],
+    asked: Asked,
+    *,
+    unguarded: Unguarded,
+    smoke: str | None,
+    wait_s: float,
+) -> Card:
+    """A box of the first quote that can be had; never a second while the first may bill."""
+    refused: list[str] = []
+    for standing in context.ledger.rented_by(quotes):
+        # What this very call, made before or at this moment elsewhere, has rented already.
+        card = await _as_rented(context, standing, refused, wait_s)
+        if card is not None:
+            return card
+    # A box that never gets ready is given back after its quotes' time, and the next is had all
+    # the same: its price is asked again before it is rented.
+    wanted, asked_at = [_quote(context, name) for name in quotes], context.clock.now()
+    for quote in wanted:
+        profile = context.set_up(quote.offer.provider)
+        try:
+            _must_have_room(context, quote, asked)
+            signed = _signed(context, quote, profile, unguarded, smoke)
+            async with _in_turn(context, quote.id, wait_s):
+                lease = intend_quote(
+                    context.owner.bounded(capped(quote, asked.max_price_usd_h)), profile, asked=asked,
+                    ledger=context.ledger, clock=context.clock, asked_at=asked_at, instead_of=quotes,
+                    allowed=context.owner.allows, signed=signed,
+                )  # fmt: skip
+                with context.held(lease.id, "provision"):
+                    try:
+                        rented = await fulfilled(context, lease, wait_s)
+                        return card_of(context, rented, "; ".join(refused) or None)
+                    except (NoCapacity, NoQuota, PriceMoved, NotReady) as trouble:
+                        refused.append(f"{quote.id}: {trouble.message}")
+                        last: TenantError = trouble
+                    if context.ledger.lease(lease.id).state.live:
+                        refused[-1] += f"; {await _given_back(context, lease)}"
+                        last.remedy = "`gpu-tenant offers` shows what there is now"
+        except Limit as limit:
+            refused.append(f"{quote.id}: {limit.message}")
+            last = limit
+        except QuoteUsed as used:
+            standing, last = context.ledger.lease(used.lease_id), used
+            card = None
+            if standing.fleet is None:
+                card = await _as_rented(context, standing, refused, wait_s)
+            if card is not None:
+                return card
+            refused.append(used.message)
+    last.message = "; ".join(refused)
+    raise last
+
+
+def _must_have_room(context: Context, quote: Quote, asked: Asked, count: int = 1) -> None:
+    """The owner's limits leave room for so many by that quote: told before anybody is asked to sign.
+
+    Raises:
+        Limit: they do not.
+    """
+    hours = quote.wish.hours if asked.hours is None else asked.hours
+    must_be_hours(hours)
+    terms = asked.terms(
+        deadline_at=context.clock.now() + timedelta(hours=hours), meter="billed",
+        max_price_usd_h=quote.cap_usd_h,
+    )  # fmt: skip
+    if asked.budget_usd is not None:
+        terms = terms.model_copy(update={"budget_usd": asked.budget_usd / count})
+    price = quote.offer.price.running_usd_h
+    context.owner.allows(quote.offer.provider, terms, price, count=count)
+
+
+def _signed(
+    context: Context,
+    quote: Quote,
+    profile: Profile,
+    unguarded: Unguarded,
+    smoke: str | None,
+    count: int = 1,
+) -> list[str]:
+    """The codes of what a person has signed for, where boxes by that quote need it.
+
+    Raises:
+        Refused, SignatureWanted: nobody has.
+    """
+    price = quote.offer.price.running_usd_h
+    codes = (
+        context.owner.signs_unguarded(unguarded, profile, price, count=count),
+        context.owner.signs_for_no_smoke(smoke, profile.id),
+    )
+    return [code for code in codes if code is not None]
+
+
+async def _as_rented(
+    context: Context, lease: Lease, refused: list[str], wait_s: float
+) -> Card | None:
+    """The card of a lease that one of the quotes has rented already; None where it had no box, or has none now.
+
+    Raises:
+        ProviderSilent: whether it has a box is not known yet.
+    """
+    assert lease.quote is not None
+    words = (
+        f"{lease.quote.id} had rented this already: nothing else was rented; for another box take a new "
+        "quote, or `--count`"
+    )
+    try:
+        async with _in_turn(context, lease.quote.id, wait_s):
+            lease = context.ledger.lease(lease.id)
+            if lease.state.live and lease.ready_at is None and lease.parked_at is None:
+                with context.held(lease.id, "provision"):
+                    lease = await _as_far_as_it_goes(context, lease, refused, wait_s)
+    except LeaseHeld:
+        # Whoever holds it goes on with it.
+        lease = context.ledger.lease(lease.id)
+    return card_of(context, lease, words) if lease.state.live else None
+
+
+async def _as_far_as_it_goes(
+    context: Context, lease: Lease, refused: list[str], wait_s: float
+) -> Lease:
+    """What a call that was cut short has begun: bound and ready, booting, or void and given back."""
+    until = context.clock.now() + timedelta(seconds=wait_s)
+    while lease.state is LeaseState.INTENDED:
+        lease, _ = await settled(context, lease)
+        if lease.state is LeaseState.INTENDED and context.clock.now() >= until:
+            raise ProviderSilent(
+                f"whether {lease.provider} has made a box for {lease.id} is not known yet",
+                remedy="the same provision again: nothing else is rented by its quotes until then",
+            )
+        if lease.state is LeaseState.INTENDED:
+            await context.clock.sleep(_POLL_S)
+    if lease.state is not LeaseState.ACTIVE:
+        return lease
+    try:
+        left_s = (until - context.clock.now()).total_seconds()
+        return await made_ready(context, lease, max(0.0, left_s))
+    except (NotReady, PriceMoved) as trouble:
+        refused.append(f"{lease.id}: {trouble.message}; {await _given_back(context, lease)}")
+    return context.ledger.lease(lease.id)
+
+
+@asynccontextmanager
+async def _in_turn(context: Context, name: str, wait_s: float) -> AsyncIterator[None]:
+    """That name is held; whoever held it first was waited for.
+
+    Raises:
+        LeaseHeld: they are not done within the time of this call.
+    """
+    until = context.clock.now() + timedelta(seconds=max(wait_s, WAIT_S))
+    with ExitStack() as held:
+        while True:
+            try:
+                held.enter_context(context.held(name, "provision"))
+                break
+            except LeaseHeld as busy:
+                if context.clock.now() >= until:
+                    raise LeaseHeld(
+                        f"{name} is being rented by another call right now",
+                        remedy="`gpu-tenant leases` shows what it has; the same provision again has that",
+                    ) from busy
+            await context.clock.sleep(1)
+        yield
+
+
+async def _given_back(context: Context, lease: Lease) -> str:
+    """The box, which nobody has used, is gone; what that has cost, in words."""
+    standing = context.ledger.lease(lease.id)
+    receipt = await return_unused(
+        standing, await context.inspection.fresh(standing), context.profile(standing.provider), connector=context.connector(standing),
+        ledger=context.ledger, clock=context.clock,
+    )  # fmt: skip
+    await closed(context, standing)
+    return f"it was given back unused, for {receipt.cost_usd} USD"
+
+
+def _quote(context: Context, name: str) -> Quote:
+    quote = context.ledger.quote(name)
+    if quote is None:
+        raise BadRequest(f"no quote {name!r} was given", remedy="`gpu-tenant offers` gives some")
+    return quote
+
+
+async def fleet_by(
+    context: Context,
+    quotes: Sequence[str],
+    asked: Asked,
+    count: int,
+    *,
+    unguarded: Unguarded,
+    smoke: str | None,
+    wait_s: float,
+) -> Card:
+    """As many boxes of those quotes as can be had, each quote as often as its offer can be."""
+    wanted, asked_at = [_quote(context, name) for name in quotes], context.clock.now()
+    said: dict[str, JsonValue] = {"quotes": list(quotes)}
+    name = context.ledger.fleet_for(request_of(said, asked, count=count), at=asked_at)
+    missing = count - len(had(context.ledger.leases_of(name)))
+    if missing == count:
+        # Fewer by the limits than were asked for is no fleet: none is rented then.
+        cheapest = min(wanted, key=lambda quote: quote.offer.price.running_usd_h or 0)
+        _must_have_room(context, cheapest, asked, count)
+        for quote in wanted:
+            # By what all of them would cost in a day that nobody notices.
+            profile = context.set_up(quote.offer.provider)
+            for code in _signed(context, quote, profile, unguarded, smoke, count):
+                context.ledger.use_signature(code, at=context.clock.now())
+    sources = []
+    for quote in wanted:
+        profile = context.set_up(quote.offer.provider)
+
+        def of_quote(
+            part: Asked,
+            missing: int,
+            fleet: str,
+            quote: Quote = quote,
+            profile: Profile = profile,
+        ) -> Lease:
+            return intend_quote(
+                context.owner.bounded(capped(quote, part.max_price_usd_h, boxes=missing)),
+                profile, asked=part,
+                ledger=context.ledger, clock=context.clock, asked_at=asked_at, fleet=fleet,
+                allowed=context.owner.allows,
+            )  # fmt: skip
+
+        sources.append(_Source(quote.id, profile, of_quote, quote.offer.id))
+    return await _fleet(context, said, asked, count, sources, wait_s)
+
+
+async def fleet_at(
+    context: Context,
+    profile: Profile,
+    asked: Asked,
+    count: int,
+    price_usd_h: Decimal | None,
+    *,
+    wait_s: float,
+) -> Card:
+    """That many boxes of a platform that makes them without an offer."""
+
+    def without_quote(part: Asked, missing: int, fleet: str) -> Lease:
+        cap = part.max_price_usd_h
+        if cap is not None and price_usd_h is not None and price_usd_h <= cap:
+            cap = own_cap(price_usd_h, cap, boxes=missing)
+        return intend(
+            profile, asked=part.model_copy(update={"max_price_usd_h": cap}), address=None,
+            price_usd_h=price_usd_h, ledger=context.ledger, clock=context.clock, fleet=fleet,
+            allowed=context.owner.allows,
+        )  # fmt: skip
+
+    said: dict[str, JsonValue] = {
+        "provider": profile.id,
+        "price_usd_h": None if price_usd_h is None else str(price_usd_h),
+    }
+    sources = [_Source(profile.id, profile, without_quote)]
+    return await _fleet(context, said, asked, count, sources, wait_s)
+
+
+async def _fleet(
+    context: Context,
+    said: Mapping[str, JsonValue],
+    asked: Asked,
+    count: int,
+    sources: Sequence[_Source],
+    wait_s: float,
+) -> Card:
+    """The first lease's card, with the whole fleet on it; fewer than `count`, and why, where need be.
+
+    Raises:
+        TenantError: none was had; why the last was not.
+    """
+    begun = context.clock.now()
+    name = context.ledger.fleet_for(request_of(said, asked, count=count), at=begun)
+    hunt = _Hunt(name, count, asked, sources, until=begun + timedelta(seconds=max(wait_s, WAIT_S)))
+    with context.held(name, "provision"):
+        while await _filled(context, hunt):
+            left_s = wait_s - (context.clock.now() - begun).total_seconds()
+            if await _all_ready(context, hunt, max(0.0, left_s)):
+                break
+    standing = context.ledger.leases_of(name)
+    whole = fleet_of(name, standing, asked=count, missing=hunt.why)
+    first = next((x for x in standing if x.state.live), None) or next(iter(had(standing)), None)
+    if first is None:
+        assert hunt.last is not None
+        hunt.last.message = "; ".join(hunt.why)
+        raise hunt.last
+    words = f"{whole.had} of {count} were had" if whole.missing else None
+    return card_of(context, first, words).model_copy(update={"together": whole})
+
+
+async def _filled(context: Context, hunt: _Hunt) -> bool:
+    """Whether there is a box to wait for; what could be had was asked for, one after the other."""
+    await _fates_known(context, hunt)
+    while hunt.stopped is None:
+        standing = context.ledger.leases_of(hunt.fleet)
+        if len(had(standing)) >= hunt.count:
+            break
+        if had(standing) and context.clock.now() >= hunt.until:
+            hunt.stopped = "the time of this call was over: the same call goes on"
+            break
+        if not await _another(context, hunt, standing):
+            break
+    return any(
+        lease.state is LeaseState.ACTIVE and lease.ready_at is None
+        for lease in context.ledger.leases_of(hunt.fleet)
+    )
+
+
+async def _fates_known(context: Context, hunt: _Hunt) -> None:
+    """What an earlier call asked for and did not see made is bound or void; else nothing is rented."""
+    for lease in context.ledger.leases_of(hunt.fleet):
+        if lease.state is not LeaseState.INTENDED:
+            continue
+        silence = ProviderSilent(
+            f"whether {lease.id} has a box is not known yet", remedy="`gpu-tenant leases` looks"
+        )
+        with context.held(lease.id, "provision"), suppress(ProviderSilent):
+            await find_out(
+                lease, context.profile(lease.provider), silence,
+                connector=context.connector(lease), ledger=context.ledger, clock=context.clock,
+            )  # fmt: skip
+        if context.ledger.lease(lease.id).state is LeaseState.INTENDED:
+            hunt.stopped, hunt.last = silence.message, silence
+
+
+async def _another(context: Context, hunt: _Hunt, standing: Sequence[Lease]) -> bool:
+    """Whether one more box was made, at the first source that had one."""
+    missing = hunt.count - len(had(standing))
+    for source in hunt.sources:
+        if source.refused is not None:
+            continue
+        taken = {x.quote.offer.id for x in standing if x.quote and x.provider == source.profile.id}
+        if source.offer in taken and is_one_machine(source.profile):
+            source.refused = "it is one machine, and was had"
+            continue
+        try:
+            part = part_of(hunt.asked, standing, count=hunt.count, now=context.clock.now())
+            lease = source.intend(part, missing, hunt.fleet)
+        except Refused as refusal:
+            source.refused, hunt.last = refusal.message, refusal
+            continue
+        try:
+            with context.held(lease.id, "provision"):
+                await fulfil(
+                    lease, source.profile, connector=context.connector(lease),
+                    ledger=context.ledger, clock=context.clock,
+                )  # fmt: skip
+        except (NoCapacity, NoQuota, PriceMoved) as trouble:
+            source.refused, hunt.last = trouble.message, trouble
+        except TenantError as trouble:
+            # Not this offer's alone: an empty account, a key that is refused, an open fate.
+            hunt.stopped, hunt.last = f"{trouble.message}; {trouble.remedy}", trouble
+            return False
+        else:
+            return True
+    return False
+
+
+async def _all_ready(context: Context, hunt: _Hunt, wait_s: float) -> bool:
+    """Whether nothing was given back: a box that is broken, late or dearer is, and is missing then."""
+    booting = [
+        lease
+        for lease in context.ledger.leases_of(hunt.fleet)
+        if lease.state is LeaseState.ACTIVE and lease.ready_at is None
+    ]
+
+    async def ready(lease: Lease) -> str | None:
+        with context.held(lease.id, "provision"):
+            try:
+                await made_ready(context, lease, wait_s)
+            except (NotReady, PriceMoved) as trouble:
+                hunt.last = trouble
+                for source in hunt.sources:
+                    if lease.quote is not None and lease.quote.id == source.name:
+                        source.refused = f"{lease.id} came from it: {trouble.message}"
+                return f"{lease.id}: {await _given_back(context, lease)}"
+        return None
+
+    given_back = 0
+    for lease, came in zip(booting, await each(booting, ready), strict=True):
+        if isinstance(came, TenantError):
+            hunt.given_back.append(f"{lease.id}: {came.message}; {came.remedy}")
+        elif isinstance(came, Exception):
+            raise came
+        elif came is not None:
+            given_back += 1
+            hunt.given_back.append(came)
+    return given_back == 0
+
+
+def must_be_one(count: int) -> None:
+    """One box is asked for, not several.
+
+    Raises:
+        BadRequest: several are.
+    """
+    if count > 1:
+        raise BadRequest(
+            "a machine that exists is put under a lease one at a time",
+            remedy="provision without --count, once for each; `gpu-tenant offers` has quotes for several",
+        )

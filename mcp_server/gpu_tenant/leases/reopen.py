@@ -1,0 +1,76 @@
+"""A box whose end rests on a person's word is looked at for a day more: one that answers again has not ended.
+
+The receipt says what was believed, and stays. What is found to be there is under a new lease, with the
+terms of the old one, so that its meter is seen, its terms hold, and only a verified teardown ends it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+
+from gpu_tenant.domain.alarm import Level
+from gpu_tenant.domain.errors import BoxTrouble, BoxUnreachable, HostKeyChanged
+from gpu_tenant.domain.model import Lease, LeaseId, LeaseState, Profile
+from gpu_tenant.domain.reconcile import rate_words
+from gpu_tenant.leases.provision import new_lease_id
+from gpu_tenant.ledger import Event, Ledger
+
+_DOUBTED = timedelta(days=1)
+_WITHIN_S = 5
+"""A look at everything does not wait longer for a box that is most likely gone."""
+_KEY = "answers again: "
+
+
+def in_doubt(ledger: Ledger, now: datetime) -> list[Lease]:
+    """The leases that ended in the last day over an attestation, and whose box no later lease has had."""
+    return [
+        lease
+        for lease in ledger.ended_since(now - _DOUBTED)
+        if lease.state is LeaseState.GONE
+        and ledger.attested(lease.id)
+        and not any(
+            other.created_at > lease.created_at
+            for other in ledger.stood_on(lease.provider, str(lease.box_id))
+        )
+    ]
+
+
+async def is_there(lease: Lease, reach: Callable[[Lease], Awaitable[None]]) -> bool:
+    """Whether the very box answers at its address: silence, and another host key, are somebody else's."""
+    try:
+        async with asyncio.timeout(_WITHIN_S):
+            await reach(lease)
+    except (TimeoutError, BoxUnreachable, HostKeyChanged):
+        return False
+    except BoxTrouble:
+        return True  # it shuts us out, under its own name
+    return True
+
+
+def reopened(lease: Lease, profile: Profile, *, ledger: Ledger, at: datetime) -> Lease:
+    """The intent to have that box once more, on the terms that the old lease had, as used; and it is told."""
+    again = ledger.intend(
+        lease_id=new_lease_id(profile, ledger), provider=lease.provider, address=lease.address,
+        terms=lease.terms.model_copy(update={"on_deadline": "keep"}), at=at,
+        price_usd_h=lease.rates[0].usd_h if lease.rates else lease.price_usd_h,
+    )  # fmt: skip
+    ledger.touch(again.id, at=again.created_at)
+    ledger.raise_alarm(
+        f"{_KEY}{again.id}",
+        f"{lease.id} was attested to be gone, and its box {lease.box_id} answers again: it bills"
+        f" {rate_words(again)}, and is under the lease {again.id} now; end it in its console, or"
+        f" `gpu-tenant teardown {again.id}`",
+        level=Level.URGENT, lease_id=None, at=at,
+    )  # fmt: skip
+    ledger.note(
+        again.id, Event.NOTICE, {"words": f"the box of {lease.id}, which answers again"}, at=at
+    )
+    return ledger.lease(again.id)
+
+
+def told_no_more(ledger: Ledger, at: datetime) -> None:
+    """What answered again and has ended since, over a new receipt, is no alarm any more."""
+    for alarm in ledger.open_alarms():
+        again = LeaseId(alarm.key.removeprefix(_KEY))
+        if alarm.key.startswith(_KEY) and not ledger.lease(again).state.live:
+            ledger.end_alarm(alarm.key, lease_id=None, at=at)

@@ -1,0 +1,454 @@
+"""Move leases forward by what their providers show, so that no process is indispensable."""
+
+import asyncio
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Literal
+
+from gpu_tenant.box.guard import last_armed
+from gpu_tenant.box.ownership import Marked, Seen, use
+from gpu_tenant.domain.billing_start import birth
+from gpu_tenant.domain.cost_uncertainty import unseen_start
+from gpu_tenant.domain.errors import BoxTaken, LeaseHeld, PartlyListed, ProviderTrouble
+from gpu_tenant.domain.ids import new_id
+from gpu_tenant.domain.interruption import fate, taken
+from gpu_tenant.domain.model import (
+    MARK_PREFIX,
+    Box,
+    BoxState,
+    Lease,
+    LeaseId,
+    LeaseState,
+    Profile,
+    Receipt,
+)
+from gpu_tenant.domain.offers import Leftover
+from gpu_tenant.domain.ports import Clock, Connector, Residue, Tended
+from gpu_tenant.domain.reconcile import (
+    Alarm,
+    BindBox,
+    DeclareLost,
+    FileReceipt,
+    FinishTeardown,
+    Listed,
+    LookAgain,
+    Rest,
+    VoidIntent,
+    news,
+    plan,
+    rate_words,
+)
+from gpu_tenant.domain.terms import Terms
+from gpu_tenant.leases.billing import (
+    BILLED_WITHIN,
+    ask_bills,
+    billed_more,
+    may_be_billed,
+    newest_bill,
+)
+from gpu_tenant.leases.duplicates import Look, nobody_looks, unasked, was_asked_for
+from gpu_tenant.leases.missing_boxes import (
+    by_its_id,
+    come_back,
+    missed_once,
+    note_unseen_boot,
+    stand_on,
+)
+from gpu_tenant.leases.provider_listing import Listing, boxes_of, is_of, look, patience
+from gpu_tenant.leases.teardown import file_receipt, tear_down
+from gpu_tenant.leases.verify import unused
+from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.providers.response_limits import listed
+
+_ORPHAN_TERMS_H = 24
+PATIENCE_S = 40
+"""So long a provider is waited for by whoever waits for all of them: an agent's host gives up on a call
+after a minute."""
+_MARK = re.compile(
+    rf"{MARK_PREFIX}(?:(?P<deployment>[0-9a-f]{{6}}):)?(?P<lease>[a-z][a-z0-9_]*-[a-z0-9]+)"
+)
+"""Anybody may write a label, and a lease's id becomes part of paths: only our own form counts."""
+
+
+def deployment_of(box: Box) -> str | None:
+    """Which gpu-tenant the box is marked as of; None where its mark names none."""
+    marked = _MARK.fullmatch(box.mark or "")
+    return marked["deployment"] if marked else None
+
+
+async def settle(
+    lease: Lease,
+    profile: Profile,
+    *,
+    connector: Connector,
+    ledger: Ledger,
+    clock: Clock,
+    listing: Listing | None = None,
+) -> tuple[Lease, str | None]:
+    """The lease as its provider's list says it stands now, and what a person must hear about it.
+
+    `listing` is that list, when it was just made. Nothing is destroyed here: a teardown that was cut
+    short is told, and proved anew by the verb.
+    """
+    while True:
+        if not lease.state.live:
+            return lease, None
+        seen = await look(lease, connector=connector, ledger=ledger, clock=clock, listing=listing)
+        listing = None
+        now = clock.now()
+        told = None
+        if isinstance(seen, Listed) and lease.state is LeaseState.ACTIVE:
+            if _stopped_itself(lease, seen.box, now, ledger=ledger):
+                lease = ledger.parked(lease.id, seen.box.price_usd_h, at=now)
+            lease, told = observe(lease, seen.box, ledger=ledger, clock=clock)
+            _note_fate(lease, profile, seen.box, ledger=ledger, clock=clock)
+        match plan(lease, seen, now, patience(profile, lease)):
+            case Rest():
+                return lease, told
+            case Alarm(words=words):
+                return lease, f"{words}; {told}" if told else words
+            case LookAgain(at=at):
+                if at > now:
+                    return lease, missed_once(lease, at, ledger)
+            case BindBox(box=box):
+                lease = stand_on(
+                    lease, box, profile, asked_at=lease.created_at, ledger=ledger, clock=clock
+                )
+            case VoidIntent():
+                lease = ledger.end(lease.id, "void", at=now)
+            case DeclareLost():
+                there = await by_its_id(lease, connector)
+                if isinstance(there, str):
+                    return lease, there
+                if there is None:
+                    return ledger.end(lease.id, "lost", at=now), "the box is gone, and not by us"
+                ledger.saw(lease.id, listed="listed", at=now)
+                lease, told = observe(lease, there, ledger=ledger, clock=clock)
+                words = (
+                    f"its provider's list omits the box, and shows it when it is asked for by its id: the "
+                    f"list is late, and it bills {rate_words(lease)}"
+                )
+                return lease, f"{words}; {told}" if told else words
+            case FinishTeardown():
+                if isinstance(connector, Tended) and connector.tends(lease.box_id):
+                    return lease, (
+                        f"it may be billing {rate_words(lease)} until a person ends it: "
+                        f"`gpu-tenant teardown {lease.id}` looks once more and says how; then "
+                        f"`gpu-tenant teardown {lease.id} --ended`"
+                    )
+                return lease, f"its teardown was cut short: `gpu-tenant teardown {lease.id}` again"
+            case FileReceipt() as step:
+                await file_receipt(
+                    lease, profile, step, connector=connector, ledger=ledger, clock=clock
+                )
+                lease = ledger.lease(lease.id)
+
+
+def observe(lease: Lease, box: Box, *, ledger: Ledger, clock: Clock) -> tuple[Lease, str | None]:
+    """What the provider shows of the box is on record; and what a person must hear of it."""
+    seen = news(lease, box)
+    if seen.usd_h is not None:
+        if lease.price_usd_h is not None:
+            change: dict[str, object] = {"from": str(lease.price_usd_h), "to": str(seen.usd_h)}
+            ledger.note(lease.id, Event.PRICE, change, at=clock.now())
+        since = clock.now()
+        if lease.ready_at is None and seen.usd_h > (lease.price_usd_h or 0) and lease.rates:
+            # It went from booting to running while nobody looked: the dearer reading is the safe one.
+            looked_at = ledger.last_listed(lease.id) or since
+            since = max(looked_at, lease.rates[-1].at)
+            doubt = unseen_start(lease, usd_h=seen.usd_h, since=since, now=clock.now())
+            if doubt is not None:
+                ledger.note(lease.id, Event.UNSEEN, doubt, at=clock.now())
+        lease = ledger.rated(lease.id, seen.usd_h, at=since)
+    if seen.address is not None:
+        lease = ledger.moved(lease.id, seen.address)
+    return lease, seen.words
+
+
+def _stopped_itself(lease: Lease, box: Box, now: datetime, *, ledger: Ledger) -> bool:
+    """Whether it was the guard on the box that stopped it at its deadline, as it had undertaken to.
+
+    Before that nobody here can tell a guard's stop from a provider's, and the latter is to be heard of.
+    """
+    armed = last_armed(lease, ledger)
+    undertook = armed is not None and armed.ends_the_meter and now >= lease.terms.deadline_at
+    return undertook and box.state is BoxState.PARKED and lease.parked_at is None
+
+
+def _note_fate(lease: Lease, profile: Profile, box: Box, *, ledger: Ledger, clock: Clock) -> None:
+    """What took the box, or that it runs again, is on record once."""
+    met = fate(lease, profile, box, now=clock.now())
+    if met is None and box.state is not BoxState.READY:
+        return  # nothing is known of it
+    if (met.fate if met else None) != taken(ledger.events(lease.id)):
+        detail: dict[str, object] = (
+            {"fate": met.fate, "words": met.words} if met else {"fate": None}
+        )
+        ledger.note(lease.id, Event.TAKEN, detail, at=clock.now())
+
+
+# --- the whole account ---------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Survey:
+    """What every provider shows, and what of it is nobody's lease."""
+
+    listings: dict[str, Listing] = field(default_factory=dict)
+    """The list of each provider that answered."""
+    blind: dict[str, str] = field(default_factory=dict)
+    """The providers that did not, and why."""
+    leftovers: list[Leftover] = field(default_factory=list)
+    unseen: list[str] = field(default_factory=list)
+    """The providers that answered, and did not say what bills there besides boxes."""
+    alarms: list[tuple[str, str]] = field(default_factory=list)
+    strays: list[Box] = field(default_factory=list)
+    """Boxes that are listed although a receipt of ours says that they are gone: their meters may run."""
+    foreign: list[Box] = field(default_factory=list)
+    """Boxes that carry no mark of ours: somebody else's, and never touched."""
+
+
+async def survey(
+    connectors: Mapping[str, Connector],
+    profiles: Mapping[str, Profile],
+    *,
+    ledger: Ledger,
+    clock: Clock,
+    look: Look = nobody_looks,
+    twins: Literal["give_back", "tell"] = "give_back",
+    patience_s: float = PATIENCE_S,
+) -> Survey:
+    """Every provider was asked once, and every box with our mark is under a lease, or told.
+
+    Each has `patience_s`; one that takes longer is blind, and holds up no other.
+
+    A twin is a box that a lease of this ledger asked for and does not stand on: its provider made it while that
+    request was open. Where a `look` at it shows that nobody used it, it is given back, or told. A box whose mark
+    is that of a lease which did not ask for it, such as a clone, is told, and nothing is done to it. Any other
+    that no lease knows counts as used from the start, because nobody knows what it is for.
+    """
+    found = Survey()
+
+    async def ask(provider: str, connector: Connector) -> None:
+        try:
+            asked_at = clock.now()
+            boxes = await listed(connector.list_boxes(), "its list")
+            found.listings[provider] = Listing(boxes, asked_at)
+        except PartlyListed as part:
+            found.listings[provider] = Listing(boxes_of(part), asked_at, part.message)
+            found.alarms.append((provider, part.message))
+        except ProviderTrouble as error:
+            found.blind[provider] = error.message
+            found.alarms.append((provider, f"does not answer: {error.message}"))
+            return
+        try:
+            if isinstance(connector, Residue):
+                found.leftovers += await connector.leftovers()
+        except ProviderTrouble as error:
+            # Its list of boxes counts all the same.
+            found.unseen.append(provider)
+            found.alarms.append(
+                (provider, f"what bills there besides boxes is unknown: {error.message}")
+            )
+        rented = ledger.leases_at(provider, ended_since=clock.now() - BILLED_WITHIN)
+        await ask_bills(rented, connector=connector, ledger=ledger, clock=clock)
+        found.alarms += _billed_late(rented, ledger=ledger, clock=clock)
+
+    async def ask_safely(provider: str, connector: Connector) -> None:
+        try:
+            async with asyncio.timeout(patience_s):
+                await ask(provider, connector)
+        except TimeoutError:
+            if provider in found.listings:
+                found.unseen.append(provider)
+                found.alarms.append(
+                    (provider, "what bills there besides boxes is unknown: too slow")
+                )
+            else:
+                words = f"it has not answered within {patience_s:g} s"
+                found.blind[provider] = words
+                found.alarms.append((provider, f"does not answer: {words}"))
+        except Exception as error:  # noqa: BLE001 - one provider's surprise must not hide the others
+            found.listings.pop(provider, None)
+            found.blind[provider] = f"its answer was not understood ({type(error).__name__})"
+            found.alarms.append((provider, f"asking it failed: {error!r}"))
+
+    async with asyncio.TaskGroup() as asking:
+        for provider, connector in connectors.items():
+            asking.create_task(ask_safely(provider, connector))
+    for provider, listing in found.listings.items():
+        for box in listing.boxes:
+            lost = ledger.lost_on(provider, box.id)
+            if lost is not None and is_of(box, lost):
+                found.alarms += come_back(lost, ledger=ledger, clock=clock)
+            marked = _MARK.fullmatch(box.mark or "")
+            is_ours = marked is not None and marked["deployment"] in (None, ledger.deployment)
+            if not is_ours and ledger.lease_on(provider, box.id) is not None:
+                continue  # it was adopted, and carries whatever mark it had
+            if marked is None:
+                found.foreign.append(box)
+            elif marked["deployment"] not in (None, ledger.deployment):
+                found.foreign.append(box)
+                found.alarms.append((box.id, _another_s(box, marked["deployment"])))
+            else:
+                try:
+                    words = await _take_up(
+                        box, LeaseId(marked["lease"]), profiles[provider],
+                        connector=connectors[provider], ledger=ledger, clock=clock, twins=twins,
+                        strays=found.strays, look=look,
+                    )  # fmt: skip
+                except ProviderTrouble as error:
+                    words = (box.id, f"{error.message}; {error.remedy}")
+                except (BoxTaken, LeaseHeld):
+                    words = None  # another process is at it
+                except Exception as error:  # noqa: BLE001 - nor one box's the other boxes
+                    words = (box.id, f"it could not be taken up: {error!r}")
+                if words is not None:
+                    found.alarms.append(words)
+    return found
+
+
+def _billed_late(
+    leases: Sequence[Lease], *, ledger: Ledger, clock: Clock
+) -> Iterator[tuple[str, str]]:
+    """What was billed for boxes that are gone, beyond what their receipts say; a live one's card has it."""
+    now = clock.now()
+    for lease in leases:
+        if not lease.state.live and lease.box_id is not None and may_be_billed(lease, now):
+            words = billed_more(lease, newest_bill(ledger.events(lease.id)), now)
+            if words is not None:
+                yield lease.id, words
+
+
+async def _take_up(
+    box: Box,
+    named: LeaseId,
+    profile: Profile,
+    *,
+    connector: Connector,
+    ledger: Ledger,
+    clock: Clock,
+    twins: Literal["give_back", "tell"],
+    strays: list[Box],
+    look: Look,
+) -> tuple[str, str] | None:
+    """The box is under a lease; what a person must hear."""
+    # Asked after the list: whoever makes a box writes its lease down first.
+    known = ledger.known(named)
+    # By provider too: two of them may give out one id.
+    standing = ledger.lease_on(box.provider, box.id)
+    if standing is None:
+        if known is None or known.mark != box.mark or known.provider != box.provider:
+            return _adopt(box, named, profile, ledger=ledger, clock=clock)
+        if known.state is LeaseState.INTENDED:
+            return None  # its own verb, or its own settling, binds it
+        if known.box_id == box.id:
+            strays.append(box)
+            return known.id, _back(known)
+        if not was_asked_for(box, known, profile, ledger, seen_at=clock.now()):
+            return box.id, unasked(box, known)
+        # A request was carried out twice, or after it was given up. The box gets a lease of its own,
+        # because the law and the meter know only leases.
+        now = clock.now()
+        since = birth(box, asked_at=known.created_at, now=now, list_lag_s=profile.list_lag_s).at
+        standing = ledger.take_up(
+            box,
+            lease_id=LeaseId(new_id(known.provider, ledger.lease_ids())),
+            terms=known.terms.model_copy(update={"on_deadline": "keep"}),
+            at=now,
+            touched_at=None,
+            since=since,
+        )
+        note_unseen_boot(standing, box, known.quote, since=since, ledger=ledger, at=now)
+    # A box of another lease's that a person gave this mark is no twin, however unused.
+    is_twin = known is not None and standing.id != named and standing.mark == box.mark
+    if not is_twin or standing.touched_at is not None:
+        return None
+    assert known is not None
+    if not was_asked_for(box, known, profile, ledger, seen_at=standing.created_at):
+        return standing.id, unasked(box, known)
+    twin = f"{box.id} carries the mark of {named}, which asked for one box"
+    if twins == "tell":
+        return (
+            standing.id,
+            f"{twin}: `gpu-tenant teardown {standing.id}` gives it back, if nobody used it",
+        )
+    with ledger.hold(standing.id, "give back", at=clock.now()):
+        standing = ledger.lease(standing.id)
+        if not standing.state.live or standing.touched_at is not None:
+            return None  # another process was quicker
+        seen = await look(standing, box)
+        why = use(seen)
+        if why is not None:
+            words = (
+                f"{twin}, and is kept, because {why}: it bills {rate_words(standing)}; "
+                f"`gpu-tenant teardown {standing.id}` says what would be lost"
+            )
+            if isinstance(seen, Marked):
+                # Its word of a moment: whoever is logged in now may not be at the next look.
+                ledger.touch(standing.id, at=clock.now())
+                ledger.note(standing.id, Event.NOTICE, {"words": words}, at=clock.now())
+            return standing.id, words
+        receipt = await return_unused(
+            standing, seen, profile, connector=connector, ledger=ledger, clock=clock
+        )
+    cost = "an unknown sum" if receipt.cost_usd is None else f"{receipt.cost_usd} USD"
+    return standing.id, f"{twin}, and nobody used it: given back, for {cost}"
+
+
+async def return_unused(
+    lease: Lease,
+    seen: Seen,
+    profile: Profile,
+    *,
+    connector: Connector,
+    ledger: Ledger,
+    clock: Clock,
+) -> Receipt:
+    """The box of a lease that was never used is gone: by its ledger, and by what the box was seen to be.
+
+    Raises:
+        Unverified: it was used.
+        ProviderTrouble: it is not proved gone; the meter may run.
+    """
+    return await tear_down(
+        unused(lease, seen), lease, profile, connector=connector, ledger=ledger, clock=clock
+    )
+
+
+def _adopt(
+    box: Box, named: LeaseId, profile: Profile, *, ledger: Ledger, clock: Clock
+) -> tuple[str, str]:
+    now = clock.now()
+    # Nobody here knows when it was asked for; its provider may know when it was made.
+    born = birth(box, asked_at=box.created_at or now, now=now, list_lag_s=profile.list_lag_s)
+    taken = ledger.lease_ids()
+    lease = ledger.take_up(
+        box,
+        lease_id=named if named not in taken else LeaseId(new_id(box.provider, taken)),
+        terms=Terms(deadline_at=now + timedelta(hours=_ORPHAN_TERMS_H)),
+        at=now,
+        touched_at=now,
+        since=born.at,
+    )
+    note_unseen_boot(lease, box, None, since=born.at, ledger=ledger, at=now)
+    words = "this box carries our mark and no ledger line knew it: it is under a lease again"
+    ledger.note(lease.id, Event.NOTICE, {"words": words}, at=now)
+    return lease.id, words
+
+
+def _another_s(box: Box, deployment: str) -> str:
+    return (
+        f"a box at {box.provider} is another gpu-tenant's (deployment {deployment}), and was left alone; "
+        f"if that one is no more, `gpu-tenant adopt --on {box.provider} {box.id} --take-over {deployment}`"
+    )
+
+
+def _back(ended: Lease) -> str:
+    return (
+        f"its lease is {ended.state}, and {ended.provider} lists its box again: its meter may be running,"
+        f" and only you can end it, where you rented it; `gpu-tenant adopt --on {ended.provider} {ended.box_id}`"
+        " puts it under a new lease"
+    )

@@ -1,0 +1,283 @@
+"""The owner's limits, which no tool raises: what is used of each, and whether one more lease stays inside."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from gpu_tenant.domain.errors import Limit, LocalTrouble
+from gpu_tenant.domain.model import Lease, LeaseId
+from gpu_tenant.domain.policy import running_usd_h
+from gpu_tenant.domain.record import MOST_H, Amount, Record
+from gpu_tenant.domain.terms import RESCUE_H, Rate, Terms, cost_usd
+from gpu_tenant.domain.wording import some
+from gpu_tenant.providers.credentials import configured
+
+TABLE = "limits"
+"""Where they stand in the owner's configuration."""
+
+
+class Limits(Record):
+    """What holds where the owner has written nothing: an ordinary lease or two fit, a mistake does not."""
+
+    usd_h: Amount = Field(default=Decimal(20), description="USD an hour, all boxes together")
+    usd_day: Amount = Field(default=Decimal(300), description="USD in a day, UTC")
+    usd_month: Amount = Field(default=Decimal(1000), description="USD in a month, UTC")
+    boxes: int = Field(default=16, ge=0, le=10_000, strict=True, description="that bill, at once")
+    hours: float = Field(default=168, gt=0, le=MOST_H, description="from now to a lease's deadline")
+    box_usd_h: Amount = Field(default=Decimal(15), description="USD an hour, for one box")
+    unguarded: Literal["signed", "allowed"] = Field(
+        default="signed",
+        description="dear boxes whose bill nothing ends if this computer dies: over a signature, or at a word",
+    )
+    smoke: Literal["asked", "needed"] = Field(
+        default="asked", description="needed: only a signature rents without a smoke test"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a lease would be from now on, or so many alike."""
+
+    provider: str
+    terms: Terms
+    usd_h: Decimal | None
+    besides: LeaseId | None = None
+    """The lease that it is a change of, which is not counted twice."""
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """What is used of one limit."""
+
+    name: str
+    used: Decimal
+    words: str
+
+
+def limits_of(configuration: Path) -> Limits:
+    """The limits that the owner has written, and the careful ones for the others.
+
+    Raises:
+        LocalTrouble: what is written there is none; nothing is rented until it is.
+    """
+    said = configured(configuration, TABLE)
+    try:
+        return Limits.model_validate(said)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise LocalTrouble(
+            f"{configuration}: [{TABLE}] {'.'.join(map(str, first['loc']))}: {first['msg'].lower()}",
+            remedy=f"mend that line; the limits are {', '.join(Limits.model_fields)}",
+        ) from None
+
+
+def must_be_within(
+    limits: Limits,
+    wanted: Wanted,
+    leases: Sequence[Lease],
+    *,
+    free: Collection[str],
+    now: datetime,
+    configuration: Path,
+) -> None:
+    """What is wanted stays inside of every limit, with all that is live, and was spent, counted.
+
+    `leases` are all that are live, or ended in this month; `free` the providers that bill nothing by
+    themselves. What nobody knows the price of counts as its cap, where it has one.
+
+    Raises:
+        Limit: it does not; the first limit that it would pass, and what is used of that.
+    """
+    price = wanted.usd_h if wanted.usd_h is not None else wanted.terms.max_price_usd_h
+    if wanted.usd_h == 0 or (wanted.usd_h is None and wanted.provider in free):
+        return
+
+    def refuse(name: str, would_be: str, used: str) -> Limit:
+        value = getattr(limits, name)
+        passed = Limit(
+            f"{would_be}, and the owner's limit {name} is {value:g}{used}",
+            remedy="ask for less (hours, a cheaper box, --budget-usd), or end what is not needed; the owner alone "
+            f"raises it: `gpu-tenant limits` at a terminal, or {name} below [{TABLE}] in {configuration}",
+        )
+        passed.name, passed.value = name, f"{value:g}"
+        return passed
+
+    others = [lease for lease in leases if lease.id != wanted.besides]
+    price = Decimal(0) if price is None else price
+    if price > limits.box_usd_h:
+        raise refuse("box_usd_h", f"one box costs {price} USD/h", "")
+    left_h = (wanted.terms.deadline_at - now).total_seconds() / 3600
+    # A second for the way here: who asks for exactly the limit has it.
+    if left_h > limits.hours + 1 / 3600:
+        raise refuse("hours", f"its deadline is {left_h:g} hours from now", "")
+    burning = [lease for lease in others if lease.state.live and may_bill(lease, free)]
+    if len(burning) + wanted.count > limits.boxes:
+        raise refuse(
+            "boxes", f"{wanted.count} more would be {len(burning) + wanted.count} boxes",
+            f", of which {len(burning)} are used",
+        )  # fmt: skip
+    together = sum((usd_h_of(lease) for lease in burning), Decimal(0))
+    if together + price * wanted.count > limits.usd_h:
+        raise refuse(
+            "usd_h", f"with it all boxes cost {together + price * wanted.count} USD/h",
+            f" USD/h, of which {together} are used",
+        )  # fmt: skip
+    own = _Course.wanted(
+        wanted, price, next((x for x in leases if x.id == wanted.besides), None), now
+    )
+    courses = [_Course.of(lease, now) for lease in others]
+    for name, what, begin, end in _windows(now):
+        used = sum((course.usd(begin, end, now) for course in courses), Decimal(0))
+        would_be = used + own.usd(begin, end, now) * wanted.count
+        if would_be > getattr(limits, name):
+            raise refuse(
+                name, f"{what} could cost {would_be:.2f} USD with it, up to every deadline",
+                f" USD, of which {used:.2f} are spent or promised",
+            )  # fmt: skip
+
+
+def used_of(
+    limits: Limits, leases: Sequence[Lease], *, free: Collection[str], now: datetime
+) -> list[Use]:
+    """What is used of each limit that is a sum; `leases` as for `must_be_within`."""
+    burning = [lease for lease in leases if lease.state.live and may_bill(lease, free)]
+    together = sum((usd_h_of(lease) for lease in burning), Decimal(0))
+    courses = [_Course.of(lease, now) for lease in leases]
+    unknown = len(unpriced(leases, free))
+    besides = f", besides {some(unknown, 'box')} at an unknown price" if unknown else ""
+    told = [
+        Use("usd_h", together, f"{together:g} of {limits.usd_h:g} USD/h{besides}"),
+        Use("boxes", Decimal(len(burning)), f"{len(burning)} of {limits.boxes} boxes"),
+    ]
+    seen: set[str] = set()
+    for name, what, begin, end in _windows(now):
+        if name not in seen:
+            seen.add(name)
+            used = sum((course.usd(begin, end, now) for course in courses), Decimal(0))
+            told.append(
+                Use(
+                    name,
+                    used,
+                    f"{used:.2f} of {getattr(limits, name):g} USD, spent or promised, {what}",
+                )
+            )
+    return told
+
+
+def since(now: datetime) -> datetime:
+    """What ended before then counts for no limit any more."""
+    return _month(now, 0)
+
+
+def may_bill(lease: Lease, free: Collection[str]) -> bool:
+    """Whether the lease's box costs something, as far as anybody knows."""
+    usd_h = lease.price_usd_h
+    return usd_h != 0 and not (usd_h is None and lease.provider in free)
+
+
+def unpriced(leases: Sequence[Lease], free: Collection[str]) -> list[Lease]:
+    """Those that bill at a price that nobody knows or has capped: they are in no sum of USD."""
+    return [
+        lease
+        for lease in leases
+        if lease.state.live and may_bill(lease, free) and _at_most_usd_h(lease) is None
+    ]
+
+
+def usd_h_of(lease: Lease) -> Decimal:
+    """What a live lease costs an hour: while it boots what it will cost, unknown its cap."""
+    return _at_most_usd_h(lease) or Decimal(0)
+
+
+def _at_most_usd_h(lease: Lease) -> Decimal | None:
+    usd_h = lease.price_usd_h
+    if lease.parked_at is None and lease.ready_at is None:
+        usd_h = max((x for x in (usd_h, running_usd_h(lease)) if x is not None), default=None)
+    return usd_h if usd_h is not None else lease.terms.max_price_usd_h
+
+
+@dataclass(frozen=True, slots=True)
+class _Course:
+    """What one lease has cost, and what it may yet."""
+
+    rates: tuple[Rate, ...]
+    ended_at: datetime | None
+    usd_h: Decimal
+    until: datetime
+    left_usd: Decimal | None
+    """Of its budget; None: none is named."""
+    rescue_usd: Decimal
+    """Named for after its end."""
+
+    @classmethod
+    def of(cls, lease: Lease, now: datetime) -> "_Course":
+        rates = tuple(
+            rate if rate.usd_h is not None else Rate(at=rate.at, usd_h=Decimal(0))
+            for rate in lease.rates
+        )
+        if not lease.state.live:
+            return cls(rates, lease.ended_at or now, Decimal(0), now, None, Decimal(0))
+        return cls._to_come(rates, lease.terms, usd_h_of(lease), now)
+
+    @classmethod
+    def wanted(
+        cls, wanted: Wanted, usd_h: Decimal, before: Lease | None, now: datetime
+    ) -> "_Course":
+        rates = () if before is None else cls.of(before, now).rates
+        return cls._to_come(rates, wanted.terms, usd_h, now)
+
+    @classmethod
+    def _to_come(
+        cls, rates: tuple[Rate, ...], terms: Terms, usd_h: Decimal, now: datetime
+    ) -> "_Course":
+        # What is past its deadline and still here bills until somebody ends it.
+        until = terms.deadline_at if terms.deadline_at > now else now + timedelta(hours=RESCUE_H)
+        left = None
+        if terms.budget_usd is not None:
+            spent = cost_usd(rates, since=None, until=now) or Decimal(0)
+            left = max(Decimal(0), terms.budget_usd - spent)
+        return cls(rates, None, usd_h, until, left, terms.rescue_usd or Decimal(0))
+
+    def usd(self, begin: datetime, end: datetime, now: datetime) -> Decimal:
+        """What falls into that time: spent by the rates, and to come at most."""
+        past = Decimal(0)
+        if begin < now:
+            past_until = min(end, now, self.ended_at or now)
+            past = cost_usd(self.rates, since=begin, until=past_until) or Decimal(0)
+        to_come = self.usd_h * _hours(max(begin, now), min(end, self.until))
+        if self.left_usd is not None:
+            to_come = min(to_come, self.left_usd)
+        if self.rescue_usd and self.usd_h:
+            rescue_h = float(min(self.rescue_usd / self.usd_h, Decimal(MOST_H)))
+            rescued = min(end, self.until + timedelta(hours=rescue_h))
+            to_come += self.usd_h * _hours(max(begin, self.until), rescued)
+        return past + to_come
+
+
+def _hours(begin: datetime, end: datetime) -> Decimal:
+    return Decimal(max(0.0, (end - begin).total_seconds())) / 3600
+
+
+def _windows(now: datetime) -> Iterator[tuple[str, str, datetime, datetime]]:
+    """The days and months that may be the dearest: later ones hold no lease that these do not."""
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    day = timedelta(days=1)
+    yield "usd_day", "today", midnight, midnight + day
+    yield "usd_day", "tomorrow", midnight + day, midnight + 2 * day
+    yield "usd_month", "this month", _month(now, 0), _month(now, 1)
+    yield "usd_month", "next month", _month(now, 1), _month(now, 2)
+    yield "usd_month", "the month after", _month(now, 2), _month(now, 3)
+
+
+def _month(now: datetime, later: int) -> datetime:
+    """The first moment of the month that is so many after this one."""
+    count = now.year * 12 + now.month - 1 + later
+    return now.replace(
+        year=count // 12, month=count % 12 + 1, day=1, hour=0, minute=0, second=0, microsecond=0
+    )

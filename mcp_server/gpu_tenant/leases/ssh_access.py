@@ -1,0 +1,40 @@
+"""The ssh configuration in which the boxes of leases stand, kept as the leases are."""
+
+from contextlib import suppress
+from pathlib import Path
+
+from gpu_tenant.domain.errors import TenantError
+from gpu_tenant.domain.model import Lease, LeaseState, SshAddress
+from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.ssh_config import Reachable, refresh
+
+
+def refresh_hosts(context: Context) -> None:
+    """Plain `ssh LEASE` finds every box that lets us in now."""
+    # A convenience: a verb that did its work has not failed for it, and `ssh` writes it again.
+    with suppress(OSError, TenantError):
+        boxes = [
+            box for lease in enterable(context) if (box := reachable(context, lease)) is not None
+        ]
+        refresh(boxes, context.home, owner_ssh())
+
+
+def enterable(context: Context) -> list[Lease]:
+    """The leases whose boxes let us in by ssh now."""
+    return [
+        lease
+        for lease in context.ledger.leases("live")
+        if lease.state in (LeaseState.ACTIVE, LeaseState.TERMINATING)
+        if lease.lets_us_in and isinstance(lease.address, SshAddress)
+    ]
+
+
+def reachable(context: Context, lease: Lease) -> Reachable | None:
+    """Where a person's ssh finds the box of the lease; None where it is not reached so."""
+    address = context.locate(lease)
+    return Reachable(lease.id, address) if isinstance(address, SshAddress) else None
+
+
+def owner_ssh() -> Path:
+    """Where the owner's own ssh has its configuration."""
+    return Path.home() / ".ssh"

@@ -1,0 +1,246 @@
+"""What OpenSSH must know to reach the boxes of leases: one `Host` each, with our key and the pinned host."""
+
+import os
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from itertools import pairwise
+from pathlib import Path
+from shutil import which
+
+from gpu_tenant.domain.address import Ssh, ssh_of
+from gpu_tenant.domain.errors import BadRequest, LocalTrouble
+from gpu_tenant.domain.model import LeaseId, SshAddress
+from gpu_tenant.files.state_dir import Home
+
+_MAX_JUMPS = 8
+_HEAD = "# Written by gpu-tenant at every change of a lease; what you write here is lost."
+_STAMP = "# as things stood: "
+_OWNERS_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
+_OURS = frozenset(
+    {
+        *("host", "hostname", "port", "user", "proxyjump", "identityfile", "identitiesonly"),
+        *("userknownhostsfile", "globalknownhostsfile", "stricthostkeychecking", "checkhostip"),
+        *("updatehostkeys", "hashknownhosts", "canonicalizehostname", "forwardagent"),
+        *("controlmaster", "controlpath"),
+    }
+)
+"""What an entry says itself; all else is as the owner's own configuration has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reachable:
+    """A lease whose box is reached by ssh."""
+
+    lease: LeaseId
+    address: SshAddress
+
+
+def refresh(boxes: Sequence[Reachable], home: Home, owner_ssh: Path) -> None:
+    """`home.ssh_config` has an entry for each of `boxes` and no other, as things stand now.
+
+    It is not written anew where the boxes, their pins and the owner's configuration are as they were.
+    """
+    before, client = _text(ssh_config(home)), str(which("ssh"))
+    owners = _text(owner_ssh / "config")
+    known = dict(_written(before))
+    parts = [_HEAD + "\n\n"]
+    for box in boxes:
+        of_what = (box.address.target, _text(home.known_hosts(box.lease)), owners, client)
+        stamp = f"{_STAMP}{box.lease} {sha256('|'.join(of_what).encode()).hexdigest()[:16]}\n"
+        # ssh is asked twice for a new entry: for every box at every change it would be a fleet's squared.
+        parts += [stamp, known.get(stamp) or entry(box, home, owner_ssh) + "\n"]
+    after = "".join(parts)
+    if after != before:
+        _replace(ssh_config(home), after, mode=0o600)
+
+
+def _written(text: str) -> Iterator[tuple[str, str]]:
+    """Every stamp in the file, with the entry below it."""
+    lines = text.splitlines(keepends=True)
+    at = [number for number, line in enumerate(lines) if line.startswith(_STAMP)]
+    for begin, end in pairwise([*at, len(lines)]):
+        yield lines[begin], "".join(lines[begin + 1 : end])
+
+
+def ssh_config(home: Home) -> Path:
+    """Where the entries are."""
+    return home.root / "ssh_config"
+
+
+def entry(box: Reachable, home: Home, owner_ssh: Path) -> str:
+    """The entry of that box, and of every host on the way to it."""
+    return "\n".join(_entry(box, home, owner_ssh))
+
+
+@dataclass(frozen=True, slots=True)
+class Inclusion:
+    """The change to the owner's own configuration that has plain `ssh LEASE` work."""
+
+    file: Path
+    before: str
+    line: str
+
+    @property
+    def done(self) -> bool:
+        """Whether it is there already."""
+        return self.line in [line.strip() for line in self.before.splitlines()]
+
+    @property
+    def after(self) -> str:
+        """The file as it is to be: first of all, because what stands below a `Host` is that host's."""
+        return f"{self.line}\n\n{self.before}" if self.before else f"{self.line}\n"
+
+    def carry_out(self) -> None:
+        """The line is the file's first; its mode is kept.
+
+        Raises:
+            LocalTrouble: the file cannot be written, or is not as it was shown.
+        """
+        if _text(self.file) != self.before:
+            raise LocalTrouble(
+                f"{self.file} has changed meanwhile", remedy="the same command again"
+            )
+        try:
+            self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            mode = self.file.stat().st_mode & 0o777 if self.file.exists() else 0o600
+            # Where the file is a link into a collection of dotfiles, the link stays.
+            _replace(self.file.resolve(), self.after, mode=mode)
+        except OSError as error:
+            raise LocalTrouble(
+                f"{self.file} cannot be written: {error.strerror}",
+                remedy=f"put this line first in it yourself: {self.line}",
+            ) from error
+
+
+def inclusion(home: Home, owner_ssh: Path) -> Inclusion:
+    """The change that is to be shown, and carried out on the owner's word."""
+    place = ssh_config(home)
+    owner = owner_ssh.parent
+    shown = f"~/{place.relative_to(owner)}" if place.is_relative_to(owner) else str(place)
+    file = owner_ssh / "config"
+    return Inclusion(file=file, before=_text(file), line=f"Include {_word(shown)}")
+
+
+def _entry(box: Reachable, home: Home, owner_ssh: Path) -> Iterator[str]:
+    owner_ssh = home.ssh_of(box.lease, owner_ssh)
+    yield from _blocks(str(box.lease), box.address.target, box, home, owner_ssh, jumps=0)
+
+
+def _blocks(
+    name: str, target: str, box: Reachable, home: Home, owner_ssh: Path, *, jumps: int
+) -> Iterator[str]:
+    """The block `name` for `target`, behind those of the hosts on the way that the owner's config names."""
+    if jumps > _MAX_JUMPS:
+        raise BadRequest(
+            f"{target!r} jumps in a circle", remedy=f"mend it in {owner_ssh / 'config'}"
+        )
+    told = ssh_of(target.removeprefix("ssh://"))
+    if told is None:
+        raise BadRequest(f"{target!r} is not an ssh target", remedy="`gpu-tenant leases` shows it")
+    plain = _effective(told, None)
+    config = owner_ssh / "config"
+    effective = _effective(told, config) if config.is_file() else plain
+    hops = [hop for hop in _one(effective, "proxyjump").split(",") if hop not in ("", "none")]
+    way: list[str] = []
+    for hop in hops if target not in hops else []:
+        way.append(f"{name}-jump{len(way) + 1}")
+        yield from _blocks(way[-1], hop, box, home, owner_ssh, jumps=jumps + 1)
+    files = [home.client_key, *_owners_keys(effective, plain, owner_ssh)]
+    lines = [
+        f"Host {name}",
+        f"HostName {_one(effective, 'hostname')}",
+        f"Port {_one(effective, 'port')}",
+        *([f"User {user}"] if (user := _one(effective, "user")) else []),
+        *(f"IdentityFile {_word(file)}" for file in files),
+        "IdentitiesOnly yes",
+        f"UserKnownHostsFile {_word(home.known_hosts(box.lease))}",
+        "GlobalKnownHostsFile /dev/null",
+        "StrictHostKeyChecking yes",
+        "CheckHostIP no",
+        "UpdateHostKeys no",
+        "ForwardAgent no",
+        "ControlMaster no",
+        "ControlPath none",
+        *([f"ProxyJump {','.join(way)}"] if way else []),
+    ]
+    default = {(key, value) for key, values in plain.items() for value in values}
+    lines += [
+        f"{key} {value}"
+        for key, values in effective.items()
+        for value in values
+        if key not in _OURS and (key, value) not in default
+    ]
+    yield "\n    ".join(lines) + "\n"
+
+
+def _owners_keys(
+    effective: Mapping[str, Sequence[str]], plain: Mapping[str, Sequence[str]], owner_ssh: Path
+) -> Iterable[Path]:
+    """The keys that the owner's configuration names for that host, or else the usual ones there are."""
+    named = [f for f in effective.get("identityfile", ()) if f not in plain.get("identityfile", ())]
+    if named:
+        return [Path(str(owner_ssh.parent) + f[1:] if f.startswith("~/") else f) for f in named]
+    return [path for name in _OWNERS_KEYS if (path := owner_ssh / name).is_file()]
+
+
+def _effective(told: Ssh, config: Path | None) -> Mapping[str, Sequence[str]]:
+    """Every option that ssh would use for that target with `config`, in its own words."""
+    host, port, user = told.host, told.port and str(told.port), told.user
+    said = {"hostname": [host], "port": [port or "22"]} | ({"user": [user]} if user else {})
+    if config is None:
+        # Without a configuration nothing else depends on the host: ssh is asked once for all of them.
+        return {**_defaults(which("ssh")), **said}
+    # A lease is reached as by the transport, which reads this one file; ssh would ask the
+    # password database for the home, where an environment names another.
+    argv = ["-F", str(config), *(["-l", user] if user else []), *(["-p", port] if port else [])]
+    # Without a client of its own this computer can still hand the entry to another.
+    return _asked(which("ssh"), *argv, "--", host) or said
+
+
+@cache
+def _defaults(client: str | None) -> Mapping[str, Sequence[str]]:
+    return _asked(client, "-F", "none", "--", "host")
+
+
+def _asked(client: str | None, *argv: str) -> Mapping[str, Sequence[str]]:
+    """What `ssh -G` says of those arguments; nothing where there is no client, or it fails."""
+    try:
+        ran = subprocess.run(
+            [client or "ssh", "-G", *argv], capture_output=True, encoding="utf-8", errors="replace",
+            timeout=10, check=False, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    said: dict[str, list[str]] = {}
+    for line in ran.stdout.splitlines() if not ran.returncode else ():
+        key, _, value = line.partition(" ")
+        said.setdefault(key.lower(), []).append(value)
+    return said
+
+
+def _one(options: Mapping[str, Sequence[str]], key: str) -> str:
+    return next(iter(options.get(key, ())), "")
+
+
+def _word(path: str | Path) -> str:
+    """A path as one word of a configuration, in which `%` begins a token."""
+    text = str(path).replace("%", "%%")
+    return f'"{text}"' if any(c.isspace() for c in text) else text
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8", errors="surrogateescape")
+    except FileNotFoundError:
+        return ""
+
+
+def _replace(file: Path, text: str, *, mode: int) -> None:
+    part = file.with_name(f".{file.name}.{os.getpid()}")
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as written:
+        written.write(text.encode("utf-8", "surrogateescape"))
+    part.chmod(mode)
+    part.replace(file)

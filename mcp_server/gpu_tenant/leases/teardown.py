@@ -1,0 +1,317 @@
+"""The one place that destroys: over a filed permit, and believed only when the list says so twice."""
+
+from datetime import datetime, timedelta
+from typing import Literal
+
+from pydantic import TypeAdapter
+
+from gpu_tenant.box.seal_request import overwritten
+from gpu_tenant.domain.billing import Billed
+from gpu_tenant.domain.cost_uncertainty import destroy_asked_at, in_all
+from gpu_tenant.domain.errors import OwnerMustAct, ProviderSilent, ProviderTrouble
+from gpu_tenant.domain.model import Evidence, Heap, Lease, Manifest, Profile, Receipt
+from gpu_tenant.domain.permit import TeardownPermit
+from gpu_tenant.domain.ports import Clock, Connector, Outlived, Residue
+from gpu_tenant.domain.reconcile import (
+    Blind,
+    FileReceipt,
+    Listed,
+    LookAgain,
+    Omitted,
+    Seen,
+    plan,
+    rate_words,
+)
+from gpu_tenant.domain.wording import some
+from gpu_tenant.leases.billing import ask_bill, counted_words, disagreement
+from gpu_tenant.leases.external_tools import brokered
+from gpu_tenant.leases.provider_listing import look, patience
+from gpu_tenant.leases.verify import formats_of
+from gpu_tenant.ledger import Event, Ledger
+
+_WORDS: TypeAdapter[list[str]] = TypeAdapter(list[str])
+_ASK_AGAIN_S = 30
+_GONE_WITHIN_S = 300
+"""A box that is still listed so long after the destroy is somebody's to look at."""
+
+
+async def tear_down(
+    permit: TeardownPermit,
+    lease: Lease,
+    profile: Profile,
+    *,
+    connector: Connector,
+    ledger: Ledger,
+    clock: Clock,
+) -> Receipt:
+    """The permitted box is gone, seen twice, and the receipt is filed.
+
+    Raises:
+        ProviderTrouble: the destroy was refused, or the box is still listed; the meter may run. The
+            lease stays as it is, `terminating`, and the same call goes on with it.
+        LeaseHeld: the hold of this process was broken meanwhile; nothing was destroyed from then on.
+    """
+    lease = ledger.file_permit(permit, at=clock.now())
+    give_up_at = clock.now() + _gone_within(profile)
+    asked_at: datetime | None = None
+    seen: Seen | None = None
+    silence = ""
+    while True:
+        silent_s = (clock.now() - asked_at).total_seconds() if asked_at else _ASK_AGAIN_S
+        if silent_s >= _ASK_AGAIN_S and not isinstance(seen, Omitted):
+            asked_at = clock.now()
+            ledger.still_mine(lease.id)
+            ledger.note(lease.id, Event.DESTROY, {"outcome": "asked"}, at=asked_at)
+            try:
+                await connector.destroy(permit)
+            except ProviderSilent as error:
+                silence = f"; the destroy: {error.message}"
+                # It may have been carried out: the list tells, and asking twice does no harm.
+            except ProviderTrouble as refusal:
+                ledger.note(lease.id, Event.DESTROY, {"outcome": "refused"}, at=clock.now())
+                still_billing(refusal, lease)
+                raise
+        seen = await look(lease, connector=connector, ledger=ledger, clock=clock)
+        if isinstance(seen, Listed):
+            # Its bill goes on so far at least, whatever the destroy's answer was.
+            ledger.saw(lease.id, listed="listed", at=clock.now())
+        step = plan(lease, seen, clock.now(), patience(profile, lease))
+        if isinstance(step, FileReceipt):
+            return await file_receipt(
+                lease, profile, step, connector=connector, ledger=ledger, clock=clock
+            )
+        if clock.now() >= give_up_at and not isinstance(seen, Omitted):
+            why = seen.reason if isinstance(seen, Blind) else "the provider's list still shows it"
+            raise still_billing(ProviderSilent(f"{why}{silence}", remedy=""), lease)
+        await clock.sleep(_pause_s(step, clock))
+
+
+async def see_gone(
+    lease: Lease,
+    profile: Profile,
+    *,
+    connector: Connector,
+    ledger: Ledger,
+    clock: Clock,
+    listed: Literal["is there", "may be going"] = "is there",
+) -> Receipt | None:
+    """The receipt of a box whose destroy was asked for before, when its list has omitted it twice.
+
+    One that is `listed` and may be going is waited for as long as the call would have that sent the destroy.
+    None where it is listed after all, or cannot be asked: the ground has to be proved again. Nothing is destroyed here.
+    """
+    going_until = may_go_until(lease, profile, ledger) if listed == "may be going" else None
+    give_up_at = clock.now() + _gone_within(profile)
+    while clock.now() < give_up_at:
+        seen = await look(lease, connector=connector, ledger=ledger, clock=clock)
+        step = plan(lease, seen, clock.now(), patience(profile, lease))
+        if isinstance(step, FileReceipt):
+            return await file_receipt(
+                lease, profile, step, connector=connector, ledger=ledger, clock=clock
+            )
+        is_going = (
+            isinstance(seen, Listed) and going_until is not None and clock.now() < going_until
+        )
+        if not isinstance(seen, Omitted) and not is_going:
+            return None
+        await clock.sleep(_pause_s(step, clock))
+    return None
+
+
+def may_go_until(lease: Lease, profile: Profile, ledger: Ledger) -> datetime | None:
+    """Until when a box may still be listed whose destroy was sent; None where it was refused, or never sent."""
+    asked_at = destroy_asked_at(ledger.events(lease.id))
+    return None if asked_at is None else asked_at + _gone_within(profile)
+
+
+def _gone_within(profile: Profile) -> timedelta:
+    return timedelta(seconds=max(_GONE_WITHIN_S, 3 * profile.list_lag_s))
+
+
+def still_billing(trouble: ProviderTrouble, lease: Lease) -> ProviderTrouble:
+    """The same trouble, which now says what it means for the meter."""
+    if isinstance(trouble, OwnerMustAct):
+        trouble.message = f"{lease.box_id} goes on billing {rate_words(lease)}: {trouble.message}"
+        return trouble
+    trouble.message = f"{lease.box_id} is not proved gone, and may be billing {rate_words(lease)}: {trouble.message}"
+    trouble.remedy = (
+        f"{trouble.remedy + ', then ' if trouble.remedy else ''}`gpu-tenant teardown {lease.id}` again;"
+        " if it stays, end it in the provider's console"
+    )
+    return trouble
+
+
+async def file_receipt(
+    lease: Lease,
+    profile: Profile,
+    step: FileReceipt,
+    *,
+    connector: Connector,
+    ledger: Ledger,
+    clock: Clock,
+) -> Receipt:
+    """The proof of the end is in the ledger and the lease is gone."""
+    ground, asked_at = ledger.permitted(lease.id)
+    seal = ledger.seal(lease.id) if ground != "never_used" else None
+    evidence = ledger.evidence(lease.id, seal.digest) if seal else []
+    first, second = step.looks[0], step.looks[-1]
+    if lease.active_at is None or lease.box_id is None:
+        raise ProviderTrouble(f"{lease.id} never had a box", remedy="`gpu-tenant leases --all`")
+    billed = await ask_bill(lease, connector=connector, ledger=ledger, clock=clock)
+    cost = in_all(
+        lease, ledger.events(lease.id), absent_at=first, listed_at=ledger.last_listed(lease.id)
+    )
+    receipt = Receipt.model_validate(
+        {
+            "lease_id": lease.id,
+            "provider": lease.provider,
+            "box_id": lease.box_id,
+            "ground": ground,
+            "active_at": lease.active_at,
+            "destroy_asked_at": asked_at,
+            "first_absent_at": first,
+            "second_absent_at": second,
+            "lived_s": round((first - lease.active_at).total_seconds(), 3),
+            "cost_usd": cost.usd,
+            "cost_least_usd": cost.least_usd,
+            "cost_most_usd": cost.most_usd,
+            "billed_usd": billed and billed.usd,
+            "counts": "; ".join(filter(None, (counted_words(lease, billed), cost.words))),
+            "kept_files": len(evidence),
+            "kept_bytes": sum(e.size_bytes for e in evidence),
+            "kept_in": lease.kept_in if evidence else None,
+            "formats": formats_of(evidence),
+            "not_proved": (
+                *_not_proved(evidence),
+                *_not_looked_at(lease, profile, seal),
+                *_not_counted(lease),
+                *_attested(lease, profile, ledger),
+            ),
+            "given_up": _given_up(lease, ground, ledger),
+            "warnings": (
+                *_billed_otherwise(lease, billed, first),
+                *(f"{e.name}: {w}" for e in evidence for w in e.verdict.warnings),
+            ),
+            "left_behind": await _left_behind(lease, profile, connector, ledger),
+        }
+    )
+    ledger.file_receipt(receipt, at=clock.now())
+    return receipt
+
+
+def _billed_otherwise(lease: Lease, billed: Billed | None, gone_at: datetime) -> tuple[str, ...]:
+    words = disagreement(lease, billed, until=gone_at) if billed else None
+    return (words,) if words else ()
+
+
+def _not_proved(evidence: list[Evidence]) -> tuple[str, ...]:
+    # A format that is claimed and could not be read has a reason of its own, which is told.
+    unread = {
+        e.name
+        for e in evidence
+        if e.verdict.outcome == "opaque" and e.verdict.format in ("unknown", "text")
+    }
+    words = [
+        f"{e.name}: {w}" for e in evidence for w in e.verdict.not_proved if e.name not in unread
+    ]
+    if unread:
+        words.append(
+            f"{some(len(unread), 'file')} of no format we read: the bytes were proved by hash alone"
+        )
+    return tuple(words)
+
+
+def _not_looked_at(lease: Lease, profile: Profile, seal: Manifest | None) -> tuple[str, ...]:
+    if lease.touched_at is None:
+        return ()
+    places = " and ".join(("the work directory", *profile.accounted_paths))
+    there = seal.elsewhere if seal else None
+    if there is None:
+        return (f"bytes written outside {places}: nobody looked there",)
+    if not there.count and there.whole:
+        return (f"bytes written outside {places}: none were found on its disks",)
+    named = ", ".join(f"{x.at} ({x.size_bytes:,} bytes)" for x in there.largest[:3])
+    largest = f": {named}" if named else ""
+    least = "" if there.whole else "at least "
+    return (
+        f"what was written outside {places}: {least}{_heap(there)}, which nobody kept{largest}",
+    )
+
+
+def _heap(heap: Heap) -> str:
+    return f"{some(heap.count, 'file')}, {heap.size_bytes:,} bytes"
+
+
+def _not_counted(lease: Lease) -> tuple[str, ...]:
+    price = lease.quote.offer.price if lease.quote else None
+    if price is None or (price.upload_usd_gb == 0 and price.download_usd_gb == 0):
+        return ()
+    up, down = (
+        "an unknown sum" if usd is None else f"{usd} USD/GB"
+        for usd in (price.upload_usd_gb, price.download_usd_gb)
+    )
+    return (f"the cost of bytes, {up} to the box and {down} off it: only its provider counts them",)
+
+
+def _attested(lease: Lease, profile: Profile, ledger: Ledger) -> tuple[str, ...]:
+    """What the end rests upon where no list of the provider's can be asked."""
+    said = [(at, detail) for at, kind, detail in ledger.events(lease.id) if kind == Event.ATTESTED]
+    return tuple(
+        f"that {profile.title} charges nothing any more: {detail['by']} said at {at:%Y-%m-%d %H:%M} "
+        "UTC that the box is gone, and it answered no more; the platform's own bill proves it"
+        for at, detail in said[-1:]
+    )
+
+
+def _given_up(lease: Lease, ground: str, ledger: Ledger) -> tuple[str, ...]:
+    """What was let go: by which pattern and how much of it, or the losses a person signed for."""
+    seal = ledger.seal(lease.id)
+    replaced = overwritten(ledger, lease)
+    if ground != "waived" and seal is not None:
+        missing = set(ledger.declared(lease.id)[1]) & set(seal.unmatched)
+        return (
+            *replaced,
+            *_empty(seal),
+            *(
+                f"{p.pattern} ({some(p.count, 'file')}, {p.size_bytes:,} bytes)"
+                for p in seal.discarded.patterns
+                if p.count
+            ),
+            *(f"{pattern}, which never appeared" for pattern in sorted(missing)),
+        )
+    signed = [detail for _, kind, detail in ledger.events(lease.id) if kind == Event.WAIVED]
+    return (*replaced, *(_WORDS.validate_python(signed[-1]["losses"]) if signed else ()))
+
+
+def _empty(seal: Manifest) -> tuple[str, ...]:
+    if not seal.empty.count:
+        return ()
+    return (f"{some(seal.empty.count, 'empty file')}: {', '.join(seal.empty.first[:5])}",)
+
+
+async def _left_behind(
+    lease: Lease, profile: Profile, connector: Connector, ledger: Ledger
+) -> str | None:
+    """What stays on the box or at the provider, with what it costs; None where nothing does."""
+    if profile.destroy == "hands_back":
+        broker = brokered(ledger.events(lease.id))
+        rate = "its meter" if lease.price_usd_h is None else f"its {lease.price_usd_h} USD/h"
+        return (
+            f"~/{lease.directory} on {lease.box_id}: the machine was handed back as it is, and "
+            f"{rate} goes on until its owner stops it{f': {broker.ends}' if broker else ''}"
+        )
+    left: list[str | None] = []
+    try:
+        if isinstance(connector, Outlived):
+            left.append(await connector.outlived(lease))
+        if isinstance(connector, Residue):
+            left += [each.words for each in await connector.leftovers() if each.mark == lease.mark]
+    except ProviderTrouble as error:
+        return f"unknown: {profile.title} could not be asked what else bills ({error.message})"
+    return "; ".join(filter(None, left)) or None
+
+
+def _pause_s(step: object, clock: Clock) -> float:
+    if isinstance(step, LookAgain):
+        return max(0.0, (step.at - clock.now()).total_seconds())
+    return 5.0

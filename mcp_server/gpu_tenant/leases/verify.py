@@ -1,0 +1,419 @@
+"""The Iron Law: what would be lost if the box went now, and leave to destroy it when nothing would."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from gpu_tenant.artifacts.local_evidence import Loss, reread_all
+from gpu_tenant.artifacts.losses import IN_WORDS, differs, so_far, unclaimed_by_name, uncollected
+from gpu_tenant.artifacts.stores.protocol import DurableStore
+from gpu_tenant.artifacts.stores.remote_evidence import Witness
+from gpu_tenant.box.caretaker import Caretaker
+from gpu_tenant.box.manifest import reseal, unread_bytes
+from gpu_tenant.box.ownership import Seen, use
+from gpu_tenant.domain.errors import BoxTrouble, JobRunning, Refused, Unverified
+from gpu_tenant.domain.model import (
+    BoxId,
+    Evidence,
+    Lease,
+    Manifest,
+    Profile,
+    SealedFile,
+)
+from gpu_tenant.domain.permit import _SEAL, NeverUsed, TeardownPermit, Verified, Waived
+from gpu_tenant.domain.ports import Clock
+from gpu_tenant.domain.signature import Signature, digest_of
+from gpu_tenant.domain.untrusted_text import quoted
+from gpu_tenant.domain.wording import some
+from gpu_tenant.files.artifact_directory import is_on_the_box
+from gpu_tenant.files.patterns import means
+from gpu_tenant.leases.term_checks import began_at, beyond
+from gpu_tenant.ledger import Event, Ledger
+
+_CLOCKS_APART_S = 60
+"""A disk that is another machine's keeps another clock."""
+_SOON_S = 2
+"""Where re-reading took longer, the box is looked at once more: what was written there meanwhile counts."""
+_NAMED_AT_MOST = 10_000
+"""So many files that nobody has claimed are listed by name; beyond that no person reads."""
+_SHOWN = 5
+"""So many losses are named in a refusal; the rest are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """What stands between a box and its teardown, and what has been proved."""
+
+    untouched: bool
+    seal: Manifest | None
+    evidence: Sequence[Evidence]
+    losses: Sequence[Loss]
+
+    @property
+    def loss_digest(self) -> str:
+        """A name for exactly these losses; a signature is for this name."""
+        # Without what a running job has written so far: who signs for the job signs for all that it writes.
+        return digest_of([words for loss in self.losses for words in (loss.what, *loss.names)])
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """All of it, by name."""
+        return tuple(
+            words
+            for loss in self.losses
+            for words in (loss.what, *(f"- {name}" for name in (*loss.names, *loss.so_far)))
+        )
+
+
+UNTOUCHED = Assessment(untouched=True, seal=None, evidence=(), losses=())
+"""Nobody has used the box, by the ledger and by a look at it, so there is nothing to lose."""
+
+
+def unseen(why: str, remedy: str) -> Assessment:
+    """What is known of a used box that cannot be looked at: that anything may be lost with it."""
+    loss = Loss(what=f"whatever is on the box, which cannot be looked at: {why}", remedy=remedy)
+    return Assessment(untouched=False, seal=None, evidence=(), losses=(loss,))
+
+
+async def assess(
+    lease: Lease,
+    profile: Profile,
+    *,
+    caretaker: Caretaker,
+    ledger: Ledger,
+    clock: Clock,
+    store: DurableStore | None = None,
+    others: Sequence[Loss] = (),
+) -> Assessment:
+    """What is known now: the box sealed afresh, every kept file re-read from this computer's disk.
+
+    Where the copy here proves nothing, the `store` is re-read. An unreachable box is no error here, and
+    no more is a silent store: everything that only it could prove is then a loss. `others` is what a look
+    has found on the box that is somebody else's.
+    """
+    if lease.touched_at is None:
+        return UNTOUCHED
+    collected, real_s = ledger.seal(lease.id), asyncio.get_running_loop().time
+    try:
+        # Without reading: what was never collected need not be read in order to be refused.
+        now = await reseal(
+            lease,
+            profile,
+            caretaker=caretaker,
+            ledger=ledger,
+            named=_NAMED_AT_MOST,
+            hashes="recalled",
+        )
+        if not now.digest and not differs(now, collected):
+            now = await reseal(
+                lease, profile, caretaker=caretaker, ledger=ledger, named=_NAMED_AT_MOST,
+                unread_bytes=unread_bytes(now),
+            )  # fmt: skip
+    except JobRunning as error:
+        written = await _written_so_far(lease, profile, caretaker=caretaker, ledger=ledger)
+        loss = Loss(
+            what=f"a job is still running: {error.message}; it would end, and all that it writes would go",
+            remedy=error.remedy, so_far=written,
+        )  # fmt: skip
+        return Assessment(untouched=False, seal=None, evidence=(), losses=(loss,))
+    except BoxTrouble as error:
+        loss = Loss(
+            what="whatever is on the box: it could not be sealed "
+            f"({'nothing was ever collected' if collected is None else 'it may hold more than was collected'})",
+            remedy=f"{error.message}; {error.remedy}",
+        )
+        return Assessment(untouched=False, seal=None, evidence=(), losses=(loss,))
+    losses = [
+        *others,
+        *unkept(now, lease, ledger.declared(lease.id)[1]),
+        *untold(now, lease, ledger, collected),
+    ]
+    began_s = ledger.began_s(lease.id)
+    gone = now.since_ns is None and any(job.launched_at for job in ledger.jobs(lease.id))
+    late = now.since_ns and began_s and now.since_ns > (began_s + _CLOCKS_APART_S) * 1e9
+    if gone or late:
+        losses.append(
+            Loss(
+                what="whatever the jobs wrote: the box's own record of when they began "
+                + ("is gone" if gone else "is later than they did"),
+                remedy=f"look at the box yourself; to end the lease all the same, its owner runs "
+                f"`gpu-tenant waive {lease.id}`",
+            )
+        )
+    if differs(now, collected):
+        losses.append(uncollected(now, collected, lease))
+        return Assessment(
+            untouched=False, seal=now if now.digest else None, evidence=(), losses=tuple(losses)
+        )
+    began_at_s = real_s()
+    evidence: list[Evidence] = []
+    witness = None if store is None else Witness(store, lease, now)
+    for entry, here in zip(now.entries, await reread_all(now.entries, lease), strict=True):
+        proved = here
+        if isinstance(proved, Loss) and witness is not None:
+            proved = await _reread_there(witness, entry, lease, proved)
+        if isinstance(proved, Loss):
+            losses.append(proved)
+        else:
+            evidence.append(proved)
+            if proved.verdict.outcome == "broken":
+                losses.append(
+                    Loss(
+                        what=f"{quoted(entry.name)} does not load as {proved.verdict.format}: "
+                        f"{quoted(proved.verdict.problem or '')}",
+                        remedy=f"make it again on the box and collect; to give it up, its owner runs "
+                        f"`gpu-tenant waive {lease.id}`",
+                    )
+                )
+    if real_s() - began_at_s > _SOON_S:
+        again = partial(reseal, lease, profile, caretaker=caretaker, ledger=ledger)
+        losses += await changed_since(now, again, lease)
+    if evidence:
+        ledger.file_evidence(lease.id, now.digest, evidence, at=clock.now())
+    return Assessment(untouched=False, seal=now, evidence=tuple(evidence), losses=tuple(losses))
+
+
+async def changed_since(
+    sealed: Manifest, again: Callable[..., Awaitable[Manifest]], lease: Lease
+) -> list[Loss]:
+    """What the box holds by now that it did not hold when it was `sealed`, as far as names and sizes tell,
+    and the hashes that the box remembers; where it remembers none, it is read once more.
+    """
+    remedy = f"`gpu-tenant collect {lease.id}`, then the same command again"
+    try:
+        seen = await again(hashes="recalled")
+        if not seen.digest:
+            seen = await again()
+    except (JobRunning, BoxTrouble) as error:
+        what = f"whatever was written while the kept files were re-read: {error.message}"
+        return [Loss(what=what, remedy=remedy)]
+    if seen.digest == sealed.digest and seen.unclaimed == sealed.unclaimed:
+        return []
+    return [
+        Loss(what="what was written on the box while the kept files were re-read", remedy=remedy)
+    ]
+
+
+async def _written_so_far(
+    lease: Lease, profile: Profile, *, caretaker: Caretaker, ledger: Ledger
+) -> tuple[str, ...]:
+    """By name, all that is on the box while jobs run, but for what is here as it is there."""
+    try:
+        draft = await reseal(
+            lease, profile, caretaker=caretaker, ledger=ledger, hashes="recalled", running="listed",
+            named=_NAMED_AT_MOST,
+        )  # fmt: skip
+    except BoxTrouble as trouble:
+        return (f"what it has written could not be listed ({trouble.message})",)
+    return so_far(draft, ledger.seal(lease.id), lease)
+
+
+def prove(lease: Lease, assessment: Assessment) -> TeardownPermit:
+    """Leave to destroy the lease's box, because nothing would be lost.
+
+    Raises:
+        Unverified: something would be; the message names it, the remedy is the next call.
+    """
+    if assessment.losses:
+        raise _refusal(lease, assessment.losses)
+    if assessment.untouched:
+        return _mint(lease, NeverUsed())
+    if assessment.seal is None:
+        raise _refusal(lease, [Loss(what="nothing was proved", remedy="collect, then try again")])
+    return _mint(lease, Verified(seal_digest=assessment.seal.digest))
+
+
+def unused(lease: Lease, seen: Seen) -> TeardownPermit:
+    """Leave to destroy the lease's box, because nobody has used it: by the ledger, and by the box itself.
+
+    Raises:
+        Unverified: somebody has, or nobody can tell.
+    """
+    why = "it was used" if lease.touched_at is not None else use(seen)
+    if why is not None:
+        loss = Loss(
+            what=f"whatever was done on it ({why})",
+            remedy=f"`gpu-tenant collect {lease.id}`, then `gpu-tenant teardown {lease.id}`",
+        )
+        raise _refusal(lease, [loss])
+    return _mint(lease, NeverUsed())
+
+
+def sign(
+    lease: Lease,
+    assessment: Assessment,
+    signature: Signature | None,
+    *,
+    ledger: Ledger,
+    clock: Clock,
+) -> TeardownPermit:
+    """Leave to destroy the lease's box, because a person signed for exactly these losses.
+
+    Raises:
+        Refused: nobody has, or for other losses.
+    """
+    of_it = ("waive", lease.id, assessment.loss_digest)
+    if signature is None or (signature.kind, signature.subject, signature.digest) != of_it:
+        raise Refused(
+            "what would be lost has changed since it was signed for; nothing was destroyed",
+            remedy=f"look again: `gpu-tenant waive {lease.id}`",
+        )
+    return _signed(
+        lease, assessment, signed_by=signature.signed_by, signature=signature.code, ledger=ledger,
+        clock=clock,
+    )  # fmt: skip
+
+
+def honour(lease: Lease, assessment: Assessment, *, ledger: Ledger, clock: Clock) -> TeardownPermit:
+    """Leave to destroy the lease's box past its end, because its owner has signed for that in advance.
+
+    Raises:
+        Refused: nobody has, or the lease's time and its rescue sum are not used up.
+    """
+    signed = [detail for _, kind, detail in ledger.events(lease.id) if kind == Event.WAIVED_AHEAD]
+    if lease.terms.on_deadline != "waive" or not signed:
+        raise Refused(
+            f"nobody has signed in advance for what is on {lease.id}",
+            remedy=f"its owner runs `gpu-tenant waive {lease.id}`",
+        )
+    now = clock.now()
+    began = began_at(lease, ledger.events(lease.id))
+    if now < lease.terms.deadline_at or began is None or beyond(lease, began, now) != "waive":
+        raise Refused(
+            f"{lease.id} is not past its end and its rescue sum: the signature does not hold yet",
+            remedy=f"`gpu-tenant terms {lease.id}`",
+        )
+    return _signed(
+        lease, assessment, signed_by=f"{signed[-1]['by']}, in advance",
+        signature=str(signed[-1].get("signature", "waived ahead")), ledger=ledger, clock=clock,
+    )  # fmt: skip
+
+
+def _signed(
+    lease: Lease,
+    assessment: Assessment,
+    *,
+    signed_by: str,
+    signature: str,
+    ledger: Ledger,
+    clock: Clock,
+) -> TeardownPermit:
+    losses, digest = [x.what for x in assessment.losses], assessment.loss_digest
+    detail: dict[str, object] = {"by": signed_by, "loss": digest, "losses": losses}
+    ledger.note(lease.id, Event.WAIVED, detail, at=clock.now())
+    return _mint(lease, Waived(signed_by=signed_by, loss_digest=digest, signature=signature))
+
+
+def _mint(lease: Lease, ground: Verified | NeverUsed | Waived) -> TeardownPermit:
+    if lease.box_id is None:
+        raise Refused("this lease has no box", remedy=f"`gpu-tenant leases` shows {lease.id}")
+    return TeardownPermit(
+        lease_id=lease.id,
+        provider=lease.provider,
+        box_id=BoxId(lease.box_id),
+        ground=ground,
+        seal=_SEAL,
+    )
+
+
+def _refusal(lease: Lease, losses: Sequence[Loss]) -> Unverified:
+    named = "; ".join(loss.what for loss in losses[:_SHOWN])
+    more = f"; and {len(losses) - _SHOWN} more" if len(losses) > _SHOWN else ""
+    return Unverified(
+        f"{lease.id} keeps its box, because this would be lost: {named}{more}",
+        remedy=losses[0].remedy,
+    )
+
+
+def unkept(seal: Manifest, lease: Lease, given_up: Collection[str]) -> Iterator[Loss]:
+    """What the box holds that a collect cannot bring home.
+
+    Giving a pattern up excuses only its absence: what a declared artifact matches stays an artifact,
+    because to lose one takes a person's signature.
+    """
+    for problem in seal.problems:
+        yield Loss(
+            what=f"{quoted(lease.from_work(problem.at))} cannot be kept as it is: "
+            f"{quoted(problem.why)} ({quoted(problem.detail)})",
+            remedy=f"mend it on the box, then `gpu-tenant collect {lease.id}`; to give it up, its owner "
+            f"runs `gpu-tenant waive {lease.id}`",
+        )
+    for pattern in seal.unmatched:
+        if pattern not in given_up:
+            yield Loss(
+                what=f"the declared artifact {quoted(pattern)} never appeared",
+                remedy=f"look at the log with `gpu-tenant monitor {lease.id}`; if it is not to be "
+                f"expected any more, `gpu-tenant collect {lease.id} --discard '{pattern}'`",
+            )
+    if seal.unclaimed.count and not seal.unclaimed.size_bytes:
+        yield Loss(
+            what=f"{some(seal.unclaimed.count, 'empty file')} that nobody has claimed, whose names may hold "
+            f"something: {', '.join(lease.from_work(x.at) for x in seal.unclaimed.largest[:3])}",
+            remedy=f"keep them with `gpu-tenant collect {lease.id} --artifact 'PATTERN'`, or give them up "
+            f"with `gpu-tenant collect {lease.id} --discard 'PATTERN'`",
+        )
+    elif seal.unclaimed.count:
+        largest = ", ".join(
+            f"{quoted(lease.from_work(x.at))} ({x.size_bytes:,} bytes)"
+            for x in seal.unclaimed.largest[:IN_WORDS]
+        )
+        yield Loss(
+            what=f"{some(seal.unclaimed.count, 'file')} ({seal.unclaimed.size_bytes:,} bytes) that nobody has "
+            f"claimed: {largest}",
+            names=unclaimed_by_name(seal, lease) if seal.unclaimed.count > IN_WORDS else (),
+            remedy=f"keep them with `gpu-tenant collect {lease.id} --artifact 'PATTERN'`, or give them up "
+            f"with `gpu-tenant collect {lease.id} --discard 'PATTERN'`",
+        )
+
+
+def untold(
+    now: Manifest, lease: Lease, ledger: Ledger, collected: Manifest | None
+) -> Iterator[Loss]:
+    """What the box does not tell although it must: the jobs that it was given, and what they declared."""
+    names = {entry.name for entry in now.entries}
+    waived = ledger.never_ran(lease.id)
+    for job in ledger.jobs(lease.id):
+        if job.launched_at is None or job.id in waived or f"log/{job.id}.log" in names:
+            continue
+        yield Loss(
+            what=f"whatever {job.id} wrote: it was launched, and the box does not know it",
+            remedy=f"look at the box yourself; to end the lease all the same, its owner runs "
+            f"`gpu-tenant waive {lease.id}`",
+        )
+    kept, given_up = ledger.declared(lease.id)
+    told_bad = {problem.at for problem in now.problems}
+    for pattern in kept:
+        if pattern in now.unmatched or pattern in given_up or pattern in told_bad:
+            continue
+        if not any(means(pattern, name) for name in names):
+            yield Loss(
+                what=f"the declared artifact {pattern}, of which the box lists nothing",
+                remedy=f"`gpu-tenant collect {lease.id}`, and look at what it brings",
+            )
+
+
+async def _reread_there(
+    witness: Witness, entry: SealedFile, lease: Lease, here: Loss
+) -> Evidence | Loss:
+    """What the durable store's copy of one entry proves, or what would be lost: neither does."""
+    place = await witness.at(entry)
+    if place is not None and is_on_the_box(place.parent, lease):
+        return Loss(
+            what=f"{here.what}, and {witness.words} is on the box itself", remedy=here.remedy
+        )
+    doubt = await witness.doubt()
+    if doubt is not None:
+        return Loss(
+            what=f"{here.what}, and {witness.words} is no proof alone: {doubt}", remedy=here.remedy
+        )
+    proved = await witness.proves(entry)
+    if isinstance(proved, Evidence):
+        return proved
+    return Loss(what=f"{here.what}, and {proved}", remedy=here.remedy)
+
+
+def formats_of(evidence: Sequence[Evidence]) -> dict[str, int]:
+    """How many files were proved to load, by format."""
+    return dict(Counter(e.verdict.format for e in evidence if e.verdict.outcome == "loads"))

@@ -1,0 +1,277 @@
+"""What is asked of a box, and done about it, by whoever watches a lease for its owner."""
+
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from gpu_tenant.artifacts.prune import SHARE, Pruned, prune_box, prune_here
+from gpu_tenant.artifacts.retention import Retention, Wishes, wishes
+from gpu_tenant.artifacts.snapshot import Snapshot, snapshot
+from gpu_tenant.artifacts.stores.replicate import Kept, keep_safe
+from gpu_tenant.box.caretaker import Guard, Standing
+from gpu_tenant.box.guard import bring, last_armed, note_gone
+from gpu_tenant.box.idle_check import Activity
+from gpu_tenant.domain.errors import BadRequest, LeaseHeld, Refused
+from gpu_tenant.domain.model import Lease, LeaseState
+from gpu_tenant.domain.policy import Policy, rules_of
+from gpu_tenant.files.skill_files import script
+from gpu_tenant.leases.adopt import adopt
+from gpu_tenant.leases.cards import Card, Leases
+from gpu_tenant.leases.context import Context, call_bytes_s, progress_to
+from gpu_tenant.leases.overview import on_card, overview
+from gpu_tenant.leases.park import park, unsure_of
+from gpu_tenant.leases.readiness import armed, closed, made_ready, running, with_box
+from gpu_tenant.leases.settle import deployment_of
+from gpu_tenant.leases.verify import unkept
+from gpu_tenant.ledger import Event
+from gpu_tenant.transfer.bandwidth_share import Resting, share_of
+
+_WRITES = frozenset({Event.LAUNCHED, Event.PUSHED, Event.PREPARED, Event.RESUMED, Event.SNAPSHOT})
+
+
+def policy_of(context: Context, lease: str) -> Policy:
+    """The terms of the lease as they are in force."""
+    found = context.ledger.lease(lease)
+    profile = context.profile(found.provider)
+    if not found.state.live:
+        over = f"nothing is in force any more: it is {found.state}"
+        return Policy(lease=found.id, terms=(over,), if_this_computer_dies="nothing bills")
+    return Policy(
+        lease=found.id,
+        terms=rules_of(found, profile),
+        if_this_computer_dies=context.protection(found).words,
+    )
+
+
+async def look_at(context: Context, provider: str, *, patience_s: float) -> Leases:
+    """As `reconcile`, of one provider alone."""
+    return await overview(context, "live", twins="give_back", at=(provider,), patience_s=patience_s)
+
+
+async def try_ready(context: Context, lease: str) -> None:
+    """The box lets us in, or has yet to.
+
+    Raises:
+        NotReady, PriceMoved, ProviderTrouble: it never will.
+    """
+    found = await with_box(context, lease)
+    with context.held(found.id, "wait"):
+        await made_ready(context, found, wait_s=0)
+
+
+async def standing(context: Context, lease: str) -> Standing:
+    """How every job stands that was ever started on the box.
+
+    Raises:
+        BoxTrouble: the box could not be asked.
+    """
+    found = await running(context, lease)
+    if found.touched_at is None:
+        return Standing(jobs=())
+    return await context.caretaker(found).standing()
+
+
+async def rearmed(context: Context, lease: str) -> str | None:
+    """The box holds the deadline; what was said when it had to be armed anew, after a reboot.
+
+    Raises:
+        BoxTrouble: the box could not be asked.
+    """
+    found = await running(context, lease)
+    if last_armed(found, context.ledger) is None or context.clock.now() >= found.terms.deadline_at:
+        return None
+    held = await context.caretaker(found).ask("guard", {}, Guard, timeout_s=15)
+    if held.state != "not_armed":
+        return None  # one that has fired has done its work, and the next launch arms it anew
+    note_gone(found, ledger=context.ledger, clock=context.clock)
+    return (await armed(context, found)).words
+
+
+async def activity(context: Context, lease: str) -> Activity:
+    """What the box is doing, and how long it has done nothing, by the judge on it.
+
+    Raises:
+        BoxTrouble: the box could not be asked.
+    """
+    found = await running(context, lease)
+    transport = context.transport(found)
+    places = await bring({"activity": script("activity.py")}, transport, found)
+    home = ["--home", found.caretaker_home]
+    for verb in ("look", "judge"):
+        answer = await transport.run(
+            ["python3", "-I", "-S", places["activity"], verb, *home], timeout_s=60
+        )
+    return Activity.told(answer.stdout)
+
+
+async def pull(
+    context: Context,
+    lease: str,
+    *,
+    to: str | None = None,
+    policy: Retention | None = None,
+    on_the_box: Literal["keep", "prune"] = "keep",
+) -> Snapshot:
+    """What is complete of the declared artifacts while jobs run is here; older checkpoints go by the policy.
+
+    By the one in the configuration where none is given. With `on_the_box="prune"`, an owner's word alone,
+    they come here first, are proved here, and are then removed there; so they stay here.
+
+    Raises:
+        BadRequest: the box shall be pruned, and nobody says what to keep.
+        BoxTrouble: the box could not be asked.
+    """
+    said = wishes(context.home.configuration)
+    policy = policy or said.policy
+    if on_the_box == "prune" and policy is None:
+        raise BadRequest(
+            "nothing says which checkpoints are to be kept",
+            remedy=f"`gpu-tenant collect {lease} --live --keep-last 3 --prune-box`",
+        )
+    found = await running(context, lease)
+    directory = Path(to) if to else context.kept_in(found)
+    # Without a hold: it may take long, and nobody shall wait for it to stop a job or to collect.
+    limit = call_bytes_s.get() or (int(said.mb_s * 1e6) if said.mb_s else None)
+    price = found.price_usd_h
+    with share_of(context.home, limit).joined(found.id, price) as turn:
+        seen = await snapshot(
+            found, directory=directory, caretaker=context.caretaker(found),
+            transport=context.transport(found), ledger=context.ledger, clock=context.clock,
+            turn=turn if limit else Resting(turn, SHARE),
+            policy=None if on_the_box == "prune" else policy, done=said.done,
+            progress=progress_to.get(),
+        )  # fmt: skip
+    if policy is None:
+        return seen
+    try:
+        with context.held(found.id, "prune"):
+            pruned = await _pruned(context, found, policy, Path(seen.directory), on_the_box, said)
+    except LeaseHeld as trouble:
+        pruned = Pruned(stayed=(f"all: {trouble.message}",))
+    return seen.model_copy(update={"pruned": pruned})
+
+
+async def _pruned(
+    context: Context,
+    lease: Lease,
+    policy: Retention,
+    directory: Path,
+    on_the_box: Literal["keep", "prune"],
+    said: Wishes,
+) -> Pruned:
+    there = Pruned()
+    if on_the_box == "prune":
+        there = await prune_box(
+            lease, policy, directory=directory, caretaker=context.caretaker(lease),
+            ledger=context.ledger, clock=context.clock, done=said.done,
+        )  # fmt: skip
+    here = await prune_here(
+        lease, policy, directory=directory, ledger=context.ledger, clock=context.clock
+    )
+    return there.model_copy(update={"here": here.here})
+
+
+def kept_back(context: Context, lease: str) -> tuple[str, ...]:
+    """What of the newest seal keeps the box from being ended, and what is done about it."""
+    found = context.ledger.lease(lease)
+    seal = context.ledger.seal(found.id)
+    if seal is None:
+        return ()
+    return tuple(
+        f"{loss.what} ({loss.remedy})"
+        for loss in unkept(seal, found, context.ledger.declared(found.id)[1])
+    )
+
+
+def has_news(context: Context, lease: Lease) -> bool:
+    """Whether something was done on the box since it was last collected."""
+    if lease.touched_at is None:
+        return False
+    kinds = [kind for _, kind, _ in context.ledger.events(lease.id)]
+    last = {kind: place for place, kind in enumerate(kinds)}
+    wrote = max((last.get(kind, -1) for kind in _WRITES), default=-1)
+    return wrote > last.get(Event.COLLECTED, -1)
+
+
+async def store_again(context: Context, lease: str) -> Kept | None:
+    """What was collected is in the lease's store too, re-read from there; None where it has none.
+
+    Raises:
+        StoreTrouble: it is not.
+    """
+    found = context.ledger.lease(lease)
+    seal, store = context.ledger.seal(found.id), context.store(found)
+    if store is None or seal is None:
+        return None
+    with context.held(found.id, "store"):
+        return await keep_safe(
+            found, seal, directory=context.kept_in(found), store=store, ledger=context.ledger,
+            clock=context.clock, progress=progress_to.get(),
+        )  # fmt: skip
+
+
+async def park_overdue(context: Context, lease: str) -> None:
+    """The box of a lease past its end is stopped, although it was not proved what is on it.
+
+    Its disk is kept. A box that cannot be asked is stopped too: its time is over, and that is known.
+
+    Raises:
+        Refused: the platform has no stop that keeps the disk.
+        ProviderTrouble: it is not stopped; the meter may run.
+    """
+    found = await with_box(context, lease)
+    if found.state is not LeaseState.ACTIVE or found.parked_at is not None:
+        raise Refused(f"{found.id} does not run", remedy="`gpu-tenant leases`")
+    await _made_still(context, found, unsealed="accept")
+
+
+async def park_stray(context: Context, provider: str, box: str) -> Card:
+    """A box of the account that was under no lease is under one, and is stopped, whatever runs on it.
+
+    For its owner's word alone. Its disk is kept, and bills; nobody looked at what is on it.
+
+    Raises:
+        Refused: no stop of the platform is known to keep all of the disk, or the box is another
+            gpu-tenant's, whose jobs nobody here can ask to save; nothing was changed.
+        BadRequest, BoxTaken: there is no such box, or a lease stands on it.
+        ProviderTrouble: its list cannot be had; or the box is under a lease, and not stopped, and
+            the meter may run.
+    """
+    profile = context.set_up(provider)
+    if profile.park != "keeps" or unsure_of(profile):
+        raise Refused(
+            f"no stop at {profile.title} is known to keep all of a disk",
+            remedy=f"`gpu-tenant adopt {box} --on {provider}`, then see what is on it",
+        )
+    listed = await context.connectors[provider].list_boxes()
+    marked = next((deployment_of(each) for each in listed if each.id == box), None)
+    if marked not in (None, context.ledger.deployment):
+        raise Refused(
+            f"{box} is another gpu-tenant's ({marked}), and may be at work",
+            remedy=f"stop it where that one runs, or `gpu-tenant adopt {box} --on {provider}` first",
+        )
+    card = await adopt(context, provider, box)
+    await _made_still(context, context.ledger.lease(card.lease), unsealed="skip")
+    return on_card(context, card.lease)
+
+
+async def _made_still(
+    context: Context, lease: Lease, *, unsealed: Literal["accept", "skip"]
+) -> None:
+    with context.held(lease.id, "park"):
+        profile = context.profile(lease.provider)
+        if unsealed == "accept":
+            lease = await context.inspection.before_a_stop(lease)
+        await park(
+            lease, profile, connector=context.connector(lease),
+            caretaker=partial(context.caretaker, lease),
+            transport=partial(context.transport, lease), ledger=context.ledger, clock=context.clock,
+            unsealed=unsealed,
+        )  # fmt: skip
+    await closed(context, lease)
+
+
+def kept_elsewhere(context: Context, lease: Lease) -> list[Path]:
+    """Where other leases' files are kept, the latest first."""
+    places = (Path(x.kept_in) for x in reversed(context.ledger.leases()) if x.kept_in)
+    return [place for place in dict.fromkeys(places) if place != context.kept_in(lease)]

@@ -1,0 +1,153 @@
+"""What was done about each lease, line by line, and every look at a provider's list."""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+from typing import Literal
+
+from gpu_tenant.domain.model import LeaseId, LeaseState
+from gpu_tenant.ledger.database import Connection, moment
+from gpu_tenant.ledger.holds import Holds
+
+
+class Event:
+    """The kinds of line in a lease's timeline."""
+
+    INTENDED = "intended"
+    BOUND = "bound"
+    READY = "ready"
+    MARKING = "marking"
+    MARKED = "marked"
+    LOOKED = "looked"
+    TAKES_OVER = "takes over"
+    PARKING = "parking"
+    RUNS_ON = "runs on"
+    PARKED = "parked"
+    RESUMING = "resuming"
+    RESUMED = "resumed"
+    TERMS = "terms"
+    PRICE = "price"
+    BILLED = "billed"
+    NOTICE = "notice"
+    TAKEN = "taken"
+    RECOVERED = "recovered"
+    ABSENT = "absent"
+    PUSHED = "pushed"
+    OVERWRITTEN = "overwritten"
+    PREPARING = "preparing"
+    PREPARED = "prepared"
+    GUARDED = "guarded"
+    LAUNCHED = "launched"
+    PROGRESS = "progress"
+    STOPPED = "stopped"
+    SNAPSHOT = "snapshot"
+    CLAIMED = "claimed"
+    SEALED = "sealed"
+    COLLECTED = "collected"
+    STORED = "stored"
+    VERIFIED = "verified"
+    REFUSED = "refused"
+    WAIVED = "waived"
+    WAIVED_AHEAD = "waived ahead"
+    ENDING = "ending"
+    PERMITTED = "permitted"
+    UNSEEN = "unseen"
+    DESTROY = "destroy"
+    ATTESTED = "attested"
+    RECEIPT = "receipt"
+    ENDED = "ended"
+    CAME_BACK = "came back"
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """When a box that may be taken at any time ran."""
+
+    state: LeaseState
+    ended_at: datetime | None
+    turns: tuple[tuple[datetime, str, str | None], ...]
+    """Each time it was ready, parked or taken: when, which, and its fate; oldest first."""
+
+
+class Timeline(Holds):
+    """The append-only part of the ledger."""
+
+    def note(
+        self, lease_id: LeaseId, kind: str, detail: dict[str, object], *, at: datetime
+    ) -> None:
+        """One more line in the lease's timeline."""
+        with self._transaction() as db:
+            self._note(db, lease_id, kind, detail, at)
+
+    @staticmethod
+    def _note(
+        db: Connection, lease_id: str, kind: str, detail: dict[str, object], at: datetime
+    ) -> None:
+        db.execute(
+            "INSERT INTO events(lease_id, kind, detail, at) VALUES (?,?,?,?)",
+            (lease_id, kind, json.dumps(detail), at.isoformat()),
+        )
+
+    def events(self, lease_id: str) -> list[tuple[datetime, str, dict[str, object]]]:
+        """The lease's timeline, oldest first."""
+        return self._read(
+            lambda row: (moment(row["at"]), row["kind"], json.loads(row["detail"])),
+            "SELECT at, kind, detail FROM events WHERE lease_id=? ORDER BY seq",
+            lease_id,
+        )
+
+    def interruptible(self, provider: str, *, most: int) -> list[Ran]:
+        """How the newest `most` interruptible boxes of a provider ran, of those that let us in."""
+        rows = self._read(
+            lambda row: (
+                (row["id"], LeaseState(row["state"]), row["ended_at"] and moment(row["ended_at"])),
+                (moment(row["at"]), row["kind"], row["fate"]),
+            ),
+            "SELECT l.*, e.kind, e.at, json_extract(e.detail, '$.fate') AS fate FROM"
+            " (SELECT id, state, ended_at FROM leases WHERE provider=? AND ready_at IS NOT NULL"
+            " AND json_extract(quote, '$.offer.interruptible') ORDER BY created_at DESC, id LIMIT ?) l"
+            " JOIN events e ON e.lease_id=l.id AND e.kind IN (?,?,?) ORDER BY l.id, e.seq",
+            provider, most, Event.READY, Event.PARKED, Event.TAKEN,
+        )  # fmt: skip
+        return [
+            Ran(state, ended_at, tuple(turn for _, turn in lines))
+            for (_, state, ended_at), lines in groupby(rows, key=lambda row: row[0])
+        ]
+
+    def newest_event(self) -> int:
+        """The number of the newest line of all; it grows with each, whoever writes it."""
+        return self._read(
+            lambda row: int(row["newest"]), "SELECT coalesce(max(seq), 0) AS newest FROM events"
+        )[0]
+
+    def attested(self, lease_id: str) -> bool:
+        """Whether a person has said that the box is gone."""
+        return any(kind == Event.ATTESTED for _, kind, _ in self.events(lease_id))
+
+    def saw(self, lease_id: LeaseId, *, listed: Literal["listed", "omitted"], at: datetime) -> None:
+        """One look at the provider's list is on record."""
+        with self._transaction() as db:
+            db.execute(
+                "INSERT INTO sightings(lease_id, listed, at) VALUES (?,?,?)",
+                (lease_id, listed, at.isoformat()),
+            )
+
+    def absences(self, lease_id: str) -> list[datetime]:
+        """When the provider's list has omitted the box, since it last showed it; oldest first."""
+        return self._read(
+            lambda row: moment(row["at"]),
+            "SELECT at FROM sightings WHERE lease_id=?1 AND listed='omitted' AND seq >"
+            " (SELECT coalesce(max(seq), 0) FROM sightings WHERE lease_id=?1 AND listed='listed')"
+            " ORDER BY seq",
+            lease_id,
+        )
+
+    def last_listed(self, lease_id: str) -> datetime | None:
+        """When the box was last on record as listed."""
+        looks = self._read(
+            lambda row: moment(row["at"]),
+            "SELECT at FROM sightings WHERE lease_id=? AND listed='listed' ORDER BY seq DESC LIMIT 1",
+            lease_id,
+        )
+        return looks[0] if looks else None

@@ -1,0 +1,110 @@
+"""What leases are used for: smoke tests before, jobs declared and launched, later claims."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import count
+
+from pydantic import TypeAdapter
+
+from gpu_tenant.domain.model import Job, JobId, LeaseId
+from gpu_tenant.ledger.database import record
+from gpu_tenant.ledger.events import Event, Timeline
+
+_CLAIM: TypeAdapter[dict[str, tuple[str, ...]]] = TypeAdapter(dict[str, tuple[str, ...]])
+
+_WITHDRAWN = "SELECT job FROM placements JOIN releases ON placement = seq WHERE lease_id=? AND why='withdrawn'"
+
+
+class Work(Timeline):
+    """The part of the ledger that knows jobs, and what is to be kept of them."""
+
+    def declare(self, job: Job) -> Job:
+        """The job is on record before it runs; declaring it again returns the first record."""
+        with self._transaction() as db:
+            self._must_be_mine(db, job.lease_id)
+            db.execute(
+                "INSERT INTO jobs(lease_id, id, record) VALUES (?,?,?) ON CONFLICT DO NOTHING",
+                (job.lease_id, job.id, job.model_dump_json()),
+            )
+        return next(known for known in self.jobs(job.lease_id) if known.id == job.id)
+
+    def launched(self, job: Job, *, at: datetime, box_time_s: float | None = None) -> Job:
+        """It is on record that the box has started the job, at `box_time_s` by its own clock."""
+        known = job.model_copy(update={"launched_at": at})
+        with self._transaction() as db:
+            db.execute(
+                "UPDATE jobs SET record=? WHERE lease_id=? AND id=?",
+                (known.model_dump_json(), job.lease_id, job.id),
+            )
+            detail: dict[str, object] = {
+                "job": job.id,
+                "command": job.command,
+                "box_time_s": box_time_s,
+            }
+            self._note(db, job.lease_id, Event.LAUNCHED, detail, at)
+        return known
+
+    def began_s(self, lease_id: LeaseId) -> float | None:
+        """When the first job began, by the box's own clock; None where nobody was told."""
+        told = [
+            d.get("box_time_s") for _, kind, d in self.events(lease_id) if kind == Event.LAUNCHED
+        ]
+        return min((at for at in told if isinstance(at, float)), default=None)
+
+    def jobs(self, lease_id: LeaseId) -> list[Job]:
+        """The jobs declared on that lease, oldest first."""
+        return self._read(
+            lambda row: Job.model_validate_json(row["record"]),
+            "SELECT record FROM jobs WHERE lease_id=? ORDER BY rowid",
+            lease_id,
+        )
+
+    def next_job_id(self, lease_id: LeaseId) -> JobId:
+        """A job id this lease has not used."""
+        taken = {job.id for job in self.jobs(lease_id)}
+        return next(job for n in count(1) if (job := JobId(f"job{n}")) not in taken)
+
+    def claim(
+        self, lease_id: LeaseId, *, artifacts: Sequence[str], discard: Sequence[str], at: datetime
+    ) -> None:
+        """What the owner said after launch about files nobody had claimed is on record."""
+        if artifacts or discard:
+            detail: dict[str, object] = {"artifacts": list(artifacts), "discard": list(discard)}
+            self.note(lease_id, Event.CLAIMED, detail, at=at)
+
+    def never_ran(self, lease_id: LeaseId) -> set[str]:
+        """The jobs that were withdrawn before they began."""
+        return set(self._read(lambda row: str(row["job"]), _WITHDRAWN, lease_id))
+
+    def declared(self, lease_id: LeaseId) -> tuple[list[str], list[str]]:
+        """What is to be kept and what may be lost, by every job's declaration and later claims.
+
+        A pattern may stand in both: what it matches is then kept, and its absence is excused. A job
+        that was withdrawn before it began declares nothing.
+        """
+        artifacts: dict[str, None] = {}
+        discard: dict[str, None] = {}
+        never_ran = self.never_ran(lease_id)
+        jobs = [job for job in self.jobs(lease_id) if job.id not in never_ran]
+        claims = [(job.artifacts, job.discard) for job in jobs]
+        for _, kind, detail in self.events(lease_id):
+            if kind == Event.CLAIMED:
+                claim = _CLAIM.validate_python(detail)
+                claims.append((claim["artifacts"], claim["discard"]))
+        for kept, given_up in claims:
+            artifacts.update(dict.fromkeys(kept))
+            discard.update(dict.fromkeys(given_up))
+        return list(artifacts), list(discard)
+
+    def file_smoke(self, smoke_id: str, record: str, *, at: datetime) -> None:
+        """A smoke test's outcome is on record."""
+        with self._transaction() as db:
+            db.execute(
+                "INSERT INTO smokes(id, record, at) VALUES (?,?,?)",
+                (smoke_id, record, at.isoformat()),
+            )
+
+    def smoke(self, smoke_id: str) -> str | None:
+        """The outcome of that smoke test, if there was one."""
+        filed = self._read(record, "SELECT record FROM smokes WHERE id=?", smoke_id)
+        return filed[0] if filed else None

@@ -1,0 +1,164 @@
+"""Seals, evidence, permits and receipts: what a teardown rests on."""
+
+import json
+from collections.abc import Iterable
+from datetime import datetime
+
+from gpu_tenant.domain.model import Evidence, Lease, LeaseId, LeaseState, Manifest, Receipt
+from gpu_tenant.domain.permit import NeverUsed, TeardownPermit, Verified, Waived
+from gpu_tenant.domain.signature import Signature
+from gpu_tenant.ledger.database import Connection, moment
+from gpu_tenant.ledger.events import Event
+from gpu_tenant.ledger.leases import Leases
+from gpu_tenant.ledger.signatures import SIGNED, signature_of_row, use
+
+
+class Proof(Leases):
+    """The part of the ledger that holds proofs."""
+
+    def file_seal(self, lease_id: LeaseId, manifest: Manifest, *, at: datetime) -> None:
+        """The manifest that a collect fetches by is on record."""
+        with self._transaction() as db:
+            self._must_be_mine(db, lease_id)
+            db.execute(
+                "INSERT INTO seals(lease_id, digest, manifest, at) VALUES (?,?,?,?)",
+                (
+                    lease_id,
+                    manifest.digest,
+                    manifest.model_dump_json(by_alias=True),
+                    at.isoformat(),
+                ),
+            )
+            self._note(
+                db,
+                lease_id,
+                Event.SEALED,
+                {"digest": manifest.digest, "files": len(manifest.entries)},
+                at,
+            )
+
+    def seal(self, lease_id: LeaseId, *, digest: str | None = None) -> Manifest | None:
+        """The newest seal on record for that lease, or the one of that digest."""
+        newest = self._read(
+            lambda row: Manifest.model_validate_json(row["manifest"]),
+            "SELECT manifest FROM seals WHERE lease_id=?1 AND (?2 IS NULL OR digest=?2)"
+            " ORDER BY seq DESC LIMIT 1",
+            lease_id,
+            digest,
+        )
+        return newest[0] if newest else None
+
+    def file_evidence(
+        self, lease_id: LeaseId, digest: str, evidence: Iterable[Evidence], *, at: datetime
+    ) -> None:
+        """What re-reading the kept files has proved, for the seal `digest`, is on record."""
+        with self._transaction() as db:
+            db.executemany(
+                "INSERT INTO evidence(lease_id, digest, record, at) VALUES (?,?,?,?)",
+                [(lease_id, digest, e.model_dump_json(), at.isoformat()) for e in evidence],
+            )
+            self._note(db, lease_id, Event.VERIFIED, {"digest": digest}, at)
+
+    def evidence(self, lease_id: LeaseId, digest: str) -> list[Evidence]:
+        """The newest evidence for that seal, one record a file."""
+        return [evidence for _, evidence in self.evidence_filed(lease_id, digest)]
+
+    def evidence_filed(self, lease_id: LeaseId, digest: str) -> list[tuple[datetime, Evidence]]:
+        """The same, each with when its file was re-read."""
+        filed = self._read(
+            lambda row: (moment(row["at"]), Evidence.model_validate_json(row["record"])),
+            "SELECT record, at FROM evidence WHERE lease_id=? AND digest=? ORDER BY seq",
+            lease_id,
+            digest,
+        )
+        return list({evidence.name: (at, evidence) for at, evidence in filed}.values())
+
+    def file_permit(self, permit: TeardownPermit, *, at: datetime) -> Lease:
+        """The permit's ground is filed and its lease is `terminating`, in one transaction.
+
+        Raises:
+            LeaseHeld: the hold that this process has on it was broken; nothing was filed.
+        """
+        match permit.ground:
+            case Verified(seal_digest=digest):
+                detail: dict[str, object] = {"seal": digest}
+            case NeverUsed():
+                detail = {}
+            case Waived(signed_by=who, loss_digest=digest, signature=code):
+                detail = {"signed_by": who, "loss": digest, "signature": code}
+        with self._transaction() as db:
+            self._must_be_mine(db, permit.lease_id)
+            if isinstance(permit.ground, Waived):
+                self._use_waiver(db, permit.lease_id, permit.ground.signature, at)
+            db.execute(
+                "INSERT INTO permits(lease_id, box_id, ground, detail, at) VALUES (?,?,?,?,?)",
+                (
+                    permit.lease_id,
+                    permit.box_id,
+                    permit.ground.name,
+                    json.dumps(detail),
+                    at.isoformat(),
+                ),
+            )
+            db.execute(
+                "UPDATE leases SET state=? WHERE id=?", (LeaseState.TERMINATING, permit.lease_id)
+            )
+            self._note(
+                db, permit.lease_id, Event.PERMITTED, {"ground": permit.ground.name, **detail}, at
+            )
+        return self.lease(permit.lease_id)
+
+    @staticmethod
+    def _use_waiver(db: Connection, lease_id: LeaseId, code: str, at: datetime) -> None:
+        """The signature is used; a teardown that was cut short goes on over the one it began with."""
+        begun = db.execute(
+            "SELECT 1 FROM permits WHERE lease_id=?1 AND json_extract(detail, '$.signature')=?2"
+            " UNION SELECT 1 FROM events WHERE lease_id=?1 AND kind=?3"
+            " AND coalesce(json_extract(detail, '$.signature'), 'waived ahead')=?2",
+            (lease_id, code, Event.WAIVED_AHEAD),
+        ).fetchone()
+        if not begun:
+            use(db, code, at=at)
+
+    def waiver(self, lease_id: LeaseId, digest: str, *, at: datetime) -> Signature | None:
+        """A person's signature for exactly that loss: unused, or the one that this teardown began with."""
+        begun = self._read(
+            signature_of_row,
+            f"{SIGNED} JOIN permits p ON p.lease_id=r.subject AND json_extract(p.detail, '$.signature')=s.code"
+            " WHERE r.kind='waive' AND r.subject=? AND r.digest=?",
+            lease_id,
+            digest,
+        )
+        return begun[0] if begun else self.signed("waive", lease_id, digest, at=at)
+
+    def permitted(self, lease_id: LeaseId) -> tuple[str, datetime]:
+        """The ground and the time of the newest permit filed for that lease."""
+        newest = self._read(
+            lambda row: (row["ground"], moment(row["at"])),
+            "SELECT ground, at FROM permits WHERE lease_id=? ORDER BY seq DESC LIMIT 1",
+            lease_id,
+        )
+        return newest[0]
+
+    def file_receipt(self, receipt: Receipt, *, at: datetime) -> Lease:
+        """The proof of the end is filed and the lease is `gone`, in one transaction."""
+        with self._transaction() as db:
+            db.execute(
+                "INSERT INTO receipts(lease_id, record, at) VALUES (?,?,?)",
+                (receipt.lease_id, receipt.model_dump_json(), at.isoformat()),
+            )
+            db.execute(
+                "UPDATE leases SET state=?, ended_at=? WHERE id=?",
+                (LeaseState.GONE, receipt.second_absent_at.isoformat(), receipt.lease_id),
+            )
+            self._note(db, receipt.lease_id, Event.RECEIPT, {"ground": receipt.ground}, at)
+        return self.lease(receipt.lease_id)
+
+    def receipt(self, lease_id: LeaseId) -> Receipt | None:
+        """The receipt of that lease, when it has ended by a teardown."""
+        filed = self._read(
+            lambda row: Receipt.model_validate_json(row["record"]),
+            "SELECT record FROM receipts WHERE lease_id=?",
+            lease_id,
+        )
+        return filed[0] if filed else None

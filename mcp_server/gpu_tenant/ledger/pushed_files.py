@@ -1,0 +1,74 @@
+"""What went to each box, and from when on what is written there counts: jobs can write the box's own records."""
+
+import hmac
+from collections.abc import Iterable
+from hashlib import sha256
+
+from gpu_tenant.domain.model import LeaseId
+from gpu_tenant.ledger.events import Timeline
+
+
+class Sent(Timeline):
+    """The part of the ledger that a seal is judged by."""
+
+    def seal_key(self, lease_id: LeaseId) -> str:
+        """The key for what the box remembers of hashes; it goes with each request and never lies there."""
+        drawn = self._read(lambda row: str(row["key"]), "SELECT key FROM seal_key")[0]
+        return hmac.new(drawn.encode(), lease_id.encode(), sha256).hexdigest()
+
+    def send(self, lease_id: LeaseId, files: Iterable[tuple[str, int, str]]) -> None:
+        """Files of those names, sizes and hashes are meant for the work directory; before they go."""
+        with self._transaction() as db:
+            db.executemany(
+                "INSERT INTO sent(lease_id, name, size_bytes, sha256) VALUES (?,?,?,?)"
+                " ON CONFLICT DO NOTHING",
+                [(lease_id, name, size_bytes, digest) for name, size_bytes, digest in files],
+            )
+
+    def sent(self, lease_id: LeaseId) -> dict[str, list[tuple[int, str]]]:
+        """Every version of every file that ever went there: its size and its hash, by name."""
+        found: dict[str, list[tuple[int, str]]] = {}
+        for name, version in self._read(
+            lambda row: (str(row["name"]), (int(row["size_bytes"]), str(row["sha256"]))),
+            "SELECT name, size_bytes, sha256 FROM sent WHERE lease_id=?",
+            lease_id,
+        ):
+            found.setdefault(name, []).append(version)
+        return found
+
+    def sent_before(self, lease_id: LeaseId) -> bool:
+        """Whether files went there before that was on record, so that only the box can say which."""
+        known = self._read(
+            lambda row: str(row["lease_id"]), "SELECT lease_id FROM sent_before WHERE lease_id=?", lease_id
+        )  # fmt: skip
+        return bool(known)
+
+    def know_scripts(self, hashes: Iterable[str]) -> None:
+        """Scripts of those hashes may come to lie on boxes: an upgrade finds there what it knows no more."""
+        new = set(hashes) - set(self.scripts())
+        if new:
+            with self._transaction() as db:
+                db.executemany(
+                    "INSERT INTO scripts(sha256) VALUES (?) ON CONFLICT DO NOTHING",
+                    [(digest,) for digest in new],
+                )
+
+    def scripts(self) -> list[str]:
+        """The hash of every script that this ledger's programs ever brought to a box."""
+        return self._read(lambda row: str(row["sha256"]), "SELECT sha256 FROM scripts")
+
+    def counts_since(self, lease_id: LeaseId, since_ns: int | None) -> None:
+        """The box has said that what is written from then on counts, by its own clock."""
+        if since_ns is None or since_ns in self._sinces(lease_id):
+            return
+        with self._transaction() as db:
+            db.execute("INSERT INTO since(lease_id, since_ns) VALUES (?,?)", (lease_id, since_ns))
+
+    def since_ns(self, lease_id: LeaseId) -> int | None:
+        """The earliest of those moments; None where the box was never asked."""
+        return min(self._sinces(lease_id), default=None)
+
+    def _sinces(self, lease_id: LeaseId) -> list[int]:
+        return self._read(
+            lambda row: int(row["since_ns"]), "SELECT since_ns FROM since WHERE lease_id=?", lease_id
+        )  # fmt: skip

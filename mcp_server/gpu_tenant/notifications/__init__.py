@@ -1,0 +1,1 @@
+"""Alarms told to a person who is elsewhere."""

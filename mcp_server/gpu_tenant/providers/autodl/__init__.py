@@ -1,0 +1,1 @@
+"""AutoDL: instances Pro, by the second."""

@@ -1,0 +1,440 @@
+"""Boxes at AutoDL: containers of the kind *instance Pro*, by the second, stopped and then released."""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from decimal import Decimal
+from functools import partial
+from typing import Literal, TypeVar
+
+from pydantic import BaseModel, Field, JsonValue, TypeAdapter, ValidationError
+
+from gpu_tenant.domain.address import ssh_address
+from gpu_tenant.domain.errors import (
+    CredentialRefused,
+    LocalTrouble,
+    NoCapacity,
+    NoFunds,
+    ProviderSilent,
+    ProviderTrouble,
+    Rejected,
+)  # fmt: skip
+from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease
+from gpu_tenant.domain.offers import CENT, Leftover, Offer, Wish
+from gpu_tenant.domain.permit import TeardownPermit, genuine
+from gpu_tenant.domain.ports import Asking, Setting, wanted
+from gpu_tenant.domain.timestamps import instant
+from gpu_tenant.providers.autodl.instances import ANYWHERE, offers, ordered, owners_word
+from gpu_tenant.providers.http_client import Json, Method, Reply, Wire, rejected, words
+from gpu_tenant.providers.list_rows import in_fields, read_each, tried
+from gpu_tenant.providers.response_limits import Leafing
+
+_PRO, _BALANCE = "/api/v1/dev/instance/pro", "/api/v1/dev/wallet/balance"
+_PAGE = 100
+_SAID = ("AUTODL_CNY_USD", "AUTODL_CNY_USD_ON", "AUTODL_CNY_H")
+
+_RELEASE_WITHIN_S = 300
+_ASK_AGAIN_S = 10
+
+_KEY_REFUSED = re.compile(r"AuthorizeFailed|Unauthorized|token", re.IGNORECASE)
+_UNVERIFIED = re.compile(r"RealName|实名|PermissionDenied|权限", re.IGNORECASE)
+_POOR = re.compile(r"balance|余额|欠费", re.IGNORECASE)
+_FULL = re.compile(r"库存|无可用|资源不足|售罄|空闲")
+_NOT_THERE = re.compile(r"RecordNotFound|不存在")
+_WRONG_ORDER = re.compile(r"ParamError|RequestParameterIsWrong|参数")
+"""Its codes are documented nowhere: code and words are looked at, as people have met them."""
+
+
+class _Instance(BaseModel):
+    uuid: str
+    name: str | None = None
+    status: str
+    start_mode: str | None = None
+    charge_type: str | None = None
+    req_gpu_amount: int
+    created_at: JsonValue = None
+
+
+class _Snapshot(BaseModel):
+    """Of what the provider shows only this: the rest holds the root password."""
+
+    payg_price: int | None = None
+    proxy_host: str | None = None
+    ssh_port: int | None = None
+
+
+class _Image(BaseModel):
+    uuid: str = Field(alias="image_uuid")
+    name: str | None = None
+    image_size: int | None = None
+
+
+class _Balance(BaseModel):
+    assets: int
+    voucher_balance: int
+
+
+class _Page(BaseModel):
+    list: list[JsonValue] | None
+    page_index: int
+    max_page: int
+    result_total: int
+
+
+T = TypeVar("T")
+
+_INSTANCE, _IMAGES = TypeAdapter(_Instance), TypeAdapter(list[_Image])
+_PAGE_OF, _SNAPSHOT, _HELD = TypeAdapter(_Page), TypeAdapter(_Snapshot), TypeAdapter(_Balance)
+_TEXT = TypeAdapter(str)
+
+
+class AutodlConnector:
+    """One account at AutoDL, through the API for instances Pro; others are rented by hand.
+
+    No call tells what one of them has cost, so it is no `Billing`.
+    """
+
+    def __init__(self, setting: Setting) -> None:
+        # Not the setting whole: its environment may hold the key.
+        self._states, self._public_key = setting.profile.states, setting.public_key
+        self._clock = setting.clock
+        said = {name: setting.environ.get(name, "") for name in _SAID}
+        self._owner = partial(owners_word, setting.state / "config.toml", said)
+        self._wire = Wire(
+            title=setting.profile.title,
+            base_url=setting.api("https://api.autodl.com", variable="AUTODL_API_URL"),
+            credential=setting.credential,
+            clock=setting.clock,
+            scheme="",
+        )
+
+    # --- boxes
+
+    async def create(self, lease: Lease) -> Box:
+        """As `Connector.create`; our key gets in by the command that the box runs when it starts."""
+        quote = wanted(lease)
+        for box in await self.list_boxes():
+            if box.mark == lease.mark:
+                return box
+        owner, what = self._owner(), ordered(quote.offer.id)
+        if what is None:
+            raise NoCapacity(
+                f"AutoDL has no offer {quote.offer.id}", remedy="`gpu-tenant offers` has others"
+            )
+        order: dict[str, Json] = {
+            "req_gpu_amount": what.gpu_count, "gpu_spec_uuid": what.spec, "image_uuid": owner.image,
+            "cuda_v_from": owner.cuda_v_from, "expand_system_disk_by_gb": 0,
+            "instance_name": lease.mark, "start_command": _lets_in(self._public_key()),
+        }  # fmt: skip
+        if what.where != ANYWHERE:
+            order["data_center_list"] = [*what.where.split("+")]
+        try:
+            made = _read(_TEXT, await self._told("POST", f"{_PRO}/create", body=order, once="once"))
+        except Rejected as error:
+            if error.status != 200 or _WRONG_ORDER.search(error.body):
+                raise
+            # A failure whose meaning nobody has written down is no proof that there is no box.
+            raise ProviderSilent(error.message, remedy="`gpu-tenant leases` looks again") from error
+        return Box(
+            provider="autodl", id=BoxId(made), mark=lease.mark, state=BoxState.BOOTING,
+            address=None, price_usd_h=Decimal(0),
+        )  # fmt: skip
+
+    async def list_boxes(self) -> Sequence[Box]:
+        """As `Connector.list_boxes`: every instance Pro; what it calls released is not there."""
+        there = [row for row in await self._instances() if row.get("status") != "released"]
+        details = {
+            shown.uuid: await self._snapshot(shown.uuid)
+            for row in there
+            if isinstance(shown := tried(_INSTANCE.validate_python, row), _Instance)
+            and self._is_looked_into(shown)
+        }
+        return read_each(
+            "autodl",
+            there,
+            lambda row: self._box(_INSTANCE.validate_python(row), details),
+            in_fields("uuid", "name"),
+        )
+
+    def asked_with(self, salt: str) -> Asking:
+        """As `Accounted.asked_with`."""
+        return self._wire.asked_with(salt)
+
+    async def account(self) -> str | None:
+        """As `Accounted.account`: no call of its API names it."""
+        return None
+
+    async def destroy(self, permit: TeardownPermit) -> None:
+        """As `Connector.destroy`; the box is powered off first, and stays so where a release fails."""
+        permit = genuine(permit, provider="autodl")
+        give_up_at = self._clock.now() + timedelta(seconds=_RELEASE_WITHIN_S)
+        hindrance = ""
+        while True:
+            status = await self._status(permit.box_id, urgent="teardown")
+            if status in (None, "releasing", "released"):
+                return
+            try:
+                if status == "shutdown":
+                    await self._tell("release", permit.box_id, urgent="teardown")
+                    return
+                # Told twice it refuses; told while it starts it may start all the same.
+                if status != "shutting_down":
+                    await self._tell("power_off", permit.box_id, urgent="teardown")
+            except Rejected as error:
+                if error.status != 200:
+                    raise
+                hindrance = f": {error.message}"
+            if self._clock.now() >= give_up_at:
+                raise ProviderTrouble(
+                    f"AutoDL has not released {permit.box_id} within {_RELEASE_WITHIN_S} s, and calls "
+                    f"it {words(str(status))}{hindrance}",
+                    remedy="`gpu-tenant leases` shows how it stands",
+                )
+            await self._clock.sleep(_ASK_AGAIN_S)
+
+    async def park(self, lease: Lease) -> None:
+        """As `Parking.park`; its GPU is anybody's from then on, and after 15 days it is released."""
+        await self._switch(lease, "power_off", ("shutting_down", "shutdown"), {})
+
+    async def resume(self, lease: Lease) -> None:
+        """As `Parking.resume`; port and password may be others, and our key is let in anew."""
+        more: dict[str, Json] = {"payload": "gpu", "start_command": _lets_in(self._public_key())}
+        await self._switch(lease, "power_on", ("starting", "running"), more)
+
+    async def _switch(
+        self, lease: Lease, verb: str, already: Sequence[str], more: dict[str, Json]
+    ) -> None:
+        box_id = lease.box_id or BoxId("")
+        try:
+            await self._tell(verb, box_id, more=more)
+        except Rejected:
+            if await self._status(box_id) not in already:
+                raise
+
+    # --- what can be rented, and what is left
+
+    async def offers(self, wish: Wish) -> Sequence[Offer]:
+        """As `Market.offers`: every kind of GPU that the API rents; its stock shows at a create only.
+
+        The API tells no price before a box exists, so that they are the owner's word.
+        """
+        held = _read(_HELD, await self._told("POST", _BALANCE, body={}))
+        cny = Decimal(held.assets + held.voucher_balance) / 1000
+        return offers(wish, self._owner(), cny, today=self._clock.now().date())
+
+    async def leftovers(self) -> Sequence[Leftover]:
+        """As `Residue.leftovers`: saved images, at a price that the API does not tell.
+
+        What lies in the file storage of a region may bill too, and no call shows it.
+        """
+        images = _read(_IMAGES, await self._pages(f"{_PRO}/image/private/list", "image_uuid"))
+        return [
+            Leftover(
+                provider="autodl", kind="snapshot", id=image.uuid, name=image.name or "", mark=None,
+                size_gb=None if image.image_size is None else image.image_size / 1e9, usd_month=None,
+            )
+            for image in images
+        ]  # fmt: skip
+
+    # --- the provider's answers
+
+    def _is_looked_into(self, shown: _Instance) -> bool:
+        """Whether its address and price are asked for."""
+        state = self._states.get(shown.status, BoxState.UNKNOWN)
+        return _mark(shown) is not None and state in (BoxState.READY, BoxState.UNKNOWN)
+
+    def _box(self, shown: _Instance, details: Mapping[str, Json]) -> Box:
+        state = self._states.get(shown.status, BoxState.UNKNOWN)
+        mark = _mark(shown)
+        address, price = None, None
+        if state in (BoxState.BOOTING, BoxState.PARKED):
+            price = Decimal(
+                0
+            )  # it bills from running on, and keeps its included disks at no charge
+        elif self._is_looked_into(shown):
+            detail = _read(_SNAPSHOT, details[shown.uuid])
+            price = self._usd_h(shown, detail)
+            if state is BoxState.READY and detail.proxy_host and detail.ssh_port:
+                target = f"root@{detail.proxy_host}:{detail.ssh_port}".removesuffix(":22")
+                address = ssh_address(target)
+        told = state in (BoxState.BROKEN, BoxState.UNKNOWN)
+        return Box(
+            provider="autodl", id=BoxId(shown.uuid), mark=mark, state=state, address=address,
+            price_usd_h=price, words=f"AutoDL calls it {words(shown.status)}" if told else None,
+            created_at=instant(shown.created_at),
+        )  # fmt: skip
+
+    def _usd_h(self, shown: _Instance, detail: _Snapshot) -> Decimal | None:
+        """What it costs by the provider's word, which is for one GPU, or for all: nobody says which."""
+        plain_one = (shown.req_gpu_amount, shown.start_mode, shown.charge_type) == (
+            1,
+            "gpu",
+            "payg",
+        )
+        if not detail.payg_price or not plain_one:
+            return None
+        try:
+            owner = self._owner()
+        except LocalTrouble:
+            return None  # a bad line in a file of ours hides no box
+        usd_h = owner.usd(Decimal(detail.payg_price) / 1000)
+        return None if usd_h is None else usd_h.quantize(CENT)
+
+    async def _snapshot(self, box_id: str) -> Json:
+        """What tells its address and price; nothing where the provider does not tell them yet."""
+        query = {"instance_uuid": box_id}
+        try:
+            return await self._told("GET", f"{_PRO}/snapshot", query=query)
+        except Rejected:
+            return {}
+
+    async def _status(self, box_id: str, *, urgent: Literal["", "teardown"] = "") -> str | None:
+        """What the provider calls its state; None where it knows none such, and lists none."""
+        query = {"instance_uuid": box_id}
+        try:
+            return _read(
+                _TEXT, await self._told("GET", f"{_PRO}/status", query=query, urgent=urgent)
+            )
+        except Rejected as error:
+            if not _NOT_THERE.search(error.body):
+                raise
+            # Its words for it are not documented, so they alone prove nothing.
+            rows = await self._instances(urgent=urgent)
+            if not all(isinstance(row.get("uuid"), str) for row in rows):
+                raise _incomplete(f"{_PRO}/list", "a row does not tell its box") from error
+            listed = [_read(_TEXT, row.get("status")) for row in rows if row["uuid"] == box_id]
+            return listed[0] if listed else None
+
+    async def _tell(
+        self,
+        verb: str,
+        box_id: BoxId,
+        *,
+        more: Mapping[str, Json] | None = None,
+        urgent: Literal["", "teardown"] = "",
+    ) -> None:
+        body: dict[str, Json] = {"instance_uuid": box_id, **(more or {})}
+        await self._told("POST", f"{_PRO}/{verb}", body=body, urgent=urgent)
+
+    async def _instances(self, *, urgent: Literal["", "teardown"] = "") -> list[Mapping[str, Json]]:
+        """Every row of the list of instances; one that is no row at all is an empty one."""
+        rows = await self._pages(f"{_PRO}/list", "uuid", urgent=urgent)
+        return [row if isinstance(row, dict) else {} for row in rows]
+
+    async def _pages(
+        self, path: str, identity: str, *, urgent: Literal["", "teardown"] = ""
+    ) -> list[JsonValue]:
+        """Everything that list holds, each once, as far as rows tell what they are about."""
+        rows: list[JsonValue] = []
+        page, leafing = 1, Leafing(f"AutoDL's list of {path}")
+        while True:
+            body: Json = {"page_index": page, "page_size": _PAGE}
+            shown = _read(_PAGE_OF, await self._told("POST", path, body=body, urgent=urgent))
+            if shown.page_index != page:
+                raise _incomplete(path, f"page {shown.page_index} was answered for page {page}")
+            rows += shown.list or []
+            if page >= shown.max_page:
+                break
+            leafing.turn()
+            page += 1
+        ids = [row.get(identity) for row in rows if isinstance(row, dict)]
+        named = [each for each in ids if isinstance(each, str)]
+        if len(rows) != shown.result_total or len(set(named)) != len(named):
+            raise _incomplete(path, f"{len(rows)} of {shown.result_total} are on its pages")
+        return rows
+
+    async def _told(
+        self,
+        method: Method,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Json = None,
+        once: Literal["", "once"] = "",
+        urgent: Literal["", "teardown"] = "",
+    ) -> Json:
+        """What the provider's envelope holds; a failure is told inside a 200.
+
+        Raises:
+            Rejected: it failed, in the provider's words, with the envelope as its body.
+            ProviderTrouble: as `Wire.call`, and where those words are known.
+        """
+        reply = await self._wire.call(
+            method, path, query=query, body=body, urgent=urgent,
+            repeatable="" if once else "repeatable",
+        )  # fmt: skip
+        code = reply.fields.get("code")
+        if code == "Success":
+            return reply.fields.get("data")
+        if not isinstance(code, str):
+            raise ProviderSilent(
+                f"an answer of AutoDL to {method} {path} has no code: {words(reply.text)}",
+                remedy="try again in a minute; `gpu-tenant leases` looks again",
+            )
+        raise self._refusal(method, path, code, reply)
+
+    def _refusal(self, method: str, path: str, code: str, reply: Reply) -> ProviderTrouble:
+        """What a failure means, as far as that is known."""
+        said = f"{code} {reply.fields.get('msg') or ''}"
+        what = f"AutoDL answered {method} {path} with {words(said)}"
+        if _UNVERIFIED.search(said):
+            return CredentialRefused(
+                what,
+                remedy="its API wants an account whose owner's identity is verified (实名认证, in the "
+                "console under 账号); `gpu-tenant profiles autodl`",
+            )
+        if _KEY_REFUSED.search(said):
+            return CredentialRefused(what, remedy="see that the key is right; `gpu-tenant doctor`")
+        if _POOR.search(said):
+            return NoFunds(what, remedy="add credit in the console, or rent elsewhere")
+        if _FULL.search(said):
+            return NoCapacity(what, remedy="`gpu-tenant offers` has others; or later")
+        if code == "InternalError":
+            return ProviderSilent(what, remedy="`gpu-tenant leases` looks again")
+        return rejected(200, said, what)
+
+
+def _mark(shown: _Instance) -> str | None:
+    return shown.name if shown.name and shown.name.startswith(MARK_PREFIX) else None
+
+
+def _read(kind: TypeAdapter[T], told: object) -> T:
+    """What was told, in its form.
+
+    Raises:
+        ProviderSilent: it is not of that form, so nothing can be concluded.
+    """
+    try:
+        return kind.validate_python(told)
+    except ValidationError as error:
+        where = ".".join(str(part) for part in error.errors(include_input=False)[0]["loc"])
+    # Raised out here, and telling only where: the error itself holds the value, maybe a password.
+    raise ProviderSilent(
+        f"an answer of AutoDL cannot be read: its {where or 'data'} is not as documented",
+        remedy="try again in a minute; `gpu-tenant leases` looks again",
+    )
+
+
+def _incomplete(path: str, why: str) -> ProviderSilent:
+    return ProviderSilent(
+        f"AutoDL's list {path} is not complete: {why}",
+        remedy="try again in a minute; `gpu-tenant leases` looks again",
+    )
+
+
+def _lets_in(public_key: str) -> str:
+    """What the box runs when it starts: our key is among those that it lets in.
+
+    Without a quote: nobody has written down how the provider passes the command on.
+    """
+    kind, text = public_key.split()[:2]
+    file = "/root/.ssh/authorized_keys"
+    return (
+        f"mkdir -p /root/.ssh; grep -qsF {text} {file} || (echo; echo {kind} {text}) >> {file}; "
+        f"chmod 700 /root/.ssh; chmod 600 {file}"
+    )
+
+
+def connect(setting: Setting) -> AutodlConnector:
+    """The connector for the account of the setting's credential."""
+    return AutodlConnector(setting)

@@ -1,0 +1,175 @@
+"""What AutoDL rents as instances Pro, at the prices that its owner names: its API names none."""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from datetime import date, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import Field, ValidationError
+
+from gpu_tenant.domain.errors import LocalTrouble
+from gpu_tenant.domain.offers import Offer, Price, Wish
+from gpu_tenant.domain.record import Record
+from gpu_tenant.providers.gpu_catalog import known
+
+_SPECS = {
+    "4090D": ("RTX 4090D", 24), "v-48g": ("4090-48G", 48), "v-48g-350w": ("3090-48G", 48),
+    "v-32g-p": ("4080(S)-32G", 32), "5090-p": ("RTX 5090", 32), "pro6000-p": ("RTX PRO 6000", 96),
+    "h800": ("H800", 80),
+}  # fmt: skip
+"""The API's word for a kind of GPU; the console's; its GB. docs/instance_pro_api, appendix, 2026-08."""
+_NEEDS_CUDA_12_8 = ("5090-p", "pro6000-p")
+_REGIONS = ("westDC3", "beijingDC2")
+"""Those that take a create; the others are for another product."""
+ANYWHERE = "any"
+_MOST_GPUS = 4
+_DISK_GB = 80
+"""30 at `/` and 50 at /root/autodl-tmp; more is sold at prices that no call tells."""
+_IMAGE, _CUDA_FROM = "base-image-l2t43iu6uk", 118
+"""The platform's own with PyTorch 2.0, CUDA 11.8 and Python 3.8."""
+_SETUP_S = 180
+_RATE_COUNTS_FOR = timedelta(days=30)
+
+
+class Owner(Record):
+    """What config.toml says of AutoDL: `[rates]` and `[autodl]`."""
+
+    cny_usd: Decimal | None = Field(default=None, gt=0, description="USD for one CNY")
+    cny_usd_on: date | None = Field(default=None, description="the day of that rate")
+    image: str = Field(default=_IMAGE, description="a public or a private image")
+    cuda_v_from: int = Field(
+        default=_CUDA_FROM, ge=80, description="the oldest driver: 118 is 11.8"
+    )
+    cny_h: dict[str, Decimal] = Field(default={}, description="an hour of one GPU, by kind")
+
+    def usd(self, cny: Decimal | None) -> Decimal | None:
+        """The same in USD; None is unknown."""
+        return None if cny is None or self.cny_usd is None else cny * self.cny_usd
+
+    def converted(self, cny: Decimal, today: date) -> str | None:
+        """The sum that is really billed and the rate it was converted at, with the day of that rate."""
+        if self.cny_usd is None:
+            return None
+        on = self.cny_usd_on
+        if on is None:
+            day = "an undated rate: write its day as `cny_usd_on` below `[rates]`"
+        elif today - on > _RATE_COUNTS_FOR:
+            day = f"the rate of {on}, {(today - on).days} days old: look it up anew"
+        else:
+            day = f"the rate of {on}"
+        return f"{cny} CNY/h at {self.cny_usd} USD for 1 CNY, {day}"
+
+
+def owners_word(configuration: Path, environ: Mapping[str, str]) -> Owner:
+    """What the owner says; AUTODL_CNY_USD, its _ON and AUTODL_CNY_H (`v-48g=3`) go before the file.
+
+    Raises:
+        LocalTrouble: it cannot be read as prices.
+    """
+    try:
+        # TOML's numbers with a point are money here.
+        text = configuration.read_text(encoding="utf-8") if configuration.exists() else ""
+        said = tomllib.loads(text, parse_float=Decimal)
+        own = {**said.get("autodl", {})}
+        rates = said.get("rates", {})
+        own["cny_usd"], own["cny_usd_on"] = rates.get("cny_usd"), rates.get("cny_usd_on")
+        if environ.get("AUTODL_CNY_USD"):
+            # A rate goes with its own day.
+            own["cny_usd"] = environ["AUTODL_CNY_USD"]
+            own["cny_usd_on"] = environ.get("AUTODL_CNY_USD_ON") or None
+        if environ.get("AUTODL_CNY_H"):
+            pairs = (pair.partition("=") for pair in environ["AUTODL_CNY_H"].split())
+            own["cny_h"] = {spec: price for spec, _, price in pairs}
+        return Owner.model_validate(own)
+    except ValidationError as error:
+        where = ".".join(str(part) for part in error.errors()[0]["loc"])
+        problem = f"`{where}`: {error.errors()[0]['msg'].lower()}"
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        problem = str(error)
+    raise LocalTrouble(
+        f"{configuration.name} does not say what AutoDL costs: {problem}",
+        remedy="write `[rates]` with `cny_usd = 0.14` and `cny_usd_on = 2026-11-20`, and `[autodl.cny_h]` "
+        'with `"v-48g" = 3.0`',
+    )
+
+
+class Ordered(NamedTuple):
+    """What an offer's id says is to be rented."""
+
+    spec: str
+    gpu_count: int
+    where: str
+    """Regions with `+` between them, or ANYWHERE."""
+
+
+def ordered(offer_id: str) -> Ordered | None:
+    """What that offer is of, or None where AutoDL never had one of this id."""
+    told = re.fullmatch(r"(.+):([1-4])@(.+)", offer_id)
+    return Ordered(told[1], int(told[2]), told[3]) if told and told[1] in _SPECS else None
+
+
+def offers(wish: Wish, owner: Owner, held_cny: Decimal, *, today: date) -> list[Offer]:
+    """An offer for each kind of GPU; whether there is one shows when it is created."""
+    if wish.offer is not None:
+        again = ordered(wish.offer)
+        return [] if again is None else [_offer(again, owner, held_cny, today)]
+    meant = (wish.region or "").casefold()
+    regions = [region for region in _REGIONS if meant in region.casefold()]
+    if not regions or wish.gpu_count > _MOST_GPUS:
+        return []
+    # Naming no region finds a GPU most often.
+    where = "+".join(regions) if meant else ANYWHERE
+    found = [
+        _offer(Ordered(spec, wish.gpu_count, where), owner, held_cny, today) for spec in _SPECS
+    ]
+    return [offer for offer in found if offer.suits(wish)]
+
+
+def _offer(order: Ordered, owner: Owner, held_cny: Decimal, today: date) -> Offer:
+    called, vram_gib = _SPECS[order.spec]
+    model = known(called)
+    each_cny = owner.cny_h.get(order.spec)
+    cny = None if each_cny is None else each_cny * order.gpu_count
+    return Offer(
+        provider="autodl", id=f"{order.spec}:{order.gpu_count}@{order.where}",
+        gpu=model.name if model else called, gpu_count=order.gpu_count, vram_gib=vram_gib,
+        region=None if order.where == ANYWHERE else order.where, disk_gb=_DISK_GB,
+        price=Price(
+            gpu_usd_h=owner.usd(cny), disk_usd_h=Decimal(0), parked_usd_h=Decimal(0),
+            upload_usd_gb=Decimal(0), download_usd_gb=Decimal(0), source="owner",
+            converted=None if cny is None else owner.converted(cny, today),
+        ),
+        interruptible=False, trust="datacenter", reliability=None, max_hours=None,
+        download_mbps=None, upload_mbps=None, setup_s=_SETUP_S,
+        notes=tuple(_notes(order, owner, cny, held_cny, today)),
+    )  # fmt: skip
+
+
+def _notes(
+    order: Ordered, owner: Owner, cny: Decimal | None, held_cny: Decimal, today: date
+) -> list[str]:
+    notes = []
+    if cny is None:
+        notes.append(
+            f'no call tells its price: write the console\'s as `"{order.spec}" = ...` below `[autodl.cny_h]`'
+        )
+    elif owner.cny_usd is None:
+        notes.append(f"{cny} CNY/h; what that is in USD, `cny_usd` below `[rates]` has to say")
+    if cny is not None and (converted := owner.converted(cny, today)):
+        notes.append(converted)
+    if cny is not None and owner.cny_usd is not None and held_cny < cny:
+        notes.append(f"the account holds {held_cny} CNY, and an hour costs {cny}")
+    if order.gpu_count > 1:
+        notes.append(
+            "what several GPUs cost is your word alone: its API does not say what it counts"
+        )
+    if order.spec in _NEEDS_CUDA_12_8 and owner.image == _IMAGE:
+        notes.append("the image's PyTorch 2.0 cannot use it: name a newer image below `[autodl]`")
+    notes += [
+        "whether there is one shows when it is created; a stopped one may find no GPU to start with",
+        "30 GB at / and about 50 at /root/autodl-tmp; stopped for 15 days it is released",
+    ]
+    return notes

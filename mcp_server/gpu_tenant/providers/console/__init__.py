@@ -1,0 +1,1 @@
+"""Platforms without an API: a person rents, stops and ends a box in their console."""

@@ -1,0 +1,162 @@
+"""Boxes that a person rents, starts, stops and ends in a platform's console, where no API does.
+
+The program proves that nothing would be lost, says the words, and believes the person who says
+that it is done; the box itself may contradict, by answering.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from gpu_tenant.domain.errors import OwnerMustAct, PartlyListed
+from gpu_tenant.domain.model import Box, BoxId, BoxState, Lease, Profile, SshAddress
+from gpu_tenant.domain.offers import Leftover, Offer, Wish
+from gpu_tenant.domain.permit import TeardownPermit, genuine
+from gpu_tenant.domain.ports import (
+    Accounted,
+    Asking,
+    Connector,
+    Market,
+    Outlived,
+    Parking,
+    Residue,
+    Timed,
+)
+from gpu_tenant.providers.console.registry import Lent
+
+
+class ByHand:
+    """A connector whose list is ours, and whose verbs are a person's."""
+
+    def __init__(self, profile: Profile, directory: Path) -> None:
+        self._profile = profile
+        self.provider = profile.id
+        self._lent = Lent(profile.id, directory)
+
+    async def create(self, lease: Lease) -> Box:
+        """As `Connector.create`: the box that its owner named is under this lease."""
+        return self._lent.lend(lease)
+
+    async def list_boxes(self) -> list[Box]:
+        """As `Connector.list_boxes`: those whose end nobody has attested yet."""
+        return self._lent.boxes()
+
+    async def destroy(self, permit: TeardownPermit) -> None:
+        """As `Connector.destroy`: only a person can, so it is asked of one.
+
+        Raises:
+            OwnerMustAct: the words for the person; the box is as it was.
+        """
+        box_id = genuine(permit, provider=self._profile.id).box_id
+        if self._lent.find(box_id) is not None:
+            raise OwnerMustAct(
+                f"nothing on it would be lost, and only a person can end it: {self._profile.console_words('destroy')}",
+                remedy="when the console shows that it is gone, "
+                f"`gpu-tenant teardown {permit.lease_id} --ended`",
+            )
+
+    async def park(self, lease: Lease) -> None:
+        """As `Parking.park`: it was stopped, by a command on it or by a person."""
+        self._change(lease, state=BoxState.PARKED)
+
+    async def resume(self, lease: Lease) -> None:
+        """As `Parking.resume`: a person has started it again."""
+        self._change(lease, state=BoxState.READY)
+
+    def tends(self, box_id: BoxId | None) -> bool:
+        """As `Tended.tends`."""
+        return box_id is not None and self._lent.find(box_id) is not None
+
+    def moved(self, lease: Lease, address: SshAddress) -> None:
+        """As `Tended.moved`."""
+        self._change(lease, address=address)
+
+    def ended(self, lease: Lease) -> None:
+        """As `Tended.ended`."""
+        if lease.box_id is not None:
+            self._lent.remove(lease.box_id)
+
+    def _change(self, lease: Lease, **change: object) -> None:
+        box = self._lent.find(lease.box_id) if lease.box_id else None
+        if box is not None:
+            self._lent.write(box.model_copy(update=change))
+
+
+class Both:
+    """A platform with an API for some of its boxes, and a console for the others."""
+
+    def __init__(self, api: Connector, by_hand: ByHand) -> None:
+        self._api = api
+        self._by_hand = by_hand
+
+    async def offers(self, wish: Wish) -> Sequence[Offer]:
+        """As `Market.offers`."""
+        return await self._api.offers(wish) if isinstance(self._api, Market) else []
+
+    async def create(self, lease: Lease) -> Box:
+        """As `Connector.create`: rented by a quote, or named by its owner."""
+        return await (self._api if lease.quote else self._by_hand).create(lease)
+
+    async def list_boxes(self) -> list[Box]:
+        """As `Connector.list_boxes`."""
+        by_hand = await self._by_hand.list_boxes()
+        try:
+            return [*await self._api.list_boxes(), *by_hand]
+        except PartlyListed as part:
+            raise PartlyListed(
+                part.message, remedy=part.remedy, shown=[*part.shown, *by_hand]
+            ) from None
+
+    async def destroy(self, permit: TeardownPermit) -> None:
+        """As `Connector.destroy`."""
+        permit = genuine(permit, provider=self._by_hand.provider)
+        await (self._by_hand if self.tends(permit.box_id) else self._api).destroy(permit)
+
+    async def park(self, lease: Lease) -> None:
+        """As `Parking.park`."""
+        await self._parking(lease).park(lease)
+
+    async def resume(self, lease: Lease) -> None:
+        """As `Parking.resume`."""
+        await self._parking(lease).resume(lease)
+
+    def asked_with(self, salt: str) -> Asking | None:
+        """As `Accounted.asked_with`; None where its boxes are all of the console."""
+        return self._api.asked_with(salt) if isinstance(self._api, Accounted) else None
+
+    async def account(self) -> str | None:
+        """As `Accounted.account`."""
+        return await self._api.account() if isinstance(self._api, Accounted) else None
+
+    async def leftovers(self) -> Sequence[Leftover]:
+        """As `Residue.leftovers`."""
+        return await self._api.leftovers() if isinstance(self._api, Residue) else []
+
+    async def timer_at(self, lease: Lease) -> datetime | None:
+        """As `Timed.timer_at`; None, too, where the API's boxes have no timer."""
+        if isinstance(self._api, Timed) and not self.tends(lease.box_id):
+            return await self._api.timer_at(lease)
+        return None
+
+    async def outlived(self, lease: Lease) -> str | None:
+        """As `Outlived.outlived`."""
+        if isinstance(self._api, Outlived) and not self.tends(lease.box_id):
+            return await self._api.outlived(lease)
+        return None
+
+    def tends(self, box_id: BoxId | None) -> bool:
+        """As `Tended.tends`."""
+        return self._by_hand.tends(box_id)
+
+    def moved(self, lease: Lease, address: SshAddress) -> None:
+        """As `Tended.moved`."""
+        self._by_hand.moved(lease, address)
+
+    def ended(self, lease: Lease) -> None:
+        """As `Tended.ended`."""
+        self._by_hand.ended(lease)
+
+    def _parking(self, lease: Lease) -> Parking:
+        if self.tends(lease.box_id) or not isinstance(self._api, Parking):
+            return self._by_hand
+        return self._api

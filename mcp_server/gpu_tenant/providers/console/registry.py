@@ -1,0 +1,92 @@
+"""Boxes that stand on no list but ours: one small file each, while a lease stands on them."""
+
+import json
+import os
+from hashlib import sha256
+from pathlib import Path
+
+from gpu_tenant.domain.errors import BadRequest, BoxTaken, ProviderTrouble
+from gpu_tenant.domain.model import Box, BoxId, BoxState, Lease, SshAddress
+
+
+class Lent:
+    """The boxes of one platform that were lent to leases, below one directory of this computer."""
+
+    def __init__(self, provider: str, directory: Path) -> None:
+        self._provider = provider
+        self._directory = directory
+
+    def lend(self, lease: Lease) -> Box:
+        """The machine that the lease names is on the list, under that lease.
+
+        Raises:
+            BadRequest: it names none.
+            BoxTaken: another lease stands on it.
+        """
+        if not isinstance(lease.address, SshAddress):
+            raise BadRequest(
+                "no machine was named",
+                remedy="`gpu-tenant adopt user@host[:port]`, or an ssh alias",
+            )
+        box = Box(
+            provider=self._provider,
+            id=lease.box_id or BoxId(lease.address.target),
+            mark=lease.mark,
+            state=BoxState.PARKED if lease.parked_at else BoxState.READY,
+            address=lease.address,
+            price_usd_h=None,
+        )
+        known = self.find(box.id)
+        if known and known.mark != lease.mark:
+            raise BoxTaken(
+                f"{box.id} is lent to {known.mark}", remedy="`gpu-tenant leases` shows by whom"
+            )
+        self.write(box)
+        return box
+
+    def boxes(self) -> list[Box]:
+        """Every box that is lent now.
+
+        Raises:
+            ProviderTrouble: the list cannot be read to its end.
+        """
+        try:
+            # Not glob: it takes a directory that cannot be read for an empty one.
+            files = sorted(path for path in self._directory.iterdir() if path.suffix == ".json")
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise ProviderTrouble(
+                f"{self._directory} cannot be listed: {error}", remedy="`gpu-tenant doctor`"
+            ) from error
+        return [_read(path) for path in files]
+
+    def find(self, box_id: str) -> Box | None:
+        """The box of that name, where it is lent."""
+        path = self._file(box_id)
+        return _read(path) if path.exists() else None
+
+    def write(self, box: Box) -> None:
+        """The list has the box as it is given here."""
+        self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path = self._file(box.id)
+        being_written = path.with_suffix(".new")
+        being_written.write_text(box.model_dump_json(), encoding="utf-8")
+        being_written.replace(path)
+
+    def remove(self, box_id: str) -> None:
+        """The list does not have the box."""
+        self._file(box_id).unlink(missing_ok=True)
+
+    def _file(self, box_id: str) -> Path:
+        return self._directory / f"{sha256(os.fsencode(box_id)).hexdigest()[:16]}.json"
+
+
+def _read(path: Path) -> Box:
+    try:
+        return Box.model_validate(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise ProviderTrouble(
+            f"{path} does not say which machine is lent: {error}",
+            remedy="`gpu-tenant leases --all` tells; remove the file when its lease has ended",
+        ) from error

@@ -1,0 +1,308 @@
+"""Where a secret is kept, never the secret itself: `env:`, `file:`, `keyring:`, `cmd:`."""
+
+import shlex
+import subprocess
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from gpu_tenant.domain.errors import BadRequest, CredentialRefused, LocalTrouble, SecretRefused
+from gpu_tenant.domain.model import Profile
+from gpu_tenant.domain.ports import Credential
+from gpu_tenant.files.protected_files import Guarded
+from gpu_tenant.files.secret_scan import find_secrets
+
+_FORMS = "NAME=env:VARIABLE, NAME=file:PATH, NAME=keyring:SERVICE/USER, NAME=ref:NAME, or NAME=text:WORDS"
+
+
+_DOORS = frozenset(
+    {"SSH_AUTH_SOCK", "SSH_AGENT_PID", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR"}
+)
+"""Ways to programs that hold keys, or that run commands outside of us."""
+_SHORTEST_KEY, _LARGEST_KEY_BYTES = 8, 64 << 10
+
+UNATTENDED = "GPU_TENANT_UNATTENDED"
+"""Set where a command runs that an agent may have chosen: nobody signs there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The keys of the owner's accounts: they stay here, whoever asks."""
+
+    variables: frozenset[str]
+    places: tuple[Path, ...]
+    """Files and directories that hold keys, or say where they lie."""
+    configuration: Path
+
+    @property
+    def guarded(self) -> Guarded:
+        """Those places, and the owner's keys to other clouds and machines, as they are now."""
+        return Guarded(self.places, Path.home())
+
+    @property
+    def commands(self) -> Mapping[str, str]:
+        """The references that the owner has written under `[references]`: those alone may be commands.
+
+        Raises:
+            LocalTrouble: the configuration cannot be read.
+        """
+        said = configured(self.configuration, "references")
+        return {name: str(reference) for name, reference in said.items()}
+
+    @classmethod
+    def of(cls, profiles: Iterable[Profile], state: Path) -> "Account":
+        """Every key that the profiles know a place for, and the state directory itself."""
+        known = [profile.credential for profile in profiles if profile.credential]
+        files = [Path(place.file).expanduser() for place in known if place.file]
+        variables = frozenset(name for place in known for name in place.env)
+        return cls(variables, (state, *files), state / "config.toml")
+
+    def without(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """That environment for a command that somebody else may have chosen: no key, and no signature."""
+        kept = {
+            name: value
+            for name, value in environ.items()
+            if name not in self.variables | _DOORS and not name.startswith("GPU_TENANT_")
+        }
+        return {**kept, UNATTENDED: "1"}
+
+    def must_not_hold(self, name: str, reference: str) -> None:
+        """The reference does not lead to a key of an account.
+
+        Raises:
+            SecretRefused: it does; a job's key is made for the job, and can be taken back alone.
+        """
+        scheme, _, rest = reference.partition(":")
+        if scheme == "file":
+            path, places = Path(rest).expanduser(), self.guarded
+            try:
+                real = path.resolve()
+                is_odd = real.exists() and not (real.is_file() or real.is_dir())
+                is_key = places.holds(path) or (
+                    real.is_file() and (real.is_relative_to("/proc") or places.has_key(path))
+                )
+            except (OSError, ValueError, RuntimeError):
+                return  # it leads nowhere, and whoever resolves it says so
+            if is_key:
+                raise _of_account(name)
+            if is_odd:
+                raise _nowhere(name, f"{rest[:200]} is no plain file")
+        if scheme == "env" and rest in self.variables:
+            raise _of_account(name)
+
+    def named(self, name: str, reference: str) -> str:
+        """The reference that is meant; a command only where the owner has written that very one down.
+
+        Raises:
+            SecretRefused: it is a command of somebody else's choice.
+            BadRequest: no reference has that name.
+        """
+        scheme, _, rest = reference.partition(":")
+        if scheme == "ref":
+            if rest not in self.commands:
+                raise BadRequest(
+                    f"no reference is named {rest[:60]!r}",
+                    remedy=f"its owner writes it under `[references]` in {self.configuration}",
+                )
+            return self.commands[rest]
+        if scheme == "cmd" and reference not in self.commands.values():
+            raise SecretRefused(
+                f"the command that {name} refers to is not one that this computer's owner has written down",
+                remedy=f'its owner writes `NAME = "cmd:..."` under `[references]` in {self.configuration};'
+                f" then `{name}=ref:NAME`",
+            )
+        return reference
+
+    def values(self, environ: Mapping[str, str]) -> frozenset[str]:
+        """The keys of the account that can be read here without asking anybody."""
+        found = {environ.get(name, "").strip() for name in self.variables}
+        for place in self.places:
+            with suppress(OSError, UnicodeDecodeError):
+                if place.is_file() and place.stat().st_size < _LARGEST_KEY_BYTES:
+                    found.add(place.read_text(encoding="utf-8").strip())
+        return frozenset(found - {""})
+
+
+def _of_account(name: str) -> SecretRefused:
+    return SecretRefused(
+        f"{name} would take the key of your account, or another of your own, to a box that is not yours",
+        remedy="make a key for this job alone, with few rights and an end, and refer to that",
+    )
+
+
+def resolve_all(
+    assignments: Sequence[str], environ: Mapping[str, str], *, account: Account
+) -> dict[str, str]:
+    """Each `NAME=reference` with the value that its reference leads to now.
+
+    Raises:
+        BadRequest: one is no reference, or leads nowhere.
+        SecretRefused: a value that looks like a secret was written out instead of referred to, or it
+            is the key of an account.
+    """
+    values: dict[str, str] = {}
+    for assignment in assignments:
+        name, equals, reference = assignment.partition("=")
+        if not equals or not (name.isascii() and name.isidentifier()):
+            raise BadRequest(
+                f"an environment entry for {name[:40]!r} is not NAME=reference",
+                remedy=f"write {_FORMS}",
+            )
+        reference = account.named(name, reference)
+        account.must_not_hold(name, reference)
+        values[name] = resolve(name, reference, environ=account.without(environ))
+        # By any way that it came: a copy of a key is that key.
+        if len(values[name]) >= _SHORTEST_KEY and values[name] in account.values(environ):
+            raise _of_account(name)
+    return values
+
+
+def references(assignments: Sequence[str]) -> tuple[str, ...]:
+    """The same, fit to be on record: where each value is found, and no value.
+
+    What was written out, as text or inside of a command, is left at `NAME=text:`: who resolves that
+    again learns that it is not on record.
+    """
+    return tuple(map(_recorded, assignments))
+
+
+def _recorded(assignment: str) -> str:
+    name, _, reference = assignment.partition("=")
+    scheme, _, rest = reference.partition(":")
+    is_secret = scheme == "cmd" and find_secrets(name, f"{name}={rest}".encode())
+    return f"{name}=text:" if scheme == "text" or is_secret else assignment
+
+
+def find_credential(
+    profile: Profile, configuration: Path, environ: Mapping[str, str]
+) -> Credential | None:
+    """Where the key of that platform lies, or None where nothing is said and nothing is found.
+
+    The owner's `[credentials]` in the configuration go first: `runpod = "keyring:runpod/me"`. Then
+    the platform's usual variables and file.
+
+    Raises:
+        LocalTrouble: the configuration cannot be read.
+    """
+    place = profile.credential
+    named = configured(configuration, "credentials").get(profile.id)
+    if named is not None:
+        return _credential(profile, str(named), environ)
+    if place is None:
+        return None
+    for variable in place.env:
+        if environ.get(variable):
+            return _credential(profile, f"env:{variable}", environ)
+    if place.file and Path(place.file).expanduser().is_file():
+        return _credential(profile, f"file:{place.file}", environ)
+    return None
+
+
+def configured(configuration: Path, table: str) -> Mapping[str, JsonValue]:
+    """The owner's `[table]` in the configuration, empty where there is none.
+
+    Raises:
+        LocalTrouble: the configuration cannot be read.
+    """
+    try:
+        said = tomllib.loads(configuration.read_text(encoding="utf-8")).get(table, {})
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise LocalTrouble(
+            f"{configuration} cannot be read: {error}", remedy="mend that file"
+        ) from error
+    if not isinstance(said, dict):
+        raise LocalTrouble(
+            f"{configuration}: `{table}` is no table",
+            remedy=f"begin it with a line `[{table}]`; what is in it are lines `name = ...` below that",
+        )
+    return said
+
+
+def _credential(profile: Profile, reference: str, environ: Mapping[str, str]) -> Credential:
+    @cache
+    def read() -> str:
+        try:
+            key = resolve(f"the key of {profile.title}", reference, environ=environ).strip()
+        except BadRequest as error:
+            raise CredentialRefused(error.message, remedy=error.remedy) from None
+        if not key:
+            raise CredentialRefused(
+                f"the key of {profile.title} is empty at {shown}", remedy="put the key there"
+            )
+        return key
+
+    # A reference that is no reference may be the key itself, and is not repeated.
+    scheme, _, _ = reference.partition(":")
+    shown = reference if scheme in ("env", "file", "keyring", "cmd") else "the configuration"
+    return Credential(source=shown, read=read)
+
+
+def resolve(name: str, reference: str, *, environ: Mapping[str, str]) -> str:
+    """The value that the reference leads to now; `name` says in errors what it is the value of.
+
+    Raises:
+        BadRequest: it is no reference, or leads nowhere.
+        SecretRefused: it looks like a secret that was written out.
+    """
+    scheme, _, rest = reference.partition(":")
+    match scheme:
+        case "env":
+            if rest not in environ:
+                raise _nowhere(name, f"this process has no variable {rest}")
+            return environ[rest]
+        case "file":
+            try:
+                return Path(rest).expanduser().read_text(encoding="utf-8").strip()
+            except (OSError, UnicodeDecodeError) as error:
+                raise _nowhere(name, f"{rest} cannot be read ({type(error).__name__})") from None
+        case "keyring":
+            return _from_keyring(name, rest)
+        case "cmd":
+            return _from_command(name, rest, environ)
+        case "text":
+            if find_secrets(name, f"{name}={rest}".encode()):
+                raise SecretRefused(
+                    f"the value of {name} looks like a secret",
+                    remedy=f"refer to it instead: `{name}=env:{name}` or `{name}=file:PATH`",
+                )
+            return rest
+        case _:
+            # The value is not repeated: it may be the secret itself.
+            raise BadRequest(f"the value of {name} is not a reference", remedy=f"write {_FORMS}")
+
+
+def _from_command(name: str, rest: str, environ: Mapping[str, str]) -> str:
+    try:
+        argv = shlex.split(rest)
+        ran = subprocess.run(
+            argv or [""], env=dict(environ), capture_output=True, encoding="utf-8", timeout=60,
+            check=False,
+        )  # fmt: skip
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        raise _nowhere(name, f"`{rest}` does not run ({type(error).__name__})") from None
+    if ran.returncode:
+        raise _nowhere(name, f"`{rest}` ended with status {ran.returncode}")
+    return ran.stdout.strip()
+
+
+def _from_keyring(name: str, rest: str) -> str:
+    service, _, user = rest.partition("/")
+    try:
+        import keyring  # type: ignore[import-not-found,unused-ignore]
+    except ImportError:
+        raise _nowhere(name, "the keyring package is not installed here") from None
+    value = keyring.get_password(service, user)
+    if value is None:
+        raise _nowhere(name, f"the keyring has no entry {service}/{user}")
+    return str(value)
+
+
+def _nowhere(name: str, why: str) -> BadRequest:
+    return BadRequest(f"{name} leads nowhere: {why}", remedy=f"set it, or write {_FORMS}")

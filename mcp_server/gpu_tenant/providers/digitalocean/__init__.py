@@ -1,0 +1,1 @@
+"""DigitalOcean: GPU Droplets, which bill until they are destroyed."""

@@ -1,0 +1,423 @@
+"""Boxes at DigitalOcean: GPU Droplets, which bill in full until they are destroyed, also when powered off."""
+
+import base64
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import TypeVar
+from urllib.parse import parse_qs, urlsplit
+
+from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
+
+from gpu_tenant.domain.address import ssh_address
+from gpu_tenant.domain.errors import NoCapacity, NoQuota, ProviderSilent, ProviderTrouble
+from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease
+from gpu_tenant.domain.offers import CENT, Leftover, Offer, Price, Wish
+from gpu_tenant.domain.permit import TeardownPermit, genuine
+from gpu_tenant.domain.ports import Asking, Setting, wanted
+from gpu_tenant.domain.timestamps import instant
+from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.providers.gpu_catalog import known
+from gpu_tenant.providers.http_client import Json, Reply, Wire
+from gpu_tenant.providers.list_rows import Subject, read_each
+from gpu_tenant.providers.response_limits import Leafing
+
+_DROPLETS, _KEYS, _SIZES = "/v2/droplets", "/v2/account/keys", "/v2/sizes"
+_VOLUMES, _SNAPSHOTS = "/v2/volumes", "/v2/snapshots"
+_PAGE = 200
+_SETUP_S = 180
+
+_OUTBOUND_USD_GB = Decimal("0.01")
+"""Beyond what is included, docs.digitalocean.com/products/droplets/details/pricing, 2026-05."""
+_SNAPSHOT_USD_GB_MONTH = Decimal("0.06")
+"""docs.digitalocean.com/products/images/snapshots/details/pricing. No such page was read for volumes."""
+
+_FULL = re.compile(r"not available|unavailable|capacity|sold out", re.IGNORECASE)
+_TOO_MANY = re.compile(r"\blimit\b|quota", re.IGNORECASE)
+"""A refused create has one status for everything: only its words tell one from the other."""
+
+
+class _Vram(BaseModel):
+    amount: int
+
+
+class _Gpu(BaseModel):
+    count: int
+    model: str
+    vram: _Vram | None = None
+
+
+class _Size(BaseModel):
+    slug: str
+    price_hourly: Decimal
+    disk: int
+    regions: list[str]
+    available: bool
+    gpu_info: _Gpu | None = None
+
+
+class _Network(BaseModel):
+    ip_address: str
+    type: str
+
+
+class _Networks(BaseModel):
+    v4: list[_Network] = []
+
+
+class _Droplet(BaseModel):
+    id: int
+    status: str
+    size: _Size
+    networks: _Networks
+    tags: list[str]
+    created_at: JsonValue = None
+
+
+class _Made(BaseModel):
+    droplet: _Droplet
+
+
+class _Key(BaseModel):
+    id: int
+    public_key: str
+
+
+class _Added(BaseModel):
+    ssh_key: _Key
+
+
+class _Volume(BaseModel):
+    id: str
+    name: str
+    size_gigabytes: int
+    droplet_ids: list[int] | None = None
+    tags: list[str] | None = None
+
+
+class _Snapshot(BaseModel):
+    id: str
+    name: str
+    size_gigabytes: Decimal
+    tags: list[str] | None = None
+
+
+class _Pages(BaseModel):
+    next: str | None = None
+
+
+class _Links(BaseModel):
+    pages: _Pages = _Pages()
+
+
+class _Meta(BaseModel):
+    total: int
+
+
+class _Page(BaseModel):
+    links: _Links
+    meta: _Meta
+
+
+class _Team(BaseModel):
+    uuid: str
+
+
+class _Account(BaseModel):
+    uuid: str
+    team: _Team | None = None
+
+
+class _Refusal(BaseModel):
+    id: str
+    message: str
+
+
+T = TypeVar("T")
+Row = TypeVar("Row", _Droplet, _Key, _Volume, _Snapshot)
+
+_PAGE_OF = TypeAdapter(_Page)
+_SIZE_LIST, _DROPLET_LIST = TypeAdapter(list[_Size]), TypeAdapter(list[dict[str, object]])
+_DROPLET = TypeAdapter(_Droplet)
+_KEY_LIST, _VOLUME_LIST = TypeAdapter(list[_Key]), TypeAdapter(list[_Volume])
+_SNAPSHOT_LIST = TypeAdapter(list[_Snapshot])
+_ACCOUNT = TypeAdapter(_Account)
+_MADE, _ADDED = TypeAdapter(_Made), TypeAdapter(_Added)
+
+
+class DigitalOceanConnector:
+    """One account (a team) at DigitalOcean. Its invoices name a box when the month is over: no `Billing`."""
+
+    def __init__(self, setting: Setting) -> None:
+        # Not the setting whole: its environment may hold the key.
+        self._states, self._public_key = setting.profile.states, setting.public_key
+        self._wire = Wire(
+            title=setting.profile.title,
+            base_url=setting.api("https://api.digitalocean.com", variable="DIGITALOCEAN_API_URL"),
+            credential=setting.credential,
+            clock=setting.clock,
+        )
+
+    # --- boxes
+
+    async def create(self, lease: Lease) -> Box:
+        """As `Connector.create`."""
+        quote = wanted(lease)
+        for box in await self.list_boxes():
+            if box.mark == lease.mark:
+                return box
+        size, region, image = quote.offer.id.split("@")
+        order: Json = {
+            "name": re.sub(r"[^a-z0-9.-]", "-", lease.id), "region": region, "size": size,
+            "image": image, "ssh_keys": [await self._key_id()], "tags": [lease.mark],
+        }  # fmt: skip
+        reply = await self._wire.call("POST", _DROPLETS, body=order, expect=(202, 422))
+        if reply.status != 202:
+            raise self._refusal(reply)
+        return self._box(_read(_MADE, reply).droplet)
+
+    async def list_boxes(self) -> Sequence[Box]:
+        """As `Connector.list_boxes`: every GPU Droplet.
+
+        A list without a type shows none of them, and one of a tag cannot be of a type: so all are
+        asked for, and the marks are looked for here.
+        """
+        shown = await self._pages(_DROPLETS, "droplets", _DROPLET_LIST, {"type": "gpus"})
+        named = [row["id"] for row in shown if isinstance(row.get("id"), int)]
+        if len(set(named)) < len(named):
+            raise _incomplete(_DROPLETS, "something is on two pages")
+        return read_each(
+            "digitalocean", shown, lambda row: self._box(_DROPLET.validate_python(row)), _subject
+        )
+
+    def asked_with(self, salt: str) -> Asking:
+        """As `Accounted.asked_with`."""
+        return self._wire.asked_with(salt)
+
+    async def account(self) -> str | None:
+        """As `Accounted.account`: a team's Droplets are the team's, whoever's token it is."""
+        shown = _read(_ACCOUNT, await self._wire.get("/v2/account"), "account")
+        return f"team {shown.team.uuid}" if shown.team else f"user {shown.uuid}"
+
+    async def found(self, lease: Lease) -> Box | None:
+        """As `Findable.found`."""
+        path = f"{_DROPLETS}/{lease.box_id}"
+        reply = await self._wire.get(path, expect=(200, 404))
+        if reply.status == 404:
+            if _code(reply) == "not_found":
+                return None
+            raise self._wire.trouble("GET", path, reply)
+        return self._box(_read(_MADE, reply).droplet)
+
+    async def destroy(self, permit: TeardownPermit) -> None:
+        """As `Connector.destroy`; what was attached to the box, or taken of it, is left as it is."""
+        permit = genuine(permit, provider="digitalocean")
+        path = f"{_DROPLETS}/{permit.box_id}"
+        reply = await self._wire.call(
+            "DELETE", path, expect=(204, 404), repeatable="repeatable", urgent="teardown"
+        )
+        if reply.status == 404 and _code(reply) != "not_found":
+            raise self._wire.trouble("DELETE", path, reply)
+
+    # --- what can be rented, and what is left
+
+    async def offers(self, wish: Wish) -> Sequence[Offer]:
+        """As `Market.offers`: an offer for each size in each region that has some."""
+        found = [
+            _offer(size, size.gpu_info, region)
+            for size in await self._pages(_SIZES, "sizes", _SIZE_LIST, {})
+            if size.gpu_info is not None and size.available
+            for region in size.regions
+        ]
+        if wish.offer is not None:
+            return [offer for offer in found if offer.id == wish.offer]
+        return [offer for offer in found if offer.suits(wish)]
+
+    async def leftovers(self) -> Sequence[Leftover]:
+        """As `Residue.leftovers`: volumes of no Droplet, and snapshots, which never have one."""
+        volumes = await self._all(_VOLUMES, "volumes", _VOLUME_LIST, {})
+        snapshots = await self._all(_SNAPSHOTS, "snapshots", _SNAPSHOT_LIST, {})
+        return [
+            *(
+                Leftover(
+                    provider="digitalocean", kind="volume", id=each.id, name=each.name,
+                    mark=_mark(each.tags), size_gb=each.size_gigabytes, usd_month=None,
+                )
+                for each in volumes
+                if not each.droplet_ids
+            ),
+            *(
+                Leftover(
+                    provider="digitalocean", kind="snapshot", id=each.id, name=each.name,
+                    mark=_mark(each.tags), size_gb=float(each.size_gigabytes),
+                    usd_month=(each.size_gigabytes * _SNAPSHOT_USD_GB_MONTH).quantize(CENT),
+                )
+                for each in snapshots
+            ),
+        ]  # fmt: skip
+
+    # --- the provider's answers
+
+    async def _all(
+        self, path: str, field: str, kind: TypeAdapter[list[Row]], query: Mapping[str, str]
+    ) -> list[Row]:
+        """Everything that list holds, each once."""
+        rows = await self._pages(path, field, kind, query)
+        if len({row.id for row in rows}) < len(rows):
+            raise _incomplete(path, "something is on two pages")
+        return rows
+
+    async def _pages(
+        self, path: str, field: str, kind: TypeAdapter[list[T]], query: Mapping[str, str]
+    ) -> list[T]:
+        rows: list[T] = []
+        page = 1
+        leafing = Leafing(f"DigitalOcean's list of {field}")
+        while True:
+            asked = {**query, "per_page": str(_PAGE), "page": str(page)}
+            reply = await self._wire.get(path, query=asked)
+            shown = _read(_PAGE_OF, reply)
+            held: list[T] = _read(kind, reply, field)
+            rows += held
+            if shown.links.pages.next is None:
+                break
+            following = parse_qs(urlsplit(shown.links.pages.next).query).get("page", [])
+            if following != [str(page + 1)]:
+                raise _incomplete(path, f"page {plain(' '.join(following))} follows page {page}")
+            leafing.turn(len(reply.text))
+            page += 1
+        if len(rows) != shown.meta.total:
+            raise _incomplete(path, f"{len(rows)} of {shown.meta.total} are on its pages")
+        return rows
+
+    async def _key_id(self) -> int:
+        """The account's number for our public key; it was added if it was not there."""
+        ours = self._public_key()
+        text = ours.split()[1]
+        name = f"gpu-tenant-{hashlib.sha256(base64.b64decode(text)).hexdigest()[:16]}"
+        for _ in range(2):
+            for key in await self._all(_KEYS, "ssh_keys", _KEY_LIST, {}):
+                if key.public_key.split()[:2] == ours.split()[:2]:
+                    return key.id
+            added: Json = {"name": name, "public_key": ours}
+            reply = await self._wire.call("POST", _KEYS, body=added, expect=(201, 422))
+            if reply.status == 201:
+                return _read(_ADDED, reply).ssh_key.id
+            # It may be there by now: somebody else of this account has the same one.
+        raise self._wire.trouble("POST", _KEYS, reply)
+
+    def _box(self, shown: _Droplet) -> Box:
+        state = self._states.get(shown.status, BoxState.UNKNOWN)
+        address = next((net.ip_address for net in shown.networks.v4 if net.type == "public"), None)
+        words = None
+        if shown.status == "off":
+            words = "it is powered off, and bills in full; only its destruction ends that"
+        elif state in (BoxState.BROKEN, BoxState.UNKNOWN):
+            words = f"DigitalOcean calls it {plain(shown.status)}"
+        return Box(
+            provider="digitalocean", id=BoxId(str(shown.id)), mark=_mark(shown.tags), state=state,
+            address=ssh_address(f"root@{address}") if address else None,
+            price_usd_h=shown.size.price_hourly.quantize(CENT), words=words,
+            created_at=instant(shown.created_at),
+        )  # fmt: skip
+
+    def _refusal(self, reply: Reply) -> ProviderTrouble:
+        """What a create's answer means that made no box."""
+        told = self._wire.trouble("POST", _DROPLETS, reply)
+        said = _message(reply)
+        if _TOO_MANY.search(said):
+            return NoQuota(told.message, remedy="ask its support for more, or rent elsewhere")
+        if _FULL.search(said):
+            return NoCapacity(told.message, remedy="`gpu-tenant offers` shows what there is now")
+        return told
+
+
+def _read(kind: TypeAdapter[T], reply: Reply, field: str | None = None) -> T:
+    """What the answer, or one field of it, holds.
+
+    Raises:
+        ProviderSilent: it is not of that form, so nothing can be concluded.
+    """
+    try:
+        return kind.validate_python(reply.fields.get(field) if field else reply.fields)
+    except ValidationError as error:
+        where = ".".join(str(part) for part in error.errors(include_input=False)[0]["loc"])
+    # Raised out here, and telling only where: the error itself holds the value.
+    raise ProviderSilent(
+        f"an answer of DigitalOcean cannot be read: its {field or ''} {where} is not as documented",
+        remedy="try again in a minute; `gpu-tenant leases` looks again",
+    )
+
+
+def _code(reply: Reply) -> str | None:
+    """The provider's short name for an error."""
+    try:
+        return _Refusal.model_validate_json(reply.text).id.casefold()
+    except ValidationError:
+        return None
+
+
+def _message(reply: Reply) -> str:
+    try:
+        return _Refusal.model_validate_json(reply.text).message
+    except ValidationError:
+        return ""
+
+
+def _incomplete(path: str, why: str) -> ProviderSilent:
+    return ProviderSilent(
+        f"DigitalOcean's list {path} is not complete: {why}",
+        remedy="try again in a minute; `gpu-tenant leases` looks again",
+    )
+
+
+def _subject(row: Mapping[str, object]) -> Subject:
+    tags = row.get("tags") or []
+    return Subject.told(row.get("id"), tags if isinstance(tags, list) else [tags])
+
+
+def _mark(tags: Sequence[str] | None) -> str | None:
+    return next((tag for tag in tags or [] if tag.startswith(MARK_PREFIX)), None)
+
+
+def _offer(size: _Size, gpu: _Gpu, region: str) -> Offer:
+    name, vram_gib = _gpu(gpu)
+    return Offer(
+        provider="digitalocean", id=f"{size.slug}@{region}@{_image(gpu)}", gpu=name,
+        gpu_count=gpu.count, vram_gib=vram_gib, region=region, disk_gb=size.disk,
+        price=Price(
+            gpu_usd_h=size.price_hourly, disk_usd_h=Decimal(0), parked_usd_h=None,
+            upload_usd_gb=Decimal(0), download_usd_gb=_OUTBOUND_USD_GB, source="api",
+        ),
+        interruptible=False, trust="datacenter", reliability=None, max_hours=None,
+        download_mbps=None, upload_mbps=None, setup_s=_SETUP_S,
+        notes=(
+            "powered off it bills in full: only its destruction ends the bill",
+            "some bytes off it are included; the price is that of the others",
+        ),
+    )  # fmt: skip
+
+
+def _gpu(gpu: _Gpu) -> tuple[str, float | None]:
+    """The canonical name and the memory of each, read out of `nvidia_rtx6000_ada`."""
+    called = gpu.model.replace("_", " ")
+    amount = gpu.vram.amount if gpu.vram else None
+    # Some sizes tell the memory of all GPUs together, some of each; the catalog knows which it is.
+    for each in (amount, amount // gpu.count if amount and gpu.count else None):
+        model = known(called) or known(f"{called} {each}GB")
+        if model is not None and each in (None, model.vram_gib):
+            return model.name, model.vram_gib
+    return plain(gpu.model), amount if gpu.count == 1 else None
+
+
+def _image(gpu: _Gpu) -> str:
+    """The provider's own image with that GPU's drivers."""
+    if gpu.model.startswith("amd_"):
+        return "gpu-amd-base"
+    return "gpu-h100x8-base" if gpu.count == 8 else "gpu-h100x1-base"
+
+
+def connect(setting: Setting) -> DigitalOceanConnector:
+    """The connector for the account of the setting's credential."""
+    return DigitalOceanConnector(setting)

@@ -1,0 +1,294 @@
+"""Calls through Google's official client, which is imported when the first one is made."""
+
+import contextlib
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+from functools import cached_property, partial
+from importlib import import_module
+from io import BytesIO
+from typing import Any, Literal, TypeAlias
+from urllib.parse import urlsplit
+
+from gpu_tenant.domain.errors import (
+    BadRequest,
+    CredentialRefused,
+    NoCapacity,
+    NoFunds,
+    NoQuota,
+    ProviderSilent,
+    ProviderTrouble,
+    RateLimited,
+)
+from gpu_tenant.domain.ports import Clock, Credential
+from gpu_tenant.providers.http_client import rejected, words
+from gpu_tenant.providers.response_limits import (
+    BOUNDS,
+    PIECE_BYTES,
+    Aside,
+    Bounds,
+    Leafing,
+    bounded,
+)
+
+Message: TypeAlias = Any
+"""One of Google's messages; their types come with a package that is not everybody's."""
+
+_TIMEOUT_S, _TRIES, _PAUSE_S = 30, 4, 5.0
+_PAGE = 500
+_KEPT = ("id", "zone", "labels")
+_LOOKS_AGAIN = "`gpu-tenant leases` looks again; the meter of a box may be running"
+_SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+
+
+class Calls:
+    """The Compute Engine API for one project: each answer, or one of our errors.
+
+    The client's own retries are off, and of its methods only those are used that return the plain
+    operation: the others poll it at the real address, whatever endpoint was named.
+    """
+
+    def __init__(
+        self,
+        *,
+        endpoint: str,
+        credential: Credential | None,
+        clock: Clock,
+        bounds: Bounds = BOUNDS,
+    ) -> None:
+        self._endpoint = endpoint
+        self._credential = credential
+        self._clock = clock
+        self._bounds = bounds
+        self._aside = Aside("Google Cloud", bounds)
+
+    @property
+    def project(self) -> str:
+        """The project that is rented in.
+
+        Raises:
+            BadRequest: none is named.
+        """
+        named = self._credential.read().strip() if self._credential else ""
+        if not named:
+            raise BadRequest("no project is named", remedy="set GPU_TENANT_GCP_PROJECT to its id")
+        return named
+
+    async def ask(
+        self,
+        service: str,
+        method: str,
+        fields: Mapping[str, object],
+        *,
+        often: Literal["", "once"] = "",
+    ) -> Message:
+        """The answer of that method of that service of the client.
+
+        A lost answer is asked for again, except of a call that is to be sent `once`; a call that was
+        turned away for its rate was not carried out, and is always sent again.
+
+        Raises:
+            CredentialRefused, NoQuota, RateLimited: 401 and 403, by their reason; 429.
+            ProviderSilent: no answer, or 5xx: the request may have been carried out.
+            Rejected: any other refusal, with its status and Google's words.
+        """
+        fields = {"project": self.project, **fields}
+        for left in reversed(range(_TRIES)):
+            try:
+                return await self._aside.do(
+                    partial(self._send, service, method, fields), f"{service}.{method}"
+                )
+            except (ProviderSilent, RateLimited) as trouble:
+                lost = isinstance(trouble, ProviderSilent)
+                if not left or (lost and often == "once"):
+                    raise
+                await self._clock.sleep(2.0 ** (_TRIES - 1 - left) if lost else _PAUSE_S)
+        raise AssertionError("unreachable")
+
+    async def pages(self, service: str, inside: str = "", filtered: str = "") -> list[Message]:
+        """Every item to the last page: of a list, or of an aggregated one, where they are `inside`.
+
+        Raises:
+            ProviderSilent: a zone is missing, or a page repeats its cursor; nothing may be concluded.
+        """
+        fields: dict[str, object] = {"max_results": _PAGE}
+        if filtered:
+            fields["filter"] = filtered
+        found: list[Message] = []
+        seen: set[str] = set()
+        leafing = Leafing(f"Google's list of {service}", self._bounds)
+        while True:
+            page = await self.ask(service, "aggregated_list" if inside else "list", fields)
+            _whole(service, page)
+            if inside:
+                for scope in page.items.values():
+                    _whole(service, scope)
+                    found += getattr(scope, inside)
+            else:
+                found += page.items
+            cursor = page.next_page_token
+            if not cursor:
+                return found
+            if cursor in seen:
+                raise _silent(f"the list of {service} repeats its cursor")
+            seen.add(cursor)
+            leafing.turn()
+            fields["page_token"] = cursor
+
+    async def finished(self, zone: str, operation: Message, *, within_s: float) -> Message:
+        """The operation as it stands when it is done, or when that much time has passed."""
+        give_up_at = self._clock.now() + timedelta(seconds=within_s)
+        while operation.status.name != "DONE" and self._clock.now() < give_up_at:
+            await self._clock.sleep(2)
+            operation = await self.ask(
+                "ZoneOperations", "get", {"zone": zone, "operation": operation.name}
+            )
+        return operation
+
+    def _send(self, service: str, method: str, fields: Mapping[str, object]) -> Message:
+        try:
+            compute = import_module("google.cloud.compute_v1")
+            api = import_module("google.api_core.exceptions")
+            auth = import_module("google.auth.exceptions")
+            json_format = import_module("google.protobuf.json_format")
+        except ImportError as error:
+            raise ProviderTrouble(
+                f"Google Cloud needs a package that is not installed: {error.name}",
+                remedy="pip install 'gpu-tenant[gcp]'",
+            ) from error
+        said: list[bytes] = []
+        options = {"api_endpoint": self._endpoint} if self._endpoint else {}
+        try:
+            made = getattr(compute, f"{service}Client")
+            # One each: a kept connection would be shared by threads.
+            with made(credentials=self._key, client_options=options) as client:
+                # The client has no public name for its session, and reads an answer of any size.
+                hook = partial(self._read, said)
+                vars(client.transport)["_session"].hooks["response"].append(hook)
+                return getattr(client, method)(fields, retry=None, timeout=_TIMEOUT_S)
+        except api.GoogleAPICallError as error:
+            raise _refusal(f"{service}.{method}", error) from error
+        except (auth.RefreshError, auth.DefaultCredentialsError) as error:
+            raise CredentialRefused(
+                f"Google's application-default credentials do not work: {words(str(error))}",
+                remedy="`gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS",
+            ) from error
+        except json_format.Error as error:
+            if (service, method) == ("Instances", "aggregated_list") and said:
+                with contextlib.suppress(
+                    json_format.Error, ValueError, TypeError, AttributeError, RecursionError
+                ):
+                    return _by_rows(compute, said[-1])
+            raise _silent(f"no answer to {service}.{method}: {type(error).__name__}") from error
+        # Google's own client trips over an error that is no object: `{"error": "x"}`.
+        except (
+            OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError, api.GoogleAPIError,
+            auth.GoogleAuthError,
+        ) as error:  # fmt: skip
+            raise _silent(f"no answer to {service}.{method}: {type(error).__name__}") from error
+
+    def _read(self, said: list[bytes], answer: Message, **_: object) -> None:
+        """The answer's body is here, before the client would read it whole."""
+        body = bounded(
+            answer.raw.stream(PIECE_BYTES, decode_content=True),
+            "Google Cloud: an answer",
+            self._bounds,
+        )
+        said.append(body)
+        answer.raw = BytesIO(body)
+
+    @cached_property
+    def _key(self) -> object:
+        """Application-default credentials; none at all for an emulator on this computer."""
+        address = urlsplit(self._endpoint)
+        if address.hostname in ("127.0.0.1", "localhost", "::1"):
+            return import_module("google.auth.credentials").AnonymousCredentials()
+        if self._endpoint and address.scheme != "https":
+            raise BadRequest(
+                f"{self._endpoint} is not https, and a key would travel in clear",
+                remedy="give `[api]` in config.toml an https address for gcp, or none",
+            )
+        return import_module("google.auth").default(scopes=[_SCOPE])[0]
+
+
+def _by_rows(compute: Message, body: bytes) -> Message:
+    """A page of instances of which one is not of its form: that one by its number, zone and labels alone.
+
+    Where it does not tell all three, it is an empty one.
+    """
+
+    def readable(row: object) -> bool:
+        try:
+            compute.Instance.from_json(json.dumps(row), ignore_unknown_fields=True)
+        except (import_module("google.protobuf.json_format").Error, ValueError, TypeError):
+            return False
+        return isinstance(row, dict)
+
+    def reduced(row: object) -> object:
+        if readable(row):
+            return row
+        kept = {k: v for k, v in row.items() if k in _KEPT} if isinstance(row, dict) else {}
+        return kept if readable(kept) else {}
+
+    page = json.loads(body)
+    for scope in page["items"].values():
+        if "instances" in scope:
+            scope["instances"] = [reduced(row) for row in scope["instances"]]
+    return compute.InstanceAggregatedList.from_json(json.dumps(page), ignore_unknown_fields=True)
+
+
+def failure(operation: Message) -> ProviderTrouble | None:
+    """What went wrong in an operation, which is answered with 200 all the same."""
+    said = [(entry.code, entry.message) for entry in operation.error.errors]
+    if not said:
+        return None
+    what = f"Google says {words('; '.join(f'{code}: {message}' for code, message in said))}"
+    codes = " ".join(code for code, _ in said)
+    if "RESOURCE_POOL_EXHAUSTED" in codes:
+        return NoCapacity(what, remedy="another zone, or another machine: `gpu-tenant offers`")
+    if "QUOTA" in codes:
+        return NoQuota(what, remedy="ask Google for more: IAM & Admin, Quotas")
+    return ProviderTrouble(what, remedy="`gpu-tenant leases` shows what runs")
+
+
+def _refusal(call: str, error: Message) -> ProviderTrouble:
+    """Google's exception in our words; 403 means four things, told apart by their reason."""
+    status = int(error.code or 0)
+    try:
+        listed = error.errors
+    except TypeError:  # what was sent as a list of errors is none
+        listed = []
+    # As text, because one that is no text cannot be looked for.
+    reasons = {str(entry.get("reason", "")) for entry in listed if isinstance(entry, dict)}
+    message = str(error.message)
+    what = f"Google answered {call} with {status}: {words(message)}"
+    if status == 429 or reasons & {"rateLimitExceeded", "userRateLimitExceeded"}:
+        return RateLimited(what, remedy="wait a minute, then the same command again")
+    if "quotaExceeded" in reasons:
+        return NoQuota(what, remedy="ask Google for more: IAM & Admin, Quotas")
+    if status == 402:
+        return NoFunds(what, remedy="see the billing account of the project, or rent elsewhere")
+    if status in (401, 403):
+        return CredentialRefused(
+            what, remedy="see that this account may use Compute Engine in this project"
+        )
+    if status >= 500 or status in (0, 408):
+        return ProviderSilent(what, remedy=_LOOKS_AGAIN)
+    return rejected(status, message, what)
+
+
+def _whole(service: str, page: Message) -> None:
+    """Nothing is missing on the page, by its own word.
+
+    Raises:
+        ProviderSilent: something is.
+    """
+    missing = list(getattr(page, "unreachables", ()))
+    if page.warning.code not in ("", "NO_RESULTS_ON_PAGE"):
+        missing.append(f"{page.warning.code}: {page.warning.message}")
+    if missing:
+        raise _silent(f"the list of {service} is not complete: {words('; '.join(missing))}")
+
+
+def _silent(what: str) -> ProviderSilent:
+    return ProviderSilent(f"Google Cloud: {what}", remedy=_LOOKS_AGAIN)

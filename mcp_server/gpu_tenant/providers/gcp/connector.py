@@ -1,0 +1,439 @@
+"""Google Compute Engine: VMs with GPUs that a timer of Google's own stops, and disks that bill on."""
+
+import asyncio
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Literal
+from uuid import NAMESPACE_URL, uuid5
+
+from gpu_tenant.domain.address import ssh_address
+from gpu_tenant.domain.errors import (
+    BadRequest,
+    LocalTrouble,
+    NoCapacity,
+    NoQuota,
+    ProviderSilent,
+    ProviderTrouble,
+    Rejected,
+)
+from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease
+from gpu_tenant.domain.offers import CENT, Leftover, Offer, Price, Wish
+from gpu_tenant.domain.permit import TeardownPermit, genuine
+from gpu_tenant.domain.ports import Asking, Setting
+from gpu_tenant.domain.timestamps import instant
+from gpu_tenant.providers.gcp import run_timer
+from gpu_tenant.providers.gcp.catalog import (
+    ADDRESS_USD_H,
+    AS_OF,
+    MONTH_H,
+    WITH_GPUS,
+    Sold,
+    disk_usd_gb_month,
+    fits,
+    last,
+    list_usd_h,
+    quotas_of,
+    room,
+    sales,
+    seen,
+    sold_as,
+    unused_address_usd_month,
+)
+from gpu_tenant.providers.gcp.client import Calls, Message, failure
+from gpu_tenant.providers.gpu_catalog import known
+from gpu_tenant.providers.http_client import key_hash, place, words
+from gpu_tenant.providers.list_rows import Subject, read_each
+
+_LABEL = "gpu-tenant"
+_USER = "tenant"
+_IMAGES = "deeplearning-platform-release"
+_FAMILIES = (
+    "common-cu129-ubuntu-2404-nvidia-580", "common-cu129-ubuntu-2204-nvidia-580",
+    "common-cu128-ubuntu-2204-nvidia-570",
+)  # fmt: skip
+"""Drivers and CUDA; the first that has not aged out."""
+
+_CREATED_S, _STARTED_S, _DELETED_S = 300, 180, 60
+_UNSEEN = "the quota of this GPU is kept in Cloud Quotas, and was not looked at"
+
+
+_ENDPOINT = "https://compute.googleapis.com"
+
+
+class GcpConnector:
+    """Rents, stops and deletes VMs with GPUs in one project.
+
+    Only an export of the whole bill to BigQuery tells what one of them has cost: it is no `Billing`.
+    """
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self._clock = setting.clock
+        self._zones = setting.environ.get("GPU_TENANT_GCP_ZONES", "").replace(",", " ").split()
+        self._calls = Calls(
+            endpoint=setting.api("", variable="GPU_TENANT_GCP_ENDPOINT"),
+            credential=setting.credential,
+            clock=setting.clock,
+        )
+
+    # --- boxes
+
+    async def create(self, lease: Lease) -> Box:
+        """As `Connector.create`. The insert carries an id of its own, so that a repeat is the same request."""
+        label = _label(lease.mark)
+        for instance in await self._calls.pages(
+            "Instances", "instances", f"labels.{_LABEL}={label}"
+        ):
+            return self._box(instance)
+        sold = sold_as(lease.quote.offer.id) if lease.quote else None
+        if lease.quote is None or sold is None:
+            raise BadRequest(f"{lease.id} has no offer of Google's", remedy="`gpu-tenant offers`")
+        body = self._body(lease, sold, await self._image(), lease.quote.offer.disk_gb)
+        refused = await self._insert(sold.zone, body, str(uuid5(NAMESPACE_URL, lease.mark)))
+        try:
+            instance = await self._calls.ask(
+                "Instances", "get", {"zone": sold.zone, "instance": body["name"]}
+            )
+        except Rejected as error:
+            if error.status == 404 and refused is not None:
+                raise refused from error
+            raise ProviderSilent(error.message, remedy=error.remedy) from error
+        if instance.labels.get(_LABEL) != label:
+            raise ProviderTrouble(
+                f"a box called {body['name']} exists, and is not this lease's",
+                remedy="`gpu-tenant leases` shows what runs",
+            )
+        return self._box(instance)
+
+    async def _insert(
+        self, zone: str, body: dict[str, Any], request_id: str
+    ) -> ProviderTrouble | None:
+        """The box is asked for; what Google said against it, where it may stand all the same.
+
+        Raises:
+            NoCapacity, NoQuota, ...: no box was made.
+        """
+        try:
+            operation = await self._calls.ask(
+                "Instances", "insert_unary",
+                {"zone": zone, "instance_resource": body, "request_id": request_id}, often="once",
+            )  # fmt: skip
+        except Rejected as error:
+            if error.status == 409:
+                return error
+            raise
+        refused = failure(await self._calls.finished(zone, operation, within_s=_CREATED_S))
+        if isinstance(refused, NoCapacity | NoQuota):
+            raise refused
+        return refused
+
+    def _body(self, lease: Lease, sold: Sold, image: Message, disk_gb: int) -> dict[str, Any]:
+        zone, labels = f"zones/{sold.zone}", {_LABEL: _label(lease.mark)}
+        scheduling: dict[str, Any] = {
+            "provisioning_model": sold.model.upper(), "automatic_restart": False,
+            "on_host_maintenance": "TERMINATE",
+        }  # fmt: skip
+        if sold.model == "spot" or not sold.ssd:
+            # Never DELETE, which might take the only copy.
+            scheduling["instance_termination_action"] = "STOP"
+        if not sold.ssd:
+            left_s = (lease.terms.deadline_at - self._clock.now()).total_seconds()
+            scheduling["max_run_duration"] = {"seconds": run_timer.run_s(left_s)}
+        metadata = {
+            "ssh-keys": f"{_USER}:{self._setting.public_key()}", "block-project-ssh-keys": "TRUE",
+            # Where the project has OS Login on, the key above would not be looked at.
+            "enable-oslogin": "FALSE",
+        }  # fmt: skip
+        body: dict[str, Any] = {
+            "name": f"gt-{labels[_LABEL].replace('_', '-')}", "labels": labels, "scheduling": scheduling,
+            "machine_type": f"{zone}/machineTypes/{sold.machine}",
+            "disks": [{"boot": True, "auto_delete": True, "initialize_params": {
+                "source_image": f"projects/{_IMAGES}/global/images/{image.name}", "labels": labels,
+                "disk_size_gb": max(disk_gb, image.disk_size_gb),
+                "disk_type": f"{zone}/diskTypes/{sold.disk_type}"}}],
+            "network_interfaces": [{"network": "global/networks/default", "access_configs": [
+                {"name": "External NAT", "type_": "ONE_TO_ONE_NAT"}]}],
+            "metadata": {"items": [{"key": k, "value": v} for k, v in metadata.items()]},
+        }  # fmt: skip
+        if sold.attached:
+            kind = f"projects/{self._calls.project}/{zone}/acceleratorTypes/{sold.gpu}"
+            body["guest_accelerators"] = [
+                {"accelerator_type": kind, "accelerator_count": sold.count}
+            ]
+        return body
+
+    async def _image(self) -> Message:
+        for family in _FAMILIES:
+            try:
+                return await self._calls.ask(
+                    "Images", "get_from_family", {"project": _IMAGES, "family": family}
+                )
+            except Rejected as error:
+                if error.status != 404:
+                    raise
+        raise ProviderTrouble(
+            f"none of the image families is left at {_IMAGES}: {', '.join(_FAMILIES)}",
+            remedy="this needs a newer gpu-tenant; rent elsewhere: `gpu-tenant offers`",
+        )
+
+    async def list_boxes(self) -> Sequence[Box]:
+        """As `Connector.list_boxes`: every zone of the project, or ProviderSilent."""
+        shown = await self._calls.pages("Instances", "instances")
+        return read_each("gcp", shown, self._box, _subject)
+
+    def asked_with(self, salt: str) -> Asking:
+        """As `Accounted.asked_with`: the boxes are the project's, whoever may ask for them."""
+        endpoint = self._setting.api(_ENDPOINT, variable="GPU_TENANT_GCP_ENDPOINT")
+        return Asking(where=place(endpoint), key=key_hash(self._calls.project, salt))
+
+    async def account(self) -> str | None:
+        """As `Accounted.account`."""
+        return f"project {self._calls.project}"
+
+    async def found(self, lease: Lease) -> Box | None:
+        """As `Findable.found`."""
+        where = _where(lease.box_id)
+        try:
+            return self._box(await self._calls.ask("Instances", "get", where))
+        except Rejected as error:
+            if error.status == 404 and f"instances/{where['instance']}" in error.body:
+                return None
+            raise
+
+    async def destroy(self, permit: TeardownPermit) -> None:
+        """As `Connector.destroy`; by the box's number, which no later box of its name has."""
+        permit = genuine(permit, provider="gcp")
+        where = _where(permit.box_id)
+        try:
+            operation = await self._calls.ask("Instances", "delete_unary", where)
+        except Rejected as error:
+            # A project that is not there is a 404, too, and says nothing about the box.
+            if error.status == 404 and f"instances/{where['instance']}" in error.body:
+                return
+            raise
+        done = await self._calls.finished(where["zone"], operation, within_s=_DELETED_S)
+        _unless_failed(done)
+
+    async def park(self, lease: Lease) -> None:
+        """As `Parking.park`. A box with a local SSD is not stopped: that would empty it."""
+        where = _where(lease.box_id)
+        instance = await self._calls.ask("Instances", "get", where)
+        if any(disk.type_ == "SCRATCH" for disk in instance.disks):
+            raise ProviderTrouble(
+                f"{instance.name} has a local SSD, and a stop loses what is on it",
+                remedy=f"`gpu-tenant collect {lease.id}`, then `gpu-tenant teardown {lease.id}`",
+            )
+        _unless_failed(await self._calls.ask("Instances", "stop_unary", where))
+
+    async def resume(self, lease: Lease) -> None:
+        """As `Parking.resume`; whether the zone has such a GPU is told by the operation's end."""
+        where = _where(lease.box_id)
+        operation = await self._calls.ask("Instances", "start_unary", where)
+        done = await self._calls.finished(where["zone"], operation, within_s=_STARTED_S)
+        _unless_failed(done)
+
+    async def timer_at(self, lease: Lease) -> datetime | None:
+        """As `Timed.timer_at`."""
+        return run_timer.fires_at(await self._calls.ask("Instances", "get", _where(lease.box_id)))
+
+    def _box(self, instance: Message) -> Box:
+        if not (instance.id and instance.zone):
+            raise ProviderSilent(
+                "an instance does not tell its number", remedy="`gpu-tenant leases`"
+            )
+        mark = _mark(instance.labels.get(_LABEL, ""))
+        state = self._setting.profile.states.get(instance.status, BoxState.UNKNOWN)
+        addresses = [c.nat_i_p for nic in instance.network_interfaces for c in nic.access_configs]
+        at = next((f"{_USER}@{address}" for address in addresses if address), None)
+        spot = instance.scheduling.provisioning_model == "SPOT"
+        return Box(
+            provider="gcp", id=BoxId(_identity(instance)), mark=mark, state=state,
+            address=ssh_address(at) if at and state is BoxState.READY else None,
+            price_usd_h=self._price_now(instance, state) if mark else None, interruptible=spot,
+            words=f"Google says {words(instance.status)}" if state is BoxState.UNKNOWN else None,
+            created_at=instant(instance.creation_timestamp),
+        )  # fmt: skip
+
+    def _price_now(self, instance: Message, state: BoxState) -> Decimal | None:
+        """What a box of ours costs; its disk is of the kind that we gave it."""
+        gpus = [
+            (last(a.accelerator_type), a.accelerator_count) for a in instance.guest_accelerators
+        ]
+        gpu, count = gpus[0] if gpus else ("", 0)
+        sold = Sold(
+            last(instance.zone), last(instance.machine_type), gpu, count,
+            instance.scheduling.provisioning_model.lower(),
+        )  # fmt: skip
+        size_gb = sum(disk.disk_size_gb for disk in instance.disks if disk.type_ != "SCRATCH")
+        price = self._price(sold, size_gb)
+        return price.parked_usd_h if state is BoxState.PARKED else price.running_usd_h
+
+    # --- offers
+
+    async def offers(self, wish: Wish) -> Sequence[Offer]:
+        """As `Market.offers`: what the zones sell and the project's quotas leave room for.
+
+        Raises:
+            NoQuota: they leave room for none of it; with the tightest of them.
+        """
+        machines, gpus, regions, project, image = await asyncio.gather(
+            self._calls.pages("MachineTypes", "machine_types", WITH_GPUS),
+            self._calls.pages("AcceleratorTypes", "accelerator_types"),
+            self._calls.pages("Regions"),
+            self._calls.ask("Projects", "get", {}),
+            self._image(),
+        )
+        by_region = {region.name: quotas_of(region) for region in regions}
+        disk_gb = max(wish.disk_gb, image.disk_size_gb)
+        found: list[Offer] = []
+        full: Counter[str] = Counter()
+        for sold in sales(machines, gpus):
+            if fits(sold, wish) and (not self._zones or sold.zone in self._zones):
+                quotas = {**by_region.get(sold.region, {}), **quotas_of(project)}
+                left = room(sold, quotas, disk_gb=disk_gb, hours=wish.hours)
+                if left.boxes == 0:
+                    full[left.tightest] += 1
+                    continue
+                unseen = () if seen(sold, quotas) else (_UNSEEN,)
+                found.append(self._offer(sold, disk_gb, (f"quota: {left.tightest}", *unseen)))
+        if full and not found:
+            raise NoQuota(
+                f"the quotas leave room for no such box: {full.most_common(1)[0][0]}",
+                remedy="ask Google for more (IAM & Admin, Quotas), or rent elsewhere: `gpu-tenant offers`",
+            )
+        return found
+
+    def _offer(self, sold: Sold, disk_gb: int, quotas: tuple[str, ...]) -> Offer:
+        price, model = self._price(sold, disk_gb), known(sold.gpu_name)
+        notes = list(quotas)
+        missing = {
+            f'"{sold.rate_key}" = USD per hour': price.gpu_usd_h,
+            f'"{sold.disk_type}" = USD per GB and month': price.disk_usd_h,
+        }
+        unknown = ", ".join(key for key, usd_h in missing.items() if usd_h is None)
+        if unknown:
+            notes.append(f"no rate in the table; give one in config.toml [rates.gcp]: {unknown}")
+        if sold.ssd:
+            notes.append("a stop empties its local SSD: it cannot be parked, and Google's timer is not set")  # fmt: skip
+        if sold.model == "spot":
+            notes.append("Google may stop it at 30 seconds' notice; its boot disk is kept")
+        return Offer(
+            provider="gcp", id=sold.id, gpu=model.name if model else sold.gpu, gpu_count=sold.count,
+            vram_gib=model.vram_gib if model else None, region=sold.zone, price=price, disk_gb=disk_gb,
+            interruptible=sold.model == "spot", trust="datacenter", reliability=None, max_hours=None,
+            download_mbps=None, upload_mbps=None, setup_s=120, notes=tuple(notes),
+        )  # fmt: skip
+
+    def _price(self, sold: Sold, disk_gb: int) -> Price:
+        """What the owner says that it costs, or else the list."""
+        owner = self._owner_rates()
+        machine = owner.get(sold.rate_key, list_usd_h(sold))
+        disk = owner.get(sold.disk_type, disk_usd_gb_month(sold.region, sold.disk_type))
+        disk_usd_h = disk * disk_gb / MONTH_H if disk is not None else None
+        return Price(
+            gpu_usd_h=machine + ADDRESS_USD_H if machine is not None else None, disk_usd_h=disk_usd_h,
+            parked_usd_h=disk_usd_h.quantize(CENT) if disk_usd_h is not None and not sold.ssd else None, upload_usd_gb=Decimal(0), download_usd_gb=None,
+            source="owner" if sold.rate_key in owner else "table",
+            as_of=None if sold.rate_key in owner else AS_OF,
+        )  # fmt: skip
+
+    def _owner_rates(self) -> Mapping[str, Decimal]:
+        file = self._setting.state / "config.toml"
+        try:
+            said = tomllib.loads(file.read_text(encoding="utf-8"), parse_float=Decimal)
+            return {key: Decimal(usd) for key, usd in said.get("rates", {}).get("gcp", {}).items()}
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, ArithmeticError, TypeError, AttributeError) as error:
+            raise LocalTrouble(
+                f"{file} cannot be read: {error}", remedy="mend that file"
+            ) from error
+
+    # --- leftovers
+
+    async def leftovers(self) -> Sequence[Leftover]:
+        """As `Residue.leftovers`: disks that no box uses, addresses that nothing uses, snapshots."""
+        disks, addresses, snapshots = await asyncio.gather(
+            self._calls.pages("Disks", "disks"),
+            self._calls.pages("Addresses", "addresses"),
+            self._calls.pages("Snapshots"),
+        )
+        return [
+            *(_disk(disk) for disk in disks if not disk.users),
+            *(
+                _left("address", address, None, unused_address_usd_month(last(address.region)))
+                for address in addresses
+                if address.status == "RESERVED" and address.address_type == "EXTERNAL"
+            ),
+            # What a snapshot costs depends on where and how it is kept.
+            *(_left("snapshot", shot, shot.storage_bytes / 1e9, None) for shot in snapshots),
+        ]
+
+
+def _disk(disk: Message) -> Leftover:
+    usd = disk_usd_gb_month(last(disk.zone).rpartition("-")[0], last(disk.type_))
+    return _left("disk", disk, disk.size_gb, usd * disk.size_gb if usd is not None else None)
+
+
+def _left(
+    kind: Literal["disk", "address", "snapshot"],
+    thing: Message,
+    size_gb: float | None,
+    usd_month: Decimal | None,
+) -> Leftover:
+    return Leftover(
+        provider="gcp", kind=kind, id=str(thing.id), name=thing.name,
+        mark=_mark(thing.labels.get(_LABEL, "")), size_gb=size_gb, usd_month=usd_month,
+    )  # fmt: skip
+
+
+def _label(mark: str) -> str:
+    """The mark in the alphabet of labels, from which `_mark` makes the same mark again.
+
+    Raises:
+        BadRequest: it cannot be written so.
+    """
+    label = mark.removeprefix(MARK_PREFIX).replace(":", "_", 1)
+    if not mark or _mark(label) != mark:
+        raise BadRequest(f"{mark!r} is no mark that fits a label", remedy="`gpu-tenant doctor`")
+    return label
+
+
+def _mark(label: str) -> str | None:
+    fits_alphabet = re.fullmatch(r"[a-z0-9][-_a-z0-9]{0,62}", label)
+    return MARK_PREFIX + label.replace("_", ":", 1) if fits_alphabet else None
+
+
+def _identity(instance: Message) -> str:
+    return f"{last(instance.zone)}/instances/{instance.id}"
+
+
+def _subject(instance: Message) -> Subject:
+    identity = _identity(instance) if instance.id and instance.zone else None
+    return Subject(identity, _mark(instance.labels.get(_LABEL, "")), mark_is_told=True)
+
+
+def _where(box_id: str | None) -> dict[str, str]:
+    """Which zone and which number of an instance our id of a box stands for."""
+    zone, _, number = (box_id or "").partition("/instances/")
+    return {"zone": zone, "instance": number}
+
+
+def _unless_failed(operation: Message) -> None:
+    """Nothing went wrong in the operation so far.
+
+    Raises:
+        NoCapacity, NoQuota, ProviderTrouble: what did.
+    """
+    trouble = failure(operation)
+    if trouble is not None:
+        raise trouble
+
+
+def connect(setting: Setting) -> GcpConnector:
+    """The connector for the project that the credential's place names."""
+    return GcpConnector(setting)

@@ -1,0 +1,23 @@
+"""Google's own timer on a box: how long it is set for, and when it stops the box."""
+
+from datetime import datetime, timedelta
+
+from gpu_tenant.providers.gcp.client import Message
+
+_AFTER_S, _LEAST_S, _LONGEST_S = 60, 30, 120 * 86400
+"""It runs from the box's start, which is later than the order, and may end half a minute late: two
+minutes after the deadline, all in all. It can be set for 30 seconds at least and 120 days at most."""
+
+
+def run_s(left_s: float) -> int:
+    """For how many seconds a box may run whose lease ends in `left_s`."""
+    return min(max(_LEAST_S, int(left_s) + _AFTER_S), _LONGEST_S)
+
+
+def fires_at(instance: Message) -> datetime | None:
+    """When Google stops that box by itself; None where it does not run, or has no timer."""
+    seconds = int(instance.scheduling.max_run_duration.seconds)
+    started = instance.last_start_timestamp
+    if not seconds or not started or instance.status not in ("RUNNING", "STAGING", "PROVISIONING"):
+        return None
+    return datetime.fromisoformat(started) + timedelta(seconds=seconds)

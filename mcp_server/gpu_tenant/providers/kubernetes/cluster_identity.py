@@ -1,0 +1,97 @@
+"""Which cluster the leases are in, noted when it is first known: another one's complete list proves nothing."""
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+from gpu_tenant.domain.errors import CredentialRefused, ProviderTrouble
+from gpu_tenant.domain.record import Record
+from gpu_tenant.providers.kubernetes.client import Calls
+
+
+class Identity(Record):
+    """A namespace of a cluster, as far as a login may see it."""
+
+    server: str
+    authority: str | None
+    """The SHA-256 of the certificates that vouch for the server; None: those of the system."""
+    namespace: str
+    uid: str | None
+    """Of the namespace, which no other has, in whatever cluster; None: the login may not read it."""
+
+    def is_one_with(self, other: "Identity") -> bool:
+        """Whether both are one namespace. A server may move, and its certificates change; its uid stays."""
+        if self.uid and other.uid:
+            return self.uid == other.uid
+        here = (self.server, self.authority, self.namespace)
+        return here == (other.server, other.authority, other.namespace)
+
+    def __str__(self) -> str:
+        uid = f" (uid {self.uid})" if self.uid else ""
+        return f"{self.namespace}{uid} at {self.server}"
+
+
+async def identity(calls: Calls, namespace: str) -> Identity:
+    """What that namespace is known by.
+
+    Raises:
+        ProviderTrouble: the cluster does not say, or has no such namespace.
+    """
+    settings = (await asyncio.to_thread(calls.client)).configuration
+    uid = authority = None
+    # A login that may make Jobs need not be one that may look at their namespace.
+    with contextlib.suppress(CredentialRefused):
+        shown = await calls.ask("CoreV1Api", "read_namespace", name=namespace)
+        uid = str(shown["metadata"]["uid"])
+    if settings.verify_ssl and settings.ssl_ca_cert:
+        authority = hashlib.sha256(Path(settings.ssl_ca_cert).read_bytes()).hexdigest()
+    return Identity(server=str(settings.host), authority=authority, namespace=namespace, uid=uid)
+
+
+def must_be_noted(found: Identity, note: Path) -> None:
+    """The leases of this state directory are there, or nothing is noted yet.
+
+    Raises:
+        ProviderTrouble: they are elsewhere, or what is noted cannot be read.
+    """
+    try:
+        noted = Identity.model_validate_json(note.read_bytes())
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError) as error:
+        raise ProviderTrouble(
+            f"which cluster the leases are in cannot be read from {note}: {error}",
+            remedy="make that file readable, or bring it back from a backup",
+        ) from error
+    if not noted.is_one_with(found):
+        raise ProviderTrouble(
+            f"[kubernetes] leads to {found}, and the leases are in {noted}",
+            remedy="name that one again (`context`, `namespace`, `kubeconfig` or KUBECONFIG);"
+            f" where `gpu-tenant leases` shows none there any more, move {note} away",
+        )
+
+
+def note_once(found: Identity, note: Path) -> None:
+    """That is noted as where the leases are, durably, if nothing was.
+
+    Raises:
+        ProviderTrouble: as for `must_be_noted`, or it could not be written.
+    """
+    try:
+        note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=note.parent) as being_written:
+            being_written.write(found.model_dump_json().encode())
+            being_written.flush()
+            os.fsync(being_written.fileno())
+            # Whoever comes second finds the first's there, and whole.
+            os.link(being_written.name, note)
+    except FileExistsError:
+        must_be_noted(found, note)
+    except OSError as error:
+        raise ProviderTrouble(
+            f"which cluster the leases are in could not be written to {note}: {error.strerror}",
+            remedy="make room there, then the same command again",
+        ) from error

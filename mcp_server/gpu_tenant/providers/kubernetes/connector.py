@@ -1,0 +1,404 @@
+"""Boxes in a Kubernetes cluster: a Job with one pod each, in the namespace that its owner names."""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from functools import cached_property
+from typing import Any
+
+from gpu_tenant.domain.errors import BadRequest, ProviderSilent, ProviderTrouble, Rejected
+from gpu_tenant.domain.model import Box, BoxId, BoxState, Lease, PodAddress
+from gpu_tenant.domain.offers import CENT, Leftover, Offer, Price, Wish
+from gpu_tenant.domain.permit import TeardownPermit, genuine
+from gpu_tenant.domain.ports import Setting, wanted
+from gpu_tenant.domain.timestamps import instant
+from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.providers.gpu_catalog import asked_for, known
+from gpu_tenant.providers.kubernetes.client import Calls, Shown, silent
+from gpu_tenant.providers.kubernetes.cluster_identity import (
+    Identity,
+    identity,
+    must_be_noted,
+    note_once,
+)
+from gpu_tenant.providers.kubernetes.job_manifest import (
+    CONTAINER,
+    FIRST_POD,
+    MARK,
+    Cluster,
+    cluster,
+    is_named,
+    job,
+    job_name,
+    mark_on,
+)
+from gpu_tenant.providers.kubernetes.status import Look, look
+from gpu_tenant.providers.list_rows import Subject, read_each, tried
+
+_SETUP_S = 600
+"""An image of ten gigabytes, on a node that an autoscaler has yet to start."""
+_GIB = {"Ki": 2**-20, "Mi": 2**-10, "Gi": 1.0, "Ti": 2.0**10, "k": 1e3 / 2**30, "M": 1e6 / 2**30, "G": 1e9 / 2**30, "T": 1e12 / 2**30}  # fmt: skip
+
+
+class KubernetesConnector:
+    """The Jobs of ours in one namespace. What a node costs, and who removes it, its owner knows."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._configuration = setting.state / "config.toml"
+        self._note_of_cluster = setting.state / "kubernetes" / "cluster.json"
+        self._environ = setting.environ
+
+    @cached_property
+    def _where(self) -> Cluster:
+        """The owner's word, read when it is needed: what is wrong with it is this provider's trouble alone."""
+        return cluster(self._configuration)
+
+    @cached_property
+    def _kubeconfig(self) -> str | None:
+        return self._where.kubeconfig or self._environ.get("KUBECONFIG") or None
+
+    @cached_property
+    def _calls(self) -> Calls:
+        return Calls(self._where.context, self._kubeconfig)
+
+    async def _noted(self) -> Identity:
+        """The namespace that is asked: the one where the leases are, or nothing is noted yet.
+
+        Raises:
+            ProviderTrouble: another is. That nothing of ours is in it says nothing of ours is gone.
+        """
+        found = await identity(self._calls, self._where.namespace)
+        must_be_noted(found, self._note_of_cluster)
+        return found
+
+    # --- boxes
+
+    async def create(self, lease: Lease) -> Box:
+        """As `Connector.create`. The Job's name is made of the mark: a second of it cannot be."""
+        quote = wanted(lease)
+        asked = job(
+            lease.mark,
+            self._where,
+            gpu_count=quote.offer.gpu_count,
+        )
+        where = {"namespace": self._where.namespace}
+        note_once(await self._noted(), self._note_of_cluster)
+        try:
+            made = await self._calls.ask("BatchV1Api", "create_namespaced_job", body=asked, **where)
+        except Rejected as refused:
+            if refused.status != 409:
+                raise
+            # A create that was lost on its way back, or one that another process sent.
+            made = await self._calls.ask(
+                "BatchV1Api", "read_namespaced_job", name=job_name(lease.mark), **where
+            )
+            if mark_on(made) != lease.mark:
+                raise ProviderTrouble(
+                    f"a Job called {job_name(lease.mark)} exists, and is not this lease's",
+                    remedy="`gpu-tenant leases` shows what runs",
+                ) from refused
+            if made["metadata"].get("deletionTimestamp"):
+                raise ProviderSilent(
+                    f"the Job {job_name(lease.mark)} is being deleted, and stands in its own way",
+                    remedy="try again in a minute; `gpu-tenant leases` looks again",
+                ) from refused
+        return self._box(made, look(made, []))
+
+    async def list_boxes(self) -> Sequence[Box]:
+        """As `Connector.list_boxes`: every Job that carries a mark; what else runs there is not ours to see.
+
+        A pod that runs for the first time is noted on its Job: it is the box from then on, and one that
+        the Job starts in its place is not.
+        """
+        where = {"namespace": self._where.namespace, "label_selector": MARK}
+        here = await self._noted()
+        # The Jobs first: a pod without its Job is one that was made in between.
+        jobs = await self._calls.pages("BatchV1Api", "list_namespaced_job", **where)
+        pods = await self._calls.pages("CoreV1Api", "list_namespaced_pod", **where)
+        noted = await asyncio.gather(*(self._noted_look(shown, pods) for shown in jobs))
+        if any(isinstance(tried(mark_on, shown), str) for shown in jobs):
+            # One that no create of this state directory made may become a lease, too.
+            note_once(here, self._note_of_cluster)
+        return read_each("kubernetes", zip(jobs, noted, strict=True), self._read, _subject)
+
+    async def destroy(self, permit: TeardownPermit) -> None:
+        """As `Connector.destroy`: the Job and its pod; a claim, its disk and the node are left as they are."""
+        permit = genuine(permit, provider="kubernetes")
+        namespace, name, uid = _where(permit.box_id)
+        await self._noted()
+        try:
+            await self._calls.ask(
+                "BatchV1Api", "delete_namespaced_job", name=name, namespace=namespace,
+                body={"propagationPolicy": "Foreground", "preconditions": {"uid": uid}},
+            )  # fmt: skip
+        except Rejected as refused:
+            if refused.status != 404 and not await self._is_another(namespace, name, uid):
+                raise
+
+    async def _is_another(self, namespace: str, name: str, uid: str) -> bool:
+        """Whether a later Job has that name, and the permitted one is gone."""
+        try:
+            shown = await self._calls.ask(
+                "BatchV1Api", "read_namespaced_job", name=name, namespace=namespace
+            )
+        except Rejected as refused:
+            return refused.status == 404
+        return bool(shown["metadata"]["uid"] != uid)
+
+    async def _noted_look(self, shown: Shown, pods: Sequence[Shown]) -> Look | Exception:
+        seen = tried(lambda it: look(it, _owned(it, pods)), shown)
+        if isinstance(seen, Exception) or isinstance(tried(_identity, shown), Exception):
+            return seen
+        return await self._note(shown, seen)
+
+    def _read(self, row: tuple[Shown, Look | Exception]) -> Box:
+        shown, seen = row
+        if isinstance(seen, Exception):
+            raise seen
+        return self._box(shown, seen)
+
+    async def _note(self, shown: Shown, seen: Look) -> Look:
+        """The pod that runs stands on its Job as the first; until it does, it is not ready.
+
+        A Job that is none of ours is left as it is.
+        """
+        metadata = shown["metadata"]
+        if (
+            seen.state is not BoxState.READY
+            or seen.pod is None
+            or mark_on(shown) is None
+            or FIRST_POD in metadata["annotations"]
+        ):
+            return seen
+        note = {
+            "metadata": {
+                "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"],
+                "annotations": {FIRST_POD: seen.pod["metadata"]["uid"]},
+            }
+        }  # fmt: skip
+        try:
+            await self._calls.ask(
+                "BatchV1Api", "patch_namespaced_job", name=metadata["name"],
+                namespace=metadata["namespace"], body=note,
+            )  # fmt: skip
+        except ProviderTrouble as trouble:
+            return Look(BoxState.BOOTING, f"its pod runs, and is not noted yet: {trouble.message}")
+        return seen
+
+    def _box(self, shown: Shown, seen: Look) -> Box:
+        metadata = shown["metadata"]
+        address = None
+        if seen.state is BoxState.READY and seen.pod is not None:
+            address = PodAddress(
+                context=self._where.context, namespace=metadata["namespace"],
+                pod=seen.pod["metadata"]["name"], container=CONTAINER,
+                kubeconfig=self._kubeconfig,
+            )  # fmt: skip
+        return Box(
+            provider="kubernetes",
+            id=BoxId(_identity(shown)),
+            mark=mark_on(shown), state=seen.state, address=address,
+            price_usd_h=self._usd_h(_gpus(shown)), words=seen.words, taken=seen.taken,
+            created_at=instant(metadata.get("creationTimestamp")),
+        )  # fmt: skip
+
+    # --- what can be had, and what is left
+
+    async def offers(self, wish: Wish) -> Sequence[Offer]:
+        """As `Market.offers`: what its owner says may be asked for; whether there is room, a pod finds out."""
+        notes = await self._notes()
+        found = []
+        for gpus in self._where.gpus:
+            gpu, most = asked_for(gpus)
+            model = known(gpu)
+            if wish.gpu_count > most:
+                continue
+            offer = Offer(
+                provider="kubernetes", id=f"{gpu}:{wish.gpu_count}", gpu=gpu, gpu_count=wish.gpu_count,
+                vram_gib=model.vram_gib if model else None, region=self._where.context,
+                price=self._price(wish.gpu_count), disk_gb=wish.disk_gb, interruptible=False,
+                trust="datacenter", reliability=None, max_hours=None, download_mbps=None,
+                upload_mbps=None, setup_s=_SETUP_S, notes=notes,
+            )  # fmt: skip
+            if offer.id == wish.offer if wish.offer is not None else offer.suits(wish):
+                found.append(offer)
+        return found
+
+    def _price(self, gpu_count: int) -> Price:
+        usd_h = self._usd_h(gpu_count)
+        # The owner's rate is for everything: nothing else is billed where it is known.
+        rest = None if usd_h is None else Decimal(0)
+        return Price(
+            gpu_usd_h=usd_h, disk_usd_h=rest, parked_usd_h=None, upload_usd_gb=rest,
+            download_usd_gb=rest, source="owner",
+        )  # fmt: skip
+
+    def _usd_h(self, gpu_count: int) -> Decimal | None:
+        rate = self._where.rate_usd_h
+        return None if rate is None else (rate * gpu_count).quantize(CENT)
+
+    async def _notes(self) -> tuple[str, ...]:
+        queue = self._where.queue
+        return (
+            await self._survival(),
+            *(
+                (f"it waits in Kueue's queue {queue}; who preempts it there ends it",)
+                if queue
+                else ()
+            ),
+        )
+
+    async def outlived(self, lease: Lease) -> str | None:
+        """As `Outlived.outlived`: the claim with its disk, and the node."""
+        node = "the node that it ran on bills until its pool scales down, or a person removes it"
+        if self._where.claim is None:
+            return node
+        return f"{await self._survival()}; {node}"
+
+    async def _survival(self) -> str:
+        """What becomes of what was written, by the claim and by the reclaim policy of its volume."""
+        name, path = self._where.claim, self._where.claim_path
+        if name is None:
+            return "nothing outlives the pod: no claim is named in [kubernetes]"
+        try:
+            claim = await self._calls.ask(
+                "CoreV1Api", "read_namespaced_persistent_volume_claim", name=name,
+                namespace=self._where.namespace,
+            )  # fmt: skip
+        except Rejected as refused:
+            if refused.status != 404:
+                raise
+            raise ProviderTrouble(
+                f"there is no claim {name!r} in {self._where.namespace}, and a pod would wait for it for ever",
+                remedy="make it, or name another as `claim` in [kubernetes]",
+            ) from refused
+        volume = claim.get("spec", {}).get("volumeName")
+        if not volume:
+            return f"{path} outlives the pod, on the claim {name}; its volume is yet to be made"
+        try:
+            shown = await self._calls.ask("CoreV1Api", "read_persistent_volume", name=volume)
+        except ProviderTrouble as trouble:
+            return (
+                f"{path} outlives the pod, on the claim {name}; whether its disk outlives the claim is unknown "
+                f"({trouble.message})"
+            )
+        policy = shown.get("spec", {}).get("persistentVolumeReclaimPolicy")
+        after = {
+            "Retain": "its disk outlives the claim, too, and bills on (reclaim policy Retain)",
+            "Delete": "who deletes the claim deletes its disk (reclaim policy Delete)",
+        }.get(str(policy), f"its reclaim policy is {plain(str(policy))}")
+        return f"{path} outlives the pod, on the claim {name}: {after}"
+
+    async def leftovers(self) -> Sequence[Leftover]:
+        """As `Residue.leftovers`: claims of the namespace that no pod mounts."""
+        where = {"namespace": self._where.namespace}
+        claims, pods = await asyncio.gather(
+            self._calls.pages("CoreV1Api", "list_namespaced_persistent_volume_claim", **where),
+            self._calls.pages("CoreV1Api", "list_namespaced_pod", **where),
+        )
+        used = set(_claims(pods))
+        return [
+            Leftover(
+                provider="kubernetes", kind="volume", id=claim["metadata"]["uid"],
+                name=plain(claim["metadata"]["name"]), mark=None,
+                size_gb=_gib(claim.get("status", {}).get("capacity", {}).get("storage")),
+                usd_month=None,
+            )
+            for claim in claims
+            if claim["metadata"]["name"] not in used
+        ]  # fmt: skip
+
+
+def connect(setting: Setting) -> KubernetesConnector | None:
+    """The connector for the cluster of `[kubernetes]`; None where the configuration names none.
+
+    What is wrong there, its calls say.
+    """
+    return KubernetesConnector(setting) if is_named(setting.state / "config.toml") else None
+
+
+def _where(box_id: str | None) -> tuple[str, str, str]:
+    """Namespace, name and uid of the Job that our id of a box stands for."""
+    namespace, _, rest = (box_id or "").partition("/")
+    name, _, uid = rest.partition("/")
+    if not (namespace and name and uid):
+        raise BadRequest(f"{box_id!r} is no Job", remedy="`gpu-tenant leases` shows what runs")
+    return namespace, name, uid
+
+
+def _identity(shown: Shown) -> str:
+    """Our id of the box that the Job is.
+
+    Raises:
+        ValueError: it does not tell what it is called.
+    """
+    metadata = shown["metadata"]
+    parts = [metadata["namespace"], metadata["name"], metadata["uid"]]
+    if not all(isinstance(part, str) and part for part in parts):
+        raise ValueError("a Job does not tell what it is called")
+    return "/".join(parts)
+
+
+def _subject(row: tuple[Shown, object]) -> Subject:
+    shown, _ = row
+    told = [
+        tried(lambda it: it["metadata"]["annotations"][MARK], shown),
+        tried(lambda it: it["metadata"]["labels"][MARK], shown),
+    ]
+    identity = tried(_identity, shown)
+    # Without both of them, nobody knows whose it is.
+    has_mark = all(isinstance(each, str) for each in told)
+    mark = tried(mark_on, shown) if has_mark else None
+    return Subject(
+        identity if isinstance(identity, str) else None,
+        mark if isinstance(mark, str) else None,
+        mark_is_told=has_mark and not isinstance(mark, Exception),
+    )
+
+
+def _owned(shown: Shown, pods: Iterable[Shown]) -> list[Shown]:
+    """The pods of that Job.
+
+    Raises:
+        ProviderSilent: a pod does not tell whose it is, and may be of this one.
+    """
+    uid = shown["metadata"]["uid"]
+    found, nobody_s = [], 0
+    for pod in pods:
+        owners = tried(_owners, pod)
+        if isinstance(owners, Exception):
+            nobody_s += 1
+        elif uid in owners:
+            found.append(pod)
+    first = shown["metadata"].get("annotations", {}).get(FIRST_POD)
+    if nobody_s and first not in [pod["metadata"]["uid"] for pod in found]:
+        raise silent("a pod does not tell whose it is")
+    return found
+
+
+def _owners(pod: Shown) -> list[str]:
+    pod["metadata"]["uid"]
+    return [str(owner["uid"]) for owner in pod["metadata"].get("ownerReferences", [])]
+
+
+def _claims(pods: Iterable[Shown]) -> Iterable[str]:
+    for pod in pods:
+        if pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
+            continue
+        for volume in pod.get("spec", {}).get("volumes", []) or []:
+            if "persistentVolumeClaim" in volume:
+                yield volume["persistentVolumeClaim"]["claimName"]
+
+
+def _gpus(shown: Shown) -> int:
+    """How many GPUs a Job of ours asks for."""
+    template: Mapping[str, Any] = shown["spec"]["template"]["spec"]
+    limits = (box.get("resources", {}).get("limits", {}) for box in template["containers"])
+    return sum(int(each.get("nvidia.com/gpu", 0)) for each in limits)
+
+
+def _gib(quantity: str | None) -> float | None:
+    for unit, gib in _GIB.items():
+        if quantity and quantity.endswith(unit) and quantity.removesuffix(unit).isdigit():
+            return int(quantity.removesuffix(unit)) * gib
+    return None

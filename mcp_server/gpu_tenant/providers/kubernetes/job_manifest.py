@@ -1,0 +1,188 @@
+"""What a lease orders of a cluster: the owner's `[kubernetes]`, and the Job that comes of it."""
+
+import re
+import tomllib
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from gpu_tenant.domain.errors import BadRequest, ProviderTrouble
+from gpu_tenant.domain.model import MARK_PREFIX
+from gpu_tenant.domain.record import Record
+from gpu_tenant.providers.gpu_catalog import asked_for
+from gpu_tenant.providers.kubernetes.client import Shown
+
+MARK = "gpu-tenant/mark"
+"""Label and annotation of every Job of ours, and of its pod."""
+FIRST_POD = "gpu-tenant/first-pod"
+"""Annotation: the uid of the one pod that is the lease's box; another of the same Job is another box."""
+CONTAINER = "box"
+
+_INIT = """\
+trap 'over=1; [ $$ != 1 ] || kill -TERM -1' TERM INT
+while [ -z "$over" ]; do sleep 86400 & wait $!; done
+busy() {
+  for status in /proc/[0-9]*/status; do
+    [ "$status" != /proc/1/status ] || continue
+    while read -r key mask; do
+      [ "$key" = SigIgn: ] || continue
+      case $mask in *[4-7c-f]???) ;; *) return 0 ;; esac
+    done 2>/dev/null <"$status"
+  done
+  return 1
+}
+while busy; do sleep 1; done
+"""
+"""The first process of the container. A shell that waits reaps whatever has lost its parent; told to end,
+it asks all others to save and stays until they have, or the grace is over. Who ignores being asked (the
+guard does) is not waited for."""
+_GRACE_S = 120
+_SHM = "/dev/shm"  # noqa: S108 - in the container
+
+
+class Cluster(Record):
+    """`[kubernetes]` of the configuration: where boxes may be had, and of what kind."""
+
+    context: str = Field(description="of the kubeconfig; never the current one, which may change")
+    namespace: str = Field(default="default", pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
+    image: str = Field(description="with sh and python3; no ssh server is needed")
+    gpus: tuple[str, ...] = Field(
+        min_length=1, description="as in `A100 SXM 80GB:8`: at most so many"
+    )
+    rate_usd_h: Decimal | None = Field(
+        default=None, ge=0, description="what an hour of one GPU costs; absent: unknown"
+    )
+    claim: str | None = Field(
+        default=None, description="a PersistentVolumeClaim, for what must survive"
+    )
+    claim_path: str = Field(default="/data", pattern=r"^/[^\s:]+$")
+    queue: str | None = Field(default=None, description="a LocalQueue of Kueue")
+    node_selector: dict[str, str] = Field(default={}, description="of its node")
+    limits: dict[str, str] = Field(default={}, description="cpu, memory, ephemeral-storage")
+    kubeconfig: str | None = Field(
+        default=None, description="absent: KUBECONFIG, or ~/.kube/config"
+    )
+
+
+def is_named(configuration: Path) -> bool:
+    """Whether the owner names a cluster there, however badly; so, too, where that cannot be told."""
+    try:
+        return "kubernetes" in tomllib.loads(configuration.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError):
+        return True
+
+
+def cluster(configuration: Path) -> Cluster:
+    """What the owner says of their cluster.
+
+    Raises:
+        ProviderTrouble: it cannot be understood; nothing may be concluded of what runs there.
+    """
+    try:
+        # TOML's numbers with a point are money here.
+        said = tomllib.loads(configuration.read_text(encoding="utf-8"), parse_float=Decimal)
+        found = Cluster.model_validate(said.get("kubernetes", {}))
+        for gpus in found.gpus:
+            asked_for(gpus)
+    except ValidationError as error:
+        where = ".".join(str(part) for part in error.errors()[0]["loc"])
+        problem = f"`{where}`: {error.errors()[0]['msg'].lower()}"
+    except BadRequest as error:
+        problem = f"`gpus`: {error.message}; {error.remedy}"
+    except (OSError, ValueError) as error:
+        problem = str(error)
+    else:
+        return found
+    raise ProviderTrouble(
+        f"{configuration.name} does not say which cluster is meant: {problem}",
+        remedy='write `[kubernetes]` with `context = "..."`, `image = "..."` and `gpus = ["A100 SXM 80GB:1"]`',
+    )
+
+
+def label(mark: str) -> str:
+    """The mark in the alphabet of labels, from which `mark_of` makes the same mark again.
+
+    Raises:
+        BadRequest: it cannot be written so.
+    """
+    text = mark.removeprefix(MARK_PREFIX).replace(":", "_", 1)
+    if not mark or mark_of(text) != mark:
+        raise BadRequest(f"{mark!r} is no mark that fits a label", remedy="`gpu-tenant doctor`")
+    return text
+
+
+def mark_of(text: str) -> str | None:
+    """The mark that stands in such a label; None where none of ours does."""
+    fits = re.fullmatch(r"[a-z0-9]([-a-z0-9_]{0,61}[a-z0-9])?", text)
+    return MARK_PREFIX + text.replace("_", ":", 1) if fits else None
+
+
+def job_name(mark: str) -> str:
+    """The name of the Job of that mark: the same however often it is asked for, and nobody else's."""
+    return f"gt-{label(mark).replace('_', '-')}"
+
+
+def mark_on(shown: Shown) -> str | None:
+    """The mark that we gave that Job.
+
+    None where it is no mark, or stands on a copy: whoever copies a Job of ours copies all but its name.
+    """
+    metadata = shown["metadata"]
+    told = metadata.get("annotations", {}).get(MARK)
+    if not told or mark_of(metadata.get("labels", {}).get(MARK, "")) != told:
+        return None
+    return str(told) if metadata["name"] == job_name(told) else None
+
+
+def job(mark: str, where: Cluster, *, gpu_count: int) -> dict[str, object]:
+    """The Job of that mark: one pod, and never a second.
+
+    It has no `activeDeadlineSeconds`, which would end unsaved work over nobody's permit, and no
+    `ttlSecondsAfterFinished`: what became of it can be read until it is torn down.
+    """
+    labels = {MARK: label(mark)}
+    annotations = {MARK: mark}
+    queue = {"kueue.x-k8s.io/queue-name": where.queue} if where.queue else {}
+    mounts = [
+        {"name": "scratch", "mountPath": "/scratch"},
+        {"name": "shm", "mountPath": _SHM},
+    ]
+    volumes: list[dict[str, Any]] = [
+        {"name": "scratch", "emptyDir": {}},
+        # Without it, /dev/shm has 64 MB, which is too little for a loader's workers.
+        {"name": "shm", "emptyDir": {"medium": "Memory"}},
+    ]
+    if where.claim:
+        mounts.append({"name": "claim", "mountPath": where.claim_path})
+        volumes.append({"name": "claim", "persistentVolumeClaim": {"claimName": where.claim}})
+    pod: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": _GRACE_S,
+        "automountServiceAccountToken": False,
+        "nodeSelector": dict(where.node_selector),
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
+        "containers": [
+            {
+                "name": CONTAINER, "image": where.image, "command": ["sh", "-c", _INIT],
+                "resources": {"limits": {"nvidia.com/gpu": str(gpu_count), **where.limits}},
+                "volumeMounts": mounts,
+            }
+        ],
+        "volumes": volumes,
+    }  # fmt: skip
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": job_name(mark), "namespace": where.namespace, "labels": {**labels, **queue},
+            "annotations": annotations,
+        },
+        "spec": {
+            "parallelism": 1, "completions": 1, "backoffLimit": 0,
+            "template": {"metadata": {"labels": labels, "annotations": annotations}, "spec": pod},
+        },
+    }  # fmt: skip

@@ -1,0 +1,208 @@
+"""What a Job and its pods show of a box, in our words: pure, and told apart by what took it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpu_tenant.domain.model import BoxState, Fate
+from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.providers.kubernetes.client import Shown
+from gpu_tenant.providers.kubernetes.job_manifest import CONTAINER, FIRST_POD
+
+_HOPELESS = frozenset({"InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"})
+"""Reasons to wait that no waiting ends."""
+_LIMIT = "exceed"
+"""In the words of an eviction: it was over a limit of its own, and another pod would be, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One Job as it stands: its state, what it needs words for, what took it, and the pod to reach."""
+
+    state: BoxState
+    words: str | None = None
+    taken: Fate | None = None
+    pod: Shown | None = None
+    """The one that runs, also where it is not noted yet as the first."""
+
+
+def look(job: Shown, pods: Sequence[Shown]) -> Look:
+    """The box of that Job; `pods` are those that it owns.
+
+    Its first pod alone is the box: one that the Job started in its place has an empty disk.
+    """
+    first = _metadata(job).get("annotations", {}).get(FIRST_POD)
+    own = next((pod for pod in pods if _metadata(pod)["uid"] == first), None)
+    if first is None and pods:
+        own = min(pods, key=lambda pod: str(_metadata(pod).get("creationTimestamp")))
+    ended = _ended(job)
+    if own is not None:
+        seen = _of_pod(own, ended)
+    elif ended is not None:
+        seen = ended
+    elif first is not None:
+        again = "; the Job started another, with an empty disk" if pods else ""
+        seen = Look(BoxState.BROKEN, f"its pod is gone{again}", "preempted")
+    else:
+        seen = _waiting_job(job)
+    if _metadata(job).get("deletionTimestamp"):
+        return Look(
+            BoxState.BROKEN,
+            _joined("it is being deleted", seen.words),
+            seen.taken or "stopped_by_provider",
+        )
+    return seen
+
+
+def _of_pod(pod: Shown, ended: Look | None) -> Look:
+    status = pod.get("status", {})
+    phase, said = status.get("phase"), plain(str(status.get("message", "")))
+    reason = str(status.get("reason", ""))
+    taken = _taken(pod)
+    if phase in ("Failed", "Succeeded"):
+        if taken is not None:
+            return Look(BoxState.BROKEN, taken[1], taken[0])
+        if reason == "DeadlineExceeded" or (ended is not None and ended.taken == "walltime"):
+            return Look(
+                BoxState.BROKEN, "the deadline of its Job has passed: DeadlineExceeded", "walltime"
+            )
+        died = _death(pod) or _joined(reason, said) or "its first process has ended"
+        also = f"; {ended.words}" if ended is not None and ended.words else ""
+        return Look(BoxState.BROKEN, f"{died}{also}", "stopped_by_provider")
+    if phase == "Unknown" or reason == "NodeLost":
+        return Look(BoxState.UNKNOWN, _joined("its node does not answer", said))
+    if _metadata(pod).get("deletionTimestamp"):
+        fate, words = taken or ("preempted", "its pod is being deleted")
+        return Look(BoxState.BROKEN, words, fate)
+    if phase == "Pending":
+        return _pending(pod)
+    if phase == "Running":
+        if taken is not None and taken[0] == "host_lost":
+            return Look(BoxState.UNKNOWN, taken[1])
+        ready = any(_runs(shown) for shown in _containers(pod))
+        return Look(BoxState.READY if ready else BoxState.BOOTING, pod=pod)
+    return Look(BoxState.UNKNOWN, f"Kubernetes calls its pod {plain(str(phase))}")
+
+
+def _taken(pod: Shown) -> tuple[Fate, str] | None:
+    """What the cluster itself says that took the pod."""
+    status = pod.get("status", {})
+    reason, said = str(status.get("reason", "")), plain(str(status.get("message", "")))
+    told = _condition(pod, "DisruptionTarget")
+    why, more = (
+        (plain(str(told.get("reason", ""))), plain(str(told.get("message", ""))))
+        if told
+        else ("", "")
+    )
+    if reason == "Evicted":
+        own_fault = _LIMIT in said.casefold()
+        return (
+            "stopped_by_provider" if own_fault else "preempted",
+            _joined("it was evicted", said),
+        )
+    if reason in ("Preempting", "Preempted") or why == "PreemptionByScheduler":
+        return ("preempted", _joined("a pod of higher priority has its place", said or more))
+    if (
+        reason in ("NodeLost", "NodeShutdown", "Shutdown", "Terminated")
+        or why == "DeletionByTaintManager"
+    ):
+        return ("host_lost", _joined("its node is gone, or shut down", said or more))
+    if why == "DeletionByPodGC":
+        return ("host_lost", _joined("its node is not there any more", more))
+    if why in ("EvictionByEvictionAPI", "TerminationByKubelet"):
+        return ("preempted", _joined("it was evicted, as when a node is drained", said or more))
+    if reason in ("UnexpectedAdmissionError", "OutOfnvidia.com/gpu", "OutOfcpu", "OutOfmemory"):
+        return ("stopped_by_provider", _joined(f"its node would not have it: {reason}", said))
+    ready = _condition(pod, "Ready")
+    if ready and ready.get("reason") == "NodeNotReady":
+        return ("host_lost", "its node does not answer")
+    return None
+
+
+def _death(pod: Shown) -> str | None:
+    """How the box's first process ended, in words."""
+    for shown in _containers(pod):
+        ended = shown.get("state", {}).get("terminated")
+        if ended:
+            reason, code = plain(str(ended.get("reason", ""))), ended.get("exitCode")
+            if reason == "OOMKilled":
+                return "it needed more memory than its limit, and was killed whole: OOMKilled"
+            return f"its first process ended with {code}: {reason or 'no reason is told'}"
+    return None
+
+
+def _pending(pod: Shown) -> Look:
+    placed = _condition(pod, "PodScheduled")
+    if placed and placed.get("status") == "False":
+        said = plain(str(placed.get("message", "")))
+        return Look(
+            BoxState.BOOTING,
+            _joined(
+                f"it waits for a place, and costs nothing: {plain(str(placed.get('reason')))}", said
+            ),
+        )
+    for shown in _containers(pod):
+        waits = shown.get("state", {}).get("waiting")
+        if waits:
+            reason, said = plain(str(waits.get("reason", ""))), plain(str(waits.get("message", "")))
+            state = BoxState.BROKEN if reason in _HOPELESS else BoxState.BOOTING
+            return Look(state, _joined(_IMAGE.get(reason, reason) or "it starts", said))
+    return Look(BoxState.BOOTING)
+
+
+_IMAGE = {
+    "ErrImagePull": "its image cannot be had: ErrImagePull",
+    "ImagePullBackOff": "its image cannot be had, and is tried again: ImagePullBackOff",
+    "InvalidImageName": "its image has no proper name: InvalidImageName",
+    "ContainerCreating": "",
+}
+
+
+def _ended(job: Shown) -> Look | None:
+    """What the Job itself says of its end; None while it has none."""
+    failed = _condition(job, "Failed") or _condition(job, "FailureTarget")
+    if failed and failed.get("status") == "True":
+        reason, said = plain(str(failed.get("reason", ""))), plain(str(failed.get("message", "")))
+        if reason == "DeadlineExceeded":
+            return Look(
+                BoxState.BROKEN, "the deadline of its Job has passed: DeadlineExceeded", "walltime"
+            )
+        return Look(
+            BoxState.BROKEN, _joined(f"its Job has failed: {reason}", said), "stopped_by_provider"
+        )
+    complete = _condition(job, "Complete")
+    if complete and complete.get("status") == "True":
+        return Look(BoxState.BROKEN, "its first process has ended by itself", "stopped_by_provider")
+    return None
+
+
+def _waiting_job(job: Shown) -> Look:
+    held = _condition(job, "Suspended")
+    queue = _metadata(job).get("labels", {}).get("kueue.x-k8s.io/queue-name")
+    if (held and held.get("status") == "True") or job.get("spec", {}).get("suspend"):
+        return Look(BoxState.BOOTING, f"it waits in the queue {queue or 'of this cluster'}")
+    return Look(BoxState.BOOTING)
+
+
+def _containers(pod: Shown) -> Iterator[Mapping[str, Any]]:
+    for shown in pod.get("status", {}).get("containerStatuses", []) or []:
+        if shown.get("name") == CONTAINER:
+            yield shown
+
+
+def _runs(shown: Mapping[str, Any]) -> bool:
+    return "running" in shown.get("state", {})
+
+
+def _condition(thing: Shown, kind: str) -> Mapping[str, Any] | None:
+    told = thing.get("status", {}).get("conditions", []) or []
+    return next((each for each in told if each.get("type") == kind), None)
+
+
+def _metadata(thing: Shown) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = thing.get("metadata", {})
+    return found
+
+
+def _joined(*said: str | None) -> str:
+    return ": ".join(part for part in said if part)

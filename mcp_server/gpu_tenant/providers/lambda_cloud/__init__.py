@@ -1,0 +1,1 @@
+"""Lambda Cloud: whole virtual machines, by the minute."""

@@ -1,0 +1,415 @@
+"""Boxes at Lambda Cloud: whole virtual machines by the minute, that nothing but a terminate stops billing."""
+
+import base64
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from decimal import Decimal
+from typing import Literal, TypeVar
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from gpu_tenant.domain.address import ssh_address
+from gpu_tenant.domain.errors import (
+    NoCapacity,
+    NoFunds,
+    NoQuota,
+    ProviderSilent,
+    ProviderTrouble,
+)  # fmt: skip
+from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease
+from gpu_tenant.domain.offers import Leftover, Offer, Price, Wish
+from gpu_tenant.domain.permit import TeardownPermit, genuine
+from gpu_tenant.domain.ports import Asking, Setting, wanted
+from gpu_tenant.domain.timestamps import instant
+from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.providers.gpu_catalog import known
+from gpu_tenant.providers.http_client import Json, Reply, Spacing, Wire
+from gpu_tenant.providers.list_rows import Subject, read_each
+
+_INSTANCES = "/api/v1/instances"
+_LAUNCH = "/api/v1/instance-operations/launch"
+_TERMINATE = "/api/v1/instance-operations/terminate"
+_KEYS = "/api/v1/ssh-keys"
+
+_SPACING = (Spacing("POST", _LAUNCH, 12.0), Spacing("*", ".*", 1.0))
+"""The longer one first: a slot of the shorter must be the moment of the call."""
+
+_MARK_TAG, _CREATED_TAG = "gpu-tenant", "gpu-tenant-created"
+_MOST_NAME_CHARS = 64
+_SETUP_S = 300
+_TERMINATE_WITHIN_S = 300
+_ASK_AGAIN_S = 15
+_NO_SUCH_OBJECT = "global/object-does-not-exist"
+
+_DESCRIPTION = re.compile(r"(?:\d+x )?(?:Tesla )?(?P<model>.+) \((?P<gb>\d+) GB ?(?P<form>\w*)\)")
+
+
+class _Specs(BaseModel):
+    gpus: int
+    storage_gib: int
+
+
+class _Type(BaseModel):
+    name: str
+    description: str
+    price_cents_per_hour: int
+    specs: _Specs
+
+
+class _Region(BaseModel):
+    name: str
+
+
+class _Offered(BaseModel):
+    instance_type: _Type
+    regions_with_capacity_available: list[_Region]
+
+
+class _Tag(BaseModel):
+    key: str
+    value: str
+
+
+class _Availability(BaseModel):
+    available: bool
+    reason_code: str | None = None
+
+
+class _Actions(BaseModel):
+    terminate: _Availability
+
+
+class _Instance(BaseModel):
+    id: str
+    status: str
+    name: str | None = None
+    ip: str | None = None
+    tags: list[_Tag] | None = None
+    instance_type: _Type
+    actions: _Actions
+
+
+class _Named(BaseModel):
+    id: str
+
+
+class _Terminated(BaseModel):
+    terminated_instances: list[_Named]
+
+
+class _Launched(BaseModel):
+    instance_ids: list[str]
+
+
+class _Key(BaseModel):
+    id: str
+    name: str
+    public_key: str
+
+
+class _Filesystem(BaseModel):
+    id: str
+    name: str
+    is_in_use: bool
+    bytes_used: int | None = None
+
+
+class _Error(BaseModel):
+    code: str
+
+
+class _Refusal(BaseModel):
+    error: _Error
+
+
+_OFFERED = TypeAdapter(dict[str, _Offered])
+_INSTANCE, _INSTANCE_LIST = TypeAdapter(_Instance), TypeAdapter(list[dict[str, object]])
+_LAUNCHED, _TERMINATED = TypeAdapter(_Launched), TypeAdapter(_Terminated)
+_KEY, _KEY_LIST = TypeAdapter(_Key), TypeAdapter(list[_Key])
+_FILESYSTEM_LIST = TypeAdapter(list[_Filesystem])
+
+T = TypeVar("T")
+
+
+class LambdaCloudConnector:
+    """One account at Lambda Cloud. Its API has no call for money: it is no `Billing`."""
+
+    def __init__(self, setting: Setting) -> None:
+        # Not the setting whole: its environment may hold the key.
+        self._states, self._clock = setting.profile.states, setting.clock
+        self._public_key = setting.public_key
+        self._wire = Wire(
+            title=setting.profile.title,
+            base_url=setting.api("https://cloud.lambda.ai", variable="LAMBDA_CLOUD_BASE_URL"),
+            credential=setting.credential,
+            clock=setting.clock,
+            spacing=_SPACING,
+        )
+
+    # --- boxes
+
+    async def create(self, lease: Lease) -> Box:
+        """As `Connector.create`."""
+        quote = wanted(lease)
+        for box in await self.list_boxes():
+            if box.mark == lease.mark:
+                return box
+        instance_type, _, region = quote.offer.id.partition("@")
+        order: Json = {
+            "region_name": region, "instance_type_name": instance_type,
+            "ssh_key_names": [await self._key_name()], "name": lease.mark[:_MOST_NAME_CHARS],
+            "tags": [
+                {"key": _MARK_TAG, "value": lease.mark},
+                # The API tells no instance's age; whoever finds this one in the console can read it.
+                {"key": _CREATED_TAG, "value": self._clock.now().isoformat()},
+            ],
+        }  # fmt: skip
+        reply = await self._wire.call("POST", _LAUNCH, body=order, expect=(200, 400, 403, 404))
+        if reply.status != 200:
+            raise self._refusal(reply)
+        try:
+            (made,) = _payload(_LAUNCHED, reply).instance_ids
+            shown = await self._shown(made)
+        except (ValueError, ProviderTrouble) as error:
+            # Anything but silence would say that no box was made.
+            raise self._unseen(reply) from error
+        if shown is None:
+            raise self._unseen(reply)
+        return self._box(shown)
+
+    async def list_boxes(self) -> Sequence[Box]:
+        """As `Connector.list_boxes`; the provider's list is one page, of what is not terminated."""
+        shown = _payload(_INSTANCE_LIST, await self._wire.get(_INSTANCES))
+        return read_each(
+            "lambda_cloud", shown, lambda row: self._box(_INSTANCE.validate_python(row)), _subject
+        )
+
+    def asked_with(self, salt: str) -> Asking:
+        """As `Accounted.asked_with`."""
+        return self._wire.asked_with(salt)
+
+    async def account(self) -> str | None:
+        """As `Accounted.account`: its number for our public key, because no call names the account itself."""
+        ours = self._public_key().split()[:2]
+        keys = _payload(_KEY_LIST, await self._wire.get(_KEYS))
+        return next(
+            (f"ssh key {key.id}" for key in keys if key.public_key.split()[:2] == ours), None
+        )
+
+    async def found(self, lease: Lease) -> Box | None:
+        """As `Findable.found`."""
+        shown = await self._shown(str(lease.box_id))
+        return None if shown is None or shown.status == "terminated" else self._box(shown)
+
+    async def destroy(self, permit: TeardownPermit) -> None:
+        """As `Connector.destroy`; waits for a box that cannot be terminated yet, within bounds."""
+        permit = genuine(permit, provider="lambda_cloud")
+        give_up_at = self._clock.now() + timedelta(seconds=_TERMINATE_WITHIN_S)
+        while (hindrance := await self._terminate(permit.box_id)) is not None:
+            if self._clock.now() >= give_up_at:
+                raise ProviderTrouble(
+                    f"Lambda Cloud has not terminated {permit.box_id} for {_TERMINATE_WITHIN_S} s: "
+                    f"{hindrance}",
+                    remedy="`gpu-tenant leases` shows how it stands",
+                )
+            await self._clock.sleep(_ASK_AGAIN_S)
+
+    async def _terminate(self, box_id: BoxId) -> str | None:
+        """The instance is on its way out or not there; otherwise what hinders it, in words."""
+        reply = await self._wire.call(
+            "POST", _TERMINATE, body={"instance_ids": [box_id]}, expect=(200, 400, 404, 409),
+            repeatable="repeatable", urgent="teardown",
+        )  # fmt: skip
+        told = self._wire.trouble("POST", _TERMINATE, reply)
+        if reply.status == 200:
+            if any(each.id == box_id for each in _payload(_TERMINATED, reply).terminated_instances):
+                return None
+        elif reply.status == 404 and _code(reply) != _NO_SUCH_OBJECT:
+            raise told
+        shown = await self._shown(box_id, urgent="teardown")
+        if shown is None or shown.status in ("terminating", "terminated"):
+            return None
+        if shown.actions.terminate.available and reply.status == 200:
+            # It was carried out for nobody, and says so only by naming nobody.
+            raise told
+        return plain(shown.actions.terminate.reason_code or "") or told.message
+
+    # --- what can be rented, and what is left
+
+    async def offers(self, wish: Wish) -> Sequence[Offer]:
+        """As `Market.offers`: an offer for each type in each region that has some."""
+        types = _payload(_OFFERED, await self._wire.get("/api/v1/instance-types"))
+        found = [
+            _offer(offered.instance_type, region.name)
+            for offered in types.values()
+            for region in offered.regions_with_capacity_available
+            if offered.instance_type.specs.gpus
+        ]
+        if wish.offer is not None:
+            return [offer for offer in found if offer.id == wish.offer]
+        return [offer for offer in found if offer.suits(wish)]
+
+    async def leftovers(self) -> Sequence[Leftover]:
+        """As `Residue.leftovers`: filesystems, whose price the API does not tell."""
+        shown = _payload(_FILESYSTEM_LIST, await self._wire.get("/api/v1/file-systems"))
+        return [
+            Leftover(
+                provider="lambda_cloud", kind="filesystem", id=each.id, name=each.name, mark=None,
+                size_gb=None if each.bytes_used is None else each.bytes_used / 1e9, usd_month=None,
+            )
+            for each in shown
+            if not each.is_in_use
+        ]  # fmt: skip
+
+    # --- the provider's answers
+
+    async def _key_name(self) -> str:
+        """A name under which the account holds our public key; it was added if it was not there."""
+        ours = self._public_key()
+        text = ours.split()[1]
+        fingerprint = hashlib.sha256(base64.b64decode(text)).hexdigest()
+        added: Json = {"name": f"gpu-tenant-{fingerprint[:16]}", "public_key": ours}
+        for _ in range(2):
+            for key in _payload(_KEY_LIST, await self._wire.get(_KEYS)):
+                if key.public_key.split()[:2] == ours.split()[:2]:
+                    return key.name
+            reply = await self._wire.call("POST", _KEYS, body=added, expect=(200, 400, 409))
+            if reply.status == 200:
+                return _payload(_KEY, reply).name
+            # It may be there by now: another launch of ours needed it at the same moment.
+        raise self._wire.trouble("POST", _KEYS, reply)
+
+    async def _shown(
+        self, box_id: str, *, urgent: Literal["", "teardown"] = ""
+    ) -> _Instance | None:
+        """The instance as the provider shows it now; None where it says that there is none."""
+        path = f"{_INSTANCES}/{box_id}"
+        reply = await self._wire.get(path, expect=(200, 404), urgent=urgent)
+        if reply.status == 200:
+            return _payload(_INSTANCE, reply)
+        if _code(reply) == _NO_SUCH_OBJECT:
+            return None
+        raise self._wire.trouble("GET", path, reply)
+
+    def _box(self, shown: _Instance) -> Box:
+        state = self._states.get(shown.status, BoxState.UNKNOWN)
+        marks = [tag.value for tag in shown.tags or [] if tag.key == _MARK_TAG] + [shown.name or ""]
+        told = state in (BoxState.BROKEN, BoxState.UNKNOWN)
+        return Box(
+            provider="lambda_cloud", id=BoxId(shown.id), state=state,
+            mark=next((mark for mark in marks if mark.startswith(MARK_PREFIX)), None),
+            address=ssh_address(f"ubuntu@{shown.ip.strip()}") if shown.ip else None,
+            # It bills from its first passed health check on.
+            price_usd_h=Decimal(0) if state is BoxState.BOOTING else _usd_h(shown.instance_type),
+            running_usd_h=_usd_h(shown.instance_type), booting_usd_h=Decimal(0),
+            words=f"Lambda Cloud calls it {plain(shown.status)}" if told else None,
+            taken="preempted" if shown.status == "preempted" else None,
+            # The API tells no instance's age: this is our own word, from just before its launch.
+            created_at=instant(_tagged(shown, _CREATED_TAG)), made_by_word_of="request",
+        )  # fmt: skip
+
+    def _refusal(self, reply: Reply) -> ProviderTrouble:
+        """What a launch's answer means that made no box."""
+        told = self._wire.trouble("POST", _LAUNCH, reply)
+        match _code(reply):
+            case "instance-operations/launch/insufficient-capacity":
+                return NoCapacity(
+                    told.message, remedy="`gpu-tenant offers` shows what there is now"
+                )
+            case "global/quota-exceeded":
+                return NoQuota(told.message, remedy="ask its support for more, or rent elsewhere")
+            case "global/account-inactive" | "global/invalid-address":
+                return NoFunds(
+                    told.message,
+                    remedy="mend payment or address at https://cloud.lambda.ai, or rent elsewhere",
+                )
+            case _:
+                return told
+
+    def _unseen(self, reply: Reply) -> ProviderSilent:
+        """A launch was carried out, and its box is not shown."""
+        return ProviderSilent(
+            f"{self._wire.trouble('POST', _LAUNCH, reply).message}; and then did not show the box",
+            remedy="`gpu-tenant leases` looks again; its meter starts when it is active",
+        )
+
+
+def _payload(kind: TypeAdapter[T], reply: Reply) -> T:
+    """What the provider's envelope holds.
+
+    Raises:
+        ProviderSilent: it is not of that form, so nothing can be concluded.
+    """
+    try:
+        return kind.validate_python(reply.fields.get("data"))
+    except ValidationError as error:
+        where = ".".join(str(part) for part in error.errors(include_input=False)[0]["loc"])
+    # Raised out here, and telling only where: the error itself holds the value, maybe a token.
+    raise ProviderSilent(
+        f"an answer of Lambda Cloud cannot be read: its {where or 'data'} is not as documented",
+        remedy="try again in a minute; `gpu-tenant leases` looks again",
+    )
+
+
+def _code(reply: Reply) -> str | None:
+    """The provider's code for an error; its messages may change."""
+    try:
+        return _Refusal.model_validate_json(reply.text).error.code
+    except ValidationError:
+        return None
+
+
+def _tagged(shown: _Instance, key: str) -> str | None:
+    return next((tag.value for tag in shown.tags or [] if tag.key == key), None)
+
+
+def _subject(row: Mapping[str, object]) -> Subject:
+    tags = row.get("tags") or []
+    told = (
+        [t.get("value") if isinstance(t, dict) else 0 for t in tags]
+        if isinstance(tags, list)
+        else [0]
+    )
+    return Subject.told(row.get("id"), [row.get("name"), *told])
+
+
+def _usd_h(kind: _Type) -> Decimal:
+    return Decimal(kind.price_cents_per_hour) / 100
+
+
+def _offer(kind: _Type, region: str) -> Offer:
+    gpu, vram_gib = _gpu(kind)
+    notes = ["nothing but its termination ends the bill: there is no stop"]
+    if gpu == "GH200":
+        notes.append("its CPU is ARM (aarch64), and so must be every wheel and image")
+    return Offer(
+        provider="lambda_cloud", id=f"{kind.name}@{region}", gpu=gpu, gpu_count=kind.specs.gpus,
+        vram_gib=vram_gib, region=region, disk_gb=kind.specs.storage_gib,
+        price=Price(
+            gpu_usd_h=_usd_h(kind), disk_usd_h=Decimal(0), parked_usd_h=None,
+            upload_usd_gb=Decimal(0), download_usd_gb=Decimal(0), source="api",
+        ),
+        interruptible=False, trust="datacenter", reliability=None, max_hours=None,
+        download_mbps=None, upload_mbps=None, setup_s=_SETUP_S, notes=tuple(notes),
+    )  # fmt: skip
+
+
+def _gpu(kind: _Type) -> tuple[str, float | None]:
+    """The canonical name and the memory, read out of `8x A100 (40 GB SXM4)`."""
+    told = _DESCRIPTION.fullmatch(kind.description)
+    if told is None:
+        return plain(kind.description), None
+    model, gb, form = told["model"], told["gb"], told["form"]
+    for called in (f"{model} {form} {gb}GB", f"{model} {form}", f"{model} {gb}GB", model):
+        gpu = known(called)
+        # One model is sold with two sizes of memory: the name alone may mean the other.
+        if gpu is not None and gpu.vram_gib == int(gb):
+            return gpu.name, gpu.vram_gib
+    return plain(model), int(gb)
+
+
+def connect(setting: Setting) -> LambdaCloudConnector:
+    """The connector for the account of the setting's credential."""
+    return LambdaCloudConnector(setting)

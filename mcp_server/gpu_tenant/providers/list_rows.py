@@ -1,0 +1,102 @@
+"""A provider's list read row by row, so that one which makes no sense hides no other."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self, TypeVar
+
+from pydantic import ValidationError
+
+from gpu_tenant.domain.errors import PartlyListed, ProviderTrouble
+from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState
+from gpu_tenant.domain.untrusted_text import quoted
+
+_NONSENSE = (ProviderTrouble, ValueError, TypeError, KeyError, AttributeError, ArithmeticError)
+"""What reading a row that is not of its form ends in; pydantic's error is a ValueError."""
+
+R = TypeVar("R")
+A = TypeVar("A")
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What a row that cannot be read says of which box it is about."""
+
+    id: str | None
+    mark: str | None
+    mark_is_told: bool
+    """Whether `mark` is all there is; else the row may be of a box with any mark."""
+
+    @classmethod
+    def told(cls, identity: object, texts: Sequence[object]) -> Self:
+        """By the field that has its id, and all those that may have its mark."""
+        has_id = isinstance(identity, str | int) and not isinstance(identity, bool)
+        marks = [text for text in texts if isinstance(text, str) and text.startswith(MARK_PREFIX)]
+        are_texts = all(text is None or isinstance(text, str) for text in texts)
+        return cls(
+            str(identity) if has_id and identity != "" else None,
+            marks[0] if marks else None,
+            mark_is_told=bool(marks) or are_texts,
+        )
+
+
+def in_fields(identity: str, mark: str) -> Callable[[Mapping[str, object]], Subject]:
+    """Tells the subject of a row by the fields of those names."""
+    return lambda row: Subject.told(row.get(identity), [row.get(mark)])
+
+
+def tried(read: Callable[[R], A], row: R) -> A | Exception:
+    """What reading that row gives, or why it cannot be read."""
+    try:
+        return read(row)
+    except _NONSENSE as error:
+        return error
+
+
+def read_each(
+    provider: str, rows: Iterable[R], read: Callable[[R], Box], subject: Callable[[R], Subject]
+) -> Sequence[Box]:
+    """Every row as its box; one that cannot be read, and tells its id, as a box of unknown state and price.
+
+    Raises:
+        PartlyListed: a row does not even tell which box it is; with all that could be read.
+    """
+    boxes: list[Box] = []
+    nameless = 0
+    for row in rows:
+        box = tried(read, row)
+        if isinstance(box, Box):
+            boxes.append(box)
+            continue
+        about = tried(subject, row)
+        if isinstance(about, Exception):
+            about = Subject(None, None, mark_is_told=False)
+        if about.id:
+            boxes.append(_unknown(provider, about.id, about.mark, box))
+        nameless += not (about.id and about.mark_is_told)
+    if nameless:
+        raise PartlyListed(
+            f"{provider}'s list has {nameless} of {nameless + len(boxes)} rows that cannot be read; "
+            "what it omits may be there",
+            remedy="look in the provider's console, and try again in a minute",
+            shown=boxes,
+        )
+    return boxes
+
+
+def _unknown(provider: str, box_id: str, mark: str | None, error: Exception) -> Box:
+    why = ""
+    if isinstance(error, ProviderTrouble):
+        why = quoted(error.message)
+    elif isinstance(error, ValidationError):
+        # Where it is odd, and never what is there: a row may hold a secret.
+        first = error.errors(include_input=False, include_context=False)[0]
+        why = quoted(".".join(str(part) for part in first["loc"]))
+    return Box(
+        provider=provider,
+        id=BoxId(box_id),
+        mark=mark,
+        state=BoxState.UNKNOWN,
+        address=None,
+        price_usd_h=None,
+        words=f"its row in the provider's list cannot be read{f': {why}' if why else ''}",
+    )

@@ -1,0 +1,1 @@
+"""This computer, as a box."""

@@ -1,0 +1,1 @@
+"""Machines of the owner's, lent to a lease."""

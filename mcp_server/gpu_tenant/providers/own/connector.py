@@ -1,0 +1,167 @@
+"""Machines of the owner's, lent to a lease and handed back; nothing is ever deleted on them."""
+
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+
+from gpu_tenant.domain.errors import BadRequest, LocalTrouble
+from gpu_tenant.domain.model import Box, Lease
+from gpu_tenant.domain.offers import Offer, Price, Wish
+from gpu_tenant.domain.permit import TeardownPermit, genuine
+from gpu_tenant.domain.ports import Setting
+from gpu_tenant.domain.record import Record
+from gpu_tenant.providers.console.registry import Lent
+from gpu_tenant.providers.gpu_catalog import asked_for, known
+
+_SETUP_S = 10.0
+"""It is on already: no more than the first contact."""
+
+
+class Machine(Record):
+    """One `[[own]]` of the configuration: a machine that its owner lends."""
+
+    address: str = Field(pattern=r"^[^-\s]\S*$", description="`user@host[:port]`, or an ssh alias")
+    gpus: str = Field(description="as in `RTX 4090:2`")
+    rate_usd_h: Decimal | None = Field(
+        default=None, ge=0, description="what an hour costs its owner; absent: unknown"
+    )
+    drained: bool = Field(default=False, description="true: not to be lent for now")
+    region: str | None = None
+    disk_gb: int | None = Field(default=None, gt=0, description="absent: not looked at")
+    notes: str | None = None
+
+
+class OwnConnector:
+    """The machines that may be lent, by the owner's configuration, and the list of those that are.
+
+    A lent machine is one small file below one directory of this computer.
+    """
+
+    def __init__(self, lent: Path, configuration: Path) -> None:
+        self._lent = Lent("own", lent)
+        self._configuration = configuration
+
+    async def offers(self, wish: Wish) -> list[Offer]:
+        """As `Market.offers`: the machines that are neither drained nor lent.
+
+        Raises:
+            LocalTrouble: the configuration does not say which machines there are.
+        """
+        lent = {box.id for box in await self.list_boxes()}
+        return [
+            _offer(machine, wish)
+            for machine in _machines(self._configuration)
+            if not machine.drained and machine.address not in lent
+            if wish.offer in (None, machine.address)
+        ]
+
+    async def create(self, lease: Lease) -> Box:
+        """As `Connector.create`: the named machine is on the list of lent ones, under this lease."""
+        return self._lent.lend(lease)
+
+    async def list_boxes(self) -> list[Box]:
+        """As `Connector.list_boxes`."""
+        return self._lent.boxes()
+
+    async def destroy(self, permit: TeardownPermit) -> None:
+        """As `Connector.destroy`: the machine is off the list; on it, nothing was touched."""
+        self._lent.remove(genuine(permit, provider="own").box_id)
+
+    def let_go(self, lease: Lease) -> None:
+        """As `Lending.let_go`."""
+        if lease.box_id is not None:
+            self._lent.remove(lease.box_id)
+
+
+def connect(setting: Setting) -> OwnConnector:
+    """The connector for machines that are noted below the user's state directory."""
+    return OwnConnector(setting.state / "lent", setting.state / "config.toml")
+
+
+def _machines(configuration: Path) -> list[Machine]:
+    try:
+        # TOML's numbers with a point are money here.
+        said = tomllib.loads(configuration.read_text(encoding="utf-8"), parse_float=Decimal)
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError) as error:
+        raise LocalTrouble(
+            f"{configuration} cannot be read: {error}", remedy="mend that file"
+        ) from error
+    entries = said.get("own", [])
+    if not isinstance(entries, list):
+        raise LocalTrouble(
+            f"{configuration}: `own` is no list of machines",
+            remedy="begin each machine with a line `[[own]]`",
+        )
+    machines = [_machine(entry, number) for number, entry in enumerate(entries, 1)]
+    for address, count in Counter(machine.address for machine in machines).items():
+        if count > 1:
+            raise _bad(address, f"it is there {count} times")
+    return machines
+
+
+def _machine(entry: object, number: int) -> Machine:
+    address = entry.get("address") if isinstance(entry, dict) else None
+    name = address if isinstance(address, str) else f"the machine number {number}"
+    try:
+        machine = Machine.model_validate(entry)
+        asked_for(machine.gpus)
+    except ValidationError as error:
+        raise _bad(name, "; ".join(_complaints(error))) from error
+    except BadRequest as error:
+        raise _bad(name, f"`gpus`: {error.message}; {error.remedy}") from error
+    return machine
+
+
+def _complaints(error: ValidationError) -> Iterator[str]:
+    for problem in error.errors(include_url=False):
+        where = ".".join(str(part) for part in problem["loc"])
+        yield f"`{where}`: {problem['msg'].lower()}"
+
+
+def _bad(name: str, why: str) -> LocalTrouble:
+    return LocalTrouble(
+        f"{name} in config.toml cannot be lent: {why}", remedy="mend its [[own]] entry"
+    )
+
+
+def _offer(machine: Machine, wish: Wish) -> Offer:
+    gpu, gpu_count = asked_for(machine.gpus)
+    model = known(gpu)
+    # The owner's rate is for everything: nothing else is billed where it is known.
+    rest = None if machine.rate_usd_h is None else Decimal(0)
+    notes = [f"your own, at {machine.address}: trusted as far as you trust it"]
+    if machine.disk_gb is None:
+        notes.append("its free disk is not stated: the audit measures it")
+    if machine.notes:
+        notes.append(machine.notes)
+    return Offer(
+        provider="own",
+        id=machine.address,
+        gpu=gpu,
+        gpu_count=gpu_count,
+        vram_gib=model.vram_gib if model else None,
+        region=machine.region,
+        price=Price(
+            gpu_usd_h=machine.rate_usd_h,
+            disk_usd_h=rest,
+            parked_usd_h=None,
+            upload_usd_gb=rest,
+            download_usd_gb=rest,
+            source="owner",
+        ),
+        disk_gb=machine.disk_gb or wish.disk_gb,
+        interruptible=False,
+        trust="verified",
+        reliability=None,
+        max_hours=None,
+        download_mbps=None,
+        upload_mbps=None,
+        setup_s=_SETUP_S,
+        notes=tuple(notes),
+    )

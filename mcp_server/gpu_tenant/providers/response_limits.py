@@ -1,0 +1,174 @@
+"""How long, how much and how far a provider is listened to: none can hold up the watch over the others."""
+
+import asyncio
+import threading
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeVar
+
+from gpu_tenant.domain.errors import ProviderSilent
+
+T = TypeVar("T")
+
+_LOOKS_AGAIN = "`gpu-tenant leases` looks again; the meter of a box may be running"
+PIECE_BYTES = 1 << 16
+_ABANDONED = 8
+"""So many calls of one client may hang at a time; the next is not even begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What one call, and one list, may take at most; in real time, whatever clock a lease goes by."""
+
+    call_s: float = 60
+    list_s: float = 120
+    answer_bytes: int = 32 << 20
+    """Of an answer as it is when it was unpacked."""
+    pages: int = 1000
+    list_bytes: int = 128 << 20
+
+
+BOUNDS = Bounds()
+
+
+class Leafing:
+    """One list that is followed page by page, and not for ever."""
+
+    def __init__(self, whose: str, bounds: Bounds = BOUNDS) -> None:
+        self._whose = whose
+        self._bounds = bounds
+        self._pages = self._bytes = 0
+        self._until = asyncio.get_running_loop().time() + bounds.list_s
+
+    def turn(self, size_bytes: int = 0) -> None:
+        """A page of that size was read, and the next may be asked for.
+
+        Raises:
+            ProviderSilent: the list is longer than any real one, or takes too long.
+        """
+        self._pages += 1
+        self._bytes += size_bytes
+        if self._pages >= self._bounds.pages:
+            raise silent(f"{self._whose} has more than {self._bounds.pages} pages")
+        if self._bytes > self._bounds.list_bytes:
+            raise silent(f"{self._whose} is larger than {self._bounds.list_bytes >> 20} MiB")
+        if asyncio.get_running_loop().time() > self._until:
+            raise silent(f"{self._whose} took longer than {self._bounds.list_s:g} s")
+
+
+async def listed(asking: Awaitable[T], whose: str, bounds: Bounds = BOUNDS) -> T:
+    """What `asking` gave, in the time of a list.
+
+    Raises:
+        ProviderSilent: it took longer.
+    """
+    try:
+        async with asyncio.timeout(bounds.list_s):
+            return await asking
+    except TimeoutError:
+        raise silent(f"{whose} did not come within {bounds.list_s:g} s") from None
+
+
+def silent(what: str) -> ProviderSilent:
+    """Nothing can be concluded: a request may have been carried out."""
+    return ProviderSilent(what, remedy=_LOOKS_AGAIN)
+
+
+async def unpacked(
+    pieces: AsyncIterator[bytes], encoding: str, whose: str, bounds: Bounds = BOUNDS
+) -> bytes:
+    """The body of an answer, unpacked, as far as its size is allowed.
+
+    Raises:
+        ProviderSilent: it is larger, cannot be unpacked, or is packed in a way that was not asked for.
+    """
+    whole = bytearray()
+    if encoding.strip().lower() in ("", "identity"):
+        async for piece in pieces:
+            _add(whole, piece, whose, bounds)
+        return bytes(whole)
+    if encoding.strip().lower() not in ("gzip", "x-gzip"):
+        raise silent(f"{whose} is packed as {encoding[:40]!r}, which was not asked for")
+    packed = zlib.decompressobj(wbits=31)
+    try:
+        async for piece in pieces:
+            while piece and not packed.eof:
+                _add(whole, packed.decompress(piece, PIECE_BYTES), whose, bounds)
+                piece = packed.unconsumed_tail
+    except zlib.error as error:
+        raise silent(f"{whose} cannot be unpacked") from error
+    if whole and not packed.eof:
+        raise silent(f"{whose} ends in the middle")
+    return bytes(whole)
+
+
+def bounded(pieces: Iterable[bytes], whose: str, bounds: Bounds = BOUNDS) -> bytes:
+    """All of `pieces`, as far as their size is allowed.
+
+    Raises:
+        ProviderSilent: they are larger.
+    """
+    whole = bytearray()
+    for piece in pieces:
+        _add(whole, piece, whose, bounds)
+    return bytes(whole)
+
+
+def _add(whole: bytearray, piece: bytes, whose: str, bounds: Bounds) -> None:
+    whole += piece
+    if len(whole) > bounds.answer_bytes:
+        raise silent(f"{whose} is larger than {bounds.answer_bytes >> 20} MiB")
+
+
+class Aside:
+    """Calls of a client that blocks, each in a thread of its own.
+
+    A call that hangs keeps nobody: its caller is told when its time is over, and the program may end.
+    """
+
+    def __init__(self, whose: str, bounds: Bounds = BOUNDS) -> None:
+        self._whose = whose
+        self._bounds = bounds
+        self._hanging: list[threading.Thread] = []
+
+    async def do(self, work: Callable[[], T], what: str) -> T:
+        """What `work` returned or raised.
+
+        Raises:
+            ProviderSilent: its time is over; it may have been carried out, or be yet. Or too many hang.
+        """
+        self._hanging = [thread for thread in self._hanging if thread.is_alive()]
+        if len(self._hanging) >= _ABANDONED:
+            raise silent(f"{self._whose}: {len(self._hanging)} earlier calls hang")
+        loop = asyncio.get_running_loop()
+        came: asyncio.Future[T] = loop.create_future()
+
+        def tell(result: T | None, error: BaseException | None) -> None:
+            if came.done():
+                return
+            if error is None:
+                came.set_result(result)  # type: ignore[arg-type]
+            else:
+                came.set_exception(error)
+
+        def run() -> None:
+            result, trouble = None, None
+            try:
+                result = work()
+            except BaseException as error:  # noqa: BLE001 - it is raised where it was asked for
+                trouble = error
+            with suppress(RuntimeError):  # nobody waits any more, and the loop is closed
+                loop.call_soon_threadsafe(tell, result, trouble)
+
+        thread = threading.Thread(target=run, name=f"{self._whose}: {what}", daemon=True)
+        thread.start()
+        try:
+            async with asyncio.timeout(self._bounds.call_s):
+                return await came
+        except TimeoutError:
+            self._hanging.append(thread)
+            raise silent(
+                f"{self._whose} did not answer {what} within {self._bounds.call_s:g} s"
+            ) from None

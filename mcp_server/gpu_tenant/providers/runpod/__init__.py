@@ -1,0 +1,1 @@
+"""RunPod: pods, and what they have cost."""

@@ -1,0 +1,121 @@
+"""How RunPod tells sums: what a pod has cost, in stretches of time; a volume's rate; the balance."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+from gpu_tenant.domain.billing import Balance, Billed
+from gpu_tenant.domain.errors import ProviderSilent
+from gpu_tenant.domain.model import MARK_PREFIX, Lease
+from gpu_tenant.domain.offers import CENT, Leftover
+from gpu_tenant.providers.http_client import Json
+
+PODS, GRAPHQL = "/v2/billing/pods", "/graphql"
+MYSELF: Json = {"query": "query myself { myself { clientBalance currentSpendPerHr } }"}
+"""REST v2 has no call for the balance: the older API has, until it is retired."""
+WHO: Json = {"query": "query myself { myself { id } }"}
+_BY_THE_HOUR = timedelta(days=3)
+_PARTS = {"gpuAmount": "gpu", "cpuAmount": "cpu", "diskAmount": "disk"}
+_EMPTY = (
+    "at zero, pods with a network volume are stopped, and all others are terminated with their data"
+)
+
+
+def in_time(lease: Lease, now: datetime) -> dict[str, str]:
+    """The query for what the lease's pod has cost, by the hour while it is young."""
+    since = lease.active_at or lease.created_at
+    bucket = "hour" if now - since <= _BY_THE_HOUR else "day"
+    return {
+        "podId": str(lease.box_id), "bucketSize": bucket,
+        "startTime": _moment(since), "endTime": _moment(now),
+    }  # fmt: skip
+
+
+def cost(answer: Mapping[str, Json], pod_id: str, now: datetime) -> Billed | None:
+    """What those records say of the pod; None where they say nothing yet."""
+    records = answer.get("records")
+    if not isinstance(records, list):
+        raise _unreadable()
+    usd, by_part = Decimal(0), dict.fromkeys(_PARTS.values(), Decimal(0))
+    covered: list[datetime] = []
+    for record in records:
+        if not isinstance(record, dict):
+            raise _unreadable()
+        if record.get("podId") != pod_id:
+            continue
+        usd += _usd(record.get("totalAmount"))
+        for field, part in _PARTS.items():
+            by_part[part] += _usd(record.get(field))
+        begin, end = _time(record.get("startTime")), _time(record.get("endTime"))
+        # The stretch that is under way holds what was billed of it, and nobody says until when.
+        covered.append(end if end <= now else begin)
+    if not covered:
+        return None
+    return Billed(
+        usd=usd, until=max(covered), by_part={part: sum_usd for part, sum_usd in by_part.items() if sum_usd},
+        words="RunPod's billing history of the pod",
+    )  # fmt: skip
+
+
+def balance(answer: Mapping[str, Json]) -> Balance | None:
+    """What the account holds; None where the older API does not tell any more."""
+    data = answer.get("data")
+    myself = data.get("myself") if isinstance(data, dict) else None
+    if not isinstance(myself, dict) or myself.get("clientBalance") is None:
+        return None
+    spends = myself.get("currentSpendPerHr")
+    return Balance(
+        amount_usd=_usd(myself["clientBalance"]),
+        spends_usd_h=None if spends is None else _usd(spends),
+        words=_EMPTY,
+    )
+
+
+def owner(answer: Mapping[str, Json]) -> str | None:
+    """Whose key it is; None where the older API does not tell."""
+    data = answer.get("data")
+    myself = data.get("myself") if isinstance(data, dict) else None
+    name = myself.get("id") if isinstance(myself, dict) else None
+    return name if isinstance(name, str) and name else None
+
+
+def leftover(volume: Mapping[str, Json]) -> Leftover:
+    """A network volume, with what it costs."""
+    name, size_gb = str(volume.get("name", "")), volume.get("size")
+    usd_month = None
+    if isinstance(size_gb, int) and volume.get("type") == "STANDARD":
+        # "0.05 above 1 TB" may mean all of it, or what is above: this is the dearer reading.
+        each = Decimal("0.05") * size_gb + Decimal("0.02") * min(size_gb, 1000)
+        usd_month = each.quantize(CENT)
+    return Leftover(
+        provider="runpod", kind="volume", id=str(volume.get("id")), name=name,
+        mark=name if name.startswith(MARK_PREFIX) else None,
+        size_gb=size_gb if isinstance(size_gb, int) else None, usd_month=usd_month,
+    )  # fmt: skip
+
+
+def _moment(at: datetime) -> str:
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _time(value: Json) -> datetime:
+    try:
+        at = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None:
+        raise _unreadable()
+    return at
+
+
+def _usd(value: Json) -> Decimal:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _unreadable()
+    usd = Decimal(str(value))
+    if not usd.is_finite():
+        raise _unreadable()
+    return usd
+
+
+def _unreadable() -> ProviderSilent:
+    return ProviderSilent("RunPod told sums in an odd form", remedy="look in its console")

@@ -1,0 +1,434 @@
+"""Boxes at RunPod: pods, made and ended through its REST API, version 2."""
+
+import re
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Literal
+
+from gpu_tenant.domain.address import ssh_address
+from gpu_tenant.domain.billing import Balance, Billed
+from gpu_tenant.domain.errors import (
+    BadRequest,
+    NoCapacity,
+    ProviderSilent,
+    ProviderTrouble,
+    Rejected,
+)
+from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SshAddress
+from gpu_tenant.domain.offers import CENT, Leftover, Offer, Price, Wish, sane
+from gpu_tenant.domain.permit import TeardownPermit, genuine
+from gpu_tenant.domain.ports import Asking, Setting, wanted
+from gpu_tenant.domain.timestamps import instant
+from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.providers.gpu_catalog import known
+from gpu_tenant.providers.http_client import Json, Wire, words
+from gpu_tenant.providers.list_rows import Subject, read_each
+from gpu_tenant.providers.response_limits import Leafing
+from gpu_tenant.providers.runpod.billing import (
+    GRAPHQL,
+    MYSELF,
+    PODS,
+    WHO,
+    balance,
+    cost,
+    in_time,
+    leftover,
+    owner,
+)
+
+Object = dict[str, Json]
+Urgency = Literal["", "teardown"]
+
+_IMAGE = "runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404"
+"""RunPod's own: it starts sshd and lets in whoever `PUBLIC_KEY` names."""
+
+_CUDA = "12.8"
+"""The least that the image runs on; a host with an older driver would never start it."""
+
+_VOLUME_GB = 10
+"""The least that can be asked for. It bills double while stopped, and the home is not on it."""
+
+_MONTH_H = 720
+"""The shortest month there is: what is shown is never less than what is billed."""
+
+_DISK_USD_MONTH = Decimal("0.10")
+_STOPPED_USD_MONTH = Decimal("0.20")
+_SETUP_S = 180.0
+_CLOUDS = ("SECURE", "COMMUNITY")
+
+_FULL = re.compile(
+    r"no longer any instances available|enough disk space|not enough free gpus", re.IGNORECASE
+)
+"""Capacity has no code of its own: these are the texts of a 400 that mean it."""
+
+_SURE = (400, 404, 405, 422)
+"""Refusals of a create after which no pod exists; an answer of any other kind is unclear."""
+
+
+class RunpodConnector:
+    """One account at RunPod."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._states = setting.profile.states
+        self._public_key = setting.public_key
+        self._clock = setting.clock
+        self._wire = Wire(
+            title=setting.profile.title,
+            base_url=setting.api("https://api.runpod.io", variable="RUNPOD_API_BASE_URL"),
+            credential=setting.credential,
+            clock=setting.clock,
+        )
+
+    # --- boxes
+
+    async def create(self, lease: Lease) -> Box:
+        """As `Connector.create`; NoCapacity also where this account may not use the pool."""
+        quote = wanted(lease)
+        for box in await self.list_boxes():
+            if box.mark == lease.mark:
+                return box
+        order = self._order(lease.mark, quote.offer.id, quote.wish.disk_gb)
+        try:
+            reply = await self._wire.call(
+                "POST", "/v2/pods", body=order, expect=(200, 201, 202, 403)
+            )
+        except Rejected as no:
+            raise _refusal(no) from no
+        if reply.status == 403 and '"title"' not in reply.text:
+            # Not the API speaks so but the wall before it, which does not like who asks.
+            raise self._wire.trouble("POST", "/v2/pods", reply)
+        if reply.status == 403:
+            raise NoCapacity(
+                f"this account may not have {quote.offer.gpu} there: {words(reply.text)}",
+                remedy="take another offer; if each is refused so, the key may not create pods",
+            )
+        return self._box(reply.fields)
+
+    async def list_boxes(self) -> Sequence[Box]:
+        """As `Connector.list_boxes`, with the members of clusters; a terminated pod is none any more."""
+        shown = [p for p in await self._pods() if p.get("status") != "TERMINATED"]
+        return read_each("runpod", shown, self._box, _subject)
+
+    def asked_with(self, salt: str) -> Asking:
+        """As `Accounted.asked_with`."""
+        return self._wire.asked_with(salt)
+
+    async def account(self) -> str | None:
+        """As `Accounted.account`, by the older API; None, too, for a key that may not use that."""
+        return owner((await self._wire.call("POST", GRAPHQL, body=WHO)).fields)
+
+    async def found(self, lease: Lease) -> Box | None:
+        """As `Findable.found`; a 404 is said, too, of what this key may not see."""
+        reply = await self._wire.get(f"/v2/pods/{lease.box_id}", expect=(200, 404))
+        if reply.status == 404 or reply.fields.get("status") == "TERMINATED":
+            return None
+        return self._box(reply.fields)
+
+    async def destroy(self, permit: TeardownPermit) -> None:
+        """As `Connector.destroy`."""
+        permit = genuine(permit, provider="runpod")
+        path = f"/v2/pods/{permit.box_id}"
+        reply = await self._wire.call(
+            "DELETE", path, expect=(204, 404), repeatable="repeatable", urgent="teardown"
+        )
+        # A 404 is said of what is gone, and of what this key may not see.
+        if reply.status == 404 and permit.box_id in {
+            p.get("id") for p in await self._pods("teardown")
+        }:
+            raise self._wire.trouble("DELETE", path, reply)
+
+    async def park(self, lease: Lease) -> None:
+        """As `Parking.park`."""
+        await self._act(lease, "stop", done=("EXITED",))
+
+    async def resume(self, lease: Lease) -> None:
+        """As `Parking.resume`; a pod keeps to its host, and waits there or starts."""
+        await self._act(lease, "start", done=("RUNNING", "STARTING", "PROVISIONING"))
+
+    async def _act(self, lease: Lease, action: str, *, done: Sequence[str]) -> None:
+        """The pod was told to; a refusal of what it has done already is none."""
+        pod = f"/v2/pods/{lease.box_id}"
+        try:
+            await self._wire.call(
+                "POST", f"{pod}/action", body={"action": action}, repeatable="repeatable",
+                urgent="teardown" if action == "stop" else "",
+            )  # fmt: skip
+        except Rejected as no:
+            if no.status in (400, 409) and _FULL.search(no.body):
+                raise NoCapacity(
+                    f"the GPU of {lease.id} is somebody else's now, and its host has no other:"
+                    f" {words(no.body)}",
+                    remedy=f"`gpu-tenant resume {lease.id}` tries again; its volume is kept, and bills",
+                ) from no
+            if no.status != 409 or (await self._wire.get(pod)).fields.get("status") not in done:
+                raise
+
+    def _order(self, mark: str, offer: str, disk_gb: int) -> Object:
+        """The body of a create."""
+        cloud, count, gpu, places = _parts(offer)
+        return {
+            "name": mark,
+            "image": _IMAGE,
+            "cloud": cloud,
+            "gpu": {"id": gpu, "count": count, "minCudaVersion": _CUDA},
+            **({"dataCenterIds": list(places)} if places else {}),
+            "disk": disk_gb,
+            "mounts": {"persistent": {"size": _VOLUME_GB, "path": "/workspace"}},
+            "ports": ["22/tcp"],
+            "startSsh": True,
+            # The name can be changed in the console, and the account's own keys are not ours to touch.
+            "env": {"GPU_TENANT_MARK": mark, "PUBLIC_KEY": self._public_key()},
+        }
+
+    def _box(self, pod: Object) -> Box:
+        identity, status = pod.get("id"), pod.get("status")
+        if not isinstance(identity, str) or not identity or not isinstance(status, str):
+            raise _unreadable("a pod without an id or a status")
+        state = self._states.get(status, BoxState.UNKNOWN)
+        strange = state in (BoxState.BROKEN, BoxState.UNKNOWN)
+        return Box(
+            provider="runpod",
+            id=BoxId(identity),
+            mark=_mark(pod),
+            state=state,
+            address=_direct(pod),
+            price_usd_h=_price_usd_h(pod, state),
+            words=f"RunPod calls it {plain(status)}" if strange else None,
+            created_at=instant(pod.get("createdAt")),
+        )
+
+    # --- what can be rented
+
+    async def offers(self, wish: Wish) -> Sequence[Offer]:
+        """As `Market.offers`; one request for each of the two clouds that may be good enough."""
+        if wish.interruptible == "yes":
+            return []
+        clouds = _CLOUDS if wish.trust == "any" else _CLOUDS[:1]
+        if wish.offer is not None:
+            try:
+                cloud, count, _, _ = _parts(wish.offer)
+            except BadRequest:
+                return []
+            clouds, wish = (cloud,), wish.model_copy(update={"gpu_count": count})
+        found: list[Offer | None] = []
+        for cloud in clouds:
+            asked = {
+                "include": "AVAILABILITY", "product": "POD", "count": str(wish.gpu_count),
+                "cloud": cloud, "minCudaVersion": _CUDA,
+            }  # fmt: skip
+            gpus = (await self._wire.get("/v2/catalog/gpus", query=asked)).fields.get("gpus")
+            found += [_offer(gpu, wish, cloud) for gpu in _objects(gpus, "GPUs")]
+        return [offer for offer in found if offer is not None]
+
+    async def leftovers(self) -> Sequence[Leftover]:
+        """As `Residue.leftovers`: network volumes, which outlive every pod."""
+        mounted = {volume for pod in await self._pods() for volume in _mounted(pod)}
+        volumes = await self._every("/v2/network-volumes", "networkVolumes", {})
+        return [leftover(volume) for volume in volumes if volume.get("id") not in mounted]
+
+    async def billed(self, lease: Lease) -> Billed | None:
+        """As `Billing.billed`."""
+        now = self._clock.now()
+        answer = await self._wire.get(PODS, query=in_time(lease, now))
+        return cost(answer.fields, str(lease.box_id), now)
+
+    async def balance(self) -> Balance | None:
+        """As `Funded.balance`, by the older API: this one has no call for it."""
+        return balance((await self._wire.call("POST", GRAPHQL, body=MYSELF)).fields)
+
+    async def _pods(self, urgent: Urgency = "") -> list[Object]:
+        return await self._every("/v2/pods", "pods", {"includeClusterPods": "true"}, urgent)
+
+    async def _every(
+        self, path: str, name: str, query: dict[str, str], urgent: Urgency = ""
+    ) -> list[Object]:
+        """Everything of that list, to its last page.
+
+        Raises:
+            ProviderSilent: a page failed, or the way to the next one is lost.
+        """
+        found: dict[str, Object] = {}
+        seen: set[str] = set()
+        leafing = Leafing(f"RunPod's list of {name}")
+        while True:
+            reply = await self._wire.get(path, query=query, urgent=urgent)
+            fields = reply.fields
+            for item in _objects(fields.get(name), name):
+                found[str(item.get("id"))] = item
+            pagination = fields.get("pagination")
+            if pagination is None:
+                return list(found.values())
+            if not isinstance(pagination, dict):
+                raise _unreadable(f"{name} with an odd pagination")
+            if pagination.get("hasNextPage") is False:
+                return list(found.values())
+            cursor = pagination.get("nextCursor")
+            if not isinstance(cursor, str) or not cursor or cursor in seen:
+                raise _unreadable(f"a page of {name}, and no way to the next")
+            seen.add(cursor)
+            leafing.turn(len(reply.text))
+            query = {**query, "cursor": cursor}
+
+
+# --- reading
+
+
+def _refusal(no: Rejected) -> ProviderTrouble:
+    """What a refused create means."""
+    if no.status == 400 and _FULL.search(no.body):
+        return NoCapacity(
+            f"nothing like it is free at RunPod: {words(no.body)}",
+            remedy="`gpu-tenant offers` shows what there is now",
+        )
+    if no.status in _SURE:
+        return no
+    return ProviderSilent(
+        f"{no.message}; a pod may exist",
+        remedy="`gpu-tenant leases` looks again; the meter of a box may be running",
+    )
+
+
+def _mark(pod: Object) -> str | None:
+    told = (pod.get("name"), _at(pod, "env", "GPU_TENANT_MARK"))
+    return next((m for m in told if isinstance(m, str) and m.startswith(MARK_PREFIX)), None)
+
+
+def _subject(pod: Object) -> Subject:
+    return Subject.told(pod.get("id"), [pod.get("name"), _at(pod, "env", "GPU_TENANT_MARK")])
+
+
+def _direct(pod: Object) -> SshAddress | None:
+    """Where the pod's own sshd answers; the proxy takes neither files nor commands."""
+    user, host, port = (_at(pod, "ssh", "direct", key) for key in ("username", "host", "port"))
+    if not (isinstance(user, str) and isinstance(host, str) and isinstance(port, int)):
+        return None
+    return ssh_address(f"{user}@{host}" if port == 22 else f"{user}@{host}:{port}")
+
+
+def _price_usd_h(pod: Object, state: BoxState) -> Decimal | None:
+    """What the pod costs now: RunPod's figure is for the compute alone, and 0.0 when it is stopped."""
+    kept_gb, disk_gb = _at(pod, "mounts", "persistent", "size") or 0, pod.get("disk")
+    if not isinstance(kept_gb, int) or not isinstance(disk_gb, int):
+        return None
+    if state is BoxState.PARKED:
+        return (_STOPPED_USD_MONTH * kept_gb / _MONTH_H).quantize(CENT)
+    compute = _usd(pod.get("cost"))
+    return None if compute is None else (compute + _disk_usd_h(disk_gb + kept_gb)).quantize(CENT)
+
+
+def _offer(gpu: Object, wish: Wish, cloud: str) -> Offer | None:
+    """That GPU type in that cloud as an offer, or None where it does not fit or is not to be had."""
+    theirs, memory = gpu.get("id"), gpu.get("memory")
+    if not isinstance(theirs, str):
+        return None
+    model = known(theirs)
+    name = model.name if model else theirs
+    vram_gib = float(memory) if isinstance(memory, int) else None
+    within = _parts(wish.offer)[3] if wish.offer else ()
+    part = "" if wish.offer else (wish.region or "").lower()
+    places = [
+        place for place, called in _places(gpu).items()
+        if (place in within if within else part in f"{place} {called}".lower())
+    ]  # fmt: skip
+    if part:
+        within = tuple(places)
+    identity = _id(cloud, wish.gpu_count, theirs, within)
+    most = _at(gpu, "maxCount", cloud.lower())
+    if (
+        gpu.get("availability") in (None, "NONE")
+        or gpu.get(cloud.lower()) is not True
+        or (not places and (within or part))
+        or wish.offer not in (None, identity)
+        or gpu.get("manufacturer") != "NVIDIA"  # the image is for CUDA
+        or not isinstance(most, int) or most < wish.gpu_count
+        or (wish.gpu is not None and wish.gpu != name)
+        or (wish.vram_gib is not None and (vram_gib is None or vram_gib < wish.vram_gib))
+    ):  # fmt: skip
+        return None
+    each = _usd(_at(gpu, "price", cloud.lower()))
+    stop = f"a stop keeps /workspace ({_VOLUME_GB} GB) and wipes the home directory"
+    price = Price(
+        gpu_usd_h=None if each is None else each * wish.gpu_count,
+        disk_usd_h=_disk_usd_h(wish.disk_gb + _VOLUME_GB),
+        parked_usd_h=(_STOPPED_USD_MONTH * _VOLUME_GB / _MONTH_H).quantize(CENT),
+        upload_usd_gb=Decimal(0), download_usd_gb=Decimal(0), source="api",
+    )  # fmt: skip
+    return Offer(
+        provider="runpod", id=identity, gpu=name,
+        gpu_count=wish.gpu_count, vram_gib=vram_gib, region=", ".join(within) or None, price=price,
+        disk_gb=wish.disk_gb, interruptible=False, reliability=None, max_hours=None,
+        trust="datacenter" if cloud == "SECURE" else "unverified",
+        download_mbps=None, upload_mbps=None, setup_s=_SETUP_S,
+        notes=(stop, f"in {', '.join(places)}") if places else (stop,),
+    )  # fmt: skip
+
+
+def _id(cloud: str, count: int, gpu: str, places: Sequence[str]) -> str:
+    """The offer's id: which cloud, how many, of what, and where unless anywhere."""
+    return f"{cloud}/{count}/{gpu}" + (f"/{','.join(places)}" if places else "")
+
+
+def _parts(offer: str) -> tuple[str, int, str, tuple[str, ...]]:
+    cloud, _, rest = offer.partition("/")
+    count, _, rest = rest.partition("/")
+    gpu, _, places = rest.partition("/")
+    if cloud not in _CLOUDS or not count.isdigit() or not gpu:
+        raise BadRequest(
+            f"{plain(offer)} is no offer of RunPod",
+            remedy="`gpu-tenant offers` shows what there is",
+        )
+    return cloud, int(count), gpu, tuple(places.split(",")) if places else ()
+
+
+def _places(gpu: Object) -> dict[str, str]:
+    """The data centers that have it now, and their names."""
+    centers = gpu.get("dataCenters")
+    return {
+        str(center["id"]): str(center.get("name", ""))
+        for center in (centers if isinstance(centers, list) else [])
+        if isinstance(center, dict) and "id" in center and center.get("availability") != "NONE"
+    }
+
+
+def _mounted(pod: Object) -> list[Json]:
+    """The network volumes that the pod uses."""
+    network = _at(pod, "mounts", "network")
+    return [_at(mount, "volumeId") for mount in network] if isinstance(network, list) else []
+
+
+def _at(value: Json, *keys: str) -> Json:
+    """What lies at the end of `keys`, or None where nothing does."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _objects(value: Json, what: str) -> list[Object]:
+    if not isinstance(value, list):
+        raise _unreadable(f"no list of {what}")
+    objects = [item for item in value if isinstance(item, dict)]
+    if len(objects) != len(value):
+        raise _unreadable(f"a list of {what} with something else in it")
+    return objects
+
+
+def _disk_usd_h(size_gb: int) -> Decimal:
+    return (_DISK_USD_MONTH * size_gb / _MONTH_H).quantize(CENT)
+
+
+def _usd(value: Json) -> Decimal | None:
+    """A price; zero is no price of anything that runs."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+        return None
+    return sane(Decimal(str(value)))
+
+
+def _unreadable(what: str) -> ProviderSilent:
+    return ProviderSilent(
+        f"RunPod answered with {what}; nothing can be concluded", remedy="try again in a minute"
+    )
+
+
+def connect(setting: Setting) -> RunpodConnector:
+    """The connector for one account at RunPod."""
+    return RunpodConnector(setting)

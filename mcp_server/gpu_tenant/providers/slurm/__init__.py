@@ -1,0 +1,1 @@
+"""A Slurm cluster: each box is one job's allocation."""

@@ -1,0 +1,190 @@
+"""What is asked of Slurm for a lease: its owner's word on the site, and the batch script; pure but for two files."""
+
+import base64
+import math
+import shlex
+import tomllib
+import zlib
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from hashlib import sha256
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+
+from gpu_tenant.domain.errors import ProviderTrouble
+from gpu_tenant.domain.model import MARK_PREFIX, Lease
+from gpu_tenant.domain.record import Record
+from gpu_tenant.files.skill_files import script
+
+UNCLAIMED = "gpu-tenant/"
+"""Begins the name of a task that is held until a lease claims it: no box yet, and nothing bills."""
+
+
+class Site(Record):
+    """`[slurm]` of the configuration: where the cluster is, and what its jobs are submitted with."""
+
+    login: str | None = Field(
+        default=None, pattern=r"^[^-\s]\S*$", description="as for ssh; None: it is this computer"
+    )
+    before: tuple[str, ...] = Field(
+        default=(), description="stands before each command there, such as `env SLURM_CONF=...`"
+    )
+    partition: str | None = Field(default=None, description="the only one to offer")
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    cpus_per_gpu: int | None = Field(default=None, gt=0)
+    mem_gb_per_gpu: int | None = Field(default=None, gt=0)
+    rate_usd_h: Decimal | None = Field(
+        default=None, ge=0, description="what an hour of one GPU is worth; absent: unknown"
+    )
+    max_running: int | None = Field(default=None, gt=0, description="of one fleet at a time")
+    grace_s: int = Field(
+        default=120, ge=5, le=3600, description="before the wall time jobs are asked to save"
+    )
+    gpus: dict[str, str] = Field(
+        default={},
+        description="what a GRES type is, as `a100` = `A100 SXM 80GB`; `gpu`: one without type",
+    )
+
+
+def is_named(configuration: Path) -> bool:
+    """Whether its owner names a cluster there.
+
+    Raises:
+        ProviderTrouble: that cannot be told.
+    """
+    return "slurm" in _said(configuration)
+
+
+def site(configuration: Path, environ: Mapping[str, str]) -> Site:
+    """The owner's word on the cluster; where this computer is its login node, by its own environment.
+
+    Raises:
+        ProviderTrouble: it is none that could be understood.
+    """
+    try:
+        found = Site.model_validate(_said(configuration).get("slurm", {}))
+    except ValidationError as error:
+        raise _unclear(configuration, error) from error
+    here = environ.get("SLURM_CONF")
+    if found.login is None and not found.before and here:
+        return found.model_copy(update={"before": ("env", f"SLURM_CONF={here}")})
+    return found
+
+
+def _said(configuration: Path) -> dict[str, object]:
+    try:
+        return tomllib.loads(configuration.read_text(encoding="utf-8"), parse_float=Decimal)
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise _unclear(configuration, error) from error
+
+
+def _unclear(configuration: Path, error: Exception) -> ProviderTrouble:
+    return ProviderTrouble(
+        f"[slurm] in {configuration} cannot be understood: {error}",
+        remedy="mend it; `gpu-tenant profiles slurm` says what may stand there",
+    )
+
+
+def order(
+    site: Site, lease: Lease, *, partition: str, gres: str, gpu_count: int, max_hours: float | None,
+    now: datetime,
+) -> Sequence[str]:  # fmt: skip
+    """The options of sbatch for the lease: its walltime is what is left until the deadline.
+
+    It is asked to save by a signal to the batch script alone, which is the runner. Where the owner has
+    said where work that was taken goes on, the job does not start again by itself as well.
+    """
+    left_h = (lease.terms.deadline_at - now).total_seconds() / 3600
+    hours = left_h if max_hours is None else min(left_h, max_hours)
+    stated = {
+        "account": site.account, "qos": site.qos, "constraint": site.constraint,
+        "cpus-per-gpu": site.cpus_per_gpu,
+        "mem": site.mem_gb_per_gpu and f"{site.mem_gb_per_gpu * gpu_count}G",
+    }  # fmt: skip
+    return [
+        f"--partition={partition}",
+        f"--gres={gres}",
+        "--nodes=1",
+        "--ntasks=1",
+        f"--time={max(1, math.ceil(round(hours * 60, 3)))}",
+        f"--signal=B:TERM@{site.grace_s}",
+        "--no-requeue" if lease.terms.recover else "--requeue",
+        "--open-mode=append",
+        "--output=/dev/null",
+        *(f"--{name}={value}" for name, value in stated.items() if value is not None),
+    ]
+
+
+def batch(directory_of: str, *, grace_s: int) -> str:
+    """The batch script: it signs in, brings the runner along, and becomes it.
+
+    `directory_of` is a word of the shell that is the lease's directory; where it is not one, nothing
+    starts. When the runner was asked to
+    leave, the script waits for the end that was announced: one that ends by itself before a preemption
+    would not be started again, and one before the wall time would not be told as that.
+    """
+    brought = "\n".join(_brought(name) for name in ("caretaker", "runner"))
+    return f"""\
+#!/bin/sh
+umask 077
+cd || exit 1
+directory={directory_of}
+case $directory in */ | *[!a-z0-9_/-]*) exit 1 ;; esac
+mkdir -p "$directory/caretaker" || exit 1
+echo "$SLURM_JOB_ID" >"$directory/allocation"
+{brought}
+python3 -I -S {_at("runner")} --home "$directory/caretaker" --caretaker {_at("caretaker")} stay --request - <<'END' &
+{{"grace_s": {max(3, grace_s - 10)}, "signal": "TERM", "linger_s": 31536000}}
+END
+runner=$!
+trap 'kill -TERM "$runner" 2>/dev/null' TERM USR1
+while :; do
+  wait "$runner"
+  status=$?
+  kill -0 "$runner" 2>/dev/null || break
+done
+[ "$status" = 75 ] || exit "$status"
+trap '' TERM USR1
+sleep 3600 & wait
+"""
+
+
+def of_lease(lease: Lease) -> str:
+    """That lease's directory, as a word of the shell."""
+    return shlex.quote(lease.directory)
+
+
+def of_task(site: Site) -> str:
+    """The directory of the lease that a task of an array was claimed for, by the name it has now."""
+    # By its job's id alone, the last task is asked for as the whole array.
+    task = "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}"
+    name = f'{shlex.join([*site.before, "scontrol"])} show job -o "{task}"'
+    return f"gpu-tenant/$({name} | sed -n 's/.* JobName=[^ ]*:\\([a-z0-9_-]*\\) .*/\\1/p')"
+
+
+def array_name(lease: Lease) -> str:
+    """What the unclaimed tasks of a fleet's array are called; it is no lease's mark."""
+    return f"{lease.mark.rpartition(':')[0]}/{lease.fleet}".replace(MARK_PREFIX, UNCLAIMED)
+
+
+def _at(name: str) -> str:
+    digest = sha256(script(f"{name}.py").read_bytes()).hexdigest()[:16]
+    return f"gpu-tenant/{name}-{digest}.py"
+
+
+def _brought(name: str) -> str:
+    packed = base64.b64encode(zlib.compress(script(f"{name}.py").read_bytes(), 9)).decode()
+    lines = "\n".join(packed[start : start + 76] for start in range(0, len(packed), 76))
+    unpack = "import base64, sys, zlib; sys.stdout.buffer.write(zlib.decompress(base64.b64decode(sys.stdin.read())))"
+    at = _at(name)
+    return f"""\
+[ -f {at} ] || {{ python3 -I -S -c '{unpack}' >{at}.$$ <<'END' && mv -f {at}.$$ {at} || exit 1
+{lines}
+END
+}}"""

@@ -1,0 +1,418 @@
+"""Boxes in a Slurm cluster: each is one job's allocation, from its start to its walltime."""
+
+import asyncio
+import re
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from gpu_tenant.domain.errors import (
+    BoxTrouble,
+    BoxUnreachable,
+    NoCapacity,
+    ProviderSilent,
+    ProviderTrouble,
+)  # fmt: skip
+from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SlurmAddress
+from gpu_tenant.domain.offers import Offer, Price, Wish
+from gpu_tenant.domain.permit import TeardownPermit, genuine
+from gpu_tenant.domain.ports import Finished, Setting, Transport, wanted
+from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.providers.gpu_catalog import known
+from gpu_tenant.providers.list_rows import Subject, read_each
+from gpu_tenant.providers.slurm.batch_script import (
+    UNCLAIMED,
+    Site,
+    array_name,
+    batch,
+    is_named,
+    of_lease,
+    of_task,
+    order,
+    site,
+)
+from gpu_tenant.providers.slurm.command_output import (
+    ENDED_FIELDS,
+    JOB_FIELDS,
+    NOT_THERE,
+    PARTITION_FIELDS,
+    QUEUE,
+    SEPARATOR,
+    Pool,
+    Seen,
+    Told,
+    made,
+    odd_row,
+    pools,
+    refusal,
+    told,
+    words_of,
+)
+from gpu_tenant.providers.slurm.state import SlurmNotes
+
+_ASKED_WITHIN_S = 60
+_SETUP_S = 30.0
+"""From a free GPU to a step that answers; how long a queue is, nobody knows."""
+_REMEMBERED = "now-7days"
+_OFFER = re.compile(r"(?P<partition>[^/\s]+)/(?P<gres>gpu(?::[^:\s]+)?):(?P<count>\d+)")
+_LEFT = timedelta(hours=1)
+"""A task that no lease has claimed for so long waits for none."""
+
+
+class SlurmConnector:
+    """One user's jobs in one cluster, by the commands of its login node.
+
+    A box is a job that carries a mark of ours. One that was ended by Slurm is shown, as broken, until
+    it is torn down here: what it left in a shared home can still be kept. One that was cancelled is gone.
+    """
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self._states = setting.profile.states
+        self._notes = SlurmNotes(setting.state / "slurm")
+
+    # --- boxes
+
+    async def create(self, lease: Lease) -> Box:
+        """As `Connector.create`: a job was submitted under the lease's mark, and may wait in the queue.
+
+        A lease of a fleet gets a task of an array, see `_claimed`.
+        """
+        quote, owner = wanted(lease), self._site()
+        ordered = _OFFER.fullmatch(quote.offer.id)
+        if ordered is None:
+            raise NoCapacity(
+                f"no offer of this cluster is {quote.offer.id}",
+                remedy="`gpu-tenant offers --provider slurm` has some",
+            )
+        options = order(
+            owner, lease, partition=ordered["partition"],
+            gres=f"{ordered['gres']}:{ordered['count']}", gpu_count=int(ordered["count"]),
+            max_hours=quote.offer.max_hours, now=self._setting.clock.now(),
+        )  # fmt: skip
+        async with self._login(owner) as login:
+            said = await self._told(login, owner, of=lease)
+            rows = said.rows
+            known_one = next((r for r in rows if r.mark == lease.mark and not r.is_over), None)
+            if known_one is not None:
+                if known_one.is_held:
+                    await self._done(login, owner, "scontrol", "release", known_one.id)
+                return self._box(known_one, owner, interruptible=quote.offer.interruptible)
+            said.must_show_mark(lease.mark)
+            if (lease.fleet_size or 1) > 1:
+                box_id = await self._claimed(login, owner, lease, options, rows)
+                # Held until now: from here on it may start, and bill.
+                await self._done(login, owner, "scontrol", "release", box_id)
+            else:
+                text = batch(of_lease(lease), grace_s=owner.grace_s)
+                box_id = await self._sbatch(login, owner, text, [*options, *_named(lease.mark)])
+        return Box(
+            provider="slurm", id=BoxId(box_id), mark=lease.mark, state=BoxState.BOOTING, address=None,
+            price_usd_h=Decimal(0), running_usd_h=quote.offer.price.running_usd_h,
+            interruptible=quote.offer.interruptible,
+        )  # fmt: skip
+
+    async def list_boxes(self) -> Sequence[Box]:
+        """As `Connector.list_boxes`: every job of this user that is not over, and ours that Slurm ended.
+
+        None where no cluster was ever named.
+        """
+        if not self._is_named():
+            return []
+        owner = self._site()
+        async with self._login(owner) as login:
+            return await self._boxes(login, owner)
+
+    async def destroy(self, permit: TeardownPermit) -> None:
+        """As `Connector.destroy`: the job was cancelled; what it wrote to a shared home stays.
+
+        Raises:
+            ProviderTrouble: the job of that id is another one by now; it was left alone.
+        """
+        shown = genuine(permit, provider="slurm")
+        owner = self._site()
+        async with self._login(owner) as login:
+            said = await self._told(login, owner)
+            row = next((row for row in said.rows if row.id == shown.box_id), None)
+            if row is None:
+                said.must_show(shown.box_id)
+                return
+            self._notes.check_ours(row.id, row.mark, lease=shown.lease_id)
+            answer = await self._asked(login, owner, "scancel", row.id)
+            if answer.exit_status and not NOT_THERE.search(words_of(answer)):
+                raise refusal("scancel", answer)
+            if not said.odd:
+                others = [each for each in said.rows if each.id != row.id]
+                await self._tidy(login, owner, others, array=row.array)
+        # Slurm remembers for days what has ended: from now on that is no box any more.
+        await asyncio.to_thread(self._notes.hand_back, row.id, row.mark)
+
+    async def _tidy(
+        self, login: Transport, owner: Site, rows: Sequence[Seen], *, array: str
+    ) -> None:
+        """Tasks that no lease ever claimed do not wait on when the last lease of their array has ended."""
+        others = [row for row in rows if row.array == array and not row.is_over]
+        left = [row for row in others if _is_unclaimed(row)]
+        if left and not any(row.mark for row in others):
+            # By name as well: one that was claimed a moment ago has another.
+            only = ["--state=PENDING", f"--name={left[0].comment}"]
+            await self._asked(login, owner, "scancel", *only, *(row.id for row in left))
+
+    async def timer_at(self, lease: Lease) -> datetime | None:
+        """As `Timed.timer_at`: the end of the walltime, once the job has started."""
+        owner = self._site()
+        async with self._login(owner) as login:
+            said = await self._told(login, owner)
+        seen = next((row for row in said.rows if row.id == lease.box_id), None)
+        if seen is None:
+            said.must_show(str(lease.box_id))
+        return seen.ends_at if seen and seen.state == "RUNNING" else None
+
+    # --- what can be had
+
+    async def offers(self, wish: Wish) -> Sequence[Offer]:
+        """As `Market.offers`: GPUs of each kind in each partition, at the rate that the owner states."""
+        if not self._is_named():
+            return []
+        owner = self._site()
+        async with self._login(owner) as login:
+            found = await self._pools(login, owner)
+        if wish.offer is not None:
+            ordered = _OFFER.fullmatch(wish.offer)
+            count = int(ordered["count"]) if ordered else 0
+        else:
+            count = wish.gpu_count
+        offered = [
+            _offer(pool, count, wish, owner)
+            for pool in found
+            if 0 < count <= pool.most_on_a_node
+            if owner.partition in (None, pool.partition)
+        ]
+        return [offer for offer in offered if wish.offer in (None, offer.id)]
+
+    # --- the commands
+
+    async def _claimed(
+        self,
+        login: Transport,
+        owner: Site,
+        lease: Lease,
+        options: Sequence[str],
+        rows: Sequence[Seen],
+    ) -> str:
+        """A task of the fleet's array carries the lease's mark.
+
+        The array was submitted at once, and held: a task that no lease has claimed never starts, so
+        that no meter runs without a lease, and each lease has its own.
+        """
+        name = array_name(lease)
+        task = next((row.id for row in rows if row.comment == name and row.is_held), None)
+        if task is None:
+            at_once = "" if owner.max_running is None else f"%{owner.max_running}"
+            array = ["--hold", f"--array=1-{lease.fleet_size}{at_once}", *_named(name)]
+            text = batch(of_task(owner), grace_s=owner.grace_s)
+            task = f"{await self._sbatch(login, owner, text, [*options, *array])}_1"
+        claim = [f"JobId={task}", f"JobName={lease.mark}", f"Comment={lease.mark}"]
+        await self._done(login, owner, "scontrol", "update", *claim)
+        return task
+
+    async def _sbatch(
+        self, login: Transport, owner: Site, text: str, options: Sequence[str]
+    ) -> str:
+        answer = await self._done(
+            login, owner, "sbatch", "--parsable", *options, stdin=text.encode()
+        )
+        return made(answer)
+
+    async def _boxes(self, login: Transport, owner: Site) -> Sequence[Box]:
+        said = await self._told(login, owner)
+        rows = said.rows
+        firm = {p.partition: not p.interruptible for p in await self._pools(login, owner)}
+        for array in {row.array for row in rows if self._is_left(row) and not said.odd}:
+            await self._tidy(login, owner, rows, array=array)
+        there = [
+            row
+            for row in rows
+            if row.state != "CANCELLED" and not _is_unclaimed(row)
+            if not row.is_over or self._notes.shown(row.id, row.mark)
+        ]
+
+        def read(row: Seen | Subject) -> Box:
+            if isinstance(row, Subject):
+                raise odd_row()
+            return self._box(row, owner, interruptible=not firm.get(row.partition, True))
+
+        every: list[Seen | Subject] = [*there, *said.odd]
+        return read_each("slurm", every, read, _subject)
+
+    def _is_left(self, row: Seen) -> bool:
+        """Whether the task waits for a lease of this deployment, and none came for long."""
+        of = row.comment.removeprefix(UNCLAIMED).partition("/")[0]
+        return (
+            _is_unclaimed(row)
+            and self._notes.is_here(f"{MARK_PREFIX}{of}")
+            and row.submitted_at is not None
+            and self._setting.clock.now() - row.submitted_at > _LEFT
+        )
+
+    def _box(self, row: Seen, owner: Site, *, interruptible: bool) -> Box:
+        state = self._states.get(row.state, BoxState.UNKNOWN)
+        rate = None if owner.rate_usd_h is None else owner.rate_usd_h * row.gpus
+        bills = not row.is_over and state is not BoxState.BOOTING
+        address = None
+        if row.mark and (state is BoxState.READY or row.is_over):
+            address = SlurmAddress(
+                login=owner.login, before=owner.before, job=row.job,
+                directory=f"gpu-tenant/{row.mark.rpartition(':')[2]}",
+            )  # fmt: skip
+        return Box(
+            provider="slurm", id=BoxId(row.id), mark=row.mark, state=state, address=address,
+            price_usd_h=rate if bills else Decimal(0), running_usd_h=rate, booting_usd_h=Decimal(0),
+            interruptible=interruptible, words=_said(row), taken=row.taken,
+            created_at=row.submitted_at,
+        )  # fmt: skip
+
+    async def _told(self, login: Transport, owner: Site, *, of: Lease | None = None) -> Told:
+        """Every job, of the cluster where the leases are; `of` is noted as one that begins there.
+
+        Raises:
+            ProviderTrouble: another cluster answers.
+        """
+        fields = ",".join(f"{name}:{SEPARATOR}" for name in JOB_FIELDS)
+        nonce = secrets.token_hex(8)
+        asked = [nonce, fields, ",".join(ENDED_FIELDS), _REMEMBERED, *owner.before]
+        answer = told(await self._run(login, ["sh", "-c", QUEUE, "queue", *asked]), nonce)
+        if of is not None:
+            await asyncio.to_thread(self._notes.begin, of.mark, cluster=answer.cluster)
+        self._notes.check(answer.cluster)
+        return answer
+
+    async def _pools(self, login: Transport, owner: Site) -> list[Pool]:
+        fields = ",".join(f"{name}:{SEPARATOR}" for name in PARTITION_FIELDS)
+        shown = await self._done(login, owner, "sinfo", "--noheader", f"--Format={fields}")
+        config = await self._done(login, owner, "scontrol", "show", "config")
+        preempts = re.search(rb"PreemptType\s*=\s*(?!\(null\)|preempt/none)\S", config.stdout)
+        return pools(shown.stdout.decode(errors="replace"), preemption="on" if preempts else "off")
+
+    async def _asked(
+        self, login: Transport, owner: Site, command: str, *argv: str, stdin: bytes = b""
+    ) -> Finished:
+        return await self._run(login, [*owner.before, command, *argv], stdin=stdin)
+
+    async def _done(
+        self, login: Transport, owner: Site, command: str, *argv: str, stdin: bytes = b""
+    ) -> Finished:
+        """What that command of Slurm said; it succeeded."""
+        answer = await self._asked(login, owner, command, *argv, stdin=stdin)
+        if answer.exit_status:
+            raise refusal(command, answer)
+        return answer
+
+    async def _run(self, login: Transport, argv: Sequence[str], *, stdin: bytes = b"") -> Finished:
+        try:
+            return await login.run(argv, stdin=stdin, timeout_s=_ASKED_WITHIN_S)
+        except BoxUnreachable as trouble:
+            raise ProviderSilent(
+                f"the login node does not answer: {trouble.message}",
+                remedy="try again in a minute; `gpu-tenant leases` looks again",
+            ) from trouble
+        except BoxTrouble as trouble:
+            raise ProviderTrouble(
+                f"the login node: {trouble.message}", remedy=trouble.remedy
+            ) from trouble
+
+    @asynccontextmanager
+    async def _login(self, owner: Site) -> AsyncIterator[Transport]:
+        login = self._setting.shell_at(owner.login)
+        try:
+            yield login
+        finally:
+            await login.aclose()
+
+    def _is_named(self) -> bool:
+        """Whether the configuration names a cluster, or a lease was ever begun in one."""
+        return is_named(self._setting.state / "config.toml") or self._notes.exist
+
+    def _site(self) -> Site:
+        """The owner's word on the cluster.
+
+        Raises:
+            ProviderTrouble: there is none any more, or it cannot be understood; nothing was asked, and
+                nothing may be concluded of what runs there.
+        """
+        configuration = self._setting.state / "config.toml"
+        if not is_named(configuration):
+            raise ProviderTrouble(
+                f"no cluster is named in {configuration}",
+                remedy="write [slurm] there: `gpu-tenant profiles slurm` says what it may hold",
+            )
+        return site(configuration, self._setting.environ)
+
+
+def connect(setting: Setting) -> SlurmConnector:
+    """The connector for the cluster that `[slurm]` in config.toml names, or that this computer is in."""
+    return SlurmConnector(setting)
+
+
+def _offer(pool: Pool, count: int, wish: Wish, owner: Site) -> Offer:
+    gpu = owner.gpus.get(pool.kind or "gpu", pool.kind or "unknown")
+    model = known(gpu)
+    rate = None if owner.rate_usd_h is None else owner.rate_usd_h * count
+    rest = None if rate is None else Decimal(0)
+    notes = [f"{pool.free} of {pool.total} in partition {pool.partition} are free now"]
+    if pool.free < count:
+        notes[0] += ": it waits in the queue, at no cost"
+    if rate is None:
+        notes.append("say what an hour of a GPU is worth: rate_usd_h under [slurm]; 0 is a rate")
+    if model is None:
+        notes.append(f"say what {pool.kind or 'gpu'} is: [slurm.gpus] in config.toml")
+    return Offer(
+        provider="slurm",
+        id=f"{pool.partition}/gpu{f':{pool.kind}' if pool.kind else ''}:{count}",
+        gpu=model.name if model else gpu,
+        gpu_count=count,
+        vram_gib=model.vram_gib if model else None,
+        region=pool.partition,
+        price=Price(
+            gpu_usd_h=rate, disk_usd_h=rest, parked_usd_h=None, upload_usd_gb=rest,
+            download_usd_gb=rest, source="owner",
+        ),
+        disk_gb=wish.disk_gb,
+        interruptible=pool.interruptible,
+        trust="datacenter",
+        reliability=None,
+        max_hours=pool.max_hours,
+        download_mbps=None,
+        upload_mbps=None,
+        setup_s=_SETUP_S,
+        notes=tuple(notes),
+    )  # fmt: skip
+
+
+def _subject(row: Seen | Subject) -> Subject:
+    return row if isinstance(row, Subject) else Subject(row.id, row.mark, mark_is_told=True)
+
+
+def _named(name: str) -> list[str]:
+    return [f"--job-name={name}", f"--comment={name}"]
+
+
+def _is_unclaimed(row: Seen) -> bool:
+    """Whether no lease has claimed the task, and it cannot start; one that could is a box, and bills."""
+    return row.comment.startswith(UNCLAIMED) and row.is_held
+
+
+def _said(row: Seen) -> str | None:
+    """What Slurm calls it, where that says more than its state in our words."""
+    if row.state == "RUNNING" and not row.is_being_preempted:
+        return None
+    words = f"Slurm says {row.state}" + (f" ({row.reason})" if row.reason else "")
+    if row.is_being_preempted:
+        words += ": it is being preempted"
+    if row.restarts and row.state == "PENDING":
+        words += f": it waits to start again, for the {row.restarts}. time, after a preemption or a lost node"
+    if row.state == "OUT_OF_MEMORY":
+        words += ": ask for more with mem_gb_per_gpu under [slurm]"
+    return plain(words)

@@ -1,0 +1,82 @@
+"""How Vast.ai tells sums: the charges of a contract, by GPU, disk and bytes; a volume's; the credit."""
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from gpu_tenant.domain.billing import BYTES, Balance, Billed
+from gpu_tenant.domain.errors import ProviderSilent
+from gpu_tenant.domain.model import MARK_PREFIX, Lease
+from gpu_tenant.domain.offers import Leftover
+from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.providers.http_client import Json
+
+CHARGES, USER = "/api/v0/charges/", "/api/v0/users/current"
+MONTH_H = 720
+"""Of storage, by the provider's own arithmetic."""
+_DAY_S = 86_400
+_PARTS = {"gpu": "gpu", "disk": "disk", "bwu": BYTES, "bwd": BYTES}
+_EMPTY = (
+    "at zero everything is stopped; a saved card goes on being charged, and without one boxes and their "
+    "data are destroyed"
+)
+
+
+def asked(lease: Lease, now: datetime) -> dict[str, str]:
+    """The query for the charges of all contracts since the lease began, as the official client puts it."""
+    since = lease.active_at or lease.created_at
+    day = {"gte": int(since.timestamp()) // _DAY_S * _DAY_S, "lte": int(now.timestamp())}
+    return {
+        "select_filters": json.dumps({"day": day, "type": {"in": ["instance"]}}),
+        "latest_first": "true", "limit": "100", "format": "table",
+    }  # fmt: skip
+
+
+def charge(rows: Sequence[Mapping[str, Json]], box_id: str, now: datetime) -> Billed | None:
+    """What those rows say of one instance; None where they say nothing."""
+    row = next((row for row in rows if row.get("source") == f"instance-{box_id}"), None)
+    if row is None:
+        return None
+    usd, end, items = money(row.get("amount")), row.get("end"), row.get("items")
+    if usd is None or isinstance(end, bool) or not isinstance(end, int | float):
+        raise _unreadable(f"the charges of instance {box_id}")
+    by_part: dict[str, Decimal] = {}
+    for item in items if isinstance(items, list) else []:
+        part = _PARTS.get(str(item.get("type"))) if isinstance(item, dict) else None
+        sum_usd = money(item.get("amount")) if isinstance(item, dict) else None
+        if part is None or sum_usd is None:
+            raise _unreadable(f"a part of the charges of instance {box_id}")
+        by_part[part] = by_part.get(part, Decimal(0)) + sum_usd
+    until = min(datetime.fromtimestamp(end, UTC), now)
+    return Billed(usd=usd, until=until, by_part=by_part, words="Vast.ai's charges per instance")
+
+
+def credit(user: Mapping[str, Json]) -> Balance | None:
+    """What the account holds: its credit, as the official client shows it."""
+    usd = money(user.get("credit"))
+    return None if usd is None else Balance(amount_usd=usd, spends_usd_h=None, words=_EMPTY)
+
+
+def leftover(row: Mapping[str, Json]) -> Leftover:
+    """A volume, with what it costs."""
+    label, hourly = str(row.get("label") or ""), money(row.get("storage_total_cost"))
+    size_gb = row.get("disk_space")
+    return Leftover(
+        provider="vastai", kind="volume", id=str(row.get("id")), name=plain(label) or f"V.{row.get('id')}",
+        mark=label if label.startswith(MARK_PREFIX) else None,
+        size_gb=size_gb if isinstance(size_gb, int | float) else None,
+        usd_month=None if hourly is None else (hourly * MONTH_H).quantize(Decimal("0.01")),
+    )  # fmt: skip
+
+
+def money(value: Json) -> Decimal | None:
+    """A sum that was told, or None where none was."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    sum_usd = Decimal(str(value))
+    return sum_usd if sum_usd.is_finite() else None
+
+
+def _unreadable(what: str) -> ProviderSilent:
+    return ProviderSilent(f"Vast.ai told {what} in an odd form", remedy="look in its console")

@@ -1,0 +1,430 @@
+"""Boxes at Vast.ai: containers on other people's machines, rented by the second or by a bid."""
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from gpu_tenant.domain.address import ssh_address
+from gpu_tenant.domain.billing import Balance, Billed
+from gpu_tenant.domain.errors import (
+    CredentialRefused,
+    NoCapacity,
+    NoFunds,
+    PriceMoved,
+    ProviderTrouble,
+)
+from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SshAddress
+from gpu_tenant.domain.offers import CENT, Leftover, Offer, Price, Quote, Wish, sane
+from gpu_tenant.domain.permit import TeardownPermit, genuine
+from gpu_tenant.domain.ports import Asking, Setting, wanted
+from gpu_tenant.domain.timestamps import instant
+from gpu_tenant.domain.untrusted_text import plain
+from gpu_tenant.providers.gpu_catalog import known
+from gpu_tenant.providers.http_client import Json, Method, Reply, Spacing, Wire, words
+from gpu_tenant.providers.list_rows import in_fields, read_each
+from gpu_tenant.providers.response_limits import Leafing, silent
+from gpu_tenant.providers.vastai.billing import (
+    CHARGES,
+    MONTH_H,
+    USER,
+    asked,
+    charge,
+    credit,
+    leftover,
+    money,
+)
+
+# The provider's own default: it takes the CUDA version that the host's driver can run.
+_IMAGE = "vastai/base-image:@vastai-automatic-tag"
+_SPACING = (
+    Spacing("PUT", r"/api/v0/asks/\d+/", 4.5), Spacing("DELETE", r"/api/v0/instances/\d+/", 3.0),
+    Spacing("PUT", r"/api/v0/instances/\d+/", 1.0), Spacing("GET", r"/api/v0/instances/\d+/", 2.0),
+    Spacing("POST", r"/api/v0/instances/\d+/ssh/", 1.0), Spacing("GET", r"/api/v1/instances/", 1.0),
+    Spacing("GET", r"/api/v0/volumes", 5.5), Spacing("GET", CHARGES, 1.0),
+)  # fmt: skip
+_SETUP_S = 240
+# A create's answer is read whatever its status is: an error may tell of a box. A 429 never does.
+_ANY = tuple(status for status in range(200, 600) if status != 429)
+_GONE = ("not_found", "no_such_instance")
+_BID = ":bid"
+_ENDED = (
+    "its rental has ended: it cannot start again, its disk bills, and 48 h later it may be deleted"
+)
+_OUTBID = (
+    "what is interruptible and nobody parked was outbid; it may start again by itself, and bill"
+)
+
+# Where a canonical name is not theirs. They sell two sizes of memory under one name.
+_THEIR_NAMES: Mapping[str, tuple[str, ...]] = {
+    "RTX 4080 SUPER": ("RTX 4080S",), "RTX 4070 SUPER": ("RTX 4070S",), "A10G": ("A10g",),
+    "RTX 4070 Ti SUPER": ("RTX 4070S Ti",), "RTX PRO 6000 Server": ("RTX PRO 6000 S",),
+    "RTX PRO 6000 Workstation": ("RTX PRO 6000 WS",), "H100 PCIe": ("H100 PCIE",),
+    "A100 PCIe 40GB": ("A100 PCIE",), "A100 PCIe 80GB": ("A100 PCIE",),
+    "A100 SXM 40GB": ("A100 SXM4", "A100 SXM"), "A100 SXM 80GB": ("A100 SXM4", "A100 SXM"),
+    "V100 SXM 16GB": ("Tesla V100",), "V100 SXM 32GB": ("Tesla V100",), "GH200": ("GH200 SXM",),
+    "T4": ("Tesla T4",), "P100": ("Tesla P100",), "P40": ("Tesla P40",),
+    **{f"RTX {n} Ada": (f"RTX {n}Ada",) for n in (2000, 4000, 4500, 5000, 5880, 6000)},
+}  # fmt: skip
+
+
+class VastConnector:
+    """One account at Vast.ai."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        self._wire = Wire(
+            title=setting.profile.title, clock=setting.clock, credential=setting.credential,
+            base_url=setting.api("https://console.vast.ai", variable="VAST_URL"), spacing=_SPACING,
+        )  # fmt: skip
+
+    async def create(self, lease: Lease) -> Box:
+        """As `Connector.create`; a box that a refusal tells of is returned as it stands, for giving back.
+
+        Whether the box is interruptible is what the provider says of it, not what was asked for: a
+        request whose bid is lost on the way rents at the full price without a word.
+        """
+        quote = wanted(lease)
+        for box in await self._boxes({"label": {"in": [lease.mark]}}):
+            return box
+        ask, _, _ = quote.offer.id.partition(":")
+        path = f"/api/v0/asks/{ask}/"
+        body = self._order(lease.mark, quote)
+        reply = await self._wire.call("PUT", path, body=body, expect=_ANY)
+        contract = _field(reply, "new_contract")
+        if not isinstance(contract, int):
+            refusal = self._refusal("PUT", path, reply)
+            # With neither a box nor a reason that is known, only the list can tell.
+            raise silent(refusal.message) if reply.status == 200 else refusal
+        shown = f"/api/v0/instances/{contract}/"
+        key: Json = {"ssh_key": self._setting.public_key()}
+        try:
+            await self._call("POST", f"{shown}ssh/", body=key, how="repeatable")
+            row = (await self._call("GET", shown, query={"owner": "me"})).fields.get("instances")
+        except ProviderTrouble as error:
+            # Anything but silence would say that no box was made.
+            raise silent(f"Vast.ai made instance {contract}, but: {error.message}") from error
+        if not isinstance(row, dict):
+            raise silent(f"Vast.ai made instance {contract}, and does not show it yet")
+        return self._box(row)
+
+    async def list_boxes(self) -> Sequence[Box]:
+        """As `Connector.list_boxes`."""
+        return await self._boxes({})
+
+    def asked_with(self, salt: str) -> Asking:
+        """As `Accounted.asked_with`."""
+        return self._wire.asked_with(salt)
+
+    async def account(self) -> str | None:
+        """As `Accounted.account`."""
+        number = (await self._call("GET", USER)).fields.get("id")
+        return f"user {number}" if isinstance(number, int | str) else None
+
+    async def found(self, lease: Lease) -> Box | None:
+        """As `Findable.found`."""
+        path = f"/api/v0/instances/{lease.box_id}/"
+        reply = await self._call("GET", path, query={"owner": "me"}, expect=(200, 404))
+        if reply.status == 404:
+            if _field(reply, "error") in _GONE:
+                return None
+            raise self._wire.trouble("GET", path, reply)
+        row = reply.fields.get("instances")
+        return self._box(row) if isinstance(row, dict) else None
+
+    async def destroy(self, permit: TeardownPermit) -> None:
+        """As `Connector.destroy`."""
+        permit = genuine(permit, provider="vastai")
+        path = f"/api/v0/instances/{permit.box_id}/"
+        reply = await self._call("DELETE", path, body={}, expect=(200, 404), how="teardown")
+        if _field(reply, "success") is not True and _field(reply, "error") not in _GONE:
+            raise self._wire.trouble("DELETE", path, reply)
+
+    async def park(self, lease: Lease) -> None:
+        """As `Parking.park`."""
+        refusal = await self._set(lease, "stopped")
+        if refusal is not None:
+            raise refusal
+
+    async def resume(self, lease: Lease) -> None:
+        """As `Parking.resume`; a start that the provider puts off is withdrawn, lest it bill unseen."""
+        refusal = await self._set(lease, "running")
+        if refusal is None:
+            return
+        if "unavailable" not in refusal.message:
+            raise refusal
+        await self.park(lease)
+        raise NoCapacity(
+            f"the GPU of {lease.id} is somebody else's now: {refusal.message}",
+            remedy=f"`gpu-tenant resume {lease.id}` tries again; its disk is kept, and bills",
+        )
+
+    async def _set(self, lease: Lease, state: str) -> ProviderTrouble | None:
+        path = f"/api/v0/instances/{lease.box_id}/"
+        reply = await self._call("PUT", path, body={"state": state}, how="repeatable")
+        return None if _field(reply, "success") is True else self._wire.trouble("PUT", path, reply)
+
+    async def _boxes(self, filters: dict[str, Json]) -> Sequence[Box]:
+        rows: dict[str, dict[str, Json]] = {}
+        query = {
+            "select_filters": json.dumps(filters), "limit": "25",
+            "order_by": json.dumps([{"col": "id", "dir": "asc"}]),
+        }  # fmt: skip
+        leafing = Leafing("Vast.ai's list")
+        while True:
+            page = (await self._call("GET", "/api/v1/instances/", query=query)).fields
+            for row in _rows(page, "instances"):
+                if (number := str(row.get("id"))) in rows:
+                    raise silent("Vast.ai's list: an instance is on two pages")
+                rows[number if number.isdigit() else f"none {len(rows)}"] = row
+            token, total = page.get("next_token"), page.get("total_instances")
+            if token is None:
+                break
+            if not isinstance(token, str) or token == query.get("after_token"):
+                raise silent("Vast.ai's list: its next page is the one before")
+            leafing.turn()
+            query["after_token"] = token
+        if isinstance(total, int) and len(rows) < total:
+            raise silent(f"Vast.ai's list: {len(rows)} of {total} instances are on its pages")
+        return read_each("vastai", rows.values(), self._box, in_fields("id", "label"))
+
+    def _box(self, row: Mapping[str, Json]) -> Box:
+        label, word = row.get("label"), _word(row)
+        state = self._setting.profile.states.get(word, BoxState.UNKNOWN)
+        now = row.get("instance")
+        # While it loads it bills its disk alone.
+        price = sane(money(now.get("totalHour") if isinstance(now, dict) else None))
+        running = sane(money(row.get("dph_total"))) if state is BoxState.BOOTING else None
+        return Box(
+            provider="vastai", id=BoxId(str(int(str(row["id"])))), state=state,
+            mark=label if isinstance(label, str) and label.startswith(MARK_PREFIX) else None,
+            address=_direct(row) if state is BoxState.READY else None,
+            price_usd_h=None if price is None else price.quantize(CENT),
+            running_usd_h=None if running is None else running.quantize(CENT),
+            interruptible=row.get("is_bid") is True, words=self._words(row, word, state),
+            taken="host_lost" if word == "offline" else None,  # it never comes back by itself
+            created_at=instant(row.get("start_date")),
+        )  # fmt: skip
+
+    def _words(self, row: Mapping[str, Json], word: str, state: BoxState) -> str | None:
+        told = []
+        ends = _number(row.get("end_date"))
+        if ends is not None and ends <= self._setting.clock.now().timestamp():
+            told.append(_ENDED)
+        elif state is BoxState.PARKED and row.get("intended_status") == "running":
+            told.append("it waits for its GPU, and starts, and bills, as soon as that is free")
+        elif state is BoxState.PARKED and row.get("is_bid") is True:
+            told.append(_OUTBID)
+        if state in (BoxState.BROKEN, BoxState.UNKNOWN):
+            told += [f"Vast.ai calls it {plain(word)}", words(str(row.get("status_msg") or ""))]
+        return "; ".join(filter(None, told)) or None
+
+    def _order(self, mark: str, quote: Quote) -> dict[str, Json]:
+        """The body of a create; a bid is what the quote says, and never above its cap."""
+        bid = None
+        if quote.offer.interruptible:
+            bid, price = quote.offer.price.gpu_usd_h, quote.offer.price.running_usd_h
+            if bid is None or price is None or price > quote.cap_usd_h:
+                raise PriceMoved(
+                    f"the bid would cost {price} USD/h, and the cap is {quote.cap_usd_h} USD/h",
+                    remedy="`gpu-tenant offers` shows what is within it",
+                )
+        key = shlex.quote(self._setting.public_key())
+        return {
+            "client_id": "me", "image": _IMAGE, "env": {}, "label": mark,
+            "price": None if bid is None else float(bid), "disk": float(quote.wish.disk_gb),
+            # Without the first, a login lands in a tmux. The second lets us in even if the attaching
+            # of the key is lost.
+            "onstart": "touch ~/.no_auto_tmux; mkdir -p ~/.ssh; "
+            f"grep -qxF {key} ~/.ssh/authorized_keys || echo {key} >> ~/.ssh/authorized_keys",
+            # Otherwise an offer that is gone leaves a stopped box behind, whose disk bills.
+            "cancel_unavail": True, "runtype": "ssh_direc ssh_proxy", "force": False,
+            "python_utf8": False, "lang_utf8": False, "use_jupyter_lab": False, "jupyter_dir": None,
+            "extra": None, "image_login": None, "template_hash_id": None, "user": None,
+        }  # fmt: skip
+
+    async def offers(self, wish: Wish) -> Sequence[Offer]:
+        """As `Market.offers`; two requests where a bid is as good as a firm price."""
+        number, bid, rest = (wish.offer or "").partition(_BID)
+        if wish.offer is not None and (rest or not number.isdigit()):
+            return []
+        kinds = {"no": ["on-demand"], "yes": ["bid"], "either": ["on-demand", "bid"]}
+        found: list[Offer | None] = []
+        for kind in kinds["yes" if bid else "no" if number else wish.interruptible]:
+            sought = _search(wish, kind) | ({"id": {"eq": int(number)}} if number else {})
+            reply = await self._call("POST", "/api/v0/bundles/", body=sought, how="repeatable")
+            found += [_offer(row, wish, kind) for row in _rows(reply.fields, "offers")]
+        return [offer for offer in found if offer is not None]
+
+    async def leftovers(self) -> Sequence[Leftover]:
+        """As `Residue.leftovers`: volumes, which outlive the boxes they were made for."""
+        owned = {"owner": "me", "type": "all_volume"}
+        reply = await self._call("GET", "/api/v0/volumes", query=owned)
+        rows = _rows(reply.fields, "volumes")
+        return [leftover(row) for row in rows if not row.get("instances")]
+
+    async def billed(self, lease: Lease) -> Billed | None:
+        """As `Billing.billed`: the charges name each contract, and cannot be asked for one alone."""
+        now = self._setting.clock.now()
+        query = asked(lease, now)
+        leafing = Leafing("Vast.ai's list of charges")
+        while True:
+            page = (await self._call("GET", CHARGES, query=query)).fields
+            found = charge(_rows(page, "results"), str(lease.box_id), now)
+            token = page.get("next_token")
+            if found or not isinstance(token, str) or token == query.get("after_token"):
+                return found
+            leafing.turn()
+            query["after_token"] = token
+
+    async def balance(self) -> Balance | None:
+        """As `Funded.balance`."""
+        return credit((await self._call("GET", USER)).fields)
+
+    async def _call(
+        self, method: Method, path: str, *, query: Mapping[str, str] | None = None, body: Json = None,
+        expect: Sequence[int] = (200,), how: Literal["", "repeatable", "teardown"] = "",
+    ) -> Reply:  # fmt: skip
+        """As `Wire.call`; but a 404 is not believed where it means the key."""
+        reply = await self._wire.call(
+            method, path, query=query, body=body, expect=(*expect, 400, 404),
+            repeatable="repeatable" if how == "repeatable" else "",
+            urgent="teardown" if how == "teardown" else "",
+        )  # fmt: skip
+        if reply.status not in expect or _about_the_key(reply):
+            raise self._refusal(method, path, reply)
+        return reply
+
+    def _refusal(self, method: Method, path: str, reply: Reply) -> ProviderTrouble:
+        """What an answer means that is not what was asked for."""
+        trouble = self._wire.trouble(method, path, reply)
+        error, said = _field(reply, "error"), trouble.message
+        if _about_the_key(reply):
+            return CredentialRefused(said, remedy="see that the key is right; `gpu-tenant doctor`")
+        if error in ("missing_billing", "insufficient_credit"):
+            return NoFunds(said, remedy="add credit in Vast.ai's console, or rent elsewhere")
+        remedy = "`gpu-tenant offers` shows what there is now"
+        if error == "invalid_price":
+            return PriceMoved(said, remedy=remedy)
+        if reply.status in (404, 410) and "/asks/" in path:
+            return NoCapacity(said, remedy=remedy)
+        return trouble
+
+
+def _word(row: Mapping[str, Json]) -> str:
+    """The provider's word for the state of a box."""
+    status = row.get("actual_status", "missing")
+    # A container's state outlives its contract's: a stopped box reads "exited", as a dead one does.
+    if row.get("cur_state") == "stopped" and status not in ("offline", "unknown"):
+        return "stopped"
+    return "created" if status is None else str(status)
+
+
+def _direct(row: Mapping[str, Json]) -> SshAddress | None:
+    """Where the box's own sshd answers; `ssh_host` is the provider's proxy, and slow."""
+    ports, ip = row.get("ports"), row.get("public_ipaddr")
+    bound = ports.get("22/tcp") if isinstance(ports, dict) else None
+    first = bound[0] if isinstance(bound, list) and bound else None
+    port = first.get("HostPort") if isinstance(first, dict) else None
+    if not isinstance(ip, str) or not isinstance(port, str) or not port.isdigit():
+        return None
+    return ssh_address(f"root@{ip.strip()}" + ("" if port == "22" else f":{port}"))
+
+
+def _search(wish: Wish, kind: str) -> dict[str, Json]:
+    asked: dict[str, Json] = {
+        "external": {"eq": False}, "rentable": {"eq": True}, "rented": {"eq": False},
+        "num_gpus": {"eq": wish.gpu_count}, "disk_space": {"gte": wish.disk_gb},
+        "duration": {"gte": wish.hours * 3600 + _SETUP_S}, "direct_port_count": {"gte": 1},
+        "order": [["dph_total", "asc"]], "type": kind, "limit": 100,
+        "allocated_storage": float(wish.disk_gb),
+    }  # fmt: skip
+    if wish.trust != "any":
+        asked["verified"] = {"eq": True}
+    if wish.trust == "datacenter":
+        asked["datacenter"] = {"eq": True}
+    if wish.gpu is not None:
+        asked["gpu_name"] = {"in": list(_THEIR_NAMES.get(wish.gpu, (wish.gpu,)))}
+    return asked
+
+
+def _offer(row: Mapping[str, Json], wish: Wish, kind: str) -> Offer | None:
+    """What is offered, or None where it does not fit the wish."""
+    name, vram = _gpu(str(row.get("gpu_name")), _number(row.get("gpu_ram")))
+    place, seconds = row.get("geolocation"), _number(row.get("duration"))
+    region = plain(place) if isinstance(place, str) else None
+    ask, count = row.get("id"), row.get("num_gpus")
+    if (
+        not (isinstance(ask, int) and isinstance(count, int))
+        or (wish.gpu is not None and name != wish.gpu)
+        or (wish.vram_gib is not None and (vram is None or vram < wish.vram_gib))
+        or (wish.region is not None and wish.region.casefold() not in (region or "").casefold())
+    ):
+        return None
+    storage = money(row.get("storage_cost"))
+    disk = None if storage is None else storage * wish.disk_gb / MONTH_H
+    notes = ["bytes are billed in both directions, in every state"]
+    if kind == "bid":
+        notes.append("whoever bids more stops it without notice; it may start again by itself")
+    return Offer(
+        provider="vastai", id=f"{ask}{_BID}" if kind == "bid" else str(ask),
+        gpu=name, gpu_count=count, vram_gib=vram, region=region,
+        price=Price(
+            gpu_usd_h=money(row.get("min_bid" if kind == "bid" else "dph_base")),
+            disk_usd_h=disk, parked_usd_h=None if disk is None else disk.quantize(CENT),
+            # Theirs is seen from the box: what goes up to it is what it downloads.
+            upload_usd_gb=money(row.get("inet_down_cost")),
+            download_usd_gb=money(row.get("inet_up_cost")), source="api",
+        ),
+        disk_gb=wish.disk_gb, interruptible=kind == "bid",
+        trust="datacenter" if wish.trust == "datacenter" else
+        "verified" if row.get("verification") == "verified" else "unverified",
+        reliability=_number(row.get("reliability2", row.get("reliability"))),
+        max_hours=None if seconds is None else seconds / 3600, setup_s=_SETUP_S,
+        download_mbps=_number(row.get("inet_down")), upload_mbps=_number(row.get("inet_up")),
+        notes=tuple(notes),
+    )  # fmt: skip
+
+
+def _gpu(theirs: str, ram_mb: float | None) -> tuple[str, float | None]:
+    """The canonical name, and the memory of each GPU in GiB; several sizes are sold under one name."""
+    gib = None if ram_mb is None else round(ram_mb / 1024)
+    called = [ours for ours, names in _THEIR_NAMES.items() if theirs in names]
+    models = [model for model in map(known, called or [theirs]) if model is not None]
+    if not models:
+        return plain(theirs), gib
+    # The driver's figure is a little under what the maker prints on the box.
+    nearest = min(models, key=lambda model: abs(model.vram_gib - (gib or 0)))
+    fits = gib is not None and abs(nearest.vram_gib - gib) <= 0.07 * nearest.vram_gib
+    return nearest.name, nearest.vram_gib if fits else gib
+
+
+def _rows(answer: Mapping[str, Json], name: str) -> list[dict[str, Json]]:
+    listed = answer.get(name)
+    rows = [row for row in listed if isinstance(row, dict)] if isinstance(listed, list) else []
+    if not isinstance(listed, list) or len(rows) < len(listed):
+        raise silent(f"Vast.ai's list: its {name} are not to be read")
+    return rows
+
+
+def _field(reply: Reply, name: str) -> Json:
+    """That field of an answer, or None where the answer is no object."""
+    try:
+        answer: Json = json.loads(reply.text)
+    except (ValueError, RecursionError):
+        return None
+    return answer.get(name) if isinstance(answer, dict) else None
+
+
+def _about_the_key(reply: Reply) -> bool:
+    """Whether it is about the key: billing endpoints say so with a 404."""
+    return _field(reply, "error") == "auth_error" or _field(reply, "msg") == "Invalid user key"
+
+
+def _number(value: Json) -> float | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def connect(setting: Setting) -> VastConnector:
+    """The connector for the account whose key the setting names."""
+    return VastConnector(setting)

@@ -1,0 +1,1 @@
+"""One command over a grid of parameters and many boxes."""

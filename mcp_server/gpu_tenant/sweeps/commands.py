@@ -1,0 +1,346 @@
+"""One command over a grid of parameters and many boxes: begun, reckoned up, and accepted before any end."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Literal
+
+from pydantic import Field
+
+from gpu_tenant.artifacts.destination import require_its_own
+from gpu_tenant.artifacts.inventory import brought
+from gpu_tenant.domain.errors import BadRequest, Refused, SweepOpen, TenantError
+from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
+from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.sweep_grid import Grid
+from gpu_tenant.domain.sweep_placement import Settlement, Sweep
+from gpu_tenant.files.patterns import require_narrow, require_patterns
+from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.term_checks import attempts
+from gpu_tenant.ledger import Event
+from gpu_tenant.providers.credentials import references, resolve_all
+from gpu_tenant.sweeps.reconcile import (
+    Answered,
+    hear,
+    is_open,
+    placed,
+    takes_cells,
+    tended,
+    unrecorded,
+)
+from gpu_tenant.sweeps.status import Reckoning, reckon, stands_in_the_way
+
+_TERMS = {
+    "env_from": "--env",
+    "max_runtime_s": "--max-runtime-h",
+    "attempts": "--attempts",
+    "slots": "--slots",
+    "python": "--python",
+}
+"""What of a sweep the same launch must not change, and how it is said there."""
+
+
+class Tended(Record):
+    """A sweep after it was looked at: its table, and what could not be done about it now."""
+
+    table: Reckoning
+    troubles: tuple[str, ...] = Field(description="tried again with the next look")
+
+
+async def begin_sweep(
+    context: Context,
+    leases: Sequence[str],
+    grid: Grid,
+    *,
+    env: Sequence[str] = (),
+    max_runtime_s: float | None = None,
+    attempts: int = 1,
+    slots: int | None = None,
+    python: Literal["prepared", "image"] = "prepared",
+) -> Tended:
+    """Every cell is on record, and is queued on one of the leases or will be; each runs there without us.
+
+    The same call goes on with a sweep of exactly that grid: the leases join it, and no cell is begun
+    twice. `attempts`: how often a cell is begun that fails; `slots`: cells at once on a box.
+
+    Raises:
+        BadRequest, Refused: nothing was begun.
+    """
+    if not grid.artifacts:
+        raise BadRequest(
+            "the cells declare nothing to keep, so their boxes could never be verified",
+            remedy="name their outputs, for example artifacts=['out/{cell}/'] (`--artifact 'out/{cell}/'`)",
+        )
+    require_patterns((*grid.artifacts, *grid.discard))
+    require_narrow(grid.discard)
+    env_from = references(env)
+    if unknown := unrecorded(env_from):
+        raise BadRequest(
+            f"the value of {unknown[0]} would not be on record, and cells may be sent days from now",
+            remedy=f"make it a parameter of the grid, or refer to it: `{unknown[0]}=env:{unknown[0]}`",
+        )
+    found = [_fit(context, lease) for lease in dict.fromkeys(leases)]
+    known = context.ledger.sweep_like(grid.digest)
+    ended = known.id if known is not None and _has_ended(context, known) else None
+    for lease in found:
+        require_its_own(lease, grid.artifacts)
+        _must_be_free(context, lease, grid, None if ended else known)
+    values = resolve_all(env, context.environ, account=context.account)
+    wanted = Sweep(
+        id="",
+        grid=grid,
+        env_names=tuple(values),
+        env_from=tuple(sorted(env_from)),
+        max_runtime_s=max_runtime_s,
+        attempts=attempts,
+        slots=slots,
+        python=python,
+        at=context.clock.now(),
+    )
+    sweep = context.ledger.declare_sweep(wanted, after=ended)
+    _must_be_alike(sweep, wanted)
+    context.ledger.join_sweep(sweep.id, [lease.id for lease in found], at=context.clock.now())
+    return await tend(context, sweep.id, values=values)
+
+
+async def tend(
+    context: Context,
+    sweep_id: str,
+    *,
+    values: Mapping[str, str] | None = None,
+    spare: LeaseId | None = None,
+) -> Tended:
+    """Every box of the sweep was heard, what an earlier call left half done is done, and idle boxes have work.
+
+    A box that does not answer keeps its cells. One that its provider lists no more loses those whose
+    files are not here, and others run them. `values` are those of the sweep's variables, where they
+    are known already. The lease to `spare` is given nothing more.
+    """
+    sweep = context.ledger.sweep(sweep_id)
+    troubles = await tended(context, sweep, values, spare)
+    # Of thousands of cells it takes a while, in which others are served.
+    return Tended(table=await asyncio.to_thread(_to_reckon(context, sweep.id)), troubles=troubles)
+
+
+async def add_to_sweep(context: Context, sweep_id: str, leases: Sequence[str]) -> Tended:
+    """Cells of the sweep that have not begun may run on those leases, too."""
+    sweep = context.ledger.sweep(sweep_id)
+    found = [_fit(context, lease) for lease in dict.fromkeys(leases)]
+    for lease in found:
+        _must_be_free(context, lease, sweep.grid, sweep)
+    context.ledger.join_sweep(sweep.id, [lease.id for lease in found], at=context.clock.now())
+    return await tend(context, sweep.id)
+
+
+async def retry_cells(context: Context, sweep_id: str, cells: Sequence[str]) -> Tended:
+    """Cells that failed, or did not leave all that they declared, run once more by the identical command.
+
+    Raises:
+        BadRequest, Refused: there is no such cell, or it may still run, or is done.
+    """
+    rows = {row.cell: row for row in (await tend(context, sweep_id)).table.rows}
+    for cell in cells:
+        if cell not in rows:
+            raise _no_cell(sweep_id, cell)
+        if rows[cell].state not in ("failed", "missing"):
+            raise Refused(
+                f"{cell} is {rows[cell].state}, and only what failed or is missing runs again",
+                remedy=f"`gpu-tenant sweep {sweep_id}`",
+            )
+    again = [p for p in placed(context, context.ledger.sweep(sweep_id)) if p.cell in cells]
+    context.ledger.release(again, "again", at=context.clock.now())
+    return await tend(context, sweep_id)
+
+
+async def give_up_cells(
+    context: Context, sweep_id: str, cells: Sequence[str] | Literal["rest"]
+) -> Tended:
+    """Cells that have not begun never will, on any box; `rest`: all of those.
+
+    What a box does not withdraw now, because it does not answer, it does when it is heard next; what
+    begins before that runs on.
+
+    Raises:
+        BadRequest, Refused: there is no such cell, or it has begun.
+    """
+    rows = {row.cell: row for row in (await tend(context, sweep_id)).table.rows}
+    has_not_begun = ("waiting", "queued", "given_up")
+    if cells == "rest":
+        cells = [name for name, row in rows.items() if row.state in has_not_begun]
+    for cell in cells:
+        if cell not in rows:
+            raise _no_cell(sweep_id, cell)
+        if rows[cell].state not in has_not_begun:
+            raise Refused(
+                f"{cell} is {rows[cell].state}, and only what has not begun is given up",
+                remedy=f"`gpu-tenant sweep {sweep_id}`; --settle accepts what went wrong",
+            )
+    context.ledger.give_up(sweep_id, cells, at=context.clock.now())
+    return await tend(context, sweep_id)
+
+
+def settle_sweep(context: Context, sweep_id: str) -> Reckoning:
+    """Exactly what is wrong with the sweep now is accepted, as a person signed; what goes wrong later is not.
+
+    Raises:
+        SignatureWanted: nobody has signed for that.
+    """
+    table, at = reckoned_of(context, sweep_id), context.clock.now()
+    if not table.wrong or table.settled_by:
+        return table
+    code = context.ledger.must_be_signed(
+        kind="settle", subject=sweep_id, digest=table.digest, words=table.wrong,
+        would=f"accepting what is wrong with {sweep_id}, so that its boxes may end", at=at,
+    )  # fmt: skip
+    signature = context.ledger.signature(code)
+    assert signature is not None
+    settlement = Settlement(digest=table.digest, wrong=table.wrong, by=signature.signed_by, at=at)
+    context.ledger.settle_sweep(sweep_id, settlement, signature=code)
+    return reckoned_of(context, sweep_id)
+
+
+def reckoned_of(context: Context, sweep_id: str) -> Reckoning:
+    """The sweep's table by what is on record; nobody is asked."""
+    return _to_reckon(context, sweep_id)()
+
+
+def _to_reckon(context: Context, sweep_id: str) -> Callable[[], Reckoning]:
+    """What makes the table of what is on record now, in any thread."""
+    sweep, leases = context.ledger.sweep(sweep_id), context.ledger.leases_of_sweep(sweep_id)
+    here = {lease: brought(context.ledger.lease(lease), ledger=context.ledger) for lease in leases}
+    return partial(
+        reckon, sweep, context.ledger.placements(sweep_id), here, leases=leases,
+        settlements=context.ledger.settlements(sweep_id), given_up=context.ledger.given_up(sweep_id),
+    )  # fmt: skip
+
+
+def open_sweeps(context: Context) -> list[str]:
+    """The sweeps that have a live lease, or cells that wait for one; oldest first."""
+    return [
+        sweep_id
+        for sweep_id in context.ledger.sweeps()
+        if any(context.ledger.lease(x).state.live for x in context.ledger.leases_of_sweep(sweep_id))
+        or is_open(context, context.ledger.sweep(sweep_id))
+    ]
+
+
+async def tend_all(context: Context) -> tuple[str, ...]:
+    """Every sweep that is not over was moved on; a line for each, with what is wrong."""
+    told = []
+    for sweep_id in open_sweeps(context):
+        try:
+            tended = await tend(context, sweep_id)
+        except TenantError as trouble:
+            told.append(f"{sweep_id}: {trouble.message}; {trouble.remedy}")
+            continue
+        wrong = () if tended.table.settled_by else tended.table.wrong
+        more = [f"and {len(wrong) - 1} more"] if wrong[1:] else []
+        said = [tended.table.words, *wrong[:1], *more, *tended.troubles[:1]]
+        told.append(f"{sweep_id}: {'; '.join(said)}")
+    return tuple(told)
+
+
+async def tend_on(context: Context, lease: str) -> None:
+    """Every sweep that has cells on that lease was moved on, as far as can be now.
+
+    What could not be done is no trouble of whoever asked about the lease: the next look tells it.
+    """
+    for sweep_id in context.ledger.sweeps_on(lease):
+        with suppress(TenantError):
+            await tend(context, sweep_id)
+
+
+async def vacate(context: Context, lease: str) -> None:
+    """No further cell begins on that box; those that had not begun are for others.
+
+    Raises:
+        BoxTrouble: the box could not be asked.
+    """
+    found = context.ledger.lease(lease)
+    for sweep_id in context.ledger.sweeps_on(lease):
+        sweep = context.ledger.sweep(sweep_id)
+        mine = [p.job for p in placed(context, sweep) if p.lease_id == found.id]
+        runner = context.runner(found)
+        if mine:
+            await runner.withdraw(mine)
+            hear(context, sweep, [Answered(found, await runner.roll(), slots=0, slot_gpus=None)])
+
+
+async def must_be_reckoned(context: Context, lease: Lease) -> None:
+    """Nothing of a sweep stands in the way of the lease's end; past its terms nothing does.
+
+    Raises:
+        SweepOpen: cells there are still to run, or something is wrong that nobody has accepted.
+    """
+    if lease.state is not LeaseState.ACTIVE or attempts(context.ledger.events(lease.id)):
+        return
+    for sweep_id in context.ledger.sweeps_on(lease.id):
+        table = (await tend(context, sweep_id, spare=lease.id)).table
+        if reasons := stands_in_the_way(table, lease.id):
+            words = f"{lease.id} keeps its box, because of {sweep_id}: {'; '.join(reasons)}"
+            context.ledger.note(lease.id, Event.REFUSED, {"words": words}, at=context.clock.now())
+            raise SweepOpen(
+                words,
+                remedy=f"`gpu-tenant sweep {sweep_id}` shows the table; `--retry CELL` runs one again, "
+                "and `--settle` accepts what is wrong with it, but not what still runs",
+            )
+
+
+def _fit(context: Context, lease: str) -> Lease:
+    """The lease, which takes cells.
+
+    Raises:
+        Refused: it does not.
+    """
+    found = context.ledger.lease(lease)
+    if not takes_cells(context, found):
+        raise Refused(
+            f"{found.id} takes no cells: it is {found.state}, or past its time",
+            remedy="`gpu-tenant leases`; `gpu-tenant extend` moves a deadline",
+        )
+    return found
+
+
+def _has_ended(context: Context, sweep: Sweep) -> bool:
+    """Whether it is over and its boxes are no more: the same grid is then another sweep."""
+    leases = context.ledger.leases_of_sweep(sweep.id)
+    is_live = any(context.ledger.lease(x).state.live for x in leases)
+    return not is_live and not is_open(context, sweep)
+
+
+def _must_be_free(context: Context, lease: Lease, grid: Grid, sweep: Sweep | None) -> None:
+    """No job there has the name of a cell, unless it is that cell; nor will one of another sweep.
+
+    Raises:
+        BadRequest: one has, or may.
+    """
+    placed = context.ledger.placements(sweep.id) if sweep is not None else []
+    ours = {p.job for p in placed if p.lease_id == lease.id}
+    names = {str(job.id) for job in context.ledger.jobs(lease.id) if job.id not in ours}
+    for other in context.ledger.sweeps_on(lease.id):
+        if sweep is None or other != sweep.id:
+            names |= {cell.name for cell in context.ledger.sweep(other).grid.cells}
+    if clash := sorted(names & {cell.name for cell in grid.cells}):
+        raise BadRequest(
+            f"{lease.id} has, or may get, a job {clash[0]} already, which is not of this sweep",
+            remedy="give the sweep a name, which its cells' names begin with: --name",
+        )
+
+
+def _must_be_alike(known: Sweep, wanted: Sweep) -> None:
+    """The sweep of the same grid runs its cells as is wanted now.
+
+    Raises:
+        BadRequest: it does not.
+    """
+    for term, option in _TERMS.items():
+        if getattr(known, term) != getattr(wanted, term):
+            raise BadRequest(
+                f"{known.id} runs exactly that grid, with another {option}",
+                remedy=f"launch it as then, to go on with {known.id}; or another sweep, by its --name",
+            )
+
+
+def _no_cell(sweep_id: str, cell: str) -> BadRequest:
+    return BadRequest(f"{sweep_id} has no cell {cell!r}", remedy=f"`gpu-tenant sweep {sweep_id}`")

@@ -1,0 +1,368 @@
+"""One look at a sweep: every box is heard, what was cut short is sent, and idle boxes have work."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gpu_tenant.artifacts.inventory import brought, is_kept, still_here
+from gpu_tenant.box.environment.history import activated
+from gpu_tenant.box.environment.mirrors import mirrors
+from gpu_tenant.box.guard import arm
+from gpu_tenant.box.job_queue import MAY_RUN, Roll, Turn
+from gpu_tenant.concurrency import each
+from gpu_tenant.domain.errors import LeaseHeld, TenantError
+from gpu_tenant.domain.model import Job, JobId, Lease, LeaseId, LeaseState, SlurmAddress
+from gpu_tenant.domain.sweep_grid import Cell, variables_of
+from gpu_tenant.domain.sweep_placement import OVER, Placement, Said, Sweep, by_lease
+from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.term_checks import attempts
+from gpu_tenant.providers.credentials import resolve_all
+from gpu_tenant.sweeps.scheduler import Load, deal, surplus
+from gpu_tenant.sweeps.status import whole_on
+
+_AT_ONCE = 500
+"""So many cells are handed to a box in one request."""
+_WRITTEN = "=text:"
+_GPUS = ["sh", "-c", "nvidia-smi -L 2>/dev/null || true"]
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A box that answered: what is queued there, and how many cells it takes at once."""
+
+    lease: Lease
+    roll: Roll
+    slots: int
+    """0: it is given nothing more."""
+    slot_gpus: tuple[str, ...] | None
+    """Which GPUs each of these sees; None: as the box holds it already."""
+
+
+async def tended(
+    context: Context, sweep: Sweep, values: Mapping[str, str] | None, spare: LeaseId | None
+) -> tuple[str, ...]:
+    """The sweep was moved on, unless this tenancy only looks; what could not be done now, a sentence each."""
+    if context.tending == "off":
+        return ()
+    troubles: list[str] = []
+    try:
+        with context.held(sweep.id, "tend"):
+            await _let_go(context, sweep, troubles)
+            if is_open(context, sweep):
+                await _move_on(context, sweep, values, spare, troubles)
+    except LeaseHeld as held:
+        troubles.append(held.message)
+    return tuple(troubles)
+
+
+def is_open(context: Context, sweep: Sweep) -> bool:
+    """Whether something may still come of a cell, or is to be done for one."""
+    there = placed(context, sweep)
+    is_over = {p.cell for p in there if p.said is not None and p.said.word in OVER}
+    nowhere = context.ledger.given_up(sweep.id) - {p.cell for p in there}
+    return len(is_over | nowhere) < len(sweep.grid.cells)
+
+
+def placed(context: Context, sweep: Sweep) -> list[Placement]:
+    """Where each cell of the sweep is, as far as it was not taken back."""
+    return [p for p in context.ledger.placements(sweep.id) if p.released is None]
+
+
+async def _let_go(context: Context, sweep: Sweep, troubles: list[str]) -> None:
+    """Boxes that are no more have no cells but those that ended there; of a lost one, whose files are here."""
+    for lease_id, mine in by_lease(placed(context, sweep)).items():
+        lease = context.ledger.lease(lease_id)
+        if lease.state not in (LeaseState.LOST, LeaseState.GONE):
+            continue
+        # A box that was torn down had its files verified, or somebody gave them up.
+        stays = OVER if lease.state is LeaseState.GONE else OVER - {"finished"}
+        doubtful = [
+            p for p in mine if not p.reread_at and (p.said is None or p.said.word not in stays)
+        ]
+        if doubtful and not is_kept(lease):
+            troubles.append(
+                f"{lease.id} is lost, and {lease.kept_in}, where its files are kept, is not there; "
+                "mount it again, or make it anew, empty, and its cells run again"
+            )
+            continue
+        held = brought(lease, ledger=context.ledger)
+        whole = await asyncio.to_thread(whole_on, sweep, lease.id, doubtful, held)
+        # Nobody verified what is here of a lost box before it went, so it is read once more.
+        read = [
+            placement
+            for placement in doubtful
+            if placement.cell in whole
+            and await still_here(whole[placement.cell], lease, ledger=context.ledger)
+        ]
+        context.ledger.reread(read, at=context.clock.now())
+        kept = {placement.seq for placement in read}
+        lost = [placement for placement in doubtful if placement.seq not in kept]
+        context.ledger.release(lost, "lost", at=context.clock.now())
+
+
+async def _move_on(
+    context: Context,
+    sweep: Sweep,
+    values: Mapping[str, str] | None,
+    spare: LeaseId | None,
+    troubles: list[str],
+) -> None:
+    boxes = await _asked(context, sweep, spare, troubles)
+    hear(context, sweep, boxes)
+    await _drop(context, sweep, boxes)
+    await _level(context, sweep, [box for box in boxes if box.lease.id != spare])
+    _place(context, sweep, boxes)
+    unsent = {box.lease.id: _unsent(context, sweep, box) for box in boxes}
+    todo = [box for box in boxes if box.slots and unsent[box.lease.id]]
+    if not todo:
+        return
+    own = _resolved(context, sweep, troubles) if values is None else values
+    if own is None:
+        return
+
+    async def send(box: Answered) -> None:
+        await _send(context, sweep, box, unsent[box.lease.id], own)
+
+    _tell(troubles, [box.lease for box in todo], await each(todo, send, begun="goes on"))
+
+
+def _resolved(context: Context, sweep: Sweep, troubles: list[str]) -> Mapping[str, str] | None:
+    """The sweep's variables as its references lead to them now; None where one leads nowhere."""
+    if unknown := unrecorded(sweep.env_from):
+        troubles.append(
+            f"cells wait for a variable: the value of {unknown[0]} was written out when {sweep.id} "
+            "was launched, and is not on record; launch it under another --name, and refer to it"
+        )
+        return None
+    try:
+        return resolve_all(sweep.env_from, context.environ, account=context.account)
+    except TenantError as trouble:
+        troubles.append(
+            f"cells wait for a variable: {trouble.message}; the same launch again brings it"
+        )
+        return None
+
+
+async def _asked(
+    context: Context, sweep: Sweep, spare: LeaseId | None, troubles: list[str]
+) -> list[Answered]:
+    """Every box of the sweep that can be asked, with what is queued there."""
+    leases = [context.ledger.lease(x) for x in context.ledger.leases_of_sweep(sweep.id)]
+    reached = [
+        lease
+        for lease in leases
+        if lease.state is LeaseState.ACTIVE and lease.parked_at is None and lease.ready_at
+    ]
+
+    async def ask(lease: Lease) -> Answered:
+        roll = await context.runner(lease).roll()
+        takes = lease.id != spare and takes_cells(context, lease)
+        if takes and not (roll.jobs and roll.slots == (sweep.slots or roll.slots)):
+            return Answered(lease, roll, *await _slots(context, sweep, lease))
+        return Answered(lease, roll, roll.slots if takes else 0, None)
+
+    came = await each(reached, ask)
+    _tell(troubles, reached, came)
+    return [box for box in came if isinstance(box, Answered)]
+
+
+def takes_cells(context: Context, lease: Lease) -> bool:
+    """Whether new work may begin there: not past its deadline, and not where its end has begun."""
+    return (
+        lease.state is LeaseState.ACTIVE
+        and context.clock.now() < lease.terms.deadline_at
+        and not attempts(context.ledger.events(lease.id))
+    )
+
+
+async def _slots(context: Context, sweep: Sweep, lease: Lease) -> tuple[int, tuple[str, ...]]:
+    """How many cells run there at once, and which GPUs each of them sees."""
+    if lease.quote is not None:
+        gpus = lease.quote.offer.gpu_count
+    else:
+        listed = await context.transport(lease).run(_GPUS, timeout_s=30)
+        gpus = sum(line.startswith(b"GPU ") for line in listed.stdout.splitlines())
+    slots = sweep.slots or max(1, gpus)
+    if gpus < 2:
+        return slots, ()
+    share = max(1, gpus // slots)
+    first = [slot * share % gpus for slot in range(slots)]
+    return slots, tuple(",".join(str(at + n) for n in range(share)) for at in first)
+
+
+def hear(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> None:
+    """What the boxes say is on record; what one of them knows to be withdrawn is let go."""
+    now, said, withdrawn = context.clock.now(), dict[int, Said](), list[Placement]()
+    known = by_lease(context.ledger.placements(sweep.id))
+    for box in boxes:
+        mine = {p.job: p for p in known.get(box.lease.id, ())}
+        for turn in box.roll.jobs:
+            placement = mine.get(JobId(turn.job))
+            if placement is None:
+                continue
+            said[placement.seq] = Said(
+                word=turn.state,
+                attempts=turn.runs,
+                exit_code=turn.exit_code,
+                reason=turn.reason,
+                heard_at=now,
+            )
+            if turn.state == "withdrawn" and placement.released is None:
+                withdrawn.append(placement)
+    context.ledger.heard(said)
+    context.ledger.release(withdrawn, "withdrawn", at=now)
+
+
+async def _drop(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> None:
+    """What was given up, and has not begun, will not begin on any box that answered."""
+    given_up, there = context.ledger.given_up(sweep.id), by_lease(placed(context, sweep))
+    for box in boxes:
+        begun = _begun(box)
+        mine = [p for p in there.get(box.lease.id, ()) if p.cell in given_up and p.job not in begun]
+        if mine:
+            await _withdraw(context, box, mine)
+
+
+async def _withdraw(context: Context, box: Answered, placements: Sequence[Placement]) -> None:
+    """Those of the cells that the box had not begun are no longer there."""
+    told = await context.runner(box.lease).withdraw([p.job for p in placements], begun="spare")
+    gone = [p for p in placements if p.job in told.withdrawn]
+    context.ledger.release(gone, "withdrawn", at=context.clock.now())
+
+
+async def _level(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> None:
+    """Cells that would wait in a long queue, while another box has nothing to do, have left it."""
+    there, loads = by_lease(placed(context, sweep)), dict[LeaseId, Load]()
+    nowhere = _nowhere(context, sweep)
+    for box in boxes:
+        begun = _begun(box)
+        mine = [p.job for p in there.get(box.lease.id, ()) if p.job not in begun]
+        # What it never heard of is sent there next, unless it takes nothing more.
+        known = {turn.job for turn in box.roll.jobs}
+        movable = [job for job in mine if job in known or not box.slots]
+        loads[box.lease.id] = Load(box.slots, len(box.roll.waiting), movable)
+    # What waits for any box goes to the idle ones first.
+    todo = {} if nowhere else surplus(loads)
+    for box in boxes:
+        if wanted := todo.get(box.lease.id):
+            await _withdraw(context, box, [p for p in there[box.lease.id] if p.job in wanted])
+
+
+def _nowhere(context: Context, sweep: Sweep) -> list[Cell]:
+    """The cells that are on no box, and are to run."""
+    settled = {p.cell for p in placed(context, sweep)} | context.ledger.given_up(sweep.id)
+    return [cell for cell in sweep.grid.cells if cell.name not in settled]
+
+
+def _place(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> None:
+    """Every cell that is nowhere has a box, on record, if any box takes cells."""
+    known = context.ledger.placements(sweep.id)
+    last = {p.cell: p for p in known}
+    waiting = _nowhere(context, sweep)
+    mine = by_lease([p for p in known if p.released is None])
+    loads = dict[LeaseId, Load]()
+    for box in boxes:
+        ours = {p.job for p in mine.get(box.lease.id, ()) if _may_run(p)}
+        loads[box.lease.id] = Load(box.slots, len(ours.union(box.roll.waiting)))
+    again = {p.cell: p.lease_id for p in last.values() if p.released == "again"}
+    dealt = deal([cell.name for cell in waiting], loads, prefer=again)
+    # A single job may have got a cell's name since the box joined.
+    taken = {(lease_id, job.id) for lease_id in loads for job in context.ledger.jobs(lease_id)}
+    jobs = {}
+    for cell in waiting:
+        if (lease_id := dealt.get(cell.name)) is None:
+            continue
+        names = (JobId(cell.name if n == 1 else f"{cell.name}.r{n}") for n in range(1, 10_000))
+        jobs[cell.name] = Job(
+            id=next(name for name in names if (lease_id, name) not in taken),
+            lease_id=lease_id,
+            command=sweep.grid.command_of(cell),
+            artifacts=sweep.grid.artifacts_of(cell),
+            discard=sweep.grid.discard_of(cell),
+            env_names=(*sweep.env_names, *variables_of(cell)),
+            env_from=sweep.env_from,
+            max_runtime_s=sweep.max_runtime_s,
+            declared_at=context.clock.now(),
+            launched_at=None,
+        )
+    context.ledger.place(sweep.id, jobs, at=context.clock.now())
+
+
+def _unsent(context: Context, sweep: Sweep, box: Answered) -> list[Placement]:
+    """The cells on record for that box that it does not know of, or whose variables it has forgotten."""
+    known = {turn.job: turn for turn in box.roll.jobs}
+    return [
+        p
+        for p in placed(context, sweep)
+        if p.lease_id == box.lease.id and (p.job not in known or known[p.job].state == "needs_env")
+    ]
+
+
+async def _send(
+    context: Context,
+    sweep: Sweep,
+    box: Answered,
+    placements: Sequence[Placement],
+    values: Mapping[str, str],
+) -> None:
+    """The cells are queued on the box, which holds the lease's deadline."""
+    lease, profile = box.lease, context.profile(box.lease.provider)
+    with context.held(lease.id, "launch"):
+        if not takes_cells(context, context.ledger.lease(lease.id)):
+            return  # its end began since it was asked, and a launch would undo that
+        own = activated(context.ledger, lease.id) if sweep.python == "prepared" else {}
+        env = {**mirrors(profile, context.home.configuration, context.environ), **own, **values}
+        await arm(
+            lease, profile, caretaker=context.caretaker(lease), transport=context.transport(lease),
+            ledger=context.ledger, clock=context.clock, store=context.box_store(lease), proof="recent",
+        )  # fmt: skip
+        jobs = {job.id: job for job in context.ledger.jobs(lease.id)}
+        for at in range(0, len(placements), _AT_ONCE):
+            turns = [
+                Turn(
+                    job=jobs[p.job],
+                    attempts=sweep.attempts,
+                    env={**env, **_variables(sweep, p)},
+                )
+                for p in placements[at : at + _AT_ONCE]
+            ]
+            await context.runner(lease).queue(
+                turns, slots=None if box.slot_gpus is None else box.slots,
+                slot_gpus=box.slot_gpus or (),
+                # What a step of an allocation starts ends with it: its batch script starts jobs.
+                runner="elsewhere" if isinstance(lease.address, SlurmAddress) else "here",
+            )  # fmt: skip
+            queued = [turn.job.id for turn in turns]
+            context.ledger.cells_launched(
+                sweep.id, queued, lease.id, at=context.clock.now(), box_time_s=box.roll.now
+            )
+
+
+def _variables(sweep: Sweep, placement: Placement) -> dict[str, str]:
+    cell = sweep.cell(placement.cell)
+    return variables_of(cell) if cell else {}
+
+
+def unrecorded(env_from: Sequence[str]) -> list[str]:
+    """The names of the variables whose value was written out, and is not on record."""
+    return [entry.removesuffix(_WRITTEN) for entry in env_from if entry.endswith(_WRITTEN)]
+
+
+def _begun(box: Answered) -> set[str]:
+    """The jobs that the box has ever begun, or has withdrawn."""
+    return {
+        turn.job for turn in box.roll.jobs if turn.state not in ("queued", "needs_env") or turn.runs
+    }
+
+
+def _may_run(placement: Placement) -> bool:
+    return placement.said is None or placement.said.word in MAY_RUN
+
+
+def _tell(troubles: list[str], leases: Sequence[Lease], came: Sequence[object]) -> None:
+    """What boxes did not do is told; whatever is no error of ours goes on up."""
+    for lease, outcome in zip(leases, came, strict=True):
+        if isinstance(outcome, TenantError):
+            troubles.append(f"{lease.id}: {outcome.message}; {outcome.remedy}")
+        elif isinstance(outcome, Exception):
+            raise outcome

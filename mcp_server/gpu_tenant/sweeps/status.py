@@ -1,0 +1,311 @@
+"""What became of every cell of a sweep: what was declared, held against what boxes said and what is here."""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from hashlib import sha256
+from typing import Literal
+
+from pydantic import Field
+
+from gpu_tenant.artifacts.inventory import Here
+from gpu_tenant.domain.model import LeaseId
+from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.sweep_grid import Cell
+from gpu_tenant.domain.sweep_placement import Placement, Said, Settlement, Sweep
+from gpu_tenant.domain.wording import some
+from gpu_tenant.files.patterns import means
+
+CellState = Literal[
+    "verified",
+    "finished",
+    "running",
+    "queued",
+    "waiting",
+    "given_up",
+    "failed",
+    "missing",
+    "duplicate",
+]
+STATES: tuple[CellState, ...] = (
+    "verified", "finished", "running", "queued", "waiting", "given_up", "failed", "missing", "duplicate",
+)  # fmt: skip
+OPEN: frozenset[CellState] = frozenset({"running", "queued", "waiting"})
+"""Something of it may still come."""
+WRONG: frozenset[CellState] = frozenset({"failed", "missing", "duplicate"})
+"""It ended otherwise than was declared, and somebody must look."""
+_NAMED = 5
+
+
+class Row(Record):
+    """One cell, and what became of it."""
+
+    cell: str
+    state: CellState
+    lease: str | None = Field(description="where it is, or was last; None: nowhere yet")
+    job: str | None
+    attempts: int
+    why: str | None = Field(description="what its box said of an end that was none")
+    parameters: dict[str, str]
+
+
+class Reckoning(Record):
+    """A sweep at a glance: every cell, how many there are of each kind, and what is wrong."""
+
+    sweep: str
+    command: str
+    leases: tuple[str, ...]
+    rows: tuple[Row, ...]
+    counts: dict[CellState, int]
+    twins: tuple[tuple[str, ...], ...] = Field(
+        description="cells of different parameters that left the same bytes in every file"
+    )
+    wrong: tuple[str, ...] = Field(description="a sentence for each thing somebody must look at")
+    digest: str = Field(description="a name for exactly what is wrong")
+    settled_by: str | None = Field(description="who accepted exactly that; None: nobody")
+
+    @property
+    def still_open(self) -> int:
+        """How many cells something may still come of."""
+        return sum(count for state, count in self.counts.items() if state in OPEN)
+
+    @property
+    def words(self) -> str:
+        """The counts in a line."""
+        said = ", ".join(f"{count} {state}" for state, count in self.counts.items() if count)
+        return f"{some(len(self.rows), 'cell')}: {said}"
+
+    def on(self, lease: str) -> list[Row]:
+        """The cells that are at that lease."""
+        return [row for row in self.rows if row.lease == lease]
+
+
+def reckon(
+    sweep: Sweep,
+    placements: Sequence[Placement],
+    here: Mapping[LeaseId, Here],
+    *,
+    leases: Sequence[LeaseId],
+    settlements: Sequence[Settlement] = (),
+    given_up: Collection[str] = (),
+) -> Reckoning:
+    """Every declared cell in one of the nine states, and what of it somebody must look at.
+
+    `placements` are the oldest first. A cell counts as verified where all that it declared came home after
+    it had ended; as missing where the box was sealed after that, and some of it was not there, or where
+    the box is no more. One that was `given_up` counts as that once it is on no box.
+    """
+    of_cell: dict[str, list[Placement]] = defaultdict(list)
+    for placement in placements:
+        of_cell[placement.cell].append(placement)
+    mine = {
+        lease: _owned(held, sweep, {p.cell for p in placements if p.lease_id == lease})
+        for lease, held in here.items()
+    }
+    rows = [_row(sweep, cell, of_cell[cell.name], here, mine) for cell in sweep.grid.cells]
+    rows = [
+        row.model_copy(update={"state": "given_up"})
+        if row.state == "waiting" and row.cell in given_up
+        else row
+        for row in rows
+    ]
+    twins = tuple(_twins(rows, mine))
+    wrong = [_sentence(row, of_cell[row.cell]) for row in rows if row.state in WRONG]
+    wrong += [f"{', '.join(alike)} left the same bytes in every file" for alike in twins]
+    digest = _digest(rows, twins)
+    accepted = next((s for s in reversed(settlements) if s.digest == digest), None)
+    counted = Counter(row.state for row in rows)
+    return Reckoning(
+        sweep=sweep.id,
+        command=sweep.grid.command,
+        leases=tuple(leases),
+        rows=tuple(rows),
+        counts={state: counted[state] for state in STATES},
+        twins=twins,
+        wrong=tuple(wrong),
+        digest=digest,
+        settled_by=accepted.by if accepted and wrong else None,
+    )
+
+
+def whole_on(
+    sweep: Sweep, lease: LeaseId, placements: Sequence[Placement], here: Here
+) -> dict[str, frozenset[str]]:
+    """The cells at that lease of which all is here, each with the names of its files."""
+    mine = [p for p in placements if p.lease_id == lease]
+    owned = _owned(here, sweep, {p.cell for p in mine})
+    found = {}
+    for placement in mine:
+        cell = sweep.cell(placement.cell)
+        if cell and _proof(sweep, cell, placement, here, owned) == "verified":
+            found[placement.cell] = frozenset(owned[placement.cell])
+    return found
+
+
+def stands_in_the_way(table: Reckoning, lease: str) -> list[str]:
+    """Why that lease must not be ended yet, as far as its sweep goes: a sentence each."""
+    rows = table.on(lease)
+    still = [row.cell for row in rows if row.state in ("running", "queued")]
+    reasons = (
+        [f"{_some_of(still)} of {table.sweep} {_are(still)} still to run there"] if still else []
+    )
+    if table.settled_by is not None:
+        return reasons
+    for state in sorted(WRONG):
+        if cells := [row.cell for row in rows if row.state == state]:
+            reasons.append(f"{_some_of(cells)} {_are(cells)} {state}")
+    there = {row.cell for row in rows}
+    reasons += [
+        f"{', '.join(alike)} left the same bytes in every file, with different parameters"
+        for alike in table.twins
+        if there & set(alike)
+    ]
+    return reasons
+
+
+# One cell
+
+
+def _row(
+    sweep: Sweep,
+    cell: Cell,
+    placements: Sequence[Placement],
+    here: Mapping[LeaseId, Here],
+    mine: Mapping[LeaseId, Mapping[str, Mapping[str, str]]],
+) -> Row:
+    now = next((p for p in reversed(placements) if p.released is None), None)
+    said = now.said if now else None
+    ended_badly = said is not None and said.word in ("failed", "killed", "stopped", "withdrawn")
+    return Row(
+        cell=cell.name,
+        state=_state(sweep, cell, placements, now, here, mine),
+        lease=now.lease_id if now else None,
+        job=now.job if now else None,
+        attempts=sum(p.said.attempts for p in placements if p.said),
+        why=_why(said) if said and ended_badly else None,
+        parameters=cell.parameters,
+    )
+
+
+def _state(
+    sweep: Sweep,
+    cell: Cell,
+    placements: Sequence[Placement],
+    now: Placement | None,
+    here: Mapping[LeaseId, Here],
+    mine: Mapping[LeaseId, Mapping[str, Mapping[str, str]]],
+) -> CellState:
+    # What is gone with its box is not there twice, and what ran again was told to.
+    done = {
+        p.lease_id
+        for p in placements
+        if p.released in (None, "withdrawn") and p.said and p.said.word == "finished"
+    }
+    if len(done) > 1:
+        return "duplicate"
+    if now is None:
+        return "waiting"
+    match now.said.word if now.said else "queued":
+        case "running":
+            return "running"
+        case "failed" | "killed" | "stopped":
+            return "failed"
+        case "finished":
+            held = here.get(now.lease_id)
+            return _proof(sweep, cell, now, held, mine[now.lease_id]) if held else "finished"
+        case "withdrawn":
+            return "failed" if now.said and now.said.attempts else "queued"
+        case "queued" | "needs_env":
+            return "queued"
+
+
+def _proof(
+    sweep: Sweep,
+    cell: Cell,
+    placement: Placement,
+    here: Here,
+    owned: Mapping[str, Mapping[str, str]],
+) -> Literal["verified", "finished", "missing"]:
+    """Whether all that a finished cell declared is here, is not here yet, or never was on the box."""
+    said, files = placement.said, owned.get(cell.name, {})
+    if said is None or said.word != "finished":
+        return "finished"
+    patterns = sweep.grid.artifacts_of(cell)
+    is_all = all(any(means(pattern, name) for name in files) for pattern in patterns)
+    if placement.job in here.ended:
+        return "verified" if is_all else "missing"
+    came_after = here.as_of is not None and said.heard_at <= here.as_of
+    lacks = any(means(pattern, name) for pattern in patterns for name in here.lacking)
+    if is_all and came_after and not lacks:
+        return "verified"
+    return "finished" if here.more == "may come" else "missing"
+
+
+def _owned(here: Here, sweep: Sweep, cells: set[str]) -> dict[str, dict[str, str]]:
+    """The files here by the cell that declared them; of two names that one begins with, the longer."""
+    patterns = {
+        cell.name: sweep.grid.artifacts_of(cell) for cell in sweep.grid.cells if cell.name in cells
+    }
+    sizes = sorted({len(name) for name in patterns}, reverse=True)
+    found: dict[str, dict[str, str]] = {name: {} for name in patterns}
+    alone = next(iter(patterns)) if len(sweep.grid.cells) == 1 and patterns else None
+    for name, held in here.files.items():
+        for cell in (alone,) if alone else _mentioned(name, patterns, sizes):
+            if any(means(pattern, name) for pattern in patterns[cell]):
+                found[cell][name] = held
+                break
+    return found
+
+
+def _mentioned(path: str, cells: Mapping[str, object], sizes: Sequence[int]) -> Iterator[str]:
+    """The cells whose names occur in the path, the longest first."""
+    for size in sizes:
+        for at in range(len(path) - size + 1):
+            if path[at : at + size] in cells:
+                yield path[at : at + size]
+
+
+def _twins(
+    rows: Sequence[Row], mine: Mapping[LeaseId, Mapping[str, Mapping[str, str]]]
+) -> Iterator[tuple[str, ...]]:
+    alike: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for row in rows:
+        if row.state == "verified" and row.lease is not None:
+            files = mine[LeaseId(row.lease)][row.cell]
+            alike[tuple(sorted(files.values()))].append(row.cell)
+    return (tuple(cells) for hashes, cells in alike.items() if hashes and len(cells) > 1)
+
+
+# In words
+
+
+def _sentence(row: Row, placements: Sequence[Placement]) -> str:
+    match row.state:
+        case "failed":
+            times = f" after {some(row.attempts, 'attempt')}" if row.attempts > 1 else ""
+            return f"{row.cell} failed{times} on {row.lease}: {row.why}"
+        case "missing":
+            return f"{row.cell} finished on {row.lease}, and not all that it declares was there"
+        case _:
+            where = sorted({p.lease_id for p in placements if p.said and p.said.word == "finished"})
+            return f"{row.cell} finished on {' and on '.join(where)}"
+
+
+def _digest(rows: Sequence[Row], twins: Sequence[tuple[str, ...]]) -> str:
+    lines = [f"{row.cell} {row.state} {row.job}" for row in rows if row.state in WRONG]
+    lines += [f"twins {' '.join(alike)}" for alike in twins]
+    return sha256("\n".join(sorted(lines)).encode()).hexdigest()[:16]
+
+
+def _why(said: Said) -> str:
+    if said.reason == "exit" and said.exit_code is not None:
+        return f"exit {said.exit_code}"
+    return said.reason or said.word
+
+
+def _some_of(cells: Sequence[str]) -> str:
+    more = f" and {len(cells) - _NAMED} more" if len(cells) > _NAMED else ""
+    return ", ".join(cells[:_NAMED]) + more
+
+
+def _are(cells: Sequence[str]) -> str:
+    return "is" if len(cells) == 1 else "are"

@@ -1,0 +1,324 @@
+"""How the transfers of one user, in whatever processes they run, divide one link: the dearest box first."""
+
+import fcntl
+import math
+import os
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from decimal import Decimal
+from pathlib import Path
+from threading import Lock
+
+from pydantic import Field
+
+from gpu_tenant.domain.errors import BadRequest
+from gpu_tenant.domain.record import Record
+from gpu_tenant.files.state_dir import Home
+from gpu_tenant.providers.credentials import configured
+from gpu_tenant.transfer.fair_share import Bucket, Usd, allotted, rates
+
+LOOK_S = 0.5
+"""How stale the others' words may be."""
+SILENT_S = 30
+"""Who has said nothing for so long moves nothing: it was suspended, or waits for a dead link."""
+_SMOOTH_S = 3
+_GROWS = 2
+"""Who moves less than its part may still come to move twice as much by the next look."""
+_ENTRY_BYTES = 512
+_TRIES = 3
+_OPENING = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_RATE = re.compile(r"(\d+(?:\.\d+)?)([KMGkmg])B?(?:/s)?")
+_UNITS = {"K": 10**3, "M": 10**6, "G": 10**9}
+
+
+class _Said(Record):
+    """What a transfer tells the others about itself."""
+
+    lease: str
+    usd_h: float | None = Field(ge=0, allow_inf_nan=False)
+    wants: int = Field(ge=1)
+    could_bytes_s: float | None = Field(ge=0, allow_inf_nan=False)
+    at_s: float
+
+
+class _Entry:
+    """The file of one transfer among those of the others; locked for as long as it is meant."""
+
+    def __init__(self, place: Path) -> None:
+        """Made and locked.
+
+        Raises:
+            OSError: it could not be.
+        """
+        place.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for _ in range(_TRIES):
+            self.path = place / f"{os.getpid()}-{secrets.token_hex(4)}.json"
+            self._opened = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+            with suppress(OSError):
+                fcntl.flock(self._opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.fstat(self._opened).st_nlink:
+                    return
+            # Another one took it for a dead process's in the moment before it was locked.
+            self.close()
+        raise OSError(f"no entry below {place} could be kept")
+
+    def write(self, said: _Said) -> None:
+        # In place and always as long: a rename would leave the lock on a file that nobody sees.
+        os.pwrite(self._opened, said.model_dump_json().ljust(_ENTRY_BYTES).encode(), 0)
+
+    def others(self, *, at_s: float) -> list[_Said]:
+        found = [
+            _read(path) for path in sorted(self.path.parent.glob("*.json")) if path != self.path
+        ]
+        return [said for said in found if said is not None and at_s - said.at_s < SILENT_S]
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self.path.unlink()
+        os.close(self._opened)
+
+
+def _read(path: Path) -> _Said | None:
+    """What lies there; None where its process is dead, and then it lies there no longer."""
+    try:
+        opened = os.open(path, _OPENING)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        with suppress(ValueError):  # it is just being written, or by a later version of us
+            return _Said.model_validate_json(os.pread(opened, _ENTRY_BYTES, 0))
+        return None
+    else:
+        with suppress(OSError):
+            path.unlink()
+        return None
+    finally:
+        os.close(opened)
+
+
+class Turn:
+    """One transfer among all of this user's; its threads may ask at once."""
+
+    def __init__(
+        self,
+        entry: _Entry | None,
+        lease_id: str,
+        usd_h: Usd,
+        *,
+        limit_bytes_s: int | None,
+        call_bytes_s: int | None,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._entry, self._lease_id = entry, lease_id
+        self._usd_h = None if usd_h is None or not math.isfinite(usd_h) else max(0.0, float(usd_h))
+        self._limit_bytes_s, self._call_bytes_s = limit_bytes_s, call_bytes_s
+        self._monotonic = monotonic
+        self._lock = Lock()
+        self._wants, self._others = 1, list[_Said]()
+        self._measured_s = self._look_at_s = monotonic()
+        self._bucket = Bucket(at_s=self._measured_s)
+        self._asked_bytes = 0
+        self._bytes_s: float | None = None
+        self._divide()
+        self._look()
+
+    def connections(self, wanted: int) -> int:
+        """How many of `wanted` this transfer may use now, at least one."""
+        with self._lock:
+            if self._wants != max(1, wanted):
+                self._wants = max(1, wanted)
+                self._divide()
+        self._look()
+        with self._lock:
+            return self._granted
+
+    def pause_s(self, n_bytes: int) -> float:
+        """How long to wait before asking for `n_bytes` more; they count as asked for from here on."""
+        if self._limit_bytes_s is None and self._call_bytes_s is None:
+            return 0.0
+        self._look()
+        with self._lock:
+            self._asked_bytes += n_bytes
+            return self._bucket.pause_s(n_bytes, bytes_s=self._may_bytes_s, at_s=self._monotonic())
+
+    def left(self) -> None:
+        """The others have its part; who asks on is told what held last."""
+        with self._lock:
+            entry, self._entry = self._entry, None
+        if entry is not None:
+            entry.close()
+
+    def _look(self) -> None:
+        """What the others say is known, and what is said of this one; both soon stale."""
+        at_s = self._monotonic()
+        with self._lock:
+            entry = self._entry
+            if entry is None or at_s < self._look_at_s:
+                return
+            self._look_at_s = at_s + LOOK_S
+            self._measure(at_s)
+            with suppress(OSError):
+                # Under the lock: once it is closed, its number may be another file's.
+                entry.write(self._said(at_s))
+        try:
+            others = entry.others(at_s=at_s)
+        except OSError:
+            others = []  # then it is alone
+        with self._lock:
+            self._others = others
+            self._divide()
+
+    def _said(self, at_s: float) -> _Said:
+        return _Said(
+            lease=self._lease_id, usd_h=self._usd_h, wants=self._wants,
+            could_bytes_s=self._could_bytes_s(), at_s=at_s,
+        )  # fmt: skip
+
+    def _measure(self, at_s: float) -> None:
+        passed_s = at_s - self._measured_s
+        if passed_s < LOOK_S:
+            return
+        now, before = self._asked_bytes / passed_s, self._bytes_s
+        new = 1 - math.exp(-passed_s / _SMOOTH_S)
+        self._bytes_s = now if before is None else before + new * (now - before)
+        self._asked_bytes, self._measured_s = 0, at_s
+
+    def _could_bytes_s(self) -> float | None:
+        grown = None if self._bytes_s is None else _GROWS * self._bytes_s
+        known = [float(most) for most in (grown, self._call_bytes_s) if most is not None]
+        return min(known, default=None)
+
+    def _divide(self) -> None:
+        prices = [self._usd_h, *(said.usd_h for said in self._others)]
+        self._granted = allotted([self._wants, *(said.wants for said in self._others)], prices)[0]
+        if self._limit_bytes_s is None:
+            self._may_bytes_s = float(self._call_bytes_s or 0)
+            return
+        could = [self._could_bytes_s(), *(said.could_bytes_s for said in self._others)]
+        part = rates(self._limit_bytes_s, prices, could)[0]
+        self._may_bytes_s = part if self._call_bytes_s is None else min(part, self._call_bytes_s)
+
+
+class Resting:
+    """A turn that is on the link for no more than a share of the time, over one connection at once.
+
+    Whoever else uses the link there, or here, finds it free for the rest.
+    """
+
+    def __init__(
+        self, turn: Turn, share: float, *, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._turn, self._share, self._monotonic = turn, share, monotonic
+        self._asked_s: float | None = None
+
+    def connections(self, wanted: int) -> int:
+        """One, however many are wanted."""
+        return self._turn.connections(min(wanted, 1))
+
+    def pause_s(self, n_bytes: int) -> float:
+        """As long as the turn says, and as the bytes before these have earned."""
+        at_s = self._monotonic()
+        moved_s = 0.0 if self._asked_s is None else at_s - self._asked_s
+        rest_s = max(0.0, moved_s) * (1 / self._share - 1)
+        self._asked_s = at_s + rest_s
+        return max(rest_s, self._turn.pause_s(n_bytes))
+
+
+class Share:
+    """What one call may have of the link that all transfers of its user share."""
+
+    def __init__(
+        self,
+        place: Path,
+        limit_bytes_s: int | None,
+        *,
+        call_bytes_s: int | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`limit_bytes_s` is for all together, `call_bytes_s` for each transfer of this call.
+
+        Where the call's own word is the larger one, it is what this call goes by.
+        """
+        if limit_bytes_s is not None and call_bytes_s is not None:
+            limit_bytes_s = max(limit_bytes_s, call_bytes_s)
+        self._place, self._limit_bytes_s, self._call_bytes_s = place, limit_bytes_s, call_bytes_s
+        self._monotonic = monotonic
+
+    @contextmanager
+    def joined(self, lease_id: str, usd_h: Usd) -> Iterator[Turn]:
+        """The others know of this transfer while the block runs, also those in other processes.
+
+        Where that is impossible it goes on as if it were alone: nothing here stops a transfer.
+        """
+        entry = None
+        with suppress(OSError):
+            entry = _Entry(self._place)
+        turn = Turn(
+            entry, lease_id, usd_h, limit_bytes_s=self._limit_bytes_s,
+            call_bytes_s=self._call_bytes_s, monotonic=self._monotonic,
+        )  # fmt: skip
+        try:
+            yield turn
+        finally:
+            turn.left()
+
+
+# What the owner says
+
+
+def share_of(home: Home, call_bytes_s: int | None) -> Share:
+    """The share of a call, by the owner's configuration and what was said for this one call.
+
+    Raises:
+        BadRequest: the configuration names no rate.
+        LocalTrouble: it cannot be read.
+    """
+    limit = limit_of(home.configuration)
+    return Share(home.root / "transfers", limit, call_bytes_s=call_bytes_s)
+
+
+def limit_of(configuration: Path) -> int | None:
+    """What all transfers together may move in a second; None where the owner has set no limit.
+
+    Raises:
+        BadRequest: what is said there is no rate.
+        LocalTrouble: it cannot be read.
+    """
+    said = configured(configuration, "transfers")
+    unknown = sorted(name for name in said if name != "limit_mb_s")
+    limit = said.get("limit_mb_s", math.inf)
+    # True is a number to Python, and no rate to a person.
+    rate = float(limit) if isinstance(limit, int | float) and limit is not True else 0.0
+    if unknown or not rate > 0:
+        what = (
+            f"[transfers] has no {unknown[0]!r}"
+            if unknown
+            else f"limit_mb_s = {limit!r} is no rate"
+        )
+        raise BadRequest(
+            f"{configuration}: {what}",
+            remedy="below `[transfers]` write `limit_mb_s = 20`, in megabytes a second, for all "
+            "transfers together; leave it out for no limit",
+        )
+    return None if math.isinf(rate) else max(1, round(rate * 10**6))
+
+
+def bytes_a_second(words: str) -> int:
+    """The rate that `20M` means: 20 million bytes a second.
+
+    Raises:
+        BadRequest: it means none.
+    """
+    found = _RATE.fullmatch(words.strip())
+    rate = int(Decimal(found[1]) * _UNITS[found[2].upper()]) if found else 0
+    if not rate:
+        raise BadRequest(
+            f"{words!r} is no rate",
+            remedy="say bytes a second with K, M or G behind the number: `--limit 20M`",
+        )
+    return rate

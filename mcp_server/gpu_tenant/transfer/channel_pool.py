@@ -1,0 +1,257 @@
+"""The channels of one transfer: opened as far as the link repays them, each with a thread that works on it.
+
+The event loop looks at the threads a few times a second; they know nothing of it.
+"""
+
+import asyncio
+import math
+import secrets
+import statistics
+import time
+import zlib
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache
+from threading import Thread
+from typing import Generic, Literal, Protocol
+
+from gpu_tenant.domain.errors import BoxUnreachable, TenantError
+from gpu_tenant.domain.ports import Transport
+from gpu_tenant.files.skill_files import script
+from gpu_tenant.transfer.concurrency import FAR, MOST, NEAR, Pace
+from gpu_tenant.transfer.protocol import Conversation
+from gpu_tenant.transfer.shared_state import Job, P, Turn
+from gpu_tenant.transfer.worker import Hand, Way
+
+_LOOK_S = 0.05
+_DIALLED_AT_ONCE = 10
+"""OpenSSH's daemon drops some of more that are not let in yet."""
+_WORTH_A_CONNECTION_BYTES = 2 << 20
+_REFUSED = 5
+"""So many channels in a row that brought nothing mean that no more will, for a while."""
+_REFUSED_FOR_S = 60
+_GREETED_WITHIN_S = 60
+_NEAR_OPENS_S = 0.25
+_TRIPS_KNOWN_S, _TRIPS_KNOWN = 5, 3
+_HELD_BACK_S = 1
+_STALL_S = 120
+_AGAIN = "what arrived is kept; run the same command again to go on from there"
+
+_START = """\
+import sys, zlib
+script = zlib.decompress(sys.stdin.buffer.read(int(sys.argv[1])))
+del sys.argv[:2]
+sys.argv.insert(0, "courier")
+exec(compile(script, "courier", "exec"), {"__name__": "__main__"})
+"""
+
+
+class Opened(Protocol[P]):
+    """Makes the thread for a channel that was opened."""
+
+    def __call__(
+        self, talk: Conversation, script: bytes, *, way: Way, mark: str, wake: Callable[[], None]
+    ) -> Hand[P]:
+        """It has not begun."""
+        ...
+
+
+class Carriage(Generic[P]):
+    """The threads of one transfer of so many bytes, as the event loop sees them."""
+
+    def __init__(
+        self,
+        job: Job[P],
+        opened: Opened[P],
+        transport: Transport,
+        turn: Turn,
+        *,
+        total_bytes: int,
+        on_bytes: Callable[[int], None],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._work, self._opened = job, opened
+        self._transport, self._turn, self._on_bytes = transport, turn, on_bytes
+        self._sleep: asyncio.Future[None] = self._loop.create_future()
+        self._most = self._refused_at = MOST
+        self.expect(total_bytes)
+        self._pace = Pace()
+        self._couriers: list[Hand[P]] = []
+        self._dialling: set[asyncio.Task[None]] = set()
+        self._gate = asyncio.Semaphore(_DIALLED_AT_ONCE)
+        self._refused, self._was_ready = 0, False
+        self._refused_until = 0.0
+        self._refusal: TenantError | None = None
+        self._reported_bytes = 0
+        self._rates: deque[tuple[float, int]] = deque()
+
+    def begin(self, news: Literal["some", "unknown"] = "unknown") -> None:
+        """The first channel is being opened, over the connection that is there; where something is sure to come, others."""
+        self._dial("kept")
+        if news == "some":
+            for _ in range(NEAR):
+                self._dial("own")
+            self._loop.call_later(_NEAR_OPENS_S, self._dial_far)
+
+    def _dial_far(self) -> None:
+        """A box that has not opened the first channel by now is far away, and that takes long over each."""
+        is_open = any(courier.way == "kept" for courier in self._couriers)
+        if not is_open and not self._work.has_ended:
+            for _ in range(FAR - NEAR):
+                self._dial("own")
+
+    def expect(self, total_bytes: int) -> None:
+        """So many bytes are to be moved in all."""
+        self._most = 1 + total_bytes // _WORTH_A_CONNECTION_BYTES
+
+    async def look(self) -> None:
+        """A short while has passed, or somebody woke it; there are as many couriers as there should be.
+
+        Raises:
+            BoxUnreachable: the link broke; what came is here, and the next call goes on from it.
+            BoxTrouble: the box does not start what moves its files.
+            Exception: what has ended the transfer.
+        """
+        self._look()
+        alarm = self._loop.call_later(_LOOK_S, self._rouse)
+        await self._sleep
+        alarm.cancel()
+        self._sleep = self._loop.create_future()
+
+    async def end(self, *others: Thread) -> None:
+        """Every thread has ended, and the `others`."""
+        self._work.stop()
+        for task in self._dialling:
+            task.cancel()
+        await asyncio.gather(*self._dialling, return_exceptions=True)
+        for courier in self._couriers:
+            courier.hang_up()
+        for thread in (*self._couriers, *others):
+            while thread.is_alive():  # noqa: ASYNC110
+                # By looking, and not by a thread that waits: the pool is small, and the loop must go on.
+                await asyncio.sleep(0.005)
+        self._report()
+
+    def wake(self) -> None:
+        """There is something to look at; from any thread."""
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._rouse)
+
+    def _rouse(self) -> None:
+        if not self._sleep.done():
+            self._sleep.set_result(None)
+
+    def _look(self) -> None:
+        """Progress is told, and there are as many couriers as there should be.
+
+        Raises:
+            Exception: what has ended the transfer.
+        """
+        self._report()
+        if self._work.trouble is not None:
+            raise self._work.trouble
+        over = [courier for courier in self._couriers if courier.is_over]
+        self._couriers = [courier for courier in self._couriers if not courier.is_over]
+        for courier in over:
+            self._refused = 0 if courier.carried_bytes else self._refused + 1
+        for courier in self._couriers:
+            if courier.is_waiting and time.monotonic() - courier.moved_at > _STALL_S:
+                courier.hang_up()
+        ready = [courier for courier in self._couriers if courier.is_ready]
+        self._was_ready = self._was_ready or any(courier.is_ready for courier in (*over, *ready))
+        if not self._couriers and not self._dialling and not self._work.is_over:
+            raise self._refusal or BoxUnreachable(
+                "the link broke under a transfer" if self._was_ready
+                else "the box did not start what moves its files", remedy=_AGAIN,
+            )  # fmt: skip
+        self._find_pace(ready)
+
+    def _find_pace(self, ready: Sequence[Hand[P]]) -> None:
+        now = time.monotonic()
+        self._pace.round_trip_s, self._pace.queued_s = _trips(ready, now)
+        if now - self._work.held_back_until < _HELD_BACK_S:
+            self._pace.queued_s = (
+                math.inf
+            )  # its own pieces wait here: more connections would wait as well
+        rate = self._rate_bytes_s(now)
+        if now >= self._refused_until:
+            self._refused_at = MOST
+        most = min(self._turn.connections(MOST), self._most, self._refused_at)
+        wanted = self._pace.look(
+            now, self._work.linked_bytes, working=len(ready), most=most,
+            busy_s=time.process_time(),
+        )  # fmt: skip
+        # The kept connection is ours to decrypt, on the core that all else here runs on: it goes last.
+        for number, courier in enumerate(sorted(ready, key=lambda one: one.way == "kept")):
+            courier.number = number
+        self._work.want(wanted, rate)
+        # Far away, a few more than that, so that they are there when they are found to pay.
+        target = min(wanted + self._pace.spare, most)
+        missing = target - len(self._couriers) - len(self._dialling)
+        if self._refused >= _REFUSED:
+            self._refused, self._refused_until = 0, now + _REFUSED_FOR_S
+            self._refused_at = max(1, len(self._couriers))
+            return
+        for _ in range(missing):
+            self._dial("own")
+
+    def _rate_bytes_s(self, now: float) -> float:
+        """How much came over the link lately; 0 while that is not known."""
+        if not self._rates or now - self._rates[-1][0] >= _LOOK_S / 2:
+            self._rates.append((now, self._work.linked_bytes))
+        while self._rates[0][0] < now - 2:
+            self._rates.popleft()
+        since, before = self._rates[0]
+        return (self._work.linked_bytes - before) / (now - since) if now - since > 0.5 else 0.0
+
+    def _dial(self, way: Way) -> None:
+        task = asyncio.create_task(self._dialled(way))
+        self._dialling.add(task)
+        task.add_done_callback(self._dialling.discard)
+        task.add_done_callback(lambda _: self._rouse())
+
+    async def _dialled(self, way: Way) -> None:
+        """A courier is at work, or is not going to be."""
+        async with self._gate:
+            mark, packed = secrets.token_hex(16), _packed()
+            argv = ["python3", "-I", "-S", "-c", _START, str(len(packed)), mark]
+            try:
+                channel = await self._transport.open(argv, way=way)
+            except TenantError as trouble:
+                # Another channel may do without this one; if none does, this is why.
+                self._refused, self._refusal = self._refused + 1, trouble
+                return
+            except Exception as trouble:  # noqa: BLE001 - told by whoever waits for the transfer
+                self._work.fail(trouble)
+                return
+            courier = self._opened(
+                Conversation(channel), packed, way=way, mark=mark, wake=self.wake
+            )
+            self._couriers.append(courier)
+            courier.start()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_GREETED_WITHIN_S):
+                    while not courier.is_ready and not courier.is_over:  # noqa: ASYNC110
+                        await asyncio.sleep(0.01)
+            if not courier.is_ready:
+                courier.hang_up()
+
+    def _report(self) -> None:
+        came = self._work.came_bytes
+        if came > self._reported_bytes:
+            self._on_bytes(came - self._reported_bytes)
+            self._reported_bytes = came
+
+
+def _trips(ready: Sequence[Hand[P]], now: float) -> tuple[float, float | None]:
+    """The shortest round trip, and how much longer they take lately; None where nobody knows."""
+    shortest = min((c.round_trip_s for c in ready if c.round_trip_s is not None), default=0.0)
+    newest = sorted(trip for courier in ready for trip in tuple(courier.trips))[-_TRIPS_KNOWN:]
+    lately = [took_s for at, took_s in newest if now - at < _TRIPS_KNOWN_S]
+    return shortest, statistics.median(lately) - shortest if lately else None
+
+
+@cache
+def _packed() -> bytes:
+    return zlib.compress(script("courier.py").read_bytes(), 9)

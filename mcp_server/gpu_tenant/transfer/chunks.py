@@ -1,0 +1,182 @@
+"""What is still to be asked for, cut into pieces as large as whoever asks can take."""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gpu_tenant.domain.model import SealedFile
+from gpu_tenant.transfer.partial_file import Partial, Span
+
+SMALL_BYTES = 1 << 20
+"""A smaller file is asked for whole, with others."""
+LEAST_BYTES = 256 << 10
+"""A piece of a large file is no smaller, where there is more of it: an answer has its cost."""
+BLOCK_BYTES = 16 << 10
+"""What is compared at once: a scattered change costs so much, and a digest is 1/2000 of it."""
+_COMPARED_BYTES = 64 << 20
+_MOST_FILES = 256
+_MOST_OPEN = 128
+"""Files that have come and wait to be read back: a slow disk is waited for."""
+_MOST_SPANS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """A file that is to arrive: where its bytes are gathered, and an older version of it that lies here."""
+
+    entry: SealedFile
+    partial: Path
+    basis: Path | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Large:
+    """A file that comes in spans, over several connections."""
+
+    coming: Coming
+    partial: Partial
+    missing: deque[Span]
+    uncompared: deque[Span] = field(default_factory=deque)
+    asked: int = 0
+    """How many pieces of it are under way."""
+    matched: int = 0
+    proved_bytes: int = 0
+
+    @property
+    def at(self) -> str:
+        """Where it lies on the box."""
+        return self.coming.entry.at
+
+
+@dataclass(eq=False, slots=True)
+class Stretch:
+    """Spans of one large file."""
+
+    file: Large
+    spans: list[Span]
+
+    @property
+    def size_bytes(self) -> int:
+        """How much was asked for."""
+        return sum(span.size_bytes for span in self.spans)
+
+    def left(self) -> list[Span]:
+        """What of it has not arrived, by whichever way."""
+        return self.file.partial.lacking(self.spans)
+
+
+@dataclass(eq=False, slots=True)
+class Bundle:
+    """Small files, each whole."""
+
+    files: deque[Coming]
+
+    @property
+    def size_bytes(self) -> int:
+        """How much was asked for, and is still to come."""
+        return sum(one.entry.size_bytes for one in self.files)
+
+
+@dataclass(eq=False, slots=True)
+class Comparison:
+    """A span of a large file whose older version lies here."""
+
+    file: Large
+    span: Span
+
+    @property
+    def size_bytes(self) -> int:
+        """How much comes of it: digests."""
+        return self.span.size_bytes // BLOCK_BYTES * 8
+
+
+Piece = Stretch | Bundle | Comparison
+
+
+class Pieces:
+    """Large files in their order, what is to be compared first, and small ones behind. Not for two threads at once."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Coming] = deque()
+        self._small: deque[Coming] = deque()
+        self.open: list[Large] = []
+
+    def add(self, coming: Iterable[Coming]) -> None:
+        """Those files are to come, too; the largest first, so that none is alone at the end."""
+        for one in sorted(coming, key=lambda one: -one.entry.size_bytes):
+            (self._waiting if one.entry.size_bytes >= SMALL_BYTES else self._small).append(one)
+
+    def take(self, size_bytes: int) -> Piece | None:
+        """A piece of about that size; None where nothing is left to be asked for.
+
+        Raises:
+            OSError: the next file's bytes cannot be gathered where they are to be.
+        """
+        while True:
+            for file in self.open:
+                if file.uncompared:
+                    file.asked += 1
+                    return Comparison(file, file.uncompared.popleft())
+                if file.missing:
+                    file.asked += 1
+                    return Stretch(file, _cut(file.missing, size_bytes))
+            if not self._waiting or len(self.open) >= _MOST_OPEN:
+                return self._bundle(size_bytes)
+            self.open.append(_opened(self._waiting.popleft()))
+
+    def _bundle(self, size_bytes: int) -> Bundle | None:
+        if not self._small:
+            return None
+        files = deque([self._small.popleft()])
+        total = files[0].entry.size_bytes
+        while self._small and len(files) < _MOST_FILES:
+            total += self._small[0].entry.size_bytes
+            if total > size_bytes:
+                break
+            files.append(self._small.popleft())
+        return Bundle(files)
+
+    def give_back(self, piece: Piece) -> None:
+        """What did not come of the piece is asked for again, before anything else."""
+        match piece:
+            case Stretch(file=file):
+                file.asked -= 1
+                file.missing.extendleft(reversed(piece.left()))
+            case Comparison(file=file, span=span):
+                file.asked -= 1
+                file.uncompared.appendleft(span)
+            case Bundle(files=files):
+                self._small.extendleft(reversed(files))
+
+    def close(self, file: Large) -> None:
+        """The file is done with, or is to be gone on with another time."""
+        self.open.remove(file)
+        file.partial.close()
+
+
+def _opened(coming: Coming) -> Large:
+    """The file, with what is missing of it, or to be compared where an older version lies here."""
+    partial = Partial(coming.partial, coming.entry.size_bytes)
+    missing = partial.missing()
+    if coming.basis is None:
+        return Large(coming, partial, deque(missing))
+    compared: deque[Span] = deque()
+    for gap in missing:
+        first = gap.first // BLOCK_BYTES * BLOCK_BYTES
+        while first < gap.end:
+            compared.append(Span(first, min(_COMPARED_BYTES, gap.end - first)))
+            first += _COMPARED_BYTES
+    return Large(coming, partial, deque(), compared)
+
+
+def _cut(missing: deque[Span], size_bytes: int) -> list[Span]:
+    spans: list[Span] = []
+    while missing and size_bytes > 0 and len(spans) < _MOST_SPANS:
+        span = missing.popleft()
+        if span.size_bytes > size_bytes:
+            missing.appendleft(Span(span.first + size_bytes, span.size_bytes - size_bytes))
+            span = Span(span.first, size_bytes)
+        size_bytes -= span.size_bytes
+        spans.append(span)
+    return spans

@@ -1,0 +1,218 @@
+"""What comes from a box: which pieces are under way, what arrived of them, what went wrong."""
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Literal
+
+from gpu_tenant.transfer.chunks import LEAST_BYTES, Bundle, Coming, Large, Piece, Pieces, Stretch
+from gpu_tenant.transfer.partial_file import Span
+from gpu_tenant.transfer.shared_state import Asking, Job, Turn
+
+_SAVED_EVERY_S = 0.5
+_BREAKS = 3
+_UNREADABLE = "the box cannot read it to its end"
+_LAST_PIECES = 4
+"""What is left is asked for in so many pieces by each, or more."""
+_LATE_S = 2.0
+"""Pieces are cut to come in a fifth of it."""
+
+
+class Work(Job[Piece]):
+    """The job of fetching files; its threads wait for more until it is stopped."""
+
+    def __init__(self, turn: Turn) -> None:
+        super().__init__(turn)
+        self._pieces = Pieces()
+        self._unproved = self._total_bytes = 0
+        self._written: list[Coming] = []
+        self._written_bytes, self._written_since = 0, 0.0
+        self._lost: list[tuple[Coming, str]] = []
+        self._given_up: list[Large] = []
+        self._saved_at = time.monotonic()
+        self._under_way: dict[Piece, tuple[float, Asking]] = {}
+        self._doubled: set[Piece] = set()
+        self._broken: Counter[tuple[str, int]] = Counter()
+
+    def add(self, coming: Sequence[Coming]) -> None:
+        """Those files are to come, too."""
+        with self._changed:
+            self._pieces.add(coming)
+            self._unproved += len(coming)
+            self._total_bytes += sum(one.entry.size_bytes for one in coming)
+            self._changed.notify_all()
+
+    # couriers
+
+    def _next(self, size_bytes: int) -> Piece | None:
+        # The last pieces are small, so that none ends long after the others.
+        even_bytes = (self._total_bytes - self.came_bytes) // (_LAST_PIECES * self.wanted)
+        return self._pieces.take(min(size_bytes, max(LEAST_BYTES, even_bytes)))
+
+    def _taken(self, piece: Piece, hand: Asking) -> None:
+        self._under_way[piece] = (time.monotonic(), hand)
+
+    def _late(self) -> Piece | None:
+        """What is left of a piece that should have come long since; asked for once more, and no oftener.
+
+        At the end of a transfer one connection that has lost its speed would hold up all the rest.
+        """
+        before = time.monotonic() - _LATE_S
+        for piece, (asked_at, _) in self._under_way.items():
+            if isinstance(piece, Stretch) and asked_at < before and piece not in self._doubled:
+                self._doubled.add(piece)
+                if spans := piece.left():
+                    piece.file.asked += 1
+                    return Stretch(piece.file, spans)
+        return None
+
+    def came(self, size_bytes: int, over: Literal["link", "disk"]) -> None:
+        """So many bytes of files arrived, from the box or from an older version that lay here."""
+        with self._changed:
+            self.came_bytes += size_bytes
+            if over == "link":
+                self.linked_bytes += size_bytes
+
+    def done(self, piece: Piece) -> None:
+        """All of the piece was received."""
+        with self._changed:
+            del self._under_way[piece]
+            if not isinstance(piece, Bundle):
+                piece.file.asked -= 1
+                if piece.file.partial.is_whole:
+                    self._dismiss(piece.file)
+            self._changed.notify_all()
+
+    def _dismiss(self, file: Large) -> None:
+        """Whoever still brings what is here already is hung up on: nobody writes to what is to be proved."""
+        for piece, (_, courier) in self._under_way.items():
+            if not isinstance(piece, Bundle) and piece.file is file:
+                courier.hang_up()
+
+    def _take_back(self, piece: Piece) -> None:
+        del self._under_way[piece]
+        self._pieces.give_back(piece)
+
+    def broke(self, piece: Piece) -> None:
+        """A channel ended while that piece was due on it; what ends every one is a file that cannot be read."""
+        with self._changed:
+            place = _place(piece)
+            if place is None:
+                return
+            self._broken[place] += 1
+            if self._broken[place] < _BREAKS:
+                return
+        if isinstance(piece, Bundle):
+            self.lose_small(piece.files.popleft(), _UNREADABLE)
+        else:
+            self.lose(piece.file, _UNREADABLE)
+
+    def wrote(self, coming: Coming) -> None:
+        """A small file is in its partial file."""
+        with self._changed:
+            if not self._written:
+                self._written_since = time.monotonic()
+            self._written.append(coming)
+            self._written_bytes += coming.entry.size_bytes
+
+    def compared(self, file: Large, other: Sequence[Span], same: Sequence[Span]) -> None:
+        """What of a span differs from the older version is fetched; where nothing fits, so is all the rest."""
+        with self._changed:
+            file.matched += sum(span.size_bytes for span in same)
+            file.missing.extend(file.partial.lacking(other))
+            if not file.matched:
+                file.missing.extend(file.partial.lacking(file.uncompared))
+                file.uncompared.clear()
+            self._changed.notify_all()
+
+    def lose(self, file: Large, why: str) -> None:
+        """The box does not give that file any more."""
+        with self._changed:
+            if file in self._pieces.open:
+                file.missing.clear()
+                file.uncompared.clear()
+                self._lost.append((file.coming, why))
+                self._unproved -= 1
+                # Closed at the end: another piece of it may be under way.
+                self._pieces.open.remove(file)
+                self._given_up.append(file)
+
+    def lose_small(self, coming: Coming, why: str) -> None:
+        """The box does not give that file any more."""
+        with self._changed:
+            self._lost.append((coming, why))
+            self._unproved -= 1
+
+    # the prover
+
+    def provable(
+        self, *, least_bytes: int, least_s: float
+    ) -> tuple[list[Large], list[Coming], list[tuple[Coming, str]]] | None:
+        """What can be read back now, and what was lost; None when the work is stopped. Waits for something.
+
+        That much of a large file, or of small ones together; small ones also after so long, and what is last.
+        """
+        while True:
+            with self._changed:
+                if self._is_ended():
+                    return None
+                files = [file for file in self._pieces.open if _is_due(file, least_bytes)]
+                is_late = time.monotonic() - self._written_since > least_s
+                is_due = not self._under_way or is_late or self._written_bytes >= least_bytes
+                if files or self._lost or (is_due and self._written):
+                    small: list[Coming] = []
+                    if is_due:  # and what is written from now on is in another list
+                        small, self._written, self._written_bytes = self._written, [], 0
+                    lost, self._lost = self._lost, []
+                    return files, small, lost
+                self._changed.wait(0.1)
+            self._save()
+
+    def proved(self, count: int) -> None:
+        """So many files more were read back."""
+        with self._changed:
+            self._unproved -= count
+            self._changed.notify_all()
+
+    def close(self, file: Large) -> None:
+        """The file was read back to its end; nobody writes to it any more."""
+        with self._changed:
+            self._pieces.close(file)
+            self._unproved -= 1
+            self._changed.notify_all()
+
+    def _save(self) -> None:
+        """What is here of large files is on record, at short intervals."""
+        if time.monotonic() - self._saved_at < _SAVED_EVERY_S:
+            return
+        self._saved_at = time.monotonic()
+        with self._changed:
+            files = list(self._pieces.open)
+        for file in files:
+            file.partial.save()
+
+    # whoever waits for them
+
+    def _is_done(self) -> bool:
+        return not self._unproved
+
+    def leave(self) -> None:
+        """What is here of every file stays, and is on record; every thread has ended."""
+        for file in (*self._pieces.open, *self._given_up):
+            with suppress(OSError):
+                file.partial.close()
+
+
+def _place(piece: Piece) -> tuple[str, int] | None:
+    """Which file the piece is about, and from which byte on; None where another channel has brought it meanwhile."""
+    if isinstance(piece, Bundle):
+        return (piece.files[0].entry.at if piece.files else ""), 0
+    left = piece.left() if isinstance(piece, Stretch) else [piece.span]
+    return (piece.file.at, left[0].first) if left else None
+
+
+def _is_due(file: Large, least_bytes: int) -> bool:
+    if file.partial.is_whole:
+        return not (file.asked or file.missing or file.uncompared)
+    return file.partial.front - file.proved_bytes >= least_bytes

@@ -1,0 +1,101 @@
+"""What has arrived is read back from the storage while the rest is under way."""
+
+import errno
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from hashlib import sha256
+from threading import Thread
+
+from gpu_tenant.files.artifact_directory import durable
+from gpu_tenant.files.direct_io import Rereader, Rereading
+from gpu_tenant.transfer.chunks import SMALL_BYTES, Coming, Large
+from gpu_tenant.transfer.download_state import Work
+
+_STEP_BYTES = 32 << 20
+"""So much is read back at once: less costs a flush too often, more leaves too much for the end."""
+_STEP_S = 1.0
+"""Many small files are flushed together: each flush by itself holds up those who make others."""
+_SIDE_BY_SIDE = 4
+"""A small file is mostly waited for: a storage flushes and reads several in the time of one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A file that is whole in its partial file, durably, as it was read back from there."""
+
+    coming: Coming
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A file that could not be fetched: it is gone from the box, or is another one now."""
+
+    coming: Coming
+    why: str
+
+
+class Prover(Thread):
+    """Reads back whatever is complete, from the front of each file on, until the work is over."""
+
+    def __init__(self, work: Work, tell: Callable[[Sequence[Arrived | Lost]], None]) -> None:
+        super().__init__(name="prover", daemon=True)
+        self._work, self._tell = work, tell
+        self._rereading: dict[Large, Rereading] = {}
+        self._rereaders = [Rereader(SMALL_BYTES) for _ in range(_SIDE_BY_SIDE)]
+
+    def run(self) -> None:
+        """Thread: see the class."""
+        try:
+            with ThreadPoolExecutor(_SIDE_BY_SIDE, thread_name_prefix="prover") as threads:
+                while self._prove(threads):
+                    pass
+        except BaseException as error:  # noqa: BLE001 - told by whoever waits for the transfer
+            self._work.fail(error)
+        finally:
+            for reading in self._rereading.values():
+                reading.close()
+
+    def _prove(self, threads: ThreadPoolExecutor) -> bool:
+        """Whether there may be more to do."""
+        todo = self._work.provable(least_bytes=_STEP_BYTES, least_s=_STEP_S)
+        if todo is None:
+            return False
+        files, small, lost = todo
+        if lost:
+            self._tell([Lost(coming, why) for coming, why in lost])
+        for file in files:
+            self._read_back(file)
+        parts = [part for n in range(_SIDE_BY_SIDE) if (part := small[n::_SIDE_BY_SIDE])]
+        for arrived in threads.map(_read_whole, self._rereaders, parts):
+            self._tell(arrived)
+            self._work.proved(len(arrived))
+        return True
+
+    def _read_back(self, file: Large) -> None:
+        front = file.partial.front
+        is_whole = front == file.partial.size_bytes
+        file.partial.sync()
+        reading = self._rereading.get(file)
+        if reading is None:
+            reading = self._rereading[file] = Rereading(file.coming.partial)
+        file.proved_bytes = reading.upto(front)
+        file.partial.save()
+        if is_whole:
+            self._rereading.pop(file).close()
+            self._work.close(file)
+            self._tell([Arrived(file.coming, file.proved_bytes, reading.hexdigest())])
+
+
+def _read_whole(rereader: Rereader, small: Sequence[Coming]) -> Sequence[Arrived]:
+    """Those files are on their storage, as they were read back from there."""
+    durable([coming.partial for coming in small])
+    arrived: list[Arrived] = []
+    for coming in small:
+        held = rereader.read(coming.partial)
+        if held is None:
+            raise OSError(errno.ENOENT, "what had arrived was taken away", str(coming.partial))
+        arrived.append(Arrived(coming, len(held), sha256(held).hexdigest()))
+    return arrived

@@ -1,0 +1,62 @@
+"""Files as one stream for a box, a chunk at a time, none of them read into memory whole."""
+
+import tarfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from pathlib import Path
+
+from gpu_tenant.domain.errors import CaretakerFailed
+from gpu_tenant.files.paths import to_remote
+
+_CHUNK_BYTES = 256 << 10
+"""Files that are smaller go many in one."""
+
+
+async def at_once(size_bytes: int) -> None:
+    """Nothing is waited for."""
+
+
+async def archived(
+    files: Mapping[str, Path],
+    *,
+    heading: bytes = b"",
+    before: Callable[[int], Awaitable[None]] = at_once,
+) -> AsyncIterator[bytes]:
+    """The files as a pax archive behind that heading; a tar holds names as they are, unescaped.
+
+    `before` is waited for before so many bytes go.
+
+    Raises:
+        CaretakerFailed: a file became another while it was read.
+    """
+    chunk = bytearray(heading)
+    for part in _parts(files):
+        chunk += part
+        if len(chunk) >= _CHUNK_BYTES:
+            await before(len(chunk))
+            yield bytes(chunk)
+            chunk.clear()
+    await before(len(chunk))
+    yield bytes(chunk)
+
+
+def _parts(files: Mapping[str, Path]) -> Iterator[bytes]:
+    for name, path in files.items():
+        with path.open("rb") as source:
+            member = tarfile.TarInfo(to_remote(name))
+            status = path.stat()
+            member.size, member.mtime, member.mode = (
+                status.st_size,
+                int(status.st_mtime),
+                status.st_mode & 0o755,
+            )
+            yield member.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+            sent = 0
+            while part := source.read(min(_CHUNK_BYTES, member.size - sent)):
+                sent += len(part)
+                yield part
+            if sent != member.size:
+                raise CaretakerFailed(
+                    f"{path} changed while it was sent", remedy="push again when it is quiet"
+                )
+            yield b"\0" * (-member.size % tarfile.BLOCKSIZE)
+    yield b"\0" * tarfile.BLOCKSIZE * 2

@@ -1,0 +1,356 @@
+"""One ssh connection: to the host that was pinned, with our key first, the owner's config heeded."""
+
+import contextlib
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import asyncssh
+
+from gpu_tenant.domain.address import ssh_of
+from gpu_tenant.domain.errors import (
+    BadRequest,
+    BoxTrouble,
+    BoxUnreachable,
+    HostKeyChanged,
+    LocalTrouble,
+)
+from gpu_tenant.transports import as_told
+
+_CONNECT_S = 20
+_MAX_JUMPS = 8
+_HOST_KEYS = (
+    "ssh-ed25519",
+    *("ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521"),
+    *("rsa-sha2-512", "rsa-sha2-256"),
+)
+"""Plain keys only: a host certificate holds nothing that a first contact could pin."""
+_OWNERS_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
+DOCTOR = "run `gpu-tenant doctor`, which checks the way to the box"
+AUDIT = "nothing is known of the box now; run `gpu-tenant audit` to look again"
+
+
+def ensure_key(path: Path) -> Path:
+    """`path` is a private ed25519 key that only its owner can read; its public half is beside it.
+
+    A key that is there is kept, and callers that race agree on one key.
+
+    Raises:
+        LocalTrouble: it could not be written.
+    """
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not path.exists():
+            fresh = asyncssh.generate_private_key("ssh-ed25519", comment="gpu-tenant")
+            part = _beside(path, fresh.export_private_key())
+            with contextlib.suppress(FileExistsError):
+                os.link(part, path)
+            part.unlink()
+        path.chmod(0o600)
+        public = path.with_name(f"{path.name}.pub")
+        if not public.exists():
+            part = _beside(public, asyncssh.read_private_key(path).export_public_key())
+            part.chmod(0o644)
+            part.replace(public)
+    except (OSError, ValueError) as exc:
+        raise LocalTrouble(f"no ssh key at {str(path)!r}: {exc}", remedy=DOCTOR) from exc
+    return path
+
+
+class Dialer:
+    """Opens connections to a box, and to the hosts on the way to it, that are who they were before.
+
+    `known_hosts` is this lease's own file of pinned host keys, written on first contact.
+    `owner_ssh` is the owner's `~/.ssh`, whose config, known hosts and keys are used as well.
+    `tell` is told, in a sentence, whenever a host key is pinned. `password` is for the box alone,
+    never for a host on the way.
+    """
+
+    def __init__(
+        self,
+        *,
+        known_hosts: Path,
+        client_key: Path,
+        tell: Callable[[str], None],
+        owner_ssh: Path,
+        password: str | None = None,
+    ) -> None:
+        self._password = password
+        self._known_hosts = known_hosts
+        self._client_key = client_key
+        self._tell = tell
+        self._owner_ssh = owner_ssh
+
+    async def dial(self, target: str) -> asyncssh.SSHClientConnection:
+        """`target` has let us in, and its host key is the pinned one, as from now on it must be.
+
+        Raises:
+            BoxUnreachable: it, or a host on the way, did not answer.
+            HostKeyChanged: another host key answered than the one known; nothing was sent.
+            BoxTrouble: it let none of our keys in.
+            BadRequest: `target`, or the owner's ssh config for it, makes no sense.
+            LocalTrouble: a key cannot be read, or the host key not be written down.
+        """
+        return await self._dial(target, via=None, jumps=0)
+
+    async def _dial(
+        self, target: str, *, via: asyncssh.SSHClientConnection | None, jumps: int
+    ) -> asyncssh.SSHClientConnection:
+        key = _own_key(self._client_key)
+        config = self._owner_ssh / "config"
+        with contextlib.ExitStack() as on_failure:
+            if via:
+                on_failure.callback(via.close)
+            options = _options(target, key, config)
+            hops = options.tunnel.split(",") if isinstance(options.tunnel, str) and not via else []
+            if jumps > _MAX_JUMPS:
+                raise BadRequest(f"{target!r} jumps in a circle", remedy=f"mend it in {config}")
+            # `Host *` with a ProxyJump makes a jump host its own jump host.
+            for hop in hops if target not in hops else []:
+                via = await self._dial(hop.removeprefix("ssh://"), via=via, jumps=jumps + 1)
+                on_failure.callback(via.close)
+            name = options.host_key_alias or _host_name(options.host, options.port)
+            pinned = _keys_of(name, self._known_hosts)
+            known = pinned or _keys_of(name, self._owner_ssh / "known_hosts")
+            guard = _Guard(
+                known, options, self._owner_ssh, password=None if jumps else self._password
+            )
+            try:
+                connection = await asyncssh.connect(
+                    options.orig_host,
+                    options.port,
+                    options=options,
+                    config=[config] if config.exists() else None,
+                    tunnel=via,
+                    client_factory=lambda: guard,
+                    server_host_key_algs=_preferring(known),
+                    agent_path="",  # the guard asks the agent, after our own key was refused
+                )
+            except (asyncssh.Error, OSError, ValueError) as exc:
+                raise self._not_let_in(target, name, guard, key, exc) from exc
+            on_failure.callback(connection.close)
+            assert guard.offered
+            if not pinned:
+                self._pin(name, guard.offered, known)
+            on_failure.pop_all()
+        connection.set_tunnel(via)
+        return connection
+
+    def _pin(self, name: str, key: asyncssh.SSHKey, known: Sequence[asyncssh.SSHKey]) -> None:
+        """`key` is the one that `name` must show from now on."""
+        try:
+            pinned = _keys_of(name, self._known_hosts)
+            if pinned and key not in pinned:
+                raise self._changed(name, pinned, key)
+            old = self._known_hosts.read_bytes() if self._known_hosts.exists() else b""
+            line = f"{name} ".encode() + key.export_public_key()
+            self._known_hosts.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _beside(self._known_hosts, old + line).replace(self._known_hosts)
+        except OSError as exc:
+            raise LocalTrouble(
+                f"cannot write the host key to {str(self._known_hosts)!r}: {exc.strerror}",
+                remedy=DOCTOR,
+            ) from exc
+        source = "as in your own known_hosts" if known else "seen for the first time"
+        self._tell(f"pinned {key.get_fingerprint()} for {name}, {source}")
+
+    def _changed(
+        self, name: str, known: Sequence[asyncssh.SSHKey], offered: asyncssh.SSHKey
+    ) -> HostKeyChanged:
+        expected = " or ".join(key.get_fingerprint() for key in known)
+        return HostKeyChanged(
+            f"{name} shows host key {offered.get_fingerprint()}, where {expected} is known;"
+            " nothing was sent",
+            remedy="ask the box's owner; if it was reinstalled, take its line out of"
+            f" {self._known_hosts} and run `gpu-tenant audit`",
+        )
+
+    def _not_let_in(
+        self, target: str, name: str, guard: "_Guard", key: asyncssh.SSHKey, exc: Exception
+    ) -> BoxTrouble | BadRequest:
+        if isinstance(exc, asyncssh.HostKeyNotVerifiable) and guard.offered:
+            return self._changed(name, guard.known, guard.offered)
+        # sshd counts the keys shown, and hangs up before all of an owner's many were tried.
+        if isinstance(exc, asyncssh.PermissionDenied) or "authentication failures" in str(exc):
+            line = key.export_public_key().decode().strip()
+            if self._password is not None:
+                return BoxTrouble(
+                    f"{name} does not take that password",
+                    remedy="copy it anew from the console; it may change at every start",
+                )
+            return BoxTrouble(
+                f"{name} let none of our keys in",
+                remedy="where there is a password, `gpu-tenant adopt ... --password-stdin` turns it "
+                f"into a key; else add this line to ~/.ssh/authorized_keys there: {line}",
+            )
+        if isinstance(exc, asyncssh.Error | OSError):
+            return silent(target, exc)
+        return BadRequest(f"{target!r} cannot be connected to: {exc}", remedy=DOCTOR)
+
+
+class _Guard(asyncssh.SSHClient):
+    """Lets one host in, the known one or at first contact the first seen; shows it our keys."""
+
+    def __init__(
+        self,
+        known: Sequence[asyncssh.SSHKey],
+        options: asyncssh.SSHClientConnectionOptions,
+        owner_ssh: Path,
+        *,
+        password: str | None = None,
+    ) -> None:
+        self._password = password
+        self.known = known
+        self.offered: asyncssh.SSHKey | None = None
+        self._options = options
+        self._ssh = owner_ssh
+        self._agent: asyncssh.SSHAgentClient | None = None
+        self._asked = False
+
+    def validate_host_public_key(
+        self, host: str, addr: str, port: int, key: asyncssh.SSHKey
+    ) -> bool:
+        """Called in every key exchange, before anything else is sent."""
+        accepted = self.known or [self.offered or key]
+        self.offered = key
+        return key in accepted
+
+    async def public_key_auth_requested(self) -> Sequence[asyncssh.SSHKeyPair] | None:
+        """Called when our own key was refused: the owner's keys, and at the next call none."""
+        if self._asked:
+            return None
+        self._asked = True
+        named = self._options.config.get("IdentityFile")
+        files = named if isinstance(named, list) else [self._ssh / name for name in _OWNERS_KEYS]
+        keys: list[asyncssh.SSHKeyPair] = []
+        for file in files:
+            # One that is absent or encrypted is no error: the agent may hold it.
+            with contextlib.suppress(OSError, ValueError):
+                keys += asyncssh.load_keypairs(str(file))
+        with contextlib.suppress(OSError, ValueError):
+            keys += await self._agents_keys(files)
+        return keys
+
+    def password_auth_requested(self) -> str | None:
+        """Called when no key was let in: the password, once."""
+        once, self._password = self._password, None
+        return once
+
+    def kbdint_auth_requested(self) -> str | None:
+        """Called where passwords go by questions; the empty string takes part."""
+        return None if self._password is None else ""
+
+    def kbdint_challenge_received(
+        self, name: str, instructions: str, lang: str, prompts: Sequence[tuple[str, bool]]
+    ) -> Sequence[str] | None:
+        """Called with the box's questions: one hidden one is for the password, others are not ours."""
+        if len(prompts) == 1 and not prompts[0][1]:
+            once = self.password_auth_requested()
+            return None if once is None else [once]
+        return [] if not prompts else None
+
+    async def _agents_keys(self, files: Sequence[object]) -> Sequence[asyncssh.SSHKeyPair]:
+        wanted: list[bytes] | None = None
+        if self._options.config.get("IdentitiesOnly"):
+            wanted = []
+            for file in files:
+                with contextlib.suppress(OSError, ValueError):
+                    wanted.append(asyncssh.read_public_key(f"{file}.pub").public_data)
+            if not wanted:
+                return []
+        self._agent = await asyncssh.connect_agent(self._options.agent_path or "")
+        return await self._agent.get_keys(wanted)
+
+    def auth_completed(self) -> None:
+        """Called when we are let in."""
+        self._close_agent()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Called at the end of the connection, also of one that never let us in."""
+        self._close_agent()
+
+    def _close_agent(self) -> None:
+        if self._agent:
+            self._agent.close()
+
+
+def _options(
+    target: str, key: asyncssh.SSHKey, config: Path
+) -> asyncssh.SSHClientConnectionOptions:
+    """How to reach `target`, as it says itself and as the owner's ssh config says."""
+    told = ssh_of(target)
+    if told is None:
+        raise BadRequest(
+            f"{target!r} is not an ssh target",
+            remedy="write user@host, user@host:port, user@[address]:port or an alias of yours",
+        )
+    try:
+        return asyncssh.SSHClientConnectionOptions(
+            config=[config] if config.exists() else None,
+            host=told.host,
+            port=told.port or (),
+            username=told.user or (),
+            client_keys=[key],
+            known_hosts=asyncssh.import_known_hosts(""),  # so that every key comes to the guard
+            encryption_algs="^aes128-gcm@openssh.com,aes256-gcm@openssh.com",
+            agent_forwarding=False,
+            gss_kex=False,  # it would show no host key
+            connect_timeout=_CONNECT_S,
+            login_timeout=_CONNECT_S,
+            keepalive_interval=15,
+            keepalive_count_max=3,
+        )
+    except (OSError, ValueError) as exc:
+        raise BadRequest(f"{target!r} with {config}: {exc}", remedy="mend that file") from exc
+
+
+def _own_key(path: Path) -> asyncssh.SSHKey:
+    try:
+        return asyncssh.read_private_key(path)
+    except (OSError, ValueError) as exc:
+        raise LocalTrouble(f"no ssh key at {str(path)!r}: {exc}", remedy=DOCTOR) from exc
+
+
+def _host_name(host: str, port: int) -> str:
+    return host if port == asyncssh.DEFAULT_PORT else f"[{host}]:{port}"
+
+
+def _keys_of(name: str, file: Path) -> Sequence[asyncssh.SSHKey]:
+    """The keys that a known_hosts `file` has for exactly `name`, port and all."""
+    hosts = asyncssh.SSHKnownHosts()
+    try:
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return []
+    except OSError as exc:
+        raise LocalTrouble(
+            f"cannot read the known host keys in {str(file)!r}: {exc.strerror}", remedy=DOCTOR
+        ) from exc
+    for line in text.splitlines():
+        with contextlib.suppress(ValueError):  # one odd line of the owner's hides no other
+            hosts.load(line)
+    # The whole name goes for the host: given a port, the library falls back on the bare host.
+    return hosts.match(name, "", None)[0]
+
+
+def _preferring(known: Sequence[asyncssh.SSHKey]) -> Sequence[str]:
+    """Every plain algorithm, those of the `known` keys first, so that a box can show one of them."""
+    first = {algorithm.decode() for key in known for algorithm in key.sig_algorithms}
+    return sorted(_HOST_KEYS, key=lambda algorithm: algorithm not in first)
+
+
+def _beside(path: Path, content: bytes) -> Path:
+    """A private file in the same directory holds `content`, down on the disk."""
+    part = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    return part
+
+
+def silent(target: str, exc: Exception) -> BoxUnreachable:
+    """The error of a box that does not answer at `target`."""
+    why = as_told((str(exc) or type(exc).__name__).encode())
+    return BoxUnreachable(f"no ssh connection to {target!r}: {why}", remedy=AUDIT)

@@ -1,0 +1,265 @@
+"""One look at one lease: what came of it is brought home, and it is held to its terms in the dead-man order."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from gpu_tenant.box.caretaker import Standing
+from gpu_tenant.domain.alarm import Level
+from gpu_tenant.domain.clock import WallClock
+from gpu_tenant.domain.errors import (
+    BoxTrouble,
+    LeaseHeld,
+    NotReady,
+    PriceMoved,
+    ProviderTrouble,
+    TenantError,
+)
+from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
+from gpu_tenant.domain.reconcile import rate_words
+from gpu_tenant.domain.untrusted_text import quoted
+from gpu_tenant.leases import watch_actions
+from gpu_tenant.leases.cards import Card
+from gpu_tenant.leases.recover import may_recover, recover
+from gpu_tenant.leases.term_checks import is_near, outrun, time_left_s
+from gpu_tenant.leases.watch_actions import has_news, kept_back, pull, rearmed, try_ready
+from gpu_tenant.ledger import Event
+from gpu_tenant.service import Tenancy
+from gpu_tenant.watchdog.end_of_lease import DeadMan, Told
+
+_LOOK_AT_LEAST_S, _LOOK_AT_MOST_S = 60.0, 1800.0
+_CLOCKS_APART = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a look at the box itself told; None is unknown, and concludes nothing."""
+
+    idle_s: float | None = None
+    apart: timedelta | None = None
+    """How far this computer's clock is before the box's."""
+
+
+class Attendant:
+    """Looks at one lease once; what is not raised in `told` by then is over."""
+
+    def __init__(
+        self,
+        tenancy: Tenancy,
+        lease_id: LeaseId,
+        card: Card | None,
+        *,
+        look_s: float,
+        done: Callable[[str], None],
+    ) -> None:
+        self._tenancy = tenancy
+        self._lease_id = lease_id
+        self._card = card
+        self._look_s = look_s
+        self.told = Told(tenancy.ledger, tenancy.clock, lease_id, done)
+        self._dead_man = DeadMan(tenancy, self.told, look_s=look_s)
+
+    async def attend(self) -> None:
+        """The lease was moved on, as far as its state lets it be.
+
+        Raises:
+            LeaseHeld: somebody is acting on it right now.
+        """
+        lease = self._tenancy.ledger.lease(self._lease_id)
+        if not lease.state.live:
+            await self._recover(lease)
+            return
+        if self._card is not None and self._card.alarm:
+            self.told.alarm("standing", self._card.alarm, Level.WARNING)
+        if lease.state is LeaseState.INTENDED:
+            return  # settled with the list
+        if may_recover(self._tenancy.context, lease):
+            await self._recover(lease)
+        if lease.state is LeaseState.TERMINATING:
+            await self._dead_man.go_on_ending(lease)
+        elif lease.parked_at is not None:
+            await self._dead_man.parked(lease)
+        else:
+            await self._running(lease)
+
+    async def _running(self, lease: Lease) -> None:
+        if lease.ready_at is None:
+            await self._make_ready(lease)
+            lease = self._tenancy.ledger.lease(lease.id)
+            now = self._tenancy.clock.now()
+            if not lease.state.live or (lease.ready_at is None and now < lease.terms.deadline_at):
+                return
+        begun = self._tenancy.clock.now()
+        seen = Seen()
+        if outrun(lease, begun, look_s=self._look_s) is None:
+            # A look may take long: it is given no more time than the lease has.
+            seen = await self._within(lease, self._look_at_box(lease))
+        else:
+            seen = await self._within(lease, self._look_at_clock(lease))
+        # Its owner may have given it more time meanwhile, or more work.
+        lease, now = self._tenancy.ledger.lease(lease.id), self._tenancy.clock.now()
+        if lease.state is not LeaseState.ACTIVE or lease.parked_at is not None:
+            return
+        idle_s = None if self._was_given_work(lease, since=begun) else seen.idle_s
+        cause = outrun(lease, now, look_s=self._look_s, idle_s=idle_s)
+        if cause is not None and cause.term == "deadline" and self._clocks_differ(lease, seen):
+            return
+        if cause is not None and cause.term == "idle" and lease.terms.when_idle == "alarm":
+            self.told.alarm("idle", f"{cause.words}, {rate_words(lease)}", Level.WARNING)
+        elif cause is not None:
+            await self._dead_man.end(lease, cause)
+        elif is_near(lease, now):
+            left_s = (lease.terms.deadline_at - now).total_seconds()
+            self.told.alarm(
+                "near",
+                f"it ends in {left_s / 60:.0f} min; `gpu-tenant extend {lease.id} --hours N` moves that",
+                Level.WARNING,
+            )
+
+    def _was_given_work(self, lease: Lease, *, since: datetime) -> bool:
+        work = {Event.LAUNCHED, Event.PUSHED, Event.PREPARING}
+        events = self._tenancy.ledger.events(lease.id)
+        return any(kind in work and at >= since for at, kind, _ in events)
+
+    def _clocks_differ(self, lease: Lease, seen: Seen) -> bool:
+        """Whether the box's clock says that there is time left; a day later ours is believed all the same.
+
+        One of the two is wrong, and nobody here knows which: the guard on the box counts for itself.
+        """
+        if seen.apart is None or seen.apart <= _CLOCKS_APART:
+            return False
+        now = self._tenancy.clock.now()
+        if now - seen.apart >= lease.terms.deadline_at:
+            return False
+        open_now = self._tenancy.ledger.open_alarms()
+        since = next((a.since for a in open_now if (a.lease_id, a.key) == (lease.id, "clock")), now)
+        self.told.alarm(
+            "clock",
+            f"its deadline has passed by this computer's clock, which is {seen.apart} before the box's: set "
+            "it right; the box holds the deadline by its own count",
+            Level.URGENT,
+        )
+        return now - since < timedelta(days=1)
+
+    async def _within(self, lease: Lease, look: Awaitable[Seen]) -> Seen:
+        """What the look told in the time that the lease has; whatever it met, nothing is concluded from that."""
+        left_s = time_left_s(lease, self._tenancy.clock.now())
+        try:
+            async with asyncio.timeout(max(_LOOK_AT_LEAST_S, min(left_s, _LOOK_AT_MOST_S))):
+                return await look
+        except TimeoutError:
+            self.told.alarm("slow", "a look at it took too long, and was given up", Level.WARNING)
+        except LeaseHeld:
+            raise
+        except BoxTrouble as trouble:
+            # Blind is not dead: nothing is concluded, and nothing is done to the box.
+            self.told.alarm(
+                "unreachable",
+                f"{trouble.message}; it may be running, {rate_words(lease)}",
+                Level.WARNING,
+            )
+        except TenantError as trouble:
+            self.told.alarm("broke", f"{trouble.message}; {trouble.remedy}", Level.WARNING)
+        except Exception as error:  # noqa: BLE001 - what a box answers must not keep its lease from ending
+            self.told.alarm("broke", f"looking at it failed: {error!r}", Level.URGENT)
+        return Seen()
+
+    async def _make_ready(self, lease: Lease) -> None:
+        """A box that was never ready in time, or is not what was quoted, is given back unused."""
+        try:
+            await try_ready(self._tenancy.context, lease.id)
+        except (NotReady, PriceMoved) as trouble:
+            self.told.alarm("standing", trouble.message, Level.WARNING)
+            if lease.touched_at is None:
+                await self._dead_man.tear_down(lease)
+        except (BoxTrouble, ProviderTrouble) as trouble:
+            self.told.alarm("standing", f"{trouble.message}; {trouble.remedy}", Level.WARNING)
+
+    # --- the box
+
+    async def _look_at_box(self, lease: Lease) -> Seen:
+        """What is complete on the box is here; what the look told.
+
+        Raises:
+            BoxTrouble: the box could not be asked.
+        """
+        if lease.ready_at is None:
+            return Seen()
+        standing = await watch_actions.standing(self._tenancy.context, lease.id)
+        anew = await rearmed(self._tenancy.context, lease.id)
+        if anew is not None:
+            self.told.done(f"its guard was gone, as after a reboot: {anew}")
+        idle_s = await self._idle_s(lease)
+        await self._gather(lease, working=standing.live)
+        return Seen(idle_s, self._apart(standing))
+
+    async def _look_at_clock(self, lease: Lease) -> Seen:
+        """What time it is on the box."""
+        if lease.ready_at is None or lease.touched_at is None:
+            return Seen()
+        return Seen(
+            None, self._apart(await watch_actions.standing(self._tenancy.context, lease.id))
+        )
+
+    def _apart(self, standing: Standing) -> timedelta | None:
+        # A rehearsal's clock is another than its boxes', and is meant to be.
+        if standing.now is None or not isinstance(self._tenancy.clock, WallClock):
+            return None
+        return timedelta(seconds=round(self._tenancy.clock.now().timestamp() - standing.now))
+
+    async def _gather(self, lease: Lease, *, working: tuple[str, ...]) -> None:
+        try:
+            if lease.touched_at is not None and working:
+                for words in (await pull(self._tenancy.context, lease.id)).words:
+                    self.told.done(words)
+            elif has_news(self._tenancy.context, lease):
+                gathered = await self._tenancy.collect(lease.id)
+                if gathered.fetched_files:
+                    self.told.done(f"collected {gathered.fetched_files} files")
+                if gathered.not_stored:
+                    self.told.alarm("store", gathered.not_stored, Level.WARNING)
+            if not working:
+                self._tell_what_will_not_end(lease)
+        except BoxTrouble:
+            raise
+        except TenantError as trouble:
+            # What cannot be kept here is told, and is no reason to stop looking.
+            self.told.alarm("gather", f"{trouble.message}; {trouble.remedy}", Level.WARNING)
+        except Exception as error:  # noqa: BLE001 - nor is it one to forget how long the box was idle
+            self.told.alarm("gather", f"bringing its work here failed: {error!r}", Level.URGENT)
+
+    def _tell_what_will_not_end(self, lease: Lease) -> None:
+        """While there is time, its owner hears of what would keep the box from being ended."""
+        losses = kept_back(self._tenancy.context, lease.id)
+        if losses:
+            self.told.alarm(
+                "unclaimed",
+                f"its work is over, and it will not end by itself, because of {'; '.join(losses)}",
+                Level.WARNING,
+            )
+
+    async def _idle_s(self, lease: Lease) -> float | None:
+        if lease.terms.idle_h is None:
+            return None
+        try:
+            activity = await watch_actions.activity(self._tenancy.context, lease.id)
+        except BoxTrouble:
+            return None
+        if activity.phase == "suspicious":
+            self.told.alarm("suspicious", f"the box says {quoted(activity.words)}", Level.WARNING)
+        return None if activity.phase == "unknown" else activity.idle_s
+
+    async def _recover(self, lease: Lease) -> None:
+        """The work of a lost lease goes on elsewhere, where its terms say so."""
+        try:
+            card = await recover(self._tenancy.context, lease.id)
+        except LeaseHeld:
+            raise
+        except TenantError as trouble:
+            self.told.alarm("recovery", f"{trouble.message}; {trouble.remedy}", Level.URGENT)
+        else:
+            if card.alarm:
+                self.told.alarm("recovery", card.alarm, Level.WARNING)
+            else:
+                self.told.done(f"its work goes on under {card.lease}")

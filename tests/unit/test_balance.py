@@ -1,0 +1,87 @@
+"""An account that is soon empty is an alarm, because boxes are stopped or deleted with it."""
+
+from decimal import Decimal
+
+import pytest
+from arranged import HandClock, profile
+from tiny import TinyProvider, leftover, no_answer
+
+from gpu_tenant.domain.billing import Balance
+from gpu_tenant.leases.balance import Purse
+from gpu_tenant.leases.provider_listing import Listing
+from gpu_tenant.leases.settle import Survey
+
+
+class TinyAccount(TinyProvider):
+    """One that tells what is left."""
+
+    holds = Balance(amount_usd=Decimal(1), spends_usd_h=None, words="boxes are deleted")
+
+    async def balance(self) -> Balance | None:
+        with self._carried_out("balance"):
+            return self.holds
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def tiny(clock: HandClock) -> TinyAccount:
+    return TinyAccount(clock)
+
+
+def purse(tiny: TinyAccount, clock: HandClock) -> Purse:
+    return Purse({"tiny": tiny}, {"tiny": profile("tiny")}, clock)
+
+
+async def seen(tiny: TinyAccount, clock: HandClock) -> Survey:
+    return Survey(listings={"tiny": Listing(await tiny.list_boxes(), clock.now())})
+
+
+async def test_less_than_three_hours_of_all_that_bills_there_are_an_alarm(
+    tiny: TinyAccount, clock: HandClock
+) -> None:
+    tiny.rent(None)
+
+    (words,) = await purse(tiny, clock).alarms(await seen(tiny, clock))
+
+    assert words == (
+        "tiny balance: tiny holds 1.00 USD, which lasts 2.0 h at 0.5000 USD/h: add credit; boxes are deleted"
+    )
+
+
+async def test_what_its_provider_says_is_spent_goes_before_what_its_lists_show(
+    tiny: TinyAccount, clock: HandClock
+) -> None:
+    tiny.rent(None)
+    tiny.holds = tiny.holds.model_copy(update={"spends_usd_h": Decimal("0.10")})
+
+    assert await purse(tiny, clock).alarms(await seen(tiny, clock)) == []
+
+
+async def test_leftovers_spend_too_and_an_account_that_spends_nothing_is_not_asked(
+    tiny: TinyAccount, clock: HandClock
+) -> None:
+    found = await seen(tiny, clock)
+    quiet = await purse(tiny, clock).alarms(found)
+    found.leftovers = [leftover("disk-1").model_copy(update={"usd_month": Decimal(720)})]
+
+    assert quiet == []
+    assert len(await purse(tiny, clock).alarms(found)) == 1
+    assert tiny.asked.count("balance") == 1
+
+
+async def test_it_is_asked_every_ten_minutes_and_its_silence_is_nothing(
+    tiny: TinyAccount, clock: HandClock
+) -> None:
+    tiny.rent(None)
+    tiny.refuses("balance", no_answer())
+    kept = purse(tiny, clock)
+
+    first = [await kept.alarms(await seen(tiny, clock)) for _ in range(2)]
+    clock.advance(600)
+    later = await kept.alarms(await seen(tiny, clock))
+
+    assert (first, len(later), tiny.asked.count("balance")) == ([[], []], 1, 2)

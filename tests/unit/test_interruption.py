@@ -1,0 +1,81 @@
+"""What took a box is told apart by what its provider shows, and silence is never a fate."""
+
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+from arranged import NOON, box, lease, offer, profile, quote
+
+from gpu_tenant.domain.interruption import Line, fate, taken
+from gpu_tenant.domain.model import Box, BoxState, Fate, Lease, LeaseState, Profile
+
+READY = NOON + timedelta(minutes=5)
+SHOP = profile("tiny").model_copy(update={"kind": "marketplace"})
+CLOUD = profile("tiny").model_copy(update={"kind": "vm"})
+
+
+def shown(state: BoxState, **more: object) -> Box:
+    return box().model_copy(update={"state": state, **more})
+
+
+def working(**more: object) -> Lease:
+    return lease(price_usd_h=Decimal(1)).model_copy(update=more)
+
+
+STOPPED = shown(BoxState.PARKED)
+BID = shown(BoxState.PARKED, interruptible=True)
+
+
+@pytest.mark.parametrize(
+    ("of", "at", "seen", "told"),
+    [
+        (working(), SHOP, BID, "outbid"),
+        (working(), CLOUD, BID, "preempted"),
+        (working(), CLOUD, STOPPED, "stopped_by_provider"),
+        (working(), SHOP, shown(BoxState.UNKNOWN, taken="host_lost"), "host_lost"),
+        (working(), CLOUD, shown(BoxState.BROKEN), "host_lost"),
+        (lease(LeaseState.LOST), CLOUD, None, "host_lost"),
+        (working(parked_at=NOON), SHOP, BID, None),
+        (working(ready_at=None), CLOUD, shown(BoxState.BROKEN), None),
+        (working(), SHOP, shown(BoxState.UNKNOWN), None),
+        (working(), SHOP, shown(BoxState.READY, interruptible=True), None),
+        (working(), SHOP, shown(BoxState.BOOTING, interruptible=True), None),
+        (working(), SHOP, None, None),
+        (lease(LeaseState.TERMINATING), SHOP, BID, None),
+        (lease(LeaseState.GONE), SHOP, None, None),
+    ],
+)
+def test_each_end_by_what_shows_it(
+    of: Lease, at: Profile, seen: Box | None, told: Fate | None
+) -> None:
+    met = fate(of, at, seen, now=READY)
+
+    assert (met.fate if met else None) == told
+
+
+def test_an_empty_account_a_contract_that_ended_and_a_deadline_count_before_a_bid() -> None:
+    sold = working(quote=quote(offer=offer(max_hours=2)))
+    late, later = NOON + timedelta(hours=3), NOON + timedelta(hours=9)
+
+    met = [
+        fate(sold, SHOP, BID, now=READY, balance_usd=Decimal("-0.02")),
+        fate(sold, SHOP, BID, now=READY, balance_usd=Decimal(3)),
+        fate(sold, SHOP, BID, now=late, balance_usd=Decimal(3)),
+        fate(working(), SHOP, STOPPED, now=later, balance_usd=Decimal(0)),
+    ]
+
+    assert [each.fate for each in met if each] == ["balance_zero", "outbid", "walltime", "walltime"]
+    assert met[0] is not None
+    assert "-0.02 USD" in met[0].words
+
+
+@pytest.mark.parametrize("after", ["ready", "resumed", "parked"])
+def test_a_fate_on_record_is_over_when_the_box_runs_again_or_was_parked(after: str) -> None:
+    outbid: Line = (NOON, "taken", {"fate": "outbid"})
+    woke: Line = (NOON, "taken", {"fate": None})
+
+    assert taken([]) is None
+    assert taken([outbid]) == "outbid"
+    assert taken([outbid, woke]) is None
+    assert taken([outbid, (NOON, after, {})]) is None
+    assert taken([outbid, woke, outbid]) == "outbid"

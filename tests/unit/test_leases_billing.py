@@ -1,0 +1,184 @@
+"""What a provider says that it has charged is asked for seldom, kept, and held against our count."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from arranged import NOON, TERMS, HandClock, lease, offer, price, profile, quote
+from tiny import TinyProvider, no_answer
+
+from gpu_tenant.box.ownership import NeverIn
+from gpu_tenant.domain.billing import Billed
+from gpu_tenant.domain.model import Lease, LeaseId
+from gpu_tenant.domain.protection import protection
+from gpu_tenant.leases.billing import counted_words, disagreement, newest_bill
+from gpu_tenant.leases.cards import card
+from gpu_tenant.leases.settle import survey
+from gpu_tenant.leases.teardown import tear_down
+from gpu_tenant.leases.verify import unused
+from gpu_tenant.ledger import Ledger
+
+LEASE = LeaseId("tiny-abcd")
+TINY = profile("tiny").model_copy(update={"confirm_s": 10})
+
+
+class TinyBooks(TinyProvider):
+    """One that tells what it has billed."""
+
+    told: Billed | None = None
+
+    async def billed(self, lease: Lease) -> Billed | None:
+        with self._carried_out("billed"):
+            return self.told
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Iterator[Ledger]:
+    opened = Ledger(tmp_path / "ledger.sqlite3")
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def tiny(clock: HandClock) -> TinyBooks:
+    return TinyBooks(clock)
+
+
+async def rented(tiny: TinyBooks, ledger: Ledger) -> Lease:
+    intent = ledger.intend(
+        lease_id=LEASE, provider="tiny", terms=TERMS, address=None, price_usd_h=None, at=NOON
+    )
+    return ledger.bind(LEASE, await tiny.create(intent), at=NOON)
+
+
+def bill(usd: str, *, until_s: float = 3600, bytes_usd: str | None = None) -> Billed:
+    parts = {"gpu": Decimal(usd)} | ({"bytes": Decimal(bytes_usd)} if bytes_usd else {})
+    until = NOON + timedelta(seconds=until_s)
+    return Billed(usd=Decimal(usd), until=until, by_part=parts, words="its books")
+
+
+async def test_a_list_of_leases_asks_for_the_bill_once_an_hour_and_keeps_it(
+    tiny: TinyBooks, ledger: Ledger, clock: HandClock
+) -> None:
+    await rented(tiny, ledger)
+    for told in (None, bill("0.50")):
+        tiny.told = told
+        for _ in range(3):
+            await survey({"tiny": tiny}, {"tiny": TINY}, ledger=ledger, clock=clock)
+        clock.advance(3600)
+
+    assert tiny.asked.count("billed") == 2, "also where it did not say"
+    assert newest_bill(ledger.events(LEASE)) == bill("0.50")
+
+
+async def test_a_bill_that_is_not_told_blinds_nobody(
+    tiny: TinyBooks, ledger: Ledger, clock: HandClock
+) -> None:
+    lease = await rented(tiny, ledger)
+    tiny.refuses("billed", no_answer(), no_answer())
+
+    found = await survey({"tiny": tiny}, {"tiny": TINY}, ledger=ledger, clock=clock)
+    clock.advance(3600)
+    receipt = await tear_down(
+        unused(lease, NeverIn()), lease, TINY, connector=tiny, ledger=ledger, clock=clock
+    )
+
+    assert (found.blind, found.alarms, len(found.listings["tiny"].boxes)) == ({}, [], 1)
+    assert (receipt.billed_usd, receipt.cost_usd, receipt.warnings) == (None, Decimal("0.5000"), ())
+
+
+async def test_a_receipt_has_the_bill_beside_the_cost_and_a_warning_where_they_differ(
+    tiny: TinyBooks, ledger: Ledger, clock: HandClock
+) -> None:
+    lease = await rented(tiny, ledger)
+    clock.advance(3600)
+    tiny.told = bill("0.61")
+
+    receipt = await tear_down(
+        unused(lease, NeverIn()), lease, TINY, connector=tiny, ledger=ledger, clock=clock
+    )
+
+    (warning,) = receipt.warnings
+    assert (receipt.billed_usd, receipt.cost_usd) == (Decimal("0.61"), Decimal("0.5000"))
+    assert "billed 0.61 USD without bytes, and 0.5000 were counted: more than was quoted" in warning
+    assert (
+        receipt.counts
+        == "compute and disk by the rate on record; bytes are not in it: their cost is unknown"
+    )
+
+
+async def test_what_is_billed_beyond_the_count_is_told_while_it_lives_and_for_a_day_after(
+    tiny: TinyBooks, ledger: Ledger, clock: HandClock
+) -> None:
+    lease = await rented(tiny, ledger)
+    clock.advance(3600)
+    tiny.told = bill("0.90")
+    seen = {"connectors": {"tiny": tiny}, "profiles": {"tiny": TINY}}
+
+    while_it_lives = await survey(**seen, ledger=ledger, clock=clock)  # type: ignore[arg-type]
+    events = ledger.events(LEASE)
+    shown = card(
+        lease, TINY, jobs=(), alarm=None, now=clock.now(), events=events,
+        protection=protection(TINY, lease, None),
+    )  # fmt: skip
+    await tear_down(
+        unused(lease, NeverIn()), lease, TINY, connector=tiny, ledger=ledger, clock=clock
+    )
+    just_gone = await survey(**seen, ledger=ledger, clock=clock)  # type: ignore[arg-type]
+    clock.advance(90_000)
+    long_gone = await survey(**seen, ledger=ledger, clock=clock)  # type: ignore[arg-type]
+
+    assert "billed 0.90 USD" in (shown.alarm or "")
+    assert (while_it_lives.alarms, long_gone.alarms) == ([], [])
+    ((name, words),) = just_gone.alarms
+    assert (name, "more than was quoted" in words) == (LEASE, True)
+    assert tiny.asked.count("billed") == 2, "by the list, and by the teardown"
+
+
+@pytest.mark.parametrize(
+    ("billed", "said"),
+    [
+        (bill("0.50"), ""),
+        (bill("0.51"), ""),
+        (bill("0.52"), "more than was quoted"),
+        (bill("0.48"), "the rest may still come"),
+        (bill("0.25", until_s=1800), ""),
+        (bill("0.40", until_s=1800), ""),
+        (bill("0.22", until_s=1800), "the rest may still come"),
+        (bill("0.90", bytes_usd="0.40"), ""),
+    ],
+    ids=["equal", "a cent", "more", "less", "behind", "not so far behind", "less so far", "bytes"],
+)
+def test_a_bill_agrees_that_lies_between_what_it_surely_has_and_all_of_it(
+    billed: Billed, said: str
+) -> None:
+    rented = lease(price_usd_h=Decimal("0.50"))
+
+    words = disagreement(rented, billed, until=NOON + timedelta(hours=1))
+
+    assert (words is None) == (not said)
+    assert said in (words or "")
+
+
+def test_what_a_cost_counts_is_told_with_its_source() -> None:
+    by_table = price().model_copy(update={"source": "table", "as_of": "2026-11-01"})
+    in_yuan = price().model_copy(
+        update={"source": "owner", "converted": "2 CNY/h at 0.14 USD for 1 CNY"}
+    )
+
+    def words(told: object, billed: Billed | None = None) -> str:
+        return counted_words(
+            lease().model_copy(update={"quote": quote(offer=offer(price=told))}), billed
+        )
+
+    assert words(price()) == "compute and disk by its provider's rate; bytes are free"
+    assert "a price list of 2026-11-01" in words(by_table)
+    assert "its owner's word (2 CNY/h at 0.14 USD for 1 CNY)" in words(in_yuan)
+    assert words(price(), bill("1", bytes_usd="0.2")).endswith("0.2 USD until 2026-11-20 13:00 UTC")

@@ -1,0 +1,435 @@
+"""Whether, where and for how much work goes on whose box was taken: by the ledger, before any box is asked."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from arranged import NOON, HandClock, intended, job, lease, offer, profile, quote
+from tiny import TinyMarket, no_answer, nothing_free
+
+from gpu_tenant.artifacts.checkpoints import Restorable
+from gpu_tenant.artifacts.push import Tree, pushed_trees
+from gpu_tenant.artifacts.restore import left_out, may_go_back, restore
+from gpu_tenant.box.caretaker import Caretaker
+from gpu_tenant.domain.errors import NoCapacity, ProviderSilent, Refused
+from gpu_tenant.domain.model import BoxState, Lease, LeaseId, LeaseState, SealedFile
+from gpu_tenant.domain.offers import Wish
+from gpu_tenant.domain.ports import Transport
+from gpu_tenant.domain.terms import Terms
+from gpu_tenant.files.skill_files import script
+from gpu_tenant.files.state_dir import Home, reread
+from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.recover import may_recover, recover
+from gpu_tenant.leases.recovery_plan import (
+    budget_left,
+    keep_one_budget,
+    successor,
+    unfinished,
+    wish_again,
+    work_of,
+)
+from gpu_tenant.ledger import Event, Ledger
+from gpu_tenant.providers.credentials import references
+from gpu_tenant.service import Tenancy
+from gpu_tenant.transports.local import LocalTransport
+
+LOST = LeaseId("tiny-lost")
+HOUR = timedelta(hours=1)
+TERMS = Terms(
+    deadline_at=NOON + 24 * HOUR, max_price_usd_h=Decimal("0.60"), budget_usd=Decimal(5),
+    recover=("same", "other"),
+)  # fmt: skip
+
+
+class Desk:
+    """A tenancy with two providers, and a lease whose job ran for an hour; its boxes are never reached."""
+
+    def __init__(self, root: Path) -> None:
+        self.clock = HandClock()
+        self.tiny, self.other = TinyMarket(self.clock), TinyMarket(self.clock, "other")
+        self.ledger = Ledger(root / "ledger")
+        self.tenancy = Tenancy(Context(
+            home=Home(root), ledger=self.ledger, clock=self.clock,
+            profiles={slug: profile(slug, list_lag_s=30) for slug in ("tiny", "other")},
+            connectors={"tiny": self.tiny, "other": self.other}, open_transport=self._nobody_there,
+            introduce=self._nobody_asks, public_key=str, environ={"TOKEN_HERE": "t"},
+        ))  # fmt: skip
+        wish = Wish(hours=8, interruptible="yes")
+        bid = quote(offer=offer(interruptible=True), wish=wish)
+        self.ledger.intend(
+            lease_id=LOST, provider="tiny", terms=TERMS, address=None, price_usd_h=Decimal("0.50"),
+            quote=bid, at=NOON,
+        )  # fmt: skip
+        box = self.tiny.rent(self.lost.mark, interruptible=True)
+        self.ledger.bind(LOST, box, at=NOON)
+        self.ledger.ready(LOST, at=NOON)
+        self.ledger.touch(LOST, at=NOON)
+        self.launched()
+        for market in (self.tiny, self.other):
+            market.shelf = [offer(provider=market.slug, id=f"{market.slug}-1")]
+        self.clock.advance(3600)
+
+    @property
+    def lost(self) -> Lease:
+        return self.ledger.lease(LOST)
+
+    def launched(self, name: str = "train", *env_from: str) -> None:
+        declared = job(name).model_copy(update={"lease_id": LOST, "env_from": env_from})
+        self.ledger.launched(self.ledger.declare(declared), at=self.clock.now())
+
+    def outbid(self) -> None:
+        self.tiny.change(self.lost.box_id, state=BoxState.PARKED, price_usd_h=Decimal("0.01"))
+
+    async def refusal(self) -> str:
+        """Why it is not gone on with; nothing was rented."""
+        with pytest.raises(Refused) as told:
+            await recover(self.tenancy.context, LOST)
+        assert "create" not in self.tiny.asked + self.other.asked
+        return str(told.value)
+
+    def _nobody_there(self, lease: Lease) -> Transport:
+        raise AssertionError("no box is reached")
+
+    async def _nobody_asks(self, lease: Lease, password: str) -> None:
+        raise AssertionError("no box takes a password")
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    made = Desk(tmp_path)
+    for market in (made.tiny, made.other):
+        real = market.rent
+        # What is rented from here on boots for ever.
+        market.rent = lambda mark, real=real, **more: real(  # type: ignore[method-assign, misc]
+            mark, state=BoxState.BOOTING, address=None, **more
+        )
+    yield made
+    made.ledger.close()
+
+
+def test_both_leases_together_stay_inside_of_the_first_budget(desk: Desk) -> None:
+    left = budget_left(desk.ledger, desk.lost, desk.clock.now())
+    desk.ledger.intend(
+        lease_id=LeaseId("tiny-next"), provider="tiny",
+        terms=TERMS.model_copy(update={"budget_usd": left}), address=None,
+        price_usd_h=Decimal("0.50"), quote=None, at=desk.clock.now(), recovers=LOST,
+    )  # fmt: skip
+    desk.clock.advance(3600)
+
+    new = desk.ledger.lease(LeaseId("tiny-next"))
+    keep_one_budget(desk.ledger, desk.lost, new, desk.clock.now())
+
+    assert left == Decimal("4.50")
+    assert desk.lost.terms.budget_usd == Decimal("1.00")
+    assert desk.ledger.lease(new.id).terms.budget_usd == Decimal("4.00")
+
+
+# Whether
+
+
+async def test_what_was_not_taken_is_left_alone(desk: Desk) -> None:
+    assert "was not taken" in await desk.refusal()
+    desk.tiny.change(desk.lost.box_id, state=BoxState.UNKNOWN)
+    assert "was not taken" in await desk.refusal()
+    desk.tiny.refuses("list", no_answer())
+    assert "what became of tiny-lost is unknown" in await desk.refusal()
+    desk.tiny.unlisted.add(desk.lost.box_id)  # type: ignore[arg-type]
+    assert "was not taken" in await desk.refusal(), "one look proves nothing"
+    assert not may_recover(desk.tenancy.context, desk.lost)
+
+
+async def test_a_stop_that_a_person_may_have_meant_is_no_loss(desk: Desk) -> None:
+    desk.tiny.change(desk.lost.box_id, state=BoxState.PARKED, interruptible=False)
+
+    assert "`gpu-tenant resume tiny-lost`" in await desk.refusal()
+
+
+async def test_its_terms_its_deadline_and_its_jobs_say_whether_it_may(desk: Desk) -> None:
+    desk.outbid()
+    await desk.tenancy.list_leases()
+    assert may_recover(desk.tenancy.context, desk.lost)
+
+    desk.ledger.note(LOST, Event.STOPPED, {"job": "train"}, at=desk.clock.now())
+    assert not may_recover(desk.tenancy.context, desk.lost)
+    assert "no job of tiny-lost was running" in await desk.refusal()
+    desk.launched("again")
+    desk.ledger.change_terms(LOST, TERMS.model_copy(update={"recover": ()}), at=NOON)
+    assert "nobody has said where" in await desk.refusal()
+    desk.ledger.change_terms(LOST, TERMS, at=NOON)
+    desk.clock.advance(24 * 3600)
+    assert not may_recover(desk.tenancy.context, desk.lost)
+    assert "the deadline of tiny-lost has passed" in await desk.refusal()
+
+
+def test_a_job_that_was_seen_to_end_is_not_launched_again(desk: Desk) -> None:
+    for name in ("sealed", "crashed", "setup", "runs"):
+        desk.launched(name)
+        if name == "sealed":
+            desk.ledger.note(LOST, Event.SEALED, {}, at=NOON)
+    desk.ledger.note(LOST, Event.PROGRESS, {"job": "crashed", "state": "failed"}, at=NOON)
+    desk.ledger.note(LOST, Event.PREPARING, {"job": "setup"}, at=NOON)
+
+    assert [each.id for each in unfinished(desk.ledger, LOST)] == ["runs"]
+
+
+async def test_what_is_not_on_record_or_not_as_it_was_is_refused_before_anything_is_rented(
+    desk: Desk, tmp_path: Path
+) -> None:
+    desk.outbid()
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "train.py").write_text("pass", encoding="utf-8")
+    pushed = Tree(directory=str(tree), digest="as it was", include_secrets=())
+    desk.ledger.note(LOST, Event.PUSHED, {"tree": pushed.model_dump()}, at=NOON)
+
+    assert f"{tree} is not as it was pushed" in await desk.refusal()
+    desk.launched("other", "MODE=text:", "TOKEN=env:TOKEN_HERE")
+    assert "MODE was written out" in await desk.refusal()
+
+
+async def test_a_secret_that_leads_nowhere_now_is_told_before_anything_is_rented(
+    desk: Desk,
+) -> None:
+    desk.outbid()
+    desk.launched("other", "TOKEN=env:ELSEWHERE")
+
+    with pytest.raises(Exception, match="no variable ELSEWHERE"):
+        await recover(desk.tenancy.context, LOST)
+
+    assert "create" not in desk.tiny.asked
+
+
+def test_of_several_pushes_the_last_of_each_tree_counts(desk: Desk) -> None:
+    for directory, digest in (("/a", "1"), ("/b", "1"), ("/a", "2")):
+        pushed = Tree(directory=directory, digest=digest, include_secrets=("key",))
+        desk.ledger.note(LOST, Event.PUSHED, {"tree": pushed.model_dump()}, at=NOON)
+
+    assert [(t.directory, t.digest) for t in pushed_trees(desk.ledger, LOST)] == [
+        ("/b", "1"), ("/a", "2"),
+    ]  # fmt: skip
+
+
+def test_where_a_value_was_found_is_recorded_and_a_value_never_is() -> None:
+    token = "hf_" + "QkzXwVbNm7pOiUyTrEw3aSdFgHjKlZxCvB"
+
+    assert references(
+        ["A=env:A", "B=file:~/b", "C=keyring:s/u", "D=cmd:pass show d", "E=text:x", f"F=cmd:echo {token}"]
+    ) == ("A=env:A", "B=file:~/b", "C=keyring:s/u", "D=cmd:pass show d", "E=text:", "F=text:")  # fmt: skip
+
+
+# Where, and for how much
+
+
+async def test_it_is_rented_once_at_its_own_place_first_with_its_terms_and_what_is_left_of_the_budget(
+    desk: Desk,
+) -> None:
+    desk.outbid()
+
+    card = await recover(desk.tenancy.context, LOST, wait_s=5)
+    again = await recover(desk.tenancy.context, LOST, wait_s=5)
+
+    new = desk.ledger.lease(card.lease)
+    assert (card.provider, again.lease, new.recovers) == ("tiny", card.lease, LOST)
+    assert "`gpu-tenant recover tiny-lost` again" in (card.alarm or "")
+    assert desk.tiny.asked.count("create") == 1
+    assert new.terms.deadline_at == TERMS.deadline_at
+    assert new.terms.recover == TERMS.recover
+    assert new.terms.budget_usd is not None
+    assert abs(new.terms.budget_usd - Decimal("4.50")) < Decimal("0.01")
+    (wish, *_) = [w for w in desk.tiny.wishes if w.offer is None]
+    assert (wish.max_price_usd_h, wish.interruptible) == (Decimal("0.60"), "either")
+    assert desk.lost.state is LeaseState.ACTIVE, "its disk bills, and nobody has verified it"
+
+
+async def test_the_next_in_the_list_is_asked_where_the_first_has_nothing(desk: Desk) -> None:
+    desk.outbid()
+    desk.tiny.refuses("create", nothing_free())
+
+    card = await recover(desk.tenancy.context, LOST, wait_s=5)
+
+    assert card.provider == "other"
+    assert desk.ledger.lease(card.lease).recovers == LOST
+
+
+async def test_nothing_above_the_cap_or_beyond_the_budget_is_rented(desk: Desk) -> None:
+    desk.outbid()
+    dear = offer(provider="tiny", price=offer().price.model_copy(update={"gpu_usd_h": Decimal(2)}))
+    desk.tiny.shelf, desk.other.shelf = [dear], []
+    with pytest.raises(NoCapacity, match=r"above the cap of 0\.60"):
+        await recover(desk.tenancy.context, LOST)
+
+    desk.tiny.shelf = [offer(provider="tiny")]
+    desk.ledger.change_terms(LOST, TERMS.model_copy(update={"budget_usd": Decimal(2)}), at=NOON)
+    with pytest.raises(NoCapacity, match=r"8 hours cost 4\.00 USD, and 1\.50 USD are left"):
+        await recover(desk.tenancy.context, LOST)
+    desk.ledger.change_terms(LOST, TERMS.model_copy(update={"budget_usd": Decimal("0.4")}), at=NOON)
+    assert "the budget of 0.4 USD is spent" in await desk.refusal()
+
+
+async def test_while_a_box_may_exist_no_other_is_rented(desk: Desk) -> None:
+    desk.outbid()
+    desk.tiny.loses("create", no_answer())
+    hidden = desk.tiny.rent
+
+    def unseen(mark: str | None, **more: object):  # type: ignore[no-untyped-def]
+        box = hidden(mark, **more)
+        desk.tiny.unlisted.add(box.id)
+        desk.tiny.later(400, lambda: desk.tiny.unlisted.discard(box.id))
+        return box
+
+    desk.tiny.rent = unseen  # type: ignore[method-assign]
+    with pytest.raises(ProviderSilent):
+        await recover(desk.tenancy.context, LOST, wait_s=5)
+    assert desk.tiny.asked.count("create") + desk.other.asked.count("create") == 1
+
+
+async def test_a_box_that_woke_after_its_work_began_to_go_on_does_not_take_it_back(
+    desk: Desk,
+) -> None:
+    desk.outbid()
+    first = await recover(desk.tenancy.context, LOST, wait_s=5)
+    desk.tiny.change(desk.lost.box_id, state=BoxState.READY, price_usd_h=Decimal("0.50"))
+    await desk.tenancy.list_leases()
+
+    assert (await recover(desk.tenancy.context, LOST, wait_s=5)).lease == first.lease
+    assert desk.tiny.asked.count("create") == 1
+
+
+async def test_a_new_box_that_never_gets_ready_is_given_back_before_another_is_had(
+    desk: Desk,
+) -> None:
+    desk.outbid()
+
+    first = await recover(desk.tenancy.context, LOST, wait_s=5)
+    desk.clock.advance(600)
+    second = await recover(desk.tenancy.context, LOST, wait_s=5)
+
+    given_back = desk.ledger.receipt(LeaseId(first.lease))
+    assert given_back is not None
+    assert given_back.ground == "never_used"
+    assert second.lease != first.lease
+    assert successor(desk.ledger, desk.lost) == desk.ledger.lease(second.lease)
+
+
+async def test_a_new_box_that_is_lost_too_before_anything_ran_is_replaced_and_later_its_own_concern(
+    desk: Desk,
+) -> None:
+    desk.outbid()
+    first = LeaseId((await recover(desk.tenancy.context, LOST, wait_s=5)).lease)
+    desk.ledger.touch(first, at=NOON)
+    desk.ledger.end(first, "lost", at=NOON)
+
+    second = LeaseId((await recover(desk.tenancy.context, LOST, wait_s=5)).lease)
+    ran = job().model_copy(update={"lease_id": second})
+    desk.ledger.launched(desk.ledger.declare(ran), at=NOON)
+    desk.ledger.end(second, "lost", at=NOON)
+
+    assert second != first
+    assert (await recover(desk.tenancy.context, LOST, wait_s=5)).lease == second
+    assert not may_recover(desk.tenancy.context, desk.lost)
+    assert may_recover(desk.tenancy.context, desk.ledger.lease(second))
+
+
+def test_the_budget_of_a_chain_counts_what_went_on_billing_behind_it(desk: Desk) -> None:
+    at = desk.clock.now()
+    desk.ledger.intend(
+        lease_id=LeaseId("tiny-next"), provider="tiny", address=None, price_usd_h=None, at=at,
+        terms=TERMS.model_copy(update={"budget_usd": Decimal("4.50")}), recovers=LOST,
+    )  # fmt: skip
+
+    left = budget_left(desk.ledger, desk.ledger.lease("tiny-next"), at + 2 * HOUR)
+
+    assert left == Decimal("3.50"), "the lost box has cost another dollar since"
+
+
+def test_the_rest_of_the_work_is_wished_for_and_never_more_than_all_of_it(desk: Desk) -> None:
+    assert wish_again(desk.lost, NOON + 5 * HOUR).hours == 3
+    assert wish_again(desk.lost, NOON - 5 * HOUR).hours == 8
+    assert wish_again(desk.lost, NOON + 50 * HOUR).hours == 0.25
+    assert wish_again(desk.lost, None).hours == 8
+    assert work_of(desk.lost, ledger=desk.ledger).jobs[0].command == "python train.py"
+
+
+# What it goes on from
+
+
+async def test_files_go_back_to_where_the_job_had_them_also_outside_of_its_work_directory(
+    tmp_path: Path,
+) -> None:
+    old = lease().model_copy(update={"id": LeaseId("tiny-old")})
+    new = lease().model_copy(update={"id": LeaseId("tiny-new")})
+    kept, box, far = tmp_path / "kept", tmp_path / "box", tmp_path / "far" / "w.json"
+    kept.mkdir()
+    box.mkdir()
+    files: dict[str, tuple[SealedFile, Path]] = {}
+
+    def was(name: str, at: str, target: str | None = None) -> None:
+        path = kept / str(len(files))
+        path.write_text(f'"{name}"', encoding="utf-8")
+        held = reread(path)
+        assert held is not None
+        entry = SealedFile(
+            name=name, at=at, kind="link" if target else "file", role="artifact", mtime_ns=0,
+            size_bytes=held.size_bytes, sha256=held.sha256, target=target,
+        )  # fmt: skip
+        files[name] = entry, path
+
+    work = f"/old/home/{old.work_directory}"
+    was("work/out/1.json", f"{work}/out/1.json")
+    was("work/out/latest", f"{work}/out/latest", target="1.json")
+    was("root/old/home/runs/a b.json", "/old/home/runs/a b.json")
+    was(f"root{far}", str(far))
+    from_there = Restorable(old, NOON, "/old/home", files)
+    transport = LocalTransport(box)
+    caretaker = Caretaker(new, transport, script("caretaker.py"))
+
+    artifacts = ["out/", "~/runs/", f"{far.parent}/**"]
+    with closing(Ledger(tmp_path / "ledger")) as ledger:
+        intended(ledger, new.id)
+        await restore(
+            from_there, new, artifacts=artifacts, caretaker=caretaker, transport=transport, ledger=ledger
+        )  # fmt: skip
+
+    there = box / new.work_directory / "out"
+    assert (there / "1.json").read_text("utf-8") == '"work/out/1.json"'
+    assert (there / "latest").readlink() == Path("1.json")
+    assert (box / "runs" / "a b.json").exists(), "below the home, which is another one here"
+    assert far.exists()
+    assert may_go_back(from_there, artifacts) == (files, ())
+
+
+@pytest.mark.parametrize(
+    ("login", "at", "pattern", "goes_back"),
+    [
+        ("/root", "/root/runs/1.json", "~/runs/", True),
+        ("/root", "/root/runs/1.json", "/root/runs/*.json", True),
+        ("/root", "/root/runs/.metadata", "~/runs/**", True),
+        ("/root", "/data/run/.metadata", "/data/run", True),
+        ("/root", "/data/run/1.json", "/data/other/", False),
+        ("/root", "/root/runs/1.json", "out/", False),
+        ("/root", "/root/.ssh/authorized_keys", "~/**", False),
+        ("/root", "/root/.bashrc", "/root/**", False),
+        ("/root", "/root/gpu-tenant/caretaker-1.py", "~/", False),
+        ("/data", "/data/.bashrc", "/data/**", False),
+        ("/", "/.bashrc", "~/**", False),
+        ("/nowhere", "/home/me/.profile", "/home/**", False),
+        ("/nowhere", "/proc/self/root/root/x", "/**", False),
+        ("/data/run", "/data/run/bin/python", "/data/run/**", True),
+    ],
+)
+def test_outside_of_its_work_directory_only_what_the_owner_named_goes_back(
+    login: str, at: str, pattern: str, goes_back: bool
+) -> None:
+    entry = SealedFile(
+        name=f"root{at}", at="~/.bashrc", kind="file", role="artifact", mtime_ns=0, size_bytes=0,
+        sha256="",
+    )  # fmt: skip
+    kept = Restorable(lease(), NOON, login, {entry.name: (entry, Path())})
+
+    back, left = may_go_back(kept, [pattern])
+
+    assert (list(back), list(left)) == (([entry.name], []) if goes_back else ([], [entry.name]))
+    assert (entry.name in left_out(left)) is not goes_back
