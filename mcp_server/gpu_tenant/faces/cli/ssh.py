@@ -13,7 +13,7 @@ import click
 from gpu_tenant.domain.errors import BadRequest, LocalTrouble
 from gpu_tenant.faces.cli import output
 from gpu_tenant.faces.cli.command import joined, lease_option, the_lease, verb
-from gpu_tenant.leases import login as entering
+from gpu_tenant.leases import login as lease_login
 from gpu_tenant.leases.login import inclusion_of
 
 _FORWARD = re.compile(r"(\d{1,5})(?::(?:([\w.-]+):)?(\d{1,5}))?")
@@ -46,7 +46,7 @@ async def ssh(
         if setup:
             _include(tenancy)
             return
-        login = await entering.login(tenancy.context, the_lease(name, tenancy))
+        login = await lease_login.login(tenancy.context, the_lease(name, tenancy))
     if print_config:
         click.echo(login.entry, nl=False)
         return
