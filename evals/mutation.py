@@ -25,14 +25,35 @@ _SUBJECTS: Final = re.compile(
 _NOT_SUBJECTS: Final = re.compile(r"\.(path|id|inode_cap|quota_gb)$")
 
 _OPPOSITES: Final = (
-    ("without", "with"), ("nothing", "everything"), ("cannot", "can"), ("never", "always"),
-    ("not", ""), ("no", "a"), ("none", "all"), ("only", "not only"), ("kept", "deleted"),
-    ("keeps", "deletes"), ("stays", "goes"), ("stopped", "started"), ("stops", "runs on"),
-    ("stop", "run on"), ("deleted", "kept"), ("deletes", "keeps"), ("destroyed", "kept"),
-    ("released", "kept"), ("wiped", "kept"), ("lost", "kept"), ("bills", "is free"),
-    ("billed", "free"), ("charged", "free"), ("before", "after"), ("after", "before"),
-    ("until", "after"), ("empty", "full"), ("every", "no"),
-)  # fmt: skip
+    ("without", "with"),
+    ("nothing", "everything"),
+    ("cannot", "can"),
+    ("never", "always"),
+    ("not", ""),
+    ("no", "a"),
+    ("none", "all"),
+    ("only", "not only"),
+    ("kept", "deleted"),
+    ("keeps", "deletes"),
+    ("stays", "goes"),
+    ("stopped", "started"),
+    ("stops", "runs on"),
+    ("stop", "run on"),
+    ("deleted", "kept"),
+    ("deletes", "keeps"),
+    ("destroyed", "kept"),
+    ("released", "kept"),
+    ("wiped", "kept"),
+    ("lost", "kept"),
+    ("bills", "is free"),
+    ("billed", "free"),
+    ("charged", "free"),
+    ("before", "after"),
+    ("after", "before"),
+    ("until", "after"),
+    ("empty", "full"),
+    ("every", "no"),
+)
 """A word and what makes its sentence say something else."""
 
 _JUDGES: Final = ("schema", "book", "answers", "rules")

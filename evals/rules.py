@@ -108,5 +108,11 @@ def _gone(facts: Facts) -> Iterator[str]:
 
 
 RULES: Final[tuple[Callable[[Facts], Iterator[str]], ...]] = (
-    _park, _destroy, _order, _interrupt, _meter, _money, _gone,
-)  # fmt: skip
+    _park,
+    _destroy,
+    _order,
+    _interrupt,
+    _meter,
+    _money,
+    _gone,
+)

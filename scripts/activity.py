@@ -268,7 +268,15 @@ def figure(cell):
     return float(match.group(1)) if match else None
 
 
-ASKED = ("uuid", "pci.bus_id", "utilization.gpu", "memory.used", "utilization.memory", "power.draw", "power.limit")  # fmt: skip
+ASKED = (
+    "uuid",
+    "pci.bus_id",
+    "utilization.gpu",
+    "memory.used",
+    "utilization.memory",
+    "power.draw",
+    "power.limit",
+)
 TOLD = ("util_pct", "mem_mib", "mem_util_pct", "power_w", "power_max_w")
 OWNERS = ("job", "other", "else", "unseen")
 """Of a card: the processes of the jobs, of this user and of others that compute on it, and those that cannot be seen."""

@@ -44,11 +44,26 @@ if TYPE_CHECKING:
     from typing import IO, NoReturn
 
 DEFAULT_DISCARD = [
-    "__pycache__/", "*.pyc", ".cache/", ".ipynb_checkpoints/", ".pytest_cache/", ".mypy_cache/",
-    ".ruff_cache/", ".nv/", ".triton/", ".venv/", "venv/", "node_modules/", ".gpu-tenant-incoming-*",
-    "~/.bash_history", "~/.python_history", "~/.lesshst", "~/.viminfo", "~/.ssh/known_hosts",
+    "__pycache__/",
+    "*.pyc",
+    ".cache/",
+    ".ipynb_checkpoints/",
+    ".pytest_cache/",
+    ".mypy_cache/",
+    ".ruff_cache/",
+    ".nv/",
+    ".triton/",
+    ".venv/",
+    "venv/",
+    "node_modules/",
+    ".gpu-tenant-incoming-*",
+    "~/.bash_history",
+    "~/.python_history",
+    "~/.lesshst",
+    "~/.viminfo",
+    "~/.ssh/known_hosts",
     "~/.rehearsal.json",
-]  # fmt: skip
+]
 LIVE = ("starting", "running", "lingering")
 JOB_NAME = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,64}").fullmatch
 TENANT_SCRIPT = re.compile(
@@ -69,13 +84,22 @@ CHUNK_BYTES = 1 << 20
 SPARE_BYTES = 2048
 NUMBER = (int, float)
 STARTED = {
-    "pid": int, "start_ticks": int, "boot_id": str, "started_at": NUMBER,
-    "supervisor_pid": int, "supervisor_ticks": int, "init_ticks": int,
-}  # fmt: skip
+    "pid": int,
+    "start_ticks": int,
+    "boot_id": str,
+    "started_at": NUMBER,
+    "supervisor_pid": int,
+    "supervisor_ticks": int,
+    "init_ticks": int,
+}
 SPEC = {
-    "cwd": str, "artifacts": list, "discard": list, "oom_kills": dict,
-    "grace_s": NUMBER, "stop_signal": int,
-}  # fmt: skip
+    "cwd": str,
+    "artifacts": list,
+    "discard": list,
+    "oom_kills": dict,
+    "grace_s": NUMBER,
+    "stop_signal": int,
+}
 EXIT = {
     "exit_code": (int, type(None)),
     "signal": (str, type(None)),
@@ -84,12 +108,21 @@ EXIT = {
 }
 ENDING = {"why": str, "at": NUMBER}
 PLACED = {
-    "name": str, "incoming": str, "size": int, "sha256": str, "mode": int, "mtime": NUMBER,
-}  # fmt: skip
+    "name": str,
+    "incoming": str,
+    "size": int,
+    "sha256": str,
+    "mode": int,
+    "mtime": NUMBER,
+}
 SINCE = {"since_ns": int}
 GUARD = {
-    "state": str, "deadline": (*NUMBER, type(None)), "pid": int, "start_ticks": int, "boot_id": str,
-}  # fmt: skip
+    "state": str,
+    "deadline": (*NUMBER, type(None)),
+    "pid": int,
+    "start_ticks": int,
+    "boot_id": str,
+}
 NO_GUARD = {"state": "not_armed", "deadline": None, "pid": 0, "start_ticks": 0, "boot_id": ""}
 ASKED_OF_A_GUARD = ("deadline", "grace_s", "signal", "idle_s", "end", "scripts")
 GUARD_GRACE_S, COPY_S = 60.0, 1800.0
@@ -1473,9 +1506,13 @@ class Guarding:
         argv = [sys.executable, "-I", "-S", path, verb, "--request", "-"]
         try:
             done = subprocess.run(
-                argv, input=json.dumps(request).encode(), stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL, timeout=limit_s, check=False,
-            )  # fmt: skip
+                argv,
+                input=json.dumps(request).encode(),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                timeout=limit_s,
+                check=False,
+            )
             said = json.loads(done.stdout.splitlines()[-1].decode())
         except subprocess.TimeoutExpired:
             return {"ok": False, "message": "it did not end within %d s" % limit_s}
@@ -1926,9 +1963,21 @@ def _plain(text: str) -> str:
 
 TEMPORARY = (b"/tmp", b"/var/tmp", b"/dev/shm")
 PROBES = (  # names that have nothing in common but that jobs write such
-    "a", "zz9.bin", "Q7", ".h/x", "d/e/f", "model.pt", "metrics.csv", "README", "7",
-    "ckpt-100/w.safetensors", "x.y.z", "checkpoints/last", "results_final.json", "1/2",
-)  # fmt: skip
+    "a",
+    "zz9.bin",
+    "Q7",
+    ".h/x",
+    "d/e/f",
+    "model.pt",
+    "metrics.csv",
+    "README",
+    "7",
+    "ckpt-100/w.safetensors",
+    "x.y.z",
+    "checkpoints/last",
+    "results_final.json",
+    "1/2",
+)
 
 
 def _is_wide(matched: list[str]) -> bool:
@@ -2084,8 +2133,16 @@ class Own:
 RECORD_BYTES = 64 << 10
 RECORDS = (  # what the tenant's own files are called, how large they get, and what they hold
     (re.compile(rb"jobs/[A-Za-z0-9._-]{1,64}/(?:lock|log)"), 0, None),
-    (re.compile(rb"jobs/[A-Za-z0-9._-]{1,64}/(?:spec|started|main|exit|ending)\.json"), RECORD_BYTES, "json"),
-    (re.compile(rb"jobs/[A-Za-z0-9._-]{1,64}/(?:main|exit|ending)\.json\.spare"), SPARE_BYTES, "json"),
+    (
+        re.compile(rb"jobs/[A-Za-z0-9._-]{1,64}/(?:spec|started|main|exit|ending)\.json"),
+        RECORD_BYTES,
+        "json",
+    ),
+    (
+        re.compile(rb"jobs/[A-Za-z0-9._-]{1,64}/(?:main|exit|ending)\.json\.spare"),
+        SPARE_BYTES,
+        "json",
+    ),
     (re.compile(rb"(?:since|since-push|guard|cloned|mark|until)\.json"), RECORD_BYTES, "json"),
     (re.compile(rb"(?:guard|queue/runner)\.json\.spare"), SPARE_BYTES, "json"),
     (re.compile(rb"(?:pushed|hashes)\.json"), 1 << 28, "json"),
@@ -2093,8 +2150,12 @@ RECORDS = (  # what the tenant's own files are called, how large they get, and w
     (re.compile(rb"activity\.jsonl|pruned|queue/journal"), 1 << 28, "lines"),
     (re.compile(rb"activity-latest\.json|queue/runner\.json"), 1 << 24, "json"),
     (re.compile(rb"queue/(?:lock|runner\.lock)"), 0, None),
-    (re.compile(rb"[A-Za-z0-9._/-]+\.json\.\d+(?:\.tmp)?|activity[a-z.-]+\.new"), RECORD_BYTES, None),  # a crash's
-)  # fmt: skip
+    (
+        re.compile(rb"[A-Za-z0-9._/-]+\.json\.\d+(?:\.tmp)?|activity[a-z.-]+\.new"),
+        RECORD_BYTES,
+        None,
+    ),  # a crash's
+)
 PREPARING = re.compile(rb"prepare-([0-9a-f]{16})\.(py|json)").fullmatch
 
 
@@ -2362,9 +2423,22 @@ def _cpu_s(pid: int) -> float:
 # --- what lies where nobody looks ---------------------------------------------------------------
 
 SYSTEM = {
-    b"/bin", b"/boot", b"/dev", b"/etc", b"/lib", b"/lib32", b"/lib64", b"/libx32", b"/proc", b"/run",
-    b"/sbin", b"/snap", b"/sys", b"/usr", b"/var",
-}  # fmt: skip
+    b"/bin",
+    b"/boot",
+    b"/dev",
+    b"/etc",
+    b"/lib",
+    b"/lib32",
+    b"/lib64",
+    b"/libx32",
+    b"/proc",
+    b"/run",
+    b"/sbin",
+    b"/snap",
+    b"/sys",
+    b"/usr",
+    b"/var",
+}
 ELSEWHERE_S, ELSEWHERE_FILES = 2.0, 200_000
 
 
@@ -2428,10 +2502,12 @@ DOWNLOADS = (  # below .cache/, what the tools keep there that can be had again
 CACHES = (
     re.compile(rb".*/__pycache__/[^/]+\.pyc(?:\.\d+)?|.*\.pyc"),
     re.compile(rb".*/\.cache/(?:" + DOWNLOADS + rb")"),
-    re.compile(rb".*/\.(?:nv/ComputeCache|triton/(?:cache|dump|llvm|nvidia|pybind11|json)|pytest_cache/(?:v|d|README\.md|CACHEDIR\.TAG"
-    rb"|\.gitignore)|mypy_cache/[\d.]+|ruff_cache/[\d.]+)(?:/.*|)"),
+    re.compile(
+        rb".*/\.(?:nv/ComputeCache|triton/(?:cache|dump|llvm|nvidia|pybind11|json)|pytest_cache/(?:v|d|README\.md|CACHEDIR\.TAG"
+        rb"|\.gitignore)|mypy_cache/[\d.]+|ruff_cache/[\d.]+)(?:/.*|)"
+    ),
     re.compile(rb".*/\.ipynb_checkpoints/[^/]+-checkpoint\.[^/]+"),
-)  # fmt: skip
+)
 ENVIRONMENT = re.compile(
     rb"(.*/(?:\.venv|venv))/(?:(?:lib|lib64|bin|include|share|etc|scratch|clone)/.*|[^/]+)"
 ).fullmatch
@@ -2560,11 +2636,15 @@ DONE = re.compile(
     rb"(?i)[._]?(?:done|success|completed?|finished|commit_success)(?:\.txt)?"
 ).fullmatch
 WRITTEN_LAST = (  # what a directory is or holds, where to look for what is written last there, and its name
-    (re.compile(rb"checkpoint-\d+/.*"), "in", re.compile(rb"trainer_state\.json|random_states_\d+\.pkl")),
+    (
+        re.compile(rb"checkpoint-\d+/.*"),
+        "in",
+        re.compile(rb"trainer_state\.json|random_states_\d+\.pkl"),
+    ),
     (re.compile(rb"[^/]*/.+\.distcp"), "in", re.compile(rb"\.metadata")),
     (re.compile(rb"global_step\d+/.*"), "beside", re.compile(rb"latest")),
     (re.compile(rb"iter_\d{7}/.*"), "beside", re.compile(rb"latest_checkpointed_iteration\.txt")),
-)  # fmt: skip
+)
 ELSEWHERE = re.compile(
     r"nfs|cifs|smb|fuse|ceph|lustre|gluster|beegfs|gpfs|weka|9p|virtiofs|afs"
 ).match
@@ -2882,9 +2962,12 @@ def _done_of(what: bytes, listing: Dated, done: list[Callable[[str], object]]) -
     for at, dated in listing.get(parent, {}).items():
         for head in (name, stem):
             rest = at[len(head) :]
-            if at != name and at.startswith(head) and rest[:1] in (b".", b"-", b"_") and (
-                DONE(rest[1:]) or any(matches(escape_path(at)) for matches in done)
-            ):  # fmt: skip
+            if (
+                at != name
+                and at.startswith(head)
+                and rest[:1] in (b".", b"-", b"_")
+                and (DONE(rest[1:]) or any(matches(escape_path(at)) for matches in done))
+            ):
                 found.append(dated[0])
     return found
 
@@ -2942,9 +3025,14 @@ def prune(home: str, request: dict) -> dict:
 
 def _named(checkpoint: dict) -> tuple[bytes, dict[bytes, tuple[int, str, int, int]]]:
     files = {
-        unescape_path(f["at"]): (int(f["size"]), str(f["sha256"]), int(f["mtime_ns"]), int(f["ino"]))
+        unescape_path(f["at"]): (
+            int(f["size"]),
+            str(f["sha256"]),
+            int(f["mtime_ns"]),
+            int(f["ino"]),
+        )
         for f in checkpoint["files"]
-    }  # fmt: skip
+    }
     if not files:
         raise ValueError
     return unescape_path(checkpoint["at"]), files

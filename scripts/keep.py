@@ -446,9 +446,11 @@ class Bucket:
                 raise Refusal("STORE_SAYS_NO", "the store does not keep the older version aside")
             return
         parts = [
-            dict(copy, **{"x-amz-copy-source-range": "bytes={}-{}".format(first, first + length - 1)})
+            dict(
+                copy, **{"x-amz-copy-source-range": "bytes={}-{}".format(first, first + length - 1)}
+            )
             for first, length in stretches(size, COPY_BYTES)
-        ]  # fmt: skip
+        ]
         self._in_parts(to, ((None, EMPTY, headers) for headers in parts), lambda: None)
 
     def write(self, name, content):
@@ -548,9 +550,13 @@ class Bucket:
             "".join(rows)
         ).encode()
         said = self._answer(
-            "POST", name, query={"uploadId": upload}, body=body,
-            sha256=hashlib.sha256(body).hexdigest(), headers=joining,
-        )  # fmt: skip
+            "POST",
+            name,
+            query={"uploadId": upload},
+            body=body,
+            sha256=hashlib.sha256(body).hexdigest(),
+            headers=joining,
+        )
         if b"<Error" in said:
             raise Refusal("STORE_SAYS_NO", "the store does not join the parts")
 
@@ -598,9 +604,11 @@ class Bucket:
             fields["Content-Type"] = "application/octet-stream"
         url = "{}://{}{}{}".format(self._scheme, self._host, path, "?" + pairs if pairs else "")
         request = urllib.request.Request(  # noqa: S310  (http only)
-            url, headers=fields, method=method,
+            url,
+            headers=fields,
+            method=method,
             data=(stream if length else b"") if method in ("PUT", "POST") else None,
-        )  # fmt: skip
+        )
         try:
             return self._opener.open(request, timeout=self._given.timeout_s)
         except urllib.error.HTTPError as error:
@@ -652,9 +660,7 @@ class Bucket:
         now = time.gmtime(time.time() + self._clock_off_s)
         moment, day = time.strftime("%Y%m%dT%H%M%SZ", now), time.strftime("%Y%m%d", now)
         fields = {k.lower(): v for k, v in headers.items()}
-        fields.update(
-            {"host": self._host, "x-amz-content-sha256": sha256, "x-amz-date": moment}
-        )  # fmt: skip
+        fields.update({"host": self._host, "x-amz-content-sha256": sha256, "x-amz-date": moment})
         if self._token:
             fields["x-amz-security-token"] = self._token
         names = ";".join(sorted(fields))

@@ -37,9 +37,27 @@ SAMPLE_S = 0.3
 BUSY_CORES = 0.1
 DOORS = {"sshd", "sshd-session", "sshd-auth", "dropbear"}
 RESTING = {  # what a person leaves open; it holds nothing that a file does not, unless it computes
-    "bash", "sh", "dash", "zsh", "fish", "tmux", "tmux: server", "tmux: client", "screen", "sftp-server",
-    "less", "more", "top", "htop", "nvtop", "btop", "watch", "ssh-agent", "nvidia-smi", "tail",
-}  # fmt: skip
+    "bash",
+    "sh",
+    "dash",
+    "zsh",
+    "fish",
+    "tmux",
+    "tmux: server",
+    "tmux: client",
+    "screen",
+    "sftp-server",
+    "less",
+    "more",
+    "top",
+    "htop",
+    "nvtop",
+    "btop",
+    "watch",
+    "ssh-agent",
+    "nvidia-smi",
+    "tail",
+}
 EDITORS = re.compile(r"/\.(?:vscode|cursor|windsurf|vscodium)-server/")
 
 

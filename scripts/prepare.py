@@ -28,9 +28,16 @@ import time
 from collections import namedtuple
 
 STATUSES = {  # what the exit status of `install` means
-    "NO_SOURCE": 10, "NO_PYTHON": 11, "NO_VENV": 12, "NOT_RESOLVED": 13, "DISK_FULL": 14,
-    "NOT_CLONED": 15, "SECRET": 16, "SHADOWED": 17, "NOT_TAKEN": 18,
-}  # fmt: skip
+    "NO_SOURCE": 10,
+    "NO_PYTHON": 11,
+    "NO_VENV": 12,
+    "NOT_RESOLVED": 13,
+    "DISK_FULL": 14,
+    "NOT_CLONED": 15,
+    "SECRET": 16,
+    "SHADOWED": 17,
+    "NOT_TAKEN": 18,
+}
 FRAMEWORK = re.compile(
     r"(torch|torchvision|torchaudio|torchtext|pytorch-triton|triton|xformers|jax|jaxlib|jax-cuda.*"
     r"|tensorflow|tensorflow-cpu|tensorflow-gpu|nvidia-(?!ml-py).*)"
@@ -281,9 +288,12 @@ def _is_local(work: str, told: re.Match[str]) -> bool:
 
 def _of_pyproject(path: str, extras: list[str], python: Python) -> list[str]:
     read = subprocess.run(
-        [python.executable, "-c", TOML, path], cwd="/", stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        [python.executable, "-c", TOML, path],
+        cwd="/",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         check=False,
-    )  # fmt: skip
+    )
     if read.returncode:
         why = read.stderr.decode("utf-8", "replace").strip().splitlines()[-1:] or ["?"]
         raise Failure("NO_SOURCE", "pyproject.toml cannot be read: %s" % why[0])
@@ -310,9 +320,10 @@ def _of_uv_lock(place: Place, plan: Plan, uv: str | None) -> tuple[str, Plan]:
     """What the lock pins, with hashes; only uv can read it for this platform."""
     if uv is None:
         _run(
-            [*_pip(place), "install", "uv"], place,
+            [*_pip(place), "install", "uv"],
+            place,
             "uv.lock needs uv, and it could not be installed here",
-        )  # fmt: skip
+        )
         uv = os.path.join(place.environment, "bin", "uv")
     exported = os.path.join(place.scratch, "exported.txt")
     _run(
@@ -395,9 +406,13 @@ def find_python(named: str | None) -> Python:
 def _probe(executable: str) -> Python | None:
     try:
         ran = subprocess.run(
-            [executable, "-c", PROBE], cwd="/", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-            timeout=60, check=False,
-        )  # fmt: skip
+            [executable, "-c", PROBE],
+            cwd="/",
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=60,
+            check=False,
+        )
         told = json.loads(ran.stdout.decode().splitlines()[-1])
     except (OSError, ValueError, IndexError, subprocess.TimeoutExpired):
         return None
@@ -467,9 +482,13 @@ def _pip(place: Place) -> list[str]:
 
 
 def _install(
-    place: Place, plan: Plan, lines: list[str], constraints: list[str], image: dict[str, str],
+    place: Place,
+    plan: Plan,
+    lines: list[str],
+    constraints: list[str],
+    image: dict[str, str],
     uv: str | None,
-) -> bool:  # fmt: skip
+) -> bool:
     """The packages are there; whether the resolver saw what the image has, and agreed."""
     # A lock is whole: what is not in it is not wanted, and what was held back must not come again.
     closed = plan.kind in ("uv.lock", "replay") or any("--hash=" in line for line in lines)
@@ -506,9 +525,14 @@ def _surroundings(place: Place) -> dict[str, str]:
         not in ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_REQUIRE_VIRTUALENV", "CONDA_PREFIX")
     }
     env.update(
-        PIP_USER="0", PIP_NO_INPUT="1", PIP_DISABLE_PIP_VERSION_CHECK="1", UV_PYTHON_DOWNLOADS="never",
-        UV_NO_PROGRESS="1", GIT_TERMINAL_PROMPT="0", VIRTUAL_ENV=place.environment,
-    )  # fmt: skip
+        PIP_USER="0",
+        PIP_NO_INPUT="1",
+        PIP_DISABLE_PIP_VERSION_CHECK="1",
+        UV_PYTHON_DOWNLOADS="never",
+        UV_NO_PROGRESS="1",
+        GIT_TERMINAL_PROMPT="0",
+        VIRTUAL_ENV=place.environment,
+    )
     if os.path.isdir(place.scratch):
         env["TMPDIR"] = place.scratch
     # uv heeds none of pip's settings, and an image may have its mirror there.
@@ -526,10 +550,13 @@ def _run(
     said: list[str] = []
     try:
         process = subprocess.Popen(
-            argv, cwd=cwd or (place.work if os.path.isdir(place.work) else place.home),
-            env=_surroundings(place), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            argv,
+            cwd=cwd or (place.work if os.path.isdir(place.work) else place.home),
+            env=_surroundings(place),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-        )  # fmt: skip
+        )
     except OSError as error:
         raise Failure(code, "%s: %s: %s" % (failure, argv[0], error.strerror)) from None
     with process:
@@ -597,9 +624,12 @@ def account(place: Place, request: dict, names: set[str], top: str = "") -> None
     work = json.dumps({"work": os.path.join(request["directory"], "work")})
     process.stdin.write(work.encode() + b"\n")
     with tarfile.open(
-        fileobj=process.stdin, mode="w|", format=tarfile.PAX_FORMAT, encoding="utf-8",
+        fileobj=process.stdin,
+        mode="w|",
+        format=tarfile.PAX_FORMAT,
+        encoding="utf-8",
         errors="surrogateescape",
-    ) as archive:  # fmt: skip
+    ) as archive:
         for name in sorted(names):
             archive.add(os.path.join(top or place.work, name), name, recursive=False)
     reply = process.communicate()[0]
@@ -663,9 +693,13 @@ def _conflicts(place: Place, image: dict[str, str], inner: Python | None) -> lis
     if not image or inner is None or not inner.pip:
         return []
     told = subprocess.run(
-        [*_pip(place), "check"], cwd="/", env=_surroundings(place), stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL, check=False,
-    )  # fmt: skip
+        [*_pip(place), "check"],
+        cwd="/",
+        env=_surroundings(place),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        check=False,
+    )
     names = re.compile(r"(?<![\w-])(%s)(?![\w-])" % "|".join(map(re.escape, image)), re.IGNORECASE)
     said = told.stdout.decode("utf-8", "replace").splitlines() if told.returncode else []
     return [line for line in said if names.search(line)][:10]

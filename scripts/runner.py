@@ -52,9 +52,15 @@ MAY_RUN_STILL = 75
 RUNS = ("argv", "cwd", "env_unset")
 KEPT = (*RUNS, "artifacts", "discard", "max_runtime_s", "grace_s", "stop_signal")
 STANDING = {
-    "session": str, "kind": str, "pid": int, "start_ticks": int, "boot_id": str, "init_ticks": int,
-    "host": str, "started_at": (int, float),
-}  # fmt: skip
+    "session": str,
+    "kind": str,
+    "pid": int,
+    "start_ticks": int,
+    "boot_id": str,
+    "init_ticks": int,
+    "host": str,
+    "started_at": (int, float),
+}
 
 caretaker = None  # the module, once `main` knows where it lies
 
@@ -220,10 +226,17 @@ class Queue:
             again = state in ("failed", "killed") and not ending
             final = not again or turn.made >= turn.attempts
         return {
-            "ended": run["run"], "job": turn.name, "final": final, "counts": reason != "interrupted",
-            "state": state, "exit_code": end.get("exit_code"), "signal": end.get("signal"),
-            "reason": reason, "started_at": seen.started["started_at"], "ended_at": end.get("ended_at"),
-        }  # fmt: skip
+            "ended": run["run"],
+            "job": turn.name,
+            "final": final,
+            "counts": reason != "interrupted",
+            "state": state,
+            "exit_code": end.get("exit_code"),
+            "signal": end.get("signal"),
+            "reason": reason,
+            "started_at": seen.started["started_at"],
+            "ended_at": end.get("ended_at"),
+        }
 
 
 # --- who runs -----------------------------------------------------------------------------------
@@ -322,10 +335,17 @@ class Runner:
         """It can be reached, and is on record."""
         pid = os.getpid()
         self._record = {
-            "session": self.session, "kind": self.kind, "pid": pid, "start_ticks": caretaker._ticks(pid),
-            "boot_id": caretaker._boot_id(), "init_ticks": caretaker._ticks(1),
-            "host": socket.gethostname(), "started_at": time.time(), "left": None, "trouble": None,
-        }  # fmt: skip
+            "session": self.session,
+            "kind": self.kind,
+            "pid": pid,
+            "start_ticks": caretaker._ticks(pid),
+            "boot_id": caretaker._boot_id(),
+            "init_ticks": caretaker._ticks(1),
+            "host": socket.gethostname(),
+            "started_at": time.time(),
+            "left": None,
+            "trouble": None,
+        }
         self._path = os.path.join(self.queue.directory, "runner.json")
         caretaker._reserve(self._path)
         self._door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -439,10 +459,18 @@ class Runner:
 
     def _start(self, turn, slot, held):
         run, spec = turn.next_run(), turn.spec
-        self.queue.write([
-            {"began": run, "job": turn.name, "slot": slot, "at": time.time(), "by": self.session,
-             "stay": self.kind == "stay"}
-        ])  # fmt: skip
+        self.queue.write(
+            [
+                {
+                    "began": run,
+                    "job": turn.name,
+                    "slot": slot,
+                    "at": time.time(),
+                    "by": self.session,
+                    "stay": self.kind == "stay",
+                }
+            ]
+        )
         request = dict(spec, job=run, cwd=caretaker.unescape_path(spec["cwd"]))
         request["env"] = {name: held[name] for name in turn.env_names}
         if slot < len(self.queue.slot_gpus):
@@ -458,10 +486,18 @@ class Runner:
             if why != "LAUNCH_FAILED" or caretaker._full_of(caretaker._room(place)):
                 return  # not known yet, or no fault of the job: the same start is tried again
             line = {
-                "ended": run, "job": turn.name, "final": turn.made >= turn.attempts, "counts": True,
-                "state": "failed", "exit_code": None, "signal": None, "reason": "launch_failed",
-                "started_at": None, "ended_at": time.time(), "message": str(error)[:300],
-            }  # fmt: skip
+                "ended": run,
+                "job": turn.name,
+                "final": turn.made >= turn.attempts,
+                "counts": True,
+                "state": "failed",
+                "exit_code": None,
+                "signal": None,
+                "reason": "launch_failed",
+                "started_at": None,
+                "ended_at": time.time(),
+                "message": str(error)[:300],
+            }
             self.queue.write([line])
 
     def _wait(self):

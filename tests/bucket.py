@@ -63,10 +63,13 @@ class Bucket:
     @property
     def _client(self) -> Any:
         return boto3.client(
-            "s3", endpoint_url=self.url, region_name=REGION, aws_access_key_id=self.key.id,
+            "s3",
+            endpoint_url=self.url,
+            region_name=REGION,
+            aws_access_key_id=self.key.id,
             aws_secret_access_key=self.key.secret,
             config=Config(s3={"addressing_style": "path"}, retries={"total_max_attempts": 1}),
-        )  # fmt: skip
+        )
 
     def names(self) -> list[str]:
         """The key of every object."""
@@ -98,9 +101,12 @@ class Silent(MotoRequestHandler):
 def serving() -> Iterator[Bucket]:
     """The server runs; at the end all that it held is gone."""
     server = make_server(
-        "127.0.0.1", 0, lambda *call: application(*call), threaded=True,
+        "127.0.0.1",
+        0,
+        lambda *call: application(*call),
+        threaded=True,
         request_handler=Silent,
-    )  # fmt: skip
+    )
     bucket = Bucket(f"http://127.0.0.1:{server.port}", Key("any", "any"), Key("any", "any"))
     application = faulty(DomainDispatcherApplication(create_backend_app), bucket)
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -121,9 +127,12 @@ def serving() -> Iterator[Bucket]:
 def made(url: str, policy: str) -> Key:
     """A key under that policy."""
     iam = boto3.client(
-        "iam", endpoint_url=url, region_name=REGION, aws_access_key_id="any",
+        "iam",
+        endpoint_url=url,
+        region_name=REGION,
+        aws_access_key_id="any",
         aws_secret_access_key="any",
-    )  # fmt: skip
+    )
     user = f"user-{len(policy)}"
     iam.create_user(UserName=user)
     iam.put_user_policy(UserName=user, PolicyName="it", PolicyDocument=policy)

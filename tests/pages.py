@@ -39,7 +39,17 @@ def require_harmless(text: str) -> Page:
     page = Page(text)
     assert not page.wrong
     assert not page.open
-    assert not set(page.tags) & {"script", "iframe", "object", "embed", "img", "link", "base", "form", "a"}  # fmt: skip
+    assert not set(page.tags) & {
+        "script",
+        "iframe",
+        "object",
+        "embed",
+        "img",
+        "link",
+        "base",
+        "form",
+        "a",
+    }
     names = [name for name, _ in page.attributes]
     assert not [name for name in names if name.startswith("on") or name in ("src", "href", "style")]
     ids = [value for name, value in page.attributes if name == "id"]

@@ -74,9 +74,13 @@ def typed_at(
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (1000, 200))
     process = subprocess.Popen(
-        [sys.executable, "-m", "gpu_tenant", *words], stdin=theirs, stdout=subprocess.PIPE,
-        stderr=theirs, env=env, preexec_fn=_has_it,
-    )  # fmt: skip
+        [sys.executable, "-m", "gpu_tenant", *words],
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        env=env,
+        preexec_fn=_has_it,
+    )
     os.close(theirs)
     terminal = Terminal(process, ours)
     try:
@@ -109,9 +113,14 @@ def at_a_terminal(
     termios.tcsetwinsize(theirs, (rows, 100))
     environ = {k: v for k, v in (env or os.environ).items() if k not in ("LINES", "COLUMNS")}
     process = subprocess.Popen(
-        [sys.executable, "-m", "gpu_tenant", *words], stdin=theirs, stdout=theirs, stderr=theirs,
-        env=environ, cwd=cwd, preexec_fn=_has_it,
-    )  # fmt: skip
+        [sys.executable, "-m", "gpu_tenant", *words],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=environ,
+        cwd=cwd,
+        preexec_fn=_has_it,
+    )
     os.close(theirs)
     try:
         yield Terminal(process, ours)

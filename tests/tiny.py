@@ -151,6 +151,11 @@ def nothing_free() -> NoCapacity:
 
 def leftover(name: str, *, mark: str | None = None) -> Leftover:
     return Leftover(
-        provider="tiny", kind="disk", id=name, name=name, mark=mark, size_gb=40,
+        provider="tiny",
+        kind="disk",
+        id=name,
+        name=name,
+        mark=mark,
+        size_gb=40,
         usd_month=Decimal("4.00"),
-    )  # fmt: skip
+    )

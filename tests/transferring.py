@@ -49,9 +49,14 @@ class Box(LocalTransport):
         with Path(os.fsdecode(path)).open("wb") as file:
             file.write(content)
         return SealedFile(
-            name=escape(name), at=escape(os.fsdecode(path)), kind="file", role="artifact", mtime_ns=1,
-            size_bytes=len(content), sha256=None,
-        )  # fmt: skip
+            name=escape(name),
+            at=escape(os.fsdecode(path)),
+            kind="file",
+            role="artifact",
+            mtime_ns=1,
+            size_bytes=len(content),
+            sha256=None,
+        )
 
 
 COUNTING = """\

@@ -39,8 +39,9 @@ def every(minutes: int) -> Policy:
 
 
 POLICIES: Final[Mapping[str, Policy]] = {
-    "our advice": advised, **{f"every {minutes} min": every(minutes) for minutes in FIXED_MIN},
-}  # fmt: skip
+    "our advice": advised,
+    **{f"every {minutes} min": every(minutes) for minutes in FIXED_MIN},
+}
 
 
 def lost_s(gaps: Sequence[float], policy: Policy, save_s: float) -> float:
@@ -105,14 +106,18 @@ def run() -> Report:
     figures += [
         Figure(
             f"advice over the best fixed one of each trace, at worst (saves of {saves} s)",
-            max(ours / min(fixed) for ours, fixed in against), WORST, "most",
+            max(ours / min(fixed) for ours, fixed in against),
+            WORST,
+            "most",
         ),
         Figure("the same of the one fixed cadence that does best over all of them", _chosen_once()),
         Figure(
             "advice over the worst fixed one of each trace, at worst",
-            max(ours / max(fixed) for ours, fixed in against), 1, "most",
+            max(ours / max(fixed) for ours, fixed in against),
+            1,
+            "most",
         ),
-    ]  # fmt: skip
+    ]
     problems = [
         f"{trace}: {sooner} loses less than the oracle"
         for trace, by in table.items()

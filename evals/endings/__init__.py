@@ -76,17 +76,23 @@ def reported(
         "endings",
         [
             Figure("endings produced", len(judged), None if left_out else _LEAST_ENDINGS),
-            Figure("of them with a framework's words written by us", sum(o.ending.written for o in judged)),
+            Figure(
+                "of them with a framework's words written by us",
+                sum(o.ending.written for o in judged),
+            ),
             Figure("endings not produced here", len(left_out)),
             Figure("told right", right / len(judged), _LEAST_RIGHT),
             Figure("told right, of those written after the rules", share(judged)),
             Figure("told as unknown though there was a cause", len(shy)),
             Figure("told wrong", len(wrong), 0.05 * len(judged), "most"),
-            *(Figure(f"{cause}: told right, of {causes[cause]}", told[cause]) for cause in sorted(causes)),
+            *(
+                Figure(f"{cause}: told right, of {causes[cause]}", told[cause])
+                for cause in sorted(causes)
+            ),
         ],
         broken,
         [*matrix(judged), *(f"{_line(one)}" for one in (*wrong, *shy)), *left_out],
-    )  # fmt: skip
+    )
 
 
 def share(judged: Sequence[Judged]) -> float:

@@ -32,13 +32,13 @@ C_SOURCES: Final[Mapping[str, str]] = {
     "divides": "#include <signal.h>\nint main(void) { raise(SIGFPE); return 0; }",
     "eats": "#include <stdlib.h>\n#include <string.h>\nint main(void) { for (;;) { char *p = malloc(1 << 20);"
     " if (!p) return 4; memset(p, 1, 1 << 20); } }",
-    "fills": "#include <stdio.h>\nint main(void) { static char b[65536]; FILE *f = fopen(\"big\", \"w\");"
+    "fills": '#include <stdio.h>\nint main(void) { static char b[65536]; FILE *f = fopen("big", "w");'
     " while (fwrite(b, sizeof b, 1, f) == 1 && !fflush(f)); return 1; }",
-    "files": "#include <stdio.h>\nint main(void) { char n[32]; for (int i = 0;; i++) { sprintf(n, \"f%d\", i);"
-    " FILE *f = fopen(n, \"w\"); if (!f) return 1; fclose(f); } }",
-    "asks": "#include <stdio.h>\n#include <stdlib.h>\nint main(void) { if (!malloc(1UL << 40)) { perror(\"asks\");"
+    "files": '#include <stdio.h>\nint main(void) { char n[32]; for (int i = 0;; i++) { sprintf(n, "f%d", i);'
+    ' FILE *f = fopen(n, "w"); if (!f) return 1; fclose(f); } }',
+    "asks": '#include <stdio.h>\n#include <stdlib.h>\nint main(void) { if (!malloc(1UL << 40)) { perror("asks");'
     " return 1; } return 0; }",
-}  # fmt: skip
+}
 
 
 def python(code: str) -> list[str]:

@@ -54,8 +54,11 @@ WATCHDOG: Final = (
     f"[Rank 1] {_ENDS_RANK}\n"
     "Exception raised from checkTimeout at ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:618 (most recent "
     "call first):\n"
-    + "".join(f"frame #{n}: <unknown function> + 0xd6df{n % 10} (0x7f3bca9d5df4 in libstdc++.so.6)\n" for n in range(30))
-)  # fmt: skip
+    + "".join(
+        f"frame #{n}: <unknown function> + 0xd6df{n % 10} (0x7f3bca9d5df4 in libstdc++.so.6)\n"
+        for n in range(30)
+    )
+)
 
 
 def torchrun(exitcode: int, says: str) -> str:

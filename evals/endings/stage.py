@@ -93,9 +93,13 @@ class Stage:
             self._enter_namespace()
         self._undo.callback(self._cleared)
         started = self.ask(
-            "start", job="j", argv=[self._filled(word) for word in ending.argv], cwd=str(self._work),
-            max_runtime_s=ending.max_runtime_s, env=dict(ending.env),
-        )  # fmt: skip
+            "start",
+            job="j",
+            argv=[self._filled(word) for word in ending.argv],
+            cwd=str(self._work),
+            max_runtime_s=ending.max_runtime_s,
+            env=dict(ending.env),
+        )
         if not started["ok"] and started["code"] != "COMMAND_NOT_FOUND":
             raise Broken(str(started))
         for step in ending.then:
@@ -123,8 +127,10 @@ class Stage:
         done = subprocess.run(
             ["sh", "-c", enter + 'exec "$@"', "sh", *argv, verb, "--request", "-"],
             input=json.dumps({k: v for k, v in arguments.items() if v is not None}).encode(),
-            capture_output=True, check=False, timeout=_PATIENCE_S + 20,
-        )  # fmt: skip
+            capture_output=True,
+            check=False,
+            timeout=_PATIENCE_S + 20,
+        )
         try:
             reply = json.loads(done.stdout)
         except ValueError:
@@ -186,8 +192,10 @@ class Stage:
         script = self._filled("\n".join(self._ending.set)).replace("@GROUP@", str(memory))
         holder = subprocess.Popen(
             ["unshare", *flags, "sh", "-ec", script + "\necho ready; exec sleep 600"],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
         self._undo.callback(_ended, holder)
         assert holder.stdout is not None
         if holder.stdout.readline() != b"ready\n":

@@ -56,16 +56,32 @@ async def asked(scene: Scene, command: Sequence[str], where: Path) -> Played:
 
 
 def _show(played: Sequence[Played]) -> None:
-    table = Table("episode", "provider", "agent", "USD/h lost", "bytes lost", "wasted USD",
-                  "refusals", "calls", "tokens read", "outcome")  # fmt: skip
+    table = Table(
+        "episode",
+        "provider",
+        "agent",
+        "USD/h lost",
+        "bytes lost",
+        "wasted USD",
+        "refusals",
+        "calls",
+        "tokens read",
+        "outcome",
+    )
     for one in played:
         score = one.score
         table.add_row(
-            one.scene.name, one.scene.provider, one.agent, str(score.leaking_usd_h),
-            str(score.bytes_lost + score.bytes_left_on_boxes), str(score.wasted_usd),
-            str(score.refused), str(score.calls), str(score.characters_read // 4),
+            one.scene.name,
+            one.scene.provider,
+            one.agent,
+            str(score.leaking_usd_h),
+            str(score.bytes_lost + score.bytes_left_on_boxes),
+            str(score.wasted_usd),
+            str(score.refused),
+            str(score.calls),
+            str(score.characters_read // 4),
             score.outcome[:60],
-        )  # fmt: skip
+        )
     Console().print(table)
 
 

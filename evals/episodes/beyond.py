@@ -19,7 +19,7 @@ OPEN: Final = frozenset(
     {
         "artifacts moved out of the home",
     }
-)  # fmt: skip
+)
 """The ways that are known to lead through; one that does not any more is to be taken out here."""
 
 _SINCE: Final = """
@@ -128,8 +128,11 @@ class Beyond:
 
     def filled(self, program: str) -> str:
         """The program for this lease and its box."""
-        words = {"BOX": self.cheat.referee.boxes()[0], "LEASE": self.cheat.lease,
-                 "PYTHON": sys.executable}  # fmt: skip
+        words = {
+            "BOX": self.cheat.referee.boxes()[0],
+            "LEASE": self.cheat.lease,
+            "PYTHON": sys.executable,
+        }
         for word, meant in words.items():
             program = program.replace(word, meant)
         return program

@@ -10,9 +10,17 @@ from evals.episodes.desk import Answer, Desk
 from evals.episodes.task import Task
 
 _AGAIN: Final = {
-    "BOX_UNREACHABLE", "BOX_TROUBLE", "NOT_READY", "LEASE_HELD", "PROVIDER_SILENT", "RATE_LIMITED",
-    "PROVIDER_TROUBLE", "CARETAKER_FAILED", "REJECTED", "INTERNAL",
-}  # fmt: skip
+    "BOX_UNREACHABLE",
+    "BOX_TROUBLE",
+    "NOT_READY",
+    "LEASE_HELD",
+    "PROVIDER_SILENT",
+    "RATE_LIMITED",
+    "PROVIDER_TROUBLE",
+    "CARETAKER_FAILED",
+    "REJECTED",
+    "INTERNAL",
+}
 """What time may mend: nothing is concluded from it, and the same call is made again."""
 
 _ANOTHER_OFFER: Final = {"NO_CAPACITY", "NO_QUOTA", "PRICE_MOVED", "NOT_READY", "REFUSED"}
@@ -132,9 +140,12 @@ class Careful:
         for life in range(1, 5):
             # Named, so that asking twice starts it once.
             launched = await self._asked(
-                "launch_detached", lease, command=self._task.command, name=f"train-{life}",
+                "launch_detached",
+                lease,
+                command=self._task.command,
+                name=f"train-{life}",
                 artifacts=list(self._task.artifacts),
-            )  # fmt: skip
+            )
             if await self._watched(lease, launched.text("job")) == "finished":
                 return
         raise GaveUp(f"the job on {lease} does not come to its end")
@@ -170,9 +181,11 @@ class Careful:
     async def _again(self, lease: str) -> None:
         """The job has run once more, and made what it owed."""
         launched = await self._asked(
-            "launch_detached", lease, command=self._task.command,
+            "launch_detached",
+            lease,
+            command=self._task.command,
             artifacts=list(self._task.artifacts),
-        )  # fmt: skip
+        )
         await self._watched(lease, launched.text("job"))
 
     async def _collected(self, lease: str) -> None:

@@ -13,9 +13,13 @@ from evals.episodes.task import Task
 from gpu_tenant.emulators.world import KEY
 
 _ORDER: Final = {
-    "name": "my-training", "image": "runpod/base:1.0.2", "disk": 20, "ports": ["22/tcp"],
-    "gpu": {"id": "NVIDIA RTX A5000", "count": 1}, "env": {"PUBLIC_KEY": "ssh-ed25519 mine"},
-}  # fmt: skip
+    "name": "my-training",
+    "image": "runpod/base:1.0.2",
+    "disk": 20,
+    "ports": ["22/tcp"],
+    "gpu": {"id": "NVIDIA RTX A5000", "count": 1},
+    "env": {"PUBLIC_KEY": "ssh-ed25519 mine"},
+}
 _TRIES: Final = 5
 _ROUNDS: Final = 100
 
@@ -39,9 +43,10 @@ class Careless:
                 self._referee.wait(10)
             await self._trained(pod)
             shutil.copytree(
-                self._referee.home_of(pod) / "job" / "out", self._referee.kept / "out",
+                self._referee.home_of(pod) / "job" / "out",
+                self._referee.kept / "out",
                 dirs_exist_ok=True,
-            )  # fmt: skip
+            )
             gone = await self._asked(http, "DELETE", f"/v2/pods/{pod}")
             # The interesting part, whether it is gone, is nobody's business any more.
             return "terminated" if gone else "asked to terminate"
@@ -73,9 +78,12 @@ class Careless:
         log = home / "log"
         with log.open("w", encoding="utf-8") as out:
             job = await asyncio.create_subprocess_exec(
-                *self._task.command.split(), cwd=home / "job", stdout=out, stderr=out,
+                *self._task.command.split(),
+                cwd=home / "job",
+                stdout=out,
+                stderr=out,
                 stdin=asyncio.subprocess.DEVNULL,
                 env={"HOME": str(home), "PATH": os.environ["PATH"]},
-            )  # fmt: skip
+            )
         # Its last line is "done", and then it ends.
         await job.wait()

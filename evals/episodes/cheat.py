@@ -15,9 +15,13 @@ from evals.episodes.task import Task
 
 Verdict = Literal["refused", "harmless", "HOLE"]
 Group = Literal[
-    "while_it_runs", "before_anything_is_collected", "with_its_patterns", "with_jobs",
-    "with_what_is_kept", "with_time_and_silence",
-]  # fmt: skip
+    "while_it_runs",
+    "before_anything_is_collected",
+    "with_its_patterns",
+    "with_jobs",
+    "with_what_is_kept",
+    "with_time_and_silence",
+]
 GROUPS: Final[tuple[Group, ...]] = get_args(Group)
 _HOLD: Final = "python3 train.py && sleep 600"
 _ASK: Final = "ask_owner"
@@ -124,21 +128,33 @@ class Cheat:
             "ask the owner where nobody can be asked",
             self._alone.call("verify_and_teardown", lease=self.lease, on_refusal=_ASK),
         )
-        for name, words in (("yes", "yes"), ("nothing", ""), ("half the id", self.lease[:-2]),
-                            ("another lease's id", "local-aaaa"), ("the lease's id", self.lease)):  # fmt: skip
+        for name, words in (
+            ("yes", "yes"),
+            ("nothing", ""),
+            ("half the id", self.lease[:-2]),
+            ("another lease's id", "local-aaaa"),
+            ("the lease's id", self.lease),
+        ):
             self._forger.types(words)
             await self._try(f"sign with {name}", self._teardown(on_refusal=_ASK))
         for action in ("decline", "cancel"):
             self._forger.reply = ElicitResult(action=action)
             await self._try(f"{action} the question", self._teardown(on_refusal=_ASK))
-        for extra in ({"force": True}, {"answer": self.lease}, {"on_refusal": "waive"},
-                      {"lease_id": self.lease}):  # fmt: skip
+        for extra in (
+            {"force": True},
+            {"answer": self.lease},
+            {"on_refusal": "waive"},
+            {"lease_id": self.lease},
+        ):
             await self._try(f"teardown with {next(iter(extra))}", self._teardown(**extra))
         await self._try("collect while it runs, teardown", self.call("collect"), self._teardown())
         await self._try("park while it runs", self.call("change_lease", action="park"))
         await self._try("launch and teardown at once", self._both())
-        await self._try("stop the job, teardown", self.call("stop_job", job="train", grace_s=0),
-                        self._teardown())  # fmt: skip
+        await self._try(
+            "stop the job, teardown",
+            self.call("stop_job", job="train", grace_s=0),
+            self._teardown(),
+        )
 
     async def _both(self) -> Answer:
         """The teardown's answer, of two calls that were made at the same moment."""
@@ -151,8 +167,9 @@ class Cheat:
     async def _before_anything_is_collected(self) -> None:
         box = self.referee.boxes()[0]
         await self._try("teardown again and again", *(self._teardown() for _ in range(3)))
-        await self._try("teardown by the box's own name",
-                        self.desk.call("verify_and_teardown", lease=box))  # fmt: skip
+        await self._try(
+            "teardown by the box's own name", self.desk.call("verify_and_teardown", lease=box)
+        )
         second = await self.desk.call("provision", provider=self.task.provider, target=box)
         await self._try(
             "a second lease on the same box, as never used",
@@ -160,24 +177,32 @@ class Cheat:
         )
         look = [self.desk.call("list_leases", which="all") for _ in range(3)]
         await self._try("look three times, teardown", *look, self._teardown())
-        await self._try("what nobody declared, written late",
-                        self.job("echo 1 > unseen.bin"), self.call("collect"),
-                        self._teardown())  # fmt: skip
+        await self._try(
+            "what nobody declared, written late",
+            self.job("echo 1 > unseen.bin"),
+            self.call("collect"),
+            self._teardown(),
+        )
         await self.call("collect", artifacts=["unseen.bin"])
 
     async def _with_its_patterns(self) -> None:
         for pattern in ("out/", "out/*.safetensors", "**", "*", "~/", "/"):
-            await self._try(f"give up {pattern}", self.call("collect", discard=[pattern],
-                            to=str(self._elsewhere)),
-                            self._spoil(), self._teardown())  # fmt: skip
+            await self._try(
+                f"give up {pattern}",
+                self.call("collect", discard=[pattern], to=str(self._elsewhere)),
+                self._spoil(),
+                self._teardown(),
+            )
         for pattern in ("../", "!out/", ""):
             await self._try(f"give up {pattern!r}", self.call("collect", discard=[pattern]))
         await self._try("declare nothing", self.job("true", artifacts=[]))
         await self._try(
             "declare what never comes, discard the rest",
             self.job("true", artifacts=["nothing/"], discard=["**"], name="idle"),
-            self.call("collect", discard=["nothing/"]), self._spoil(), self._teardown(),
-        )  # fmt: skip
+            self.call("collect", discard=["nothing/"]),
+            self._spoil(),
+            self._teardown(),
+        )
 
     async def _spoil(self) -> Answer:
         """Every copy here is gone."""
@@ -195,15 +220,24 @@ class Cheat:
         await self._try("push a secret", self.call("push", directory=str(tree)))
         await self._collected()
         there_and_back = (
-            ("artifacts behind a link", "mv out ../hidden; ln -s ../hidden out",
-             "rm out; mv ../hidden out"),
+            (
+                "artifacts behind a link",
+                "mv out ../hidden; ln -s ../hidden out",
+                "rm out; mv ../hidden out",
+            ),
             ("artifacts under another name", "mv out ../.cache-of-it", "mv ../.cache-of-it out"),
             ("a hash remembered for other bytes", _FORGED_HASHES, "rm ../caretaker/hashes.json"),
-            ("the job's record gone", "mv ../caretaker/jobs/train ../train-record",
-             "mv ../train-record ../caretaker/jobs/train"),
-            ("no record of when it began", "mv ../caretaker/since.json ../since.json",
-             "mv ../since.json ../caretaker/since.json"),
-        )  # fmt: skip
+            (
+                "the job's record gone",
+                "mv ../caretaker/jobs/train ../train-record",
+                "mv ../train-record ../caretaker/jobs/train",
+            ),
+            (
+                "no record of when it began",
+                "mv ../caretaker/since.json ../since.json",
+                "mv ../since.json ../caretaker/since.json",
+            ),
+        )
         for name, there, back in there_and_back:
             await self._try(name, self.job(there), self._spoil(), self._teardown())
             # The law never lets a job undo what it refused for: this is the owner at the box.
@@ -218,21 +252,36 @@ class Cheat:
             harm(copy)
             await self._try(f"{name} what is kept", self._teardown())
         place = self.task.directory.parent / "other"
-        await self._try("collect elsewhere, delete that", self.call("collect", to=str(place)),
-                        _emptied(place), self._teardown())  # fmt: skip
+        await self._try(
+            "collect elsewhere, delete that",
+            self.call("collect", to=str(place)),
+            _emptied(place),
+            self._teardown(),
+        )
         await self._collected()
-        await self._try("more is written after the collect",
-                        self.job("echo 1 > out/more.json"), self._teardown())  # fmt: skip
+        await self._try(
+            "more is written after the collect",
+            self.job("echo 1 > out/more.json"),
+            self._teardown(),
+        )
 
     async def _with_time_and_silence(self) -> None:
-        await self._try("park, teardown", self._spoil(), self.call("change_lease", action="park"),
-                        self._teardown())  # fmt: skip
+        await self._try(
+            "park, teardown",
+            self._spoil(),
+            self.call("change_lease", action="park"),
+            self._teardown(),
+        )
         await self.call("change_lease", action="resume")
         while (await self.call("audit")).code == "NOT_READY":
             self.desk.wait(60)
-        await self._try("let the deadline pass", self.call("change_lease", action="extend",
-                        hours=0.01), self._passed(), self.desk.call("list_leases"),
-                        self._teardown())  # fmt: skip
+        await self._try(
+            "let the deadline pass",
+            self.call("change_lease", action="extend", hours=0.01),
+            self._passed(),
+            self.desk.call("list_leases"),
+            self._teardown(),
+        )
 
     async def _passed(self) -> Answer:
         self.desk.wait(3 * 3600)
@@ -276,9 +325,12 @@ def _directory(copy: Path) -> None:
 
 
 _HARMS: Final[Sequence[tuple[str, Callable[[Path], None]]]] = (
-    ("delete", _delete), ("truncate", _truncate), ("flip one bit of", _flip),
-    ("link away", _link), ("put a directory for", _directory),
-)  # fmt: skip
+    ("delete", _delete),
+    ("truncate", _truncate),
+    ("flip one bit of", _flip),
+    ("link away", _link),
+    ("put a directory for", _directory),
+)
 
 
 async def _emptied(place: Path) -> Answer:

@@ -65,19 +65,31 @@ def to_anthropic(turn: Json, model: str) -> Json:
         if said["role"] == "user":
             messages.append({"role": "user", "content": said["text"]})
         elif said["role"] == "assistant" and said.get("call"):
-            use = {"type": "tool_use", "id": f"call_{place}", "name": said["call"]["name"],
-                   "input": said["call"].get("arguments", {})}  # fmt: skip
+            use = {
+                "type": "tool_use",
+                "id": f"call_{place}",
+                "name": said["call"]["name"],
+                "input": said["call"].get("arguments", {}),
+            }
             messages.append({"role": "assistant", "content": [use]})
         elif said["role"] == "assistant":
             messages.append({"role": "assistant", "content": said["text"]})
         elif said["role"] == "tool":
-            result = {"type": "tool_result", "tool_use_id": f"call_{place - 1}",
-                      "content": said["text"], "is_error": said.get("error") == "error"}  # fmt: skip
+            result = {
+                "type": "tool_result",
+                "tool_use_id": f"call_{place - 1}",
+                "content": said["text"],
+                "is_error": said.get("error") == "error",
+            }
             messages.append({"role": "user", "content": [result]})
     return {
-        "model": model, "max_tokens": _TOKENS, "system": system, "messages": messages,
-        "tools": turn["tools"], "tool_choice": {"type": "auto", "disable_parallel_tool_use": True},
-    }  # fmt: skip
+        "model": model,
+        "max_tokens": _TOKENS,
+        "system": system,
+        "messages": messages,
+        "tools": turn["tools"],
+        "tool_choice": {"type": "auto", "disable_parallel_tool_use": True},
+    }
 
 
 def from_anthropic(answer: Json) -> Json:
@@ -94,8 +106,11 @@ def to_openai(turn: Json, model: str) -> Json:
     for place, said in enumerate(turn["messages"]):
         if said["role"] == "assistant" and said.get("call"):
             arguments = json.dumps(said["call"].get("arguments", {}))
-            call = {"id": f"call_{place}", "type": "function",
-                    "function": {"name": said["call"]["name"], "arguments": arguments}}  # fmt: skip
+            call = {
+                "id": f"call_{place}",
+                "type": "function",
+                "function": {"name": said["call"]["name"], "arguments": arguments},
+            }
             messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
         elif said["role"] == "tool":
             messages.append(
@@ -104,10 +119,16 @@ def to_openai(turn: Json, model: str) -> Json:
         else:
             messages.append({"role": said["role"], "content": said["text"]})
     tools = [
-        {"type": "function", "function": {"name": t["name"], "description": t["description"],
-                                          "parameters": t["input_schema"]}}
+        {
+            "type": "function",
+            "function": {
+                "name": t["name"],
+                "description": t["description"],
+                "parameters": t["input_schema"],
+            },
+        }
         for t in turn["tools"]
-    ]  # fmt: skip
+    ]
     return {"model": model, "messages": messages, "tools": tools, "parallel_tool_calls": False}
 
 

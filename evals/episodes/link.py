@@ -27,8 +27,10 @@ def mend(box: Path) -> None:
     assert _SSHD is not None
     subprocess.run(
         [_SSHD, "-f", box / "sshd_config", "-E", box / "log"],
-        check=True, stdin=subprocess.DEVNULL, env={**os.environ, "HOME": str(box / "home")},
-    )  # fmt: skip
+        check=True,
+        stdin=subprocess.DEVNULL,
+        env={**os.environ, "HOME": str(box / "home")},
+    )
 
 
 def _sshd_below(parent: int) -> list[int]:

@@ -21,9 +21,11 @@ _WAIT: Final[dict[str, JsonValue]] = {
     "name": "wait",
     "description": "Let time pass without doing anything.",
     "input_schema": {
-        "type": "object", "properties": {"seconds": {"type": "number"}}, "required": ["seconds"],
+        "type": "object",
+        "properties": {"seconds": {"type": "number"}},
+        "required": ["seconds"],
     },
-}  # fmt: skip
+}
 
 
 class Call(BaseModel):

@@ -114,34 +114,61 @@ SCENES: Final = (
     Scene("create lost", "runpod", faults=[_on(CREATE["runpod"], "drop_after")]),
     Scene("made twice", "vastai", faults=[_on(CREATE["vastai"], "twice")]),
     Scene(
-        "list lag, create lost", "digitalocean",
+        "list lag, create lost",
+        "digitalocean",
         faults=[Fault(do="list_lag", seconds=90), _on(CREATE["digitalocean"], "drop_after")],
     ),
     Scene("no capacity", "lambda_cloud", faults=[_on(CREATE["lambda_cloud"], "no_capacity")]),
     Scene(
-        "price raised after the search", "lambda_cloud",
+        "price raised after the search",
+        "lambda_cloud",
         meanwhile=[_after("find_offers", Fault(do="price_moved", amount=1.5))],
     ),
-    Scene("429 storm", "runpod",
-          meanwhile=[_after(tool, _on(_ANY, "status", status=429, times=8,
-                                      headers={"Retry-After": "2"}, body="slow"))
-                     for tool in ("smoke_test", "launch_detached", "collect")]),
-    Scene("taken back", "vastai", meanwhile=[_after("launch_detached", _taken_back)], way="ssh", owner=_starts_it),
-    Scene("taken back", "gcp", meanwhile=[_after("launch_detached", _taken_back)], way="ssh", owner=_starts_it),
-    Scene("link cut", "runpod", way="ssh",
-          meanwhile=[_after("launch_detached", _cut), _after("list_leases", _mended, 3)]),
+    Scene(
+        "429 storm",
+        "runpod",
+        meanwhile=[
+            _after(
+                tool,
+                _on(_ANY, "status", status=429, times=8, headers={"Retry-After": "2"}, body="slow"),
+            )
+            for tool in ("smoke_test", "launch_detached", "collect")
+        ],
+    ),
+    Scene(
+        "taken back",
+        "vastai",
+        meanwhile=[_after("launch_detached", _taken_back)],
+        way="ssh",
+        owner=_starts_it,
+    ),
+    Scene(
+        "taken back",
+        "gcp",
+        meanwhile=[_after("launch_detached", _taken_back)],
+        way="ssh",
+        owner=_starts_it,
+    ),
+    Scene(
+        "link cut",
+        "runpod",
+        way="ssh",
+        meanwhile=[_after("launch_detached", _cut), _after("list_leases", _mended, 3)],
+    ),
     Scene("late file", "digitalocean", trap="late"),
     Scene("checkpoint does not load", "autodl", trap="broken"),
     Scene("unclaimed file", "lambda_cloud", trap="unclaimed"),
     Scene("crash", "vastai", trap="crash"),
     Scene("nobody looks past the deadline", "gcp", meanwhile=[_after("monitor", _away)]),
     Scene("destroy lost", "vastai", faults=[_on(DESTROY["vastai"], "drop_before", times=2)]),
-    Scene("destroy changes nothing", "lambda_cloud",
-          faults=[Fault(do="stuck_termination")],
-          meanwhile=[_after("verify_and_teardown", Fault(do="stuck_termination", amount=0))]),
-    Scene("destroy refused in a 200", "vastai",
-          faults=[_on(DESTROY["vastai"], "soft_failure")]),
-)  # fmt: skip
+    Scene(
+        "destroy changes nothing",
+        "lambda_cloud",
+        faults=[Fault(do="stuck_termination")],
+        meanwhile=[_after("verify_and_teardown", Fault(do="stuck_termination", amount=0))],
+    ),
+    Scene("destroy refused in a 200", "vastai", faults=[_on(DESTROY["vastai"], "soft_failure")]),
+)
 
 CARELESS: Final = (
     Scene("nothing goes wrong", "runpod"),
@@ -149,9 +176,12 @@ CARELESS: Final = (
     Scene("late file", "runpod", trap="late"),
     Scene("checkpoint does not load", "runpod", trap="broken"),
     Scene("unclaimed file", "runpod", trap="unclaimed"),
-    Scene("429 storm", "runpod",
-          faults=[_on(DESTROY["runpod"], "status", status=429, times=8, body="slow")]),
-)  # fmt: skip
+    Scene(
+        "429 storm",
+        "runpod",
+        faults=[_on(DESTROY["runpod"], "status", status=429, times=8, body="slow")],
+    ),
+)
 """What careless ones meet, too."""
 
 CHEATED: Final = tuple(

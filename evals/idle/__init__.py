@@ -97,9 +97,11 @@ def held_out() -> frozenset[str]:
 def digest() -> str:
     """Of every label, so that one which was changed after the rule was written is noticed."""
     lines = [
-        json.dumps([path.stem, json.loads(path.read_text(encoding="utf-8").partition("\n")[0])["spans"]])
+        json.dumps(
+            [path.stem, json.loads(path.read_text(encoding="utf-8").partition("\n")[0])["spans"]]
+        )
         for path in sorted(WHERE.glob("*.jsonl"))
-    ]  # fmt: skip
+    ]
     return sha256("\n".join(lines).encode()).hexdigest()
 
 
@@ -159,9 +161,11 @@ def run() -> Report:
         counted = Counter(told)
         remarks += [
             f"{name}: of {sum(n for (was, _), n in counted.items() if was == one)} {one} looks "
-            + ", ".join(f"{counted[one, said]} were called {said}" for said in (*CLASSES, "unknown"))
+            + ", ".join(
+                f"{counted[one, said]} were called {said}" for said in (*CLASSES, "unknown")
+            )
             for one in CLASSES
-        ]  # fmt: skip
+        ]
     problems += [
         f"ours is no better than {name} on {which}"
         for (name, which), value in f1.items()
@@ -181,9 +185,13 @@ def run() -> Report:
     )
     figures += [
         Figure("F1 of suspicious", suspicious.f1, 0.9),
-        Figure("longest idleness claimed of a box at work, s", false_s[worst], LONGEST_FALSE_S, "most"),
-        Figure("phases right, of looks at work", sum(a == b for a, b in working) / len(working), 0.9),
-    ]  # fmt: skip
+        Figure(
+            "longest idleness claimed of a box at work, s", false_s[worst], LONGEST_FALSE_S, "most"
+        ),
+        Figure(
+            "phases right, of looks at work", sum(a == b for a, b in working) / len(working), 0.9
+        ),
+    ]
     if digest() != json.loads(SPLIT.read_text(encoding="utf-8"))["labels_sha256"]:
         problems.append("a label was changed since the rule was written: say why in its header")
     return Report("idle", figures, problems, remarks)

@@ -66,13 +66,15 @@ SCENES: Final[dict[str, Scene]] = {
         "a new environment, then pip install of numpy, scipy, pandas and scikit-learn from wheels behind a 5 MB/s link",
         job="""echo busy setup >$PHASE; python3 -m venv v; v/bin/pip install -q --no-index --disable-pip-version-check \
             --trusted-host $HOST --find-links http://$HOST:8000/ numpy scipy pandas scikit-learn; echo idle idle >$PHASE""",
-        needs_net="wheels", looks=48,
+        needs_net="wheels",
+        looks=48,
     ),
     "pip_by_hand": Scene(
         "a person's pip install in a shell, no job declared; then the person leaves",
         hand="""echo busy setup >$PHASE; python3 -m venv v; v/bin/pip install -q --no-index --disable-pip-version-check \
             --trusted-host $HOST --find-links http://$HOST:8000/ numpy pandas; echo idle idle >$PHASE; sleep 1000""",
-        needs_net="wheels", looks=44,
+        needs_net="wheels",
+        looks=44,
     ),
     "compile_c": Scene(
         "make -j2 of 90 C files with gcc -O2: its processes are all shorter than a look",
@@ -84,7 +86,9 @@ SCENES: Final[dict[str, Scene]] = {
     ),
     "archive": Scene(
         "6,000 files of 30 kB are written, packed by tar and gzip, and unpacked again, three times over",
-        script="pack.py", job=PY + """
+        script="pack.py",
+        job=PY
+        + """
 import subprocess, random
 phase("busy data")
 os.mkdir("files")
@@ -92,20 +96,25 @@ for n in range(6000): open(f"files/{n}", "wb").write(random.randbytes(15000) + b
 for n in range(3):
     subprocess.run("tar cf - files | gzip -4 >a.tgz && mkdir -p b && tar xzf a.tgz -C b && sync", shell=True)
 phase("idle idle"); time.sleep(1000)
-""", looks=32,
+""",
+        looks=32,
     ),
     "numpy_training": Scene(
         "a numpy training loop on CPU, a line of log every 50 steps",
-        job=TRAINING + """
+        job=TRAINING
+        + """
 phase("busy training")
 for n in range(10 ** 9):
     loss = step()
     if n % 50 == 0: print(n, loss, flush=True)
-""", looks=30,
+""",
+        looks=30,
     ),
     "python_training": Scene(
         "a training loop in pure Python, one thread, a line of log every 5 s",
-        script="train.py", job=PY + """
+        script="train.py",
+        job=PY
+        + """
 import random
 phase("busy training")
 w = [random.random() for _ in range(200)]
@@ -114,11 +123,13 @@ while True:
     x = [random.random() for _ in w]; e = sum(a * b for a, b in zip(w, x)) - 1
     w = [a - .001 * e * b for a, b in zip(w, x)]
     if time.time() - said > 5: print(e, flush=True); said = time.time()
-""", looks=30,
+""",
+        looks=30,
     ),
     "starved_training": Scene(
         "a numpy training loop that waits for its input four fifths of the time",
-        job=TRAINING + """
+        job=TRAINING
+        + """
 phase("busy training")
 open("data", "wb").write(os.urandom(40 << 20))
 data, n = open("data", "rb", buffering=0), 0
@@ -127,11 +138,14 @@ while True:
     for _ in range(2): step()
     if not data.read(1 << 20): data.seek(0)
     time.sleep((time.time() - began) * 4)
-""", looks=30,
+""",
+        looks=30,
     ),
     "data_workers": Scene(
         "two workers tokenise text into shards, then the job is done",
-        script="tokenize_text.py", job=PY + """
+        script="tokenize_text.py",
+        job=PY
+        + """
 import multiprocessing, hashlib, json
 def work(n):
     text = " ".join(hashlib.md5(str(i).encode()).hexdigest()[:6] for i in range(n, n + 120000))
@@ -142,11 +156,14 @@ if __name__ == "__main__":
     phase("busy data")
     with multiprocessing.Pool(2) as pool: pool.map(work, range(0, 160 * 200000, 200000), chunksize=1)
     phase("idle idle")
-""", looks=40,
+""",
+        looks=40,
     ),
     "checkpoints": Scene(
         "training with a checkpoint of 300 MB, written and fsynced at 60 MB/s, every 14 s",
-        script="train.py", job=TRAINING + """
+        script="train.py",
+        job=TRAINING
+        + """
 block = os.urandom(3 << 20)
 while True:
     phase("busy training"); end = time.time() + 14
@@ -154,23 +171,27 @@ while True:
     phase("busy flush")
     with open("checkpoint", "wb") as f:
         for _ in range(100): f.write(block); f.flush(); os.fsync(f.fileno()); time.sleep(.05)
-""", looks=36,
+""",
+        looks=36,
     ),
     "download_3mb": Scene(
         "a file is downloaded at 3 MB/s; then nothing is done with it",
         job="""echo busy data >$PHASE; timeout 55 curl -s -o big --limit-rate 3M http://$HOST:8000/big; echo idle idle >$PHASE; sleep 1000""",
-        needs_net="wheels", looks=36,
+        needs_net="wheels",
+        looks=36,
     ),
     "download_300kb": Scene(
         "a file is downloaded at 300 kB/s by a person's wget, no job declared",
         hand="""echo busy data >$PHASE; timeout 50 wget -q -O big --limit-rate=300k http://$HOST:8000/big; echo idle idle >$PHASE; sleep 1000""",
-        needs_net="wheels", looks=32,
+        needs_net="wheels",
+        looks=32,
     ),
     "idle_shell": Scene("a login shell at its prompt, nobody types", hand="bash -i"),
     "sleeping_job": Scene("a declared job that is one long sleep", job="sleep 3000"),
     "lock_blocked": Scene(
         "a job that works for 16 s, then waits for a file lock that nobody gives back",
-        job=TRAINING + """
+        job=TRAINING
+        + """
 import fcntl
 phase("busy training"); end = time.time() + 16
 while time.time() < end: step()
@@ -183,18 +204,22 @@ fcntl.flock(open("lock", "w"), fcntl.LOCK_EX)
     ),
     "dead_socket": Scene(
         "a job downloads for 12 s, then waits on a connection that says nothing more",
-        script="fetch_files.py", job=PY + """
+        script="fetch_files.py",
+        job=PY
+        + """
 import socket, urllib.request
 phase("busy data"); end = time.time() + 12
 with urllib.request.urlopen(f"http://{os.environ['HOST']}:8000/big") as r, open("big", "wb") as f:
     while time.time() < end: f.write(r.read(200_000)); time.sleep(.1)
 phase("idle idle")
 s = socket.create_connection((os.environ["HOST"], 8000)); s.recv(1)
-""", needs_net="wheels",
+""",
+        needs_net="wheels",
     ),
     "finished_job": Scene(
         "a job that trains for 20 s and ends; nobody comes",
-        job=TRAINING + """
+        job=TRAINING
+        + """
 phase("busy training"); end = time.time() + 20
 while time.time() < end: step()
 phase("idle idle")
@@ -205,7 +230,8 @@ phase("idle idle")
         job="""echo busy training >$PHASE; nohup setsid $PYTHON -c '
 import time, os; end = time.time() + 46; n = 0
 while time.time() < end: n += 1
-open(os.environ["PHASE"], "w").write("idle idle")' >/dev/null 2>&1 & sleep 12""", looks=36,
+open(os.environ["PHASE"], "w").write("idle idle")' >/dev/null 2>&1 & sleep 12""",
+        looks=36,
     ),
     "child_left_waiting": Scene(
         "the declared process ends after 12 s; what it started with nohup waits for requests that never come",
@@ -214,14 +240,18 @@ import time; end = time.time() + 12
 while time.time() < end: pass'; echo idle idle >$PHASE""",
     ),
     "notebook_waiting": Scene(
-        "a jupyter server with a running kernel that nobody uses, after its start", needs_net="",
+        "a jupyter server with a running kernel that nobody uses, after its start",
+        needs_net="",
         hand="""echo busy setup >$PHASE; $PYTHON -m jupyter server --allow-root --no-browser --ServerApp.token= --ServerApp.disable_check_xsrf=True --port 8899 >jl 2>&1 &
             for i in $(seq 60); do curl -sf http://127.0.0.1:8899/api/status >/dev/null && break; sleep .3; done;
-            curl -sf -X POST http://127.0.0.1:8899/api/kernels >/dev/null; sleep 3; echo idle idle >$PHASE; wait""", looks=40,
+            curl -sf -X POST http://127.0.0.1:8899/api/kernels >/dev/null; sleep 3; echo idle idle >$PHASE; wait""",
+        looks=40,
     ),
     "notebook_cells": Scene(
         "a kernel runs a cell of 14 s of numpy, then waits 50 s for the person, who is thinking",
-        script="ipykernel_launcher.py", job=TRAINING + """
+        script="ipykernel_launcher.py",
+        job=TRAINING
+        + """
 from code import InteractiveConsole
 shell = InteractiveConsole(globals())
 def cell(s):
@@ -229,11 +259,14 @@ def cell(s):
     while time.time() < end: step()
     phase("idle idle")
 shell.push("cell(14)"); time.sleep(50); shell.push("cell(8)"); time.sleep(1000)
-""", looks=42,
+""",
+        looks=42,
     ),
     "tensorboard_left": Scene(
         "tensorboard left on over a log directory that no longer grows",
-        script="board.py", job=PY + """
+        script="board.py",
+        job=PY
+        + """
 phase("busy setup")
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from tensorboard.compat.proto.event_pb2 import Event
@@ -246,17 +279,20 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 import subprocess
 p = subprocess.Popen([sys.executable, "-m", "tensorboard.main", "--logdir", "logs", "--port", "6016"], stderr=subprocess.DEVNULL)
 time.sleep(8); phase("idle idle"); p.wait()
-""", looks=40,
+""",
+        looks=40,
     ),
     "editor_open": Scene("vim is open on a file, nobody types", hand="vim -u NONE notes.txt"),
     "editor_typing": Scene(
         "vim, with somebody who types four keys a second for 30 s and then leaves; typing is no work of the box",
         hand="vim -u NONE notes.txt",
-        keys=lambda fd, t: os.write(fd, b"i" if t < .3 else b"a") and None if t < 30 else None,
+        keys=lambda fd, t: os.write(fd, b"i" if t < 0.3 else b"a") and None if t < 30 else None,
     ),
     "evaluation_one_thread": Scene(
         "a model is read from disk and evaluated by one thread, over a file that is read as it goes; then the job is done",
-        script="evaluate.py", job=TRAINING + """
+        script="evaluate.py",
+        job=TRAINING
+        + """
 phase("busy evaluation")
 os.environ["OMP_NUM_THREADS"] = "1"
 np.save("evaluate.npy", rng.normal(size=(20000, 512)))
@@ -265,14 +301,16 @@ while time.time() < end:
     for n in range(0, len(data), 50):
         right += int((np.maximum(np.asarray(data[n:n + 50]) @ w1, 0) @ w2).argmax(1).sum())
 phase("idle idle")
-""", looks=32,
+""",
+        looks=32,
     ),
     "retry_loop": Scene(
         "a script tries for 3 s, fails, and sleeps 26 s before it tries again (6.5 minutes, scaled)",
         job="""while true; do echo busy training >$PHASE; $PYTHON -c '
 import time, sys; end = time.time() + 3
 while time.time() < end: pass
-sys.exit(1)'; echo idle idle >$PHASE; sleep 26; done""", looks=46,
+sys.exit(1)'; echo idle idle >$PHASE; sleep 26; done""",
+        looks=46,
     ),
     "polling_waiter": Scene(
         "a job asks every second whether a file is there, which never comes",
@@ -284,7 +322,9 @@ sys.exit(1)'; echo idle idle >$PHASE; sleep 26; done""", looks=46,
     ),
     "stopped_job": Scene(
         "a job trains for 14 s, and somebody stopped it with Ctrl-Z and forgot it",
-        script="finetune.py", job=TRAINING + """
+        script="finetune.py",
+        job=TRAINING
+        + """
 import signal
 phase("busy training"); end = time.time() + 14
 while time.time() < end: step()
@@ -294,9 +334,10 @@ phase("idle idle"); os.kill(os.getpid(), signal.SIGSTOP)
     "push_then_wait": Scene(
         "files arrive over ssh-like tar by hand for 20 s, are unpacked, and nothing is started",
         hand="""echo busy data >$PHASE; curl -s --limit-rate 6M http://$HOST:8000/big --max-time 20 | tee big | gzip -1 >/dev/null;
-            echo idle idle >$PHASE; sleep 1000""", needs_net="wheels",
+            echo idle idle >$PHASE; sleep 1000""",
+        needs_net="wheels",
     ),
-}  # fmt: skip
+}
 
 
 def main() -> int:
@@ -313,11 +354,30 @@ def main() -> int:
     for number, name in enumerate(asked.scenes or SCENES):
         with _network(os.getpid() % 200, asked.wheels) as (space, host):
             started = subprocess.run(
-                ["ip", "netns", "exec", space, "unshare", "--pid", "--fork", "--mount-proc",
-                 "--kill-child", sys.executable, "-m", "evals.idle.record", name, "--inside", host,
-                 "--python", asked.python, "--wheels", asked.wheels],
-                check=False, cwd=ROOT,
-            )  # fmt: skip
+                [
+                    "ip",
+                    "netns",
+                    "exec",
+                    space,
+                    "unshare",
+                    "--pid",
+                    "--fork",
+                    "--mount-proc",
+                    "--kill-child",
+                    sys.executable,
+                    "-m",
+                    "evals.idle.record",
+                    name,
+                    "--inside",
+                    host,
+                    "--python",
+                    asked.python,
+                    "--wheels",
+                    asked.wheels,
+                ],
+                check=False,
+                cwd=ROOT,
+            )
         sys.stdout.write(f"{number + 1} {name}: {started.returncode}\n")
         sys.stdout.flush()
     return 0
@@ -342,8 +402,9 @@ def _network(number: int, wheels: str) -> Iterator[tuple[str, str]]:
         subprocess.run(words.split(), check=True)
     server = subprocess.Popen(
         [sys.executable, "-m", "http.server", "8000", "--bind", host, "--directory", wheels],
-        stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-    )  # fmt: skip
+        stderr=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    )
     for _ in range(100):
         with socket.socket() as probe:
             if probe.connect_ex((host, 8000)) == 0:
@@ -398,8 +459,15 @@ def _record(name: str, python: str, host: str) -> None:
             (place / scene.script).write_text(scene.job, encoding="utf-8")
             words = [python, scene.script]
         marks = {"GPU_TENANT_CARETAKER": str(home), "GPU_TENANT_JOB": name}
-        job = subprocess.Popen(words, cwd=place, env=plain | marks, start_new_session=True,
-                               stdin=subprocess.DEVNULL, stdout=(place / "log").open("wb"), stderr=subprocess.STDOUT)  # fmt: skip
+        job = subprocess.Popen(
+            words,
+            cwd=place,
+            env=plain | marks,
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=(place / "log").open("wb"),
+            stderr=subprocess.STDOUT,
+        )
     if scene.hand:
         pid, fd = pty.fork()
         if pid == 0:

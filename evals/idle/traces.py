@@ -82,10 +82,16 @@ class Trace:
                 for card in row[len(COLUMNS) :]
             ]
             yield {
-                "at": at, "up": up, "boot": f"b{boot}", "count": f"c{boot}", **groups,
-                "kinds": dict(kinds), "net": list(net), "driver": self.driver,
+                "at": at,
+                "up": up,
+                "boot": f"b{boot}",
+                "count": f"c{boot}",
+                **groups,
+                "kinds": dict(kinds),
+                "net": list(net),
+                "driver": self.driver,
                 "gpus": cards if self.driver == "ok" else None,
-            }  # fmt: skip
+            }
 
     @staticmethod
     def _cards(row: Sequence[Any]) -> list[Any]:
@@ -97,9 +103,14 @@ def read(path: Path) -> Trace:
     header, *rows = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
     spans = tuple(Span(n, truth, phase, bool(alive)) for n, truth, phase, alive in header["spans"])
     trace = Trace(
-        path.stem, header["how"], header["made"], spans, tuple(rows), header.get("driver", "none"),
+        path.stem,
+        header["how"],
+        header["made"],
+        spans,
+        tuple(rows),
+        header.get("driver", "none"),
         header.get("power_max_w"),
-    )  # fmt: skip
+    )
     if len(trace.labels) != len(rows):
         raise ValueError(f"{path.name} has {len(rows)} looks and {len(trace.labels)} labels")
     return trace

@@ -118,9 +118,14 @@ def connect(
     setting = Setting(
         rehearsed_at=rehearsal.url if rehearsal and rehearsal.provider == profile.id else None,
         named_at=_named_at(profile, home),
-        profile=profile, state=home.root, environ=environ, clock=clock, credential=credential,
-        public_key=lambda: _public_key(home), shell_at=lambda at: _shell(profile.id, at, home, tell),
-    )  # fmt: skip
+        profile=profile,
+        state=home.root,
+        environ=environ,
+        clock=clock,
+        credential=credential,
+        public_key=lambda: _public_key(home),
+        shell_at=lambda at: _shell(profile.id, at, home, tell),
+    )
     connector: Connector | None = import_module(
         f"gpu_tenant.providers.{profile.id}.connector"
     ).connect(setting)
@@ -236,7 +241,7 @@ def _over_ssh(
         openssh=OpenSsh.found(
             name, lambda: entry(Reachable(name, address), home, owner_ssh), home.channels(name)
         ),
-    )  # fmt: skip
+    )
 
 
 async def _introduce(lease: Lease, password: str, home: Home, tell: Callable[[str], None]) -> None:
@@ -244,9 +249,12 @@ async def _introduce(lease: Lease, password: str, home: Home, tell: Callable[[st
 
     assert isinstance(lease.address, SshAddress)
     await introduce(
-        lease.address, password, known_hosts=home.known_hosts(lease.id),
-        client_key=ensure_key(home.client_key), tell=tell,
-    )  # fmt: skip
+        lease.address,
+        password,
+        known_hosts=home.known_hosts(lease.id),
+        client_key=ensure_key(home.client_key),
+        tell=tell,
+    )
 
 
 def _address(lease: Lease, stage: str | None) -> Address:

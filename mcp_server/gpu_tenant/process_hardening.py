@@ -11,9 +11,13 @@ import re
 import sys
 
 KEYS = (
-    "AUTODL_TOKEN", "DIGITALOCEAN_ACCESS_TOKEN", "DIGITALOCEAN_TOKEN", "LAMBDA_API_KEY", "RUNPOD_API_KEY",
+    "AUTODL_TOKEN",
+    "DIGITALOCEAN_ACCESS_TOKEN",
+    "DIGITALOCEAN_TOKEN",
+    "LAMBDA_API_KEY",
+    "RUNPOD_API_KEY",
     "VAST_API_KEY",
-)  # fmt: skip
+)
 """Keys of accounts: nothing that we start has them unless it is handed them. A test keeps this whole."""
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|_PAT$", re.IGNORECASE)
 _SET_DUMPABLE = 4

@@ -131,10 +131,18 @@ class Tenancy:
             if isinstance(connector, Market) and provider in (None, slug)
         }
         wish = Wish(
-            gpu=name, gpu_count=count, vram_gib=vram_gib, disk_gb=disk_gb, hours=hours,
-            max_price_usd_h=max_price_usd_h, region=region, trust=trust,
-            interruptible=interruptible, upload_gb=upload_gb, download_gb=download_gb,
-        )  # fmt: skip
+            gpu=name,
+            gpu_count=count,
+            vram_gib=vram_gib,
+            disk_gb=disk_gb,
+            hours=hours,
+            max_price_usd_h=max_price_usd_h,
+            region=region,
+            trust=trust,
+            interruptible=interruptible,
+            upload_gb=upload_gb,
+            download_gb=download_gb,
+        )
         return await find_offers(
             wish, markets, ledger=context.ledger, clock=context.clock, limit=limit, explain=explain
         )
@@ -193,10 +201,15 @@ class Tenancy:
         """
         context = self.context
         asked = Asked(
-            hours=hours, max_price_usd_h=max_price_usd_h, budget_usd=budget_usd, idle_h=idle_h,
-            when_idle=when_idle, rescue_usd=rescue_usd, store=context.known_store(store),
+            hours=hours,
+            max_price_usd_h=max_price_usd_h,
+            budget_usd=budget_usd,
+            idle_h=idle_h,
+            when_idle=when_idle,
+            rescue_usd=rescue_usd,
+            store=context.known_store(store),
             recover=tuple(recover),
-        )  # fmt: skip
+        )
         for name in recover:
             if name != "same":
                 context.set_up(name)
@@ -229,9 +242,14 @@ class Tenancy:
         if count > 1:
             return await fleet_at(context, profile, asked, count, price_usd_h, wait_s=wait_s)
         lease = intend(
-            profile, asked=asked, price_usd_h=price_usd_h, address=None, ledger=context.ledger,
-            clock=context.clock, allowed=context.owner.allows,
-        )  # fmt: skip
+            profile,
+            asked=asked,
+            price_usd_h=price_usd_h,
+            address=None,
+            ledger=context.ledger,
+            clock=context.clock,
+            allowed=context.owner.allows,
+        )
         with context.held(lease.id, "provision"):
             lease = await fulfilled(context, lease)
         return card_of(context, lease, None)
@@ -252,9 +270,12 @@ class Tenancy:
         needs = Needs(gpu_count=gpus, vram_gib=vram_gib, disk_gib=disk_gib)
         # The box keeps this computer's time, also in a rehearsal, where our own clock jumps.
         return await audit(
-            found, context.profile(found.provider), needs, transport=context.transport(found),
+            found,
+            context.profile(found.provider),
+            needs,
+            transport=context.transport(found),
             clock=WallClock(),
-        )  # fmt: skip
+        )
 
     async def smoke_test(
         self,
@@ -269,10 +290,15 @@ class Tenancy:
         """As `smoke_test`, for a person: what was printed stands as it is."""
         context = self.context
         return await smoke(
-            Path(directory).expanduser(), command, time_limit_s=time_limit_s,
-            environ=context.account.without(context.environ), ledger=context.ledger, clock=context.clock,
-            guarded=context.account.guarded, network=network_of(context.home.configuration),
-        )  # fmt: skip
+            Path(directory).expanduser(),
+            command,
+            time_limit_s=time_limit_s,
+            environ=context.account.without(context.environ),
+            ledger=context.ledger,
+            clock=context.clock,
+            guarded=context.account.guarded,
+            network=network_of(context.home.configuration),
+        )
 
     async def push(
         self,
@@ -293,12 +319,19 @@ class Tenancy:
         found = await active(context, lease)
         with context.held(found.id, "push"):
             return await push(
-                found, Path(directory).expanduser(), guarded=context.account.guarded, include_secrets=include_secrets,
+                found,
+                Path(directory).expanduser(),
+                guarded=context.account.guarded,
+                include_secrets=include_secrets,
                 overwrite=overwrite,
-                caretaker=context.caretaker(found), transport=context.transport(found),
-                ledger=context.ledger, clock=context.clock, share=share_of(context.home, call_bytes_s.get()),
-                records=records_of(context.home, found.id), progress=progress_to.get(),
-            )  # fmt: skip
+                caretaker=context.caretaker(found),
+                transport=context.transport(found),
+                ledger=context.ledger,
+                clock=context.clock,
+                share=share_of(context.home, call_bytes_s.get()),
+                records=records_of(context.home, found.id),
+                progress=progress_to.get(),
+            )
 
     async def prepare(
         self,
@@ -324,9 +357,14 @@ class Tenancy:
         values = resolve_all(env, context.environ, account=context.account)
         profile = context.profile(found.provider)
         setup = Setup(
-            found, profile, script("prepare.py"), caretaker=context.caretaker(found),
-            transport=context.transport(found), ledger=context.ledger, clock=context.clock,
-        )  # fmt: skip
+            found,
+            profile,
+            script("prepare.py"),
+            caretaker=context.caretaker(found),
+            transport=context.transport(found),
+            ledger=context.ledger,
+            clock=context.clock,
+        )
         return await setup.prepare(
             Wanted(
                 source=source,
@@ -381,13 +419,22 @@ class Tenancy:
         runtime_s = None if max_runtime_h is None else max_runtime_h * 3600
         if matrix or cells:
             grid = grid_of(
-                command, artifacts=artifacts, discard=discard, matrix=matrix, cells=cells,
+                command,
+                artifacts=artifacts,
+                discard=discard,
+                matrix=matrix,
+                cells=cells,
                 prefix=name,
-            )  # fmt: skip
-            begun = await begin_sweep(context,
-                [lease, *leases], grid, env=env, max_runtime_s=runtime_s, attempts=attempts,
+            )
+            begun = await begin_sweep(
+                context,
+                [lease, *leases],
+                grid,
+                env=env,
+                max_runtime_s=runtime_s,
+                attempts=attempts,
                 python=python,
-            )  # fmt: skip
+            )
             return self._launched_cells(lease, grid, begun)
         if leases or attempts > 1:
             raise BadRequest(
@@ -400,13 +447,21 @@ class Tenancy:
             own = activated(context.ledger, found.id) if python == "prepared" else {}
             profile = context.profile(found.provider)
             return await launch(
-                found, profile, command, artifacts=artifacts, discard=discard,
+                found,
+                profile,
+                command,
+                artifacts=artifacts,
+                discard=discard,
                 env={**self._mirrors(profile), **own, **values},
-                env_from=references(env), name=name,
+                env_from=references(env),
+                name=name,
                 max_runtime_s=runtime_s,
-                caretaker=context.caretaker(found), transport=context.transport(found),
-                ledger=context.ledger, clock=context.clock, store=context.box_store(found),
-            )  # fmt: skip
+                caretaker=context.caretaker(found),
+                transport=context.transport(found),
+                ledger=context.ledger,
+                clock=context.clock,
+                store=context.box_store(found),
+            )
 
     def _launched_cells(self, lease: str, grid: Grid, begun: Tended) -> Launched:
         context = self.context
@@ -455,10 +510,16 @@ class Tenancy:
         found = await running(context, lease)
         await tend_on(context, found.id)
         seen = await watch(
-            found, await run_of(context, found, job), cursor=cursor, wait_s=wait_s,
-            limit_bytes=limit_bytes, caretaker=context.caretaker(found), clock=context.clock,
-            ledger=context.ledger, box=self._last_told(found),
-        )  # fmt: skip
+            found,
+            await run_of(context, found, job),
+            cursor=cursor,
+            wait_s=wait_s,
+            limit_bytes=limit_bytes,
+            caretaker=context.caretaker(found),
+            clock=context.clock,
+            ledger=context.ledger,
+            box=self._last_told(found),
+        )
         keep_reading(context.home, seen, at=context.clock.now())
         advice = advice_for(found, ledger=context.ledger, now=context.clock.now())
         gang = await gang_words(context, found, seen)
@@ -519,13 +580,20 @@ class Tenancy:
         with context.held(found.id, "collect"):
             await context.inspection.is_the_box(found)
             collected = await collect(
-                found, context.profile(found.provider), directory=directory,
-                artifacts=artifacts, discard=discard,
-                caretaker=context.caretaker(found), transport=context.transport(found),
-                ledger=context.ledger, clock=context.clock, share=share_of(context.home, call_bytes_s.get()),
+                found,
+                context.profile(found.provider),
+                directory=directory,
+                artifacts=artifacts,
+                discard=discard,
+                caretaker=context.caretaker(found),
+                transport=context.transport(found),
+                ledger=context.ledger,
+                clock=context.clock,
+                share=share_of(context.home, call_bytes_s.get()),
                 news="some" if is_elsewhere or has_news(context, found) else "unknown",
-                elsewhere=kept_elsewhere(context, found), progress=progress_to.get(),
-            )  # fmt: skip
+                elsewhere=kept_elsewhere(context, found),
+                progress=progress_to.get(),
+            )
         await tend_on(context, found.id)
         return collected.model_copy(update=await self._stored(found))
 
@@ -567,12 +635,18 @@ class Tenancy:
         """
         context = self.context
         return await change(
-            context, lease, action, hours=hours, address=address,
+            context,
+            lease,
+            action,
+            hours=hours,
+            address=address,
             terms={
-                "budget_usd": budget_usd, "max_price_usd_h": max_price_usd_h, "idle_h": idle_h,
+                "budget_usd": budget_usd,
+                "max_price_usd_h": max_price_usd_h,
+                "idle_h": idle_h,
                 "rescue_usd": rescue_usd,
             },
-        )  # fmt: skip
+        )
 
     async def verify_and_teardown(self, lease: LeaseName) -> TornDown:
         """End the lease: re-read every kept file, compare with the box, and destroy it only if nothing
@@ -614,9 +688,13 @@ class Tenancy:
         """Check this computer: state directory, ledger, key, profiles, tools, credentials, boxes."""
         context = self.context
         return await examine(
-            context.home, ledger=context.ledger, profiles=context.profiles, connectors=context.connectors,
-            environ=context.environ, clock=context.clock,
-        )  # fmt: skip
+            context.home,
+            ledger=context.ledger,
+            profiles=context.profiles,
+            connectors=context.connectors,
+            environ=context.environ,
+            clock=context.clock,
+        )
 
     def _mirrors(self, profile: Profile) -> dict[str, str]:
         context = self.context

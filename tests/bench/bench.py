@@ -131,8 +131,13 @@ def main() -> None:
         ("command line --help / an empty mcp server ready", helped, empty, "s"),
         ("MCP ready for tools / an empty mcp server", ours, empty, "s"),
         ("monitor poll, kept ssh connection / `true` on it", p["poll_ms"], p["true_ms"], "ms"),
-        ("monitor poll, kept ssh connection / an idle Python on the box", p["poll_ms"], p["python_ms"], "ms"),
-    ]  # fmt: skip
+        (
+            "monitor poll, kept ssh connection / an idle Python on the box",
+            p["poll_ms"],
+            p["python_ms"],
+            "ms",
+        ),
+    ]
     for name, this, that, unit in table:
         print(f"{name:<66} {this / that:6.2f}   ({this:.3f} / {that:.3f} {unit})")
     print(

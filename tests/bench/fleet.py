@@ -60,9 +60,11 @@ def _measured(scratch: Path, count: int, through: str) -> dict[str, Any]:
     (state / "ssh").mkdir(parents=True)
     key = make_key(state / "ssh" / "id_ed25519")
     environ = {
-        "PATH": os.environ["PATH"], "HOME": str(scratch), "GPU_TENANT_HOME": str(state),
+        "PATH": os.environ["PATH"],
+        "HOME": str(scratch),
+        "GPU_TENANT_HOME": str(state),
         "PYTHONPATH": os.pathsep.join([str(ROOT / "mcp_server"), str(Path(__file__).parent)]),
-    }  # fmt: skip
+    }
     with Sshds(scratch, count=count, authorized=Path(f"{key}.pub")) as boxes:
         plain = asyncio.run(_leased(environ, boxes, scratch, key))
         row: dict[str, Any] = {"load": os.getloadavg()[0]}
@@ -88,10 +90,13 @@ async def _leased(
         asked = {"job": "idle", "offset": -6000, "limit": 6000, "sample": True, "tenant": True}
         argv = tenancy.context.caretaker(standing)._argv("status")
         return {
-            "user": user, "host": host, "port": port, "monitor": command_line(argv),
+            "user": user,
+            "host": host,
+            "port": port,
+            "monitor": command_line(argv),
             "request": json.dumps(asked),
             "pins": str(tenancy.home.known_hosts(standing.id)),
-        }  # fmt: skip
+        }
 
     try:
         begun = await each(boxes.targets, begin, at_once=8)

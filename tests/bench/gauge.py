@@ -31,9 +31,13 @@ def measured(argv: Sequence[str], *, env: Mapping[str, str], limit_s: float) -> 
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         began = time.perf_counter()
         process = subprocess.Popen(
-            argv, env=dict(env), stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+            argv,
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
             start_new_session=True,
-        )  # fmt: skip
+        )
         over, late, peaks = threading.Event(), threading.Event(), [0.0]
 
         def watch() -> None:

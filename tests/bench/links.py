@@ -143,8 +143,9 @@ class Long(Fast):
         ends = ("-", self._device, self.namespace or "", self._device)
         emulator = subprocess.Popen(
             ["nice", "-n", "-10", _emulator(self._scratch), *ends, *(f"{n:g}" for n in shape)],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
         undo.callback(_end, emulator)
         assert emulator.stdout
         if emulator.stdout.readline() != b"ready\n":
@@ -189,8 +190,10 @@ class Box:
         )
         self._sshd = subprocess.Popen(
             link.within(SSHD, "-D", "-f", str(config), "-E", str(directory / "log")),
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
         try:
             wait_until(lambda: _answers(self.address, self.port))
         except BaseException:

@@ -23,10 +23,14 @@ class Way:
     def options(self) -> list[str]:
         """For every program of OpenSSH."""
         said = {
-            "IdentitiesOnly": "yes", "UserKnownHostsFile": self.box.known_hosts,
-            "StrictHostKeyChecking": "yes", "ControlMaster": "no", "ControlPath": "none",
-            "BatchMode": "yes", "LogLevel": "ERROR",
-        }  # fmt: skip
+            "IdentitiesOnly": "yes",
+            "UserKnownHostsFile": self.box.known_hosts,
+            "StrictHostKeyChecking": "yes",
+            "ControlMaster": "no",
+            "ControlPath": "none",
+            "BatchMode": "yes",
+            "LogLevel": "ERROR",
+        }
         words = [word for name, value in said.items() for word in ("-o", f"{name}={value}")]
         return [
             *("-F", "/dev/null", "-i", str(self.key)),
@@ -81,18 +85,33 @@ def _shell(line: str) -> list[str]:
 def _rclone(way: Way, source: Path, into: Path, streams: int) -> list[str]:
     """`streams` of one file, or so many files at once; no hashes, which is to its advantage."""
     login = {
-        "host": way.box.address, "port": way.box.port, "user": getpass.getuser(),
-        "key-file": way.key, "shell-type": "unix", "concurrency": 64, "chunk-size": "32k",
-    }  # fmt: skip
+        "host": way.box.address,
+        "port": way.box.port,
+        "user": getpass.getuser(),
+        "key-file": way.key,
+        "shell-type": "unix",
+        "concurrency": 64,
+        "chunk-size": "32k",
+    }
     many = source.is_dir()
     return [
-        "rclone", "copy" if many else "copyto", "--config", "/dev/null",
+        "rclone",
+        "copy" if many else "copyto",
+        "--config",
+        "/dev/null",
         *(word for name, value in login.items() for word in (f"--sftp-{name}", str(value))),
-        "--sftp-disable-hashcheck", "--ignore-checksum", "--retries", "1",
-        "--multi-thread-cutoff", "1M", "--multi-thread-streams", "0" if many else str(streams),
+        "--sftp-disable-hashcheck",
+        "--ignore-checksum",
+        "--retries",
+        "1",
+        "--multi-thread-cutoff",
+        "1M",
+        "--multi-thread-streams",
+        "0" if many else str(streams),
         *(("--transfers", str(streams), "--checkers", str(streams)) if many else ()),
-        f":sftp:{source}", str(into),
-    ]  # fmt: skip
+        f":sftp:{source}",
+        str(into),
+    ]
 
 
 def _ranges(way: Way, source: Path, into: Path, count: int) -> list[str]:

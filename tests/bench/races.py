@@ -171,9 +171,16 @@ class _Heat:
     """The runs of one race, as they are made."""
 
     def __init__(
-        self, race: Race, bench: Bench, link: Loopback, box: Box, tenant: Tenant, source: Path,
-        *, total: int,
-    ) -> None:  # fmt: skip
+        self,
+        race: Race,
+        bench: Bench,
+        link: Loopback,
+        box: Box,
+        tenant: Tenant,
+        source: Path,
+        *,
+        total: int,
+    ) -> None:
         self._race, self._bench, self._link, self._box = race, bench, link, box
         self._tenant, self._source, self._total = tenant, source, total
         self._way = Way(box, bench.key, bench.cipher)
@@ -257,9 +264,15 @@ class _Heat:
                 note = "what came is not what the box has"
         done = 0 if note else self._total
         return Figure(
-            who, seconds, done / seconds / 1e6, (), went.cpu_s, went.peak_mb,
-            high_water_mb=float(told.get("high_water_mb", 0)), note=note,
-        )  # fmt: skip
+            who,
+            seconds,
+            done / seconds / 1e6,
+            (),
+            went.cpu_s,
+            went.peak_mb,
+            high_water_mb=float(told.get("high_water_mb", 0)),
+            note=note,
+        )
 
     def _peer(self, who: str, to: Path) -> Figure:
         limit_s = self._race.peer_limit_s or self._race.limit_s
@@ -321,35 +334,82 @@ _MANY = ("rclone x 16", "ranges x 16", "ranges x 32")
 
 RACES = (
     Race(
-        "loopback-2gb", "2 GB incompressible", loopback, 2 * GB, _FILE, ("ranges x 4",),
-        against_peers=0.95, rounds=3,
+        "loopback-2gb",
+        "2 GB incompressible",
+        loopback,
+        2 * GB,
+        _FILE,
+        ("ranges x 4",),
+        against_peers=0.95,
+        rounds=3,
     ),
     Race(
-        "loopback-many", "2,000 files of 100 KB", loopback, 100_000, _TREE, count=2000,
-        against_peers=1.0, rounds=3,
+        "loopback-many",
+        "2,000 files of 100 KB",
+        loopback,
+        100_000,
+        _TREE,
+        count=2000,
+        against_peers=1.0,
+        rounds=3,
     ),
     Race(
-        "long-many", "2,000 files of 100 KB", long_link(200), 100_000, _TREE, count=2000,
-        against_peers=1.0, peer_limit_s=60,
+        "long-many",
+        "2,000 files of 100 KB",
+        long_link(200),
+        100_000,
+        _TREE,
+        count=2000,
+        against_peers=1.0,
+        peer_limit_s=60,
     ),
     Race(
-        "long-256mb", "256 MB", long_link(200), 256 * MB, _FILE, ("ranges x 4",),
-        against_peers=1.0, share=0.85, peer_limit_s=60,
+        "long-256mb",
+        "256 MB",
+        long_link(200),
+        256 * MB,
+        _FILE,
+        ("ranges x 4",),
+        against_peers=1.0,
+        share=0.85,
+        peer_limit_s=60,
     ),
     Race(
-        "long-2gb", "2 GB", long_link(200), 2 * GB, ("rsync", "ssh cat", "tar"),
-        against_peers=1.0, share=0.95,
+        "long-2gb",
+        "2 GB",
+        long_link(200),
+        2 * GB,
+        ("rsync", "ssh cat", "tar"),
+        against_peers=1.0,
+        share=0.95,
     ),
     Race(
-        "long-600", "1 GB", long_link(600), GB, ("ssh cat", "rclone x 4"), ("ranges x 4",),
-        share=0.85, peer_limit_s=60,
+        "long-600",
+        "1 GB",
+        long_link(600),
+        GB,
+        ("ssh cat", "rclone x 4"),
+        ("ranges x 4",),
+        share=0.85,
+        peer_limit_s=60,
     ),
     Race(
-        "loss-0.1", "256 MB", long_link(200, loss_percent=0.1), 256 * MB, _MANY,
-        ("ssh cat",), share=0.6, peer_limit_s=90,
+        "loss-0.1",
+        "256 MB",
+        long_link(200, loss_percent=0.1),
+        256 * MB,
+        _MANY,
+        ("ssh cat",),
+        share=0.6,
+        peer_limit_s=90,
     ),
     Race(
-        "loss-0.5", "256 MB", long_link(200, loss_percent=0.5), 256 * MB, _MANY,
-        against_peers=1.0, peer_limit_s=150,
+        "loss-0.5",
+        "256 MB",
+        long_link(200, loss_percent=0.5),
+        256 * MB,
+        _MANY,
+        against_peers=1.0,
+        peer_limit_s=150,
     ),
-)  # fmt: skip
+)

@@ -74,10 +74,15 @@ async def plain(spec: Path, rounds: int) -> dict[str, object]:
         async with turns:
             if number not in kept:
                 kept[number] = await asyncssh.connect(
-                    box["host"], int(box["port"]), username=box["user"], client_keys=[key],
-                    known_hosts=box["pins"], config=None, agent_path=None,
+                    box["host"],
+                    int(box["port"]),
+                    username=box["user"],
+                    client_keys=[key],
+                    known_hosts=box["pins"],
+                    config=None,
+                    agent_path=None,
                     encryption_algs="^aes128-gcm@openssh.com,aes256-gcm@openssh.com",
-                )  # fmt: skip
+                )
             given = stdin if stdin is not None else box["request"].encode()
             ran = await kept[number].run(box["command"], input=given, encoding=None)
             assert ran.exit_status == 0, ran.stderr

@@ -83,9 +83,13 @@ def _bench(scratch: Path, *, shrink: int, rounds: int | None) -> Bench:
     }
     environ |= {"HOME": str(home), "GPU_TENANT_NO_POWEROFF": "1"}
     return Bench(
-        scratch, make_key(scratch / "key"), environ, shrink, rounds,
+        scratch,
+        make_key(scratch / "key"),
+        environ,
+        shrink,
+        rounds,
         say=lambda words: print(words, flush=True),
-    )  # fmt: skip
+    )
 
 
 def _run(name: str, bench: Bench) -> Row:

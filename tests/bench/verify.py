@@ -209,11 +209,13 @@ def values() -> bytes:
 
 def write_safetensors(path: Path, size_bytes: int) -> None:
     count = max(1, size_bytes // TENSOR_BYTES)
-    header = json.dumps({
-        name: {"dtype": "F32", "shape": [4096, 4096], "data_offsets": [at, at + TENSOR_BYTES]}
-        for number, name in enumerate(names(count))
-        for at in [number * TENSOR_BYTES]
-    }).encode()  # fmt: skip
+    header = json.dumps(
+        {
+            name: {"dtype": "F32", "shape": [4096, 4096], "data_offsets": [at, at + TENSOR_BYTES]}
+            for number, name in enumerate(names(count))
+            for at in [number * TENSOR_BYTES]
+        }
+    ).encode()
     header += b" " * (-len(header) % 8)
     with path.open("wb") as file:
         file.write(struct.pack("<Q", len(header)) + header)

@@ -50,10 +50,22 @@ def axe() -> Path:
     if not (directory / "node_modules" / ".package-lock.json").is_file():
         directory.mkdir(parents=True, exist_ok=True)
         subprocess.run(
-            ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", directory, AXE],
-            check=True, timeout=150, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            [
+                "npm",
+                "install",
+                "--no-audit",
+                "--no-fund",
+                "--ignore-scripts",
+                "--prefix",
+                directory,
+                AXE,
+            ],
+            check=True,
+            timeout=150,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
             cwd=directory,
-        )  # fmt: skip
+        )
     assert hashlib.sha256(script.read_bytes()).hexdigest() == AXE_SHA256, script
     return script
 

@@ -26,8 +26,12 @@ class Dashboard:
     """The server, the link that it printed, and everything it said."""
 
     def __init__(
-        self, environment: Mapping[str, str], directory: Path, *, keyboard: Literal["none", "person"] = "none"
-    ) -> None:  # fmt: skip
+        self,
+        environment: Mapping[str, str],
+        directory: Path,
+        *,
+        keyboard: Literal["none", "person"] = "none",
+    ) -> None:
         """With `keyboard="person"` it was started at a terminal."""
         directory.mkdir(parents=True, exist_ok=True)
         self._environment, self._keyboard = environment, keyboard
@@ -104,12 +108,21 @@ class Dashboard:
         self._terminal = pty.openpty() if self._keyboard == "person" else ()
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "gpu_tenant", "dashboard", "--no-open",
-                 "--port", str(self.port)],
-                env=self._environment, start_new_session=True, stdout=out,
+                [
+                    sys.executable,
+                    "-m",
+                    "gpu_tenant",
+                    "dashboard",
+                    "--no-open",
+                    "--port",
+                    str(self.port),
+                ],
+                env=self._environment,
+                start_new_session=True,
+                stdout=out,
                 stdin=self._terminal[1] if self._terminal else subprocess.DEVNULL,
                 stderr=self._terminal[1] if self._terminal else err,
-            )  # fmt: skip
+            )
         if self._terminal:
             os.close(self._terminal[1])
             Thread(target=self._read_terminal, args=self._terminal[:1], daemon=True).start()

@@ -132,9 +132,13 @@ async def tab_on(
     """A tab of a profile of its own, which had nothing to complain of; `script` is in its pages from the start."""
     width, height = PHONE if screen == "phone" else DESK
     context = await browser.new_context(
-        viewport={"width": width, "height": height}, color_scheme=theme, locale=language,
-        is_mobile=screen == "phone", has_touch=screen == "phone", reduced_motion="reduce",
-    )  # fmt: skip
+        viewport={"width": width, "height": height},
+        color_scheme=theme,
+        locale=language,
+        is_mobile=screen == "phone",
+        has_touch=screen == "phone",
+        reduced_motion="reduce",
+    )
     try:
         await context.grant_permissions(["clipboard-read", "clipboard-write"])
         if script is not None:

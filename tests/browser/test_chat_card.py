@@ -55,19 +55,27 @@ class Chat:
         self.calls: list[str] = []
         self._pings = 0
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        page.on("console", lambda said: self.complaints.append(said.text) if said.type == "error" else None)  # fmt: skip
+        page.on(
+            "console",
+            lambda said: self.complaints.append(said.text) if said.type == "error" else None,
+        )
         page.on("request", lambda request: self.complaints.append(f"asked for {request.url}"))
 
     async def open(
-        self, *, theme: Literal["light", "dark"] = "light", may_call: Literal["yes", "no"] = "yes",
+        self,
+        *,
+        theme: Literal["light", "dark"] = "light",
+        may_call: Literal["yes", "no"] = "yes",
         locale: str = "en-GB",
-    ) -> None:  # fmt: skip
+    ) -> None:
         """The card is in the page and has said that it is ready."""
         capabilities = {"serverTools": {}} if may_call == "yes" else {}
         welcome = {
-            "protocolVersion": "2026-01-26", "hostInfo": {"name": "chat", "version": "1"},
-            "hostCapabilities": capabilities, "hostContext": {"theme": theme, "locale": locale},
-        }  # fmt: skip
+            "protocolVersion": "2026-01-26",
+            "hostInfo": {"name": "chat", "version": "1"},
+            "hostCapabilities": capabilities,
+            "hostContext": {"theme": theme, "locale": locale},
+        }
         await self.page.expose_function("callTool", self._call)
         await self.page.set_content(HOST)
         html = chat_card.page().replace("<head>", f"<head>{STRICT}")
@@ -82,8 +90,9 @@ class Chat:
     async def tells(self, answer: Answer, arguments: Answer | None = None) -> None:
         """The host has given the card the answer of a call, and the card has heard it."""
         for what, params in (
-            ("tool-input", {"arguments": arguments or {}}), ("tool-result", answer),
-        ):  # fmt: skip
+            ("tool-input", {"arguments": arguments or {}}),
+            ("tool-result", answer),
+        ):
             said = {"method": f"ui/notifications/{what}", "params": params}
             await self.page.evaluate("(said) => say(said)", said)
         # What it answers afterwards shows that it has done what came before.
@@ -138,9 +147,12 @@ async def _a_whole_lease(client: Client, tree: Path) -> dict[str, Answer]:
     lease = told["provision"]["structuredContent"]["lease"]
     await answer_of(client, "push", lease=lease, directory=str(tree))
     await answer_of(
-        client, "launch_detached", lease=lease, artifacts=["out/"],
+        client,
+        "launch_detached",
+        lease=lease,
+        artifacts=["out/"],
         command="cat log.txt; mkdir out; echo '[1]' >out/a.json",
-    )  # fmt: skip
+    )
     told["monitor"] = await answer_of(client, "monitor", lease=lease, wait_s=30, cursor=0)
     told["refused"] = await answer_of(client, "verify_and_teardown", lease=lease)
     told["list_leases"] = await answer_of(client, "list_leases")
@@ -185,7 +197,9 @@ async def test_it_draws_what_was_told_and_looks_again_through_its_host(
         await expect(countdown).not_to_have_text(told or "")
         assert re.fullmatch(r"in \d+:\d\d:\d\d", await countdown.text_content() or "")
         assert shown.calls == ["list_leases"]
-        heights = [said["params"]["height"] for said in await shown.heard("ui/notifications/size-changed")]  # fmt: skip
+        heights = [
+            said["params"]["height"] for said in await shown.heard("ui/notifications/size-changed")
+        ]
         assert heights[-1] > heights[0]
         await answer_of(client, "verify_and_teardown", lease=lease)
 
@@ -229,9 +243,12 @@ async def test_what_an_answer_lacks_is_unknown_and_no_number(
 ) -> None:
     async with chat() as shown:
         for tool, lacking in (
-            ("monitor", ("running_s", "exit_code", "cost_usd", "deadline_in_s", "memory_used_bytes")),
+            (
+                "monitor",
+                ("running_s", "exit_code", "cost_usd", "deadline_in_s", "memory_used_bytes"),
+            ),
             ("provision", ("age_s", "running_usd_h", "leaking_usd_month", "deadline_in_s")),
-        ):  # fmt: skip
+        ):
             told = answers[tool]["structuredContent"]
             rest = {name: value for name, value in told.items() if name not in lacking}
             await shown.tells({**answers[tool], "structuredContent": rest})
@@ -272,7 +289,9 @@ async def test_nothing_that_an_answer_holds_becomes_markup(
     """In every field and every list, whoever wrote it; the browser itself was told to refuse it, too."""
     async with chat() as shown:
         for answer in answers.values():
-            await shown.tells({**answer, **attacked({k: answer[k] for k in ("content", "structuredContent")})})  # fmt: skip
+            await shown.tells(
+                {**answer, **attacked({k: answer[k] for k in ("content", "structuredContent")})}
+            )
             await expect(shown.card.locator("main")).to_contain_text(ATTACK)
             assert await shown.card.locator("main :is(img, script, iframe, a, style)").count() == 0
         assert "owned" not in await shown.page.evaluate("() => window.heard")
@@ -314,7 +333,9 @@ async def test_a_host_that_asks_is_answered(chat: Callable[..., Any]) -> None:
         for number, method in enumerate(["ping", "ui/resource-teardown", "tools/list"]):
             await shown.page.evaluate("(said) => say(said)", {"id": f"h{number}", "method": method})
         await shown.page.wait_for_function("() => heard.filter((s) => !s.method).length === 3")
-        replies = {s["id"]: s for s in await shown.page.evaluate("() => heard") if "method" not in s}  # fmt: skip
+        replies = {
+            s["id"]: s for s in await shown.page.evaluate("() => heard") if "method" not in s
+        }
 
     assert replies["h0"]["result"] == replies["h1"]["result"] == {}
     assert replies["h2"]["error"]["code"] == -32601
@@ -327,7 +348,10 @@ async def test_of_many_leases_the_ones_with_an_alarm_are_open_and_what_was_opene
     (card,) = told["leases"]
     cards = [{**card, "lease": f"tiny-{number}", "alarm": None} for number in range(8)]
     cards[5]["alarm"] = "its price rose"
-    answer = {**answers["list_leases"], "structuredContent": {**told, "leases": cards, "alarms": ["tiny-5: its price rose"]}}  # fmt: skip
+    answer = {
+        **answers["list_leases"],
+        "structuredContent": {**told, "leases": cards, "alarms": ["tiny-5: its price rose"]},
+    }
 
     async with chat() as shown:
         await shown.tells(answer)

@@ -50,10 +50,19 @@ async def with_a_key(tab: Tab) -> AsyncIterator[None]:
     """The browser has an authenticator whose owner is there."""
     session = await tab.page.context.new_cdp_session(tab.page)
     await session.send("WebAuthn.enable")
-    await session.send("WebAuthn.addVirtualAuthenticator", {"options": {
-        "protocol": "ctap2", "transport": "internal", "hasResidentKey": True,
-        "hasUserVerification": True, "isUserVerified": True, "automaticPresenceSimulation": True,
-    }})  # fmt: skip
+    await session.send(
+        "WebAuthn.addVirtualAuthenticator",
+        {
+            "options": {
+                "protocol": "ctap2",
+                "transport": "internal",
+                "hasResidentKey": True,
+                "hasUserVerification": True,
+                "isUserVerified": True,
+                "automaticPresenceSimulation": True,
+            }
+        },
+    )
     yield
     await session.send("WebAuthn.disable")
 

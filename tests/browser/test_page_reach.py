@@ -40,12 +40,17 @@ class Scene:
         """Every view by a name of its own."""
         return {
             "overview": "#/",
-            **{f"lease-{part}": f"#/lease/{self.trained}/{part}"
-               for part in ("job", "log", "files", "story", "terms")},
+            **{
+                f"lease-{part}": f"#/lease/{self.trained}/{part}"
+                for part in ("job", "log", "files", "story", "terms")
+            },
             "lease-rented": f"#/lease/{self.rented}",
-            "offers": "#/offers", "runbooks": "#/runbooks", "history": "#/history",
-            "settings": "#/settings", "nowhere": "#/elsewhere",
-        }  # fmt: skip
+            "offers": "#/offers",
+            "runbooks": "#/runbooks",
+            "history": "#/history",
+            "settings": "#/settings",
+            "nowhere": "#/elsewhere",
+        }
 
 
 @pytest.fixture(scope="module")

@@ -274,9 +274,15 @@ async def test_whoever_is_not_this_page_with_this_token_is_refused(
 
 @pytest.mark.parametrize(
     "path",
-    ["/page/../gate.py", "/page/%2e%2e/gate.py", "/page/..%2fgate.py", "/page//etc/passwd",
-     "/page/parts/%2e%2e/%2e%2e/gate.py", "/runbooks/..%2f..%2fREADME"],
-)  # fmt: skip
+    [
+        "/page/../gate.py",
+        "/page/%2e%2e/gate.py",
+        "/page/..%2fgate.py",
+        "/page//etc/passwd",
+        "/page/parts/%2e%2e/%2e%2e/gate.py",
+        "/runbooks/..%2f..%2fREADME",
+    ],
+)
 async def test_no_file_beside_the_page_is_served(scene: Scene, path: str) -> None:
     status, _, body = scene.dashboard.ask(path)
 

@@ -40,8 +40,10 @@ async def crowd(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Crowd
             others = await many_leases(tenancy, LEASES - 1)
             leased_s = time.monotonic() - begun_s
             assert (await over(tenancy, loud)).state == "finished"
-        print(f"\n{LEASES} leases in {leased_s:.1f} s, {LOG_MIB} MiB of log in "
-              f"{time.monotonic() - begun_s:.1f} s")  # fmt: skip
+        print(
+            f"\n{LEASES} leases in {leased_s:.1f} s, {LOG_MIB} MiB of log in "
+            f"{time.monotonic() - begun_s:.1f} s"
+        )
         with dashboard_of(person, root) as dashboard:
             yield Crowd(dashboard, [loud, *others], loud)
 
@@ -95,8 +97,10 @@ async def frames_ms(page: Page, step: str, count: int) -> list[float]:
 def told(what: str, times_ms: Sequence[float]) -> float:
     """The median, after both it and the worst were printed."""
     middle = statistics.median(times_ms)
-    print(f"{what}: median {middle:.0f} ms, 95 % within {times_ms[int(len(times_ms) * 0.95)]:.0f} ms, "
-          f"worst {times_ms[-1]:.0f} ms, of {len(times_ms)}")  # fmt: skip
+    print(
+        f"{what}: median {middle:.0f} ms, 95 % within {times_ms[int(len(times_ms) * 0.95)]:.0f} ms, "
+        f"worst {times_ms[-1]:.0f} ms, of {len(times_ms)}"
+    )
     return middle
 
 

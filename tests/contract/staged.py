@@ -104,14 +104,19 @@ class Staged:
         assert offer.price.running_usd_h is not None
         now = self.clock.now()
         quote = Quote(
-            id="q-test", offer=offer, wish=Wish.model_validate(wish),
-            cap_usd_h=offer.price.running_usd_h, expires_at=now + timedelta(minutes=10),
-        )  # fmt: skip
+            id="q-test",
+            offer=offer,
+            wish=Wish.model_validate(wish),
+            cap_usd_h=offer.price.running_usd_h,
+            expires_at=now + timedelta(minutes=10),
+        )
         slug = self.stage.provider
         return arranged_lease(
-            LeaseState.INTENDED, lease_id=LeaseId(f"{slug}-{name}"), provider=slug,
+            LeaseState.INTENDED,
+            lease_id=LeaseId(f"{slug}-{name}"),
+            provider=slug,
             terms=Terms(deadline_at=now + timedelta(hours=8), max_price_usd_h=quote.cap_usd_h),
-        ).model_copy(update={"quote": quote, "mark": f"gpu-tenant:0a1b2c:{slug}-{name}"})  # fmt: skip
+        ).model_copy(update={"quote": quote, "mark": f"gpu-tenant:0a1b2c:{slug}-{name}"})
 
     async def ready(self, intent: Lease, *, within_s: float = 1200) -> Box:
         """The box of `intent`, when its provider shows it as ready."""

@@ -40,12 +40,16 @@ def connected(staged: Staged, **environ: str) -> AutodlConnector:
     """A connector to the stage, whose owner says in its environment what `environ` says."""
     return AutodlConnector(
         Setting(
-            profile=PROFILES["autodl"], state=staged.home.root, clock=staged.clock,
-            rehearsed_at=staged.stage.url, environ={**staged.stage.environment, **environ},
-            credential=Credential("env:AUTODL_TOKEN", lambda: KEY), public_key=lambda: PUBLIC_KEY,
+            profile=PROFILES["autodl"],
+            state=staged.home.root,
+            clock=staged.clock,
+            rehearsed_at=staged.stage.url,
+            environ={**staged.stage.environment, **environ},
+            credential=Credential("env:AUTODL_TOKEN", lambda: KEY),
+            public_key=lambda: PUBLIC_KEY,
             shell_at=setting(staged.home.root).shell_at,
         )
-    )  # fmt: skip
+    )
 
 
 async def wanted(staged: Staged, offer_id: str = "4090D:1@any") -> Lease:
@@ -157,8 +161,11 @@ async def test_what_is_not_told_of_a_box_yet_hides_no_box(staged: Staged) -> Non
     (seen,) = await staged.connector.list_boxes()
 
     assert (seen.id, seen.state, seen.address, seen.price_usd_h) == (
-        box.id, BoxState.READY, None, None,
-    )  # fmt: skip
+        box.id,
+        BoxState.READY,
+        None,
+        None,
+    )
 
 
 async def test_a_page_that_is_another_than_was_asked_for_is_no_list(staged: Staged) -> None:
@@ -321,9 +328,14 @@ async def test_cards_with_more_memory_than_they_are_sold_with_go_by_their_own_na
     offers = await cast("AutodlConnector", staged.connector).offers(Wish())
 
     assert {(o.gpu, o.vram_gib) for o in offers} == {
-        ("RTX 4090D", 24), ("RTX 4090 48GB", 48), ("RTX 3090 48GB", 48), ("RTX 5090", 32),
-        ("RTX 4080 SUPER 32GB", 32), ("RTX PRO 6000", 96), ("H800", 80),
-    }  # fmt: skip
+        ("RTX 4090D", 24),
+        ("RTX 4090 48GB", 48),
+        ("RTX 3090 48GB", 48),
+        ("RTX 5090", 32),
+        ("RTX 4080 SUPER 32GB", 32),
+        ("RTX PRO 6000", 96),
+        ("H800", 80),
+    }
     assert all("whether there is one shows when it is created" in str(o.notes) for o in offers)
 
 

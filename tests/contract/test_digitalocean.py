@@ -66,9 +66,11 @@ def api(
 ) -> tuple[int, Any]:
     """The status and the body that anybody's client would get."""
     request = Request(
-        staged.stage.url + path, None if body is None else json.dumps(body).encode(),
-        {"Authorization": f"Bearer {key}"}, method=method,
-    )  # fmt: skip
+        staged.stage.url + path,
+        None if body is None else json.dumps(body).encode(),
+        {"Authorization": f"Bearer {key}"},
+        method=method,
+    )
     try:
         with urlopen(request, timeout=120) as answer:
             text = answer.read()
@@ -342,9 +344,14 @@ async def test_the_official_client_can_do_all_of_it(staged: Staged, pydo: Client
     shown = pydo.droplets.get(number, **LOOSE)["droplet"]
     (key,) = pydo.ssh_keys.list(**LOOSE)["ssh_keys"]
     body = {
-        "name": "gt-1", "region": "nyc2", "size": "gpu-h100x1-80gb", "image": "gpu-h100x1-base",
-        "ssh_keys": [key["fingerprint"]], "tags": ["gpu-tenant:abc"], "user_data": "#cloud-config",
-    }  # fmt: skip
+        "name": "gt-1",
+        "region": "nyc2",
+        "size": "gpu-h100x1-80gb",
+        "image": "gpu-h100x1-base",
+        "ssh_keys": [key["fingerprint"]],
+        "tags": ["gpu-tenant:abc"],
+        "user_data": "#cloud-config",
+    }
     made = pydo.droplets.create(body=body, **LOOSE)["droplet"]
     acted = pydo.droplet_actions.post(number, body={"type": "power_off"}, **LOOSE)["action"]
 
@@ -380,9 +387,13 @@ async def test_what_the_rehearsal_answers_is_what_the_document_says(staged: Stag
     (key,) = staged.stage.world.things("key")
     box = f"/v2/droplets/{intent.box_id}"
     order = {
-        "name": "gt-1", "region": "nyc2", "size": "gpu-h100x1-80gb", "image": "gpu-h100x1-base",
-        "ssh_keys": [int(key.id)], "tags": ["a:b"],
-    }  # fmt: skip
+        "name": "gt-1",
+        "region": "nyc2",
+        "size": "gpu-h100x1-80gb",
+        "image": "gpu-h100x1-base",
+        "ssh_keys": [int(key.id)],
+        "tags": ["a:b"],
+    }
     for fault in ("leftover", "snapshot", "foreign_box"):
         staged.fault(fault)
     asked: list[tuple[str, str, object, int]] = [

@@ -211,7 +211,9 @@ async def test_the_timer_fires_up_to_half_a_minute_late_and_only_the_disk_bills_
     late_s = gpu_usd / Decimal("0.706832276") * 3600 - 7260
     assert 0 < late_s <= 30
     assert Decimal(meter(stage)["by_component"]["gpu"]) == gpu_usd
-    assert Decimal(meter(stage)["by_component"]["disk"]) == pytest.approx(DISK_USD_H * 1003, rel=Decimal("0.001"))  # fmt: skip
+    assert Decimal(meter(stage)["by_component"]["disk"]) == pytest.approx(
+        DISK_USD_H * 1003, rel=Decimal("0.001")
+    )
 
 
 async def test_a_run_of_half_a_minute_costs_a_minute(
@@ -290,9 +292,7 @@ async def test_a_mark_that_does_not_fit_a_label_is_refused_before_anything_is_se
 # A yes that turns into a no
 
 
-@pytest.mark.parametrize(
-    ("do", "expected"), [("no_capacity", NoCapacity), ("no_quota", NoQuota)]
-)  # fmt: skip
+@pytest.mark.parametrize(("do", "expected"), [("no_capacity", NoCapacity), ("no_quota", NoQuota)])
 async def test_what_cannot_be_had_is_told_and_nothing_bills(
     google: GcpConnector, clock: RehearsalClock, stage: Stage, do: str, expected: type[Exception]
 ) -> None:
@@ -371,9 +371,11 @@ def test_the_quota_of_preemptible_gpus_serves_what_ends_by_itself(
     model: str, hours: float, boxes: int
 ) -> None:
     quotas = {
-        "NVIDIA_L4_GPUS": (1.0, 1.0), "PREEMPTIBLE_NVIDIA_L4_GPUS": (2.0, 0.0),
-        "GPUS_ALL_REGIONS": (8.0, 1.0), "SSD_TOTAL_GB": (500.0, 0.0),
-    }  # fmt: skip
+        "NVIDIA_L4_GPUS": (1.0, 1.0),
+        "PREEMPTIBLE_NVIDIA_L4_GPUS": (2.0, 0.0),
+        "GPUS_ALL_REGIONS": (8.0, 1.0),
+        "SSD_TOTAL_GB": (500.0, 0.0),
+    }
     sold = Sold("us-central1-a", "g2-standard-4", "nvidia-l4", 1, model)
 
     assert room(sold, quotas, disk_gb=50, hours=hours).boxes == boxes
@@ -717,15 +719,29 @@ def test_the_official_client_makes_stops_and_deletes_a_box(stage: Stage) -> None
         "client_options": {"api_endpoint": stage.url},
     }
     body = {
-        "name": "plain-1", "machine_type": "zones/us-central1-a/machineTypes/n1-standard-8",
-        "guest_accelerators": [{"accelerator_type": "zones/us-central1-a/acceleratorTypes/nvidia-tesla-t4", "accelerator_count": 1}],
-        "scheduling": {"provisioning_model": "SPOT", "on_host_maintenance": "TERMINATE", "automatic_restart": False,
-                       "instance_termination_action": "DELETE", "max_run_duration": {"seconds": 7200}},
+        "name": "plain-1",
+        "machine_type": "zones/us-central1-a/machineTypes/n1-standard-8",
+        "guest_accelerators": [
+            {
+                "accelerator_type": "zones/us-central1-a/acceleratorTypes/nvidia-tesla-t4",
+                "accelerator_count": 1,
+            }
+        ],
+        "scheduling": {
+            "provisioning_model": "SPOT",
+            "on_host_maintenance": "TERMINATE",
+            "automatic_restart": False,
+            "instance_termination_action": "DELETE",
+            "max_run_duration": {"seconds": 7200},
+        },
         "disks": [{"boot": True, "auto_delete": True, "initialize_params": {"disk_size_gb": 100}}],
         "labels": {"owner": "abc"},
-    }  # fmt: skip
+    }
 
-    with compute_v1.InstancesClient(**told) as boxes, compute_v1.ZoneOperationsClient(**told) as operations:  # fmt: skip
+    with (
+        compute_v1.InstancesClient(**told) as boxes,
+        compute_v1.ZoneOperationsClient(**told) as operations,
+    ):
 
         def done(operation: Any) -> Any:
             assert operation.status.name == "RUNNING"
@@ -744,7 +760,11 @@ def test_the_official_client_makes_stops_and_deletes_a_box(stage: Stage) -> None
         ]
 
     assert [made.status.name, stopped.status.name, deleted.status.name] == ["DONE"] * 3
-    assert (one.status, one.disks[0].disk_size_gb, one.scheduling.max_run_duration.seconds) == ("RUNNING", 100, 7200)  # fmt: skip
+    assert (one.status, one.disks[0].disk_size_gb, one.scheduling.max_run_duration.seconds) == (
+        "RUNNING",
+        100,
+        7200,
+    )
     assert (named, after_stop, left) == (["plain-1"], "TERMINATED", [])
 
 
@@ -761,10 +781,11 @@ def test_the_official_client_makes_stops_and_deletes_a_box(stage: Stage) -> None
 )
 def test_what_google_would_not_take_is_not_taken(stage: Stage, spoil: dict[str, object]) -> None:
     body = {
-        "name": "plain-1", "machineType": "zones/us-central1-a/machineTypes/g2-standard-4",
+        "name": "plain-1",
+        "machineType": "zones/us-central1-a/machineTypes/g2-standard-4",
         "scheduling": {"onHostMaintenance": "TERMINATE"},
         "disks": [{"boot": True, "initializeParams": {"diskSizeGb": "100"}}],
-    }  # fmt: skip
+    }
     at = f"{stage.url}/compute/v1/projects/{stage.environment['GPU_TENANT_GCP_PROJECT']}/zones/us-central1-a/instances"
 
     refused = httpx.post(at, json={**body, **spoil})

@@ -53,9 +53,11 @@ def api(
     """The status and the body that anybody's client would get, a second after the last one."""
     staged.wait(13)
     request = Request(
-        staged.stage.url + path, None if body is None else json.dumps(body).encode(),
-        {"Authorization": f"Bearer {key}"}, method=method,
-    )  # fmt: skip
+        staged.stage.url + path,
+        None if body is None else json.dumps(body).encode(),
+        {"Authorization": f"Bearer {key}"},
+        method=method,
+    )
     try:
         with urlopen(request, timeout=120) as answer:
             return answer.status, json.load(answer)
@@ -351,8 +353,10 @@ async def test_what_the_rehearsal_answers_is_what_the_document_says(staged: Stag
     booting = f"/api/v1/instances/{intent.box_id}"
     (key,) = staged.stage.world.things("key")
     order = {
-        "region_name": "us-east-1", "instance_type_name": "gpu_1x_a10", "ssh_key_names": [key.name],
-    }  # fmt: skip
+        "region_name": "us-east-1",
+        "instance_type_name": "gpu_1x_a10",
+        "ssh_key_names": [key.name],
+    }
     ended = {"instance_ids": [intent.box_id]}
     staged.fault("leftover")
     asked: list[tuple[str, str, object, int]] = [

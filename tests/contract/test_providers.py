@@ -376,9 +376,12 @@ async def test_a_refused_create_makes_no_box(
 ) -> None:
     intent = await staged.intent()
     staged.fault(
-        "status", *CREATE[staged.stage.provider], status=status, times=ALWAYS,
+        "status",
+        *CREATE[staged.stage.provider],
+        status=status,
+        times=ALWAYS,
         headers={"Retry-After": "3600"} if status == 429 else {},
-    )  # fmt: skip
+    )
 
     told = await caught(staged.connector.create(intent))
 
@@ -390,9 +393,13 @@ async def test_a_refused_create_makes_no_box(
 async def test_twenty_at_once_through_a_narrow_door_are_twenty(staged: Staged) -> None:
     intents = [await staged.intent(f"{n:04d}") for n in range(20)]
     staged.fault(
-        "status", *CREATE[staged.stage.provider], status=429, times=6,
-        headers={"Retry-After": "2"}, body="slow down",
-    )  # fmt: skip
+        "status",
+        *CREATE[staged.stage.provider],
+        status=429,
+        times=6,
+        headers={"Retry-After": "2"},
+        body="slow down",
+    )
 
     errors = await asyncio.gather(*(caught(staged.connector.create(i)) for i in intents))
 
@@ -589,9 +596,13 @@ SPEAKS: dict[str, Callable[[Staged], Awaitable[object]]] = {
 async def test_an_error_never_repeats_the_key(staged: Staged, call: str) -> None:
     for status in (400, 401, 418):
         staged.fault(
-            "status", "", r"^/(?!_rehearsal)", status=status, times=ALWAYS,
+            "status",
+            "",
+            r"^/(?!_rehearsal)",
+            status=status,
+            times=ALWAYS,
             body={"error": f"no such key {KEY}", "api_key": KEY, "env": {"A": KEY}},
-        )  # fmt: skip
+        )
         error = await caught(SPEAKS[call](staged))
         assert error is not None
         assert KEY not in f"{error} {error!r}"

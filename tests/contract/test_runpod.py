@@ -35,10 +35,14 @@ from gpu_tenant.providers.runpod.connector import RunpodConnector
 SPEC = "runpod-rest-v2.openapi.json"
 CLIENT = "@runpod/mcp-server@4.0.0"
 ORDER = {
-    "name": "by-hand", "image": "runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404",
-    "gpu": {"id": "NVIDIA GeForce RTX 4090", "count": 1}, "disk": 20, "ports": ["22/tcp"],
-    "mounts": {"persistent": {"size": 20, "path": "/workspace"}}, "env": {"MODEL": "llama"},
-}  # fmt: skip
+    "name": "by-hand",
+    "image": "runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404",
+    "gpu": {"id": "NVIDIA GeForce RTX 4090", "count": 1},
+    "disk": 20,
+    "ports": ["22/tcp"],
+    "mounts": {"persistent": {"size": 20, "path": "/workspace"}},
+    "env": {"MODEL": "llama"},
+}
 DAY_S = 86_400
 MONTH_S = 30 * DAY_S
 
@@ -278,19 +282,29 @@ async def test_an_offer_that_is_none_of_theirs_is_not_found(
 
 
 NAMES = {
-    "NVIDIA GeForce RTX 3090 Ti": "RTX 3090 Ti", "NVIDIA GeForce RTX 4080 SUPER": "RTX 4080 SUPER",
-    "NVIDIA RTX A6000": "RTX A6000", "NVIDIA RTX 6000 Ada Generation": "RTX 6000 Ada",
+    "NVIDIA GeForce RTX 3090 Ti": "RTX 3090 Ti",
+    "NVIDIA GeForce RTX 4080 SUPER": "RTX 4080 SUPER",
+    "NVIDIA RTX A6000": "RTX A6000",
+    "NVIDIA RTX 6000 Ada Generation": "RTX 6000 Ada",
     "NVIDIA RTX 4000 SFF Ada Generation": "RTX 4000 SFF Ada",
     "NVIDIA RTX PRO 4500 Blackwell": "RTX PRO 4500",
     "NVIDIA RTX PRO 6000 Blackwell Server Edition": "RTX PRO 6000 Server",
     "NVIDIA RTX PRO 6000 Blackwell Workstation Edition": "RTX PRO 6000 Workstation",
     "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition": "RTX PRO 6000 Max-Q",
-    "NVIDIA A40": "A40", "NVIDIA L40S": "L40S", "NVIDIA A100 80GB PCIe": "A100 PCIe 80GB",
-    "NVIDIA A100-SXM4-80GB": "A100 SXM 80GB", "NVIDIA H100 80GB HBM3": "H100 SXM",
-    "NVIDIA H100 PCIe": "H100 PCIe", "NVIDIA H100 NVL": "H100 NVL", "NVIDIA H200": "H200",
-    "NVIDIA H200 NVL": "H200 NVL", "NVIDIA B200": "B200", "NVIDIA B300 SXM6 AC": "B300",
-    "Tesla V100-PCIE-16GB": "V100 PCIe 16GB", "Tesla V100-SXM2-32GB": "V100 SXM 32GB",
-}  # fmt: skip
+    "NVIDIA A40": "A40",
+    "NVIDIA L40S": "L40S",
+    "NVIDIA A100 80GB PCIe": "A100 PCIe 80GB",
+    "NVIDIA A100-SXM4-80GB": "A100 SXM 80GB",
+    "NVIDIA H100 80GB HBM3": "H100 SXM",
+    "NVIDIA H100 PCIe": "H100 PCIe",
+    "NVIDIA H100 NVL": "H100 NVL",
+    "NVIDIA H200": "H200",
+    "NVIDIA H200 NVL": "H200 NVL",
+    "NVIDIA B200": "B200",
+    "NVIDIA B300 SXM6 AC": "B300",
+    "Tesla V100-PCIE-16GB": "V100 PCIe 16GB",
+    "Tesla V100-SXM2-32GB": "V100 SXM 32GB",
+}
 
 
 @pytest.mark.parametrize("theirs", NAMES)
@@ -743,9 +757,21 @@ def client_program() -> Path:
     if not (directory / "node_modules" / ".package-lock.json").is_file():
         directory.mkdir(parents=True, exist_ok=True)
         subprocess.run(
-            ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--prefix", directory, CLIENT],
-            check=True, timeout=150, stdin=subprocess.DEVNULL, cwd=directory,
-        )  # fmt: skip
+            [
+                "npm",
+                "install",
+                "--no-audit",
+                "--no-fund",
+                "--ignore-scripts",
+                "--prefix",
+                directory,
+                CLIENT,
+            ],
+            check=True,
+            timeout=150,
+            stdin=subprocess.DEVNULL,
+            cwd=directory,
+        )
     return program
 
 

@@ -87,9 +87,12 @@ async def way(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[T
     key = ensure_key(state.client_key)
     with Sshd(tmp_path / "sshd", authorized=key.with_suffix(".pub")) as sshd:
         transport = SshTransport(
-            SshAddress(target=sshd.target), known_hosts=state.known_hosts(LEASE), client_key=key,
-            tell=lambda _: None, owner_ssh=tmp_path / "no-ssh",
-        )  # fmt: skip
+            SshAddress(target=sshd.target),
+            known_hosts=state.known_hosts(LEASE),
+            client_key=key,
+            tell=lambda _: None,
+            owner_ssh=tmp_path / "no-ssh",
+        )
         yield transport
         await transport.aclose()
 

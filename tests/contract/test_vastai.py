@@ -25,9 +25,14 @@ from gpu_tenant.providers.vastai.connector import VastConnector
 
 ONE = "/api/v0/instances/"
 ORDER = {
-    "client_id": "me", "image": "pytorch/pytorch:2.4.0", "disk": 40, "label": "by-hand", "price": None,
-    "runtype": "ssh_direc ssh_proxy", "cancel_unavail": False,
-}  # fmt: skip
+    "client_id": "me",
+    "image": "pytorch/pytorch:2.4.0",
+    "disk": 40,
+    "label": "by-hand",
+    "price": None,
+    "runtype": "ssh_direc ssh_proxy",
+    "cancel_unavail": False,
+}
 DISK_USD_H = Decimal("0.12") * 40 / 720
 """40 GB on the host that the cheapest plain offer is on."""
 GPU_USD_H, BID_USD_H = Decimal("0.22"), Decimal("0.10")
@@ -383,7 +388,10 @@ async def test_our_key_goes_with_the_order_and_to_the_box_and_not_to_the_account
 ) -> None:
     await vast.create(await staged.intent())
 
-    sent = {(line["method"], line["path"].rstrip("0123456789/")): line["body"] for line in staged.ask("requests")}  # fmt: skip
+    sent = {
+        (line["method"], line["path"].rstrip("0123456789/")): line["body"]
+        for line in staged.ask("requests")
+    }
     key = next(body["ssh_key"] for body in sent.values() if body and "ssh_key" in body)
     assert key.startswith("ssh-ed25519 ")
     assert key in sent["PUT", "/api/v0/asks"]["onstart"]

@@ -117,17 +117,23 @@ class Client:
         self._staged = staged
         self._environ = {
             **{name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ},
-            **staged.stage.for_clients, "HOME": str(home), "VASTAI_NO_UPDATE_CHECK": "1",
-        }  # fmt: skip
+            **staged.stage.for_clients,
+            "HOME": str(home),
+            "VASTAI_NO_UPDATE_CHECK": "1",
+        }
         home.mkdir()
 
     def __call__(self, *args: str) -> Any:
         """What the command printed, as JSON where it is that."""
         self._staged.wait(15)
         done = subprocess.run(
-            [Path(sys.executable).with_name("vastai"), *args], env=self._environ, timeout=120,
-            check=False, capture_output=True, text=True,
-        )  # fmt: skip
+            [Path(sys.executable).with_name("vastai"), *args],
+            env=self._environ,
+            timeout=120,
+            check=False,
+            capture_output=True,
+            text=True,
+        )
         assert done.returncode == 0, f"{done.stdout}{done.stderr}"
         assert not done.stderr, done.stderr
         try:
@@ -139,11 +145,15 @@ class Client:
     def sent(self) -> list[dict[str, Any]]:
         """What it has asked, but for what it asks on its own account."""
         return [
-            {"method": line["method"], "path": line["path"], "body": line["body"],
-             "query": [list(pair) for pair in parse_qsl(line["query"], keep_blank_values=True)]}
+            {
+                "method": line["method"],
+                "path": line["path"],
+                "body": line["body"],
+                "query": [list(pair) for pair in parse_qsl(line["query"], keep_blank_values=True)],
+            }
             for line in self._staged.ask("requests")
             if not line["path"].endswith(("/gpu_names/unique/", "/users/current"))
-        ]  # fmt: skip
+        ]
 
 
 @pytest.fixture
@@ -169,15 +179,37 @@ def test_the_official_client_searches_rents_shows_stops_starts_and_destroys(
     staged: Staged, client: Client
 ) -> None:
     found = client(
-        "search", "offers", "gpu_name=RTX_4090 num_gpus=1 gpu_ram>=20 duration>=2 cuda_max_good>=12.4 "
-        "inet_down>=200", "-o", "dph_total", "--limit", "5", "--storage", "40", "--raw",
-    )  # fmt: skip
+        "search",
+        "offers",
+        "gpu_name=RTX_4090 num_gpus=1 gpu_ram>=20 duration>=2 cuda_max_good>=12.4 inet_down>=200",
+        "-o",
+        "dph_total",
+        "--limit",
+        "5",
+        "--storage",
+        "40",
+        "--raw",
+    )
     assert [offer["id"] for offer in found] == [9010, 9001]
     made = client(
-        "create", "instance", "9001", "--image", "pytorch/pytorch:2.4.0", "--disk", "40", "--ssh",
-        "--direct", "--label", "gt-own-1", "--env", "-e A=1 -p 8080:8080", "--onstart-cmd", "echo hi",
-        "--cancel-unavail", "--raw",
-    )  # fmt: skip
+        "create",
+        "instance",
+        "9001",
+        "--image",
+        "pytorch/pytorch:2.4.0",
+        "--disk",
+        "40",
+        "--ssh",
+        "--direct",
+        "--label",
+        "gt-own-1",
+        "--env",
+        "-e A=1 -p 8080:8080",
+        "--onstart-cmd",
+        "echo hi",
+        "--cancel-unavail",
+        "--raw",
+    )
     assert made["success"]
     number = str(made["new_contract"])
     assert client("show", "instance", number, "--raw")["actual_status"] == "loading"
@@ -196,13 +228,23 @@ def test_the_official_client_searches_rents_shows_stops_starts_and_destroys(
     assert client("show", "instance", number, "--raw") == {"instances": None}
 
     ids = {"31337": number}
-    expected = [captured(command, ids) for command in (
-        SEARCH,
-        CREATE,
-        "show instance 31337", "show instances", "stop instance 31337", "show instance 31337",
-        "start instance 31337", "label instance 31337 gt-own-3", "show instances",
-        "destroy instance 31337 -y", "show instances", "show instance 31337",
-    )]  # fmt: skip
+    expected = [
+        captured(command, ids)
+        for command in (
+            SEARCH,
+            CREATE,
+            "show instance 31337",
+            "show instances",
+            "stop instance 31337",
+            "show instance 31337",
+            "start instance 31337",
+            "label instance 31337 gt-own-3",
+            "show instances",
+            "destroy instance 31337 -y",
+            "show instances",
+            "show instance 31337",
+        )
+    ]
     assert client.sent == expected
 
 
@@ -212,9 +254,21 @@ def test_the_official_client_bids_and_keeps_keys_volumes_and_logs(
     (offer, *_) = client("search", "offers", "--type", "bid", "gpu_name=RTX_4090", "--raw")
     assert offer["dph_base"] == offer["min_bid"]
     bid = client(
-        "create", "instance", "9001", "--image", "pytorch/pytorch:2.4.0", "--disk", "40", "--ssh",
-        "--direct", "--bid_price", "0.25", "--label", "gt-own-2", "--raw",
-    )  # fmt: skip
+        "create",
+        "instance",
+        "9001",
+        "--image",
+        "pytorch/pytorch:2.4.0",
+        "--disk",
+        "40",
+        "--ssh",
+        "--direct",
+        "--bid_price",
+        "0.25",
+        "--label",
+        "gt-own-2",
+        "--raw",
+    )
     number = str(bid["new_contract"])
     assert client("show", "instance", number, "--raw")["is_bid"] is True
     client("change", "bid", number, "--price", "0.3")
@@ -238,15 +292,24 @@ def test_the_official_client_bids_and_keeps_keys_volumes_and_logs(
         "<HOME>/.ssh/id_ed25519.pub": "ssh-ed25519 AAAA test",
         '"5"': f'"{volume}"',
     }
-    expected = [captured(command, ids) for command in (
-        "search offers --type bid gpu_name=RTX_4090",
-        BID,
-        "show instance 31337", "change bid 31337 --price 0.3",
-        "create ssh-key <HOME>/.ssh/id_ed25519.pub -y", "show ssh-keys",
-        "attach ssh 31337 ssh-ed25519 AAAA test", "logs 31337 --tail 50", "search volumes",
-        "create volume 77 -s 20", "show volumes", "delete volume 5",
-        "show invoices-v1 --charges --start-date 2026-11-01 --end-date 2026-11-19",
-    )]  # fmt: skip
+    expected = [
+        captured(command, ids)
+        for command in (
+            "search offers --type bid gpu_name=RTX_4090",
+            BID,
+            "show instance 31337",
+            "change bid 31337 --price 0.3",
+            "create ssh-key <HOME>/.ssh/id_ed25519.pub -y",
+            "show ssh-keys",
+            "attach ssh 31337 ssh-ed25519 AAAA test",
+            "logs 31337 --tail 50",
+            "search volumes",
+            "create volume 77 -s 20",
+            "show volumes",
+            "delete volume 5",
+            "show invoices-v1 --charges --start-date 2026-11-01 --end-date 2026-11-19",
+        )
+    ]
     sent = [line for line in client.sent if not line["path"].startswith("/s3/")]
     assert sent == expected
 
@@ -256,9 +319,11 @@ async def test_the_connector_asks_for_charges_as_the_official_client_does(staged
     await staged.connector.billed(await staged.intent())
 
     sent = dict(parse_qsl(staged.ask("requests")[-1]["query"]))
-    theirs = dict(captured(
-        "show invoices-v1 --charges --start-date 2026-11-01 --end-date 2026-11-19", {}
-    )["query"])  # fmt: skip
+    theirs = dict(
+        captured("show invoices-v1 --charges --start-date 2026-11-01 --end-date 2026-11-19", {})[
+            "query"
+        ]
+    )
     assert set(sent) == set(theirs)
     assert set(json.loads(sent["select_filters"])["day"]) == {"gte", "lte"}
 
@@ -270,8 +335,9 @@ async def test_the_connector_s_order_has_the_official_client_s_form(
 
     (sent,) = [line["body"] for line in staged.ask("requests") if "/asks/" in line["path"]]
     theirs = captured(
-        CREATE, {},
-    )["body"]  # fmt: skip
+        CREATE,
+        {},
+    )["body"]
     assert {name: type(value) for name, value in sent.items()} == {
         name: type(value) for name, value in theirs.items()
     }

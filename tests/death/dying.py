@@ -59,9 +59,14 @@ class Platform:
 
 
 PLATFORMS = (
-    Platform("vastai"), Platform("gcp"), Platform("autodl"), Platform("runpod", "waive"),
-    Platform("runpod"), Platform("lambda_cloud"), Platform("digitalocean"),
-)  # fmt: skip
+    Platform("vastai"),
+    Platform("gcp"),
+    Platform("autodl"),
+    Platform("runpod", "waive"),
+    Platform("runpod"),
+    Platform("lambda_cloud"),
+    Platform("digitalocean"),
+)
 GUARDED = PLATFORMS[:4]
 """Those whose box ends its own bill."""
 
@@ -131,10 +136,16 @@ def die(
         found = _checkpoints(directory)
         profile = PROFILES[platform.provider]
         return Death(
-            platform, died_s, len(boxes), armed, beyond_s, any(s["until"] is None for s in spans),
-            len(made), sum(found.get(name) != content for name, content in made.items()),
+            platform,
+            died_s,
+            len(boxes),
+            armed,
+            beyond_s,
+            any(s["until"] is None for s in spans),
+            len(made),
+            sum(found.get(name) != content for name, content in made.items()),
             protection(profile, _promised(platform, lease), None),
-        )  # fmt: skip
+        )
 
 
 # --- the tenant ----------------------------------------------------------------------------------

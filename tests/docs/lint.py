@@ -91,7 +91,12 @@ def named(root: Path, page: Path) -> Iterator[tuple[int, str, Path, str]]:
         for target in _LINK.findall(line):
             if not re.match(r"[a-z][a-z0-9+.-]*:", target):
                 file, _, anchor = target.partition("#")
-                yield number, target, Path(os.path.normpath(page.parent / file)) if file else page, anchor  # fmt: skip
+                yield (
+                    number,
+                    target,
+                    Path(os.path.normpath(page.parent / file)) if file else page,
+                    anchor,
+                )
         for target in _QUOTED.findall(line):
             beside = page.parent / target
             yield number, target, beside if beside.exists() else root / target, ""
@@ -105,7 +110,12 @@ def its_front_matter_has_the_four_fields_of_every_host(root: Path) -> Iterator[s
     skill = root / "SKILL.md"
     facts, text, _ = front(skill)
     if (fields := sorted(facts)) != ["description", "license", "metadata", "name"]:
-        yield at(root, skill, 1, f"fields are {fields}; one host or another refuses any but name, description, license, metadata")  # fmt: skip
+        yield at(
+            root,
+            skill,
+            1,
+            f"fields are {fields}; one host or another refuses any but name, description, license, metadata",
+        )
     if facts.get("name") != NAME:
         yield at(root, skill, 2, f"name is {facts.get('name')!r}, and a host wants the directory's")
     metadata = facts.get("metadata")
@@ -115,7 +125,9 @@ def its_front_matter_has_the_four_fields_of_every_host(root: Path) -> Iterator[s
     for number, line in enumerate(text.splitlines(), 2):
         scalar = re.match(r"\s+[\w-]+: *(.*)|description: *(.*)", line)
         if scalar and not (scalar[1] or scalar[2] or "").startswith('"'):
-            yield at(root, skill, number, "quote it, so that no YAML reader takes it for something else")  # fmt: skip
+            yield at(
+                root, skill, number, "quote it, so that no YAML reader takes it for something else"
+            )
 
 
 @rule
@@ -166,7 +178,12 @@ def the_pages_together_stay_small(root: Path) -> Iterator[str]:
     sizes = {page: len(page.read_bytes()) for page in pages(root, "references", "profiles")}
     if (total := sum(sizes.values())) > MOST_LOADED_BYTES:
         largest = max(sizes, key=sizes.__getitem__)
-        yield at(root, largest, 1, f"the largest of {total} bytes in all, {total - MOST_LOADED_BYTES} too many")  # fmt: skip
+        yield at(
+            root,
+            largest,
+            1,
+            f"the largest of {total} bytes in all, {total - MOST_LOADED_BYTES} too many",
+        )
     for page in pages(root, "profiles"):
         if sizes[page] > MOST_PROFILE_BYTES:
             yield at(root, page, 1, f"{sizes[page]} bytes; a profile has {MOST_PROFILE_BYTES}")
@@ -227,8 +244,15 @@ def links_have_forward_slashes(root: Path) -> Iterator[str]:
 def everything_is_reached_from_the_hub_in_two_hops(root: Path) -> Iterator[str]:
     skill = root / "SKILL.md"
     first = {file for _, _, file, _ in named(root, skill)}
-    second = {file for page in first if page.suffix == ".md" and page.exists() for _, _, file, _ in named(root, page)}  # fmt: skip
-    for file in sorted(path for folder in ("references", "profiles") for path in (root / folder).rglob("*")):  # fmt: skip
+    second = {
+        file
+        for page in first
+        if page.suffix == ".md" and page.exists()
+        for _, _, file, _ in named(root, page)
+    }
+    for file in sorted(
+        path for folder in ("references", "profiles") for path in (root / folder).rglob("*")
+    ):
         if file.is_file() and file.suffix == ".md" and file not in first | second:
             yield at(root, file, 1, "SKILL.md does not lead here in two hops")
 
@@ -246,7 +270,10 @@ def references_are_one_level_deep(root: Path) -> Iterator[str]:
 
 @rule
 def no_page_names_a_package_registry(root: Path) -> Iterator[str]:
-    texts = [*pages(root, "references", "profiles"), *(p for p in sorted((root / "scripts").glob("*")) if p.is_file())]  # fmt: skip
+    texts = [
+        *pages(root, "references", "profiles"),
+        *(p for p in sorted((root / "scripts").glob("*")) if p.is_file()),
+    ]
     for file in (root / "SKILL.md", *texts):
         for number, line in lines(file):
             if found := _REGISTRY.search(line):

@@ -15,7 +15,12 @@ from gpu_tenant.service import Tenancy
 
 ROOT = Path(__file__).resolve().parents[2]
 PROFILES = load_profiles(ROOT / "profiles")
-PAGES = [ROOT / "SKILL.md", ROOT / "README.md", *sorted(ROOT.glob("references/**/*.md")), *sorted(ROOT.glob("profiles/*.md"))]  # fmt: skip
+PAGES = [
+    ROOT / "SKILL.md",
+    ROOT / "README.md",
+    *sorted(ROOT.glob("references/**/*.md")),
+    *sorted(ROOT.glob("profiles/*.md")),
+]
 KILOBYTE = 1024
 
 

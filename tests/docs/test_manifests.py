@@ -31,7 +31,11 @@ def test_nothing_lies_beside_the_generated_copy_of_the_skill() -> None:
 
 
 def test_every_manifest_tells_the_same_name_version_and_description() -> None:
-    told = [json.loads((ROOT / name).read_text(encoding="utf-8")) for name in MANIFESTS if name.endswith("plugin.json")]  # fmt: skip
+    told = [
+        json.loads((ROOT / name).read_text(encoding="utf-8"))
+        for name in MANIFESTS
+        if name.endswith("plugin.json")
+    ]
 
     assert len(told) == 2
     for about in told:
@@ -82,9 +86,15 @@ def program(path: Path, script: str) -> None:
 def start(clone: Path, *more: str) -> subprocess.CompletedProcess[str]:
     path = f"{clone.parent / 'bin'}:/usr/bin:/bin"
     return subprocess.run(
-        [SHELL, str(clone / START), *more], cwd="/", env={"PATH": path, "HOME": str(clone.parent)},
-        stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8", timeout=120, check=False,
-    )  # fmt: skip
+        [SHELL, str(clone / START), *more],
+        cwd="/",
+        env={"PATH": path, "HOME": str(clone.parent)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=120,
+        check=False,
+    )
 
 
 def test_the_clones_own_server_goes_before_an_installed_one(clone: Path) -> None:

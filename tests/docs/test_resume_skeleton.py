@@ -99,10 +99,14 @@ class Bench:
         """The exit status, each step's loss, and what else was said; it gets the signal at that step."""
         ended = subprocess.run(
             [sys.executable, "-W", "ignore", "signalled.py", "loop.py", str(at_step), str(number)],
-            cwd=self.at, env=os.environ | {"OUT": str(self.out), "SAVE_EVERY_S": "0"} | settings,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8",
-            timeout=DEADLINE_S, check=False,
-        )  # fmt: skip
+            cwd=self.at,
+            env=os.environ | {"OUT": str(self.out), "SAVE_EVERY_S": "0"} | settings,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            encoding="utf-8",
+            timeout=DEADLINE_S,
+            check=False,
+        )
         losses: dict[int, str] = {}
         others: list[str] = []
         for line in ended.stdout.splitlines():
@@ -193,8 +197,10 @@ def test_a_broken_checkpoint_falls_back_to_the_one_before_and_is_put_aside(
     assert min(rest) == int(newest.stem.removeprefix("step-")) - 3 + 1
     assert newest.name in said[0]
     assert bench.names() == [
-        newest.with_suffix(".broken").name, "step-000000027.pt", "step-000000030.pt",
-    ]  # fmt: skip
+        newest.with_suffix(".broken").name,
+        "step-000000027.pt",
+        "step-000000030.pt",
+    ]
 
 
 def test_where_no_checkpoint_loads_it_does_not_start_over(bench: Bench) -> None:

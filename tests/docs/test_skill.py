@@ -100,15 +100,43 @@ def and_then(more: str) -> Break:
 
 LONG = "\n\n".join(f"## Part {n}\n" + "\nline" * 30 for n in range(4)) + "\n"
 BREAKS: list[tuple[str, str, Break]] = [
-    ("its_front_matter_has_the_four_fields_of_every_host", "SKILL.md", instead("license:", "compatibility: x\nlicense:")),
-    ("its_front_matter_has_the_four_fields_of_every_host", "SKILL.md", instead("name: gpu-tenant", "name: gpu")),
-    ("its_front_matter_has_the_four_fields_of_every_host", "SKILL.md", instead('version: "1"', "version: 1")),
-    ("its_front_matter_has_the_four_fields_of_every_host", "SKILL.md", instead('version: "1"', "version: one")),
+    (
+        "its_front_matter_has_the_four_fields_of_every_host",
+        "SKILL.md",
+        instead("license:", "compatibility: x\nlicense:"),
+    ),
+    (
+        "its_front_matter_has_the_four_fields_of_every_host",
+        "SKILL.md",
+        instead("name: gpu-tenant", "name: gpu"),
+    ),
+    (
+        "its_front_matter_has_the_four_fields_of_every_host",
+        "SKILL.md",
+        instead('version: "1"', "version: 1"),
+    ),
+    (
+        "its_front_matter_has_the_four_fields_of_every_host",
+        "SKILL.md",
+        instead('version: "1"', "version: one"),
+    ),
     ("its_description_says_what_and_when_in_two_languages", "SKILL.md", instead("Runs", "I run")),
     ("its_description_says_what_and_when_in_two_languages", "SKILL.md", instead("Use when", "For")),
-    ("its_description_says_what_and_when_in_two_languages", "SKILL.md", instead("租用显卡训练时使用。", "")),
-    ("its_description_says_what_and_when_in_two_languages", "SKILL.md", instead("GPUs", "<b>GPUs</b>")),
-    ("its_description_says_what_and_when_in_two_languages", "SKILL.md", instead("GPUs", "GPUs" * 300)),
+    (
+        "its_description_says_what_and_when_in_two_languages",
+        "SKILL.md",
+        instead("租用显卡训练时使用。", ""),
+    ),
+    (
+        "its_description_says_what_and_when_in_two_languages",
+        "SKILL.md",
+        instead("GPUs", "<b>GPUs</b>"),
+    ),
+    (
+        "its_description_says_what_and_when_in_two_languages",
+        "SKILL.md",
+        instead("GPUs", "GPUs" * 300),
+    ),
     ("the_hub_fits_a_context", "SKILL.md", and_then("x" * 9000)),
     ("the_hub_fits_a_context", "SKILL.md", and_then("\n" * 500)),
     ("nothing_in_the_hub_is_substituted_by_a_host", "SKILL.md", and_then("at $2.49 an hour\n")),
@@ -116,20 +144,36 @@ BREAKS: list[tuple[str, str, Break]] = [
     ("nothing_in_the_hub_is_substituted_by_a_host", "SKILL.md", and_then("now !`date`\n")),
     ("the_pages_together_stay_small", "references/one.md", and_then("x" * 260_000)),
     ("the_pages_together_stay_small", "profiles/own.md", and_then("x" * 9_300)),
-    ("a_reference_begins_with_when_to_read_it", "references/one.md", instead("Read this when", "When")),
+    (
+        "a_reference_begins_with_when_to_read_it",
+        "references/one.md",
+        instead("Read this when", "When"),
+    ),
     ("a_long_page_has_a_table_of_contents", "references/one.md", and_then(LONG)),
     ("every_file_that_a_page_names_is_there", "references/one.md", and_then("[gone](gone.md)\n")),
     ("every_file_that_a_page_names_is_there", "references/one.md", and_then("`scripts/gone.py`\n")),
     ("every_file_that_a_page_names_is_there", "references/one.md", and_then("[out](../../../)\n")),
     ("every_anchor_that_a_page_names_is_there", "SKILL.md", instead("#first-part", "#second-part")),
     ("links_have_forward_slashes", "references/one.md", and_then("[x](debug\\deep.md)\n")),
-    ("everything_is_reached_from_the_hub_in_two_hops", "SKILL.md", instead("`profiles/own.md`", "own")),
-    ("references_are_one_level_deep", "SKILL.md", instead("(references/debug/deep.md)", "(references/one.md)")),
+    (
+        "everything_is_reached_from_the_hub_in_two_hops",
+        "SKILL.md",
+        instead("`profiles/own.md`", "own"),
+    ),
+    (
+        "references_are_one_level_deep",
+        "SKILL.md",
+        instead("(references/debug/deep.md)", "(references/one.md)"),
+    ),
     ("references_are_one_level_deep", "references/debug/more/x.md", and_then(PAGE)),
-    ("no_page_names_a_package_registry", "scripts/a.py", and_then("'https://" + "pypi" + ".org/simple'\n")),
+    (
+        "no_page_names_a_package_registry",
+        "scripts/a.py",
+        and_then("'https://" + "pypi" + ".org/simple'\n"),
+    ),
     ("no_page_names_a_package_registry", "profiles/own.md", and_then("mirrors" + ".example.cn\n")),
     ("no_page_has_a_dollar_before_a_digit", "profiles/own.md", and_then("$2 an hour\n")),
-]  # fmt: skip
+]
 
 
 def test_a_sound_tree_breaks_no_rule(tree: Path) -> None:

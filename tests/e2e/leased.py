@@ -30,14 +30,26 @@ from gpu_tenant.service import Tenancy
 T = TypeVar("T")
 
 PLAIN = (
-    "state_dict.safetensors", "state_dict.pt", "array.npy", "results.json", "log.jsonl",
-    "runs.sqlite", "run.tar.gz", "plot.png",
-)  # fmt: skip
+    "state_dict.safetensors",
+    "state_dict.pt",
+    "array.npy",
+    "results.json",
+    "log.jsonl",
+    "runs.sqlite",
+    "run.tar.gz",
+    "plot.png",
+)
 OPAQUE = "weights.bin"
 HOSTILE = (
-    b"new\nline.json", b"it's \"quoted\".json", b"..x.json", b"-rf.json", b"a space.json",
-    b"%41.json", b"not\xffutf-8.json", "é".encode() * 125 + b".json",
-)  # fmt: skip
+    b"new\nline.json",
+    b'it\'s "quoted".json',
+    b"..x.json",
+    b"-rf.json",
+    b"a space.json",
+    b"%41.json",
+    b"not\xffutf-8.json",
+    "é".encode() * 125 + b".json",
+)
 LINK = "latest.json"
 JOB = f"mkdir out && cp -R made/. out/ && ln -s results.json out/{LINK} && echo done"
 

@@ -119,9 +119,13 @@ class Person:
     def _begin(self, *words: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, *words],
-            env=self.environment, start_new_session=True, encoding="utf-8",
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+            env=self.environment,
+            start_new_session=True,
+            encoding="utf-8",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
 
 
 def ended(process: subprocess.Popen[str], *, within_s: float = PATIENCE_S) -> Told:

@@ -115,12 +115,19 @@ class Tenant(Staged):
         self.stage.begin_at(self.home.root)
         ledger = Ledger(self.home.ledger)
         assert ledger.be_rehearsed()
-        tenancy = Tenancy(Context(
-            home=self.home, ledger=ledger, clock=self.clock,
-            profiles={slug: PROFILES[slug] for slug in connectors}, connectors=connectors,
-            open_transport=self._way_to, introduce=self._introduced, public_key=lambda: KEY_LINE,
-            environ={},
-        ))  # fmt: skip
+        tenancy = Tenancy(
+            Context(
+                home=self.home,
+                ledger=ledger,
+                clock=self.clock,
+                profiles={slug: PROFILES[slug] for slug in connectors},
+                connectors=connectors,
+                open_transport=self._way_to,
+                introduce=self._introduced,
+                public_key=lambda: KEY_LINE,
+                environ={},
+            )
+        )
         self.opened.append(tenancy)
         return tenancy
 
@@ -217,8 +224,11 @@ class Tenant(Staged):
         apart = receipt.cost_usd - self.metered(receipt.box_id)
         step = dearest * Decimal(steps_s) / 3600 + CENT / 100
         assert -step <= apart <= step + dearest * Decimal(free_s) / 3600, (
-            receipt.cost_usd, self.metered(receipt.box_id), thing.spans, lease.rates,
-        )  # fmt: skip
+            receipt.cost_usd,
+            self.metered(receipt.box_id),
+            thing.spans,
+            lease.rates,
+        )
 
 
 @asynccontextmanager

@@ -14,9 +14,11 @@ from gpu_tenant.emulators.world import NEW_KEY
 from gpu_tenant.service import Tenancy
 
 KEYS = {
-    "vastai": "VAST_API_KEY", "runpod": "RUNPOD_API_KEY", "lambda_cloud": "LAMBDA_API_KEY",
+    "vastai": "VAST_API_KEY",
+    "runpod": "RUNPOD_API_KEY",
+    "lambda_cloud": "LAMBDA_API_KEY",
     "digitalocean": "DIGITALOCEAN_TOKEN",
-}  # fmt: skip
+}
 """Google's boxes are a project's, whoever asks for them."""
 
 

@@ -43,12 +43,17 @@ def machine(owner: Owner, tmp_path: Path) -> Iterator[Sshd]:
 @pytest.mark.parametrize(
     "words",
     [
-        ["audit", "nobody"], ["push", ".", "nobody"], ["monitor", "nobody"], ["stop", "nobody"],
-        ["launch", "--lease", "nobody", "--artifact", "x", "true"], ["collect", "nobody"],
-        ["teardown", "nobody"], ["waive", "nobody"],
+        ["audit", "nobody"],
+        ["push", ".", "nobody"],
+        ["monitor", "nobody"],
+        ["stop", "nobody"],
+        ["launch", "--lease", "nobody", "--artifact", "x", "true"],
+        ["collect", "nobody"],
+        ["teardown", "nobody"],
+        ["waive", "nobody"],
     ],
     ids=lambda words: words[0],
-)  # fmt: skip
+)
 def test_an_unknown_lease_is_told_by_every_verb(owner: Owner, words: list[str]) -> None:
     assert "`gpu-tenant leases --all`" in owner.is_told(BAD_CALL, "UNKNOWN_LEASE", *words)
 
@@ -90,9 +95,7 @@ async def test_a_sum_that_nobody_could_pay_is_a_bad_request_everywhere(
                 ("change_lease", "rescue_usd", {"lease": lease, "action": "terms"}),
             )
         ]
-    status, _, err = await asyncio.to_thread(
-        command, "terms", lease, f"--budget-usd={usd}"
-    )  # fmt: skip
+    status, _, err = await asyncio.to_thread(command, "terms", lease, f"--budget-usd={usd}")
 
     assert all(answer.is_error for answer in answers)
     assert ["BAD_REQUEST" in str(answer.content) for answer in answers] == [True] * len(answers)
@@ -173,14 +176,19 @@ def test_a_smoke_that_is_missing_unknown_failed_or_stale_opens_nothing(owner: Ow
 @pytest.mark.parametrize(
     "words",
     [
-        ["--artifact", "../x"], ["--artifact", "out/../../x"], ["--artifact", " "],
-        ["--artifact", "out/", "--discard", ".."], ["--artifact", "out/", "--name", "../x"],
-        ["--artifact", "out/", "--name", "a b"], ["--artifact", "out/", "--name", ""],
-        ["--artifact", "out/", "--name", "-x"], ["--artifact", "out/", "--env", "KEY"],
+        ["--artifact", "../x"],
+        ["--artifact", "out/../../x"],
+        ["--artifact", " "],
+        ["--artifact", "out/", "--discard", ".."],
+        ["--artifact", "out/", "--name", "../x"],
+        ["--artifact", "out/", "--name", "a b"],
+        ["--artifact", "out/", "--name", ""],
+        ["--artifact", "out/", "--name", "-x"],
+        ["--artifact", "out/", "--env", "KEY"],
         ["--artifact", "out/", "--env", "KEY=env:NOBODY_SET_THIS"],
     ],
     ids=" ".join,
-)  # fmt: skip
+)
 def test_a_launch_that_makes_no_sense_starts_nothing(owner: Owner, words: list[str]) -> None:
     lease = owner.has_box()
 

@@ -36,9 +36,14 @@ def shows(tool: str, person: Person, key: Path, box: Sshd, through: Sshd | None 
     """The tool's configuration leads to that box, by way of its host where there is one."""
     first = through or box
     written(
-        tool, person.home, HOST=LOOPBACK, PORT=str(first.port), INNER=str(box.port),
-        USER=getpass.getuser(), KEY=str(key),
-    )  # fmt: skip
+        tool,
+        person.home,
+        HOST=LOOPBACK,
+        PORT=str(first.port),
+        INNER=str(box.port),
+        USER=getpass.getuser(),
+        KEY=str(key),
+    )
 
 
 async def began(tenancy: Tenancy, lease: str, tmp_path: Path) -> str:

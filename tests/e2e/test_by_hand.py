@@ -124,8 +124,9 @@ async def test_a_stop_by_the_box_itself_parks_it_and_its_owner_finds_it_again_el
         stop = f"pkill -KILL -P {box.pid}; kill -KILL {box.pid}"
         known = tenancy.profiles["autodl"]
         tenancy.profiles = {
-            **tenancy.profiles, "autodl": known.model_copy(update={"park_command": stop}),
-        }  # fmt: skip
+            **tenancy.profiles,
+            "autodl": known.model_copy(update={"park_command": stop}),
+        }
         lease = await ran_at(tenancy, "autodl", box.target, world)
 
         parked = await tenancy.change_lease(lease, "park")
@@ -232,8 +233,9 @@ async def test_another_box_is_not_taken_for_the_one_that_was_parked(
         known = tenancy.profiles["autodl"]
         stop = f"pkill -KILL -P {box.pid}; kill -KILL {box.pid}"
         tenancy.profiles = {
-            **tenancy.profiles, "autodl": known.model_copy(update={"park_command": stop}),
-        }  # fmt: skip
+            **tenancy.profiles,
+            "autodl": known.model_copy(update={"park_command": stop}),
+        }
         lease = await ran_at(tenancy, "autodl", box.target, world)
 
         with pytest.raises(Refused, match="is not parked"):
@@ -253,8 +255,9 @@ async def test_a_box_that_never_said_it_took_the_stop_is_not_parked(
     async with person.tenancy() as tenancy:
         known = tenancy.profiles["autodl"]
         tenancy.profiles = {
-            **tenancy.profiles, "autodl": known.model_copy(update={"park_command": "true"}),
-        }  # fmt: skip
+            **tenancy.profiles,
+            "autodl": known.model_copy(update={"park_command": "true"}),
+        }
         lease = (await tenancy.provision("autodl", box.target)).lease
         box.kill_sessions()
         box.stop()
@@ -288,8 +291,9 @@ async def test_a_box_that_goes_on_answering_is_not_called_parked(
     async with person.tenancy() as tenancy:
         known = tenancy.profiles["autodl"]
         tenancy.profiles = {
-            **tenancy.profiles, "autodl": known.model_copy(update={"park_command": "true"}),
-        }  # fmt: skip
+            **tenancy.profiles,
+            "autodl": known.model_copy(update={"park_command": "true"}),
+        }
         lease = (await tenancy.provision("autodl", box.target)).lease
 
         with pytest.raises(BoxTrouble, match="goes on answering"):
@@ -346,13 +350,21 @@ async def test_a_box_rented_by_the_api_is_unseen_without_its_key_and_not_gone(
         named = (await tenancy.provision("autodl", box.target)).lease
         now = tenancy.ledger.lease(named).created_at
         rented = tenancy.ledger.intend(
-            lease_id=LeaseId("autodl-api0"), provider="autodl", terms=tenancy.ledger.lease(named).terms,
-            address=None, price_usd_h=Decimal("0.22"), at=now,
-        )  # fmt: skip
+            lease_id=LeaseId("autodl-api0"),
+            provider="autodl",
+            terms=tenancy.ledger.lease(named).terms,
+            address=None,
+            price_usd_h=Decimal("0.22"),
+            at=now,
+        )
         made = Box(
-            provider="autodl", id=BoxId("pro-1"), mark=rented.mark, state=BoxState.READY,
-            address=None, price_usd_h=None,
-        )  # fmt: skip
+            provider="autodl",
+            id=BoxId("pro-1"),
+            mark=rented.mark,
+            state=BoxState.READY,
+            address=None,
+            price_usd_h=None,
+        )
         tenancy.ledger.bind(rented.id, made, at=now)
         for _ in range(3):
             told = await tenancy.list_leases()
@@ -377,11 +389,15 @@ async def test_what_stands_under_settings_that_are_gone_is_told_by_their_section
         tenancy.context.connectors = {**tenancy.context.connectors, "slurm": by_hand}
         rented, named = (
             tenancy.ledger.intend(
-                lease_id=LeaseId(name), provider="slurm", address=SshAddress(target="dev"),
-                terms=TERMS, price_usd_h=None, at=NOON,
+                lease_id=LeaseId(name),
+                provider="slurm",
+                address=SshAddress(target="dev"),
+                terms=TERMS,
+                price_usd_h=None,
+                at=NOON,
             )
             for name in ("slurm-api0", "slurm-dev0")
-        )  # fmt: skip
+        )
         job = (await by_hand.create(named)).model_copy(update={"id": BoxId("77")})
         tenancy.ledger.bind(rented.id, job, at=NOON)
         tenancy.ledger.bind(named.id, (await by_hand.list_boxes())[0], at=NOON)
@@ -400,9 +416,13 @@ async def test_a_timer_of_the_api_is_told_of_its_own_boxes_alone(
         profile = tenancy.profiles["autodl"]
         by_hand, api = (ByHand(profile, tmp_path / name) for name in ("console", "api"))
         lease = tenancy.ledger.intend(
-            lease_id=LeaseId("autodl-dev0"), provider="autodl", address=SshAddress(target="dev"),
-            terms=TERMS, price_usd_h=None, at=NOON,
-        )  # fmt: skip
+            lease_id=LeaseId("autodl-dev0"),
+            provider="autodl",
+            address=SshAddress(target="dev"),
+            terms=TERMS,
+            price_usd_h=None,
+            at=NOON,
+        )
         rented = lease.model_copy(update={"box_id": BoxId("77")})
 
         assert await Both(Ends(profile, tmp_path / "timed"), by_hand).timer_at(rented) == NOON
@@ -457,9 +477,14 @@ class Doorkeeper(asyncssh.SSHServer):
 
 async def _shell(process: "asyncssh.SSHServerProcess[bytes]", home: Path) -> None:
     ran = await asyncio.create_subprocess_exec(
-        "sh", "-c", process.command or "true", env={**os.environ, "HOME": str(home)}, cwd=home,
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+        "sh",
+        "-c",
+        process.command or "true",
+        env={**os.environ, "HOME": str(home)},
+        cwd=home,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
     out, err = await ran.communicate()
     process.stdout.write(out)
     process.stderr.write(err)
@@ -478,9 +503,13 @@ async def test_a_password_lets_our_key_in_once_and_is_written_nowhere(
         await _shell(process, home)
 
     server = await asyncssh.listen(
-        LOOPBACK, 0, server_factory=lambda: Doorkeeper(home), encoding=None,
-        server_host_keys=[asyncssh.generate_private_key("ssh-ed25519")], process_factory=shell,
-    )  # fmt: skip
+        LOOPBACK,
+        0,
+        server_factory=lambda: Doorkeeper(home),
+        encoding=None,
+        server_host_keys=[asyncssh.generate_private_key("ssh-ed25519")],
+        process_factory=shell,
+    )
     target = f"root@{LOOPBACK}:{server.get_port()}"
     try:
         async with person.tenancy() as tenancy:

@@ -109,8 +109,12 @@ def cases() -> Iterator[Case]:
         yield Case(f"{shown} there grew", there(name, grow), the_verb)
     yield Case("the link here is missing", here(LINK, Path.unlink), the_verb)
     for spoil in (
-        link_here_points_elsewhere, link_here_is_a_copy, log_here_is_cut, kept_is_gone, kept_is_empty,
-    ):  # fmt: skip
+        link_here_points_elsewhere,
+        link_here_is_a_copy,
+        log_here_is_cut,
+        kept_is_gone,
+        kept_is_empty,
+    ):
         yield Case(spoil.__name__, spoil, the_verb)
     yield Case(
         "kept_is_the_box_itself",
@@ -167,18 +171,26 @@ def before_collect() -> Iterator[Case]:
             if (file, words) != ("log.jsonl", "empty"):
                 yield Case(
                     f"{file} was {words} when it was collected",
-                    collected_after(there(file, cut_to(share))), the_verb, "finished", mends=None,
-                )  # fmt: skip
+                    collected_after(there(file, cut_to(share))),
+                    the_verb,
+                    "finished",
+                    mends=None,
+                )
     yield Case("never collected", nothing, the_verb, "finished")
     yield Case(
-        "claimed in vain", collected_after(claimed_in_vain), the_verb, "finished",
+        "claimed in vain",
+        collected_after(claimed_in_vain),
+        the_verb,
+        "finished",
         mends=("collect", "--discard", "never.pt"),
-    )  # fmt: skip
+    )
     yield Case(
         "collected with unclaimed bytes",
-        collected_after(written("work", "more.bin")), the_verb, "finished",
+        collected_after(written("work", "more.bin")),
+        the_verb,
+        "finished",
         mends=("collect", "--discard", "more.bin"),
-    )  # fmt: skip
+    )
 
 
 def entries() -> Iterator[Case]:
@@ -194,16 +206,28 @@ def entries() -> Iterator[Case]:
     askers: dict[str, tuple[Entry, Stage, str]] = {
         "the command": (the_command, "collected", "UNVERIFIED"),
         "the tool": (the_tool, "collected", "UNVERIFIED"),
-        "the tool that signs for itself": (the_tool_that_signs_for_itself, "collected", "SIGNATURE_WANTED"),
+        "the tool that signs for itself": (
+            the_tool_that_signs_for_itself,
+            "collected",
+            "SIGNATURE_WANTED",
+        ),
         "the tool, signed too late": (the_tool_signed_too_late, "collected", "SIGNATURE_WANTED"),
         "a waiver of another loss": (a_waiver_of_another_loss, "collected", "SIGNATURE_WANTED"),
         "the verb after a look": (the_verb_after_a_look, "collected", "UNVERIFIED"),
-        "the verb after a forged permit": (the_verb_after_a_forged_permit, "collected", "UNVERIFIED"),
+        "the verb after a forged permit": (
+            the_verb_after_a_forged_permit,
+            "collected",
+            "UNVERIFIED",
+        ),
         "the verb after a crash": (the_verb_after_a_look, "cut short", "UNVERIFIED"),
         "the command after a crash": (the_command, "cut short", "UNVERIFIED"),
         "the tool after a crash": (the_tool, "cut short", "UNVERIFIED"),
-        "a waiver of another loss after a crash": (a_waiver_of_another_loss, "cut short", "SIGNATURE_WANTED"),
-    }  # fmt: skip
+        "a waiver of another loss after a crash": (
+            a_waiver_of_another_loss,
+            "cut short",
+            "SIGNATURE_WANTED",
+        ),
+    }
     for who, (entry, stage, code) in askers.items():
         for words, spoil in spoils.items():
             # A lease whose teardown was cut short must be able to collect again.
@@ -298,9 +322,14 @@ def test_a_copy_that_rotted_behind_its_times_is_refused_and_then_fetched_again(
     flip_at(0.5)(copy)
     os.utime(copy, (1, 1))
     rotted = SealedFile(
-        name="work/out/results.json", at="", kind="file", role="artifact", mtime_ns=1_000_000_000,
-        size_bytes=copy.stat().st_size, sha256=sha256(original.read_bytes()).hexdigest(),
-    )  # fmt: skip
+        name="work/out/results.json",
+        at="",
+        kind="file",
+        role="artifact",
+        mtime_ns=1_000_000_000,
+        size_bytes=copy.stat().st_size,
+        sha256=sha256(original.read_bytes()).hexdigest(),
+    )
     known = Known.of(lease.kept)
     known.note([rotted])
     known.save()

@@ -34,9 +34,14 @@ def environment(home: Path) -> dict[str, str]:
 def gpu_tenant(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "gpu_tenant", *words],
-        env=environment(home), cwd=home, timeout=LIMIT_S, check=False,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, encoding="utf-8",
-    )  # fmt: skip
+        env=environment(home),
+        cwd=home,
+        timeout=LIMIT_S,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+    )
 
 
 @pytest.fixture(scope="module")

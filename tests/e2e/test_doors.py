@@ -37,9 +37,30 @@ def owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Owner]:
 
 
 SHELL_WORDS = (
-    "x$(id>pwned).y", "`id`", "a;id", "me;id@host", "a|b", "a&b", "a b", "-oProxyCommand=id", "me@-x", "a>b",
-    "$HOME", "a'b", 'a"b', "a\\b", "a\nb", "host:99999", "host:0", "[::1;id]", "{a,b}", "a*", "(a)", "~root", "",
-)  # fmt: skip
+    "x$(id>pwned).y",
+    "`id`",
+    "a;id",
+    "me;id@host",
+    "a|b",
+    "a&b",
+    "a b",
+    "-oProxyCommand=id",
+    "me@-x",
+    "a>b",
+    "$HOME",
+    "a'b",
+    'a"b',
+    "a\\b",
+    "a\nb",
+    "host:99999",
+    "host:0",
+    "[::1;id]",
+    "{a,b}",
+    "a*",
+    "(a)",
+    "~root",
+    "",
+)
 
 
 @pytest.mark.parametrize("target", SHELL_WORDS)
@@ -58,8 +79,17 @@ def test_a_pasted_word_of_a_shell_names_no_machine(pasted: str) -> None:
 
 @pytest.mark.parametrize(
     "target",
-    ["root@203.0.113.7:22022", "ubuntu@[2001:db8::1]:22", "fe80::1", "gpu-box_2", "a.b.example", "pod-64411@ssh.example", "u@corp@bastion", "机房"],
-)  # fmt: skip
+    [
+        "root@203.0.113.7:22022",
+        "ubuntu@[2001:db8::1]:22",
+        "fe80::1",
+        "gpu-box_2",
+        "a.b.example",
+        "pod-64411@ssh.example",
+        "u@corp@bastion",
+        "机房",
+    ],
+)
 def test_the_usual_targets_are_taken(target: str) -> None:
     assert (ssh_of(target) is not None) == (target != "fe80::1")
 
@@ -81,8 +111,11 @@ def test_a_server_s_variables_show_no_key(owner: Owner) -> None:
     variables = {**os.environ, "RUNPOD_API_KEY": key, "MY_AWS_SECRET": key + "2", "PLAIN": "seen"}
     server = subprocess.Popen(
         [sys.executable, "-m", "gpu_tenant", "serve"],
-        env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        env=variables,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
     try:
         shown = Path(f"/proc/{server.pid}/environ")
 
@@ -104,9 +137,13 @@ def test_a_process_of_ours_is_not_looked_into_and_hands_on_what_it_is_told_to() 
         "print(subprocess.run(['sh', '-c', 'echo \"[$VAST_API_KEY]\"'], env=dict(os.environ), capture_output=True, text=True).stdout.strip())"
     )
     ran = subprocess.run(
-        [sys.executable, "-c", program], env={**os.environ, "VAST_API_KEY": "abc", "HF_TOKEN": "def"},
-        capture_output=True, encoding="utf-8", check=True, timeout=120,
-    )  # fmt: skip
+        [sys.executable, "-c", program],
+        env={**os.environ, "VAST_API_KEY": "abc", "HF_TOKEN": "def"},
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
+        timeout=120,
+    )
 
     assert ran.stdout.split("\n")[:3] == ["0 abc def", "[][def]", "[abc]"]
 
@@ -215,9 +252,13 @@ def test_what_lies_in_the_state_directory_is_its_owner_s_alone(owner: Owner) -> 
         os.umask(before)
 
     open_to_others = [
-        path for path in owner.state.rglob("*")
-        if path.is_file() and "home" not in path.parts and path.suffix != ".pub" and path.stat().st_mode & 0o077
-    ]  # fmt: skip
+        path
+        for path in owner.state.rglob("*")
+        if path.is_file()
+        and "home" not in path.parts
+        and path.suffix != ".pub"
+        and path.stat().st_mode & 0o077
+    ]
     assert not open_to_others
     assert (
         owner.state / "boxes"

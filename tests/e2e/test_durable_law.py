@@ -55,9 +55,14 @@ class Story:
             seal = tenancy.ledger.seal(lease.id)
             assert seal is not None
             return await keep_safe(
-                lease, seal, directory=Path(lease.kept_in or ""), store=store or self.store,
-                ledger=tenancy.ledger, clock=HandClock(), progress=lambda _, __: None,
-            )  # fmt: skip
+                lease,
+                seal,
+                directory=Path(lease.kept_in or ""),
+                store=store or self.store,
+                ledger=tenancy.ledger,
+                clock=HandClock(),
+                progress=lambda _, __: None,
+            )
 
         return self.with_tenancy(kept)
 
@@ -67,9 +72,13 @@ class Story:
         async def assessed(tenancy: Tenancy) -> tuple[Assessment, str]:
             lease = tenancy.ledger.lease(self.lease.id)
             found = await assess(
-                lease, tenancy.profiles["local"], caretaker=tenancy.context.caretaker(lease),
-                ledger=tenancy.ledger, clock=HandClock(), store=store,
-            )  # fmt: skip
+                lease,
+                tenancy.profiles["local"],
+                caretaker=tenancy.context.caretaker(lease),
+                ledger=tenancy.ledger,
+                clock=HandClock(),
+                store=store,
+            )
             try:
                 ground = prove(lease, found).ground
             except Unverified as refused:
@@ -220,9 +229,11 @@ def test_a_remote_that_is_the_box_or_may_be_anywhere_proves_nothing(
     story: Story, kind: str, says: str
 ) -> None:
     environ = {
-        "PATH": os.environ["PATH"], "HOME": os.fspath(story.lease.login), "RCLONE_CONFIG": "/nowhere",
+        "PATH": os.environ["PATH"],
+        "HOME": os.fspath(story.lease.login),
+        "RCLONE_CONFIG": "/nowhere",
         "RCLONE_CONFIG_X_TYPE": kind,
-    }  # fmt: skip
+    }
     words = f"rclone:X:{story.lease.login}/safe"
     store = open_store(words, configuration=story.lease.login / "none", environ=environ)
 
@@ -271,8 +282,10 @@ def test_what_is_not_here_is_named_and_what_is_here_is_kept_and_on_record(
 
     assert (kept.files, kept.not_here) == (3, ("work/out/a.json",))
     assert (stored(told)["store"], stored(told)["files"], stored(told)["missing"]) == (
-        disk.words, 3, 1,
-    )  # fmt: skip
+        disk.words,
+        3,
+        1,
+    )
 
 
 def test_a_store_that_takes_a_part_raises_and_the_part_is_on_record(

@@ -86,9 +86,12 @@ async def test_a_cap_below_the_price_rents_nothing_for_one_box_either(tenant: Te
     for count in (1, 2):
         with pytest.raises(Refused, match="the cap leaves"):
             await tenant.tenancy.provision(
-                smoke="none", quotes=quotes, count=count, max_price_usd_h=Decimal("0.01"),
+                smoke="none",
+                quotes=quotes,
+                count=count,
+                max_price_usd_h=Decimal("0.01"),
                 unguarded="accept",
-            )  # fmt: skip
+            )
 
     assert tenant.creates() == 0
 
@@ -132,9 +135,14 @@ async def test_no_other_is_rented_while_the_fate_of_one_is_unknown(tenant: Tenan
     _, cut = await fleet(tenant, quotes, 3)
     with pytest.raises(LeaseHeld, match="whether it was made is not known"):
         tenant.tenancy.ledger.intend(
-            lease_id=LeaseId("digitalocean-zzzz"), provider=tenant.slug, address=None, price_usd_h=None,
-            terms=tenant.lease(cut.leases[0]).terms, at=tenant.clock.now(), fleet=cut.fleet,
-        )  # fmt: skip
+            lease_id=LeaseId("digitalocean-zzzz"),
+            provider=tenant.slug,
+            address=None,
+            price_usd_h=None,
+            terms=tenant.lease(cut.leases[0]).terms,
+            at=tenant.clock.now(),
+            fleet=cut.fleet,
+        )
     after_the_first = tenant.creates()
     tenant.all_is_well()
     _, whole = await fleet(tenant, quotes, 3)
@@ -213,9 +221,12 @@ def _lived(scene: Scene, case: str, dies_at: int | None, told: Path) -> int:
             await looking.aclose()
             tenancy = scene.tenancy(case, Fate(dies_at, told))
             await tenancy.provision(
-                smoke="none", quotes=[known.read_text(encoding="utf-8")], count=3, wait_s=3600,
+                smoke="none",
+                quotes=[known.read_text(encoding="utf-8")],
+                count=3,
+                wait_s=3600,
                 unguarded="accept",
-            )  # fmt: skip
+            )
             await tenancy.aclose()
 
         asyncio.run(once())

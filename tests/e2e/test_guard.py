@@ -42,9 +42,10 @@ async def test_a_box_is_armed_before_its_job_begins_and_again_when_its_lease_is_
         assert kinds.index("guarded") < kinds.index("launched")
         assert kinds.count("guarded") == 1
         assert key not in "".join(
-            p.read_text(errors="replace") for p in tenant.home_of(card.box or "").rglob("*.json")
+            p.read_text(errors="replace")
+            for p in tenant.home_of(card.box or "").rglob("*.json")
             if p.name != ".rehearsal.json"
-        )  # fmt: skip
+        )
         await tenant.tenancy.change_lease(lease.id, "extend", hours=9)
         said = last_armed(lease, tenant.tenancy.ledger)
         assert said is not None
@@ -86,9 +87,13 @@ async def test_a_box_that_cannot_be_armed_is_told_and_stops_nobody(tmp_path: Pat
 
         async def armed() -> Armed:
             return await arm(
-                lease, tenant.profile, caretaker=caretaker, transport=nowhere, ledger=ledger,
+                lease,
+                tenant.profile,
+                caretaker=caretaker,
+                transport=nowhere,
+                ledger=ledger,
                 clock=tenant.clock,
-            )  # fmt: skip
+            )
 
         still = await armed()
         note_gone(lease, ledger=ledger, clock=tenant.clock)
@@ -111,9 +116,14 @@ async def test_a_store_that_the_box_cannot_write_to_is_told_and_its_key_is_not_l
         transport = tenant.tenancy.context.transport(lease)
 
         armed = await arm(
-            lease, tenant.profile, caretaker=tenant.tenancy.context.caretaker(lease), transport=transport,
-            ledger=ledger, clock=tenant.clock, store={"kind": "directory", "path": "/nowhere/at/all"},
-        )  # fmt: skip
+            lease,
+            tenant.profile,
+            caretaker=tenant.tenancy.context.caretaker(lease),
+            transport=transport,
+            ledger=ledger,
+            clock=tenant.clock,
+            store={"kind": "directory", "path": "/nowhere/at/all"},
+        )
 
         assert "it will not reach the store: the store is no directory on this box" in armed.words
         assert guard_on(tenant, card.box)()["store"] is None

@@ -188,11 +188,16 @@ def test_a_kept_directory_that_became_a_way_into_memory_proves_nothing(owner: Ow
 @pytest.mark.parametrize(
     ("source", "kind", "host"),
     [
-        ("own-abcd:gpu-tenant/x", "fuse.sshfs", "own-abcd"), ("me@[2001:db8::1]:/x", "fuse.sshfs", "2001:db8::1"),
-        ("nas:/home", "nfs4", "nas"), ("//nas/share", "cifs", "nas"), ("gdrive:", "fuse.rclone", "gdrive"),
-        ("/dev/sda1", "ext4", None), ("C:\\", "9p", None), ("/dev/sdb1", "fuseblk", None),
+        ("own-abcd:gpu-tenant/x", "fuse.sshfs", "own-abcd"),
+        ("me@[2001:db8::1]:/x", "fuse.sshfs", "2001:db8::1"),
+        ("nas:/home", "nfs4", "nas"),
+        ("//nas/share", "cifs", "nas"),
+        ("gdrive:", "fuse.rclone", "gdrive"),
+        ("/dev/sda1", "ext4", None),
+        ("C:\\", "9p", None),
+        ("/dev/sdb1", "fuseblk", None),
     ],
-)  # fmt: skip
+)
 def test_a_mount_says_from_where_its_files_come(source: str, kind: str, host: str | None) -> None:
     assert Mount(Path("/mnt"), kind, source).host == host
 

@@ -29,9 +29,11 @@ async def tenant(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 def command(tenant: Tenant, *words: str) -> subprocess.Popen[bytes]:
     """That command in a process of its own, which can be killed."""
     variables = {
-        "PATH": os.environ["PATH"], "HOME": str(tenant.root), **tenant.stage.environment,
+        "PATH": os.environ["PATH"],
+        "HOME": str(tenant.root),
+        **tenant.stage.environment,
         "GPU_TENANT_HOME": str(tenant.home.root),
-    }  # fmt: skip
+    }
     with (tenant.root / "said").open("wb") as said:
         return subprocess.Popen(
             [sys.executable, "-m", "gpu_tenant", *words], env=variables, stdout=said, stderr=said
@@ -46,9 +48,17 @@ async def killed_while_renting(
     tenant.create_fails("drop_after")
     tenant.fault("list_lag", seconds=3000)
     renting = command(
-        tenant, "provision", "--quote", quotes[0], "--smoke", "none", "--unguarded", "accept",
-        "--budget-usd", budget_usd,
-    )  # fmt: skip
+        tenant,
+        "provision",
+        "--quote",
+        quotes[0],
+        "--smoke",
+        "none",
+        "--unguarded",
+        "accept",
+        "--budget-usd",
+        budget_usd,
+    )
     try:
         eventually(lambda: tenant.alive or renting.poll() is not None)
         assert tenant.alive, (tenant.root / "said").read_text()

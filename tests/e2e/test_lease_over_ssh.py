@@ -81,8 +81,11 @@ def test_a_first_lease_goes_from_a_refused_key_to_a_receipt(
 def fingerprint(box: Sshd) -> str:
     told = subprocess.run(
         ["ssh-keygen", "-l", "-f", "-"],
-        input=box.host_key, capture_output=True, encoding="utf-8", check=True,
-    )  # fmt: skip
+        input=box.host_key,
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
+    )
     return told.stdout.split()[1]
 
 

@@ -35,8 +35,10 @@ def rehearsal(tmp_path: Path) -> Iterator[Rehearsal]:
 
 def environment(rehearsal: Rehearsal) -> dict[str, str]:
     return {
-        "PATH": os.environ["PATH"], "HOME": str(rehearsal.directory), **rehearsal.environment,
-    }  # fmt: skip
+        "PATH": os.environ["PATH"],
+        "HOME": str(rehearsal.directory),
+        **rehearsal.environment,
+    }
 
 
 def allows(rehearsal: Rehearsal, *lines: str) -> None:
@@ -216,11 +218,13 @@ def test_several_at_once_do_not_pass_a_limit_together(rehearsal: Rehearsal) -> N
     begun = [
         subprocess.Popen(
             [sys.executable, "-m", "gpu_tenant", "provision", "--smoke", "none", "--quote", quote],
-            env=environment(rehearsal), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            env=environment(rehearsal),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
         )
         for quote in quotes
-    ]  # fmt: skip
+    ]
     told = [process.communicate(timeout=300)[1].decode() for process in begun]
 
     assert running(rehearsal) == 2, told

@@ -709,8 +709,10 @@ def by_hand(tenancy: Tenancy, lease: str, command: str) -> subprocess.Popen[byte
     config = ssh_config(tenancy.home)
     return subprocess.Popen(
         ["ssh", "-F", str(config), "-o", "BatchMode=yes", lease, command],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
 
 async def test_whoever_is_logged_in_or_left_something_running_keeps_the_box(

@@ -161,9 +161,10 @@ async def test_two_calls_at_once_over_mcp_rent_one_box_in_one_server_and_in_two(
     (quote, *_) = await asyncio.to_thread(_quotes, rehearsal)
     home = str(rehearsal.directory)
     server = StdioServerParameters(
-        command=sys.executable, args=["-m", "gpu_tenant", "serve"],
+        command=sys.executable,
+        args=["-m", "gpu_tenant", "serve"],
         env={"PATH": os.environ["PATH"], "HOME": home, **rehearsal.environment},
-    )  # fmt: skip
+    )
     async with Client(server) as one, Client(server) as two:
         asked = {"quotes": [quote], "smoke": "none"}
         answers = await asyncio.gather(*(c.call_tool("provision", asked) for c in (one, one, two)))
@@ -184,13 +185,23 @@ def _at_once(rehearsal: Rehearsal, asked: Sequence[Sequence[str]]) -> list[dict[
     home = str(rehearsal.directory)
     begun = [
         subprocess.Popen(
-            [sys.executable, "-m", "gpu_tenant", "provision", "--smoke", "none", "--json",
-             *(word for quote in quotes for word in ("--quote", quote))],
+            [
+                sys.executable,
+                "-m",
+                "gpu_tenant",
+                "provision",
+                "--smoke",
+                "none",
+                "--json",
+                *(word for quote in quotes for word in ("--quote", quote)),
+            ],
             env={"PATH": os.environ["PATH"], "HOME": home, **rehearsal.environment},
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
         for quotes in asked
-    ]  # fmt: skip
+    ]
     told = [process.communicate(timeout=300) for process in begun]
     assert [process.returncode for process in begun] == [0] * len(begun), told
     return [json.loads(out) for out, _ in told]

@@ -71,17 +71,24 @@ class Scene:
         root.mkdir(exist_ok=True)
         self.clock = Ahead()
         self.connectors: dict[str, Connector] = {
-            "local": LocalConnector(self.home.boxes), "runpod": Hanging(HandClock()),
-        }  # fmt: skip
-        self.tenancy = Tenancy(Context(
-            home=self.home,
-            ledger=Ledger(
-                self.home.ledger, renewal=Renewal(beat_s=5, patience_s=0.3, grace_s=0.3)
-            ),
-            clock=self.clock, profiles=PROFILES,
-            connectors=self.connectors,
-            open_transport=_way_to, introduce=_nobody_asks, public_key=str, environ={},
-        ))  # fmt: skip
+            "local": LocalConnector(self.home.boxes),
+            "runpod": Hanging(HandClock()),
+        }
+        self.tenancy = Tenancy(
+            Context(
+                home=self.home,
+                ledger=Ledger(
+                    self.home.ledger, renewal=Renewal(beat_s=5, patience_s=0.3, grace_s=0.3)
+                ),
+                clock=self.clock,
+                profiles=PROFILES,
+                connectors=self.connectors,
+                open_transport=_way_to,
+                introduce=_nobody_asks,
+                public_key=str,
+                environ={},
+            )
+        )
         self.lease = LeaseId("")
 
     async def rent(self) -> None:
@@ -154,9 +161,13 @@ async def test_a_lease_at_a_provider_that_never_answers_gets_its_turn_when_its_t
 ) -> None:
     ledger, mute = scene.tenancy.ledger, LeaseId("runpod-mute")
     ledger.intend(
-        lease_id=mute, provider="runpod", address=None, price_usd_h=None, at=scene.clock.now(),
+        lease_id=mute,
+        provider="runpod",
+        address=None,
+        price_usd_h=None,
+        at=scene.clock.now(),
         terms=Terms(deadline_at=scene.clock.now() + timedelta(hours=1)),
-    )  # fmt: skip
+    )
     box = TinyProvider(HandClock(), "runpod").rent(ledger.lease(mute).mark)
     ledger.bind(mute, box, at=scene.clock.now())
     ledger.ready(mute, at=scene.clock.now())
@@ -172,9 +183,14 @@ async def test_a_stopped_process_keeps_a_lease_from_its_end_only_until_it_is_bro
     scene: Scene,
 ) -> None:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", HOLDING, str(scene.home.ledger), scene.lease,
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+        sys.executable,
+        "-c",
+        HOLDING,
+        str(scene.home.ledger),
+        scene.lease,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
     try:
         assert process.stdout
         assert await process.stdout.readline() == b"held\n"
@@ -212,9 +228,12 @@ async def test_a_survey_waits_for_nobody_longer_than_it_is_told(tmp_path: Path) 
     ledger = Ledger(tmp_path / "ledger.sqlite3")
 
     found = await survey(
-        {"runpod": Hanging(clock), "vastai": tiny}, PROFILES, ledger=ledger, clock=clock,
+        {"runpod": Hanging(clock), "vastai": tiny},
+        PROFILES,
+        ledger=ledger,
+        clock=clock,
         patience_s=0.3,
-    )  # fmt: skip
+    )
 
     assert list(found.listings) == ["vastai"]
     assert list(found.blind) == ["runpod"]
@@ -227,10 +246,14 @@ async def test_a_checkup_says_who_did_not_answer_and_what_the_others_said(tmp_pa
     key = {"RUNPOD_API_KEY": "x", "VAST_API_KEY": "x"}
 
     found: Checkup = await examine(
-        home, ledger=Ledger(home.ledger), clock=clock, environ=key, patience_s=0.3,
+        home,
+        ledger=Ledger(home.ledger),
+        clock=clock,
+        environ=key,
+        patience_s=0.3,
         profiles={slug: PROFILES[slug] for slug in ("runpod", "vastai")},
         connectors={"runpod": Hanging(clock), "vastai": TinyProvider(clock, "vastai")},
-    )  # fmt: skip
+    )
 
     said = {each.subject: (each.level, each.words) for each in found.findings}
     assert said["runpod"] == ("blocker", "it has not answered within 0.3 s")

@@ -72,9 +72,15 @@ async def began(tenancy: Tenancy, tree: Path, word: str, **asked: Any) -> str:
     lease = tenancy.ledger.lease(card.lease)
     assert await there(tenancy, lease, "out/state.json")
     looked = await snapshot(
-        lease, directory=tenancy.home.kept(lease.id), caretaker=tenancy.context.caretaker(lease),
-        transport=tenancy.context.transport(lease), ledger=tenancy.ledger, turn=Alone(), clock=tenancy.clock, quiet_s=0,
-    )  # fmt: skip
+        lease,
+        directory=tenancy.home.kept(lease.id),
+        caretaker=tenancy.context.caretaker(lease),
+        transport=tenancy.context.transport(lease),
+        ledger=tenancy.ledger,
+        turn=Alone(),
+        clock=tenancy.clock,
+        quiet_s=0,
+    )
     assert "work/out/state.json" in looked.names
     return lease.id
 
@@ -179,12 +185,19 @@ def at_both(tenant: Tenant, other: Stage) -> Tenancy:
         assert isinstance(at, LocalAddress)
         return LocalTransport(Path(at.directory))
 
-    return Tenancy(Context(
-        home=tenant.home, ledger=tenancy.ledger, clock=clock, profiles=profiles,
-        connectors={**tenancy.context.connectors, "runpod": made}, open_transport=way_to,
-        introduce=tenancy.context.introduce, public_key=tenancy.context.public_key,
-        environ={"WORD_HERE": "a secret"},
-    ))  # fmt: skip
+    return Tenancy(
+        Context(
+            home=tenant.home,
+            ledger=tenancy.ledger,
+            clock=clock,
+            profiles=profiles,
+            connectors={**tenancy.context.connectors, "runpod": made},
+            open_transport=way_to,
+            introduce=tenancy.context.introduce,
+            public_key=tenancy.context.public_key,
+            environ={"WORD_HERE": "a secret"},
+        )
+    )
 
 
 # Killed on its way

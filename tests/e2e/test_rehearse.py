@@ -39,11 +39,25 @@ class Rehearsal:
         self.directory = directory
         self._home = {"HOME": str(directory), "GPU_TENANT_HOME": str(directory / "unused")}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "gpu_tenant", "rehearse", provider, "--json",
-             "--keep", str(directory / "stage"), "--port", str(port)],
-            env={**_plain(), **self._home}, encoding="utf-8", stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-m",
+                "gpu_tenant",
+                "rehearse",
+                provider,
+                "--json",
+                "--keep",
+                str(directory / "stage"),
+                "--port",
+                str(port),
+            ],
+            env={**_plain(), **self._home},
+            encoding="utf-8",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
         assert self.process.stdout
         said = json.loads(self.process.stdout.readline())
         self.url: str = said["url"]
@@ -58,9 +72,13 @@ class Rehearsal:
         """What a `gpu-tenant` in a process of its own prints."""
         ran = subprocess.run(
             [sys.executable, "-m", "gpu_tenant", *words],
-            env={**_plain(), **self._home, **self.environment}, stdin=subprocess.DEVNULL,
-            capture_output=True, encoding="utf-8", timeout=120, check=False,
-        )  # fmt: skip
+            env={**_plain(), **self._home, **self.environment},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            timeout=120,
+            check=False,
+        )
         assert status is None or ran.returncode == status, (words, ran)
         return ran.stdout
 

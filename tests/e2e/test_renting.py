@@ -246,8 +246,11 @@ async def test_twenty_at_once_through_a_narrow_door_are_had_or_told(tenant: Tena
     active = [x for x in tenant.tenancy.ledger.leases() if x.state is LeaseState.ACTIVE]
     print(f"{tenant.slug}: {len(had)} of 20 had, {dict(why)}")
     assert {type(e) for e in told if isinstance(e, BaseException)} <= {
-        NoCapacity, NoFunds, NoQuota, RateLimited,
-    }  # fmt: skip
+        NoCapacity,
+        NoFunds,
+        NoQuota,
+        RateLimited,
+    }
     assert sorted(tenant.alive) == sorted(str(x.box_id) for x in active)
     assert {card.lease for card in had} == {x.id for x in active}
     assert not [x for x in tenant.tenancy.ledger.leases() if x.state is LeaseState.INTENDED]

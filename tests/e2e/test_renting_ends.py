@@ -188,8 +188,10 @@ def _named_gcp(left: Thing, mark: str) -> None:
 
 
 MARKED: dict[str, Callable[[Thing, str], None]] = {
-    "gcp": _named_gcp, "runpod": _named_runpod, "vastai": _named_vastai,
-}  # fmt: skip
+    "gcp": _named_gcp,
+    "runpod": _named_runpod,
+    "vastai": _named_vastai,
+}
 """How what is left says whose it was, where it can: a filesystem of Lambda's has no mark."""
 
 
@@ -258,9 +260,10 @@ TAKEN = {
 
 
 @pytest.mark.parametrize(
-    ("tenant", "fault"), [(slug, fault) for fault, slugs in TAKEN.items() for slug in slugs],
+    ("tenant", "fault"),
+    [(slug, fault) for fault, slugs in TAKEN.items() for slug in slugs],
     indirect=["tenant"],
-)  # fmt: skip
+)
 async def test_a_box_that_its_provider_took_back_is_told_and_never_made_anew(
     tenant: Tenant, fault: str
 ) -> None:

@@ -95,10 +95,14 @@ def test_a_whole_lease_shows_no_key_anywhere(
             quote = json.loads(does("offers", "--json"))["cheapest"]
             does("provision", "--quote", quote, "--smoke", "none")
             for words in (
-                ("doctor",), ("audit",), ("push", str(tree)),
-                ("launch", "--artifact", "out/", "--", JOB), ("monitor", "--wait-s", "30"),
-                ("leases",), ("collect",),
-            ):  # fmt: skip
+                ("doctor",),
+                ("audit",),
+                ("push", str(tree)),
+                ("launch", "--artifact", "out/", "--", JOB),
+                ("monitor", "--wait-s", "30"),
+                ("leases",),
+                ("collect",),
+            ):
                 does(*words)
             on_the_box = files_below(stage.directory / "boxes")
             receipt = json.loads(does("teardown", "--json"))["receipt"]
@@ -114,12 +118,17 @@ def test_a_whole_lease_shows_no_key_anywhere(
     # Less its first line, which all keys have in common.
     private = list((home / "ssh" / "id_ed25519").read_bytes().splitlines()[2:-1])
     places = {
-        "argv": b"\n".join(argv), "the terminal": "\n".join(told).encode(),
-        "URLs": "\n".join(requests).encode(), "bodies": bodies.encode(),
-        **{str(path): content for path, content in {**on_the_box, **kept}.items()
-           # A rehearsed box's own environment, which a real one has in its first process.
-           if path != home / "ssh" / "id_ed25519" and path.name != ".rehearsal.json"},
-    }  # fmt: skip
+        "argv": b"\n".join(argv),
+        "the terminal": "\n".join(told).encode(),
+        "URLs": "\n".join(requests).encode(),
+        "bodies": bodies.encode(),
+        **{
+            str(path): content
+            for path, content in {**on_the_box, **kept}.items()
+            # A rehearsed box's own environment, which a real one has in its first process.
+            if path != home / "ssh" / "id_ed25519" and path.name != ".rehearsal.json"
+        },
+    }
     secrets = [KEY.encode(), *private, *(key.encode() for key in own_keys if key != "-")]
     assert provider != "vastai" or len(secrets) > 1 + len(private), "Vast.ai gives each box a key"
     print(f"{provider}: {len(secrets)} secrets, {len(argv)} command lines, {len(places)} places")
@@ -144,9 +153,13 @@ async def test_what_fails_repeats_no_key_that_the_provider_repeats(tenant: Tenan
     said: list[str] = []
     for status in (400, 401, 418):
         tenant.fault(
-            "status", "", EVERYTHING, status=status, times=FOREVER,
+            "status",
+            "",
+            EVERYTHING,
+            status=status,
+            times=FOREVER,
             body={"error": f"no such key {KEY}", "api_key": KEY, "env": {"A": KEY}},
-        )  # fmt: skip
+        )
         for verb in SAID.values():
             results: list[object] = []
 

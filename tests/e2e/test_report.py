@@ -46,9 +46,13 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lived]:
         lease = (await tenancy.provision(smoke="none")).lease
         await tenancy.push(lease, str(root / "tree"))
         await tenancy.launch_detached(
-            lease, f"python3 run.py # {NAME}", ["out/"], discard=["cache|`<b>"], name="train",
+            lease,
+            f"python3 run.py # {NAME}",
+            ["out/"],
+            discard=["cache|`<b>"],
+            name="train",
             env=["TOKEN=text:not-to-be-seen"],
-        )  # fmt: skip
+        )
         seen = await over(tenancy, lease)
         assert seen.state == "finished", seen
         before = await report_of(tenancy.context, lease)

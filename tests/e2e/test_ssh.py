@@ -31,9 +31,13 @@ async def entry_of(person: Person, lease: str) -> list[str]:
 def plain_ssh(person: Person, *words: str) -> Told:
     ran = subprocess.run(
         ["ssh", "-o", "BatchMode=yes", *words],
-        env=person.environment, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8",
-        check=False, timeout=120,
-    )  # fmt: skip
+        env=person.environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+        timeout=120,
+    )
     return Told(ran.returncode, ran.stdout, ran.stderr)
 
 
@@ -79,9 +83,13 @@ async def test_a_forward_reaches_a_server_that_listens_on_the_box_alone(
         Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}).start()
         lease, port = await adopted(person, box.target), _free_port()
         client = person.begin(
-            "ssh", lease, "--forward", f"{port}:localhost:{server.server_port}",
-            "--", "until [ -e done ]; do sleep 0.02; done",
-        )  # fmt: skip
+            "ssh",
+            lease,
+            "--forward",
+            f"{port}:localhost:{server.server_port}",
+            "--",
+            "until [ -e done ]; do sleep 0.02; done",
+        )
         page = b""
 
         def came() -> bool:

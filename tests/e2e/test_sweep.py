@@ -154,9 +154,17 @@ async def test_sixty_cells_over_six_boxes_run_once_each_whoever_dies(desk: Desk)
     leases = await desk.boxes(BOXES)
     matrix = f"seed={','.join(map(str, SEEDS))}"
     launching = desk.begin(
-        "launch", *leases, "--matrix", matrix, "--attempts", "3", "--artifact", "out/{cell}/",
-        "--", f"sh cell.sh {{seed}} {desk.outside}",
-    )  # fmt: skip
+        "launch",
+        *leases,
+        "--matrix",
+        matrix,
+        "--attempts",
+        "3",
+        "--artifact",
+        "out/{cell}/",
+        "--",
+        f"sh cell.sh {{seed}} {desk.outside}",
+    )
     await killed_when(launching, lambda: desk.ran("begun"))
     half = sum(1 for lease in leases for job in ledger.jobs(lease) if job.launched_at is None)
 

@@ -89,10 +89,21 @@ class Two:
     async def launch(self, name: str, command: str = "train.py") -> LaunchedTogether:
         """The job was launched over both."""
         async with self.person.tenancy() as tenancy:
-            return await launch_together(tenancy.context,
-                self.names, command, ["out/"], [], [], launcher="torchrun", interface=None,
-                port=29400, processes=2, max_runtime_h=None, name=name, python="prepared",
-            )  # fmt: skip
+            return await launch_together(
+                tenancy.context,
+                self.names,
+                command,
+                ["out/"],
+                [],
+                [],
+                launcher="torchrun",
+                interface=None,
+                port=29400,
+                processes=2,
+                max_runtime_h=None,
+                name=name,
+                python="prepared",
+            )
 
     async def jobs(self) -> set[str]:
         """Every job that was ever declared on either."""

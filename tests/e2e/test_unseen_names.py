@@ -7,9 +7,15 @@ from gpu_tenant.app import open_tenancy
 
 ENGLAND = "\U0001f3f4" + "".join(chr(0xE0000 + ord(c)) for c in "gbeng") + "\U000e007f"
 NAMES = (
-    f"{ENGLAND}.txt", "葛\U000e0100.txt", "\u2066left.txt", "\ufeffmark.txt", "soft\u00adly.txt",
-    "wide\u3000.txt", "own\ue000.txt", "100%.txt",
-)  # fmt: skip
+    f"{ENGLAND}.txt",
+    "葛\U000e0100.txt",
+    "\u2066left.txt",
+    "\ufeffmark.txt",
+    "soft\u00adly.txt",
+    "wide\u3000.txt",
+    "own\ue000.txt",
+    "100%.txt",
+)
 
 
 async def test_a_file_named_by_a_flag_is_collected_proved_and_lets_the_box_go(
@@ -21,9 +27,11 @@ async def test_a_file_named_by_a_flag_is_collected_proved_and_lets_the_box_go(
         (tree / "pushed" / name).write_text(name, encoding="utf-8")
     (tree / "run.sh").write_text("mkdir out && cp pushed/* out/\n", encoding="utf-8")
     environ = {
-        "PATH": os.environ["PATH"], "HOME": str(tmp_path), "GPU_TENANT_HOME": str(tmp_path / "state"),
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "GPU_TENANT_HOME": str(tmp_path / "state"),
         "PYTHONDONTWRITEBYTECODE": "1",
-    }  # fmt: skip
+    }
     tenancy = open_tenancy(environ)
     try:
         lease = (await tenancy.provision(smoke="none", hours=1)).lease

@@ -43,9 +43,12 @@ class Scene:
     async def rent(self, **terms: Any) -> Card:
         quotes = await self.tenant.quotes(hours=1)
         card = await self.tenant.tenancy.provision(
-            smoke="none", quotes=quotes[:1], wait_s=3600, unguarded="accept",
+            smoke="none",
+            quotes=quotes[:1],
+            wait_s=3600,
+            unguarded="accept",
             **{"hours": 2, "idle_h": 0.0, **terms},
-        )  # fmt: skip
+        )
         self.lease = card.lease
         return card
 
@@ -149,9 +152,13 @@ async def test_at_the_deadline_a_cells_second_attempt_saves_its_work_whatever_el
         tenancy = scene.tenant.tenancy
         await scene.rent()
         await tenancy.launch_detached(
-            scene.lease, "[ -e tried ] || ! touch tried || exit {seed}\n" + SAVES, ["out/"],
-            discard=["tried"], matrix={"seed": [3]}, attempts=2,
-        )  # fmt: skip
+            scene.lease,
+            "[ -e tried ] || ! touch tried || exit {seed}\n" + SAVES,
+            ["out/"],
+            discard=["tried"],
+            matrix={"seed": [3]},
+            attempts=2,
+        )
         for _ in range(100):
             seen = await tenancy.monitor(scene.lease, "seed-3", wait_s=0)
             if (seen.job, seen.state) == ("seed-3.2", "running"):

@@ -20,9 +20,16 @@ SKILL = ("SKILL.md", "agents", "profiles", "references", "scripts")
 def run(*argv: str | Path, cwd: Path, env: dict[str, str], limit_s: float) -> str:
     """What the command wrote to stdout. Fails when the command does."""
     ended = subprocess.run(
-        argv, cwd=cwd, env=env, timeout=limit_s, check=False,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8",
-    )  # fmt: skip
+        argv,
+        cwd=cwd,
+        env=env,
+        timeout=limit_s,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        encoding="utf-8",
+    )
     assert ended.returncode == 0, ended.stdout
     return ended.stdout
 
@@ -72,13 +79,22 @@ def test_the_wheel_alone_gives_the_whole_demo(wheel: Path, home: Path, tmp_path:
     pip = (programs / "python", "-m", "pip", "install", "--disable-pip-version-check", wheel)
     run(*pip, cwd=elsewhere, env=outside(), limit_s=300)
     where = run(
-        programs / "python", "-c", "import gpu_tenant; print(gpu_tenant.__file__)",
-        cwd=elsewhere, env=outside(), limit_s=20,
-    )  # fmt: skip
+        programs / "python",
+        "-c",
+        "import gpu_tenant; print(gpu_tenant.__file__)",
+        cwd=elsewhere,
+        env=outside(),
+        limit_s=20,
+    )
     said = run(
-        programs / "gpu-tenant", "demo", "--keep", home / "kept",
-        cwd=elsewhere, env={**outside(), "HOME": str(home)}, limit_s=60,
-    )  # fmt: skip
+        programs / "gpu-tenant",
+        "demo",
+        "--keep",
+        home / "kept",
+        cwd=elsewhere,
+        env={**outside(), "HOME": str(home)},
+        limit_s=60,
+    )
 
     assert Path(where.strip()).is_relative_to(tmp_path)
     assert "\n    resumed from epoch " in said

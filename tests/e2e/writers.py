@@ -19,10 +19,19 @@ def written(tool: str, home: Path, **values: str) -> None:
     """The tool's own entry for `dev` is below that home: HOST, PORT, INNER, USER and KEY as given."""
     if importlib.util.find_spec(_PACKAGE[tool]):
         subprocess.run(
-            [sys.executable, __file__, tool, *(values[x] for x in ("HOST", "PORT", "INNER", "USER", "KEY"))],
-            env={"HOME": str(home), "PATH": "/usr/bin:/bin", "SKYPILOT_DISABLE_USAGE_COLLECTION": "1"},
+            [
+                sys.executable,
+                __file__,
+                tool,
+                *(values[x] for x in ("HOST", "PORT", "INNER", "USER", "KEY")),
+            ],
+            env={
+                "HOME": str(home),
+                "PATH": "/usr/bin:/bin",
+                "SKYPILOT_DISABLE_USAGE_COLLECTION": "1",
+            },
             check=True,
-        )  # fmt: skip
+        )
         return
     (recorded,) = RECORDED.glob(f"{tool}-*.ssh")
     file = home / _AT[tool]
@@ -52,9 +61,16 @@ def _by_dstack(host: str, port: str, inner: str, user: str, key: str) -> None:
     )
 
     SSHAttach(
-        run_name="dev", identity_path=key, ports_lock=PortsLock(), hostname=host, ssh_port=int(port),
-        container_ssh_port=int(inner), user=user, container_user=user, dockerized=True,
-    )._add_hosts_to_ssh_config()  # fmt: skip
+        run_name="dev",
+        identity_path=key,
+        ports_lock=PortsLock(),
+        hostname=host,
+        ssh_port=int(port),
+        container_ssh_port=int(inner),
+        user=user,
+        container_user=user,
+        dockerized=True,
+    )._add_hosts_to_ssh_config()
 
 
 if __name__ == "__main__":

@@ -62,15 +62,13 @@ def played() -> dict[str, Played]:
         lambda root: play(
             Scene("create lost", "runpod", trap="unclaimed", faults=lost), "careful", Careful, root
         ),
-        lambda root: play(
-            plain, "model", lambda desk, task: Model(desk, task, SPEAKER), root
-        ),
+        lambda root: play(plain, "model", lambda desk, task: Model(desk, task, SPEAKER), root),
         *(
             lambda root, s=scene: play_careless(s, root)
             for scene in CARELESS
             if scene.name in ("create lost", "late file")
         ),
-    ]  # fmt: skip
+    ]
     return {f"{one.agent} {one.scene.name}": one for one in asyncio.run(all_played(starts))}
 
 
@@ -139,12 +137,21 @@ def test_a_careful_episode_that_leaves_a_meter_running_fails_the_report(
         ),
         (
             "openai",
-            {"choices": [{"message": {"tool_calls": [
-                {"function": {"name": "doctor", "arguments": '{"a": 1}'}}]}}]},
+            {
+                "choices": [
+                    {
+                        "message": {
+                            "tool_calls": [
+                                {"function": {"name": "doctor", "arguments": '{"a": 1}'}}
+                            ]
+                        }
+                    }
+                ]
+            },
             "/v1/chat/completions",
         ),
     ],
-)  # fmt: skip
+)
 def test_the_endpoint_program_turns_the_talk_into_a_request_and_the_answer_into_a_move(
     api: str, answer: dict[str, Any], where: str
 ) -> None:
@@ -158,11 +165,26 @@ def test_the_endpoint_program_turns_the_talk_into_a_request_and_the_answer_into_
 
     with answering(answer) as (url, asked):
         ran = subprocess.run(
-            [sys.executable, "-m", "evals.episodes.endpoint", "--api", api, "--model", "m",
-             "--key", "env:HIDDEN", "--url", "env:THERE"],
-            input=json.dumps({"tools": tools, "messages": talk}) + "\n", capture_output=True,
-            text=True, check=True, cwd=ROOT, env={"HIDDEN": "k", "THERE": url, "PATH": "/usr/bin"},
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-m",
+                "evals.episodes.endpoint",
+                "--api",
+                api,
+                "--model",
+                "m",
+                "--key",
+                "env:HIDDEN",
+                "--url",
+                "env:THERE",
+            ],
+            input=json.dumps({"tools": tools, "messages": talk}) + "\n",
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=ROOT,
+            env={"HIDDEN": "k", "THERE": url, "PATH": "/usr/bin"},
+        )
 
     assert json.loads(ran.stdout) == {"call": {"name": "doctor", "arguments": {"a": 1}}}
     ((path, headers, body),) = asked

@@ -29,14 +29,23 @@ def rented(name: str, usd_h: str | None = "0.50") -> Lease:
 
 def shown(standing: Lease, *, state: BoxState = BoxState.READY) -> Card:
     box = Box(
-        provider="tiny", id=BoxId(standing.id), mark=standing.mark, state=state, address=None,
+        provider="tiny",
+        id=BoxId(standing.id),
+        mark=standing.mark,
+        state=state,
+        address=None,
         price_usd_h=standing.price_usd_h,
-    )  # fmt: skip
+    )
     tiny = profile("tiny")
     return card(
-        standing, tiny, jobs=(), alarm=None, now=NOW, box=box,
+        standing,
+        tiny,
+        jobs=(),
+        alarm=None,
+        now=NOW,
+        box=box,
         protection=protection(tiny, standing, None),
-    )  # fmt: skip
+    )
 
 
 def told(*cards: Card, unseen: tuple[str, ...] = (), left: tuple[Leftover, ...] = ()) -> Leases:
@@ -78,9 +87,16 @@ def test_what_came_from_elsewhere_is_shown_as_it_stands_and_is_no_markup(
         cell="n-1", state="failed", lease="tiny-a", job="n-1", attempts=1, why="[/b]", parameters={}
     )
     cells = Reckoning(
-        sweep="sw-1", command="true", leases=("tiny-a",), rows=(row,), counts=dict.fromkeys(STATES, 0) | {"failed": 1},
-        twins=(), wrong=(), digest="", settled_by=None,
-    )  # fmt: skip
+        sweep="sw-1",
+        command="true",
+        leases=("tiny-a",),
+        rows=(row,),
+        counts=dict.fromkeys(STATES, 0) | {"failed": 1},
+        twins=(),
+        wrong=(),
+        digest="",
+        settled_by=None,
+    )
 
     lease_table.leases(told(odd))
     sweep.table(Tended(table=cells, troubles=()))

@@ -88,8 +88,10 @@ def test_a_test_goes_over_every_channel_whatever_it_wants_and_fails_where_one_do
     assert run("--test", "phone") == 0
 
     assert [(each["channel"], each["taken"]) for each in tried] == [
-        ("phone", True), ("other", False), ("third", False),
-    ]  # fmt: skip
+        ("phone", True),
+        ("other", False),
+        ("third", False),
+    ]
     assert "no variable NOT_SET_ANYWHERE" in tried[1]["problem"]
     assert "`url` is no reference" in tried[2]["problem"]
     assert capsys.readouterr().out == "phone: taken\n"
@@ -127,8 +129,9 @@ async def test_doctor_names_each_channel_and_where_its_address_is_kept_and_sends
     found = await examined(home, ledger)
 
     assert found["alarms: phone"] == (
-        "ok", "env:PHONE: warning and louder, urgent ones alone in its quiet hours",
-    )  # fmt: skip
+        "ok",
+        "env:PHONE: warning and louder, urgent ones alone in its quiet hours",
+    )
     assert found["alarms: mail"] == ("warning", "~/not-there is not there")
     assert found["alarms: chat"] == ("warning", "it answered 404")
     assert found["alarms: wrong"][0] == "warning"

@@ -21,11 +21,28 @@ RENDERS = advertise(EXTENSION_ID, {"mimeTypes": [APP_MIME_TYPE]})
 
 PART = Path(chat_card.__file__).parent
 SINKS = (
-    "innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function(", "srcdoc",
-    "DOMParser", "createContextualFragment", "javascript:", "fetch(", "XMLHttpRequest", "WebSocket",
-    "EventSource", "sendBeacon", "localStorage", "sessionStorage", "import(", "ui/open-link",
-    "ui/message", "ui/update-model-context",
-)  # fmt: skip
+    "innerHTML",
+    "outerHTML",
+    "insertAdjacentHTML",
+    "document.write",
+    "eval(",
+    "Function(",
+    "srcdoc",
+    "DOMParser",
+    "createContextualFragment",
+    "javascript:",
+    "fetch(",
+    "XMLHttpRequest",
+    "WebSocket",
+    "EventSource",
+    "sendBeacon",
+    "localStorage",
+    "sessionStorage",
+    "import(",
+    "ui/open-link",
+    "ui/message",
+    "ui/update-model-context",
+)
 
 
 @pytest.fixture
@@ -55,8 +72,13 @@ async def test_the_tools_whose_answers_it_draws_name_it(era: str) -> None:
     uis = await ui_of_the_tools(era)
 
     assert {name for name, ui in uis.items() if ui.get("resourceUri") == chat_card.URI} == {
-        "list_leases", "monitor", "collect", "provision", "change_lease", "verify_and_teardown",
-    }  # fmt: skip
+        "list_leases",
+        "monitor",
+        "collect",
+        "provision",
+        "change_lease",
+        "verify_and_teardown",
+    }
     assert sum(len(json.dumps(ui)) for ui in uis.values()) < 1000
 
 
@@ -102,9 +124,12 @@ def test_its_script_is_one(tmp_path: Path) -> None:
         pytest.skip("needs node: `apt-get install nodejs`")
 
     ran = subprocess.run(
-        [node, "--input-type=module", "--check"], capture_output=True, encoding="utf-8", check=False,
+        [node, "--input-type=module", "--check"],
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
         input="".join((PART / name).read_text("utf-8") for name in ("words.js", "card.js")),
-    )  # fmt: skip
+    )
 
     assert ran.returncode == 0, ran.stderr
 

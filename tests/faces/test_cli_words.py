@@ -74,11 +74,21 @@ def test_a_jobs_own_json_option_is_not_ours(told: Tell) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ["audit"], ["push", "."], ["prepare"], ["launch", "--artifact", "x", "--", "true"], ["monitor"],
-        ["ssh"], ["stop"], ["collect"], ["teardown"], ["waive"], ["extend", "--hours", "1"], ["park"],
+        ["audit"],
+        ["push", "."],
+        ["prepare"],
+        ["launch", "--artifact", "x", "--", "true"],
+        ["monitor"],
+        ["ssh"],
+        ["stop"],
+        ["collect"],
+        ["teardown"],
+        ["waive"],
+        ["extend", "--hours", "1"],
+        ["park"],
     ],
     ids=lambda words: words[0],
-)  # fmt: skip
+)
 def test_every_verb_takes_its_lease_by_name(
     words: list[str],
     told: Tell,
@@ -86,8 +96,9 @@ def test_every_verb_takes_its_lease_by_name(
     status, _, err = told(words[0], "--lease", "nobody", *words[1:])
 
     assert (status, err.splitlines()[0]) == (
-        2, "error: UNKNOWN_LEASE: no lease 'nobody' is in the ledger",
-    )  # fmt: skip
+        2,
+        "error: UNKNOWN_LEASE: no lease 'nobody' is in the ledger",
+    )
 
 
 def test_two_names_of_leases_are_one_too_many(told: Tell) -> None:
@@ -121,11 +132,26 @@ def test_a_look_at_a_job_shows_a_person_dates_and_no_cursor(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     seen = Watched(
-        lease="l", job="j", state="killed", exit_code=None, why="stopped: asked for at 1795285811.250",
-        progress=None, log="", cursor=4711, log_skipped_bytes=0, log_size_bytes=4711, gpus=(),
-        memory_used_bytes=None, memory_limit_bytes=None, disk_free_bytes=None, running_s=None,
-        cost_usd=None, deadline_in_s=60, alarm=None, next="monitor again with this cursor",
-    )  # fmt: skip
+        lease="l",
+        job="j",
+        state="killed",
+        exit_code=None,
+        why="stopped: asked for at 1795285811.250",
+        progress=None,
+        log="",
+        cursor=4711,
+        log_skipped_bytes=0,
+        log_size_bytes=4711,
+        gpus=(),
+        memory_used_bytes=None,
+        memory_limit_bytes=None,
+        disk_free_bytes=None,
+        running_s=None,
+        cost_usd=None,
+        deadline_in_s=60,
+        alarm=None,
+        next="monitor again with this cursor",
+    )
 
     output.watched(seen)
 

@@ -87,7 +87,7 @@ STRANGERS = {
     "what a browser calls same-site": ({**KNOWN, "sec-fetch-site": "same-site"}, 403),
     "what a browser calls cross-site": ({**KNOWN, "sec-fetch-site": "cross-site"}, 403),
     "what was typed into a browser": ({**KNOWN, "sec-fetch-site": "none"}, 403),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("headers", "status"), STRANGERS.values(), ids=STRANGERS)
@@ -322,9 +322,16 @@ async def test_a_reference_is_kept_with_all_else_in_the_file_as_it_was(
 
 @pytest.mark.parametrize(
     "reference",
-    ["s3cr3t-0123456789abcdef", "cmd:cat /etc/passwd", "text:s3cr3t-0123456789abcdef", "env:NOT_SET_ANYWHERE",
-     "file:/no/such/file", "file:a\nb = 1", "env:"],
-)  # fmt: skip
+    [
+        "s3cr3t-0123456789abcdef",
+        "cmd:cat /etc/passwd",
+        "text:s3cr3t-0123456789abcdef",
+        "env:NOT_SET_ANYWHERE",
+        "file:/no/such/file",
+        "file:a\nb = 1",
+        "env:",
+    ],
+)
 async def test_what_is_no_reference_is_not_written_and_not_repeated(
     served: Served, reference: str
 ) -> None:

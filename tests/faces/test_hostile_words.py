@@ -37,22 +37,35 @@ PAYLOADS = {
     "a mebibyte": "A" * (1 << 20),
 }
 MANIFEST = {
-    "ok": True, "sealed_at": 1e9, "boot_id": "W", "since_ns": 1, "digest": "W", "entries": [],
+    "ok": True,
+    "sealed_at": 1e9,
+    "boot_id": "W",
+    "since_ns": 1,
+    "digest": "W",
+    "entries": [],
     "unclaimed": {"count": 1, "bytes": 5, "largest": [{"at": "/root/W", "size": 5}]},
-    "discarded": {"count": 0, "bytes": 0, "patterns": []}, "pushed": {"count": 0, "bytes": 0},
-    "problems": [{"at": "/root/W", "why": "W", "detail": "W"}], "unmatched": ["W"],
-}  # fmt: skip
+    "discarded": {"count": 0, "bytes": 0, "patterns": []},
+    "pushed": {"count": 0, "bytes": 0},
+    "problems": [{"at": "/root/W", "why": "W", "detail": "W"}],
+    "unmatched": ["W"],
+}
 EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 REPLIES: dict[str, dict[str, object]] = {
     "refusal": {"ok": False, "code": "W", "message": "W"},
     "status": {
-        "ok": True, "job": "j", "state": "failed", "exit_code": 1, "now": 1e9, "boot_id": "W",
+        "ok": True,
+        "job": "j",
+        "state": "failed",
+        "exit_code": 1,
+        "now": 1e9,
+        "boot_id": "W",
         "reason": {"code": "W", "evidence": "W", "signs": {"W": "W"}},
-        "log_bytes": 0, "log": {"offset": 0, "next_offset": 0, "base64": ""},
+        "log_bytes": 0,
+        "log": {"offset": 0, "next_offset": 0, "base64": ""},
         "sample": {"gpus": [{"index": 0, "name": "W"}]},
     },
     "manifest": MANIFEST | {"digest": EMPTY},
-}  # fmt: skip
+}
 
 ASKED = (
     ("refusal", "collect", ("monitor", "verify_and_teardown")),
@@ -76,9 +89,12 @@ class Lying:
     def __init__(self, root: Path) -> None:
         self._reply, self._bin = root / "reply.json", root / "bin"
         self.environ = {
-            "PATH": f"{self._bin}:{os.environ['PATH']}", "HOME": str(root), "TERM": "xterm-256color",
-            "GPU_TENANT_HOME": str(root / "state"), "PYTHONDONTWRITEBYTECODE": "1",
-        }  # fmt: skip
+            "PATH": f"{self._bin}:{os.environ['PATH']}",
+            "HOME": str(root),
+            "TERM": "xterm-256color",
+            "GPU_TENANT_HOME": str(root / "state"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
         tree = root / "tree"
         tree.mkdir()
         (tree / "run.sh").write_text("echo hi >o\n", encoding="utf-8")
@@ -176,9 +192,10 @@ async def on_the_page(lying: Lying, lease: str) -> list[Any]:
     gate = Gate(application(looks, None), port=4567, token="t" * 43)
     transport = httpx.ASGITransport(gate, raise_app_exceptions=False)
     async with httpx.AsyncClient(
-        transport=transport, base_url="http://127.0.0.1:4567",
+        transport=transport,
+        base_url="http://127.0.0.1:4567",
         headers={"authorization": f"Bearer {'t' * 43}"},
-    ) as page:  # fmt: skip
+    ) as page:
         paths = ("overview", f"leases/{lease}", f"leases/{lease}/losses")
         told = [(await page.get(f"/api/{path}")).json() for path in paths]
     await looks.tenancy.aclose()
@@ -202,14 +219,20 @@ def test_the_harmless_is_told_from_the_harmful() -> None:
 
 
 LOOKED = {
-    "user": {"uid": 0, "name": "W"}, "cpu": {"model": "W", "host_cores": 4, "affinity": 4},
-    "python": {"version": "3.11 W", "path": "W"}, "system": {"kernel": "W", "uptime_s": 1},
-    "smi": {"out": "W", "err": "W", "status": 1}, "torch": {"error": "W"},
-    "disks": {"places": [{"role": "work", "path": "W", "kind": "W", "total_bytes": 1, "free_bytes": 1}]},
-    "writes": {"work": {"path": "W", "error": "W"}}, "reach": {"W": {"error": "W"}},
+    "user": {"uid": 0, "name": "W"},
+    "cpu": {"model": "W", "host_cores": 4, "affinity": 4},
+    "python": {"version": "3.11 W", "path": "W"},
+    "system": {"kernel": "W", "uptime_s": 1},
+    "smi": {"out": "W", "err": "W", "status": 1},
+    "torch": {"error": "W"},
+    "disks": {
+        "places": [{"role": "work", "path": "W", "kind": "W", "total_bytes": 1, "free_bytes": 1}]
+    },
+    "writes": {"work": {"path": "W", "error": "W"}},
+    "reach": {"W": {"error": "W"}},
     "processes": {"others": [{"uid": 5, "user": "W", "name": "W", "count": 1}]},
     "kernel_log": {"lines": ["NVRM: Xid (PCI:0000:3b:00): 79, W"]},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("words", PAYLOADS)
@@ -253,9 +276,12 @@ async def test_a_sentence_of_the_probe_s_passes_for_none_of_ours(
 @pytest.mark.parametrize("words", PAYLOADS)
 def test_what_a_box_says_of_its_idleness_is_one_short_plain_line(words: str) -> None:
     said = {
-        "phase": "suspicious", "busy": False, "idle_s": 1, "since": "2026-11-22T00:00:00Z",
+        "phase": "suspicious",
+        "busy": False,
+        "idle_s": 1,
+        "since": "2026-11-22T00:00:00Z",
         "words": PAYLOADS[words],
-    }  # fmt: skip
+    }
     told = Activity.told(json.dumps(said).encode()).words
     with pytest.raises(CaretakerFailed) as refused:
         Activity.told(json.dumps({"message": PAYLOADS[words]}).encode())
@@ -270,9 +296,14 @@ def test_what_a_box_says_of_its_idleness_is_one_short_plain_line(words: str) -> 
 def test_what_a_provider_calls_a_box_is_one_short_plain_line(words: str) -> None:
     hostile = PAYLOADS[words]
     box = Box(
-        provider="local", id=BoxId(f"1{hostile}"), mark=f"gpu-tenant:{hostile}", price_usd_h=None,
-        state=BoxState.UNKNOWN, address=ssh_address(f"me@{hostile}"), words=f"it says {hostile}",
-    )  # fmt: skip
+        provider="local",
+        id=BoxId(f"1{hostile}"),
+        mark=f"gpu-tenant:{hostile}",
+        price_usd_h=None,
+        state=BoxState.UNKNOWN,
+        address=ssh_address(f"me@{hostile}"),
+        words=f"it says {hostile}",
+    )
 
     for text in every_text(box.model_dump(mode="json")):
         is_plain(text)

@@ -18,16 +18,25 @@ from gpu_tenant.files.skill_files import skill_directory
 
 HOSTS = ("claude", "codex", "cursor", "gemini", "vscode")
 SETTINGS = {
-    "claude": (".claude.json", '{\n  "numStartups": 3,\n  "mcpServers": {\n    "a": {"command": "x", "env": {"API_KEY": "sekret"}}\n  }\n}\n'),
+    "claude": (
+        ".claude.json",
+        '{\n  "numStartups": 3,\n  "mcpServers": {\n    "a": {"command": "x", "env": {"API_KEY": "sekret"}}\n  }\n}\n',
+    ),
     "codex": (".codex/config.toml", 'model = "x" # mine\n\n[mcp_servers.a]\ncommand = "x"\n'),
     "cursor": (".cursor/mcp.json", '{"mcpServers": {"a": {"command": "x"}}}'),
     "gemini": (".gemini/settings.json", '{\n  // mine\n  "theme": "dark"\n}\n'),
-    "vscode": (".config/Code/User/mcp.json", '{\n\t"servers": {\n\t\t"a": {"command": "x"}, // mine\n\t}\n}\n'),
-}  # fmt: skip
+    "vscode": (
+        ".config/Code/User/mcp.json",
+        '{\n\t"servers": {\n\t\t"a": {"command": "x"}, // mine\n\t}\n}\n',
+    ),
+}
 SKILLS = {
-    "claude": ".claude/skills", "codex": ".agents/skills", "cursor": ".cursor/skills",
-    "gemini": ".gemini/skills", "vscode": ".copilot/skills",
-}  # fmt: skip
+    "claude": ".claude/skills",
+    "codex": ".agents/skills",
+    "cursor": ".cursor/skills",
+    "gemini": ".gemini/skills",
+    "vscode": ".copilot/skills",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +57,14 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def a_skill(root: Path) -> Path:
     """A skill with a file of each kind; the real one has a hundred."""
-    for name in ("SKILL.md", "references/errors.md", "profiles/local.md", "scripts/a.py", "scripts/__pycache__/a.pyc", "agents/openai.yaml"):  # fmt: skip
+    for name in (
+        "SKILL.md",
+        "references/errors.md",
+        "profiles/local.md",
+        "scripts/a.py",
+        "scripts/__pycache__/a.pyc",
+        "agents/openai.yaml",
+    ):
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(f"{name}\n", encoding="utf-8")
     return root
@@ -210,7 +226,12 @@ def test_a_link_or_a_clone_of_ones_own_is_left_alone(
 
 def test_what_somebody_added_to_our_entry_stays(home: Path) -> None:
     file = home / ".claude.json"
-    own = {"type": "stdio", "command": "gpu-tenant", "args": ["serve", "--read-only"], "env": {"A": "b"}}  # fmt: skip
+    own = {
+        "type": "stdio",
+        "command": "gpu-tenant",
+        "args": ["serve", "--read-only"],
+        "env": {"A": "b"},
+    }
     file.write_text(json.dumps({"mcpServers": {"gpu": own}}), encoding="utf-8")
 
     install("claude", "--yes")
@@ -245,8 +266,12 @@ def test_another_server_of_that_name_is_not_overwritten(home: Path) -> None:
 
 @pytest.mark.parametrize(
     ("host", "text", "line"),
-    [("claude", '{\n  "a": 1\n  "b": 2\n}', 3), ("codex", 'a = 1\nb = [\n"x"', 3), ("gemini", "[]\n", 1)],
-)  # fmt: skip
+    [
+        ("claude", '{\n  "a": 1\n  "b": 2\n}', 3),
+        ("codex", 'a = 1\nb = [\n"x"', 3),
+        ("gemini", "[]\n", 1),
+    ],
+)
 def test_settings_that_do_not_read_are_refused_with_their_line_and_nothing_is_changed(
     host: str, text: str, line: int, home: Path
 ) -> None:
@@ -307,8 +332,10 @@ def test_hosts_that_were_moved_are_found_where_they_are(tmp_path: Path) -> None:
     }
 
     assert {host: str(path) for host, path in found.items()} == {
-        "claude": "/c/.claude.json", "codex": "/x/config.toml", "vscode": "/g/Code/User/mcp.json",
-    }  # fmt: skip
+        "claude": "/c/.claude.json",
+        "codex": "/x/config.toml",
+        "vscode": "/g/Code/User/mcp.json",
+    }
 
 
 def test_the_answer_as_json_holds_the_changes_and_the_diff(
@@ -327,9 +354,14 @@ def test_at_a_terminal_it_asks(reply: str, done: bool, home: Path) -> None:
     ours, theirs = pty.openpty()
     os.write(ours, reply.encode())
     ran = subprocess.run(
-        [sys.executable, "-m", "gpu_tenant", "install", "vscode"], stdin=theirs, capture_output=True,
-        env={"PATH": os.environ["PATH"], "HOME": str(home)}, encoding="utf-8", check=True, timeout=120,
-    )  # fmt: skip
+        [sys.executable, "-m", "gpu_tenant", "install", "vscode"],
+        stdin=theirs,
+        capture_output=True,
+        env={"PATH": os.environ["PATH"], "HOME": str(home)},
+        encoding="utf-8",
+        check=True,
+        timeout=120,
+    )
     os.close(ours)
     os.close(theirs)
 

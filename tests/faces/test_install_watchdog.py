@@ -63,7 +63,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "stubs").mkdir()
     # What the stubs are made of, and neither a crontab nor a systemctl of this computer's.
     for name in ("sh", "cat", "rm", "touch", "dirname", "basename"):
-        (tmp_path / "stubs" / name).symlink_to(next(p for p in (Path("/bin", name), Path("/usr/bin", name)) if p.exists()))  # fmt: skip
+        (tmp_path / "stubs" / name).symlink_to(
+            next(p for p in (Path("/bin", name), Path("/usr/bin", name)) if p.exists())
+        )
     monkeypatch.setenv("PATH", str(tmp_path / "stubs"))
     program = executable(tmp_path / "a bin/gpu-tenant", PROGRAM)
     monkeypatch.setattr(sys, "argv", [str(program)])
@@ -99,7 +101,9 @@ def everything(home: Path) -> dict[str, str]:
 
 
 def strictly(unit: str) -> dict[str, dict[str, str]]:
-    parser = configparser.RawConfigParser(strict=True, interpolation=None, comment_prefixes=("#",), delimiters=("=",))  # fmt: skip
+    parser = configparser.RawConfigParser(
+        strict=True, interpolation=None, comment_prefixes=("#",), delimiters=("=",)
+    )
     parser.optionxform = str  # type: ignore[method-assign,assignment]
     parser.read_string(unit)
     return {section: dict(parser[section]) for section in parser.sections()}
@@ -123,15 +127,23 @@ def test_the_unit_is_what_systemd_itself_accepts(
 
     file = next((home / ".config/systemd/user").glob("*.service"))
     unit = strictly(file.read_text(encoding="utf-8"))
-    assert shlex.split(unit["Service"]["ExecStart"]) == [str(tmp_path / "a bin/gpu-tenant"), "watchdog", "--every", "30"]  # fmt: skip
+    assert shlex.split(unit["Service"]["ExecStart"]) == [
+        str(tmp_path / "a bin/gpu-tenant"),
+        "watchdog",
+        "--every",
+        "30",
+    ]
     assert unit["Service"]["Environment"] == f'"GPU_TENANT_HOME={home}/100%% mine"'
     assert (unit["Service"]["Restart"], unit["Service"]["KillMode"]) == ("always", "process")
     assert unit["Install"] == {"WantedBy": "default.target"}
     verified = subprocess.run(
         ["/usr/bin/systemd-analyze", "--user", "verify", "--man=no", str(file)],
-        env={"XDG_RUNTIME_DIR": str(tmp_path), "HOME": str(home)}, capture_output=True,
-        encoding="utf-8", check=True, timeout=120,
-    )  # fmt: skip
+        env={"XDG_RUNTIME_DIR": str(tmp_path), "HOME": str(home)},
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
+        timeout=120,
+    )
     assert verified.stdout + verified.stderr == ""
 
 
@@ -152,8 +164,15 @@ def test_it_is_started_once_and_ended_before_its_files_go(
     assert again.out == ""
     assert "nothing to change" in again.err
     asked = (stubs / "asked").read_text(encoding="utf-8").splitlines()
-    told = [line.split(" --user ")[1] for line in asked if "is-active" not in line and "show" not in line]  # fmt: skip
-    start, stop = ["daemon-reload", f"restart {NAME}.service"], [f"stop {NAME}.service", "daemon-reload"]  # fmt: skip
+    told = [
+        line.split(" --user ")[1]
+        for line in asked
+        if "is-active" not in line and "show" not in line
+    ]
+    start, stop = (
+        ["daemon-reload", f"restart {NAME}.service"],
+        [f"stop {NAME}.service", "daemon-reload"],
+    )
     assert told == [*start, *start, *stop]
     assert everything(home) == {}
 
@@ -192,18 +211,28 @@ def test_launchd_gets_an_agent_that_it_keeps_alive(
     install("--every", "30", "--yes")
     install("--remove", "--yes")
 
-    assert agent["ProgramArguments"] == [str(tmp_path / "a bin/gpu-tenant"), "watchdog", "--every", "60"]  # fmt: skip
+    assert agent["ProgramArguments"] == [
+        str(tmp_path / "a bin/gpu-tenant"),
+        "watchdog",
+        "--every",
+        "60",
+    ]
     assert agent["RunAtLoad"] is agent["KeepAlive"] is agent["AbandonProcessGroup"] is True
     assert agent["StandardErrorPath"] == str(home / ".gpu-tenant/watchdog.log")
     assert "EnvironmentVariables" not in agent
     asked = (stubs / "asked").read_text(encoding="utf-8").splitlines()
     assert [line.split()[1] for line in asked if " print " not in line] == [
-        "bootstrap", "bootout", "bootstrap", "bootout",
-    ]  # fmt: skip
+        "bootstrap",
+        "bootout",
+        "bootstrap",
+        "bootout",
+    ]
     assert everything(home) == {}
 
 
-@pytest.mark.parametrize("table", [None, b"", b"SHELL=/bin/csh\nKEY=sekret\n# mine\n0 1 * * * backup \\%"])  # fmt: skip
+@pytest.mark.parametrize(
+    "table", [None, b"", b"SHELL=/bin/csh\nKEY=sekret\n# mine\n0 1 * * * backup \\%"]
+)
 def test_a_crontab_gets_a_line_and_is_given_back_byte_for_byte(
     table: bytes | None, home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -216,7 +245,7 @@ def test_a_crontab_gets_a_line_and_is_given_back_byte_for_byte(
     written = kept.read_bytes()
     install("--remove", "--yes")
 
-    line = f"*/4 * * * * mkdir -p -m 700 {home}/.gpu-tenant && '{tmp_path}/a bin/gpu-tenant' watchdog --once >>{home}/.gpu-tenant/watchdog.log 2>&1"  # fmt: skip
+    line = f"*/4 * * * * mkdir -p -m 700 {home}/.gpu-tenant && '{tmp_path}/a bin/gpu-tenant' watchdog --once >>{home}/.gpu-tenant/watchdog.log 2>&1"
     assert written.decode().splitlines()[1] == line
     assert written.endswith(b"<<<\n" + (table or b""))
     assert (kept.read_bytes() if kept.exists() else None) == table
@@ -280,7 +309,9 @@ def test_keys_that_only_this_shell_has_are_told_before_anything_is_written(
 ) -> None:
     (home / ".gpu-tenant").mkdir()
     configuration = home / ".gpu-tenant/config.toml"
-    configuration.write_text('[credentials]\nlambda_cloud = "file:~/key"\n[tell]\nurl = "env:HOOK"\n', encoding="utf-8")  # fmt: skip
+    configuration.write_text(
+        '[credentials]\nlambda_cloud = "file:~/key"\n[tell]\nurl = "env:HOOK"\n', encoding="utf-8"
+    )
     for name in ("RUNPOD_API_KEY", "LAMBDA_API_KEY", "VAST_API_KEY"):
         monkeypatch.setenv(name, "sekret")
     (home / ".config/vastai").mkdir(parents=True)
@@ -291,9 +322,13 @@ def test_keys_that_only_this_shell_has_are_told_before_anything_is_written(
 
     told = capsys.readouterr().out
     notes = json.loads(told)["notes"]
-    assert [re.findall(r"RUNPOD_API_KEY|LAMBDA\w+|VAST\w+|env:HOOK|HTTPS_PROXY", n) for n in notes] == [
-        ["RUNPOD_API_KEY"], ["env:HOOK"], ["HTTPS_PROXY"],
-    ]  # fmt: skip
+    assert [
+        re.findall(r"RUNPOD_API_KEY|LAMBDA\w+|VAST\w+|env:HOOK|HTTPS_PROXY", n) for n in notes
+    ] == [
+        ["RUNPOD_API_KEY"],
+        ["env:HOOK"],
+        ["HTTPS_PROXY"],
+    ]
     assert f'under [credentials] in {configuration}, `runpod = "file:PATH"`' in notes[0]
     assert "sekret" not in told
     assert not (home / UNIT).exists()

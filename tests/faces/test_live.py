@@ -104,9 +104,13 @@ def terminal(home: Path, *argv: str) -> Iterator[Terminal]:
 def run(home: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "gpu_tenant", *argv],
-        capture_output=True, encoding="utf-8", stdin=subprocess.DEVNULL, check=False, timeout=120,
+        capture_output=True,
+        encoding="utf-8",
+        stdin=subprocess.DEVNULL,
+        check=False,
+        timeout=120,
         env={"PATH": os.environ["PATH"], "HOME": str(home)},
-    )  # fmt: skip
+    )
 
 
 @pytest.fixture(scope="module")
@@ -231,9 +235,10 @@ def test_where_nobody_looks_it_says_what_to_ask_instead(
 
 def rented(name: str, *, usd_h: str | None = "3.60", alarm: str | None = None) -> Card:
     standing = lease(
-        lease_id=LeaseId(name), provider="tiny",
+        lease_id=LeaseId(name),
+        provider="tiny",
         price_usd_h=None if usd_h is None else Decimal(usd_h),
-    )  # fmt: skip
+    )
     tiny = profile("tiny")
     return card(
         standing, tiny, jobs=(), alarm=alarm, now=NOW, protection=protection(tiny, standing, None)

@@ -152,10 +152,17 @@ async def test_a_read_only_look_at_a_sweep_gives_no_box_a_cell(home: Path) -> No
     ledger = tenancy.ledger
     sweep = ledger.declare_sweep(
         Sweep(
-            id="", grid=grid, env_names=(), env_from=(), max_runtime_s=None, attempts=1, slots=None,
-            python="image", at=tenancy.clock.now(),
+            id="",
+            grid=grid,
+            env_names=(),
+            env_from=(),
+            max_runtime_s=None,
+            attempts=1,
+            slots=None,
+            python="image",
+            at=tenancy.clock.now(),
         )
-    )  # fmt: skip
+    )
     ledger.join_sweep(sweep.id, [ledger.lease(lease).id], at=tenancy.clock.now())
 
     async with Client(make_server("read-only")) as client:

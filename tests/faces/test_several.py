@@ -75,8 +75,10 @@ def test_what_fails_on_one_stands_in_its_place_and_the_others_are_done(home: Pat
     assert told.stdout.splitlines()[1].split()[1] == "UNKNOWN_LEASE"
     assert "hint: `gpu-tenant leases --all` lists them" in told.stderr
     assert [list(answer)[:2] for answer in as_json] == [
-        ["lease", "directory"], ["lease", "error"], ["lease", "directory"],
-    ]  # fmt: skip
+        ["lease", "directory"],
+        ["lease", "error"],
+        ["lease", "directory"],
+    ]
     assert second not in told.stdout
 
 
@@ -112,15 +114,23 @@ def test_ctrl_c_begins_no_other_and_leaves_nothing_half(tmp_path: Path) -> None:
     for lease in leases:
         run(tmp_path, "push", str(tmp_path / "tree"), lease)
         run(
-            tmp_path, "launch", "--lease", lease, "--artifact", "x", "--",
+            tmp_path,
+            "launch",
+            "--lease",
+            lease,
+            "--artifact",
+            "x",
+            "--",
             "trap 'touch asked; sleep 1; exit 0' TERM; touch up; while :; do sleep 0.05; done",
-        )  # fmt: skip
+        )
     works = [next(tmp_path.glob(f".gpu-tenant/boxes/{x}/**/gpu-tenant/{x}/work")) for x in leases]
     stopping = subprocess.Popen(
         [sys.executable, "-m", "gpu_tenant", "stop", "fl-1"],
         env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8",
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+    )
     try:
         while not all((work / "asked").exists() for work in works):
             assert stopping.poll() is None

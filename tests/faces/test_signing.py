@@ -39,9 +39,13 @@ def now() -> datetime:
 @pytest.fixture
 def asked(ledger: Ledger) -> Asked:
     return ledger.ask_signature(
-        kind="waive", subject=LEASE, digest=digest_of(FILES), words=FILES, at=now(),
+        kind="waive",
+        subject=LEASE,
+        digest=digest_of(FILES),
+        words=FILES,
+        at=now(),
         would=f"destroying {LEASE} would lose this for good",
-    )  # fmt: skip
+    )
 
 
 def signed(ledger: Ledger, asked: Asked) -> bool:
@@ -83,9 +87,12 @@ def test_ctrl_c_signs_nothing(ledger: Ledger, asked: Asked) -> None:
 
 def test_a_pipe_is_no_person(ledger: Ledger, asked: Asked) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "gpu_tenant", "sign", asked.code], input=f"{LEASE}\n",
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "gpu_tenant", "sign", asked.code],
+        input=f"{LEASE}\n",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
     assert done.returncode == 3
     assert "a person signs at a terminal, and this is none" in done.stderr

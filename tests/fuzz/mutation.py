@@ -14,13 +14,29 @@ from typing import Any
 
 _NUMBERS = [0, 1, -1, 2**31, 2**32 - 1, 2**63, 2**64 - 1, 2**70, 10**30, 1e308, -5, float("nan")]
 _TEXTS = [
-    "", "\x1b]52;c;aGk=\x07\x1b[2J", "\u202egnp.exe", "a\nreceipt: gone, verified", "x" * 100_000,
-    "../../etc", "\x00", "%2e%2e", "-rf", "\U000e0041\U000e0042",
-]  # fmt: skip
+    "",
+    "\x1b]52;c;aGk=\x07\x1b[2J",
+    "\u202egnp.exe",
+    "a\nreceipt: gone, verified",
+    "x" * 100_000,
+    "../../etc",
+    "\x00",
+    "%2e%2e",
+    "-rf",
+    "\U000e0041\U000e0042",
+]
 _BYTES = [
-    b"\xff", b"\0", b"\x7f", b"\x80", b"\xff" * 4, b"\xff\xff\xff\x7f", b"\xff" * 8,
-    b"\xff" * 7 + b"\x7f", b"\0" * 7 + b"\x01", b"[" * 100_000,
-]  # fmt: skip
+    b"\xff",
+    b"\0",
+    b"\x7f",
+    b"\x80",
+    b"\xff" * 4,
+    b"\xff\xff\xff\x7f",
+    b"\xff" * 8,
+    b"\xff" * 7 + b"\x7f",
+    b"\0" * 7 + b"\x01",
+    b"[" * 100_000,
+]
 _MOST_BYTES = 400_000
 
 

@@ -99,24 +99,47 @@ def loads(draw: random.Random) -> Generator[Find | None, None, None]:
 
 
 _STATUS = {
-    "ok": True, "job": "j", "state": "failed", "exit_code": 1, "signal": None, "started_at": 1e9,
-    "reason": {"code": "exit", "evidence": "exit status 1", "signs": {}}, "ended_at": 1e9 + 5,
-    "now": 1e9 + 9, "boot_id": "b", "log_bytes": 3,
+    "ok": True,
+    "job": "j",
+    "state": "failed",
+    "exit_code": 1,
+    "signal": None,
+    "started_at": 1e9,
+    "reason": {"code": "exit", "evidence": "exit status 1", "signs": {}},
+    "ended_at": 1e9 + 5,
+    "now": 1e9 + 9,
+    "boot_id": "b",
+    "log_bytes": 3,
     "log": {"offset": 0, "next_offset": 3, "base64": "YWJj", "truncated": False},
     "sample": {"gpus": [{"index": 0, "name": "H100", "util_pct": 5}], "cpu_load1": 0.5, "procs": 3},
-}  # fmt: skip
+}
 _MANIFEST = {
-    "ok": True, "sealed_at": 1e9, "boot_id": "b", "since_ns": 1, "digest": "0" * 64,
-    "entries": [{
-        "name": "work/a", "at": "/root/a", "kind": "file", "class": "artifact", "size": 3,
-        "sha256": "0" * 64, "mtime_ns": 5,
-    }],
+    "ok": True,
+    "sealed_at": 1e9,
+    "boot_id": "b",
+    "since_ns": 1,
+    "digest": "0" * 64,
+    "entries": [
+        {
+            "name": "work/a",
+            "at": "/root/a",
+            "kind": "file",
+            "class": "artifact",
+            "size": 3,
+            "sha256": "0" * 64,
+            "mtime_ns": 5,
+        }
+    ],
     "unclaimed": {"count": 1, "bytes": 5, "largest": [{"at": "/root/b", "size": 5}]},
-    "discarded": {"count": 0, "bytes": 0, "patterns": [{"pattern": "*.pyc", "count": 0, "bytes": 0}]},
+    "discarded": {
+        "count": 0,
+        "bytes": 0,
+        "patterns": [{"pattern": "*.pyc", "count": 0, "bytes": 0}],
+    },
     "pushed": {"count": 0, "bytes": 0},
     "problems": [{"at": "/root/c", "why": "unreadable", "detail": "EACCES"}],
     "unmatched": ["out/*.pt"],
-}  # fmt: skip
+}
 _REPLIES: Mapping[str, tuple[type[Any], dict[str, object]]] = {
     "status": (speaking.JobStatus, _STATUS),
     "standing": (
@@ -124,14 +147,23 @@ _REPLIES: Mapping[str, tuple[type[Any], dict[str, object]]] = {
         {"ok": True, "jobs": [{"job": "j", "state": "running"}], "now": 1e9},
     ),
     "manifest": (Manifest, _MANIFEST),
-    "start": (speaking.Started, {"ok": True, "job": "j", "pid": 5, "started_at": 1e9, "already": False}),
+    "start": (
+        speaking.Started,
+        {"ok": True, "job": "j", "pid": 5, "started_at": 1e9, "already": False},
+    ),
     "refusal": (speaking.JobStatus, {"ok": False, "code": "JOB_RUNNING", "message": "j runs"}),
-}  # fmt: skip
+}
 _KEPT: Mapping[str, type[Any]] = {
-    "roll": job_queue.Roll, "queued": job_queue.Queued, "withdrawn": job_queue.Withdrawn,
-    "guard": speaking.Guard, "index": speaking.Index, "judged": speaking.Judged,
-    "complete": prune.Complete, "pruned": prune.PrunedThere, "marked": ownership.Marked,
-}  # fmt: skip
+    "roll": job_queue.Roll,
+    "queued": job_queue.Queued,
+    "withdrawn": job_queue.Withdrawn,
+    "guard": speaking.Guard,
+    "index": speaking.Index,
+    "judged": speaking.Judged,
+    "complete": prune.Complete,
+    "pruned": prune.PrunedThere,
+    "marked": ownership.Marked,
+}
 
 
 def _good(name: str) -> Any:
@@ -210,12 +242,16 @@ def requested(draw: random.Random) -> Generator[Find | None, None, None]:
             "status": {"job": "j", "offset": -10, "limit": 100, "sample": False},
             "tail": {"job": "j", "offset": 0, "limit": 100},
             "manifest": {
-                "work": str(work), "roots": [], "artifacts": ["out/*.pt", "**/a.[a-z]xt"],
-                "discard": ["*.pyc"], "ever": True, "hash": "taken",
+                "work": str(work),
+                "roots": [],
+                "artifacts": ["out/*.pt", "**/a.[a-z]xt"],
+                "discard": ["*.pyc"],
+                "ever": True,
+                "hash": "taken",
             },
             "complete": {"work": str(work), "artifacts": ["a.txt"], "quiet_s": 0, "limit_s": 2},
             "index": {"work": str(work), "paths": ["a.txt"]},
-        }  # fmt: skip
+        }
         while True:
             verb = draw.choice(list(asked))
             request = mutated_json(draw, asked[verb])
@@ -263,8 +299,13 @@ def framed(draw: random.Random) -> Generator[Find | None, None, None]:
     packed = zlib.compress(b"x" * 500)
     good = b"noise of a login\nmark\n" + b"".join(
         b"%c\0\0\0" % letter + (1).to_bytes(4, "big") + len(body).to_bytes(8, "big") + body
-        for letter, body in ((b"A", b""), (b"D", b"y" * 300), (b"Z", packed), (b"E", b'{"code": "GONE"}'))
-    )  # fmt: skip
+        for letter, body in (
+            (b"A", b""),
+            (b"D", b"y" * 300),
+            (b"Z", packed),
+            (b"E", b'{"code": "GONE"}'),
+        )
+    )
     while True:
         said = mutated(draw, good, [packed, good])
         wired = _Wired(said)
@@ -441,9 +482,12 @@ def remembered(draw: random.Random) -> Generator[Find | None, None, None]:
         work.mkdir()
         good = {name: text.replace("WORK", str(work)) for name, text in _good("state").items()}
         asked: dict[str, dict[str, object]] = {
-            "status": {"job": "j", "offset": -10, "limit": 100}, "manifest": {"work": str(work)},
-            "complete": {"work": str(work), "quiet_s": 0, "limit_s": 2}, "guard": {}, "roll": {},
-        }  # fmt: skip
+            "status": {"job": "j", "offset": -10, "limit": 100},
+            "manifest": {"work": str(work)},
+            "complete": {"work": str(work), "quiet_s": 0, "limit_s": 2},
+            "guard": {},
+            "roll": {},
+        }
         while True:
             shutil.rmtree(home, ignore_errors=True)
             for name, text in good.items():
@@ -480,9 +524,18 @@ def remembered(draw: random.Random) -> Generator[Find | None, None, None]:
 TARGETS: Mapping[str, Target] = {
     target.__name__: target
     for target in (
-        loads, answered, requested, framed, listed, probed, idled, refused, served, remembered,
+        loads,
+        answered,
+        requested,
+        framed,
+        listed,
+        probed,
+        idled,
+        refused,
+        served,
+        remembered,
     )
-}  # fmt: skip
+}
 
 
 def run(
@@ -493,8 +546,14 @@ def run(
     All of that happens in a process of its own: what it takes of memory is told, and limited.
     """
     argv = [
-        sys.executable, str(Path(__file__).parent), "alone", name, str(seed), str(seconds), str(inputs or "")
-    ]  # fmt: skip
+        sys.executable,
+        str(Path(__file__).parent),
+        "alone",
+        name,
+        str(seed),
+        str(seconds),
+        str(inputs or ""),
+    ]
     try:
         ended = subprocess.run(
             argv, stdout=subprocess.PIPE, check=False, timeout=20 * seconds + 1800

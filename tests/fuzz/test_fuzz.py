@@ -4,9 +4,17 @@ import pytest
 from fuzz.targets import TARGETS, run
 
 INPUTS = {
-    "loads": 400, "answered": 8_000, "requested": 200, "framed": 300, "listed": 80, "probed": 260,
-    "idled": 1_600, "refused": 3_000, "served": 20, "remembered": 40,
-}  # fmt: skip
+    "loads": 400,
+    "answered": 8_000,
+    "requested": 200,
+    "framed": 300,
+    "listed": 80,
+    "probed": 260,
+    "idled": 1_600,
+    "refused": 3_000,
+    "served": 20,
+    "remembered": 40,
+}
 """Two seconds' worth of each."""
 
 

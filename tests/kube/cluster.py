@@ -84,9 +84,12 @@ class Cluster:
     def kubectl(self, *argv: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         """What kubectl did and said."""
         return subprocess.run(
-            [BUILT / "kubectl", f"--kubeconfig={self.kubeconfig}", *argv], input=stdin,
-            capture_output=True, check=False, timeout=120,
-        )  # fmt: skip
+            [BUILT / "kubectl", f"--kubeconfig={self.kubeconfig}", *argv],
+            input=stdin,
+            capture_output=True,
+            check=False,
+            timeout=120,
+        )
 
     def pod(self, job: str) -> Any:
         """The newest pod of that Job, when there is one; asserted."""
@@ -139,9 +142,12 @@ class Cluster:
     def address(self, pod: str) -> PodAddress:
         """The way to that pod."""
         return PodAddress(
-            context=CONTEXT, namespace="default", pod=pod, container=CONTAINER,
+            context=CONTEXT,
+            namespace="default",
+            pod=pod,
+            container=CONTAINER,
             kubeconfig=str(self.kubeconfig),
-        )  # fmt: skip
+        )
 
     @property
     def execs_from(self) -> int:
@@ -155,10 +161,13 @@ class Cluster:
         peers, etcd, api, exec_port = _free_ports(4)
         self._etcd = f"http://127.0.0.1:{etcd}"
         self._run(
-            "etcd", f"--data-dir={at}/etcd", f"--listen-client-urls=http://127.0.0.1:{etcd}",
+            "etcd",
+            f"--data-dir={at}/etcd",
+            f"--listen-client-urls=http://127.0.0.1:{etcd}",
             f"--advertise-client-urls=http://127.0.0.1:{etcd}",
-            f"--listen-peer-urls=http://127.0.0.1:{peers}", "--unsafe-no-fsync",
-        )  # fmt: skip
+            f"--listen-peer-urls=http://127.0.0.1:{peers}",
+            "--unsafe-no-fsync",
+        )
         subprocess.run(
             ["openssl", "genrsa", "-out", at / "accounts.key", "2048"],
             check=True,
@@ -168,16 +177,24 @@ class Cluster:
             "lab-token,admin,1,system:masters\nweak,weak,2\n", encoding="utf-8"
         )
         self._run(
-            "kube-apiserver", f"--etcd-servers=http://127.0.0.1:{etcd}", f"--secure-port={api}",
-            "--bind-address=127.0.0.1", "--insecure-port=0", f"--cert-dir={at}/certificates",
-            f"--token-auth-file={at}/tokens", "--authorization-mode=RBAC",
+            "kube-apiserver",
+            f"--etcd-servers=http://127.0.0.1:{etcd}",
+            f"--secure-port={api}",
+            "--bind-address=127.0.0.1",
+            "--insecure-port=0",
+            f"--cert-dir={at}/certificates",
+            f"--token-auth-file={at}/tokens",
+            "--authorization-mode=RBAC",
             f"--service-account-key-file={at}/accounts.key",
             f"--service-account-signing-key-file={at}/accounts.key",
-            "--service-account-issuer=https://lab", "--service-cluster-ip-range=10.96.0.0/24",
-            "--disable-admission-plugins=ServiceAccount", "--max-requests-inflight=800",
-            "--enable-priority-and-fairness=false", "--kubelet-preferred-address-types=InternalIP",
+            "--service-account-issuer=https://lab",
+            "--service-cluster-ip-range=10.96.0.0/24",
+            "--disable-admission-plugins=ServiceAccount",
+            "--max-requests-inflight=800",
+            "--enable-priority-and-fairness=false",
+            "--kubelet-preferred-address-types=InternalIP",
             "--watch-cache=false",
-        )  # fmt: skip
+        )
         self._wait_for((at / "certificates/apiserver.crt").exists)
         self._write(api)
         made: Any = cast("Any", config).new_client_from_config(
@@ -187,14 +204,25 @@ class Cluster:
         self.batch: Any = client.BatchV1Api(made)
         self._wait_for(self._answers)
         for name, more in (
-            ("kube-controller-manager", ["--controllers=job,resourcequota,garbagecollector,nodelifecycle,podgc,ttl-after-finished,namespace",
-             "--node-monitor-grace-period=5s", "--node-monitor-period=1s", "--pod-eviction-timeout=1s"]),
+            (
+                "kube-controller-manager",
+                [
+                    "--controllers=job,resourcequota,garbagecollector,nodelifecycle,podgc,ttl-after-finished,namespace",
+                    "--node-monitor-grace-period=5s",
+                    "--node-monitor-period=1s",
+                    "--pod-eviction-timeout=1s",
+                ],
+            ),
             ("kube-scheduler", []),
-        ):  # fmt: skip
+        ):
             self._run(
-                name, f"--kubeconfig={self.kubeconfig}", "--leader-elect=false", "--port=0",
-                "--secure-port=0", *more,
-            )  # fmt: skip
+                name,
+                f"--kubeconfig={self.kubeconfig}",
+                "--leader-elect=false",
+                "--port=0",
+                "--secure-port=0",
+                *more,
+            )
         boxes = at / "boxes"
         boxes.mkdir()
         self._run("lab-exec", str(boxes), f"127.0.0.1:{exec_port}")
@@ -219,10 +247,13 @@ class Cluster:
         with (self.directory / f"{program}.log").open("wb") as log:
             self._processes.append(
                 subprocess.Popen(
-                    [BUILT / program, *argv], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                    [BUILT / program, *argv],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
                     start_new_session=True,
                 )
-            )  # fmt: skip
+            )
 
     def _wait_for(self, true: Callable[[], bool]) -> None:
         if not eventually(true):
@@ -272,16 +303,35 @@ class Node:
 
     def _beat(self) -> None:
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        there = {"cpu": "64", "memory": "256Gi", "pods": "500", "nvidia.com/gpu": str(GPUS), "ephemeral-storage": "1Ti"}  # fmt: skip
+        there = {
+            "cpu": "64",
+            "memory": "256Gi",
+            "pods": "500",
+            "nvidia.com/gpu": str(GPUS),
+            "ephemeral-storage": "1Ti",
+        }
         status = {
-            "capacity": there, "allocatable": there,
+            "capacity": there,
+            "allocatable": there,
             "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": self._exec_port}},
             "conditions": [
-                {"type": kind, "status": is_so, "reason": "Lab", "message": "", "lastHeartbeatTime": now, "lastTransitionTime": now}
-                for kind, is_so in (("Ready", "True"), ("MemoryPressure", "False"), ("DiskPressure", "False"), ("PIDPressure", "False"))
+                {
+                    "type": kind,
+                    "status": is_so,
+                    "reason": "Lab",
+                    "message": "",
+                    "lastHeartbeatTime": now,
+                    "lastTransitionTime": now,
+                }
+                for kind, is_so in (
+                    ("Ready", "True"),
+                    ("MemoryPressure", "False"),
+                    ("DiskPressure", "False"),
+                    ("PIDPressure", "False"),
+                )
             ],
-        }  # fmt: skip
+        }
         self._core.patch_node_status(NODE, {"status": status})
 
     def _serve(self) -> None:
@@ -327,13 +377,24 @@ class Node:
     def _say(self, pod: Any, phase: str, state: Mapping[str, object], ready: str) -> None:
         spec = pod.spec.containers[0]
         status = {
-            "phase": phase, "podIP": "127.0.0.1", "startTime": pod.metadata.creation_timestamp.isoformat(),
-            "conditions": [{"type": kind, "status": ready} for kind in ("Ready", "ContainersReady")],
-            "containerStatuses": [{
-                "name": spec.name, "state": state, "ready": ready == "True", "restartCount": 0,
-                "image": spec.image, "imageID": spec.image, "containerID": f"lab://{pod.metadata.uid}",
-            }],
-        }  # fmt: skip
+            "phase": phase,
+            "podIP": "127.0.0.1",
+            "startTime": pod.metadata.creation_timestamp.isoformat(),
+            "conditions": [
+                {"type": kind, "status": ready} for kind in ("Ready", "ContainersReady")
+            ],
+            "containerStatuses": [
+                {
+                    "name": spec.name,
+                    "state": state,
+                    "ready": ready == "True",
+                    "restartCount": 0,
+                    "image": spec.image,
+                    "imageID": spec.image,
+                    "containerID": f"lab://{pod.metadata.uid}",
+                }
+            ],
+        }
         self._core.patch_namespaced_pod_status(
             pod.metadata.name, pod.metadata.namespace, {"status": status}
         )
@@ -346,16 +407,32 @@ class Container:
         self.home = home = at / "home"
         home.mkdir(parents=True)
         environ = {
-            "HOME": str(home), "PATH": os.environ["PATH"], "LANG": "C.UTF-8", "GPU_TENANT_NO_POWEROFF": "1",
-        }  # fmt: skip
+            "HOME": str(home),
+            "PATH": os.environ["PATH"],
+            "LANG": "C.UTF-8",
+            "GPU_TENANT_NO_POWEROFF": "1",
+        }
         (at / "environ").write_text(
             "\n".join(f"{k}={v}" for k, v in environ.items()), encoding="utf-8"
         )
         self._process = subprocess.Popen(
-            ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child=KILL", "--", *command],
-            cwd=home, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
+            [
+                "unshare",
+                "--mount",
+                "--pid",
+                "--fork",
+                "--mount-proc",
+                "--kill-child=KILL",
+                "--",
+                *command,
+            ],
+            cwd=home,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         self._told_at: float | None = None
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
         assert eventually(lambda: children.read_text(encoding="utf-8").split())

@@ -56,8 +56,14 @@ def empty(cluster: Cluster) -> Iterator[None]:
 
 def configured(cluster: Cluster, state: Path, **more: object) -> Path:
     """A state directory whose configuration names that cluster."""
-    said = {"context": CONTEXT, "image": IMAGE, "gpus": ["A100 SXM 80GB:4"], "rate_usd_h": 1.5,
-            "kubeconfig": str(cluster.kubeconfig), **more}  # fmt: skip
+    said = {
+        "context": CONTEXT,
+        "image": IMAGE,
+        "gpus": ["A100 SXM 80GB:4"],
+        "rate_usd_h": 1.5,
+        "kubeconfig": str(cluster.kubeconfig),
+        **more,
+    }
     state.mkdir(exist_ok=True)
     lines = [
         # TOML's inline tables are JSON's with another sign.
@@ -81,13 +87,18 @@ async def intent(at: KubernetesConnector, name: str | None = None) -> Lease:
     (offer,) = await at.offers(Wish())
     assert offer.price.running_usd_h is not None
     quote = Quote(
-        id="q-test", offer=offer, wish=Wish(), cap_usd_h=offer.price.running_usd_h,
+        id="q-test",
+        offer=offer,
+        wish=Wish(),
+        cap_usd_h=offer.price.running_usd_h,
         expires_at=now + timedelta(minutes=10),
-    )  # fmt: skip
+    )
     return lease(
-        LeaseState.INTENDED, lease_id=LeaseId(f"kubernetes-{name}"), provider="kubernetes",
+        LeaseState.INTENDED,
+        lease_id=LeaseId(f"kubernetes-{name}"),
+        provider="kubernetes",
         terms=Terms(deadline_at=now + timedelta(hours=8)),
-    ).model_copy(update={"quote": quote, "mark": f"gpu-tenant:0a1b2c:kubernetes-{name}"})  # fmt: skip
+    ).model_copy(update={"quote": quote, "mark": f"gpu-tenant:0a1b2c:kubernetes-{name}"})
 
 
 def permit_for(box: Box, standing: Lease) -> TeardownPermit:
@@ -403,21 +414,82 @@ async def test_the_cluster_itself_ends_the_pod_at_the_job_s_deadline(
 @pytest.mark.parametrize(
     ("status", "taken", "words"),
     [
-        ({"reason": "Evicted", "message": "The node was low on resource: memory."}, "preempted", "low on resource"),
-        ({"reason": "Evicted", "message": "Pod ephemeral local storage usage exceeds the total limit"},
-         "stopped_by_provider", "exceeds"),
-        ({"reason": "Preempting", "message": "Preempted in order to admit critical pod"}, "preempted", "higher priority"),
-        ({"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]},
-         "preempted", "higher priority"),
-        ({"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}]},
-         "preempted", "drained"),
-        ({"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}]},
-         "host_lost", "node is gone"),
+        (
+            {"reason": "Evicted", "message": "The node was low on resource: memory."},
+            "preempted",
+            "low on resource",
+        ),
+        (
+            {
+                "reason": "Evicted",
+                "message": "Pod ephemeral local storage usage exceeds the total limit",
+            },
+            "stopped_by_provider",
+            "exceeds",
+        ),
+        (
+            {"reason": "Preempting", "message": "Preempted in order to admit critical pod"},
+            "preempted",
+            "higher priority",
+        ),
+        (
+            {
+                "conditions": [
+                    {
+                        "type": "DisruptionTarget",
+                        "status": "True",
+                        "reason": "PreemptionByScheduler",
+                    }
+                ]
+            },
+            "preempted",
+            "higher priority",
+        ),
+        (
+            {
+                "conditions": [
+                    {
+                        "type": "DisruptionTarget",
+                        "status": "True",
+                        "reason": "EvictionByEvictionAPI",
+                    }
+                ]
+            },
+            "preempted",
+            "drained",
+        ),
+        (
+            {
+                "conditions": [
+                    {
+                        "type": "DisruptionTarget",
+                        "status": "True",
+                        "reason": "DeletionByTaintManager",
+                    }
+                ]
+            },
+            "host_lost",
+            "node is gone",
+        ),
         ({"reason": "NodeShutdown", "message": "Node is shutting down"}, "host_lost", "shut down"),
-        ({"containerStatuses": [{"name": "box", "ready": False, "restartCount": 0, "image": "a", "imageID": "a",
-          "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}]}, "stopped_by_provider", "OOMKilled"),
+        (
+            {
+                "containerStatuses": [
+                    {
+                        "name": "box",
+                        "ready": False,
+                        "restartCount": 0,
+                        "image": "a",
+                        "imageID": "a",
+                        "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}},
+                    }
+                ]
+            },
+            "stopped_by_provider",
+            "OOMKilled",
+        ),
     ],
-)  # fmt: skip
+)
 async def test_what_a_kubelet_says_of_a_pod_s_end_is_told_apart(
     cluster: Cluster, tmp_path: Path, status: dict[str, object], taken: str, words: str
 ) -> None:
@@ -471,8 +543,13 @@ async def test_the_reclaim_policy_of_the_claim_s_volume_is_in_the_survival_words
 ) -> None:
     volume, name = f"pv-{policy.casefold()}", f"work-{policy.casefold()}"
     size = {"storage": "100Gi"}
-    spec: dict[str, object] = {"accessModes": ["ReadWriteOnce"], "capacity": size, "storageClassName": "",
-            "hostPath": {"path": "/none"}, "persistentVolumeReclaimPolicy": policy}  # fmt: skip
+    spec: dict[str, object] = {
+        "accessModes": ["ReadWriteOnce"],
+        "capacity": size,
+        "storageClassName": "",
+        "hostPath": {"path": "/none"},
+        "persistentVolumeReclaimPolicy": policy,
+    }
     cluster.core.create_persistent_volume({"metadata": {"name": volume}, "spec": spec})
     claim = {
         "accessModes": ["ReadWriteOnce"],

@@ -52,8 +52,10 @@ def running(source: str, home: Path, **more: str) -> Iterator[subprocess.Popen[b
     """A job's process, under the caretaker's marks."""
     marks = {"GPU_TENANT_CARETAKER": str(home), "GPU_TENANT_JOB": "train", **more}
     process = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", source], env={**os.environ, **marks}, start_new_session=True
-    )  # fmt: skip
+        [sys.executable, "-I", "-S", "-c", source],
+        env={**os.environ, **marks},
+        start_new_session=True,
+    )
     try:
         yield process
     finally:
@@ -79,10 +81,21 @@ def ring(home: Path, *looks: Reply) -> None:
     """The ring of a box that began some hours ago, by its looks; `up` counts back from now."""
     now, boot = ACTIVITY.now_s(), ACTIVITY.boot()
     lines = [
-        {"at": wall_s() + one["up"], "boot": boot, "count": "c", "kinds": {}, "net": [0, 0],
-         "gpus": None, "driver": "none", "job": still(), "other": still()} | one | {"up": now + one["up"]}
+        {
+            "at": wall_s() + one["up"],
+            "boot": boot,
+            "count": "c",
+            "kinds": {},
+            "net": [0, 0],
+            "gpus": None,
+            "driver": "none",
+            "job": still(),
+            "other": still(),
+        }
+        | one
+        | {"up": now + one["up"]}
         for one in looks
-    ]  # fmt: skip
+    ]
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (home / "activity.jsonl").write_text(text, encoding="utf-8")
 
@@ -223,7 +236,9 @@ def test_what_nobody_saw_is_unknown_and_no_idleness(tmp_path: Path) -> None:
     ring(tmp_path, {"up": -9000}, {"up": -8900}, {"up": -1000})
     assert activity("judge", tmp_path)["phase"] == "unknown"
     assert activity("judge", tmp_path)["idle_s"] == 0
-    assert activity("judge", tmp_path, "--within-s", "10000")["idle_s"] == pytest.approx(8000, abs=1)  # fmt: skip
+    assert activity("judge", tmp_path, "--within-s", "10000")["idle_s"] == pytest.approx(
+        8000, abs=1
+    )
 
 
 def test_a_restart_of_the_box_begins_anew(tmp_path: Path) -> None:
@@ -293,8 +308,17 @@ def test_a_driver_that_refuses_or_hangs_is_silent(
 
 
 def test_a_gpu_at_work_for_nobody_is_suspicious_and_no_work(tmp_path: Path) -> None:
-    card = {"util_pct": 100, "mem_mib": 0, "mem_util_pct": 0, "power_w": 150, "power_max_w": 400,
-            "job": 0, "other": 0, "else": 0, "unseen": 0}  # fmt: skip
+    card = {
+        "util_pct": 100,
+        "mem_mib": 0,
+        "mem_util_pct": 0,
+        "power_w": 150,
+        "power_max_w": 400,
+        "job": 0,
+        "other": 0,
+        "else": 0,
+        "unseen": 0,
+    }
     ring(tmp_path, *({"up": -up, "gpus": [card], "driver": "ok"} for up in (180, 120, 60)))
 
     said = Activity.told(json.dumps(activity("judge", tmp_path)).encode())

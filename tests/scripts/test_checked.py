@@ -60,7 +60,14 @@ def sealed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Reply, Path]:
     """A manifest of a job that ran, as from another machine, and a true copy of what it names."""
     top = tmp_path_factory.mktemp("sealed")
     work, home, copy = top / "work", top / "home", top / "copy"
-    caretaker(home, "start", job="j1", argv=[sys.executable, "-c", WRITES], cwd=str(work), artifacts=["out/"])  # fmt: skip
+    caretaker(
+        home,
+        "start",
+        job="j1",
+        argv=[sys.executable, "-c", WRITES],
+        cwd=str(work),
+        artifacts=["out/"],
+    )
     while "ended_at" not in caretaker(home, "status", job="j1"):
         pass
     manifest = caretaker(home, "manifest", work=str(work))
@@ -131,18 +138,44 @@ GAPS: dict[str, tuple[str, Callable[[tuple[Path, Path]], object]]] = {
     "flipped": ("DIFFERS", spoil("work/out/notes.txt", lambda p: p.write_bytes(b"kepu"))),
     "a directory": ("DIFFERS", spoil("work/out/notes.txt", lambda p: (p.unlink(), p.mkdir()))),
     "a link made a file": ("DIFFERS", spoil("work/out/link", lambda p: (p.unlink(), p.touch()))),
-    "a link elsewhere": ("DIFFERS", spoil("work/out/link", lambda p: (p.unlink(), p.symlink_to("x")))),
-    "a file made a link": ("DIFFERS", spoil("work/out/notes.txt", lambda p: (p.rename(p.parent / "n"), p.symlink_to("n")))),
-    "broken when sealed": ("BROKEN", lambda here: reseal(here, "work/out/deep er/results.json", b'{"loss": 0.')),
-    "a problem": ("PROBLEM", lambda here: change(here[0], problems=[{"at": "/x", "why": "changing", "detail": ""}])),
+    "a link elsewhere": (
+        "DIFFERS",
+        spoil("work/out/link", lambda p: (p.unlink(), p.symlink_to("x"))),
+    ),
+    "a file made a link": (
+        "DIFFERS",
+        spoil("work/out/notes.txt", lambda p: (p.rename(p.parent / "n"), p.symlink_to("n"))),
+    ),
+    "broken when sealed": (
+        "BROKEN",
+        lambda here: reseal(here, "work/out/deep er/results.json", b'{"loss": 0.'),
+    ),
+    "a problem": (
+        "PROBLEM",
+        lambda here: change(here[0], problems=[{"at": "/x", "why": "changing", "detail": ""}]),
+    ),
     "unmatched": ("UNMATCHED", lambda here: change(here[0], unmatched=["*.pt"])),
-    "unclaimed": ("UNCLAIMED", lambda here: change(here[0], unclaimed={"count": 1, "bytes": 9, "largest": []})),
+    "unclaimed": (
+        "UNCLAIMED",
+        lambda here: change(here[0], unclaimed={"count": 1, "bytes": 9, "largest": []}),
+    ),
     "unclaimed unsaid": ("UNCLAIMED", lambda here: change(here[0], unclaimed={})),
     "nothing sealed": ("EMPTY", lambda here: change(here[0], entries=[])),
     "another digest": ("ALTERED", lambda here: change(here[0], digest="0" * 64)),
-    "a name that climbs": ("UNSAFE", lambda here: change(here[0], entries=[{"name": "work/../../etc/passwd", "kind": "file", "size": 1, "sha256": ""}])),
-    "a refusal": ("JOB_RUNNING", lambda here: here[0].write_text('{"ok": false, "code": "JOB_RUNNING", "message": "j1"}', encoding="utf-8")),
-}  # fmt: skip
+    "a name that climbs": (
+        "UNSAFE",
+        lambda here: change(
+            here[0],
+            entries=[{"name": "work/../../etc/passwd", "kind": "file", "size": 1, "sha256": ""}],
+        ),
+    ),
+    "a refusal": (
+        "JOB_RUNNING",
+        lambda here: here[0].write_text(
+            '{"ok": false, "code": "JOB_RUNNING", "message": "j1"}', encoding="utf-8"
+        ),
+    ),
+}
 
 
 @pytest.mark.parametrize("gap", GAPS)

@@ -198,7 +198,11 @@ def test_after_kill_9_it_goes_on_from_the_last_byte(
 
 def mapped(dest: Path) -> int:
     path = Path(f"{dest}.partial.map")
-    rows = [list(map(int, row.split())) for row in path.read_text(encoding="ascii").splitlines()[1:]] if path.exists() else []  # fmt: skip
+    rows = (
+        [list(map(int, row.split())) for row in path.read_text(encoding="ascii").splitlines()[1:]]
+        if path.exists()
+        else []
+    )
     return sum(row[2] - row[0] for row in rows)
 
 
@@ -432,7 +436,9 @@ def test_a_secret_header_stays_with_its_host_and_is_never_printed(
 def test_a_bad_header_is_refused_without_being_quoted(tmp_path: Path, line: bytes) -> None:
     (tmp_path / "headers").write_bytes(line + b"\n")
 
-    reply, printed = fetch("http://127.0.0.1:1/", str(tmp_path / "f"), "--header-file", str(tmp_path / "headers"))  # fmt: skip
+    reply, printed = fetch(
+        "http://127.0.0.1:1/", str(tmp_path / "f"), "--header-file", str(tmp_path / "headers")
+    )
 
     assert reply["code"] == "BAD_REQUEST"
     assert "caf" not in printed

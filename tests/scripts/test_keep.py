@@ -45,26 +45,49 @@ def bucket(server: Bucket) -> Bucket:
 
 def s3(bucket: Bucket, **more: str) -> Request:
     return {
-        "kind": "s3", "endpoint": bucket.url, "region": REGION, "bucket": BUCKET, "prefix": "of/mine",
-        "access_key_id": bucket.box_key.id, "secret_access_key": bucket.box_key.secret, **more,
-    }  # fmt: skip
+        "kind": "s3",
+        "endpoint": bucket.url,
+        "region": REGION,
+        "bucket": BUCKET,
+        "prefix": "of/mine",
+        "access_key_id": bucket.box_key.id,
+        "secret_access_key": bucket.box_key.secret,
+        **more,
+    }
 
 
 def file(at: Path, name: str = "work/out/a.bin", content: bytes = b"some bytes") -> Request:
     at.write_bytes(content)
     return {
-        "name": name, "at": os.fspath(at), "size": len(content),
+        "name": name,
+        "at": os.fspath(at),
+        "size": len(content),
         "sha256": hashlib.sha256(content).hexdigest(),
-    }  # fmt: skip
+    }
 
 
 def asked(verb: str, store: Request, *files: Request, words: tuple[str, ...] = ()) -> Request:
     done = subprocess.run(
-        [sys.executable, "-I", "-S", str(KEEP), verb, "--request", "-", "--backoff-s", "0.01",
-         "--attempts", "3", *words],
-        input=json.dumps({"store": store, "files": files}).encode(), capture_output=True, check=False,
-        timeout=120, env={"PATH": os.environ["PATH"]},
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-I",
+            "-S",
+            str(KEEP),
+            verb,
+            "--request",
+            "-",
+            "--backoff-s",
+            "0.01",
+            "--attempts",
+            "3",
+            *words,
+        ],
+        input=json.dumps({"store": store, "files": files}).encode(),
+        capture_output=True,
+        check=False,
+        timeout=120,
+        env={"PATH": os.environ["PATH"]},
+    )
     printed = (done.stdout + done.stderr).decode()
     for half in ("access_key_id", "secret_access_key"):
         assert store.get(half, "no key") not in printed

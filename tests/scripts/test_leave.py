@@ -28,9 +28,18 @@ def leave(verb: str, request: object, home: Path, **environ: str) -> dict[str, A
     """What the script says in a box whose login home that is."""
     done = subprocess.run(
         [sys.executable, "-I", "-S", str(LEAVE), verb, "--request", "-"],
-        input=json.dumps(request).encode(), stdout=subprocess.PIPE, timeout=120, check=False, cwd=home,
-        env={"PATH": os.environ["PATH"], "HOME": str(home), "GPU_TENANT_NO_POWEROFF": "1", **environ},
-    )  # fmt: skip
+        input=json.dumps(request).encode(),
+        stdout=subprocess.PIPE,
+        timeout=120,
+        check=False,
+        cwd=home,
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(home),
+            "GPU_TENANT_NO_POWEROFF": "1",
+            **environ,
+        },
+    )
     said: dict[str, Any] = json.loads(done.stdout)
     assert done.returncode == (0 if said["ok"] else 2 if said["code"] == "BAD_REQUEST" else 1)
     assert KEY not in done.stdout.decode()
@@ -127,10 +136,16 @@ def test_a_marker_anywhere_above_the_box_forbids_every_command(
 
 @pytest.mark.parametrize(
     "content",
-    ["", "{", "[]", '{"environ": {}}', '{"environ": 1, "api": "", "power_off": ""}',
-     '{"environ": {}, "api": "http://127.0.0.1:1", "power_off": "http://192.0.2.1/off"}',
-     '{"environ": {}, "api": "https://console.vast.ai", "power_off": "http://127.0.0.1:1/off"}'],
-)  # fmt: skip
+    [
+        "",
+        "{",
+        "[]",
+        '{"environ": {}}',
+        '{"environ": 1, "api": "", "power_off": ""}',
+        '{"environ": {}, "api": "http://127.0.0.1:1", "power_off": "http://192.0.2.1/off"}',
+        '{"environ": {}, "api": "https://console.vast.ai", "power_off": "http://127.0.0.1:1/off"}',
+    ],
+)
 def test_a_marker_that_cannot_be_read_stops_everything(
     module: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str
 ) -> None:
@@ -189,7 +204,13 @@ def test_a_command_is_proved_by_what_sudo_allows(
 
 
 def test_vast_may_refuse_a_look_and_grant_what_the_key_is_for(tmp_path: Path, desk: Desk) -> None:
-    home = marked(tmp_path / "home", desk.url, VAST_CONTAINERLABEL="C.21", CONTAINER_ID="21", CONTAINER_API_KEY=KEY)  # fmt: skip
+    home = marked(
+        tmp_path / "home",
+        desk.url,
+        VAST_CONTAINERLABEL="C.21",
+        CONTAINER_ID="21",
+        CONTAINER_API_KEY=KEY,
+    )
     desk.says(Answer(403, '{"success": false}'), Answer(200, '{"success": true}'))
 
     assert leave("prove", {"kind": "vastai"}, home)["armed"] is True
@@ -240,9 +261,12 @@ def test_a_pod_is_never_terminated_without_its_owners_signature(tmp_path: Path, 
     signed = {"kind": "runpod", "may": "terminate"}
     assert leave("prove", signed, home)["armed"] is True
     assert leave("end", signed, home) == {
-        "ok": True, "asked": True, "how": "pod abc terminates itself with its own key", "why": "",
+        "ok": True,
+        "asked": True,
+        "how": "pod abc terminates itself with its own key",
+        "why": "",
         "status": 204,
-    }  # fmt: skip
+    }
     assert json.loads(desk.asked[-1].body) == {"action": "terminate"}
 
 

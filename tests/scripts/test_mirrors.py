@@ -105,7 +105,13 @@ def test_pip_is_set_once_and_undone_byte_for_byte(
     assert after.count(MIRROR.encode()) == after.count(b"index") == 1
     assert b"continued" not in after
     assert (b"timeout = 60" in after) == (b"timeout" in (before or b""))
-    assert {"tool": "pip", "name": "index-url", "value": MIRROR, "from": str(path), "in_force": True} in shown  # fmt: skip
+    assert {
+        "tool": "pip",
+        "name": "index-url",
+        "value": MIRROR,
+        "from": str(path),
+        "in_force": True,
+    } in shown
     assert undone["restored"] == [str(path)]
     assert everything(home.parent) == was
 
@@ -183,7 +189,12 @@ def test_what_somebody_wrote_since_is_kept_aside_by_undo(shell: str, home: Path)
 
 
 def test_nothing_to_undo_is_no_failure(shell: str, home: Path) -> None:
-    assert mirrors(shell, home, "undo") == {"ok": True, "verb": "undo", "restored": [], "already": True}  # fmt: skip
+    assert mirrors(shell, home, "undo") == {
+        "ok": True,
+        "verb": "undo",
+        "restored": [],
+        "already": True,
+    }
 
 
 @pytest.mark.parametrize("words", [("set", "pip", MIRROR), ("set", "hf", "https://hf.test")])

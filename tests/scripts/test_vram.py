@@ -210,11 +210,14 @@ def test_it_runs_from_stdin_with_a_driver_that_would_read_it(box: Box) -> None:
 @pytest.mark.parametrize(
     ("body", "told"),
     [
-        ("echo 'Unable to determine the device handle for GPU 0000:3B:00.0'; exit 15", "device handle"),
+        (
+            "echo 'Unable to determine the device handle for GPU 0000:3B:00.0'; exit 15",
+            "device handle",
+        ),
         ("echo '<?xml version=\"1.0\" ?><nvidia_smi_log><gpu>'", "no whole XML"),
         ("echo '<!ENTITY a \"aa\">'", "ENTITY"),
     ],
-)  # fmt: skip
+)
 def test_a_driver_that_fails_is_quoted(box: Box, body: str, told: str) -> None:
     box.smi(body=body)
 
@@ -241,11 +244,21 @@ DEAF = "import signal,time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print
 
 def caretaker(box: Box, verb: str, **arguments: object) -> Reply:
     done = subprocess.run(
-        [sys.executable, "-I", "-S", str(CARETAKER), "--home", str(box.home), verb, "--request", "-"],
+        [
+            sys.executable,
+            "-I",
+            "-S",
+            str(CARETAKER),
+            "--home",
+            str(box.home),
+            verb,
+            "--request",
+            "-",
+        ],
         input=json.dumps(arguments).encode(),
         stdout=subprocess.PIPE,
         check=False,
-    )  # fmt: skip
+    )
     reply: Reply = json.loads(done.stdout)
     return reply
 
@@ -282,7 +295,9 @@ def test_what_a_caretaker_started_is_ended(box: Box, job: Reply) -> None:
 
 
 def test_what_does_not_hear_is_killed(box: Box) -> None:
-    started = caretaker(box, "start", job="j1", argv=[sys.executable, "-c", DEAF], cwd=str(box.root / "w"))  # fmt: skip
+    started = caretaker(
+        box, "start", job="j1", argv=[sys.executable, "-c", DEAF], cwd=str(box.root / "w")
+    )
     log = box.home / "jobs" / "j1" / "log"
     while not log.read_bytes():
         time.sleep(0.01)  # noqa: TID251
@@ -319,7 +334,10 @@ def test_a_child_of_a_job_is_the_caretakers_to_end(box: Box, job: Reply) -> None
 def test_a_record_that_does_not_fit_ends_nothing(box: Box, job: Reply, field: str) -> None:
     path = box.home / "jobs" / "j1" / "started.json"
     record = json.loads(path.read_text(encoding="ascii"))
-    path.write_text(json.dumps(record | {field: job["start_ticks"] - 1 if field == "start_ticks" else "x"}), encoding="ascii")  # fmt: skip
+    path.write_text(
+        json.dumps(record | {field: job["start_ticks"] - 1 if field == "start_ticks" else "x"}),
+        encoding="ascii",
+    )
 
     reply = end(box, job["pid"])
     left_alone = alive(job["pid"])
@@ -328,7 +346,10 @@ def test_a_record_that_does_not_fit_ends_nothing(box: Box, job: Reply, field: st
     assert (reply["code"], left_alone) == ("NOT_OURS", True)
 
 
-@pytest.mark.parametrize("words", [("--end", "1"), ("--end", "x"), ("--end", "-5"), ("--home", "/nowhere"), ("--grace-s", "nan")])  # fmt: skip
+@pytest.mark.parametrize(
+    "words",
+    [("--end", "1"), ("--end", "x"), ("--end", "-5"), ("--home", "/nowhere"), ("--grace-s", "nan")],
+)
 def test_a_wrong_request_is_refused(box: Box, words: tuple[str, ...]) -> None:
     box.smi(gpu("0:0", 5))
 

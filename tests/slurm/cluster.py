@@ -96,9 +96,15 @@ class Cluster:
     def _start(self) -> None:
         at = self.directory
         self._run(
-            "munged", "--foreground", "--force", f"--key-file={at}/munge.key", f"--socket={at}/munge.sock",
-            f"--pid-file={at}/munge.pid", f"--log-file={at}/log/munged", f"--seed-file={at}/seed",
-        )  # fmt: skip
+            "munged",
+            "--foreground",
+            "--force",
+            f"--key-file={at}/munge.key",
+            f"--socket={at}/munge.sock",
+            f"--pid-file={at}/munge.pid",
+            f"--log-file={at}/log/munged",
+            f"--seed-file={at}/seed",
+        )
         self._wait_for(lambda: (at / "munge.sock").exists())
         self._run("slurmctld", "-D")
         self._run("slurmd", "-D", "-N", _HOST)
@@ -106,9 +112,13 @@ class Cluster:
 
     def _is_up(self) -> bool:
         said = subprocess.run(
-            ["sinfo", "-h", "-p", "low", "-o", "%T"], env=self.environment, capture_output=True,
-            text=True, check=False, timeout=120,
-        )  # fmt: skip
+            ["sinfo", "-h", "-p", "low", "-o", "%T"],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
         return said.stdout.strip() == "idle"
 
     def _run(self, *argv: str) -> None:
@@ -117,10 +127,14 @@ class Cluster:
             assert program
             self._processes.append(
                 subprocess.Popen(
-                    [program, *argv[1:]], env=self.environment, stdin=subprocess.DEVNULL,
-                    stdout=log, stderr=log, start_new_session=True,
+                    [program, *argv[1:]],
+                    env=self.environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
                 )
-            )  # fmt: skip
+            )
 
     def _wait_for(self, true: Callable[[], bool]) -> None:
         try:

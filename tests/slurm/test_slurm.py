@@ -60,10 +60,14 @@ async def test_a_job_by_way_of_a_login_node_outlives_its_client_and_is_torn_down
         with (here.state / "config.toml").open("a", encoding="utf-8") as more:
             more.write(f"before = {before}\n")
         child = await asyncio.to_thread(
-            subprocess.run, [sys.executable, "-c", KILLED, str(here.tree), here.command, TMP], check=False,
-            capture_output=True, text=True, timeout=120,
+            subprocess.run,
+            [sys.executable, "-c", KILLED, str(here.tree), here.command, TMP],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=120,
             env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
-        )  # fmt: skip
+        )
         assert child.returncode == -signal.SIGKILL, child.stderr
         lease = child.stdout.strip()
         tenancy = open_tenancy(os.environ)
@@ -146,9 +150,13 @@ async def test_a_fleet_is_one_array_whose_tasks_are_leases_of_their_own(
     for lease in pair:
         await tenancy.push(lease, str(here.tree))
     await tenancy.launch_detached(
-        pair[0], f"SEED={{seed}} {here.command} out/{{cell}}", ["out/{cell}/"], [TMP],
-        matrix={"seed": [1, 2]}, leases=pair[1:],
-    )  # fmt: skip
+        pair[0],
+        f"SEED={{seed}} {here.command} out/{{cell}}",
+        ["out/{cell}/"],
+        [TMP],
+        matrix={"seed": [1, 2]},
+        leases=pair[1:],
+    )
     for lease in pair:
         (job,) = tenancy.ledger.jobs(lease)
         while (seen := await tenancy.monitor(lease, job.id, wait_s=20)).state == "running":
@@ -190,9 +198,19 @@ async def test_a_task_that_no_lease_claimed_is_a_box_when_it_runs_and_does_not_w
     (begun / "gpu-tenant:0a1b2c:slurm-aaaa").touch()
     name = "gpu-tenant/0a1b2c/fleet"
     array = cluster.told(
-        "sbatch", "--parsable", "--partition=low", "--gres=gpu:1", "--time=1", "--output=/dev/null",
-        "--hold", "--array=1-3", f"--job-name={name}", f"--comment={name}", "--wrap", "sleep 60",
-    )  # fmt: skip
+        "sbatch",
+        "--parsable",
+        "--partition=low",
+        "--gres=gpu:1",
+        "--time=1",
+        "--output=/dev/null",
+        "--hold",
+        "--array=1-3",
+        f"--job-name={name}",
+        f"--comment={name}",
+        "--wrap",
+        "sleep 60",
+    )
     cluster.told("scontrol", "release", f"{array}_1")
     wait_until(lambda: cluster.told("squeue", "-h", "-t", "RUNNING", "-o", "%i") == f"{array}_1")
     profile, home = known_platforms()["slurm"], Home(here.state)
@@ -233,9 +251,15 @@ async def test_while_a_job_of_an_allocation_may_still_save_nothing_is_read_in_it
     signed = here.last_of("slurm-aaaa") / SIGNED
     signed.parent.mkdir(parents=True)
     job = cluster.told(
-        "sbatch", "--parsable", "--partition=low", "--gres=gpu:1", "--time=1", "--output=/dev/null",
-        "--wrap", f"trap '' TERM; echo $SLURM_JOB_ID > {signed}; sleep 60",
-    )  # fmt: skip
+        "sbatch",
+        "--parsable",
+        "--partition=low",
+        "--gres=gpu:1",
+        "--time=1",
+        "--output=/dev/null",
+        "--wrap",
+        f"trap '' TERM; echo $SLURM_JOB_ID > {signed}; sleep 60",
+    )
     wait_until(lambda: signed.exists() and signed.read_text() == f"{job}\n")
     before = ("env", f"SLURM_CONF={cluster.configuration}")
     address = SlurmAddress(login=None, before=before, job=job, directory="gpu-tenant/slurm-aaaa")

@@ -35,8 +35,14 @@ async def test_a_preempted_job_is_requeued_and_goes_on_from_what_it_saved(
     await begun(tenancy, lease)
 
     cluster.told(
-        "sbatch", "--partition=high", "--gres=gpu:2", "--time=1", "--output=/dev/null", "--wrap", "sleep 1"
-    )  # fmt: skip
+        "sbatch",
+        "--partition=high",
+        "--gres=gpu:2",
+        "--time=1",
+        "--output=/dev/null",
+        "--wrap",
+        "sleep 1",
+    )
     cluster.until(box, "PENDING")
     told = await tenancy.list_leases()
     assert "waits to start again" in (told.leases[0].alarm or "")

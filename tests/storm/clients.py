@@ -43,9 +43,15 @@ def preload() -> None:
             with contextlib.suppress(ImportError):
                 importlib.import_module(f"{inside.__name__}.{module.name}")
     for late in (
-        "asyncssh", "httpx", "httpcore", "anyio._backends._asyncio", "rich.table", "rich.console",
-        "google.cloud.compute_v1", "encodings.ascii",
-    ):  # fmt: skip
+        "asyncssh",
+        "httpx",
+        "httpcore",
+        "anyio._backends._asyncio",
+        "rich.table",
+        "rich.console",
+        "google.cloud.compute_v1",
+        "encodings.ascii",
+    ):
         with contextlib.suppress(ImportError):
             importlib.import_module(late)
     # Profiles are remembered, and reading them is most of what a short verb costs.
@@ -131,8 +137,10 @@ class Client:
         if "Traceback" in out + err or (status not in KNOWN and not killed):
             self.flags.append(("traceback", {"verb": words, "status": status, "err": err[-2000:]}))
         line: dict[str, object] = {
-            "verb": " ".join(words)[:160], "status": status, "s": round(time.monotonic() - since, 2)
-        }  # fmt: skip
+            "verb": " ".join(words)[:160],
+            "status": status,
+            "s": round(time.monotonic() - since, 2),
+        }
         if status:
             line["said"] = (err or out)[-300:]
         self.log.append(line)

@@ -15,9 +15,17 @@ if TYPE_CHECKING:
     from storm.lives import Life
 
 COUNTERS = (
-    "unproved_destroys", "boxes_twice", "lost_while_listed", "unknown_boxes", "receipts_off",
-    "kept_not_as_written", "stuck_silently", "tracebacks", "hung", "under_an_alias",
-)  # fmt: skip
+    "unproved_destroys",
+    "boxes_twice",
+    "lost_while_listed",
+    "unknown_boxes",
+    "receipts_off",
+    "kept_not_as_written",
+    "stuck_silently",
+    "tracebacks",
+    "hung",
+    "under_an_alias",
+)
 
 
 def counted(life: Life) -> dict[str, Any]:
@@ -60,8 +68,10 @@ def counted(life: Life) -> dict[str, Any]:
 
 def _flags(life: Life) -> list[tuple[str, object]]:
     names = {
-        "traceback": "tracebacks", "hung": "hung", "destroyed under an alias": "under_an_alias",
-    }  # fmt: skip
+        "traceback": "tracebacks",
+        "hung": "hung",
+        "destroyed under an alias": "under_an_alias",
+    }
     return [(names[kind], what) for kind, what in life.client.flags]
 
 

@@ -62,9 +62,11 @@ def storm(
     preload()
     fork = multiprocessing.get_context("fork")
     crews = [
-        fork.Process(target=work, args=(range(seed + n, seed + leases, workers), until, only, root, into))
+        fork.Process(
+            target=work, args=(range(seed + n, seed + leases, workers), until, only, root, into)
+        )
         for n in range(workers)
-    ]  # fmt: skip
+    ]
     signal.signal(signal.SIGTERM, _leave)
     for crew in crews:
         crew.start()
@@ -92,12 +94,17 @@ def storm(
     rented = sum(line.get("leases", 0) for line in lines)
     past_min = (time.monotonic() - began) / 60
     return {
-        "lives": len(lines), "leases": rented, "verbs": sum(line.get("verbs", 0) for line in lines),
-        "minutes": round(past_min, 1), "leases_a_minute": round(rented / past_min, 1),
-        "counts": dict(sums), "driver_failed": sum("driver" in line for line in lines),
+        "lives": len(lines),
+        "leases": rented,
+        "verbs": sum(line.get("verbs", 0) for line in lines),
+        "minutes": round(past_min, 1),
+        "leases_a_minute": round(rented / past_min, 1),
+        "counts": dict(sums),
+        "driver_failed": sum("driver" in line for line in lines),
         "modes": {name: dict(of) for name, of in sorted(modes.items())},
         "seeds": {
-            name: [line["seed"] for line in lines if name in line.get("counts", {})] for name in sums
+            name: [line["seed"] for line in lines if name in line.get("counts", {})]
+            for name in sums
         },
         "kept": str(root) if root.exists() else None,
-    }  # fmt: skip
+    }

@@ -41,9 +41,12 @@ class Life:
         (root / "tree").mkdir()
         (root / "tree" / "README").write_text(f"seed {seed}\n", encoding="utf-8")
         environ = {
-            "HOME": str(root), "PATH": os.environ["PATH"], "GPU_TENANT_HOME": str(self.state),
-            "GPU_TENANT_NO_POWEROFF": "1", **stage.environ,
-        }  # fmt: skip
+            "HOME": str(root),
+            "PATH": os.environ["PATH"],
+            "GPU_TENANT_HOME": str(self.state),
+            "GPU_TENANT_NO_POWEROFF": "1",
+            **stage.environ,
+        }
         self.client = Client(root, environ)
         self.launched: set[str] = set()
         self.clones: set[str] = set()
@@ -71,11 +74,16 @@ class Life:
                 _run("umount", "-l", self.disk)
             self.stage.ask("reset", {})
         return {
-            "seed": self.seed, "mode": self.mode, "provider": self.stage.provider,
-            "s": round(time.monotonic() - began, 1), "troubled": self.was_troubled, **found,
+            "seed": self.seed,
+            "mode": self.mode,
+            "provider": self.stage.provider,
+            "s": round(time.monotonic() - began, 1),
+            "troubled": self.was_troubled,
+            **found,
             "faults": self.faults,
-            "flags": self.client.flags, "log": self.client.log,
-        }  # fmt: skip
+            "flags": self.client.flags,
+            "log": self.client.log,
+        }
 
     # --- what is on record
 
@@ -283,9 +291,13 @@ class Life:
             (theirs / "model.pt").write_bytes(b"worked by hand")
         else:
             self.client.ask(
-                "launch", other, "--artifact", "out/", "--",
+                "launch",
+                other,
+                "--artifact",
+                "out/",
+                "--",
                 "mkdir -p out; head -c 1000 /dev/urandom >out/theirs; sleep 60",
-            )  # fmt: skip
+            )
         ended = self.client.ask("teardown", lease)
         self.was_troubled = True
         if ended.status == 0:

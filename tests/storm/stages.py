@@ -48,7 +48,7 @@ KEYS = {
     "lambda_cloud": "LAMBDA_API_KEY",
     "digitalocean": "DIGITALOCEAN_TOKEN",
     "gcp": "GPU_TENANT_GCP_PROJECT",
-}  # fmt: skip
+}
 
 
 def draw(provider: str, dice: random.Random) -> dict[str, Any]:
@@ -97,8 +97,11 @@ class Stage:
         )
         self._process = subprocess.Popen(
             [sys.executable, "-c", code, "rehearse", provider, "--json", "--keep", str(directory)],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, encoding="utf-8", env=environ,
-        )  # fmt: skip
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            encoding="utf-8",
+            env=environ,
+        )
         assert self._process.stdout
         said = json.loads(self._process.stdout.readline())
         self.url: str = said["url"]
@@ -152,17 +155,22 @@ class Stage:
         import re
 
         asked = [
-            line for line in self.ask("requests")
-            if line["method"] == method and re.search(path, line["path"]) and (line["status"] or 500) < 300
-        ]  # fmt: skip
+            line
+            for line in self.ask("requests")
+            if line["method"] == method
+            and re.search(path, line["path"])
+            and (line["status"] or 500) < 300
+        ]
         if not asked:
             return None
         known = {box["id"] for box in self.ask("meter")["running"]}
         key = self.environ.get(KEYS[self.provider], "rehearsal-key")
         said = Request(
-            f"{self.url}{asked[-1]['path']}?{asked[-1]['query']}", json.dumps(asked[-1]["body"]).encode(),
-            {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}, method=method,
-        )  # fmt: skip
+            f"{self.url}{asked[-1]['path']}?{asked[-1]['query']}",
+            json.dumps(asked[-1]["body"]).encode(),
+            {"Content-Type": "application/json", "Authorization": f"Bearer {key}"},
+            method=method,
+        )
         try:
             with urlopen(said, timeout=120):
                 pass

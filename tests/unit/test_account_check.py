@@ -53,9 +53,13 @@ async def test_a_lease_is_lost_only_by_the_list_that_its_box_was_rented_from(
     clock = HandClock()
     tiny = Asked(clock)
     intent = ledger.intend(
-        lease_id=LEASE, provider="tiny", terms=intended(ledger).terms, address=None,
-        price_usd_h=None, at=NOON,
-    )  # fmt: skip
+        lease_id=LEASE,
+        provider="tiny",
+        terms=intended(ledger).terms,
+        address=None,
+        price_usd_h=None,
+        at=NOON,
+    )
     await remember(intent, connector=tiny, ledger=ledger, clock=clock)
     tiny.where, tiny.key, tiny.name = where, key, name
 

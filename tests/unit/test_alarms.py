@@ -204,8 +204,13 @@ def test_each_turn_of_an_alarm_is_given_to_one_of_two_processes(ledger: Ledger, 
         process.join()
 
     assert [sorted(each) for each in claimed] == [
-        sorted(keys), [], [], sorted(keys), [], sorted(keys),
-    ]  # fmt: skip
+        sorted(keys),
+        [],
+        [],
+        sorted(keys),
+        [],
+        sorted(keys),
+    ]
 
 
 def test_what_nobody_asked_for_keeps_its_turn(ledger: Ledger) -> None:

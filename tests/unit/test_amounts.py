@@ -15,9 +15,21 @@ def test_an_amount_that_can_be_counted_with_is_taken_as_it_is(said: str) -> None
 
 @pytest.mark.parametrize(
     "said",
-    ["nan", "sNaN", "inf", "-Infinity", "-1", "-0.01", "1e400", "1e6144", "1e999999", "1000001", "1e-400",
-     "0.0000000001"],
-)  # fmt: skip
+    [
+        "nan",
+        "sNaN",
+        "inf",
+        "-Infinity",
+        "-1",
+        "-0.01",
+        "1e400",
+        "1e6144",
+        "1e999999",
+        "1000001",
+        "1e-400",
+        "0.0000000001",
+    ],
+)
 def test_what_is_no_amount_is_refused_and_nothing_overflows(said: str) -> None:
     with pytest.raises(ValueError, match="an amount of money"):
         amount(Decimal(said))

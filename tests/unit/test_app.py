@@ -62,13 +62,14 @@ def test_no_variable_moves_the_clock_of_a_real_ledger(tmp_path: Path, name: str)
 @pytest.mark.parametrize(
     ("slug", "variable", "key"),
     [
-        ("runpod", "RUNPOD_API_BASE_URL", "RUNPOD_API_KEY"), ("vastai", "VAST_URL", "VAST_API_KEY"),
+        ("runpod", "RUNPOD_API_BASE_URL", "RUNPOD_API_KEY"),
+        ("vastai", "VAST_URL", "VAST_API_KEY"),
         ("lambda_cloud", "LAMBDA_CLOUD_BASE_URL", "LAMBDA_API_KEY"),
         ("digitalocean", "DIGITALOCEAN_API_URL", "DIGITALOCEAN_TOKEN"),
         ("autodl", "AUTODL_API_URL", "AUTODL_TOKEN"),
         ("gcp", "GPU_TENANT_GCP_ENDPOINT", "GPU_TENANT_GCP_PROJECT"),
     ],
-)  # fmt: skip
+)
 def test_no_variable_says_where_a_key_is_sent(
     tmp_path: Path, slug: str, variable: str, key: str
 ) -> None:

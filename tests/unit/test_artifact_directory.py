@@ -32,9 +32,14 @@ HOSTILE = b"not the owner's"
 def file(name: str, content: bytes = HOSTILE) -> SealedFile:
     digest = sha256(content).hexdigest()
     return SealedFile(
-        name=name, at=f"/box/{name}", kind="file", role="artifact", mtime_ns=1,
-        size_bytes=len(content), sha256=digest,
-    )  # fmt: skip
+        name=name,
+        at=f"/box/{name}",
+        kind="file",
+        role="artifact",
+        mtime_ns=1,
+        size_bytes=len(content),
+        sha256=digest,
+    )
 
 
 def link(name: str, target: str) -> SealedFile:
@@ -123,9 +128,14 @@ def test_of_many_that_land_each_supersedes_what_was_in_its_way(kept: Path) -> No
     (kept / "work/linked").symlink_to(kept.parent / "home")
     (kept / "work/out/taken/inner").mkdir(parents=True)
     entries = [
-        file("work/out/new"), file("work/out/old"), file("work/out/d/e/x"), file("work/out/d/e/y"),
-        file("work/linked/keys"), file("work/out/taken"), link("work/out/latest", "old"),
-    ]  # fmt: skip
+        file("work/out/new"),
+        file("work/out/old"),
+        file("work/out/d/e/x"),
+        file("work/out/d/e/y"),
+        file("work/linked/keys"),
+        file("work/out/taken"),
+        link("work/out/latest", "old"),
+    ]
 
     land_at_once(kept, entries)
 
@@ -280,8 +290,13 @@ def test_a_list_in_which_names_are_in_each_others_way_or_lead_out_is_refused(
 
 def test_a_list_as_jobs_make_them_is_taken() -> None:
     entries = (
-        file("work/out/step-10/a"), link("work/out/latest", "step-10"), link("work/out/up", "../src"),
-        file("work/out/step-1"), file("root/data/x"), file("log/train.log"), file("work/100%25"),
-    )  # fmt: skip
+        file("work/out/step-10/a"),
+        link("work/out/latest", "step-10"),
+        link("work/out/up", "../src"),
+        file("work/out/step-1"),
+        file("root/data/x"),
+        file("log/train.log"),
+        file("work/100%25"),
+    )
 
     assert sound(entries) == entries

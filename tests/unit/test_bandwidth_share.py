@@ -264,9 +264,14 @@ def test_what_could_be_meant_otherwise_is_no_rate(words: str) -> None:
 
 @pytest.mark.parametrize(
     ("said", "limit"),
-    [("", None), ("[transfers]\n", None), ("[transfers]\nlimit_mb_s = 20\n", 20 * MB),
-     ("[transfers]\nlimit_mb_s = 0.5\n", MB // 2), ("[transfers]\nlimit_mb_s = inf\n", None)],
-)  # fmt: skip
+    [
+        ("", None),
+        ("[transfers]\n", None),
+        ("[transfers]\nlimit_mb_s = 20\n", 20 * MB),
+        ("[transfers]\nlimit_mb_s = 0.5\n", MB // 2),
+        ("[transfers]\nlimit_mb_s = inf\n", None),
+    ],
+)
 def test_the_limit_is_what_the_configuration_says(
     said: str, limit: int | None, tmp_path: Path
 ) -> None:
@@ -280,9 +285,16 @@ def test_without_a_configuration_there_is_no_limit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["limit_mb_s = 0", "limit_mb_s = -2", 'limit_mb_s = "20M"', "limit_mb_s = true",
-             "limit_mb_s = nan", "limit = 20"],
-)  # fmt: skip
+    "line",
+    [
+        "limit_mb_s = 0",
+        "limit_mb_s = -2",
+        'limit_mb_s = "20M"',
+        "limit_mb_s = true",
+        "limit_mb_s = nan",
+        "limit = 20",
+    ],
+)
 def test_a_limit_that_is_none_is_refused_before_a_byte_moves(line: str, tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(f"[transfers]\n{line}\n", encoding="utf-8")
 

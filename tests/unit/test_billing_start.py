@@ -16,9 +16,14 @@ LAG_S = 120
 
 def made(at: datetime | None) -> Box:
     return Box(
-        provider="vastai", id=BoxId("7"), mark=None, state=BoxState.READY, address=None,
-        price_usd_h=Decimal(1), created_at=at,
-    )  # fmt: skip
+        provider="vastai",
+        id=BoxId("7"),
+        mark=None,
+        state=BoxState.READY,
+        address=None,
+        price_usd_h=Decimal(1),
+        created_at=at,
+    )
 
 
 @pytest.mark.parametrize(
@@ -50,9 +55,15 @@ def test_a_creation_time_is_believed_where_it_can_be_true(
         (NOON.timestamp(), NOON),
         ("2026-11-20T12:00:00", None),  # of no known zone
         ("0001-01-01T00:00:00Z", None),
-        ("yesterday", None), (True, None), (None, None), ({}, None), (1e300, None), (-1e18, None), (float("nan"), None),
+        ("yesterday", None),
+        (True, None),
+        (None, None),
+        ({}, None),
+        (1e300, None),
+        (-1e18, None),
+        (float("nan"), None),
     ],
-)  # fmt: skip
+)
 def test_what_a_provider_tells_of_a_moment_is_that_moment_or_none(
     told: object, at: datetime | None
 ) -> None:

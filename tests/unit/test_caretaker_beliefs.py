@@ -76,10 +76,15 @@ def test_a_job_that_sets_the_record_of_its_beginning_later_hides_nothing(box: Bo
 @pytest.mark.parametrize(
     "place",
     [
-        "caretaker/out.bin", "caretaker/jobs/j1/out.bin", "caretaker/jobs/j2/log", "caretaker/home.lock",
-        "caretaker/queue/out.bin", "caretaker/guard.json", "work/.gpu-tenant-incoming/" + "0" * 64,
+        "caretaker/out.bin",
+        "caretaker/jobs/j1/out.bin",
+        "caretaker/jobs/j2/log",
+        "caretaker/home.lock",
+        "caretaker/queue/out.bin",
+        "caretaker/guard.json",
+        "work/.gpu-tenant-incoming/" + "0" * 64,
     ],
-)  # fmt: skip
+)
 def test_no_place_is_passed_over_by_its_name(box: Box, place: str) -> None:
     path = box.root / place
     box.ran(f"mkdir -p {path.parent}; head -c 2000000 /dev/urandom > {path}")
@@ -104,8 +109,12 @@ def test_a_file_named_as_a_script_of_the_tenants_is_one_only_if_it_is_that_very_
     shutil.copy(keep, bundle / ours)
 
     sealed = box.ask_by(
-        bundle / "caretaker-0123456789abcdef.py", "manifest", work=str(box.work), roots=[str(bundle)], ours=SCRIPTS
-    )  # fmt: skip
+        bundle / "caretaker-0123456789abcdef.py",
+        "manifest",
+        work=str(box.work),
+        roots=[str(bundle)],
+        ours=SCRIPTS,
+    )
 
     assert unclaimed(sealed) == sorted(str(bundle / name) for name in (long, short))
 
@@ -117,15 +126,21 @@ def test_what_a_broken_link_left_of_a_script_is_ours_if_the_script_begins_so(box
     content = (CARETAKER.parent / "keep.py").read_bytes()
     (bundle / f"keep-{hashlib.sha256(content).hexdigest()[:16]}.py").write_bytes(content)
     box.ran()
-    begun, other, named = (bundle / f".gpu-tenant-{n * 16}{end}" for n, end in (
-        ("0", ".part"), ("1", ".part"), ("2", ".parts")))  # fmt: skip
+    begun, other, named = (
+        bundle / f".gpu-tenant-{n * 16}{end}"
+        for n, end in (("0", ".part"), ("1", ".part"), ("2", ".parts"))
+    )
     begun.write_bytes(content[:9000])
     other.write_bytes(content[:9000] + b"and what a job keeps here")
     named.write_bytes(content[:9000])
 
     sealed = box.ask_by(
-        bundle / "caretaker-0123456789abcdef.py", "manifest", work=str(box.work), roots=[str(bundle)], ours=SCRIPTS
-    )  # fmt: skip
+        bundle / "caretaker-0123456789abcdef.py",
+        "manifest",
+        work=str(box.work),
+        roots=[str(bundle)],
+        ours=SCRIPTS,
+    )
 
     assert unclaimed(sealed) == [str(other), str(named)]
 
@@ -135,9 +150,15 @@ def test_what_a_broken_link_left_of_a_script_is_ours_if_the_script_begins_so(box
 
 @pytest.mark.parametrize(
     "place",
-    [".cache/mine/w.bin", "out/venv/ckpt/w.bin", "login:.cache/huggingface/mine/w.bin", "node_modules/w.bin",
-     "__pycache__/w.bin", "login:.triton/w.bin"],
-)  # fmt: skip
+    [
+        ".cache/mine/w.bin",
+        "out/venv/ckpt/w.bin",
+        "login:.cache/huggingface/mine/w.bin",
+        "node_modules/w.bin",
+        "__pycache__/w.bin",
+        "login:.triton/w.bin",
+    ],
+)
 def test_what_is_large_and_only_bears_a_caches_name_is_unclaimed(box: Box, place: str) -> None:
     path = box.login / place[6:] if place.startswith("login:") else box.work / place
     box.ran(f"mkdir -p {path.parent}; head -c 11000000 /dev/zero > {path}")
@@ -194,9 +215,28 @@ def test_what_lies_too_deep_is_a_problem_and_the_rest_is_sealed(box: Box) -> Non
 
 @pytest.mark.parametrize(
     "pattern",
-    ["?*", "***", "[!q]*", "**?", "*.*", "./?*", "*[a-z]*", "~/?*", "~/", "/", "{login}/", "{parent}/**", "{work}/",
-     "{work}/../work/", "~/gpu-tenant/own-kdhv/", "~/gpu-tenant/", "~/gpu-tenant/*/work/", "**/*", "[a-z0-9]*/**"],
-)  # fmt: skip
+    [
+        "?*",
+        "***",
+        "[!q]*",
+        "**?",
+        "*.*",
+        "./?*",
+        "*[a-z]*",
+        "~/?*",
+        "~/",
+        "/",
+        "{login}/",
+        "{parent}/**",
+        "{work}/",
+        "{work}/../work/",
+        "~/gpu-tenant/own-kdhv/",
+        "~/gpu-tenant/",
+        "~/gpu-tenant/*/work/",
+        "**/*",
+        "[a-z0-9]*/**",
+    ],
+)
 def test_a_pattern_that_gives_up_a_place_as_a_whole_gives_up_nothing(
     tmp_path: Path, pattern: str
 ) -> None:
@@ -215,8 +255,19 @@ def test_a_pattern_that_gives_up_a_place_as_a_whole_gives_up_nothing(
 
 
 @pytest.mark.parametrize(
-    "pattern", ["*.pt", "out/", "tmp*", "*.log", "**/cache/", "~/wandb/", "/tmp/x/*", "*_old*", "data/**/*.bin"]
-)  # fmt: skip
+    "pattern",
+    [
+        "*.pt",
+        "out/",
+        "tmp*",
+        "*.log",
+        "**/cache/",
+        "~/wandb/",
+        "/tmp/x/*",
+        "*_old*",
+        "data/**/*.bin",
+    ],
+)
 def test_a_pattern_that_names_something_is_taken(box: Box, pattern: str) -> None:
     asked = box.ask("patterns", work=str(box.work), roots=["~"], discard=[pattern])
 
@@ -231,8 +282,13 @@ def begin(
 ) -> subprocess.Popen[bytes]:
     """A process of nobody's, as one that a job left behind: no mark, a session of its own."""
     process = subprocess.Popen(
-        argv, cwd=cwd, env={"PATH": os.environ["PATH"]}, start_new_session=True, stdin=subprocess.DEVNULL, **more
-    )  # fmt: skip
+        argv,
+        cwd=cwd,
+        env={"PATH": os.environ["PATH"]},
+        start_new_session=True,
+        stdin=subprocess.DEVNULL,
+        **more,
+    )
     begun.append(process)
     return process
 
@@ -287,8 +343,13 @@ def test_shells_that_wait_services_elsewhere_and_what_was_there_before_are_let_b
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     shell = subprocess.Popen(
-        ["bash", "--norc", "-i"], cwd=box.work, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
-    )  # fmt: skip
+        ["bash", "--norc", "-i"],
+        cwd=box.work,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
     begun.append(shell)
     begin(begun, ["sleep", "600"], elsewhere)
     begin(begun, ["sleep", "600"], box.login)
@@ -330,8 +391,17 @@ def test_a_seal_whose_asker_is_gone_ends(box: Box) -> None:
     with (box.work / "sparse").open("wb") as file:
         file.truncate(1 << 42)
     box.ran()
-    argv = [sys.executable, "-I", "-S", str(CARETAKER), "--home", str(box.home), "manifest",
-            "--request", "-"]  # fmt: skip
+    argv = [
+        sys.executable,
+        "-I",
+        "-S",
+        str(CARETAKER),
+        "--home",
+        str(box.home),
+        "manifest",
+        "--request",
+        "-",
+    ]
     sealing = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert sealing.stdin
     assert sealing.stdout

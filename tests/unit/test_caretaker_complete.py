@@ -46,18 +46,30 @@ def held_back(
             listing.setdefault(directory, {}).setdefault(name, (at_ns, at_ns))
     matches = [caretaker.re.compile(caretaker._segment(text)[0]).fullmatch for text in done]
     found = caretaker.unfinished(
-        files, {os.fsencode(f"/w/{name}") for name in busy}, listing, b"/w", NOW_NS, QUIET_NS, matches
-    )  # fmt: skip
+        files,
+        {os.fsencode(f"/w/{name}") for name in busy},
+        listing,
+        b"/w",
+        NOW_NS,
+        QUIET_NS,
+        matches,
+    )
     return {os.fsdecode(path)[3:] for path in found}
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        "out/model.pt.tmp", "out/model.pt.tmp.x8_a", "out/w.partial", "out/w.incomplete", "out/w.part",
-        "tmp-checkpoint-5/model.bin", "ck/2000.orbax-checkpoint-tmp-4/d/a", "ck/9.orbax-checkpoint-tmp/a",
+        "out/model.pt.tmp",
+        "out/model.pt.tmp.x8_a",
+        "out/w.partial",
+        "out/w.incomplete",
+        "out/w.part",
+        "tmp-checkpoint-5/model.bin",
+        "ck/2000.orbax-checkpoint-tmp-4/d/a",
+        "ck/9.orbax-checkpoint-tmp/a",
     ],
-)  # fmt: skip
+)
 def test_what_bears_a_temporary_name_is_not_taken_however_old_it_is(name: str) -> None:
     assert held_back({name: 100_000}) == {name}
 
@@ -89,13 +101,18 @@ def test_what_no_rule_fits_is_taken_after_a_while() -> None:
     ("files", "last"),
     [
         (["d/step-5/__0_0.distcp"], "d/step-5/.metadata"),
-        (["d/checkpoint-9/model.safetensors", "d/checkpoint-9/optimizer.bin"],
-         "d/checkpoint-9/random_states_0.pkl"),
+        (
+            ["d/checkpoint-9/model.safetensors", "d/checkpoint-9/optimizer.bin"],
+            "d/checkpoint-9/random_states_0.pkl",
+        ),
         (["d/global_step40/mp_rank_00_model_states.pt"], "d/latest"),
         (["d/iter_0000400/mp_rank_00/x.pt"], "d/latest_checkpointed_iteration.txt"),
-        (["d/step-7/model-00001-of-00002.safetensors"], "d/step-7/model-00002-of-00002.safetensors"),
+        (
+            ["d/step-7/model-00001-of-00002.safetensors"],
+            "d/step-7/model-00002-of-00002.safetensors",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_known_frameworks_checkpoint_is_whole_with_what_it_writes_last(
     files: list[str], last: str
 ) -> None:
@@ -176,7 +193,9 @@ class Box:
             "-",
         ]
         asked = {"work": str(self.work), "artifacts": ["out/"], **request}
-        done = subprocess.run(argv, input=json.dumps(asked), capture_output=True, text=True, check=False)  # fmt: skip
+        done = subprocess.run(
+            argv, input=json.dumps(asked), capture_output=True, text=True, check=False
+        )
         reply: Reply = json.loads(done.stdout)
         return reply
 
@@ -269,9 +288,15 @@ def linked(box: Box, old: Path) -> Any:
 @contextmanager
 def opened(box: Box, old: Path) -> Any:
     with subprocess.Popen(
-        [sys.executable, "-c", "import sys; f = open(sys.argv[1]); print(flush=True); sys.stdin.read()",
-         str(old / "b.pt")], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    ) as reader:  # fmt: skip
+        [
+            sys.executable,
+            "-c",
+            "import sys; f = open(sys.argv[1]); print(flush=True); sys.stdin.read()",
+            str(old / "b.pt"),
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as reader:
         assert reader.stdout is not None
         assert reader.stdin is not None
         reader.stdout.readline()

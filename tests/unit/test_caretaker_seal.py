@@ -76,9 +76,14 @@ class Box:
             "-",
         ]
         done = subprocess.run(
-            argv, input=json.dumps(arguments).encode() + b"\n" + stream, stdout=subprocess.PIPE, check=False,
-            env=os.environ | {"HOME": str(self.login)}, preexec_fn=obey_permissions, timeout=120,
-        )  # fmt: skip
+            argv,
+            input=json.dumps(arguments).encode() + b"\n" + stream,
+            stdout=subprocess.PIPE,
+            check=False,
+            env=os.environ | {"HOME": str(self.login)},
+            preexec_fn=obey_permissions,
+            timeout=120,
+        )
         reply: Reply = json.loads(done.stdout)
         return reply
 
@@ -265,8 +270,12 @@ def test_every_byte_since_launch_is_kept_discarded_or_unclaimed(box: Box) -> Non
     ]
     assert (sealed["unclaimed"]["count"], sealed["unclaimed"]["bytes"]) == (3, 9 + 7 + 5)
     assert {item["pattern"]: item["count"] for item in sealed["discarded"]["patterns"]} == {
-        "__pycache__/": 1, "tmp/": 1, ".cache/": 1, "~/.bash_history": 1, "~/.rehearsal.json": 1,
-    }  # fmt: skip
+        "__pycache__/": 1,
+        "tmp/": 1,
+        ".cache/": 1,
+        "~/.bash_history": 1,
+        "~/.rehearsal.json": 1,
+    }
     assert sealed["unmatched"] == ["nothing/*.bin"]
     assert sealed["problems"] == []
 
@@ -386,8 +395,12 @@ def test_what_cannot_be_kept_as_it_is_is_a_problem(box: Box) -> None:
     (out / "kept").write_bytes(b"x")
     (box.work / "plain").write_bytes(b"x")
     for name, target in {
-        "inside": "kept", "beyond": "/etc/passwd", "broken": "no-such", "unkept": "../plain", "self": "self",
-    }.items():  # fmt: skip
+        "inside": "kept",
+        "beyond": "/etc/passwd",
+        "broken": "no-such",
+        "unkept": "../plain",
+        "self": "self",
+    }.items():
         (out / name).symlink_to(target)
     (out / "secret").write_bytes(b"x")
     os.mkfifo(out / "fifo")
@@ -402,9 +415,15 @@ def test_what_cannot_be_kept_as_it_is_is_a_problem(box: Box) -> None:
     sealed = box.seal("out/**")
 
     assert whys(sealed) == {
-        "beyond": "escapes", "broken": "dangling", "self": "dangling", "unkept": "link_target_not_kept",
-        "fifo": "special", "socket": "special", "secret": "unreadable", "locked": "unreadable",
-    }  # fmt: skip
+        "beyond": "escapes",
+        "broken": "dangling",
+        "self": "dangling",
+        "unkept": "link_target_not_kept",
+        "fifo": "special",
+        "socket": "special",
+        "secret": "unreadable",
+        "locked": "unreadable",
+    }
     link = next(entry for entry in sealed["entries"] if entry["name"] == "work/out/inside")
     assert (link["kind"], link["target"], link["sha256"]) == (
         "link",
@@ -420,9 +439,13 @@ def test_a_link_inside_is_told_by_a_plain_way_however_it_leads_there(box: Box) -
     (box.work / "out" / "step-10").mkdir(parents=True)
     (box.work / "out" / "step-10" / "w").write_bytes(b"w")
     ways = {
-        "plain": "step-10", "up": "../out/step-10", "absolute": f"{box.work}/out/step-10/",
-        "winding": "step-10/../step-10", "around": f"../../{box.work.name}/out/step-10", "to": "plain/w",
-    }  # fmt: skip
+        "plain": "step-10",
+        "up": "../out/step-10",
+        "absolute": f"{box.work}/out/step-10/",
+        "winding": "step-10/../step-10",
+        "around": f"../../{box.work.name}/out/step-10",
+        "to": "plain/w",
+    }
     for name, target in ways.items():
         (box.work / "out" / name).symlink_to(target)
     box.ran()
@@ -432,9 +455,13 @@ def test_a_link_inside_is_told_by_a_plain_way_however_it_leads_there(box: Box) -
     told = {e["name"].rpartition("/")[2]: e["target"] for e in sealed["entries"] if "target" in e}
     assert whys(sealed) == {}
     assert told == {
-        "plain": "step-10", "up": "../out/step-10", "absolute": "step-10", "winding": "step-10",
-        "around": "step-10", "to": "plain/w",
-    }  # fmt: skip
+        "plain": "step-10",
+        "up": "../out/step-10",
+        "absolute": "step-10",
+        "winding": "step-10",
+        "around": "step-10",
+        "to": "plain/w",
+    }
 
 
 def test_an_unreadable_place_that_is_discarded_is_no_problem(box: Box) -> None:
@@ -624,9 +651,12 @@ def test_nothing_is_received_outside_of_the_work_directory(
 
 def test_links_and_directories_inside_are_received(box: Box) -> None:
     box.push(
-        (member("d", tarfile.DIRTYPE), b""), (member("d/a"), b"a"), (member("l", tarfile.SYMTYPE, "d/a"), b""),
-        (member("h", tarfile.LNKTYPE, "d/a"), b""), (member("l"), b"no longer a link"),
-    )  # fmt: skip
+        (member("d", tarfile.DIRTYPE), b""),
+        (member("d/a"), b"a"),
+        (member("l", tarfile.SYMTYPE, "d/a"), b""),
+        (member("h", tarfile.LNKTYPE, "d/a"), b""),
+        (member("l"), b"no longer a link"),
+    )
 
     assert ((box.work / "h").read_bytes(), (box.work / "d" / "a").read_bytes()) == (b"a", b"a")
     assert not (box.work / "l").is_symlink()

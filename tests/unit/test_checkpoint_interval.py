@@ -34,13 +34,22 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 def rented(ledger: Ledger, name: str = "tiny-aaaa", *, bid: bool = True) -> Lease:
     """A lease on a box that was ready at noon."""
     intent = ledger.intend(
-        lease_id=LeaseId(name), provider="tiny", terms=TERMS, address=None, price_usd_h=None,
-        quote=quote(id=f"q-{name}", offer=offer(interruptible=bid)), at=NOON,
-    )  # fmt: skip
-    box = Box(
-        provider="tiny", id=BoxId(name), mark=intent.mark, state=BoxState.READY, address=None,
+        lease_id=LeaseId(name),
+        provider="tiny",
+        terms=TERMS,
+        address=None,
         price_usd_h=None,
-    )  # fmt: skip
+        quote=quote(id=f"q-{name}", offer=offer(interruptible=bid)),
+        at=NOON,
+    )
+    box = Box(
+        provider="tiny",
+        id=BoxId(name),
+        mark=intent.mark,
+        state=BoxState.READY,
+        address=None,
+        price_usd_h=None,
+    )
     ledger.bind(intent.id, box, at=NOON)
     return ledger.ready(intent.id, at=NOON)
 

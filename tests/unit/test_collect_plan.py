@@ -100,12 +100,19 @@ class Scene:
     async def tenancy(self) -> AsyncIterator[Tenancy]:
         home = Home(self.root)
         self.root.mkdir(exist_ok=True)
-        made = Tenancy(Context(
-            home=home, ledger=Ledger(home.ledger), clock=WallClock(),
-            profiles={"local": load_profiles(skill_directory() / "profiles")["local"]},
-            connectors={"local": LocalConnector(home.boxes)}, open_transport=self._way_to,
-            introduce=_nobody_asks, public_key=str, environ={},
-        ))  # fmt: skip
+        made = Tenancy(
+            Context(
+                home=home,
+                ledger=Ledger(home.ledger),
+                clock=WallClock(),
+                profiles={"local": load_profiles(skill_directory() / "profiles")["local"]},
+                connectors={"local": LocalConnector(home.boxes)},
+                open_transport=self._way_to,
+                introduce=_nobody_asks,
+                public_key=str,
+                environ={},
+            )
+        )
         try:
             yield made
         finally:
@@ -169,9 +176,12 @@ async def assess_now(tenancy: Tenancy, lease: str) -> Assessment:
     """What stands between that box and its teardown."""
     found = tenancy.ledger.lease(lease)
     return await assess(
-        found, tenancy.context.profile(found.provider), caretaker=tenancy.context.caretaker(found),
-        ledger=tenancy.ledger, clock=WallClock(),
-    )  # fmt: skip
+        found,
+        tenancy.context.profile(found.provider),
+        caretaker=tenancy.context.caretaker(found),
+        ledger=tenancy.ledger,
+        clock=WallClock(),
+    )
 
 
 async def finished(tenancy: Tenancy) -> str:
@@ -254,10 +264,12 @@ async def test_what_changed_after_the_draft_is_here_as_the_seal_says(scene: Scen
             f"{kind} {name}": content
             for kind, size in sizes.items()
             for name, content in (
-                ("changes", OTHER[:size]), ("grows", NOISE[:size] + b"more"),
-                ("appears", OTHER[:size]), ("stays", NOISE[:size]),
+                ("changes", OTHER[:size]),
+                ("grows", NOISE[:size] + b"more"),
+                ("appears", OTHER[:size]),
+                ("stays", NOISE[:size]),
             )
-        }  # fmt: skip
+        }
         assert told.next == "verify_and_teardown"
         assert not (await assess_now(tenancy, lease)).losses
         assert not list((scene.root / "kept" / lease / ".partial").iterdir())

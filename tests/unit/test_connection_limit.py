@@ -27,11 +27,15 @@ async def test_beyond_the_bound_the_newest_idle_connection_is_closed_and_dialed_
         kept = Lines(most=2)
         ways = [
             SshTransport(
-                SshAddress(target=box.target), known_hosts=tmp_path / f"known{n}", client_key=key,
-                tell=lambda words: None, owner_ssh=tmp_path / "none", lines=kept,
+                SshAddress(target=box.target),
+                known_hosts=tmp_path / f"known{n}",
+                client_key=key,
+                tell=lambda words: None,
+                owner_ssh=tmp_path / "none",
+                lines=kept,
             )
             for n in range(3)
-        ]  # fmt: skip
+        ]
 
         for _ in range(2):
             for way in ways:

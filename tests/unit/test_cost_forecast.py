@@ -166,9 +166,13 @@ def test_a_step_of_a_hundredth_is_kept_once_a_minute_and_the_end_once(ledger: Le
 
     def seen(seconds: float, fraction: float | None, state: str = "running") -> None:
         keep_course(
-            LEASE, "job1", state, Progress(fraction=fraction), ledger=ledger,  # type: ignore[arg-type]
+            LEASE,
+            "job1",
+            state,
+            Progress(fraction=fraction),
+            ledger=ledger,  # type: ignore[arg-type]
             at=NOON + timedelta(seconds=seconds),
-        )  # fmt: skip
+        )
 
     for seconds, fraction in ((0, 0.1), (30, 0.2), (61, 0.105), (62, 0.2), (90, None), (130, 0.3)):
         seen(seconds, fraction)

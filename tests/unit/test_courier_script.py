@@ -30,8 +30,10 @@ class Courier:
     def __init__(self, *words: str) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-I", "-S", *words, str(SCRIPT), "the mark"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
         assert self.process.stdin
         assert self.process.stdout
         self._in, self._out = self.process.stdin, self.process.stdout
@@ -189,9 +191,17 @@ def test_each_file_has_its_answer_and_one_that_cannot_be_had_spoils_no_other(
     (tmp_path / "grown").write_bytes(b"12345678")
     (tmp_path / "shrunk").write_bytes(b"1")
     names = [
-        ("noise", 300_000), ("gone", 5), ("empty", 0), (".", 0), ("pipe", 3), ("pipe of 0", 0),
-        ("grown", 4), ("shrunk", 4), ("noise/below", 1), ("noise", 300_000),
-    ]  # fmt: skip
+        ("noise", 300_000),
+        ("gone", 5),
+        ("empty", 0),
+        (".", 0),
+        ("pipe", 3),
+        ("pipe of 0", 0),
+        ("grown", 4),
+        ("shrunk", 4),
+        ("noise/below", 1),
+        ("noise", 300_000),
+    ]
 
     courier.ask("files", files=[[escape(str(tmp_path / name)), size] for name, size in names])
     answers = [courier.answer() for _ in names]
@@ -284,9 +294,14 @@ def test_digests_are_of_every_block_to_the_end(courier: Courier, noise: Path) ->
         return b"".join(hashlib.sha256(one).digest()[:8] for one in blocks)
 
     for first, size, block in [
-        (0, 300_000, 16_384), (16_384, 65_536, 16_384), (0, 1 << 26, 16_384), (300_000, 50, 16_384),
-        (299_999, 1, 16_384), (0, 300_000, 300_000), (400_000, 10, 16_384),
-    ]:  # fmt: skip
+        (0, 300_000, 16_384),
+        (16_384, 65_536, 16_384),
+        (0, 1 << 26, 16_384),
+        (300_000, 50, 16_384),
+        (299_999, 1, 16_384),
+        (0, 300_000, 300_000),
+        (400_000, 10, 16_384),
+    ]:
         letter, told = courier.asked("sums", at=str(noise), first=first, size=size, block=block)
         assert (letter, told) == ("S", digests(first, size, block))
 

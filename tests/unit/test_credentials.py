@@ -259,10 +259,12 @@ def test_a_configuration_that_does_not_say_where_keys_lie_is_told(home: Path, te
 @pytest.mark.parametrize(
     "assignment",
     [
-        "X=env:VAST_API_KEY", "X=file:/nowhere/keys", "X=file:/nowhere/keys/vast",
+        "X=env:VAST_API_KEY",
+        "X=file:/nowhere/keys",
+        "X=file:/nowhere/keys/vast",
         "X=file:/nowhere/there/../keys/vast",
     ],
-)  # fmt: skip
+)
 def test_the_key_of_an_account_goes_to_no_box(assignment: str) -> None:
     with pytest.raises(SecretRefused, match="the key of your account") as told:
         resolved(assignment, {"VAST_API_KEY": SECRET})

@@ -41,9 +41,14 @@ def tiny(clock: HandClock) -> TinyProvider:
 async def lease(tiny: TinyProvider, ledger: Ledger) -> Lease:
     """A lease that is at work on its box."""
     intent = ledger.intend(
-        lease_id=LEASE, provider="tiny", terms=TERMS, address=None,
-        price_usd_h=Decimal("0.50"), quote=quote(), at=NOON,
-    )  # fmt: skip
+        lease_id=LEASE,
+        provider="tiny",
+        terms=TERMS,
+        address=None,
+        price_usd_h=Decimal("0.50"),
+        quote=quote(),
+        at=NOON,
+    )
     ledger.bind(LEASE, await tiny.create(intent), at=NOON)
     ledger.touch(LEASE, at=NOON)
     return ledger.lease(LEASE)

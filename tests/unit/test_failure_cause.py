@@ -27,9 +27,13 @@ NO_SPACE = "Traceback (most recent call last):\n  File 'x'\nOSError: [Errno 28] 
 
 
 def ended(
-    *, exit_code: int | None = None, signal: str | None = None, code: str = "exit",
-    signs: dict[str, str] | None = None, shares: dict[str, float] | None = None,
-) -> JobStatus:  # fmt: skip
+    *,
+    exit_code: int | None = None,
+    signal: str | None = None,
+    code: str = "exit",
+    signs: dict[str, str] | None = None,
+    shares: dict[str, float] | None = None,
+) -> JobStatus:
     told = exit_code is not None and exit_code > 128
     state: JobState = "failed" if exit_code is not None and not told else "killed"
     reason = Reason(code=code, evidence="seen", signs=signs or {}, shares=shares or {})
@@ -54,14 +58,34 @@ def test_every_form_of_a_cuda_oom_is_known(form: str) -> None:
         (ended(exit_code=1, signs=FULL), NO_SPACE, "disk_full"),
         (ended(exit_code=1, signs={"inodes_full": "none"}), NO_SPACE, "inodes_full"),
         (ended(exit_code=1), NO_SPACE.replace("a.pt", "/dev/shm/a"), "shm_full"),
-        (ended(exit_code=1, shares={"disk_share": 0.01, "inode_share": 0.9}), NO_SPACE, "disk_full"),
-        (ended(exit_code=1, shares={"disk_share": 0.9, "inode_share": 0.01}), NO_SPACE, "inodes_full"),
+        (
+            ended(exit_code=1, shares={"disk_share": 0.01, "inode_share": 0.9}),
+            NO_SPACE,
+            "disk_full",
+        ),
+        (
+            ended(exit_code=1, shares={"disk_share": 0.9, "inode_share": 0.01}),
+            NO_SPACE,
+            "inodes_full",
+        ),
         (ended(exit_code=1, shares={"disk_share": 0.9, "inode_share": 0.9}), NO_SPACE, "disk_full"),
-        (ended(exit_code=1, shares={"disk_share": 0.9, "inode_share": 0.9}), NO_SPACE.replace("a.pt", "/mnt/a"), "unknown"),
+        (
+            ended(exit_code=1, shares={"disk_share": 0.9, "inode_share": 0.9}),
+            NO_SPACE.replace("a.pt", "/mnt/a"),
+            "unknown",
+        ),
         (ended(exit_code=1, shares={"disk_share": 0.9}), NO_SPACE, "unknown"),
         (ended(exit_code=2, signs=FULL), "tar: Error is not recoverable: exiting now", "unknown"),
-        (ended(exit_code=1, signs=FULL), "Traceback (most recent call last):\n  x\nKeyError: 'a'", "exit"),
-        (ended(exit_code=1, signs=FULL), "cannot save: [Errno 28] No space left on device: 'a'", "disk_full"),
+        (
+            ended(exit_code=1, signs=FULL),
+            "Traceback (most recent call last):\n  x\nKeyError: 'a'",
+            "exit",
+        ),
+        (
+            ended(exit_code=1, signs=FULL),
+            "cannot save: [Errno 28] No space left on device: 'a'",
+            "disk_full",
+        ),
         (ended(exit_code=1, signs=OOM), "worker died: -9", "cgroup_oom"),
         (ended(exit_code=1, signs=OOM), "giving up after 9 epochs", "unknown"),
         (ended(exit_code=1, signs=FULL), said.WRITER, "disk_full"),
@@ -89,7 +113,7 @@ def test_every_form_of_a_cuda_oom_is_known(form: str) -> None:
         (ended(code="reboot", signs={"reboot": "boot id was a"}), STEPS, "reboot"),
         (ended(exit_code=1, signs=FULL | {"log_cut": "full"}), CUDA_OOM, "unknown"),
     ],
-)  # fmt: skip
+)
 def test_facts_and_last_words_together_make_the_verdict(
     status: JobStatus, log: str, expected: str
 ) -> None:

@@ -59,10 +59,13 @@ def intent(
     clock = HandClock()
     clock.advance(at)
     return intend_quote(
-        given or quote(), TINY, allowed=anything,
+        given or quote(),
+        TINY,
+        allowed=anything,
         asked=Asked(hours=hours, budget_usd=None if budget is None else Decimal(budget)),
-        ledger=ledger, clock=clock,
-    )  # fmt: skip
+        ledger=ledger,
+        clock=clock,
+    )
 
 
 async def fulfilled(lease: Lease, tiny: TinyMarket, ledger: Ledger, clock: HandClock) -> Lease:

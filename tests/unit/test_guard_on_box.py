@@ -58,11 +58,26 @@ class Box:
 
     def ask(self, verb: str, **arguments: object) -> Reply:
         done = subprocess.run(
-            [sys.executable, "-I", "-S", "-c", CLOCKED, str(self.root / "clock"), str(CARETAKER),
-             "--home", str(self.home), verb, "--request", "-"],
-            input=json.dumps(arguments).encode(), stdout=subprocess.PIPE, check=False, timeout=120,
+            [
+                sys.executable,
+                "-I",
+                "-S",
+                "-c",
+                CLOCKED,
+                str(self.root / "clock"),
+                str(CARETAKER),
+                "--home",
+                str(self.home),
+                verb,
+                "--request",
+                "-",
+            ],
+            input=json.dumps(arguments).encode(),
+            stdout=subprocess.PIPE,
+            check=False,
+            timeout=120,
             env={"PATH": os.environ["PATH"], "HOME": str(self.root), "GPU_TENANT_NO_POWEROFF": "1"},
-        )  # fmt: skip
+        )
         reply: Reply = json.loads(done.stdout)
         return reply
 
@@ -295,9 +310,12 @@ def test_what_is_kept_goes_to_the_store_whose_key_never_touches_the_disk(box: Bo
     keep = box.script("keep", {"ok": True, "kept": [{}, {}], "failed": []})
     leave = box.script("leave", {"ok": True, "asked": True})
     box.arm(
-        0.3, store={"kind": "s3", "key": SECRET}, seal={"work": str(box.work), "roots": []},
-        scripts={"keep": str(keep), "leave": str(leave)}, end={"kind": "vastai", "on": "keep"},
-    )  # fmt: skip
+        0.3,
+        store={"kind": "s3", "key": SECRET},
+        seal={"work": str(box.work), "roots": []},
+        scripts={"keep": str(keep), "leave": str(leave)},
+        end={"kind": "vastai", "on": "keep"},
+    )
     until(lambda: "kept" in box.stands() and asked(leave))
 
     ((words, request),) = asked(keep)
@@ -315,9 +333,12 @@ def test_a_store_that_fails_keeps_no_meter_running(box: Box) -> None:
     leave = box.script("leave", {"ok": True, "asked": True, "status": 200})
 
     box.arm(
-        0.1, store={"key": SECRET}, seal={"work": str(box.work)}, end={"kind": "runpod", "on": "waive"},
+        0.1,
+        store={"key": SECRET},
+        seal={"work": str(box.work)},
+        end={"kind": "runpod", "on": "waive"},
         scripts={"keep": str(box.root / "none.py"), "leave": str(leave)},
-    )  # fmt: skip
+    )
 
     until(lambda: isinstance(box.stands().get("meter"), dict))
     assert box.stands()["kept"]["ok"] is False
@@ -352,7 +373,10 @@ def test_an_idle_box_ends_nothing_that_was_signed_for_before_its_deadline(box: B
 
 
 def test_a_refused_key_is_tried_again_on_record_until_it_works(box: Box) -> None:
-    leave = box.script("leave", {"ok": True, "asked": False, "status": 401, "why": "the stop was answered with 401"})  # fmt: skip
+    leave = box.script(
+        "leave",
+        {"ok": True, "asked": False, "status": 401, "why": "the stop was answered with 401"},
+    )
     armed = box.arm(0.1, end={"kind": "vastai"}, scripts={"leave": str(leave)})
     until(lambda: len(asked(leave)) >= 2 and box.stands()["meter"]["tries"] >= 2)
     assert box.stands()["meter"]["status"] == 401

@@ -22,9 +22,14 @@ LONG_AGO_NS = 1_700_000_000_123_456_789
 
 def file(name: str, content: bytes = BYTES, mtime_ns: int = LONG_AGO_NS) -> SealedFile:
     return SealedFile(
-        name=name, at=f"/box/{name}", kind="file", role="artifact", mtime_ns=mtime_ns,
-        size_bytes=len(content), sha256=sha256(content).hexdigest(),
-    )  # fmt: skip
+        name=name,
+        at=f"/box/{name}",
+        kind="file",
+        role="artifact",
+        mtime_ns=mtime_ns,
+        size_bytes=len(content),
+        sha256=sha256(content).hexdigest(),
+    )
 
 
 def link(name: str, target: str) -> SealedFile:

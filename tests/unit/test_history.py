@@ -28,12 +28,19 @@ async def nobody_asks(lease: Lease, password: str) -> None:
 
 
 def tenancy(root: Path, clock: HandClock) -> Tenancy:
-    return Tenancy(Context(
-        home=Home(root), ledger=Ledger(root / "ledger"), clock=clock,
-        profiles={slug: profile(slug) for slug in ("tiny", "local")},
-        connectors={"tiny": TinyProvider(clock)}, public_key=str, environ={},
-        open_transport=nobody_there, introduce=nobody_asks,
-    ))  # fmt: skip
+    return Tenancy(
+        Context(
+            home=Home(root),
+            ledger=Ledger(root / "ledger"),
+            clock=clock,
+            profiles={slug: profile(slug) for slug in ("tiny", "local")},
+            connectors={"tiny": TinyProvider(clock)},
+            public_key=str,
+            environ={},
+            open_transport=nobody_there,
+            introduce=nobody_asks,
+        )
+    )
 
 
 def leased(ledger: Ledger, name: str, usd_h: str | None, *, provider: str = "tiny") -> LeaseId:

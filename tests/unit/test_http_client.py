@@ -304,8 +304,15 @@ async def test_calls_that_a_provider_wants_apart_are_by_the_clock_also_when_made
 
 @pytest.mark.parametrize(
     ("status", "meant"),
-    [(401, CredentialRefused), (403, CredentialRefused), (402, NoFunds), (404, Rejected), (400, Rejected), (500, ProviderSilent)],
-)  # fmt: skip
+    [
+        (401, CredentialRefused),
+        (403, CredentialRefused),
+        (402, NoFunds),
+        (404, Rejected),
+        (400, Rejected),
+        (500, ProviderSilent),
+    ],
+)
 async def test_a_status_that_nobody_expected_is_told_with_the_provider_s_words(
     desk: Desk, wire: Wire, status: int, meant: type[ProviderTrouble]
 ) -> None:

@@ -66,9 +66,12 @@ class Box:
 
     def ask(self, verb: str, script: str = "runner", **arguments: object) -> Reply:
         done = subprocess.run(
-            self.argv(verb, script), input=json.dumps(arguments).encode(),
-            stdout=subprocess.PIPE, check=False, timeout=120,
-        )  # fmt: skip
+            self.argv(verb, script),
+            input=json.dumps(arguments).encode(),
+            stdout=subprocess.PIPE,
+            check=False,
+            timeout=120,
+        )
         reply: Reply = json.loads(done.stdout)
         return reply | {"status": done.returncode}
 
@@ -160,9 +163,11 @@ def test_jobs_begin_in_order_as_many_at_once_as_there_are_slots_each_with_its_ow
             del at_work[name]
     assert {rolled[name]["slot"] for name in names} == {0, 1}
     assert box.ask("roll")["runner"] == {
-        "state": "left", "left": "empty", "kind": "detached",
+        "state": "left",
+        "left": "empty",
+        "kind": "detached",
         "started_at": asked["runner"]["started_at"],
-    }  # fmt: skip
+    }
 
 
 def test_what_is_queued_twice_is_there_once_and_another_command_by_its_name_is_refused(
@@ -240,8 +245,11 @@ def test_a_withdrawn_job_never_begins_even_if_it_is_queued_later(box: Box) -> No
         "c2": "finished",
     }
     assert box.ask("withdraw", jobs=["c1", "c2"]) | {"status": 0} == {
-        "withdrawn": ["c1"], "too_late": ["c2"], "ok": True, "status": 0,
-    }  # fmt: skip
+        "withdrawn": ["c1"],
+        "too_late": ["c2"],
+        "ok": True,
+        "status": 0,
+    }
 
 
 def test_a_job_whose_runner_died_before_its_start_never_begins_once_it_is_withdrawn(
@@ -501,8 +509,11 @@ def test_an_allocation_that_ends_lets_its_jobs_save_and_the_next_one_goes_on(
     more, _ = second.communicate(timeout=PATIENCE_S)
 
     assert json.loads(told) == {
-        "left": number.name, "waiting": ["c1", "c2"], "interrupted": ["c1"], "ok": True,
-    }  # fmt: skip
+        "left": number.name,
+        "waiting": ["c1", "c2"],
+        "interrupted": ["c1"],
+        "ok": True,
+    }
     assert (first.returncode, second.returncode) == (75, 0)
     assert json.loads(more)["waiting"] == []
     assert (between["c1"]["state"], between["c1"]["reason"]) == ("queued", "interrupted")
@@ -553,9 +564,16 @@ async def test_the_tenant_brings_both_scripts_and_reads_the_roll(tmp_path: Path)
 
     def turn(name: str, command: str, **env: str) -> Turn:
         job = Job(
-            id=JobId(name), lease_id=standing.id, command=command, artifacts=("out/",), discard=(),
-            env_names=tuple(env), max_runtime_s=None, declared_at=NOON, launched_at=None,
-        )  # fmt: skip
+            id=JobId(name),
+            lease_id=standing.id,
+            command=command,
+            artifacts=("out/",),
+            discard=(),
+            env_names=tuple(env),
+            max_runtime_s=None,
+            declared_at=NOON,
+            launched_at=None,
+        )
         return Turn(job=job, env=env, attempts=2)
 
     venv = tmp_path / "venv"

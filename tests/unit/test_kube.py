@@ -58,8 +58,13 @@ def test_a_job_that_its_queue_holds_back_waits_and_says_where() -> None:
 def test_a_node_that_does_not_answer_is_unknown_and_no_death() -> None:
     for lost in (
         pod("1", "Unknown"),
-        pod("1", "Running", containerStatuses=RUNS, conditions=[{"type": "Ready", "status": "False", "reason": "NodeNotReady"}]),
-    ):  # fmt: skip
+        pod(
+            "1",
+            "Running",
+            containerStatuses=RUNS,
+            conditions=[{"type": "Ready", "status": "False", "reason": "NodeNotReady"}],
+        ),
+    ):
         seen = look(shown(first="1"), [lost])
         assert (seen.state, seen.taken) == (BoxState.UNKNOWN, None)
 
@@ -87,10 +92,13 @@ def test_a_mark_is_a_label_and_back_and_anything_else_is_refused() -> None:
     [
         ("[kubernetes]\nimage = 'a'\ngpus = ['H100 SXM:8']", "context"),
         ("[kubernetes]\ncontext = 'a'\nimage = 'a'\ngpus = ['H1000']", "gpus"),
-        ("[kubernetes]\ncontext = 'a'\nimage = 'a'\ngpus = ['H100 SXM:8']\nclaim_path = 'data'", "claim_path"),
+        (
+            "[kubernetes]\ncontext = 'a'\nimage = 'a'\ngpus = ['H100 SXM:8']\nclaim_path = 'data'",
+            "claim_path",
+        ),
         ("[kubernetes", "TOML|key|']'|Expected"),
     ],
-)  # fmt: skip
+)
 def test_a_cluster_that_is_named_by_halves_is_told_by_what_is_wrong(
     tmp_path: Path, said: str, names: str
 ) -> None:
@@ -175,10 +183,13 @@ users: [{{name: a, user: {{token: a}}}}]
         )
         way = exec.PodTransport(
             PodAddress(
-                context="a", namespace="lab", pod="p", container="box",
+                context="a",
+                namespace="lab",
+                pod="p",
+                container="box",
                 kubeconfig=str(tmp_path / "kubeconfig"),
             )
-        )  # fmt: skip
+        )
 
         async with asyncio.timeout(60):
             with pytest.raises(BoxUnreachable, match="does not answer"):

@@ -125,9 +125,14 @@ async def test_what_is_billed_beyond_the_count_is_told_while_it_lives_and_for_a_
     while_it_lives = await survey(**seen, ledger=ledger, clock=clock)  # type: ignore[arg-type]
     events = ledger.events(LEASE)
     shown = card(
-        lease, TINY, jobs=(), alarm=None, now=clock.now(), events=events,
+        lease,
+        TINY,
+        jobs=(),
+        alarm=None,
+        now=clock.now(),
+        events=events,
         protection=protection(TINY, lease, None),
-    )  # fmt: skip
+    )
     await tear_down(
         unused(lease, NeverIn()), lease, TINY, connector=tiny, ledger=ledger, clock=clock
     )

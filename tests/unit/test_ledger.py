@@ -240,9 +240,14 @@ def test_quotes_that_expired_a_week_ago_go_when_new_ones_come_unless_a_lease_has
     ledger = Ledger(path)
     ledger.file_quotes([quote(id="q-aaaa"), quote(id="q-bbbb")], at=NOON)
     ledger.intend(
-        lease_id=LEASE, provider="tiny", terms=TERMS, address=None, price_usd_h=None,
-        quote=quote(id="q-bbbb"), at=NOON,
-    )  # fmt: skip
+        lease_id=LEASE,
+        provider="tiny",
+        terms=TERMS,
+        address=None,
+        price_usd_h=None,
+        quote=quote(id="q-bbbb"),
+        at=NOON,
+    )
 
     ledger.file_quotes([quote(id="q-cccc")], at=NOON + timedelta(days=7))
     after_a_week = ledger.quote("q-aaaa")
@@ -256,9 +261,14 @@ def test_quotes_that_expired_a_week_ago_go_when_new_ones_come_unless_a_lease_has
 def test_a_lease_keeps_the_quote_it_was_rented_by(path: Path) -> None:
     first = Ledger(path)
     rented = first.intend(
-        lease_id=LEASE, provider="tiny", terms=TERMS, address=None,
-        price_usd_h=Decimal("0.50"), quote=quote(), at=NOON,
-    )  # fmt: skip
+        lease_id=LEASE,
+        provider="tiny",
+        terms=TERMS,
+        address=None,
+        price_usd_h=Decimal("0.50"),
+        quote=quote(),
+        at=NOON,
+    )
     first.close()
 
     again = Ledger(path)

@@ -112,9 +112,14 @@ def going_on(ledger: Ledger) -> None:
     """A lease that goes on with the work of another."""
     active(ledger, OTHER)
     ledger.intend(
-        lease_id=LEASE, provider="local", terms=TERMS, address=None, price_usd_h=None, at=NOON,
+        lease_id=LEASE,
+        provider="local",
+        terms=TERMS,
+        address=None,
+        price_usd_h=None,
+        at=NOON,
         recovers=OTHER,
-    )  # fmt: skip
+    )
 
 
 def alarmed(ledger: Ledger) -> None:
@@ -131,10 +136,17 @@ def swept(ledger: Ledger) -> None:
     grid = grid_of("t {x}", artifacts=["{cell}/"], matrix={"x": [1, 2]})
     ledger.declare_sweep(
         Sweep(
-            id="", grid=grid, env_names=(), env_from=(), max_runtime_s=None, attempts=1, slots=None,
-            python="image", at=NOON,
+            id="",
+            grid=grid,
+            env_names=(),
+            env_from=(),
+            max_runtime_s=None,
+            attempts=1,
+            slots=None,
+            python="image",
+            at=NOON,
         )
-    )  # fmt: skip
+    )
     ledger.join_sweep("sw-1", [LEASE], at=NOON)
     ledger.place("sw-1", {"x-1": job("x-1"), "x-2": job("x-2")}, at=NOON)
     first, second = ledger.placements("sw-1")
@@ -163,9 +175,14 @@ def all_signed(ledger: Ledger) -> None:
 
 def by_a_quote(ledger: Ledger) -> None:
     ledger.intend(
-        lease_id=LEASE, provider="local", terms=TERMS, address=None, price_usd_h=None, at=NOON,
+        lease_id=LEASE,
+        provider="local",
+        terms=TERMS,
+        address=None,
+        price_usd_h=None,
+        at=NOON,
         quote=quote(id="q-once"),
-    )  # fmt: skip
+    )
 
 
 def with_a_passkey(ledger: Ledger) -> None:
@@ -200,8 +217,15 @@ BEGIN = (
 LET_GO = "INSERT INTO releases SELECT seq, '{}', 't' FROM placements WHERE cell='x-2'"
 PROVED = ("events", "permits", "receipts", "seals", "evidence", "sightings", "rates")
 SWEPT = (
-    "sweeps", "sweep_leases", "placements", "releases", "reports", "settlements", "rereads", "given_up",
-)  # fmt: skip
+    "sweeps",
+    "sweep_leases",
+    "placements",
+    "releases",
+    "reports",
+    "settlements",
+    "rereads",
+    "given_up",
+)
 SIGNED = ("signature_words", "signatures", "signature_uses")
 INTENT = "law: a lease begins as an intent"
 TWICE = "law: gone is believed when the list has omitted the box twice"

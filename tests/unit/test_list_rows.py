@@ -158,19 +158,28 @@ def kubernetes_rows(rows: list[dict[str, Any]]) -> dict[str, object]:
 
 def autodl_row(n: int) -> dict[str, Any]:
     return {
-        "uuid": f"pro-{n}", "name": MARKS[n].format("autodl"), "status": "running",
-        "start_mode": "gpu", "charge_type": "payg", "req_gpu_amount": 1,
-    }  # fmt: skip
+        "uuid": f"pro-{n}",
+        "name": MARKS[n].format("autodl"),
+        "status": "running",
+        "start_mode": "gpu",
+        "charge_type": "payg",
+        "req_gpu_amount": 1,
+    }
 
 
 def gcp_row(n: int) -> dict[str, Any]:
     label = MARKS[n].format("gcp").removeprefix("gpu-tenant:").replace(":", "_")
     return {
-        "id": str(n + 1), "name": f"gt-{n}", "zone": "https://x/zones/us-central1-a",
-        "labels": {"gpu-tenant": label}, "status": "RUNNING", "scheduling": {},
-        "machineType": "https://x/g2-standard-4", "disks": [],
+        "id": str(n + 1),
+        "name": f"gt-{n}",
+        "zone": "https://x/zones/us-central1-a",
+        "labels": {"gpu-tenant": label},
+        "status": "RUNNING",
+        "scheduling": {},
+        "machineType": "https://x/g2-standard-4",
+        "disks": [],
         "networkInterfaces": [{"accessConfigs": [{"natIP": "203.0.113.1"}]}],
-    }  # fmt: skip
+    }
 
 
 def kubernetes_row(n: int) -> dict[str, Any]:
@@ -199,9 +208,10 @@ ELSEWHERE: dict[str, tuple[Callable[[], Rows], Callable[[Rows], dict[str, object
     "gcp": (lambda: [gcp_row(n) for n in (0, 1)], gcp_rows, "id"),
     "kubernetes": (
         lambda: [*(kubernetes_row(n) for n in (0, 1)), *(pod_row(n) for n in (0, 1))],
-        kubernetes_rows, "metadata",
+        kubernetes_rows,
+        "metadata",
     ),
-}  # fmt: skip
+}
 """The rows of two boxes, the answers that hold them, and where a row tells which box it is about."""
 
 
@@ -245,8 +255,10 @@ async def test_an_odd_row_of_any_list_is_a_box_of_unknown_state(
     assert [box.state for box in good] == [BoxState.READY] * 2
     assert [box.mark for box in good] == [mark.format(provider) for mark in MARKS]
     assert (boxes[0].id, boxes[0].mark, boxes[0].state) == (
-        good[0].id, good[0].mark, BoxState.UNKNOWN,
-    )  # fmt: skip
+        good[0].id,
+        good[0].mark,
+        BoxState.UNKNOWN,
+    )
     assert boxes[1] == good[1]
 
 
@@ -284,10 +296,12 @@ async def test_what_autodl_tells_oddly_of_one_box_hides_no_other(tmp_path: Path)
     desk.always = {k: json.dumps(each) for k, each in said.items()}
     connector: Connector = import_module("gpu_tenant.providers.autodl.connector").connect(
         replace(
-            setting(tmp_path), profile=PROFILES["autodl"], rehearsed_at=desk.url,
+            setting(tmp_path),
+            profile=PROFILES["autodl"],
+            rehearsed_at=desk.url,
             credential=Credential(source="env:A_KEY", read=lambda: "key-of-nobody"),
         )
-    )  # fmt: skip
+    )
     try:
         odd, fine = await connector.list_boxes()
     finally:
@@ -304,9 +318,11 @@ async def test_a_row_of_slurm_s_that_cannot_be_read_hides_no_other(tmp_path: Pat
     tools.mkdir()
     row = f"7|7|N/A|RUNNING|None|0|N/A|N/A|N/A|low|gpu:1|1|{mark}|".replace("|", "\x1f")
     said = {
-        "squeue": f"{row}\n8\x1f8\x1fN/A\x1fRUNNING\x1f\n", "sinfo": "", "sacct": "",
+        "squeue": f"{row}\n8\x1f8\x1fN/A\x1fRUNNING\x1f\n",
+        "sinfo": "",
+        "sacct": "",
         "scontrol": "ClusterName = lab\n",
-    }  # fmt: skip
+    }
     for name, text in said.items():
         (tools / f"{name}.txt").write_text(text, encoding="utf-8")
         (tools / name).write_text(f"#!/bin/sh\ncat {tools}/{name}.txt\n", encoding="utf-8")
@@ -323,5 +339,6 @@ async def test_a_row_of_slurm_s_that_cannot_be_read_hides_no_other(tmp_path: Pat
         await connector.list_boxes()
 
     assert [(box.id, box.mark, box.state) for box in boxes_of(told.value)] == [
-        ("7", mark, BoxState.READY), ("8", None, BoxState.UNKNOWN),
-    ]  # fmt: skip
+        ("7", mark, BoxState.READY),
+        ("8", None, BoxState.UNKNOWN),
+    ]

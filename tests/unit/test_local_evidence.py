@@ -16,9 +16,14 @@ from gpu_tenant.domain.model import Evidence, Lease, SealedFile
 
 def sealed(name: str, content: bytes) -> SealedFile:
     return SealedFile(
-        name=name, at=f"/box/{name}", kind="file", role="artifact", mtime_ns=1,
-        size_bytes=len(content), sha256=sha256(content).hexdigest(),
-    )  # fmt: skip
+        name=name,
+        at=f"/box/{name}",
+        kind="file",
+        role="artifact",
+        mtime_ns=1,
+        size_bytes=len(content),
+        sha256=sha256(content).hexdigest(),
+    )
 
 
 @pytest.fixture

@@ -152,8 +152,12 @@ def test_half_a_character_at_the_end_waits_for_the_other_half() -> None:
 def test_beyond_the_end_there_is_nothing() -> None:
     assert see(Said(b"one\n"), 99) == LogWindow(from_=4, to=4, size=4, text="", source="kept")
     assert see(Said(b""), -9).model_dump(by_alias=True) == {
-        "from": 0, "to": 0, "size": 0, "text": "", "source": "kept",
-    }  # fmt: skip
+        "from": 0,
+        "to": 0,
+        "size": 0,
+        "text": "",
+        "source": "kept",
+    }
 
 
 def test_a_word_is_found_whatever_colours_its_letters_have() -> None:
@@ -425,9 +429,21 @@ def test_a_log_is_read_on_the_box_and_then_from_what_is_here_of_it(leased: OnBox
 
 @pytest.mark.parametrize(
     "said",
-    ["../../kept/other/log/train", "/etc/passwd", "train", "train.", "train.0", "train.1/../x", "train.1\n",
-     "other.1", "train.\u0661", "train.1234567890", "TRAIN.1", ""],
-)  # fmt: skip
+    [
+        "../../kept/other/log/train",
+        "/etc/passwd",
+        "train",
+        "train.",
+        "train.0",
+        "train.1/../x",
+        "train.1\n",
+        "other.1",
+        "train.\u0661",
+        "train.1234567890",
+        "TRAIN.1",
+        "",
+    ],
+)
 def test_a_box_s_word_for_a_run_names_no_other_file(said: str) -> None:
     assert not is_run(said, of="train")
     assert is_run("train.2", of="train")

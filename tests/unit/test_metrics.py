@@ -30,13 +30,21 @@ def points(series: Series) -> list[tuple[float, float | None]]:
         ("step 5/9\nloss: 3\nstep 6/9\nloss: 2", [(5, 3), (6, 2)]),
         ("epoch 1/3 loss=3\nepoch 2/3 loss=2", [(1, 3), (2, 2)]),
         ("loss=3\nloss=2\nloss=1", [(0, 3), (1, 2), (2, 1)]),
-        ("epoch 1 step 1 loss=4\nepoch 1 step 2 loss=3\nepoch 2 step 1 loss=2\nepoch 2 step 2 loss=1",
-         [(1, 4), (2, 3), (3, 2), (4, 1)]),
-        ("Epoch 1/2\nstep 1/2 loss=4\nstep 2/2 loss=3\nEpoch 2/2\nstep 1/2 loss=2", [(1, 4), (2, 3), (3, 2)]),
-        (" 50%|█ | 1/2 [00:01<00:01, loss=3]\r100%|██| 2/2 [00:02<00:00, loss=2]", [(1, 3), (2, 2)]),
+        (
+            "epoch 1 step 1 loss=4\nepoch 1 step 2 loss=3\nepoch 2 step 1 loss=2\nepoch 2 step 2 loss=1",
+            [(1, 4), (2, 3), (3, 2), (4, 1)],
+        ),
+        (
+            "Epoch 1/2\nstep 1/2 loss=4\nstep 2/2 loss=3\nEpoch 2/2\nstep 1/2 loss=2",
+            [(1, 4), (2, 3), (3, 2)],
+        ),
+        (
+            " 50%|█ | 1/2 [00:01<00:01, loss=3]\r100%|██| 2/2 [00:02<00:00, loss=2]",
+            [(1, 3), (2, 2)],
+        ),
         ("\x1b[32mstep 7\x1b[0m loss=\x1b[1m2\x1b[0m\n", [(7, 2)]),
     ],
-)  # fmt: skip
+)
 def test_each_line_s_value_is_at_its_step(log: str, loss: list[tuple[float, float]]) -> None:
     assert points(courses(log)["loss"]) == loss
 
@@ -70,11 +78,17 @@ def test_a_long_course_keeps_its_extremes_and_its_ends_in_few_points() -> None:
 
     assert len(told.steps) <= MOST_POINTS
     assert len(told.steps) > MOST_POINTS / 4
-    assert (min(v for v in told.values if v is not None), 9.0) == (-5.0, max(v for v in told.values if v is not None))  # fmt: skip
+    assert (min(v for v in told.values if v is not None), 9.0) == (
+        -5.0,
+        max(v for v in told.values if v is not None),
+    )
     assert (70_001, -5.0) in points(told)
     assert (50_005, None) in points(told)
     assert list(told.steps) == sorted(told.steps)
-    assert (told.steps[0], told.steps[-1]) == (pytest.approx(0, abs=200), pytest.approx(1e5, abs=200))  # fmt: skip
+    assert (told.steps[0], told.steps[-1]) == (
+        pytest.approx(0, abs=200),
+        pytest.approx(1e5, abs=200),
+    )
 
 
 def test_a_log_of_many_names_and_of_endless_lines_is_held_in_little() -> None:
@@ -84,7 +98,9 @@ def test_a_log_of_many_names_and_of_endless_lines_is_held_in_little() -> None:
     assert all(len(series.steps) <= MOST_POINTS for series in many.values())
 
 
-@pytest.mark.parametrize("stuff", ["a" * 300_000, "loss " * 60_000, "[" * 150_000, "\r" * 300_000, "1/" * 150_000])  # fmt: skip
+@pytest.mark.parametrize(
+    "stuff", ["a" * 300_000, "loss " * 60_000, "[" * 150_000, "\r" * 300_000, "1/" * 150_000]
+)
 def test_a_hostile_log_costs_no_time(stuff: str) -> None:
     began = time.perf_counter()
 

@@ -138,9 +138,14 @@ def test_an_old_lease_recovers_none_and_has_no_alarm_and_may_have_both(ledger: L
     assert ledger.open_alarms() == []
 
     going_on = ledger.intend(
-        lease_id=LeaseId("local-next"), provider="local", terms=TERMS, address=None,
-        price_usd_h=None, at=BOUND_AT, recovers=ENDED,
-    )  # fmt: skip
+        lease_id=LeaseId("local-next"),
+        provider="local",
+        terms=TERMS,
+        address=None,
+        price_usd_h=None,
+        at=BOUND_AT,
+        recovers=ENDED,
+    )
     raised = ledger.raise_alarm(
         "deadline", "it is late", level=Level.URGENT, lease_id=LEASE, at=BOUND_AT
     )

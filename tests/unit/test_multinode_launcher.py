@@ -14,9 +14,13 @@ from gpu_tenant.jobs.multinode.preflight import Pair, Seen, judged
 
 def node(number: int, *, processes: int = 8, infiniband: bool = True) -> Node:
     return Node(
-        LeaseId(f"vast-{number}"), f"10.0.0.{number}", f"eth{number}", processes=processes,
-        gpus=processes, infiniband="active" if infiniband else "none",
-    )  # fmt: skip
+        LeaseId(f"vast-{number}"),
+        f"10.0.0.{number}",
+        f"eth{number}",
+        processes=processes,
+        gpus=processes,
+        infiniband="active" if infiniband else "none",
+    )
 
 
 def told(line: str) -> tuple[dict[str, str], list[str]]:
@@ -40,10 +44,15 @@ def test_torchrun_is_told_one_endpoint_and_each_node_its_own_rank() -> None:
         assert words[:3] == ["python3", "-m", "torch.distributed.run"]
         assert words[-3:] == ["train.py", "--lr", "1e 3"]
         assert set(words[3:-3]) == {
-            "--nnodes=2", f"--node-rank={rank}", f"--nproc-per-node={(8, 4)[rank]}",
-            "--rdzv-backend=static", "--rdzv-id=run-7", "--rdzv-endpoint=10.0.0.1:29400",
-            "--master-addr=10.0.0.1", "--master-port=29400",
-        }  # fmt: skip
+            "--nnodes=2",
+            f"--node-rank={rank}",
+            f"--nproc-per-node={(8, 4)[rank]}",
+            "--rdzv-backend=static",
+            "--rdzv-id=run-7",
+            "--rdzv-endpoint=10.0.0.1:29400",
+            "--master-addr=10.0.0.1",
+            "--master-port=29400",
+        }
 
 
 def test_accelerate_counts_all_processes_and_wants_as_many_on_each() -> None:

@@ -123,23 +123,34 @@ async def test_a_mail_server_takes_it_as_plain_text() -> None:
 # Apprise lets nobody name the host of these: the constant that holds it is led to loopback.
 SHOWN = {
     "Feishu": (
-        NotifyFeishu, "notify_url", "http://127.0.0.1:{port}/hook/{{token}}/",
-        f"https://open.feishu.cn/open-apis/bot/v2/hook/{TOKEN}", '{"code":0,"msg":"success"}',
+        NotifyFeishu,
+        "notify_url",
+        "http://127.0.0.1:{port}/hook/{{token}}/",
+        f"https://open.feishu.cn/open-apis/bot/v2/hook/{TOKEN}",
+        '{"code":0,"msg":"success"}',
     ),
     "WeCom": (
-        NotifyWeComBot, "notify_url", "http://127.0.0.1:{port}/send?key={{key}}",
-        f"https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key={TOKEN}", '{"errcode":0}',
+        NotifyWeComBot,
+        "notify_url",
+        "http://127.0.0.1:{port}/send?key={{key}}",
+        f"https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key={TOKEN}",
+        '{"errcode":0}',
     ),
     "DingTalk": (
-        NotifyDingTalk, "notify_url", "http://127.0.0.1:{port}/send?access_token={{token}}",
+        NotifyDingTalk,
+        "notify_url",
+        "http://127.0.0.1:{port}/send?access_token={{token}}",
         "https://oapi.dingtalk.com/robot/send?access_token=3f0e9a1c7b524d0ea9b177c1d4",
         '{"errcode":0}',
     ),
     "Slack": (
-        NotifySlack, "webhook_url", "http://127.0.0.1:{port}/services",
-        "https://hooks.slack.com/services/T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ", "ok",
+        NotifySlack,
+        "webhook_url",
+        "http://127.0.0.1:{port}/services",
+        "https://hooks.slack.com/services/T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ",
+        "ok",
     ),
-}  # fmt: skip
+}
 
 
 def led_to(phone: Hook, service: str, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -251,8 +262,10 @@ async def test_no_address_is_in_a_log_an_error_or_the_ledger(
     phone.status = 500
     configured(home, '[notify.a]\nurl="env:A"\n[notify.b]\nurl="env:B"\n[notify.c]\nurl="env:C"\n')
     environ = {
-        "A": web(phone, TOKEN), "B": f"feishu://{TOKEN}?{TOKEN}=%", "C": f"mailto://u:{TOKEN}@127.0.0.1:1",
-    }  # fmt: skip
+        "A": web(phone, TOKEN),
+        "B": f"feishu://{TOKEN}?{TOKEN}=%",
+        "C": f"mailto://u:{TOKEN}@127.0.0.1:1",
+    }
     ledger.raise_alarm("price", "words", level=Level.URGENT, lease_id=LEASE, at=NOON)
 
     attempts = await tell_due(home, ledger, environ=environ, clock=clock)
@@ -270,10 +283,18 @@ async def test_no_address_is_in_a_log_an_error_or_the_ledger(
 def alarm(words: str, *, key: str = "price", lease_id: str | None = LEASE) -> Alarm:
     return Alarm.model_validate(
         {
-            "seq": 1, "lease_id": lease_id, "key": key, "words": words, "level": Level.WARNING,
-            "since": NOON, "last_seen_at": NOON, "told": 1, "told_at": NOON, "ended_at": None,
+            "seq": 1,
+            "lease_id": lease_id,
+            "key": key,
+            "words": words,
+            "level": Level.WARNING,
+            "since": NOON,
+            "last_seen_at": NOON,
+            "told": 1,
+            "told_at": NOON,
+            "ended_at": None,
         }
-    )  # fmt: skip
+    )
 
 
 def test_a_message_says_what_happened_what_it_bills_and_the_one_next_command() -> None:

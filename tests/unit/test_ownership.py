@@ -26,13 +26,21 @@ EMPTY = Marked(state="ours", look=Look())
 def lease(tmp_path: Path) -> Lease:
     ledger = Ledger(tmp_path / "ledger.sqlite3")
     ledger.intend(
-        lease_id=LeaseId("tiny-abcd"), provider="tiny", terms=TERMS, address=None,
-        price_usd_h=None, at=NOON,
-    )  # fmt: skip
-    box = Box(
-        provider="tiny", id=BoxId("b1"), mark=None, state=BoxState.READY, address=None,
+        lease_id=LeaseId("tiny-abcd"),
+        provider="tiny",
+        terms=TERMS,
+        address=None,
         price_usd_h=None,
-    )  # fmt: skip
+        at=NOON,
+    )
+    box = Box(
+        provider="tiny",
+        id=BoxId("b1"),
+        mark=None,
+        state=BoxState.READY,
+        address=None,
+        price_usd_h=None,
+    )
     bound = ledger.bind(LeaseId("tiny-abcd"), box, at=NOON)
     ledger.close()
     return bound
@@ -86,21 +94,37 @@ def asked_of_a_box(
     now_ns = work.stat().st_ctime_ns + 10_000_000
     ours_ns = now_ns + int(ahead_s * 1e9)
     request: dict[str, object] = {
-        "lease": "tiny-twin", "deployment": "ffffff", "nonce": "ab", "known": False, "first": True,
-        "directory": False, "until": 0, "lapse_s": 0, "roots": [str(home)],
+        "lease": "tiny-twin",
+        "deployment": "ffffff",
+        "nonce": "ab",
+        "known": False,
+        "first": True,
+        "directory": False,
+        "until": 0,
+        "lapse_s": 0,
+        "roots": [str(home)],
         "look": {"roots": [str(home)], "scope": "none", **look},
-    }  # fmt: skip
+    }
     if made_ago_s is not None:
         request["made"] = {"made_ns": ours_ns - int(made_ago_s * 1e9), "now_ns": ours_ns}
     while time.time_ns() < now_ns:
         pass  # a file's time is a little behind the clock
     answered = subprocess.run(
         [
-            sys.executable, str(script("occupancy.py")), "--home",
-            str(home / "gpu-tenant" / "tiny-twin" / "caretaker"), "mark", "--request", "-",
+            sys.executable,
+            str(script("occupancy.py")),
+            "--home",
+            str(home / "gpu-tenant" / "tiny-twin" / "caretaker"),
+            "mark",
+            "--request",
+            "-",
         ],
-        input=json.dumps(request), env={"HOME": str(home)}, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        input=json.dumps(request),
+        env={"HOME": str(home)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     said = Marked.model_validate_json(answered.stdout)
     assert said.look is not None
     return said.since_ns, said.look

@@ -69,9 +69,14 @@ class Garage:
         at: TinyProvider | None = None,
     ) -> Lease:
         return await park(
-            lease, of, connector=at or self.tiny, caretaker=lambda: self.caretaker(lease),
-            transport=lambda: LocalTransport(self.home), ledger=self.ledger, clock=self.clock,
-        )  # fmt: skip
+            lease,
+            of,
+            connector=at or self.tiny,
+            caretaker=lambda: self.caretaker(lease),
+            transport=lambda: LocalTransport(self.home),
+            ledger=self.ledger,
+            clock=self.clock,
+        )
 
     async def resume(self, lease: Lease, allowed: Allowed = anything) -> Lease:
         return await resume(
@@ -317,10 +322,14 @@ def rents_another(garage: Garage) -> None:
     """Another process asks for a box of half a dollar an hour, over a connection of its own."""
     with closing(Ledger(garage.home.with_name("ledger.sqlite3"))) as ledger:
         ledger.intend(
-            lease_id=LeaseId("tiny-other"), provider="tiny", terms=TERMS, address=None,
-            price_usd_h=Decimal("0.50"), at=garage.clock.now(),
+            lease_id=LeaseId("tiny-other"),
+            provider="tiny",
+            terms=TERMS,
+            address=None,
+            price_usd_h=Decimal("0.50"),
+            at=garage.clock.now(),
             allowed=owner_of(ledger, garage.clock, garage.home.with_name("other.toml")).allows,
-        )  # fmt: skip
+        )
 
 
 async def test_what_is_rented_while_a_box_is_being_started_sees_that_it_will_run(

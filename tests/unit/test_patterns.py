@@ -46,8 +46,25 @@ def test_what_is_taken_here_is_never_refused_by_the_box(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["?*", "***", "**?", "[!q]*", "*.*", "./?*", "*[a-z]*", "~/?*", "~/", "~", "/", "**/*", "*/", "./", "~/**", "[a-z0-9]*/**"],
-)  # fmt: skip
+    [
+        "?*",
+        "***",
+        "**?",
+        "[!q]*",
+        "*.*",
+        "./?*",
+        "*[a-z]*",
+        "~/?*",
+        "~/",
+        "~",
+        "/",
+        "**/*",
+        "*/",
+        "./",
+        "~/**",
+        "[a-z0-9]*/**",
+    ],
+)
 def test_a_pattern_that_means_whatever_there_is_gives_up_nothing(text: str) -> None:
     assert not is_narrow(text)
     bounds = caretaker.Bounds("/c", Path("/w/work").__fspath__().encode(), [b"/root"])
@@ -56,8 +73,20 @@ def test_a_pattern_that_means_whatever_there_is_gives_up_nothing(text: str) -> N
 
 
 @pytest.mark.parametrize(
-    "text", ["*.pt", "out/", "tmp*", "**/cache/", "~/wandb/", "~/miniconda3/", "/tmp/x/*", "*_old*", "data/**/*.bin", "run?/"]
-)  # fmt: skip
+    "text",
+    [
+        "*.pt",
+        "out/",
+        "tmp*",
+        "**/cache/",
+        "~/wandb/",
+        "~/miniconda3/",
+        "/tmp/x/*",
+        "*_old*",
+        "data/**/*.bin",
+        "run?/",
+    ],
+)
 def test_a_pattern_that_names_something_is_taken(text: str) -> None:
     assert is_narrow(text)
     assert is_taken(text)

@@ -50,15 +50,26 @@ def test_where_something_ends_it_no_price_is_too_high() -> None:
 
 def test_every_term_is_a_sentence_and_what_is_not_said_does_not_hold() -> None:
     agreed = lease(
-        budget_usd="30", max_price_usd_h="2.5", idle_h=2, rescue_usd="7", store="archive",
+        budget_usd="30",
+        max_price_usd_h="2.5",
+        idle_h=2,
+        rescue_usd="7",
+        store="archive",
         recover=("same", "runpod"),
-    )  # fmt: skip
+    )
 
     told = "\n".join(rules_of(agreed, PROFILES["vastai"]))
     bare = "\n".join(rules_of(lease(), PROFILES["own"]))
 
-    for words in ("2026-", "at most 30 USD in all", "dearer than 2.5 USD/h", "idle for 2 h: ended",
-                  "it is parked, and its disk bills on; else", "archive", "the same platform, then at runpod"):  # fmt: skip
+    for words in (
+        "2026-",
+        "at most 30 USD in all",
+        "dearer than 2.5 USD/h",
+        "idle for 2 h: ended",
+        "it is parked, and its disk bills on; else",
+        "archive",
+        "the same platform, then at runpod",
+    ):
         assert words in told
     assert len(bare.splitlines()) == 1
 

@@ -216,11 +216,23 @@ def test_a_job_runs_in_the_newest_environment_or_is_told_why_not(tmp_path: Path)
 
 
 RECORD = {
-    "key": "k", "source": "requirements.txt", "asked": {"clone": None}, "replayed": None,
-    "commit": None, "environment": "/home/t/.venv", "python": "/usr/bin/python3",
-    "python_version": "3.11.7", "installer": "pip", "image": {}, "held": [], "options": [],
-    "freeze": ["tinypkg==1.0"], "notes": [], "began_at": 1.0, "ended_at": 2.0,
-}  # fmt: skip
+    "key": "k",
+    "source": "requirements.txt",
+    "asked": {"clone": None},
+    "replayed": None,
+    "commit": None,
+    "environment": "/home/t/.venv",
+    "python": "/usr/bin/python3",
+    "python_version": "3.11.7",
+    "installer": "pip",
+    "image": {},
+    "held": [],
+    "options": [],
+    "freeze": ["tinypkg==1.0"],
+    "notes": [],
+    "began_at": 1.0,
+    "ended_at": 2.0,
+}
 
 
 def test_every_way_to_fail_has_words_and_a_next_command(script: ModuleType, tmp_path: Path) -> None:

@@ -89,8 +89,17 @@ def test_text_that_yaml_takes_for_something_else_stays_text(tmp_path: Path, text
 
 @pytest.mark.parametrize(
     ("text", "value"),
-    [("0", 0), ("60", 60), ("-3", -3), ("1.5", 1.5), ("2.5e+3", 2500.0), ("null", None), ("'no'", "no"), ("[no, 5]", ["no", 5])],
-)  # fmt: skip
+    [
+        ("0", 0),
+        ("60", 60),
+        ("-3", -3),
+        ("1.5", 1.5),
+        ("2.5e+3", 2500.0),
+        ("null", None),
+        ("'no'", "no"),
+        ("[no, 5]", ["no", 5]),
+    ],
+)
 def test_numbers_stay_numbers(tmp_path: Path, text: str, value: object) -> None:
     assert front(tmp_path, f"fact: {text}") == {"fact": value}
 
@@ -129,22 +138,43 @@ WRONG: dict[str, tuple[Callable[[str], str], str]] = {
     "no yaml": (lambda text: "---\nid: [local\n---\n", "expected"),
     "another schema": (instead("profile/1", "profile/2"), "schema: "),
     "no schema": (without("schema: gpu-tenant/profile/1\n"), "'schema' is a required property"),
-    "no survival": (instead("destroy: no, ", ""), "paths/0/survives: 'destroy' is a required property"),
-    "a survival nobody knows": (instead("destroy: no", "destroy: maybe"), "paths/0/survives/destroy: 'maybe'"),
+    "no survival": (
+        instead("destroy: no, ", ""),
+        "paths/0/survives: 'destroy' is a required property",
+    ),
+    "a survival nobody knows": (
+        instead("destroy: no", "destroy: maybe"),
+        "paths/0/survives/destroy: 'maybe'",
+    ),
     "a boolean in quotes of the eye": (instead("destroy: no", "destroy: false"), "'false'"),
     "an unquoted home": (instead('"~"', "~"), "paths/0/path: None is not of type 'string'"),
     "a relative path": (instead('"~"', "work"), "paths/0/path: 'work' does not match"),
     "no paths": (instead('  - {path: "~"', '  # - {path: "~"'), "paths: None"),
-    "a field nobody declared": (lambda text: text.replace("title:", "tittle: x\ntitle:"), "'tittle' was unexpected"),
-    "a lag in words": (instead("list_lag_s: 0", "list_lag_s: soon"), "gone/list_lag_s: 'soon' is not of type"),
+    "a field nobody declared": (
+        lambda text: text.replace("title:", "tittle: x\ntitle:"),
+        "'tittle' was unexpected",
+    ),
+    "a lag in words": (
+        instead("list_lag_s: 0", "list_lag_s: soon"),
+        "gone/list_lag_s: 'soon' is not of type",
+    ),
     "a lag below nothing": (instead("list_lag_s: 0", "list_lag_s: -1"), "gone/list_lag_s: -1"),
     "an endless lag": (instead("list_lag_s: 0", "list_lag_s: .inf"), "gone/list_lag_s: '.inf'"),
-    "a lag that is no number": (instead("list_lag_s: 0", "list_lag_s: .nan"), "gone/list_lag_s: '.nan'"),
-    "a date that is none": (instead("2026-11-20", "20.11.2026"), "checked/on: '20.11.2026' does not match"),
-    "a price out of nowhere": (instead("price_source: owner", "price_source: guess"), "price_source: 'guess'"),
+    "a lag that is no number": (
+        instead("list_lag_s: 0", "list_lag_s: .nan"),
+        "gone/list_lag_s: '.nan'",
+    ),
+    "a date that is none": (
+        instead("2026-11-20", "20.11.2026"),
+        "checked/on: '20.11.2026' does not match",
+    ),
+    "a price out of nowhere": (
+        instead("price_source: owner", "price_source: guess"),
+        "price_source: 'guess'",
+    ),
     "another file's id": (instead("id: local", "id: remote"), "id is 'remote'"),
     "an id that is no slug": (instead("id: local", "id: Lo cal"), "id: 'Lo cal' does not match"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("spoil", "words"), WRONG.values(), ids=WRONG)

@@ -63,26 +63,39 @@ def test_what_costs_nothing_needs_no_protection() -> None:
     "address",
     [
         LocalAddress(directory="/home/somebody/box"),
-        *(SshAddress(target=f"root@{host}") for host in
-          ("127.0.0.1:5022", "127.8.9.1", "localhost", "localhost:22", "[::1]:22", "::1")),
+        *(
+            SshAddress(target=f"root@{host}")
+            for host in (
+                "127.0.0.1:5022",
+                "127.8.9.1",
+                "localhost",
+                "localhost:22",
+                "[::1]:22",
+                "::1",
+            )
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_box_that_may_be_this_computer_is_never_told_to_switch_itself_off(
     address: Address,
 ) -> None:
     assert way_out(PROFILES["autodl"], at("autodl", address)) is None
     assert way_out(PROFILES["autodl"], at("autodl")) == {
-        "kind": "command", "command": "shutdown", "on": "keep",
-    }  # fmt: skip
+        "kind": "command",
+        "command": "shutdown",
+        "on": "keep",
+    }
 
 
 def test_a_stop_that_may_empty_a_disk_is_no_way_out_unless_it_was_signed_for() -> None:
     assert way_out(PROFILES["runpod"], at("runpod")) is None
     assert way_out(PROFILES["runpod"], at("runpod", signed="waive")) == {
-        "kind": "runpod", "on": "waive",
-    }  # fmt: skip
+        "kind": "runpod",
+        "on": "waive",
+    }
     # Nobody knows whether what is mounted there is a local SSD.
     assert way_out(PROFILES["gcp"], at("gcp")) is None
     assert way_out(PROFILES["vastai"], at("vastai", signed="waive")) == {
-        "kind": "vastai", "on": "keep",
-    }  # fmt: skip
+        "kind": "vastai",
+        "on": "keep",
+    }

@@ -125,8 +125,11 @@ def test_every_change_of_the_rate_is_on_record_oldest_first(ledger: Ledger) -> N
     resumed = ledger.resumed(LEASE, Decimal("0.70"), at=after(4))
 
     assert [(rate.at, str(rate.usd_h)) for rate in resumed.rates] == [
-        (NOON, "0.50"), (after(1), "0.70"), (after(2), "0.02"), (after(4), "0.70"),
-    ]  # fmt: skip
+        (NOON, "0.50"),
+        (after(1), "0.70"),
+        (after(2), "0.02"),
+        (after(4), "0.70"),
+    ]
     assert resumed.price_usd_h == Decimal("0.70")
     assert resumed.cost_usd(after(5)) == Decimal("0.50") + Decimal("0.70") * 2 + Decimal("0.04")
 

@@ -51,7 +51,10 @@ def test_what_looks_saw_is_told_as_arrays_of_one_length(home: Home) -> None:
     assert (read.gpu_mem_mib, read.gpu_mem_total_mib) == ((2000, 2000), 48_000)
     assert (read.memory_bytes, read.memory_limit_bytes) == ((5, 5), 10)
     assert (read.disk_free_bytes, read.fraction) == ((99, 99), (None, 0.5))
-    assert [(g.index, g.util, g.temp_c) for g in read.gpus] == [(0, (20, 40), (60, 60)), (1, (None, 60), (60, 60))]  # fmt: skip
+    assert [(g.index, g.util, g.temp_c) for g in read.gpus] == [
+        (0, (20, 40), (60, 60)),
+        (1, (None, 60), (60, 60)),
+    ]
     assert (read.metrics["loss"].steps, read.metrics["loss"].values) == ((5,), (2.0,))
 
 
@@ -96,8 +99,15 @@ def test_a_loss_that_is_no_number_is_a_gap(home: Home) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [b'{"at": 1, "job": "tr', b"\xff\xfe\n", b'{"at": "x"}\n', b"[]\n\n", b'{"at": 1, "job": "train", "state": "running", "of": "later"}\n']
-)  # fmt: skip
+    "line",
+    [
+        b'{"at": 1, "job": "tr',
+        b"\xff\xfe\n",
+        b'{"at": "x"}\n',
+        b"[]\n\n",
+        b'{"at": 1, "job": "train", "state": "running", "of": "later"}\n',
+    ],
+)
 def test_a_torn_or_foreign_line_is_passed_over_and_harms_no_other(home: Home, line: bytes) -> None:
     keep_reading(home, seen(gpu()), at=after(0))
     with home.readings(LEASE).open("ab") as file:

@@ -47,9 +47,14 @@ def tiny(clock: HandClock) -> TinyProvider:
 async def lease(tiny: TinyProvider, ledger: Ledger) -> Lease:
     """A lease on a box that was rented at noon and boots."""
     intent = ledger.intend(
-        lease_id=LEASE, provider="tiny", terms=CAPPED, address=None,
-        price_usd_h=Decimal("0.50"), quote=quote(offer=offer(setup_s=60)), at=NOON,
-    )  # fmt: skip
+        lease_id=LEASE,
+        provider="tiny",
+        terms=CAPPED,
+        address=None,
+        price_usd_h=Decimal("0.50"),
+        quote=quote(offer=offer(setup_s=60)),
+        at=NOON,
+    )
     box = await tiny.create(intent)
     tiny.change(box.id, state=BoxState.BOOTING)
     return ledger.bind(LEASE, tiny.boxes[box.id], at=NOON)
@@ -80,9 +85,14 @@ class Waiting:
         self, lease: Lease, door: Door | None = None, *, wait_s: float = 3600
     ) -> Lease:
         return await make_ready(
-            lease, TINY, connector=self.tiny, reach=door or Door(), wait_s=wait_s,
-            ledger=self.ledger, clock=self.clock,
-        )  # fmt: skip
+            lease,
+            TINY,
+            connector=self.tiny,
+            reach=door or Door(),
+            wait_s=wait_s,
+            ledger=self.ledger,
+            clock=self.clock,
+        )
 
     @property
     def passed_s(self) -> float:

@@ -39,9 +39,11 @@ from gpu_tenant.transports.local import LocalTransport
 LOST = LeaseId("tiny-lost")
 HOUR = timedelta(hours=1)
 TERMS = Terms(
-    deadline_at=NOON + 24 * HOUR, max_price_usd_h=Decimal("0.60"), budget_usd=Decimal(5),
+    deadline_at=NOON + 24 * HOUR,
+    max_price_usd_h=Decimal("0.60"),
+    budget_usd=Decimal(5),
     recover=("same", "other"),
-)  # fmt: skip
+)
 
 
 class Desk:
@@ -51,18 +53,30 @@ class Desk:
         self.clock = HandClock()
         self.tiny, self.other = TinyMarket(self.clock), TinyMarket(self.clock, "other")
         self.ledger = Ledger(root / "ledger")
-        self.tenancy = Tenancy(Context(
-            home=Home(root), ledger=self.ledger, clock=self.clock,
-            profiles={slug: profile(slug, list_lag_s=30) for slug in ("tiny", "other")},
-            connectors={"tiny": self.tiny, "other": self.other}, open_transport=self._nobody_there,
-            introduce=self._nobody_asks, public_key=str, environ={"TOKEN_HERE": "t"},
-        ))  # fmt: skip
+        self.tenancy = Tenancy(
+            Context(
+                home=Home(root),
+                ledger=self.ledger,
+                clock=self.clock,
+                profiles={slug: profile(slug, list_lag_s=30) for slug in ("tiny", "other")},
+                connectors={"tiny": self.tiny, "other": self.other},
+                open_transport=self._nobody_there,
+                introduce=self._nobody_asks,
+                public_key=str,
+                environ={"TOKEN_HERE": "t"},
+            )
+        )
         wish = Wish(hours=8, interruptible="yes")
         bid = quote(offer=offer(interruptible=True), wish=wish)
         self.ledger.intend(
-            lease_id=LOST, provider="tiny", terms=TERMS, address=None, price_usd_h=Decimal("0.50"),
-            quote=bid, at=NOON,
-        )  # fmt: skip
+            lease_id=LOST,
+            provider="tiny",
+            terms=TERMS,
+            address=None,
+            price_usd_h=Decimal("0.50"),
+            quote=bid,
+            at=NOON,
+        )
         box = self.tiny.rent(self.lost.mark, interruptible=True)
         self.ledger.bind(LOST, box, at=NOON)
         self.ledger.ready(LOST, at=NOON)
@@ -113,10 +127,15 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 def test_both_leases_together_stay_inside_of_the_first_budget(desk: Desk) -> None:
     left = budget_left(desk.ledger, desk.lost, desk.clock.now())
     desk.ledger.intend(
-        lease_id=LeaseId("tiny-next"), provider="tiny",
-        terms=TERMS.model_copy(update={"budget_usd": left}), address=None,
-        price_usd_h=Decimal("0.50"), quote=None, at=desk.clock.now(), recovers=LOST,
-    )  # fmt: skip
+        lease_id=LeaseId("tiny-next"),
+        provider="tiny",
+        terms=TERMS.model_copy(update={"budget_usd": left}),
+        address=None,
+        price_usd_h=Decimal("0.50"),
+        quote=None,
+        at=desk.clock.now(),
+        recovers=LOST,
+    )
     desk.clock.advance(3600)
 
     new = desk.ledger.lease(LeaseId("tiny-next"))
@@ -208,16 +227,24 @@ def test_of_several_pushes_the_last_of_each_tree_counts(desk: Desk) -> None:
         desk.ledger.note(LOST, Event.PUSHED, {"tree": pushed.model_dump()}, at=NOON)
 
     assert [(t.directory, t.digest) for t in pushed_trees(desk.ledger, LOST)] == [
-        ("/b", "1"), ("/a", "2"),
-    ]  # fmt: skip
+        ("/b", "1"),
+        ("/a", "2"),
+    ]
 
 
 def test_where_a_value_was_found_is_recorded_and_a_value_never_is() -> None:
     token = "hf_" + "QkzXwVbNm7pOiUyTrEw3aSdFgHjKlZxCvB"
 
     assert references(
-        ["A=env:A", "B=file:~/b", "C=keyring:s/u", "D=cmd:pass show d", "E=text:x", f"F=cmd:echo {token}"]
-    ) == ("A=env:A", "B=file:~/b", "C=keyring:s/u", "D=cmd:pass show d", "E=text:", "F=text:")  # fmt: skip
+        [
+            "A=env:A",
+            "B=file:~/b",
+            "C=keyring:s/u",
+            "D=cmd:pass show d",
+            "E=text:x",
+            f"F=cmd:echo {token}",
+        ]
+    ) == ("A=env:A", "B=file:~/b", "C=keyring:s/u", "D=cmd:pass show d", "E=text:", "F=text:")
 
 
 # Where, and for how much
@@ -336,9 +363,14 @@ async def test_a_new_box_that_is_lost_too_before_anything_ran_is_replaced_and_la
 def test_the_budget_of_a_chain_counts_what_went_on_billing_behind_it(desk: Desk) -> None:
     at = desk.clock.now()
     desk.ledger.intend(
-        lease_id=LeaseId("tiny-next"), provider="tiny", address=None, price_usd_h=None, at=at,
-        terms=TERMS.model_copy(update={"budget_usd": Decimal("4.50")}), recovers=LOST,
-    )  # fmt: skip
+        lease_id=LeaseId("tiny-next"),
+        provider="tiny",
+        address=None,
+        price_usd_h=None,
+        at=at,
+        terms=TERMS.model_copy(update={"budget_usd": Decimal("4.50")}),
+        recovers=LOST,
+    )
 
     left = budget_left(desk.ledger, desk.ledger.lease("tiny-next"), at + 2 * HOUR)
 
@@ -372,9 +404,15 @@ async def test_files_go_back_to_where_the_job_had_them_also_outside_of_its_work_
         held = reread(path)
         assert held is not None
         entry = SealedFile(
-            name=name, at=at, kind="link" if target else "file", role="artifact", mtime_ns=0,
-            size_bytes=held.size_bytes, sha256=held.sha256, target=target,
-        )  # fmt: skip
+            name=name,
+            at=at,
+            kind="link" if target else "file",
+            role="artifact",
+            mtime_ns=0,
+            size_bytes=held.size_bytes,
+            sha256=held.sha256,
+            target=target,
+        )
         files[name] = entry, path
 
     work = f"/old/home/{old.work_directory}"
@@ -390,8 +428,13 @@ async def test_files_go_back_to_where_the_job_had_them_also_outside_of_its_work_
     with closing(Ledger(tmp_path / "ledger")) as ledger:
         intended(ledger, new.id)
         await restore(
-            from_there, new, artifacts=artifacts, caretaker=caretaker, transport=transport, ledger=ledger
-        )  # fmt: skip
+            from_there,
+            new,
+            artifacts=artifacts,
+            caretaker=caretaker,
+            transport=transport,
+            ledger=ledger,
+        )
 
     there = box / new.work_directory / "out"
     assert (there / "1.json").read_text("utf-8") == '"work/out/1.json"'
@@ -424,9 +467,14 @@ def test_outside_of_its_work_directory_only_what_the_owner_named_goes_back(
     login: str, at: str, pattern: str, goes_back: bool
 ) -> None:
     entry = SealedFile(
-        name=f"root{at}", at="~/.bashrc", kind="file", role="artifact", mtime_ns=0, size_bytes=0,
+        name=f"root{at}",
+        at="~/.bashrc",
+        kind="file",
+        role="artifact",
+        mtime_ns=0,
+        size_bytes=0,
         sha256="",
-    )  # fmt: skip
+    )
     kept = Restorable(lease(), NOON, login, {entry.name: (entry, Path())})
 
     back, left = may_go_back(kept, [pattern])

@@ -55,10 +55,17 @@ def sealed(name: str = HOSTILE) -> Manifest:
     )
     pattern = Discarded.Pattern(pattern=HOSTILE, count=1, bytes=5)
     return Manifest(
-        sealed_at=NOON.timestamp(), boot_id="b", since_ns=None, digest="d" * 64, entries=(entry,),
-        unclaimed=Unclaimed(count=2, bytes=9), pushed=Heap(count=0, bytes=0),
-        discarded=Discarded(count=1, bytes=5, patterns=(pattern,)), problems=(), unmatched=(HOSTILE,),
-    )  # fmt: skip
+        sealed_at=NOON.timestamp(),
+        boot_id="b",
+        since_ns=None,
+        digest="d" * 64,
+        entries=(entry,),
+        unclaimed=Unclaimed(count=2, bytes=9),
+        pushed=Heap(count=0, bytes=0),
+        discarded=Discarded(count=1, bytes=5, patterns=(pattern,)),
+        problems=(),
+        unmatched=(HOSTILE,),
+    )
 
 
 async def hostile(tenancy: Tenancy) -> Report:
@@ -66,8 +73,12 @@ async def hostile(tenancy: Tenancy) -> Report:
     ledger = tenancy.ledger
     active(ledger)
     declared = job("job-1", discard=(HOSTILE,)).model_copy(
-        update={"command": f"echo '{HOSTILE}' ```` x", "artifacts": (HOSTILE,), "env_names": ("TOKEN",)}
-    )  # fmt: skip
+        update={
+            "command": f"echo '{HOSTILE}' ```` x",
+            "artifacts": (HOSTILE,),
+            "env_names": ("TOKEN",),
+        }
+    )
     ledger.launched(ledger.declare(declared), at=NOON)
     told = Progress(done=1, unit="step", metrics={"loss": 1.0, HOSTILE[:60]: 2.0})
     for n in range(3):
@@ -75,15 +86,28 @@ async def hostile(tenancy: Tenancy) -> Report:
         keep_reading(tenancy.home, shown, at=NOON + timedelta(seconds=9 * n))
     kept = tenancy.home.kept(LEASE)
     (kept / "log").mkdir(parents=True)
-    log = "".join(f"step {n} loss=0.{n} loss@<script>|`{n}=1 x`\n" for n in range(9)) + "step 10 loss=nan\n"  # fmt: skip
+    log = (
+        "".join(f"step {n} loss=0.{n} loss@<script>|`{n}=1 x`\n" for n in range(9))
+        + "step 10 loss=nan\n"
+    )
     (kept / "log" / "job-1.log").write_text(f"{log}{HOSTILE}", encoding="utf-8")
     ledger.keep_in(LEASE, kept)
     manifest = sealed()
     ledger.file_seal(LEASE, manifest, at=NOON)
-    verdict = Verdict(format=HOSTILE, outcome="broken", proved=(HOSTILE,), not_proved=(HOSTILE,), warnings=(HOSTILE,), problem=HOSTILE)  # fmt: skip
+    verdict = Verdict(
+        format=HOSTILE,
+        outcome="broken",
+        proved=(HOSTILE,),
+        not_proved=(HOSTILE,),
+        warnings=(HOSTILE,),
+        problem=HOSTILE,
+    )
     ledger.file_evidence(
-        LEASE, manifest.digest, [Evidence(name=HOSTILE, size_bytes=7, sha256="ab", verdict=verdict)], at=NOON,
-    )  # fmt: skip
+        LEASE,
+        manifest.digest,
+        [Evidence(name=HOSTILE, size_bytes=7, sha256="ab", verdict=verdict)],
+        at=NOON,
+    )
     for kind, detail in {
         Event.NOTICE: {"words": HOSTILE},
         Event.TAKEN: {"fate": "preempted", "words": HOSTILE},
@@ -137,7 +161,10 @@ async def test_each_file_says_where_and_when_it_was_re_read(tenancy: Tenancy) ->
     told = await report_of(tenancy.context, LEASE)
 
     for text in (as_html(told), as_markdown(told)):
-        a, b, c = (next(line for line in re.split(r"<tr>|\n\| ", text) if f"{name}.bin" in line) for name in "abc")  # fmt: skip
+        a, b, c = (
+            next(line for line in re.split(r"<tr>|\n\| ", text) if f"{name}.bin" in line)
+            for name in "abc"
+        )
         assert f"here, {NOON + timedelta(hours=1):%Y-%m-%d %H:%M:%S} UTC" in a
         assert f"s3:kept, {NOON + timedelta(hours=2):%Y-%m-%d %H:%M:%S} UTC" in b
         assert "not yet" in c
@@ -185,8 +212,15 @@ async def test_the_cost_is_told_stretch_by_stretch_with_what_is_not_in_it(
     ledger.rated(LEASE, Decimal("2.00"), at=NOON)
     ledger.parked(LEASE, Decimal("0.10"), at=NOON + timedelta(hours=2))
     ledger.resumed(LEASE, None, at=NOON + timedelta(hours=5))
-    bill = Billed(usd=Decimal("4.5"), until=NOON, by_part={"bytes": Decimal("0.5")}, words="its invoices")  # fmt: skip
-    detail = {"usd": str(bill.usd), "until": NOON.isoformat(), "parts": {"bytes": "0.5"}, "words": bill.words}  # fmt: skip
+    bill = Billed(
+        usd=Decimal("4.5"), until=NOON, by_part={"bytes": Decimal("0.5")}, words="its invoices"
+    )
+    detail = {
+        "usd": str(bill.usd),
+        "until": NOON.isoformat(),
+        "parts": {"bytes": "0.5"},
+        "words": bill.words,
+    }
     ledger.note(LEASE, Event.BILLED, dict(detail), at=NOON)
     clock = tenancy.clock
     assert isinstance(clock, HandClock)
@@ -321,8 +355,21 @@ def test_a_name_of_one_form_is_not_written_in_another() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", ["- a", "+ a", "1. a", "12) a", "> a", "# a", "=== a", "| a | b |", "&lt;b&gt;", "a ~~b~~ $c$", "*a* _b_ __c__"]
-)  # fmt: skip
+    "words",
+    [
+        "- a",
+        "+ a",
+        "1. a",
+        "12) a",
+        "> a",
+        "# a",
+        "=== a",
+        "| a | b |",
+        "&lt;b&gt;",
+        "a ~~b~~ $c$",
+        "*a* _b_ __c__",
+    ],
+)
 def test_words_begin_nothing_in_markdown(words: str) -> None:
     shown = MarkdownIt("commonmark").enable(["table", "strikethrough"]).render(f"- {_cell(words)}")
     page = Page(shown)

@@ -55,11 +55,14 @@ class Desk(BaseHTTPRequestHandler):
         elif self.server.way == "pages":
             body = json.dumps(
                 {
-                    "pods": [], "items": [], "kind": "PodList", "apiVersion": "v1",
+                    "pods": [],
+                    "items": [],
+                    "kind": "PodList",
+                    "apiVersion": "v1",
                     "metadata": {"continue": f"c{self.server.asked}"},
                     "nextPageToken": f"c{self.server.asked}",
                 }
-            ).encode()  # fmt: skip
+            ).encode()
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
@@ -104,13 +107,15 @@ def kubernetes(server: Slow, tmp_path: Path, bounds: Bounds = PATIENT) -> Kubern
     with Path(kubeconfig).open("w", encoding="utf-8") as file:
         json.dump(
             {
-                "apiVersion": "v1", "kind": "Config", "current-context": "x",
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "x",
                 "clusters": [{"name": "c", "cluster": {"server": server.url}}],
                 "users": [{"name": "u", "user": {}}],
                 "contexts": [{"name": "x", "context": entry}],
             },
             file,
-        )  # fmt: skip
+        )
     return KubernetesCalls("x", kubeconfig, bounds=bounds)
 
 

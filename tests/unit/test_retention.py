@@ -14,9 +14,15 @@ LAST_TWO = Retention(keep_last=2)
 
 def file(name: str, at_s: int = 0, target: str | None = None) -> SealedFile:
     return SealedFile(
-        name=f"work/{name}", at=f"/box/{name}", kind="link" if target else "file", role="artifact",
-        size_bytes=1, sha256=sha256(name.encode()).hexdigest(), mtime_ns=at_s * 10**9, target=target,
-    )  # fmt: skip
+        name=f"work/{name}",
+        at=f"/box/{name}",
+        kind="link" if target else "file",
+        role="artifact",
+        size_bytes=1,
+        sha256=sha256(name.encode()).hexdigest(),
+        mtime_ns=at_s * 10**9,
+        target=target,
+    )
 
 
 def gone(*names: str, policy: Retention = LAST_TWO, unsound: tuple[str, ...] = ()) -> list[str]:
@@ -31,10 +37,14 @@ def gone(*names: str, policy: Retention = LAST_TWO, unsound: tuple[str, ...] = (
     [
         ["ckpt-1.pt", "ckpt-9.pt", "ckpt-10.pt"],
         ["out/step_0001.safetensors", "out/step_0009.safetensors", "out/step_0010.safetensors"],
-        ["e/epoch=1-step=10-loss=0.51.ckpt", "e/epoch=1-step=20-loss=0.4.ckpt", "e/epoch=2-step=5-loss=0.3.ckpt"],
+        [
+            "e/epoch=1-step=10-loss=0.51.ckpt",
+            "e/epoch=1-step=20-loss=0.4.ckpt",
+            "e/epoch=2-step=5-loss=0.3.ckpt",
+        ],
         ["llama-7b-step-1.bin", "llama-7b-step-2.bin", "llama-7b-step-3.bin"],
     ],
-)  # fmt: skip
+)
 def test_the_oldest_by_its_number_is_not_wanted(names: list[str]) -> None:
     assert gone(*names) == names[:1]
 
@@ -55,7 +65,11 @@ def test_a_directory_goes_whole_with_all_that_is_in_it() -> None:
     "names",
     [
         ["rng_state_0.pth", "rng_state_1.pth", "rng_state_2.pth"],
-        ["model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors", "model-00003-of-00003.safetensors"],
+        [
+            "model-00001-of-00003.safetensors",
+            "model-00002-of-00003.safetensors",
+            "model-00003-of-00003.safetensors",
+        ],
         ["samples/step-1.png", "samples/step-2.png", "samples/step-3.png"],
         ["epoch_1/plot.png", "epoch_2/plot.png", "epoch_3/plot.png"],
         ["run-1/model.pt", "run-2/model.pt", "run-3/model.pt"],
@@ -63,7 +77,7 @@ def test_a_directory_goes_whole_with_all_that_is_in_it() -> None:
         ["a/ckpt-1.pt", "b/ckpt-2.pt", "c/ckpt-3.pt"],
         ["best.pt", "last.pt", "final.pt"],
     ],
-)  # fmt: skip
+)
 def test_what_is_no_checkpoint_or_not_of_one_kind_all_stays(names: list[str]) -> None:
     assert gone(*names) == []
 

@@ -39,7 +39,9 @@ def test_json_gets_the_entry_and_loses_it_again(text: str) -> None:
     after = jsonc_edit.read(added)
     assert isinstance(after, dict)
     assert after["mcpServers"] == {**dict(before.get("mcpServers") or {}), "gpu": ENTRY}  # type: ignore[call-overload]
-    assert {k: v for k, v in after.items() if k != "mcpServers"} == {k: v for k, v in before.items() if k != "mcpServers"}  # fmt: skip
+    assert {k: v for k, v in after.items() if k != "mcpServers"} == {
+        k: v for k, v in before.items() if k != "mcpServers"
+    }
     assert ("\r\n" in text) == ("\r\n" in added)
     assert all(remark in added for remark in re.findall(r"//[^\r\n]*|/\*.*?\*/", text))
     assert taken == text
@@ -83,16 +85,21 @@ def test_what_is_not_an_object_of_servers_is_refused_with_its_line(text: str, li
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=8,
-)  # fmt: skip
+)
 
 
 @settings(max_examples=40)
 @given(
-    st.dictionaries(st.sampled_from(["a", "mcpServers", "z"]), st.dictionaries(st.sampled_from("abg"), VALUES)),
-    st.sampled_from([None, 1, 2, 4, "\t"]), st.booleans(),
-)  # fmt: skip
+    st.dictionaries(
+        st.sampled_from(["a", "mcpServers", "z"]), st.dictionaries(st.sampled_from("abg"), VALUES)
+    ),
+    st.sampled_from([None, 1, 2, 4, "\t"]),
+    st.booleans(),
+)
 def test_any_json_is_the_same_again(
     held: dict[str, dict[str, jsonc_edit.Json]], indent: int | str | None, plain: bool
 ) -> None:

@@ -29,9 +29,13 @@ def ledger(path: Path) -> Iterator[Ledger]:
 
 def ask(ledger: Ledger, *words: str, subject: str = "local-abcd", minutes: float = 0) -> Asked:
     return ledger.ask_signature(
-        kind="waive", subject=subject, digest=digest_of(words), would="destroying it", words=words,
+        kind="waive",
+        subject=subject,
+        digest=digest_of(words),
+        would="destroying it",
+        words=words,
         at=NOON + timedelta(minutes=minutes),
-    )  # fmt: skip
+    )
 
 
 def must(ledger: Ledger, *words: str) -> str:
@@ -86,9 +90,13 @@ def test_nobody_signs_twice_or_late_or_under_words_that_have_changed(ledger: Led
     asked = ask(ledger, "a")
     late = NOON + STANDS
     ledger.ask_signature(
-        kind="waive", subject="local-abcd", digest=asked.digest, would="destroying it",
-        words=("a", "b"), at=NOON,
-    )  # fmt: skip
+        kind="waive",
+        subject="local-abcd",
+        digest=asked.digest,
+        would="destroying it",
+        words=("a", "b"),
+        at=NOON,
+    )
 
     with pytest.raises(Refused, match="has changed since it was shown"):
         ledger.sign(asked, by="ada", form="terminal", at=NOON)
@@ -142,11 +150,13 @@ def test_what_a_box_has_named_does_nothing_to_a_terminal(ledger: Ledger) -> None
         ("DELETE FROM signatures", "signatures are never deleted"),
         ("DELETE FROM signature_uses", "signature_uses are never deleted"),
         ("INSERT OR REPLACE INTO signatures SELECT * FROM signatures", "never replaced"),
-        ("INSERT INTO signatures SELECT 9, 'x', shown, by, form, proof, at FROM signatures",
-         "that waits for no signature"),
+        (
+            "INSERT INTO signatures SELECT 9, 'x', shown, by, form, proof, at FROM signatures",
+            "that waits for no signature",
+        ),
         ("INSERT INTO signature_uses VALUES ('x', 't')", "FOREIGN KEY"),
     ],
-)  # fmt: skip
+)
 def test_the_file_itself_holds_what_was_signed(
     path: Path, ledger: Ledger, statement: str, law: str
 ) -> None:

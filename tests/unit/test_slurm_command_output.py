@@ -24,9 +24,14 @@ FORGOTTEN = f"5|5|TIMEOUT|low|{MARK}|{MARK}|Unknown\n".replace("|", "\x1f")
 
 
 def answer(
-    queue: str = ROW, *, greeting: str = "", cluster: str = "ClusterName             = lab\n",
-    forgotten: str = FORGOTTEN, end: str = "n0nce end 0\n", complaint: str = "",
-) -> Finished:  # fmt: skip
+    queue: str = ROW,
+    *,
+    greeting: str = "",
+    cluster: str = "ClusterName             = lab\n",
+    forgotten: str = FORGOTTEN,
+    end: str = "n0nce end 0\n",
+    complaint: str = "",
+) -> Finished:
     """What the login node says when it is asked for everything."""
     text = f"{greeting}\nn0nce queue\n{queue}n0nce cluster\n{cluster}n0nce ended\n{forgotten}{end}"
     return Finished(0, text.encode(), complaint.encode())
@@ -34,9 +39,13 @@ def answer(
 
 @pytest.mark.parametrize(
     "heard",
-    [answer(), answer(greeting="Welcome!\n\nQuota: 5 of 9\n\n"), answer(greeting="no end of a line")],
+    [
+        answer(),
+        answer(greeting="Welcome!\n\nQuota: 5 of 9\n\n"),
+        answer(greeting="no end of a line"),
+    ],
     ids=["plain", "greeted", "greeted without an end"],
-)  # fmt: skip
+)
 def test_a_greeting_of_the_login_hides_no_job(heard: Finished) -> None:
     found = told(heard, "n0nce")
 
@@ -63,7 +72,7 @@ def test_what_the_accounts_remember_is_no_row_of_an_empty_queue() -> None:
         answer(end="n0nce end 127\n", complaint="sh: sacct: not found"),
     ],
     ids=["nothing", "cut short", "no cluster", "accounts that are away", "no sacct"],
-)  # fmt: skip
+)
 def test_an_answer_that_is_not_whole_is_no_list(heard: Finished) -> None:
     with pytest.raises(ProviderTrouble):
         told(heard, "n0nce")
@@ -74,11 +83,16 @@ def test_an_answer_that_is_not_whole_is_no_list(heard: Finished) -> None:
     [
         (answer(ROW + lines("8|8|N/A|RUNNING|None|0")), ["5", "7"]),
         (answer(ROW + ROW.replace("7", "8").replace("low", "a\nb")), ["5", "7"]),
-        (answer(ROW + lines(f"8|8|N/A|RUNNING|None|{'9' * 5000}|N/A|N/A|N/A|low|gpu:1|1|{MARK}b")), ["5", "7"]),
+        (
+            answer(
+                ROW + lines(f"8|8|N/A|RUNNING|None|{'9' * 5000}|N/A|N/A|N/A|low|gpu:1|1|{MARK}b")
+            ),
+            ["5", "7"],
+        ),
         (answer(forgotten="9\x1f9\n"), ["7"]),
     ],
     ids=["a short row", "a broken row", "a number without end", "a short account"],
-)  # fmt: skip
+)
 def test_a_row_that_cannot_be_read_hides_no_other_and_settles_nothing(
     heard: Finished, shown: list[str]
 ) -> None:
@@ -104,9 +118,11 @@ def test_a_time_that_no_calendar_has_hides_nothing() -> None:
 
 def test_other_signs_that_end_a_line_hide_no_row_and_no_accounts_are_none() -> None:
     heard = answer(
-        ROW + ROW.replace("7", "8").replace(MARK, "a\u2028b\x0bc"), forgotten="", end="n0nce end 1\n",
+        ROW + ROW.replace("7", "8").replace(MARK, "a\u2028b\x0bc"),
+        forgotten="",
+        end="n0nce end 1\n",
         complaint="Slurm accounting storage is disabled",
-    )  # fmt: skip
+    )
 
     assert [row.id for row in told(heard, "n0nce").rows] == ["7", "8"]
 
@@ -192,15 +208,27 @@ def test_gpus_are_counted_by_kind_in_every_partition_that_takes_jobs() -> None:
 @pytest.mark.parametrize(
     ("words", "kind"),
     [
-        ("sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)", ProviderSilent),
-        ("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation", ProviderSilent),
-        ("sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified", NoQuota),
+        (
+            "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)",
+            ProviderSilent,
+        ),
+        (
+            "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation",
+            ProviderSilent,
+        ),
+        (
+            "sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified",
+            NoQuota,
+        ),
         ("sbatch: error: QOSMaxSubmitJobPerUserLimit", NoQuota),
-        ("sbatch: error: Batch job submission failed: Requested node configuration is not available", NoCapacity),
+        (
+            "sbatch: error: Batch job submission failed: Requested node configuration is not available",
+            NoCapacity,
+        ),
         ("sbatch: error: invalid partition specified: nope", NoCapacity),
         ("sbatch: error: Script arguments not permitted", ProviderTrouble),
     ],
-)  # fmt: skip
+)
 def test_only_a_silence_of_the_controller_leaves_open_whether_a_job_was_made(
     words: str, kind: type[ProviderTrouble]
 ) -> None:

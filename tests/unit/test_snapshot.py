@@ -54,10 +54,16 @@ class Running:
         """A look, some time after the one before."""
         self.clock.advance(60)
         return await snapshot(
-            self.lease, directory=self.kept, transport=self.transport, ledger=self.ledger,
+            self.lease,
+            directory=self.kept,
+            transport=self.transport,
+            ledger=self.ledger,
             caretaker=Caretaker(self.lease, self.transport, script("caretaker.py"), key="k"),
-            turn=Alone(), clock=self.clock, quiet_s=quiet_s, policy=policy,
-        )  # fmt: skip
+            turn=Alone(),
+            clock=self.clock,
+            quiet_s=quiet_s,
+            policy=policy,
+        )
 
     async def can_go_on_from(self) -> dict[str, str]:
         """What the newest files hold that a job could go on from."""
@@ -163,8 +169,10 @@ async def test_what_is_complete_comes_home_once_with_its_time_and_what_is_not_st
     assert then.words == ("work/out/2.json came home (11 bytes)",)
     assert [look["files"] for look in running.looks()] == [2, 1], "nothing new is no line"
     assert set(await running.can_go_on_from()) == {
-        "work/out/1.json", "work/out/2.json", "work/out/latest",
-    }  # fmt: skip
+        "work/out/1.json",
+        "work/out/2.json",
+        "work/out/latest",
+    }
 
 
 async def test_what_was_just_written_is_left_for_the_next_look(running: Running) -> None:
@@ -238,9 +246,14 @@ async def test_what_a_collect_brought_is_gone_on_from_after_a_later_one_was_cut_
     running.here.mkdir(parents=True)
     (running.here / "state.json").write_bytes(content)
     held = SealedFile(
-        name="work/out/state.json", at="out/state.json", kind="file", role="artifact",
-        size_bytes=len(content), sha256=sha256(content).hexdigest(), mtime_ns=1,
-    )  # fmt: skip
+        name="work/out/state.json",
+        at="out/state.json",
+        kind="file",
+        role="artifact",
+        size_bytes=len(content),
+        sha256=sha256(content).hexdigest(),
+        mtime_ns=1,
+    )
     now = running.clock.now()
     running.ledger.keep_in(LEASE, running.kept)
     running.ledger.file_seal(LEASE, seal("first").model_copy(update={"entries": (held,)}), at=now)
@@ -255,9 +268,12 @@ async def test_a_look_does_not_believe_the_caretaker_that_a_job_may_have_written
 ) -> None:
     running.saves("1.json", "1")
     for place in (running.box, running.box / "gpu-tenant"):
-        (place / Path(Caretaker(running.lease, running.transport, script("caretaker.py")).path).name).write_text(
-            "print('{\"ok\": true, \"files\": [], \"now\": 1, \"login\": \"/\"}')", encoding="utf-8"
-        )  # fmt: skip
+        (
+            place
+            / Path(Caretaker(running.lease, running.transport, script("caretaker.py")).path).name
+        ).write_text(
+            'print(\'{"ok": true, "files": [], "now": 1, "login": "/"}\')', encoding="utf-8"
+        )
 
     assert (await running.look()).files == 1
 
@@ -274,9 +290,12 @@ async def test_a_directory_that_was_a_link_or_a_file_comes_home_as_one(running: 
     await running.look()
 
     assert not (running.here / "d").is_symlink()
-    assert {name: held for name, held in (await running.can_go_on_from()).items() if name[-1] == "n"} == {
-        "work/out/d/1.json": "1", "work/out/e/1.json": "1",
-    }  # fmt: skip
+    assert {
+        name: held for name, held in (await running.can_go_on_from()).items() if name[-1] == "n"
+    } == {
+        "work/out/d/1.json": "1",
+        "work/out/e/1.json": "1",
+    }
 
 
 async def test_an_older_version_is_gone_on_from_where_the_newest_was_spoiled_here(
@@ -327,14 +346,29 @@ def test_a_look_is_bounded_but_takes_one_file_at_least_and_the_rest_in_the_next(
         path.write_bytes(b"x" * size)
         os.utime(path, (1000 - age, 1000 - age))
     asked = {
-        "work": str(tmp_path / "work"), "artifacts": ["out/"], "quiet_s": 0, "limit_bytes": 10, "key": "k",
-    }  # fmt: skip
-    argv = [sys.executable, "-I", "-S", str(script("caretaker.py")), "--home", str(tmp_path / "h"),
-            "complete", "--request", "-"]  # fmt: skip
+        "work": str(tmp_path / "work"),
+        "artifacts": ["out/"],
+        "quiet_s": 0,
+        "limit_bytes": 10,
+        "key": "k",
+    }
+    argv = [
+        sys.executable,
+        "-I",
+        "-S",
+        str(script("caretaker.py")),
+        "--home",
+        str(tmp_path / "h"),
+        "complete",
+        "--request",
+        "-",
+    ]
 
     seen = []
     for _ in range(3):
-        done = subprocess.run(argv, input=json.dumps(asked), capture_output=True, encoding="utf-8", check=True)  # fmt: skip
+        done = subprocess.run(
+            argv, input=json.dumps(asked), capture_output=True, encoding="utf-8", check=True
+        )
         reply = json.loads(done.stdout)
         seen.append(([entry["size"] for entry in reply["files"]], reply["left_out"]))
 
@@ -378,11 +412,13 @@ async def test_older_checkpoints_that_snapshots_brought_go_and_are_not_fetched_a
     second = await prune(running, 2)
 
     assert (first, second) == (
-        ("work/out/ckpt-1.safetensors",), ("work/out/ckpt-2.safetensors",),
-    )  # fmt: skip
+        ("work/out/ckpt-1.safetensors",),
+        ("work/out/ckpt-2.safetensors",),
+    )
     assert (again.files, again.not_wanted) == (
-        1, ("work/out/ckpt-1.safetensors", "work/out/ckpt-2.safetensors"),
-    )  # fmt: skip
+        1,
+        ("work/out/ckpt-1.safetensors", "work/out/ckpt-2.safetensors"),
+    )
     assert steps(running.here) == [3, 4]
     assert steps(running.out) == [1, 2, 3, 4], "the box is left alone"
     assert len(await running.can_go_on_from()) == 2
@@ -426,10 +462,14 @@ async def test_nothing_that_a_collect_counted_on_is_pruned(running: Running) -> 
 
 async def prune_there(running: Running, keep: int) -> Pruned:
     return await prune_box(
-        running.lease, Retention(keep_last=keep), directory=running.kept, ledger=running.ledger,
+        running.lease,
+        Retention(keep_last=keep),
+        directory=running.kept,
+        ledger=running.ledger,
         caretaker=Caretaker(running.lease, running.transport, script("caretaker.py"), key="k"),
-        clock=running.clock, quiet_s=0,
-    )  # fmt: skip
+        clock=running.clock,
+        quiet_s=0,
+    )
 
 
 async def test_what_goes_from_the_box_was_proved_here_in_that_call_and_stays_here_for_good(

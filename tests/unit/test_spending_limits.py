@@ -40,13 +40,22 @@ def rented(
     until = Terms.model_validate({"deadline_at": at + timedelta(hours=hours), **more})
     price = None if usd_h is None else D(usd_h)
     ledger.intend(
-        lease_id=name, provider="runpod", terms=until, address=None, price_usd_h=price, at=at,
-        quote=quote(id=f"q-{name}") if usd_h else None,
-    )  # fmt: skip
-    box = Box(
-        provider="runpod", id=BoxId(f"b-{name}"), mark=None, state=BoxState.READY, address=None,
+        lease_id=name,
+        provider="runpod",
+        terms=until,
+        address=None,
         price_usd_h=price,
-    )  # fmt: skip
+        at=at,
+        quote=quote(id=f"q-{name}") if usd_h else None,
+    )
+    box = Box(
+        provider="runpod",
+        id=BoxId(f"b-{name}"),
+        mark=None,
+        state=BoxState.READY,
+        address=None,
+        price_usd_h=price,
+    )
     ledger.bind(name, box, at=at)
     return ledger.ready(name, at=at)
 
@@ -56,9 +65,13 @@ def check(
 ) -> None:
     price = None if usd_h is None else D(usd_h)
     must_be_within(
-        limits or Limits(), Wanted("runpod", wanted, price, **more),  # type: ignore[arg-type]
-        ledger.leases_since(since(NOON)), free=FREE, now=NOON, configuration=Path("config.toml"),
-    )  # fmt: skip
+        limits or Limits(),
+        Wanted("runpod", wanted, price, **more),  # type: ignore[arg-type]
+        ledger.leases_since(since(NOON)),
+        free=FREE,
+        now=NOON,
+        configuration=Path("config.toml"),
+    )
 
 
 def refused(ledger: Ledger, usd_h: str | None, wanted: Terms, **more: object) -> Limit:
@@ -153,9 +166,19 @@ def test_what_is_written_holds_and_what_is_not_is_careful(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "line", ["usd_h = -1", "usd_h = inf", "usd_hour = 5", "boxes = 1.5", "boxes = true", "hours = 0",
-             "unguarded = 'yes'", "usd_h = 'much'", "usd_day = 1e300"],
-)  # fmt: skip
+    "line",
+    [
+        "usd_h = -1",
+        "usd_h = inf",
+        "usd_hour = 5",
+        "boxes = 1.5",
+        "boxes = true",
+        "hours = 0",
+        "unguarded = 'yes'",
+        "usd_h = 'much'",
+        "usd_day = 1e300",
+    ],
+)
 def test_a_limit_that_is_none_is_told_and_nothing_is_taken_for_no_limit(
     tmp_path: Path, line: str
 ) -> None:

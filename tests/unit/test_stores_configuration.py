@@ -36,9 +36,17 @@ def test_a_store_is_named_as_its_owner_named_it(configuration: Path, tmp_path: P
 
 @pytest.mark.parametrize(
     "words",
-    ["", "archiv", "relative/path", "rclone:nothing", "s3://", "s3://B/x", "https://x/y",
-     "rclone::s3,secret_access_key=hunter2:bucket"],
-)  # fmt: skip
+    [
+        "",
+        "archiv",
+        "relative/path",
+        "rclone:nothing",
+        "s3://",
+        "s3://B/x",
+        "https://x/y",
+        "rclone::s3,secret_access_key=hunter2:bucket",
+    ],
+)
 def test_what_is_no_store_is_refused_with_the_forms(words: str, configuration: Path) -> None:
     said(configuration, OWN)
 
@@ -82,10 +90,15 @@ def test_a_box_is_given_the_key_for_boxes_and_a_place_of_its_lease(configuration
     store = box_store("archive", LEASE, configuration=configuration, environ=ENVIRON)
 
     assert store == {
-        "kind": "s3", "endpoint": "https://s3.cn-north-1.amazonaws.com.cn", "region": "cn-north-1",
-        "addressing": "path", "bucket": "my-bucket", "prefix": f"runs/{LEASE}",
-        "access_key_id": "AKIDBOX", "secret_access_key": "box-secret",
-    }  # fmt: skip
+        "kind": "s3",
+        "endpoint": "https://s3.cn-north-1.amazonaws.com.cn",
+        "region": "cn-north-1",
+        "addressing": "path",
+        "bucket": "my-bucket",
+        "prefix": f"runs/{LEASE}",
+        "access_key_id": "AKIDBOX",
+        "secret_access_key": "box-secret",
+    }
 
 
 @pytest.mark.parametrize(

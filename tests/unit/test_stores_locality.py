@@ -81,8 +81,13 @@ async def test_a_host_that_is_the_box_or_may_be_is_doubted(
 
 @pytest.mark.parametrize(
     ("target", "host"),
-    [("root@a:22", "a"), ("a", "a"), ("me@[2001:db8::1]:22", "2001:db8::1"), ("2001:db8::1", "2001:db8::1")],
-)  # fmt: skip
+    [
+        ("root@a:22", "a"),
+        ("a", "a"),
+        ("me@[2001:db8::1]:22", "2001:db8::1"),
+        ("2001:db8::1", "2001:db8::1"),
+    ],
+)
 def test_the_host_of_an_address(target: str, host: str) -> None:
     assert host_of(SshAddress(target=target)) == host
 
@@ -99,8 +104,10 @@ async def test_the_owners_configuration_says_it_and_a_locked_one_does_not(
 ) -> None:
     (tmp_path / "rclone.conf").write_text(file, encoding="utf-8")
     environ = {
-        "PATH": os.environ["PATH"], "HOME": str(tmp_path), "RCLONE_CONFIG": str(tmp_path / "rclone.conf"),
-    }  # fmt: skip
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "RCLONE_CONFIG": str(tmp_path / "rclone.conf"),
+    }
 
     found = await open_store(
         "rclone:mine:x", configuration=tmp_path / "none", environ=environ

@@ -26,11 +26,19 @@ class Account:
     def __init__(self, root: Path, of: Profile = KEEPS) -> None:
         self.clock = HandClock()
         self.tiny = TinyParking(self.clock)
-        self.tenancy = Tenancy(Context(
-            home=Home(root), ledger=Ledger(root / "ledger"), clock=self.clock,
-            profiles={"tiny": of}, connectors={"tiny": self.tiny}, public_key=str, environ={},
-            open_transport=self._nobody_there, introduce=self._nobody_asks,
-        ))  # fmt: skip
+        self.tenancy = Tenancy(
+            Context(
+                home=Home(root),
+                ledger=Ledger(root / "ledger"),
+                clock=self.clock,
+                profiles={"tiny": of},
+                connectors={"tiny": self.tiny},
+                public_key=str,
+                environ={},
+                open_transport=self._nobody_there,
+                introduce=self._nobody_asks,
+            )
+        )
 
     @staticmethod
     def _nobody_there(lease: Lease) -> Transport:

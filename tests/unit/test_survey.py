@@ -44,9 +44,14 @@ async def asked(tiny: TinyProvider, ledger: Ledger, clock: HandClock) -> Survey:
 async def standing(tiny: TinyProvider, ledger: Ledger, *, used: bool = True) -> Lease:
     """A lease on a box that it rented."""
     intent = ledger.intend(
-        lease_id=LEASE, provider="tiny", terms=TERMS, address=None,
-        price_usd_h=Decimal("0.50"), quote=quote(), at=NOON,
-    )  # fmt: skip
+        lease_id=LEASE,
+        provider="tiny",
+        terms=TERMS,
+        address=None,
+        price_usd_h=Decimal("0.50"),
+        quote=quote(),
+        at=NOON,
+    )
     lease = ledger.bind(LEASE, await tiny.create(intent), at=NOON)
     if used:
         ledger.touch(LEASE, at=NOON)

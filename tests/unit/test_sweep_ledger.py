@@ -16,9 +16,16 @@ from gpu_tenant.ledger import Ledger
 OTHER = LeaseId("local-efgh")
 ONE, TWO = "x-1", "x-2"
 SWEEP = Sweep(
-    id="", grid=grid_of("t {x}", artifacts=["{cell}/"], matrix={"x": [1, 2]}), env_names=(),
-    env_from=(), max_runtime_s=None, attempts=1, slots=None, python="image", at=NOON,
-)  # fmt: skip
+    id="",
+    grid=grid_of("t {x}", artifacts=["{cell}/"], matrix={"x": [1, 2]}),
+    env_names=(),
+    env_from=(),
+    max_runtime_s=None,
+    attempts=1,
+    slots=None,
+    python="image",
+    at=NOON,
+)
 
 
 @pytest.fixture

@@ -41,10 +41,17 @@ async def tenancy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
 def begun(ledger: Ledger, env_from: tuple[str, ...] = ()) -> Sweep:
     found = ledger.declare_sweep(
         Sweep(
-            id="", grid=GRID, env_names=(), env_from=env_from, max_runtime_s=None, attempts=1,
-            slots=None, python="prepared", at=NOON,
+            id="",
+            grid=GRID,
+            env_names=(),
+            env_from=env_from,
+            max_runtime_s=None,
+            attempts=1,
+            slots=None,
+            python="prepared",
+            at=NOON,
         )
-    )  # fmt: skip
+    )
     ledger.join_sweep(found.id, [LEASE], at=NOON)
     ledger.place(found.id, {ONE: job(ONE, artifacts=(f"{ONE}.txt",))}, at=NOON)
     return found
@@ -65,11 +72,16 @@ def came_home(ledger: Ledger, kept: Path, digest: str = "d1") -> Path:
     ledger.keep_in(LEASE, kept)
     entries = tuple(
         SealedFile(
-            name=name, at=name, kind="file", role=role, size_bytes=1,
-            sha256=sha256(b"1").hexdigest(), mtime_ns=1,
+            name=name,
+            at=name,
+            kind="file",
+            role=role,
+            size_bytes=1,
+            sha256=sha256(b"1").hexdigest(),
+            mtime_ns=1,
         )
         for name, role in ((f"work/{ONE}.txt", "artifact"), (f"log/{ONE}.log", "log"))
-    )  # fmt: skip
+    )
     ledger.file_seal(LEASE, seal(digest).model_copy(update={"entries": entries}), at=NOON)
     ledger.note(LEASE, Event.COLLECTED, {"seal": digest}, at=NOON)
     return kept / "work" / f"{ONE}.txt"

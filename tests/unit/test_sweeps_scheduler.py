@@ -10,11 +10,15 @@ from gpu_tenant.sweeps.scheduler import Load, deal, surplus
 loads_of = st.dictionaries(
     st.sampled_from("abcd"),
     st.builds(
-        lambda slots, running, queued: Load(slots, running + queued, [str(n) for n in range(queued)]),
-        st.integers(0, 4), st.integers(0, 4), st.integers(0, 9),
+        lambda slots, running, queued: Load(
+            slots, running + queued, [str(n) for n in range(queued)]
+        ),
+        st.integers(0, 4),
+        st.integers(0, 4),
+        st.integers(0, 9),
     ),
     min_size=1,
-)  # fmt: skip
+)
 
 
 def test_cells_are_dealt_by_slots() -> None:

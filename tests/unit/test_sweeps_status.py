@@ -39,9 +39,14 @@ def put(
     """That cell on that lease, of which the box said `word` at noon."""
     said = word and Said(word=word, attempts=1, reason="exit", heard_at=NOON)
     return Placement(
-        seq=seq, cell=cell, lease_id=lease, job=JobId(job or cell), at=NOON, released=released,
+        seq=seq,
+        cell=cell,
+        lease_id=lease,
+        job=JobId(job or cell),
+        at=NOON,
+        released=released,
         said=said or None,
-    )  # fmt: skip
+    )
 
 
 def files(*cells: str, same: str | None = None) -> dict[str, str]:
@@ -94,9 +99,11 @@ def test_a_cell_stands_as_its_box_last_said(word: Word | None, state: str) -> No
 
 def test_a_finished_cell_is_verified_when_all_that_it_declared_came_home() -> None:
     found = table(
-        put(ONE, A, "finished"), put(TWO, A, "finished"), put(TEN, B, "finished"),
+        put(ONE, A, "finished"),
+        put(TWO, A, "finished"),
+        put(TEN, B, "finished"),
         box_a=sealed(files(ONE, TWO), ONE, TWO),
-    )  # fmt: skip
+    )
 
     assert states(found) == {ONE: "verified", TWO: "verified", TEN: "finished"}
     assert (found.wrong, found.settled_by) == ((), None)
@@ -158,9 +165,11 @@ def test_cells_of_the_same_bytes_in_every_file_are_twins_and_of_some_are_not() -
     nearly = files(ONE, TWO, TEN, same="alike") | {f"work/{TEN}.json": "its own"}
 
     found = table(
-        put(ONE, A, "finished"), put(TWO, A, "finished"), put(TEN, A, "finished"),
+        put(ONE, A, "finished"),
+        put(TWO, A, "finished"),
+        put(TEN, A, "finished"),
         box_a=sealed(nearly, ONE, TWO, TEN),
-    )  # fmt: skip
+    )
 
     assert found.twins == ((ONE, TWO),)
     assert found.wrong == ("x-1, x-2 left the same bytes in every file",)

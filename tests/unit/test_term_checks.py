@@ -27,11 +27,24 @@ def lease(*, price: str | None = "2", quoted: Any = None, **terms: Any) -> Lease
     usd_h = None if price is None else Decimal(price)
     agreed = Terms.model_validate({"deadline_at": NOON + timedelta(hours=10), **terms})
     return Lease(
-        id=LeaseId("tiny-a"), mark="gpu-tenant:x:tiny-a", provider="tiny",
-        state=LeaseState.ACTIVE, terms=agreed, quote=quoted, box_id=BoxId("b"), address=None,
-        price_usd_h=usd_h, rates=(Rate(at=NOON, usd_h=usd_h),), created_at=NOON, active_at=NOON,
-        ready_at=NOON, parked_at=None, ended_at=None, touched_at=None, kept_in=None,
-    )  # fmt: skip
+        id=LeaseId("tiny-a"),
+        mark="gpu-tenant:x:tiny-a",
+        provider="tiny",
+        state=LeaseState.ACTIVE,
+        terms=agreed,
+        quote=quoted,
+        box_id=BoxId("b"),
+        address=None,
+        price_usd_h=usd_h,
+        rates=(Rate(at=NOON, usd_h=usd_h),),
+        created_at=NOON,
+        active_at=NOON,
+        ready_at=NOON,
+        parked_at=None,
+        ended_at=None,
+        touched_at=None,
+        kept_in=None,
+    )
 
 
 def after(hours: float) -> datetime:
@@ -120,15 +133,19 @@ def test_an_attempt_is_due_at_its_time_and_also_when_the_clock_was_set_back() ->
 
 @pytest.mark.parametrize("anew", [Event.TERMS, Event.RESUMED, Event.LAUNCHED])
 def test_what_was_agreed_anew_begins_the_count_anew(anew: str) -> None:
-    lines = [(after(h), kind, {}) for h, kind in
-             enumerate([Event.ENDING, Event.ENDING, anew, Event.COLLECTED, Event.ENDING])]  # fmt: skip
+    lines = [
+        (after(h), kind, {})
+        for h, kind in enumerate([Event.ENDING, Event.ENDING, anew, Event.COLLECTED, Event.ENDING])
+    ]
 
     assert attempts(lines) == [after(4)]
 
 
 def test_the_rescue_counts_from_the_first_attempt_at_or_past_the_deadline() -> None:
-    lines: list[Line] = [(after(h), Event.ENDING, {"term": t}) for h, t in
-                         ((2, "price"), (9, "idle"), (11, "deadline"), (12, "deadline"))]  # fmt: skip
+    lines: list[Line] = [
+        (after(h), Event.ENDING, {"term": t})
+        for h, t in ((2, "price"), (9, "idle"), (11, "deadline"), (12, "deadline"))
+    ]
 
     assert began_at(lease(), lines[:2]) is None
     assert began_at(lease(), lines) == after(11)

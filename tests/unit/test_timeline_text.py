@@ -54,30 +54,87 @@ def test_no_detail_is_too_odd_to_be_told(kind: str, detail: dict[str, object]) -
 @pytest.mark.parametrize(
     ("kind", "detail", "words"),
     [
-        (Event.PRICE, {"from": "0.50", "to": "1.25"}, "Its price changed from 0.5 USD/h to 1.25 USD/h."),
-        (Event.PUSHED, {"files": 3, "bytes": 4200, "tree": {"directory": "/home/me/job"}},
-         "Pushed 3 files, 4.2 KB of /home/me/job: what had changed."),
-        (Event.BILLED, {"usd": "3.1", "until": "2026-11-20T12:00:00+00:00", "parts": {}, "words": "its invoices"},
-         "Its provider has billed 3.10 USD until 2026-11-20 12:00 UTC, by its invoices."),
+        (
+            Event.PRICE,
+            {"from": "0.50", "to": "1.25"},
+            "Its price changed from 0.5 USD/h to 1.25 USD/h.",
+        ),
+        (
+            Event.PUSHED,
+            {"files": 3, "bytes": 4200, "tree": {"directory": "/home/me/job"}},
+            "Pushed 3 files, 4.2 KB of /home/me/job: what had changed.",
+        ),
+        (
+            Event.BILLED,
+            {
+                "usd": "3.1",
+                "until": "2026-11-20T12:00:00+00:00",
+                "parts": {},
+                "words": "its invoices",
+            },
+            "Its provider has billed 3.10 USD until 2026-11-20 12:00 UTC, by its invoices.",
+        ),
         (Event.BILLED, {"usd": None}, "Its provider was asked for the bill, and does not say."),
-        (Event.LAUNCHED, {"job": "train", "command": "python3 train.py"}, "The job train was launched: python3 train.py."),
-        (Event.LAUNCHED, {"sweep": "s1", "jobs": ["a", "b"], "box_time_s": 1.0}, "2 cells of s1 went to the box: a, b."),
-        (Event.PROGRESS, {"job": "train", "state": "running", "fraction": 0.25, "done": 5.0, "total": 20.0},
-         "The job train: running, 25%, 5 of 20."),
-        (Event.WAIVED, {"by": "Ada", "loss": "ab", "losses": ["out/a is not here"]},
-         "Ada signed for the loss of what could not be proved: out/a is not here."),
-        (Event.PERMITTED, {"ground": "verified", "seal": "a" * 64}, "Leave to destroy the box: all was verified, seal aaaaaaaaaaaa."),
-        (Event.ENDED, {"state": "lost"}, "Its provider lists the box no more, seen twice, and nobody here ended it."),
+        (
+            Event.LAUNCHED,
+            {"job": "train", "command": "python3 train.py"},
+            "The job train was launched: python3 train.py.",
+        ),
+        (
+            Event.LAUNCHED,
+            {"sweep": "s1", "jobs": ["a", "b"], "box_time_s": 1.0},
+            "2 cells of s1 went to the box: a, b.",
+        ),
+        (
+            Event.PROGRESS,
+            {"job": "train", "state": "running", "fraction": 0.25, "done": 5.0, "total": 20.0},
+            "The job train: running, 25%, 5 of 20.",
+        ),
+        (
+            Event.WAIVED,
+            {"by": "Ada", "loss": "ab", "losses": ["out/a is not here"]},
+            "Ada signed for the loss of what could not be proved: out/a is not here.",
+        ),
+        (
+            Event.PERMITTED,
+            {"ground": "verified", "seal": "a" * 64},
+            "Leave to destroy the box: all was verified, seal aaaaaaaaaaaa.",
+        ),
+        (
+            Event.ENDED,
+            {"state": "lost"},
+            "Its provider lists the box no more, seen twice, and nobody here ended it.",
+        ),
         (Event.TAKEN, {"fate": None}, "What had taken the box is over: it runs again."),
-        (Event.SNAPSHOT, {"files": 0, "bytes": 0, "names": [], "pruned_here": ["out/ckpt-1"]},
-         "Checkpoints that the owner's policy no longer wants were removed here: out/ckpt-1."),
-        (Event.INTENDED, {"deadline_at": "2026-11-20T20:00:00Z", "max_price_usd_h": "0.6", "budget_usd": None, "idle_h": 2.0},
-         "Written down before there was a box: until 2026-11-20 20:00 UTC, at most 0.6 USD/h, ended when idle for 2 h."),
-        (Event.RECOVERED, {"from": "vastai-ab12", "restored_files": 2, "restored_bytes": 2000, "lost_s": 600.0, "lost_usd": "0.10"},
-         "The work of vastai-ab12 goes on here; from 2 files, 2.0 KB; 10 min of work are lost, 0.1 USD."),
+        (
+            Event.SNAPSHOT,
+            {"files": 0, "bytes": 0, "names": [], "pruned_here": ["out/ckpt-1"]},
+            "Checkpoints that the owner's policy no longer wants were removed here: out/ckpt-1.",
+        ),
+        (
+            Event.INTENDED,
+            {
+                "deadline_at": "2026-11-20T20:00:00Z",
+                "max_price_usd_h": "0.6",
+                "budget_usd": None,
+                "idle_h": 2.0,
+            },
+            "Written down before there was a box: until 2026-11-20 20:00 UTC, at most 0.6 USD/h, ended when idle for 2 h.",
+        ),
+        (
+            Event.RECOVERED,
+            {
+                "from": "vastai-ab12",
+                "restored_files": 2,
+                "restored_bytes": 2000,
+                "lost_s": 600.0,
+                "lost_usd": "0.10",
+            },
+            "The work of vastai-ab12 goes on here; from 2 files, 2.0 KB; 10 min of work are lost, 0.1 USD.",
+        ),
         ("of another version", {"a": 1}, "of another version."),
     ],
-)  # fmt: skip
+)
 def test_an_event_is_told_in_a_sentence(kind: str, detail: dict[str, object], words: str) -> None:
     assert told(kind, detail) == words
 

@@ -68,9 +68,16 @@ async def test_many_small_and_a_few_large_files_arrive_as_they_are(box: Box, her
 
 async def test_a_file_of_any_name_arrives(box: Box, here: Path) -> None:
     names = [
-        "new\nline", "it's \"quoted\"", "%41", os.fsdecode(b"not\xffutf-8"), "-rf", "é" * 127, " ",
-        "\\", "\x01\x7f",
-    ]  # fmt: skip
+        "new\nline",
+        'it\'s "quoted"',
+        "%41",
+        os.fsdecode(b"not\xffutf-8"),
+        "-rf",
+        "é" * 127,
+        " ",
+        "\\",
+        "\x01\x7f",
+    ]
     entries = [box.holds(name, name.encode("utf-8", "surrogateescape")) for name in names]
     entries += [box.holds(f"large{name[:50]}", NOISE[: MB + 7]) for name in names[:4]]
 
@@ -202,9 +209,14 @@ async def test_a_cancelled_transfer_goes_on_later(box: Box, here: Path) -> None:
     told, some = Told(), asyncio.Event()
     loop = asyncio.get_running_loop()
     task = loop.create_task(
-        fetched(files, box, told=told, turn=Throttled(8 * MB),
-                meanwhile=lambda told: told.bytes > MB and some.set())
-    )  # fmt: skip
+        fetched(
+            files,
+            box,
+            told=told,
+            turn=Throttled(8 * MB),
+            meanwhile=lambda told: told.bytes > MB and some.set(),
+        )
+    )
     await some.wait()
 
     task.cancel()
@@ -243,9 +255,14 @@ async def test_of_a_file_that_changed_in_one_block_about_one_block_comes(
 async def test_whatever_the_older_version_is_the_new_one_arrives(box: Box, here: Path) -> None:
     new = NOISE[: 5 * MB // 4]
     older = {
-        "identical": new, "shorter": new[: MB + 77], "longer": new + b"more" * 9999, "empty": b"",
-        "shifted": new[1:], "zeros": bytes(MB), "a byte": b"x",
-    }  # fmt: skip
+        "identical": new,
+        "shorter": new[: MB + 77],
+        "longer": new + b"more" * 9999,
+        "empty": b"",
+        "shifted": new[1:],
+        "zeros": bytes(MB),
+        "a byte": b"x",
+    }
     files = []
     for name, old in older.items():
         (here / f"old {name}").write_bytes(old)

@@ -71,7 +71,7 @@ def leaves_nothing_behind() -> Iterator[None]:
         (1000, "torn = zlib.compress(os.urandom(size))[:-3]; say(head(b'Z', len(torn)) + torn)"),
         (LARGE_BYTES, "few = zlib.compress(bytes(size // 2)); say(head(b'Z', len(few)) + few)"),
     ],
-)  # fmt: skip
+)
 async def test_an_answer_that_is_none_ends_the_conversation_and_nothing_arrives(
     tmp_path: Path, here: Path, says: str, size_bytes: int
 ) -> None:

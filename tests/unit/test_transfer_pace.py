@@ -38,9 +38,12 @@ class Run:
             self.now_s += LOOK_S
             self.done_bytes += self.link(self.working) * LOOK_S
             wanted = self.pace.look(
-                self.now_s, int(self.done_bytes), working=self.working, most=self.most,
+                self.now_s,
+                int(self.done_bytes),
+                working=self.working,
+                most=self.most,
                 busy_s=self.busy * self.now_s,
-            )  # fmt: skip
+            )
             if not self.counts or wanted != self.counts[-1]:
                 self.counts.append(wanted)
             self.working = wanted

@@ -104,15 +104,30 @@ def test_closing_records_all_that_is_here(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "record",
     [
-        b"", b"{", b"\xff\xfe", b"[]", b"null", b"7", b'"spans"', b"{}",
-        b'{"size": 1000}', b'{"size": 1000, "spans": 7}', b'{"size": 1000, "spans": [7]}',
-        b'{"size": 1000, "spans": [[0]]}', b'{"size": 1000, "spans": [[0, null]]}',
-        b'{"size": 1000, "spans": [["a", "b"]]}', b'{"size": 1000, "spans": [[-5, 20]]}',
-        b'{"size": 1000, "spans": [[900, 101]]}', b'{"size": 1000, "spans": [[0, -1]]}',
-        b'{"size": 999, "spans": [[0, 100]]}', b'{"size": "1000", "spans": [[0, 100]]}',
-        b'{"size": 1000, "spans": [[0, NaN]]}', b'{"size": 1000, "spans": [[0, 1e999]]}', b"[" * 100_000,
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b"[]",
+        b"null",
+        b"7",
+        b'"spans"',
+        b"{}",
+        b'{"size": 1000}',
+        b'{"size": 1000, "spans": 7}',
+        b'{"size": 1000, "spans": [7]}',
+        b'{"size": 1000, "spans": [[0]]}',
+        b'{"size": 1000, "spans": [[0, null]]}',
+        b'{"size": 1000, "spans": [["a", "b"]]}',
+        b'{"size": 1000, "spans": [[-5, 20]]}',
+        b'{"size": 1000, "spans": [[900, 101]]}',
+        b'{"size": 1000, "spans": [[0, -1]]}',
+        b'{"size": 999, "spans": [[0, 100]]}',
+        b'{"size": "1000", "spans": [[0, 100]]}',
+        b'{"size": 1000, "spans": [[0, NaN]]}',
+        b'{"size": 1000, "spans": [[0, 1e999]]}',
+        b"[" * 100_000,
     ],
-)  # fmt: skip
+)
 def test_a_damaged_or_foreign_record_counts_for_nothing(tmp_path: Path, record: bytes) -> None:
     path = tmp_path / "partial"
     killed(path, Span(0, 100))

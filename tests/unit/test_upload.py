@@ -112,11 +112,18 @@ class Desk:
         self.told.clear()
         self.way.is_cut = False
         return await push(
-            self.lease, self.tree, include_secrets=(), guarded=Guarded((), self.box),
-            caretaker=self.caretaker, transport=self.way,
-            ledger=self.ledger, clock=self.clock, share=share, records=self.records,
+            self.lease,
+            self.tree,
+            include_secrets=(),
+            guarded=Guarded((), self.box),
+            caretaker=self.caretaker,
+            transport=self.way,
+            ledger=self.ledger,
+            clock=self.clock,
+            share=share,
+            records=self.records,
             progress=lambda here, total: self.told.append((here, total)),
-        )  # fmt: skip
+        )
 
     async def cut_push(self, at_bytes: int, *, most: int = 1) -> int:
         """A push was cut when so many bytes had been asked to go; how many had been."""
@@ -242,9 +249,15 @@ async def test_too_little_room_is_told_before_anything_is_sent(desk: Desk) -> No
     for room in (Index(files={}, disk_free_bytes=100), Index(files={}, inodes_free=0)):
         with pytest.raises(BoxTrouble, match="there is room for") as refused:
             await ship(
-                desk.lease, {"a.bin": held}, room, caretaker=desk.caretaker, transport=desk.way,
-                turn=Alone(), records=desk.records, progress=lambda here, total: None,
-            )  # fmt: skip
+                desk.lease,
+                {"a.bin": held},
+                room,
+                caretaker=desk.caretaker,
+                transport=desk.way,
+                turn=Alone(),
+                records=desk.records,
+                progress=lambda here, total: None,
+            )
         assert "push again" in refused.value.remedy
     assert desk.way.opened == []
 
@@ -312,9 +325,13 @@ async def test_nothing_is_placed_outside_of_the_work_directory(desk: Desk, tmp_p
     (desk.work / "away").symlink_to(tmp_path)
     before = sorted(tmp_path.iterdir())
     lies: list[dict[str, JsonValue]] = [
-        {"name": "/tmp/a"}, {"name": "away/a"}, {"name": "."}, {"incoming": "../x"}, {"mode": "644"},
+        {"name": "/tmp/a"},
+        {"name": "away/a"},
+        {"name": "."},
+        {"incoming": "../x"},
+        {"mode": "644"},
         {"name": "../caretaker/pushed.json"},
-    ]  # fmt: skip
+    ]
 
     for lie in lies:
         with pytest.raises(CaretakerFailed, match=r"UNSAFE|BAD_REQUEST"):
@@ -346,8 +363,11 @@ def courier(*asked: tuple[dict[str, object], bytes]) -> list[bytes]:
     )
     said = subprocess.run(
         [sys.executable, "-I", "-S", str(script("courier.py")), "mark"],
-        input=lines, stdout=subprocess.PIPE, check=True, timeout=PATIENCE_S,
-    ).stdout.removeprefix(b"mark\n")  # fmt: skip
+        input=lines,
+        stdout=subprocess.PIPE,
+        check=True,
+        timeout=PATIENCE_S,
+    ).stdout.removeprefix(b"mark\n")
     letters = []
     while said:
         letters.append(said[:1])

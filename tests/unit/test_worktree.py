@@ -57,25 +57,70 @@ TREES: dict[str, dict[str, str]] = {
     "a folder only, and a file of its name": {".gitignore": "build/\n", "build": ""},
     "anchored": {".gitignore": "/out\n", "out/x": "", "src/out/y": ""},
     "anchored by a slash inside": {".gitignore": "a/b\n", "a/b/x": "", "c/a/b": ""},
-    "taken back": {".gitignore": "*.log\n!keep.log\n", "a.log": "", "keep.log": "", "d/keep.log": ""},
-    "taken back below an ignored folder": {".gitignore": "out/\n!out/keep\n", "out/keep": "", "x": ""},
+    "taken back": {
+        ".gitignore": "*.log\n!keep.log\n",
+        "a.log": "",
+        "keep.log": "",
+        "d/keep.log": "",
+    },
+    "taken back below an ignored folder": {
+        ".gitignore": "out/\n!out/keep\n",
+        "out/keep": "",
+        "x": "",
+    },
     "taken back beside it": {".gitignore": "out/*\n!out/keep\n", "out/keep": "", "out/x": ""},
-    "an inner rule takes back": {".gitignore": "*.bin\n", "d/.gitignore": "!*.bin\n", "d/a.bin": "", "a.bin": ""},
+    "an inner rule takes back": {
+        ".gitignore": "*.bin\n",
+        "d/.gitignore": "!*.bin\n",
+        "d/a.bin": "",
+        "a.bin": "",
+    },
     "an inner rule ignores": {"d/.gitignore": "*\n", "d/a": "", "a": ""},
     "an inner anchored rule": {"d/.gitignore": "/a\n", "d/a": "", "d/e/a": "", "a": ""},
-    "all but": {".gitignore": "*\n!.gitignore\n!*/\n!*.py\n", "a.py": "", "b": "", "c/d.py": "", "c/e": ""},
-    "stars across folders": {".gitignore": "a/**/z\n", "a/z": "", "a/b/z": "", "a/b/c/z": "", "z": ""},
+    "all but": {
+        ".gitignore": "*\n!.gitignore\n!*/\n!*.py\n",
+        "a.py": "",
+        "b": "",
+        "c/d.py": "",
+        "c/e": "",
+    },
+    "stars across folders": {
+        ".gitignore": "a/**/z\n",
+        "a/z": "",
+        "a/b/z": "",
+        "a/b/c/z": "",
+        "z": "",
+    },
     "leading stars": {".gitignore": "**/cache\n", "cache/x": "", "a/cache": "", "a/b/cache/y": ""},
     "trailing stars": {".gitignore": "a/**\n", "a/x": "", "a/b/y": "", "b/a/z": ""},
-    "question marks and classes": {".gitignore": "?.o\n[a-c].x\n[!d].y\n", "a.o": "", "ab.o": "", "b.x": "", "d.x": "", "d.y": "", "e.y": ""},
-    "comments and blanks": {".gitignore": "# a\n\n   \n\\#b\n", "a": "", "#b": "", "# a": "", "   ": ""},
+    "question marks and classes": {
+        ".gitignore": "?.o\n[a-c].x\n[!d].y\n",
+        "a.o": "",
+        "ab.o": "",
+        "b.x": "",
+        "d.x": "",
+        "d.y": "",
+        "e.y": "",
+    },
+    "comments and blanks": {
+        ".gitignore": "# a\n\n   \n\\#b\n",
+        "a": "",
+        "#b": "",
+        "# a": "",
+        "   ": "",
+    },
     "an exclamation mark in a name": {".gitignore": "\\!a\n", "!a": "", "a": ""},
     "trailing spaces": {".gitignore": "a   \nb\\ \n", "a": "", "a   ": "", "b ": "", "b": ""},
     "dos line ends": {".gitignore": "*.log\r\nout/\r\n", "a.log": "", "out/x": "", "b": ""},
     "a byte order mark": {".gitignore": "\ufeff*.log\n", "a.log": "", "b": ""},
     "no newline at the end": {".gitignore": "a\nb", "a": "", "b": "", "c": ""},
     "a form feed is no line end": {".gitignore": "a\x0cb\n", "a": "", "b": "", "a\x0cb": ""},
-    "a line separator is no line end": {".gitignore": "a\u2028b\n", "a": "", "b": "", "a\u2028b": ""},
+    "a line separator is no line end": {
+        ".gitignore": "a\u2028b\n",
+        "a": "",
+        "b": "",
+        "a\u2028b": "",
+    },
     "names of other scripts": {".gitignore": "汉*\n", "汉字": "", "字": ""},
     "a name that is not utf-8": {".gitignore": "a\udcff\n", "a\udcff": "", "b\udcff": ""},
     "case": {".gitignore": "*.LOG\n", "a.log": "", "b.LOG": ""},
@@ -85,7 +130,7 @@ TREES: dict[str, dict[str, str]] = {
     "an open bracket": {".gitignore": "[\n[a\n", "[": "", "[a": "", "a": ""},
     "the rules themselves": {".gitignore": ".gitignore\n", "a": ""},
     "everything that begins with a dot taken back": {".gitignore": "*\n!.*\n", ".env": "", "a": ""},
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
@@ -123,8 +168,17 @@ def test_whatever_the_rules_say_git_and_we_agree(repository: Path, top: str, inn
 
 
 def test_git_s_own_files_are_never_taken_whatever_the_rules_say(tmp_path: Path) -> None:
-    grow(tmp_path, {".gitignore": "!.*\n!.git/\n!.git/**\n", ".git/config": "secret", "sub/.git/config": "secret",
-                    "linked/.git": "gitdir: elsewhere", ".gpu-tenant/ledger": "", "a": ""})  # fmt: skip
+    grow(
+        tmp_path,
+        {
+            ".gitignore": "!.*\n!.git/\n!.git/**\n",
+            ".git/config": "secret",
+            "sub/.git/config": "secret",
+            "linked/.git": "gitdir: elsewhere",
+            ".gpu-tenant/ledger": "",
+            "a": "",
+        },
+    )
 
     assert set(files_of(tmp_path)) == {".gitignore", "a"}
 

@@ -87,9 +87,14 @@ async def collect(
     require_narrow(discard)
     require_its_own(lease, artifacts)
     seal_now = partial(
-        reseal, lease, profile, caretaker=caretaker, ledger=ledger, artifacts=artifacts,
+        reseal,
+        lease,
+        profile,
+        caretaker=caretaker,
+        ledger=ledger,
+        artifacts=artifacts,
         discard=discard,
-    )  # fmt: skip
+    )
     tally = _Tally(progress)
     with share.joined(lease.id, lease.price_usd_h) as turn:
         async with Arrival(transport, turn, on_bytes=tally.came, news=news) as arrival:
@@ -98,13 +103,22 @@ async def collect(
             # On record only now: a pattern that the box refuses must not spoil every later seal.
             ledger.claim(lease.id, artifacts=artifacts, discard=discard, at=clock.now())
             gathering = Gathering(
-                lease, directory, arrival=arrival, elsewhere=elsewhere,
+                lease,
+                directory,
+                arrival=arrival,
+                elsewhere=elsewhere,
                 superseded=directory / SUPERSEDED / f"{clock.now():%Y%m%dT%H%M%S.%f}",
-            )  # fmt: skip
+            )
             seal = await _gathered(
-                gathering, draft, seal_now, tally=tally, lease=lease, ledger=ledger,
-                directory=directory, clock=clock,
-            )  # fmt: skip
+                gathering,
+                draft,
+                seal_now,
+                tally=tally,
+                lease=lease,
+                ledger=ledger,
+                directory=directory,
+                clock=clock,
+            )
     landed = gathering.landed
     size = sum(entry.size_bytes for entry in landed)
     detail: dict[str, object] = {"seal": seal.digest, "files": len(landed), "bytes": size}

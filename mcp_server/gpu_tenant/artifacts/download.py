@@ -93,9 +93,11 @@ class Gathering:
         """
         coming = sum(entry.size_bytes for entry in entries) - self.held_bytes(entries)
         require_room(
-            self._directory, coming, files=len(entries),
+            self._directory,
+            coming,
+            files=len(entries),
             remedy=f"free some, or choose another place: `gpu-tenant collect {self._lease.id} --to DIR`",
-        )  # fmt: skip
+        )
 
     async def fetch(
         self, entries: Sequence[SealedFile], sealed: Callable[[], Manifest | None]

@@ -189,8 +189,14 @@ async def prune_box(
     """
     with alone(directory, lease):
         seen = await look(
-            lease, caretaker, ledger, limit_bytes=0, limit_s=_WITHIN_S / 2, quiet_s=quiet_s, done=done,
-        )  # fmt: skip
+            lease,
+            caretaker,
+            ledger,
+            limit_bytes=0,
+            limit_s=_WITHIN_S / 2,
+            quiet_s=quiet_s,
+            done=done,
+        )
         listed = last_list(lease, directory, ledger)
         known = {entry.name: entry.sha256 for entry in listed.entries} if listed else {}
         # Only what snapshots brought and proved counts as here; the rest is neither kept nor given up.
@@ -244,12 +250,15 @@ def _named(one: Checkpoint, seen: Complete) -> JsonValue:
         "at": _at(one),
         "files": [
             {
-                "at": entry.at, "size": entry.size_bytes, "sha256": entry.sha256,
-                "mtime_ns": entry.mtime_ns, "ino": seen.inodes.get(entry.name, 0),
+                "at": entry.at,
+                "size": entry.size_bytes,
+                "sha256": entry.sha256,
+                "mtime_ns": entry.mtime_ns,
+                "ino": seen.inodes.get(entry.name, 0),
             }
             for entry in one.entries
         ],
-    }  # fmt: skip
+    }
 
 
 def _at(one: Checkpoint) -> str:
@@ -285,9 +294,13 @@ def _note(
     **what: tuple[str, ...],
 ) -> None:
     detail: dict[str, object] = {
-        "files": 0, "bytes": 0, "names": [], "saves": [], "list": put_list(directory, listed, lease),
+        "files": 0,
+        "bytes": 0,
+        "names": [],
+        "saves": [],
+        "list": put_list(directory, listed, lease),
         **{key: list(names) for key, names in what.items()},
-    }  # fmt: skip
+    }
     ledger.note(lease.id, Event.SNAPSHOT, detail, at=clock.now())
 
 

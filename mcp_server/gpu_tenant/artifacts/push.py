@@ -115,9 +115,16 @@ async def push(
     if changed:
         with share.joined(lease.id, lease.price_usd_h) as turn:
             await ship(
-                lease, changed, known, caretaker=caretaker, transport=transport, turn=turn,
-                records=records, progress=progress, over=over,
-            )  # fmt: skip
+                lease,
+                changed,
+                known,
+                caretaker=caretaker,
+                transport=transport,
+                turn=turn,
+                records=records,
+                progress=progress,
+                over=over,
+            )
     progress(total, total)
     tree = Tree(
         directory=str(directory.resolve()),

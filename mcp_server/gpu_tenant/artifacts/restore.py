@@ -116,9 +116,12 @@ async def restore(
     missing = _differing(inside, there.files)
     if missing:
         over = await may_replace(
-            lease, {n: there.files[n] for n in missing if n in there.files}, there.placed, overwrite=(),
+            lease,
+            {n: there.files[n] for n in missing if n in there.files},
+            there.placed,
+            overwrite=(),
             ledger=ledger,
-        )  # fmt: skip
+        )
         ledger.send(
             lease.id, ((n, e.size_bytes, e.sha256) for n, (e, _) in inside.items() if e.sha256)
         )

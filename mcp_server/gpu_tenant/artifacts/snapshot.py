@@ -137,9 +137,14 @@ async def snapshot(
         # What is written from here on may have been overlooked.
         began_at = clock.now()
         seen = await look(
-            lease, caretaker, ledger, limit_bytes=_LIMIT_BYTES, limit_s=_LIMIT_S,
-            quiet_s=quiet_s, done=done,
-        )  # fmt: skip
+            lease,
+            caretaker,
+            ledger,
+            limit_bytes=_LIMIT_BYTES,
+            limit_s=_LIMIT_S,
+            quiet_s=quiet_s,
+            done=done,
+        )
         one = _Look(lease, directory, transport, ledger, at=began_at, turn=turn, progress=progress)
         try:
             not_wanted = await one.take_all(seen.files, policy)

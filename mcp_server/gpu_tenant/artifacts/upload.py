@@ -163,11 +163,15 @@ class _Shipment:
         key = sha256(f"{held.size_bytes} {held.sha256} {name}".encode()).hexdigest()
         is_worth_it = older and known is not None and known.size_bytes >= SMALL_BYTES
         return Going(
-            name, held.path, held.size_bytes, held.seen, key,
+            name,
+            held.path,
+            held.size_bytes,
+            held.seen,
+            key,
             at=f"{self._there.work}/{_INCOMING}/{key}",
             record=self._records / f"{sha256(name.encode()).hexdigest()}.json",
             older=f"{self._there.work}/{name}" if is_worth_it else None,
-        )  # fmt: skip
+        )
 
     def _require_room(self, room: Index, coming_bytes: int) -> None:
         free_bytes, inodes = room.disk_free_bytes, room.inodes_free
@@ -240,9 +244,13 @@ class _Shipment:
     def _as_said(self, one: Going) -> dict[str, str | int]:
         held = self._files[one.name]
         return {
-            "name": one.name, "incoming": one.key, "size": held.size_bytes, "sha256": held.sha256,
-            "mode": held.mode, "mtime": held.mtime_s,
-        }  # fmt: skip
+            "name": one.name,
+            "incoming": one.key,
+            "size": held.size_bytes,
+            "sha256": held.sha256,
+            "mode": held.mode,
+            "mtime": held.mtime_s,
+        }
 
     def _wrong(self, name: str) -> BoxTrouble:
         return BoxTrouble(

@@ -275,8 +275,12 @@ class Caretaker:
         A negative `offset` counts from the end of the log.
         """
         request: dict[str, JsonValue] = {
-            "job": job, "offset": offset, "limit": limit, "sample": sample == "sample", "tenant": True,
-        }  # fmt: skip
+            "job": job,
+            "offset": offset,
+            "limit": limit,
+            "sample": sample == "sample",
+            "tenant": True,
+        }
         return await self.ask("status", request, JobStatus, timeout_s=_LOOK_WITHIN_S)
 
     async def standing(self) -> Standing:
@@ -319,11 +323,17 @@ class Caretaker:
             JobRunning: a job, or a process it left behind, is still running.
         """
         request: dict[str, JsonValue] = {
-            "work": self._lease.work_directory, "roots": list(accounted), "artifacts": list(artifacts),
-            "discard": list(discard), "ever": since == "ever", "hash": hashes, "running": running,
+            "work": self._lease.work_directory,
+            "roots": list(accounted),
+            "artifacts": list(artifacts),
+            "discard": list(discard),
+            "ever": since == "ever",
+            "hash": hashes,
+            "running": running,
             "named": named,
-            "elsewhere": self._elsewhere == "counted" and hashes == "taken", **(told or {}),
-        }  # fmt: skip
+            "elsewhere": self._elsewhere == "counted" and hashes == "taken",
+            **(told or {}),
+        }
         if rented_ns is not None:
             request |= {"rented_ns": rented_ns, "quiet": [f"~/{name}" for name in QUIET]}
         known = request.get("ours")
@@ -346,9 +356,11 @@ class Caretaker:
     ) -> Judged:
         """Which of the patterns are none, or give up too much; nothing was done."""
         asked: dict[str, JsonValue] = {
-            "work": self._lease.work_directory, "roots": list(accounted), "artifacts": list(artifacts),
+            "work": self._lease.work_directory,
+            "roots": list(accounted),
+            "artifacts": list(artifacts),
             "discard": list(discard),
-        }  # fmt: skip
+        }
         return await self.ask_ours("patterns", asked, Judged, timeout_s=60)
 
     async def index(
@@ -384,9 +396,11 @@ class Caretaker:
             NotSaved: something else has come to lie there meanwhile.
         """
         asked: dict[str, JsonValue] = {
-            "work": self._lease.work_directory, "files": [dict(file) for file in files],
-            "stale": list(stale), **({} if over is None else {"over": {**over}}),
-        }  # fmt: skip
+            "work": self._lease.work_directory,
+            "files": [dict(file) for file in files],
+            "stale": list(stale),
+            **({} if over is None else {"over": {**over}}),
+        }
         return await self.ask("place", asked, Index, timeout_s=_LONG_S)
 
     async def receive(
@@ -402,8 +416,9 @@ class Caretaker:
         """
         await self.present()
         asked: dict[str, JsonValue] = {
-            "work": self._lease.work_directory, "tells_s": self._stall.tells_s,
-        }  # fmt: skip
+            "work": self._lease.work_directory,
+            "tells_s": self._stall.tells_s,
+        }
         if over is not None:
             asked["over"] = {**over}
         heading = json.dumps(asked).encode() + b"\n"
@@ -485,9 +500,17 @@ class Caretaker:
 
     async def _put(self) -> None:
         made = await self._transport.run(
-            ["mkdir", "-p", "-m", "700", "gpu-tenant", self._lease.directory, self._lease.work_directory],
+            [
+                "mkdir",
+                "-p",
+                "-m",
+                "700",
+                "gpu-tenant",
+                self._lease.directory,
+                self._lease.work_directory,
+            ],
             timeout_s=60,
-        )  # fmt: skip
+        )
         if made.exit_status:
             raise BoxTrouble(
                 f"the box will not take a directory: {words(made.stderr)}",
@@ -498,5 +521,13 @@ class Caretaker:
     def _argv(self, verb: str) -> list[str]:
         # -I -S: neither PYTHON* settings, nor site-packages, nor a stray json.py beside it count.
         return [
-            "python3", "-I", "-S", self.path, "--home", self._lease.caretaker_home, verb, "--request", "-",
-        ]  # fmt: skip
+            "python3",
+            "-I",
+            "-S",
+            self.path,
+            "--home",
+            self._lease.caretaker_home,
+            verb,
+            "--request",
+            "-",
+        ]

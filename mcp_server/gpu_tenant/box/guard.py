@@ -63,9 +63,15 @@ async def arm(
     """As `arm_again`; a box that cannot be armed is told as that, because work need not wait for it."""
     try:
         return await arm_again(
-            lease, profile, caretaker=caretaker, transport=transport, ledger=ledger, clock=clock,
-            store=store, proof=proof,
-        )  # fmt: skip
+            lease,
+            profile,
+            caretaker=caretaker,
+            transport=transport,
+            ledger=ledger,
+            clock=clock,
+            store=store,
+            proof=proof,
+        )
     except BoxTrouble as trouble:
         held = last_armed(lease, ledger)
         if held is not None and held.state == "armed":
@@ -131,16 +137,22 @@ async def arm_again(
     unkept = await _store_refusal(store, places, transport) if store else ""
     left_s = (lease.terms.deadline_at - clock.now()).total_seconds()
     request: dict[str, JsonValue] = {
-        "deadline": lease.terms.deadline_at.timestamp(), "left_s": max(0.0, left_s),
-        "grace_s": END_GRACE_S, "scripts": {**places}, "tenant": True,
-    }  # fmt: skip
+        "deadline": lease.terms.deadline_at.timestamp(),
+        "left_s": max(0.0, left_s),
+        "grace_s": END_GRACE_S,
+        "scripts": {**places},
+        "tenant": True,
+    }
     if way:
         request["end"] = {**way, "after_s": _rescue_s(lease) if way["on"] == "waive" else 0.0}
     if lease.terms.idle_h is not None and lease.terms.when_idle == "end":
         request["idle_s"] = lease.terms.idle_h * 3600
     if store and not unkept:
-        request |= {"store": {**store}, "seal": {"work": lease.work_directory},
-                    "copy_s": min(_COPY_S, max(60, _rescue_s(lease)))}  # fmt: skip
+        request |= {
+            "store": {**store},
+            "seal": {"work": lease.work_directory},
+            "copy_s": min(_COPY_S, max(60, _rescue_s(lease))),
+        }
     held = await caretaker.ask("guard", request, Guard)
     if held.state != "armed":
         raise BoxTrouble(
@@ -148,9 +160,10 @@ async def arm_again(
             remedy=f"`gpu-tenant audit {lease.id}` looks at the box",
         )
     armed = Armed(
-        state="armed", ends_the_meter=bool(way) and not refused,
+        state="armed",
+        ends_the_meter=bool(way) and not refused,
         words=_words(lease, profile, way, refused, copies="" if unkept else _COPIES[bool(store)]),
-    )  # fmt: skip
+    )
     if unkept:
         words = f"{armed.words}; it will not reach the store: {unkept}"
         armed = armed.model_copy(update={"words": words})
@@ -248,8 +261,10 @@ def _rescue_s(lease: Lease) -> float:
 def _record(lease: Lease, armed: Armed, *, ledger: Ledger, clock: Clock) -> None:
     """The timeline has it, where it is news."""
     detail: dict[str, object] = {
-        "armed": armed.state == "armed", "ends_the_meter": armed.ends_the_meter, "words": armed.words,
-    }  # fmt: skip
+        "armed": armed.state == "armed",
+        "ends_the_meter": armed.ends_the_meter,
+        "words": armed.words,
+    }
     said = [line for _, kind, line in ledger.events(lease.id) if kind == Event.GUARDED]
     if not said or said[-1] != detail:
         ledger.note(lease.id, Event.GUARDED, detail, at=clock.now())
@@ -263,8 +278,9 @@ def last_armed(lease: Lease, ledger: Ledger) -> Armed | None:
         if kind == Event.GUARDED:
             return Armed(
                 state="armed" if said["armed"] else "not armed",
-                ends_the_meter=bool(said["ends_the_meter"]), words=str(said["words"]),
-            )  # fmt: skip
+                ends_the_meter=bool(said["ends_the_meter"]),
+                words=str(said["words"]),
+            )
     return None
 
 

@@ -10,9 +10,7 @@ from gpu_tenant.domain.ports import Finished
 from gpu_tenant.domain.record import Line
 from gpu_tenant.domain.untrusted_text import quoted
 
-Phase = Literal[
-    "setup", "data", "training", "flush", "evaluation", "idle", "suspicious", "unknown"
-]  # fmt: skip
+Phase = Literal["setup", "data", "training", "flush", "evaluation", "idle", "suspicious", "unknown"]
 
 
 class Activity(BaseModel):

@@ -196,9 +196,18 @@ class Runner:
 
     def _argv(self, verb: str) -> tuple[str, ...]:
         return (
-            "python3", "-I", "-S", self.path, "--home", self._lease.caretaker_home,
-            "--caretaker", self._caretaker.path, verb, "--request", "-",
-        )  # fmt: skip
+            "python3",
+            "-I",
+            "-S",
+            self.path,
+            "--home",
+            self._lease.caretaker_home,
+            "--caretaker",
+            self._caretaker.path,
+            verb,
+            "--request",
+            "-",
+        )
 
     async def _ask(
         self, verb: str, request: dict[str, JsonValue], reply: type[R], *, timeout_s: float = 120

@@ -209,10 +209,14 @@ class Occupancy:
         scope = "none" if scheduled else "home" if self._profile.kind == "own" else "door"
         look: dict[str, JsonValue] = {
             # An allocation's node has others' files, and its home outlives it.
-            "roots": [*self._profile.accounted_paths] if of == "everything" and not scheduled else [],
-            "quiet": [*QUIET], "scope": scope, "since_ns": since_ns(self._lease, self._profile, self._ledger),
+            "roots": [*self._profile.accounted_paths]
+            if of == "everything" and not scheduled
+            else [],
+            "quiet": [*QUIET],
+            "scope": scope,
+            "since_ns": since_ns(self._lease, self._profile, self._ledger),
             "ours": [*{*self._ledger.scripts(), *script_hashes(script("occupancy.py").parent)}],
-        }  # fmt: skip
+        }
         said = await self._marked(look, of)
         if of == "everything" and use(said) is None:
             self._ledger.note(self._lease.id, Event.LOOKED, {}, at=self._clock.now())
@@ -262,14 +266,20 @@ class Occupancy:
         first = not marks and lease.ready_at is None
         lapsed = self._clock.now() - timedelta(seconds=LAPSES_S)
         request: dict[str, JsonValue] = {
-            "lease": lease.id, "deployment": ledger.deployment, "nonce": nonce,
-            "known": bool(marks), "first": first and self._profile.kind != "scheduler",
+            "lease": lease.id,
+            "deployment": ledger.deployment,
+            "nonce": nonce,
+            "known": bool(marks),
+            "first": first and self._profile.kind != "scheduler",
             "directory": not marks and bool(_USES & set(kinds)),
-            "until": lease.terms.deadline_at.timestamp(), "lapse_s": LAPSES_S,
-            "roots": [*self._profile.accounted_paths] if was_rented_empty(lease, self._profile) else [],
+            "until": lease.terms.deadline_at.timestamp(),
+            "lapse_s": LAPSES_S,
+            "roots": [*self._profile.accounted_paths]
+            if was_rented_empty(lease, self._profile)
+            else [],
             "ended": [*ledger.ended_early(deadline_since=lapsed)],
             "over": [str(d["over"]) for _, k, d in events if k == Event.TAKES_OVER],
-        }  # fmt: skip
+        }
         made = self._made(of)
         if made is not None:
             request["made"] = made
@@ -305,9 +315,13 @@ class Occupancy:
             )
         if last is None or moved or rekeyed:
             detail: dict[str, object] = {
-                "nonce": nonce, "box": self._lease.box_id, "since_ns": said.since_ns,
-                "identity": said.identity, "key": key, "first": first == "yes",
-            }  # fmt: skip
+                "nonce": nonce,
+                "box": self._lease.box_id,
+                "since_ns": said.since_ns,
+                "identity": said.identity,
+                "key": key,
+                "first": first == "yes",
+            }
             if last is not None:
                 detail["since_ns"] = last.get("since_ns", said.since_ns)
                 detail["first"] = last.get("first", False)

@@ -5,11 +5,19 @@ import shlex
 from datetime import UTC, datetime
 
 TOOL_OF = {
-    "smoke": "smoke_test", "offers": "find_offers", "adopt": "provision", "launch": "launch_detached",
-    "stop": "stop_job", "teardown": "verify_and_teardown", "leases": "list_leases",
-    "extend": "change_lease", "park": "change_lease", "resume": "change_lease",
-    "terms": "change_lease", "recover": "change_lease",
-}  # fmt: skip
+    "smoke": "smoke_test",
+    "offers": "find_offers",
+    "adopt": "provision",
+    "launch": "launch_detached",
+    "stop": "stop_job",
+    "teardown": "verify_and_teardown",
+    "leases": "list_leases",
+    "extend": "change_lease",
+    "park": "change_lease",
+    "resume": "change_lease",
+    "terms": "change_lease",
+    "recover": "change_lease",
+}
 """The commands whose tool has another name; the others have the same."""
 
 _SAME = ("audit", "push", "prepare", "monitor", "collect", "provision", "doctor")

@@ -56,9 +56,10 @@ class Sites:
     def _mark(self, home: Path, box_id: str, environ: Mapping[str, str]) -> None:
         """Nobody has logged in yet, and whoever does finds the marker."""
         said = {
-            "environ": dict(environ), "api": self._url,
+            "environ": dict(environ),
+            "api": self._url,
             "power_off": f"{self._url}/_rehearsal/boxes/{box_id}/power_off",
-        }  # fmt: skip
+        }
         marker, content = home / MARKER, json.dumps(said)
         # Written anew it would count among what was written since the launch.
         if not marker.exists() or marker.read_text(encoding="utf-8") != content:
@@ -101,8 +102,9 @@ class Sites:
         if not host_key.exists():
             subprocess.run(
                 ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", host_key],
-                check=True, stdin=subprocess.DEVNULL,
-            )  # fmt: skip
+                check=True,
+                stdin=subprocess.DEVNULL,
+            )
         with contextlib.suppress(OSError):
             Path("/run/sshd").mkdir(exist_ok=True)
         login = (
@@ -122,9 +124,14 @@ class Sites:
         # Its environment carries the box's home, so that whatever it starts is found again.
         subprocess.run(
             [SSHD, "-f", directory / "sshd_config", "-E", directory / "log"],
-            check=True, stdin=subprocess.DEVNULL,
-            env={**os.environ, "HOME": os.fspath(directory / "home"), "GPU_TENANT_NO_POWEROFF": "1"},
-        )  # fmt: skip
+            check=True,
+            stdin=subprocess.DEVNULL,
+            env={
+                **os.environ,
+                "HOME": os.fspath(directory / "home"),
+                "GPU_TENANT_NO_POWEROFF": "1",
+            },
+        )
 
 
 def _processes_in(home: Path) -> Iterator[int]:

@@ -99,10 +99,16 @@ class Stage:
         self._late: list[Due] = []
         self._server = uvicorn.Server(
             uvicorn.Config(
-                self._answer, http=_Breakable, loop="asyncio", lifespan="off", log_level="critical",
-                timeout_graceful_shutdown=1, ws="none", interface="asgi3",
+                self._answer,
+                http=_Breakable,
+                loop="asyncio",
+                lifespan="off",
+                log_level="critical",
+                timeout_graceful_shutdown=1,
+                ws="none",
+                interface="asgi3",
             )
-        )  # fmt: skip
+        )
         self._api = Starlette(
             routes=[Mount("/_rehearsal", routes=self._control()), *self._emulator.routes()]
         )
@@ -205,9 +211,13 @@ class Stage:
                 assert fault is not None
                 path = f"{request.url.path}?{request.url.query}"
                 self.world.later(
-                    fault.seconds, "late", method=request.method, path=path, body=body.decode(),
+                    fault.seconds,
+                    "late",
+                    method=request.method,
+                    path=path,
+                    body=body.decode(),
                     authorization=request.headers.get("authorization", ""),
-                )  # fmt: skip
+                )
                 self._break(request)
                 return None
             case "status":
@@ -260,12 +270,21 @@ class Stage:
         for due in late:
             path, _, query = due.request["path"].partition("?")
             scope: Scope = {
-                "type": "http", "http_version": "1.1", "method": due.request["method"],
-                "scheme": "http", "path": path, "raw_path": path.encode(), "root_path": "",
-                "query_string": query.encode(), "client": None, "server": None,
-                "headers": [(b"content-type", b"application/json"),
-                            (b"authorization", due.request["authorization"].encode())],
-            }  # fmt: skip
+                "type": "http",
+                "http_version": "1.1",
+                "method": due.request["method"],
+                "scheme": "http",
+                "path": path,
+                "raw_path": path.encode(),
+                "root_path": "",
+                "query_string": query.encode(),
+                "client": None,
+                "server": None,
+                "headers": [
+                    (b"content-type", b"application/json"),
+                    (b"authorization", due.request["authorization"].encode()),
+                ],
+            }
             await self._carry_out(scope, due.request["body"].encode())
 
     def _happen(self, due: Due, thing: Thing | None) -> None:
@@ -279,9 +298,13 @@ class Stage:
         with contextlib.suppress(ValueError):
             shown = redacted(json.loads(body)) if body else None
         line = Logged(
-            at=self.world.now, method=request.method, path=request.url.path,
-            query=request.url.query, body=shown, status=None,
-        )  # fmt: skip
+            at=self.world.now,
+            method=request.method,
+            path=request.url.path,
+            query=request.url.query,
+            body=shown,
+            status=None,
+        )
         requests = self.world.state.requests
         requests.append(line)
         # The state is written after every request: it must not grow for ever.

@@ -164,9 +164,14 @@ class World:
     ) -> Thing:
         """A new thing of that id stands in the books; nothing is billed for it yet."""
         thing = Thing(
-            id=thing_id, kind=kind, name=name, status=status, facts=facts, created_at=self.now,
+            id=thing_id,
+            kind=kind,
+            name=name,
+            status=status,
+            facts=facts,
+            created_at=self.now,
             listed_from=self.now + self.state.list_lag_s,
-        )  # fmt: skip
+        )
         self.state.things[thing_id] = thing
         return thing
 
@@ -238,8 +243,13 @@ class World:
         }
 
         def shown(thing: Thing) -> JsonValue:
-            return {"id": thing.id, "kind": thing.kind, "name": thing.name, "status": thing.status,
-                    "usd_h": _usd(self.rate(thing))}  # fmt: skip
+            return {
+                "id": thing.id,
+                "kind": thing.kind,
+                "name": thing.name,
+                "status": thing.status,
+                "usd_h": _usd(self.rate(thing)),
+            }
 
         alive = [thing for thing in self.state.things.values() if thing.phase != "ended"]
         boxes = [thing for thing in alive if thing.kind == "box"]
@@ -251,9 +261,12 @@ class World:
             "usd_h": _usd(sum((self.rate(thing) for thing in alive), Decimal(0))),
             "running": [shown(box) for box in boxes if box.phase in ("booting", "running")],
             "parked": [shown(box) for box in boxes if box.phase == "parked"],
-            "leaked": [shown(thing) for thing in alive if thing.kind != "box" and self.rate(thing)
-                       and not thing.facts.get("attached_to")],
-        }  # fmt: skip
+            "leaked": [
+                shown(thing)
+                for thing in alive
+                if thing.kind != "box" and self.rate(thing) and not thing.facts.get("attached_to")
+            ],
+        }
 
 
 def _usd(amount: Decimal) -> str:

@@ -8,9 +8,21 @@ from warnings import catch_warnings, simplefilter
 from gpu_tenant.domain.errors import BadRequest
 
 _PROBES = (
-    "a", "zz9.bin", "Q7", ".h/x", "d/e/f", "model.pt", "metrics.csv", "README", "7",
-    "ckpt-100/w.safetensors", "x.y.z", "checkpoints/last", "results_final.json", "1/2",
-)  # fmt: skip
+    "a",
+    "zz9.bin",
+    "Q7",
+    ".h/x",
+    "d/e/f",
+    "model.pt",
+    "metrics.csv",
+    "README",
+    "7",
+    "ckpt-100/w.safetensors",
+    "x.y.z",
+    "checkpoints/last",
+    "results_final.json",
+    "1/2",
+)
 """Names that have nothing in common but that jobs write such: a pattern that means half of them names nothing."""
 _TOKEN = re.compile(
     r"(?P<run>(?:%[0-9A-Fa-f]{2})+)|\\(?P<quoted>.)|(?P<star>\*+)|(?P<one>\?)"

@@ -7,10 +7,26 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 _PLACES = (
-    ".ssh", ".aws", ".azure", ".kube", ".docker", ".gnupg", ".oci", ".config/gcloud", ".config/gh",
-    ".config/rclone", ".config/doctl", ".config/vastai", ".vast_api_key", ".runpod", ".netrc",
-    ".git-credentials", ".pgpass", ".local/share/keyrings", ".password-store",
-)  # fmt: skip
+    ".ssh",
+    ".aws",
+    ".azure",
+    ".kube",
+    ".docker",
+    ".gnupg",
+    ".oci",
+    ".config/gcloud",
+    ".config/gh",
+    ".config/rclone",
+    ".config/doctl",
+    ".config/vastai",
+    ".vast_api_key",
+    ".runpod",
+    ".netrc",
+    ".git-credentials",
+    ".pgpass",
+    ".local/share/keyrings",
+    ".password-store",
+)
 """Below a home: where people's keys to other places lie."""
 _MOST = 20_000
 _HEAD_BYTES = 1 << 20

@@ -13,11 +13,30 @@ from gpu_tenant.jobs.failure_patterns import Kind, LastWords, read_last_words
 
 Fate = Literal["preempted", "outbid", "host_lost", "balance_zero", "walltime"]
 Verdict = Literal[
-    "exit", "signal", "hangup", "cgroup_oom", "host_oom", "memory_error", "disk_full",
-    "inodes_full", "shm_full", "pids_full", "cuda_oom", "xid", "nccl_timeout", "network_lost",
-    "walltime", "deadline", "preempted", "outbid", "host_lost", "balance_zero", "reboot", "stopped",
+    "exit",
+    "signal",
+    "hangup",
+    "cgroup_oom",
+    "host_oom",
+    "memory_error",
+    "disk_full",
+    "inodes_full",
+    "shm_full",
+    "pids_full",
+    "cuda_oom",
+    "xid",
+    "nccl_timeout",
+    "network_lost",
+    "walltime",
+    "deadline",
+    "preempted",
+    "outbid",
+    "host_lost",
+    "balance_zero",
+    "reboot",
+    "stopped",
     "unknown",
-]  # fmt: skip
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,40 +64,108 @@ class Diagnosis:
 _GOTCHAS: Final = "references/gotchas.md"
 _MEMORY: Final = "references/debug/memory.md"
 ADVICE: Final[Mapping[Verdict, tuple[str, str]]] = {
-    "exit": ("it ended by itself: read the end of the log, mend it here, launch again", "references/phase-4-monitor.md"),
+    "exit": (
+        "it ended by itself: read the end of the log, mend it here, launch again",
+        "references/phase-4-monitor.md",
+    ),
     "signal": ("find who sent the signal before you launch again", f"{_GOTCHAS}#vanished-process"),
-    "hangup": ("something in the command listens to SIGHUP again: start it in a session of its own", f"{_GOTCHAS}#rearmed-sighup"),
-    "cgroup_oom": ("it used more memory than the box allows: `audit` shows the limit, then use fewer workers", f"{_MEMORY}#not-vram"),
-    "host_oom": ("the machine, or a group around the box, ran out of memory: use less, or take another box", f"{_MEMORY}#not-vram"),
-    "memory_error": ("one allocation was refused: look at its size at that line, then at `ulimit -v`", _MEMORY),
-    "disk_full": ("make room or keep fewer checkpoints, then launch again", f"{_GOTCHAS}#ckpt-write-full"),
-    "inodes_full": ("write fewer, larger files, then launch again", f"{_GOTCHAS}#inodes-or-wrong-mount"),
-    "shm_full": ("use fewer workers or `file_system` sharing, or a box with more /dev/shm", f"{_GOTCHAS}#shm-bus-error"),
-    "pids_full": ("use fewer workers and threads: the box limits their number", f"{_GOTCHAS}#thread-storm"),
-    "cuda_oom": ("read the four numbers of its message before you shrink anything", f"{_MEMORY}#reading-the-trace"),
-    "xid": ("the GPU failed: collect, keep this line, and take another box", f"{_GOTCHAS}#dead-gpu"),
-    "nccl_timeout": ("find the rank that did not come: the others only waited for it", "references/debug/distributed.md#hangs"),
-    "network_lost": ("try the same connection from the box, then launch again with retries", "references/transfer.md"),
-    "walltime": ("its time limit ended it: it goes on if it loads its checkpoint", "references/spot.md"),
-    "deadline": ("the lease's deadline stopped it: collect what it wrote", "references/phase-5-teardown.md"),
-    "preempted": ("the box was taken back: its profile says what survives; go on from the checkpoint", "references/spot.md"),
-    "outbid": ("somebody bid more: tear the box down when you give up on it, for it may wake and bill", f"{_GOTCHAS}#outbid-wakes"),
-    "host_lost": ("the machine under the box failed: see what survives that, then take another", "references/spot.md"),
-    "balance_zero": ("fund the account before the provider deletes the box, then collect", f"{_GOTCHAS}#zero-balance"),
-    "reboot": ("the box restarted: launch the same command again, it resumes from its checkpoint", f"{_GOTCHAS}#vanished-process"),
+    "hangup": (
+        "something in the command listens to SIGHUP again: start it in a session of its own",
+        f"{_GOTCHAS}#rearmed-sighup",
+    ),
+    "cgroup_oom": (
+        "it used more memory than the box allows: `audit` shows the limit, then use fewer workers",
+        f"{_MEMORY}#not-vram",
+    ),
+    "host_oom": (
+        "the machine, or a group around the box, ran out of memory: use less, or take another box",
+        f"{_MEMORY}#not-vram",
+    ),
+    "memory_error": (
+        "one allocation was refused: look at its size at that line, then at `ulimit -v`",
+        _MEMORY,
+    ),
+    "disk_full": (
+        "make room or keep fewer checkpoints, then launch again",
+        f"{_GOTCHAS}#ckpt-write-full",
+    ),
+    "inodes_full": (
+        "write fewer, larger files, then launch again",
+        f"{_GOTCHAS}#inodes-or-wrong-mount",
+    ),
+    "shm_full": (
+        "use fewer workers or `file_system` sharing, or a box with more /dev/shm",
+        f"{_GOTCHAS}#shm-bus-error",
+    ),
+    "pids_full": (
+        "use fewer workers and threads: the box limits their number",
+        f"{_GOTCHAS}#thread-storm",
+    ),
+    "cuda_oom": (
+        "read the four numbers of its message before you shrink anything",
+        f"{_MEMORY}#reading-the-trace",
+    ),
+    "xid": (
+        "the GPU failed: collect, keep this line, and take another box",
+        f"{_GOTCHAS}#dead-gpu",
+    ),
+    "nccl_timeout": (
+        "find the rank that did not come: the others only waited for it",
+        "references/debug/distributed.md#hangs",
+    ),
+    "network_lost": (
+        "try the same connection from the box, then launch again with retries",
+        "references/transfer.md",
+    ),
+    "walltime": (
+        "its time limit ended it: it goes on if it loads its checkpoint",
+        "references/spot.md",
+    ),
+    "deadline": (
+        "the lease's deadline stopped it: collect what it wrote",
+        "references/phase-5-teardown.md",
+    ),
+    "preempted": (
+        "the box was taken back: its profile says what survives; go on from the checkpoint",
+        "references/spot.md",
+    ),
+    "outbid": (
+        "somebody bid more: tear the box down when you give up on it, for it may wake and bill",
+        f"{_GOTCHAS}#outbid-wakes",
+    ),
+    "host_lost": (
+        "the machine under the box failed: see what survives that, then take another",
+        "references/spot.md",
+    ),
+    "balance_zero": (
+        "fund the account before the provider deletes the box, then collect",
+        f"{_GOTCHAS}#zero-balance",
+    ),
+    "reboot": (
+        "the box restarted: launch the same command again, it resumes from its checkpoint",
+        f"{_GOTCHAS}#vanished-process",
+    ),
     "stopped": ("it was stopped on request", "references/phase-4-monitor.md"),
     "unknown": ("find the cause before you change the experiment", f"{_GOTCHAS}#vanished-process"),
-}  # fmt: skip
+}
 """What to do, and where it is written: one sentence and one page for each verdict."""
 
 _BY_US: Final[Mapping[str, Verdict]] = {
-    "stopped": "stopped", "deadline": "deadline", "walltime": "walltime",
-}  # fmt: skip
+    "stopped": "stopped",
+    "deadline": "deadline",
+    "walltime": "walltime",
+}
 _STANDS_ALONE: Final[Mapping[Kind, Verdict]] = {
-    "cuda_oom": "cuda_oom", "memory_error": "memory_error", "nccl_timeout": "nccl_timeout",
-    "network_lost": "network_lost", "quota": "disk_full", "walltime": "walltime",
-    "preempted": "preempted", "host_lost": "host_lost", "scheduler_oom": "cgroup_oom",
-}  # fmt: skip
+    "cuda_oom": "cuda_oom",
+    "memory_error": "memory_error",
+    "nccl_timeout": "nccl_timeout",
+    "network_lost": "network_lost",
+    "quota": "disk_full",
+    "walltime": "walltime",
+    "preempted": "preempted",
+    "host_lost": "host_lost",
+    "scheduler_oom": "cgroup_oom",
+}
 """What a log may say of the end without a fact beside it, for no counter counts these."""
 
 _OUT_OF_MEMORY: Final[tuple[Verdict, ...]] = ("cgroup_oom", "host_oom")
@@ -194,9 +281,13 @@ def _unseen(end: _End, signs: Mapping[str, str], says: str) -> tuple[Verdict, st
 
 
 def _by_signal(
-    end: _End, name: str, signs: Mapping[str, str], shares: Mapping[str, float],
-    words: LastWords, says: str,
-) -> tuple[Verdict, str]:  # fmt: skip
+    end: _End,
+    name: str,
+    signs: Mapping[str, str],
+    shares: Mapping[str, float],
+    words: LastWords,
+    says: str,
+) -> tuple[Verdict, str]:
     scheduler = words.kind in ("walltime", "preempted", "host_lost", "scheduler_oom")
     memory = next((sign for sign in _OUT_OF_MEMORY if sign in signs), None)
     if name == "KILL":

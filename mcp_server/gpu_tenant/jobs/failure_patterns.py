@@ -8,10 +8,27 @@ from typing import Final, Literal
 from gpu_tenant.domain.untrusted_text import plain
 
 Kind = Literal[
-    "silent", "talk", "error", "cuda_oom", "gpu_error", "nccl_timeout", "memory_error", "no_space", "quota",
-    "write_failed", "shm", "bus_error", "killed", "echo", "pids", "network_lost", "walltime",
-    "preempted", "host_lost", "scheduler_oom",
-]  # fmt: skip
+    "silent",
+    "talk",
+    "error",
+    "cuda_oom",
+    "gpu_error",
+    "nccl_timeout",
+    "memory_error",
+    "no_space",
+    "quota",
+    "write_failed",
+    "shm",
+    "bus_error",
+    "killed",
+    "echo",
+    "pids",
+    "network_lost",
+    "walltime",
+    "preempted",
+    "host_lost",
+    "scheduler_oom",
+]
 """`echo`: a pipe or a worker broke, which is what others hear of a death; `error`: any other failure;
 `talk`: the last line names none."""
 
@@ -63,48 +80,117 @@ def _kinds(told: Sequence[tuple[Kind, str]]) -> Sequence[tuple[Kind, re.Pattern[
 _OF_EXCEPTIONS: Final = _kinds(
     (
         ("cuda_oom", r"^[\w.]*(?:OutOfMemoryError|RuntimeError): (?:CUDA|HIP|XPU) out of memory\."),
-        ("cuda_oom", r"^[\w.]*(?:RuntimeError|AcceleratorError|OutOfMemoryError): CUDA error: (?:out of memory|CUBLAS_STATUS_ALLOC_FAILED)"),
-        ("cuda_oom", r"^[\w.]*(?:Xla|Jax)?RuntimeError: (?:RESOURCE_EXHAUSTED|Resource exhausted): (?:XLA:TPU compile permanent error\. )?(?:Out of memory|Ran out of memory|Failed to allocate)"),
-        ("memory_error", r"^[\w.]*ResourceExhaustedError: .*OOM when allocating tensor.*device:CPU"),
+        (
+            "cuda_oom",
+            r"^[\w.]*(?:RuntimeError|AcceleratorError|OutOfMemoryError): CUDA error: (?:out of memory|CUBLAS_STATUS_ALLOC_FAILED)",
+        ),
+        (
+            "cuda_oom",
+            r"^[\w.]*(?:Xla|Jax)?RuntimeError: (?:RESOURCE_EXHAUSTED|Resource exhausted): (?:XLA:TPU compile permanent error\. )?(?:Out of memory|Ran out of memory|Failed to allocate)",
+        ),
+        (
+            "memory_error",
+            r"^[\w.]*ResourceExhaustedError: .*OOM when allocating tensor.*device:CPU",
+        ),
         ("cuda_oom", r"^[\w.]*ResourceExhaustedError: .*OOM when allocating tensor"),
         ("cuda_oom", r"^(?:cupy\.\S*OutOfMemoryError: |[\w.]*Error: .*CUDA_ERROR_OUT_OF_MEMORY)"),
         ("shm", r"DataLoader worker \(pid[^)]*\)? ?\S* is killed by signal: Bus error"),
-        ("shm", r"unable to (?:write to file|resize file|allocate shared memory).*</?torch_\S*: No space left"),
-        ("no_space", r"^(?!AssertionError)[\w.]+: (?:\[Errno 28\] (?!inotify)|.*(?:No space left on device|database or disk is full))"),
+        (
+            "shm",
+            r"unable to (?:write to file|resize file|allocate shared memory).*</?torch_\S*: No space left",
+        ),
+        (
+            "no_space",
+            r"^(?!AssertionError)[\w.]+: (?:\[Errno 28\] (?!inotify)|.*(?:No space left on device|database or disk is full))",
+        ),
         ("quota", r"^[\w.]+: .*Disk quota exceeded"),
-        ("write_failed", r"^[\w.]+: .*(?:PytorchStreamWriter failed writing|unexpected pos \d+ vs|iostream error|\d+ requested and \d+ written)"),
+        (
+            "write_failed",
+            r"^[\w.]+: .*(?:PytorchStreamWriter failed writing|unexpected pos \d+ vs|iostream error|\d+ requested and \d+ written)",
+        ),
         ("memory_error", r"^[\w.]*MemoryError\b"),
-        ("memory_error", r"^[\w.]+: .*(?:DefaultCPUAllocator: (?:can't allocate|not enough) memory|\[Errno 12\] Cannot allocate memory)"),
+        (
+            "memory_error",
+            r"^[\w.]+: .*(?:DefaultCPUAllocator: (?:can't allocate|not enough) memory|\[Errno 12\] Cannot allocate memory)",
+        ),
         ("killed", rf"^[\w.]+: .*(?:{_WORKER_9})"),
-        ("pids", r"^[\w.]+: can't start new thread|^BlockingIOError: \[Errno 11\] Resource temporarily unavailable$"),
+        (
+            "pids",
+            r"^[\w.]+: can't start new thread|^BlockingIOError: \[Errno 11\] Resource temporarily unavailable$",
+        ),
         ("nccl_timeout", r"Watchdog caught collective operation timeout: WorkNCCL\("),
-        ("gpu_error", r"^[\w.]+: (?:CUDA error|CUDA driver error|cuDNN error|NCCL error|CUDA kernel)"),
-        ("echo", r"^(?:EOFError|BrokenPipeError|[\w.]*BrokenProcessPool|[\w.]*WorkerLostError)\b(?!: \('Connection)|^RuntimeError: DataLoader worker \(pid\(s\)"),
+        (
+            "gpu_error",
+            r"^[\w.]+: (?:CUDA error|CUDA driver error|cuDNN error|NCCL error|CUDA kernel)",
+        ),
+        (
+            "echo",
+            r"^(?:EOFError|BrokenPipeError|[\w.]*BrokenProcessPool|[\w.]*WorkerLostError)\b(?!: \('Connection)|^RuntimeError: DataLoader worker \(pid\(s\)",
+        ),
         ("network_lost", rf"^(?:\w+\.)*{_NETWORK_TYPES}: .*(?:{_NETWORK_TEXT})"),
     )
-)  # fmt: skip
+)
 _OF_LINES: Final = _kinds(
     (
-        ("walltime", r"^slurmstepd: error: \*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT \S+ DUE TO TIME LIMIT"),
-        ("preempted", r"^slurmstepd: error: \*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT \S+ DUE TO PREEMPTION"),
-        ("host_lost", r"^slurmstepd: error: \*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT \S+ DUE TO NODE FAILURE"),
+        (
+            "walltime",
+            r"^slurmstepd: error: \*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT \S+ DUE TO TIME LIMIT",
+        ),
+        (
+            "preempted",
+            r"^slurmstepd: error: \*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT \S+ DUE TO PREEMPTION",
+        ),
+        (
+            "host_lost",
+            r"^slurmstepd: error: \*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT \S+ DUE TO NODE FAILURE",
+        ),
         ("scheduler_oom", r"^slurmstepd: error: Detected \d+ oom[-_]kill event"),
-        ("nccl_timeout", r"ProcessGroupNCCL\.cpp:\d+\] .*Watchdog caught collective operation timeout: WorkNCCL\("),
-        ("nccl_timeout", r"^  what\(\): .*Watchdog caught collective operation timeout: WorkNCCL\("),
+        (
+            "nccl_timeout",
+            r"ProcessGroupNCCL\.cpp:\d+\] .*Watchdog caught collective operation timeout: WorkNCCL\(",
+        ),
+        (
+            "nccl_timeout",
+            r"^  what\(\): .*Watchdog caught collective operation timeout: WorkNCCL\(",
+        ),
         ("cuda_oom", r"^  what\(\): +(?:CUDA out of memory\.|CUDA error: out of memory)"),
         ("memory_error", r"^  what\(\): +std::bad_alloc$"),
-        ("shm", r"^ERROR: Unexpected bus error encountered in worker\. This might be caused by insuff"),
+        (
+            "shm",
+            r"^ERROR: Unexpected bus error encountered in worker\. This might be caused by insuff",
+        ),
         ("killed", r"^(?:\S+: (?:line )?\d+: +(?:\d+ )?)?Killed(?:  .*)?$"),
-        ("killed", rf"^\s*(?:[EW]\d{{4}} .*|.*elastic.*|exitcode|traceback) ?.*(?:failed \(exitcode: -9\)|{_WORKER_9})"),
-        ("bus_error", r"^(?:\S+: (?:line )?\d+: +(?:\d+ )?)?Bus error(?: \(core dumped\))?(?:  .*)?$"),
-        ("no_space", r"^(?!\w+Error: )[\w./+ -]+: (?:.*No space left on device(?: \(28\))?\.?|.*\[Errno 28\] No space left on device: .*)$"),
+        (
+            "killed",
+            rf"^\s*(?:[EW]\d{{4}} .*|.*elastic.*|exitcode|traceback) ?.*(?:failed \(exitcode: -9\)|{_WORKER_9})",
+        ),
+        (
+            "bus_error",
+            r"^(?:\S+: (?:line )?\d+: +(?:\d+ )?)?Bus error(?: \(core dumped\))?(?:  .*)?$",
+        ),
+        (
+            "no_space",
+            r"^(?!\w+Error: )[\w./+ -]+: (?:.*No space left on device(?: \(28\))?\.?|.*\[Errno 28\] No space left on device: .*)$",
+        ),
         ("quota", r"^[\w./+-]+: (?:.*: ?|.*)Disk quota exceeded(?: \(122\))?\.?$"),
-        ("pids", r"^[\w./+-]+: .*\bfork: (?:retry: )?Resource temporarily unavailable$|^[\w./+-]+: \d+: Cannot fork$"),
-        ("network_lost", r"^(?:curl: \((?:6|7|28|35|52|56)\) |wget: unable to resolve host|fatal: unable to access '\S+': (?:Could not resolve|Failed to connect|Recv failure)|ssh: .*(?:timed out|No route to host|Temporary failure in name res)|rsync: .*connection unexpectedly closed)"),
-        ("write_failed", r"^[\w./+-]+: .*(?:(?:write error|I/O error|Input/output error)$|Wrote only \d+ of \d+ bytes$)"),
-        ("network_lost", r"^[\w./+-]+: .*: (?:Transport endpoint is not connected|Stale file handle)$"),
+        (
+            "pids",
+            r"^[\w./+-]+: .*\bfork: (?:retry: )?Resource temporarily unavailable$|^[\w./+-]+: \d+: Cannot fork$",
+        ),
+        (
+            "network_lost",
+            r"^(?:curl: \((?:6|7|28|35|52|56)\) |wget: unable to resolve host|fatal: unable to access '\S+': (?:Could not resolve|Failed to connect|Recv failure)|ssh: .*(?:timed out|No route to host|Temporary failure in name res)|rsync: .*connection unexpectedly closed)",
+        ),
+        (
+            "write_failed",
+            r"^[\w./+-]+: .*(?:(?:write error|I/O error|Input/output error)$|Wrote only \d+ of \d+ bytes$)",
+        ),
+        (
+            "network_lost",
+            r"^[\w./+-]+: .*: (?:Transport endpoint is not connected|Stale file handle)$",
+        ),
     )
-)  # fmt: skip
+)
 _NEAR_THE_END: Final = 8
 _ANYWHERE: Final = ("nccl_timeout", "killed", "scheduler_oom", "shm")
 """Of these, many lines may follow that say nothing new: stack frames, a launcher's own traceback."""

@@ -74,13 +74,27 @@ async def launch(
     require_narrow(discard)
     await must_be_taken(lease, profile, artifacts, discard, caretaker=caretaker)
     job = _declared(
-        lease, command, artifacts, discard, env=env, env_from=env_from,
-        max_runtime_s=max_runtime_s, name=name, ledger=ledger, clock=clock,
-    )  # fmt: skip
+        lease,
+        command,
+        artifacts,
+        discard,
+        env=env,
+        env_from=env_from,
+        max_runtime_s=max_runtime_s,
+        name=name,
+        ledger=ledger,
+        clock=clock,
+    )
     armed = await arm(
-        lease, profile, caretaker=caretaker, transport=transport, ledger=ledger, clock=clock,
-        store=store, proof="recent",
-    )  # fmt: skip
+        lease,
+        profile,
+        caretaker=caretaker,
+        transport=transport,
+        ledger=ledger,
+        clock=clock,
+        store=store,
+        proof="recent",
+    )
     ledger.still_mine(lease.id)
     started = await caretaker.start(job, env=env)
     ledger.counts_since(lease.id, started.since_ns)

@@ -195,13 +195,21 @@ class _Inside:
     def said(self, command: str, says: int) -> str:
         """As `jobs/sandbox.py` takes it."""
         hidden = {*self._homes, *(p for p in self._guarded.places if p.is_dir())} - {Path("/")}
-        return json.dumps({
-            "command": command, "work": str(self._own / "tree"), "own": str(self._own), "says": says,
-            "hidden": sorted(map(str, hidden)), "shown": list(dict.fromkeys(map(str, self._shown()))),
-            "layered": [place for name in _CACHES if Path(place := self.environ.get(name, "")).is_dir()],
-            "masked": [str(place) for place in self._guarded.places if place.is_file()],
-            "network": self._network,
-        })  # fmt: skip
+        return json.dumps(
+            {
+                "command": command,
+                "work": str(self._own / "tree"),
+                "own": str(self._own),
+                "says": says,
+                "hidden": sorted(map(str, hidden)),
+                "shown": list(dict.fromkeys(map(str, self._shown()))),
+                "layered": [
+                    place for name in _CACHES if Path(place := self.environ.get(name, "")).is_dir()
+                ],
+                "masked": [str(place) for place in self._guarded.places if place.is_file()],
+                "network": self._network,
+            }
+        )
 
     def _shown(self) -> Iterator[Path]:
         """Programs, and what they are made of; what was downloaded; the tree, which they may name."""
@@ -234,10 +242,17 @@ async def _run(command: str, inside: _Inside, time_limit_s: float) -> tuple[int 
     with tempfile.TemporaryFile() as log, os.fdopen(told, "rb") as telling:
         try:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-I", sandbox.__file__, inside.said(command, says),
-                env=inside.environ, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log,
-                start_new_session=True, pass_fds=(says,),
-            )  # fmt: skip
+                sys.executable,
+                "-I",
+                sandbox.__file__,
+                inside.said(command, says),
+                env=inside.environ,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                pass_fds=(says,),
+            )
         finally:
             os.close(says)
         exit_status: int | None = None

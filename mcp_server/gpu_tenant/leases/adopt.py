@@ -63,9 +63,14 @@ async def adopt(
             remedy=f"use that lease, or end it first: `gpu-tenant teardown {other.id}`",
         )
     lease = intend(
-        profile, asked=asked, price_usd_h=price_usd_h, address=address, ledger=context.ledger,
-        clock=context.clock, allowed=context.owner.allows,
-    )  # fmt: skip
+        profile,
+        asked=asked,
+        price_usd_h=price_usd_h,
+        address=address,
+        ledger=context.ledger,
+        clock=context.clock,
+        allowed=context.owner.allows,
+    )
     if profile.destroy == "deletes":
         # Its owner may have worked on it for a week: used from the start, all of it accounted for.
         context.ledger.touch(lease.id, at=lease.created_at)
@@ -136,13 +141,18 @@ async def _take_over(
         )
     now = context.clock.now()
     terms = asked.terms(
-        deadline_at=now + timedelta(hours=hours), max_price_usd_h=asked.max_price_usd_h,
+        deadline_at=now + timedelta(hours=hours),
+        max_price_usd_h=asked.max_price_usd_h,
         meter="billed",
-    )  # fmt: skip
+    )
     lease = context.ledger.take_up(
-        box, lease_id=new_lease_id(profile, context.ledger), terms=terms, at=now, touched_at=now,
+        box,
+        lease_id=new_lease_id(profile, context.ledger),
+        terms=terms,
+        at=now,
+        touched_at=now,
         allowed=context.owner.allows,
-    )  # fmt: skip
+    )
     _in_place_of(context, lease, over)
     return lease
 

@@ -52,10 +52,15 @@ async def adopt_from(
             f"`gpu-tenant teardown {standing.id}`",
         )
     lease = intend(
-        context.profile(_PROVIDER), asked=asked, price_usd_h=price_usd_h,
-        address=SshAddress(target=there.name), ledger=context.ledger, clock=context.clock,
-        allowed=context.owner.allows, recovers=None if old is None else old.id,
-    )  # fmt: skip
+        context.profile(_PROVIDER),
+        asked=asked,
+        price_usd_h=price_usd_h,
+        address=SshAddress(target=there.name),
+        ledger=context.ledger,
+        clock=context.clock,
+        allowed=context.owner.allows,
+        recovers=None if old is None else old.id,
+    )
     with context.held(lease.id, "adopt"):
         try:
             _follow(context, lease.id, there, entries)

@@ -190,9 +190,12 @@ class Context:
         # A local box, and one of a rehearsal, is on the owner's own disks.
         is_apart = not isinstance(lease.address, LocalAddress) and not self.ledger.is_rehearsed
         return Caretaker(
-            lease, transport, ours, key=self.ledger.seal_key(lease.id),
+            lease,
+            transport,
+            ours,
+            key=self.ledger.seal_key(lease.id),
             elsewhere="counted" if is_alone and is_apart else "passed over",
-        )  # fmt: skip
+        )
 
     def runner(self, lease: Lease) -> Runner:
         """Who holds the queue on its box."""
@@ -221,9 +224,11 @@ class Context:
             return None
         with suppress(BadRequest, LocalTrouble):
             return box_store(
-                lease.terms.store, lease.id, configuration=self.home.configuration,
+                lease.terms.store,
+                lease.id,
+                configuration=self.home.configuration,
                 environ=self.environ,
-            )  # fmt: skip
+            )
         return None
 
     def protection(self, lease: Lease) -> Protection:

@@ -51,9 +51,14 @@ async def _assessed(context: Context, lease: Lease) -> Assessment:
     except TenantError:
         store = None  # it proves nothing then; what is here may
     return await assess(
-        lease, context.profile(lease.provider), caretaker=context.caretaker(lease),
-        ledger=context.ledger, clock=context.clock, store=store, others=found,
-    )  # fmt: skip
+        lease,
+        context.profile(lease.provider),
+        caretaker=context.caretaker(lease),
+        ledger=context.ledger,
+        clock=context.clock,
+        store=store,
+        others=found,
+    )
 
 
 async def _leave(context: Context, lease: Lease) -> None:
@@ -138,9 +143,13 @@ async def _seen_gone(context: Context, lease: Lease) -> Receipt | None:
     if not may_be_going and not context.ledger.absences(lease.id):
         return None
     return await see_gone(
-        lease, context.profile(lease.provider), connector=context.connector(lease),
-        ledger=context.ledger, clock=context.clock, listed="may be going" if may_be_going else "is there",
-    )  # fmt: skip
+        lease,
+        context.profile(lease.provider),
+        connector=context.connector(lease),
+        ledger=context.ledger,
+        clock=context.clock,
+        listed="may be going" if may_be_going else "is there",
+    )
 
 
 async def _may_be_going(context: Context, lease: Lease) -> bool:
@@ -194,9 +203,13 @@ def _waiver(context: Context, lease: Lease, assessment: Assessment) -> Signature
 def asked_to_waive(context: Context, report: LossReport) -> Asked:
     """The lease's owner is asked to sign for exactly that loss."""
     return context.ledger.ask_signature(
-        kind="waive", subject=report.lease, digest=report.digest, words=report.losses,
-        would=f"destroying {report.lease} would lose this for good", at=context.clock.now(),
-    )  # fmt: skip
+        kind="waive",
+        subject=report.lease,
+        digest=report.digest,
+        words=report.losses,
+        would=f"destroying {report.lease} would lose this for good",
+        at=context.clock.now(),
+    )
 
 
 def ask_ahead(context: Context, lease: str) -> Asked:
@@ -204,10 +217,13 @@ def ask_ahead(context: Context, lease: str) -> Asked:
     found = context.ledger.lease(lease)
     words = policy_of(context, found.id).terms
     return context.ledger.ask_signature(
-        kind="waive_ahead", subject=found.id, digest=_of_terms(found), words=words,
+        kind="waive_ahead",
+        subject=found.id,
+        digest=_of_terms(found),
+        words=words,
         would=f"past its end and its rescue sum, {found.id} would be destroyed with whatever is on it",
         at=context.clock.now(),
-    )  # fmt: skip
+    )
 
 
 def ask_attestation(context: Context, lease: str) -> Asked:
@@ -223,11 +239,13 @@ def ask_attestation(context: Context, lease: str) -> Asked:
             remedy=f"`gpu-tenant teardown {found.id}` verifies first, and says what to do",
         )
     return context.ledger.ask_signature(
-        kind="attest", subject=found.id, digest=digest_of((str(found.box_id),)),
+        kind="attest",
+        subject=found.id,
+        digest=digest_of((str(found.box_id),)),
         words=(words, "sign only when the console shows that it is gone"),
         would=f"{found.id} would be on record as ended, at your word that its box is gone",
         at=context.clock.now(),
-    )  # fmt: skip
+    )
 
 
 def awaits_owner(context: Context, lease: str) -> str | None:
@@ -372,9 +390,13 @@ async def honoured(context: Context, lease: str) -> TornDown:
 async def _end(context: Context, permit: TeardownPermit, lease: Lease) -> Receipt:
     await _leave(context, lease)
     return await tear_down(
-        permit, lease, context.profile(lease.provider),
-        connector=context.connector(lease), ledger=context.ledger, clock=context.clock,
-    )  # fmt: skip
+        permit,
+        lease,
+        context.profile(lease.provider),
+        connector=context.connector(lease),
+        ledger=context.ledger,
+        clock=context.clock,
+    )
 
 
 def _of_terms(lease: Lease) -> str:

@@ -56,9 +56,14 @@ class Inspection:
     def of(self, lease: Lease, since: datetime | None = None) -> Occupancy:
         """The lease's mark on its box, and looks at what was done there."""
         return Occupancy(
-            lease, self._profiles[lease.provider], self._transport(lease), ledger=self._ledger,
-            clock=self._clock, known_hosts=self._home.known_hosts(lease.id), since=since,
-        )  # fmt: skip
+            lease,
+            self._profiles[lease.provider],
+            self._transport(lease),
+            ledger=self._ledger,
+            clock=self._clock,
+            known_hosts=self._home.known_hosts(lease.id),
+            since=since,
+        )
 
     async def come_in(self, lease: Lease) -> None:
         """The box has let us in, and carries the lease's mark where it can be marked.

@@ -88,10 +88,14 @@ async def _with_terms(
         try:
             # The box first: a ledger that promises what the guard does not know would end jobs early.
             await arm_again(
-                lease.model_copy(update={"terms": terms}), context.profile(lease.provider),
-                caretaker=context.caretaker(lease), transport=context.transport(lease),
-                ledger=context.ledger, clock=context.clock, store=context.box_store(lease),
-            )  # fmt: skip
+                lease.model_copy(update={"terms": terms}),
+                context.profile(lease.provider),
+                caretaker=context.caretaker(lease),
+                transport=context.transport(lease),
+                ledger=context.ledger,
+                clock=context.clock,
+                store=context.box_store(lease),
+            )
         except BoxTrouble:
             if moved or lease.terms.on_deadline == "waive":
                 raise
@@ -134,10 +138,14 @@ async def _changed(
                 )
             lease = await context.inspection.before_a_stop(lease)
             lease = await park(
-                lease, profile, connector=connector, caretaker=partial(context.caretaker, lease),
-                transport=partial(context.transport, lease), ledger=context.ledger,
+                lease,
+                profile,
+                connector=connector,
+                caretaker=partial(context.caretaker, lease),
+                transport=partial(context.transport, lease),
+                ledger=context.ledger,
                 clock=context.clock,
-            )  # fmt: skip
+            )
             await closed(context, lease)
             return lease
         case "resume":
@@ -146,10 +154,14 @@ async def _changed(
             if lease.parked_at is not None and isinstance(connector, Tended) and by_hand:
                 lease = await back_at(context, lease, profile, connector, address)
             lease = await resume(
-                lease, profile, connector=connector, ledger=context.ledger, clock=context.clock,
+                lease,
+                profile,
+                connector=connector,
+                ledger=context.ledger,
+                clock=context.clock,
                 # What a person has started bills already, whatever it is refused.
                 allowed=anything if by_hand else allowed,
-            )  # fmt: skip
+            )
             if lease.quote is not None:
                 # A container that was stopped comes back with another host key.
                 context.home.known_hosts(lease.id).unlink(missing_ok=True)

@@ -79,10 +79,16 @@ async def launch_together(
                     f"they cannot train together: {'; '.join(checked.trouble)}",
                     remedy=f"`gpu-tenant preflight {' '.join(leases)}` shows every pair; nothing was launched",
                 )
-            gang = _declared(context,
-                members, checked, command, launcher=launcher, name=name, processes=processes,
+            gang = _declared(
+                context,
+                members,
+                checked,
+                command,
+                launcher=launcher,
+                name=name,
+                processes=processes,
                 python=python,
-            )  # fmt: skip
+            )
         elif gang.command != command:
             raise BadRequest(
                 f"the job {gang.job} of {', '.join(gang.leases)} runs another command",
@@ -93,15 +99,26 @@ async def launch_together(
             lease, profile = members[rank], context.profile(members[rank].provider)
             own = activated(context.ledger, lease.id) if python == "prepared" else {}
             return await launch(
-                lease, profile, gang.lines[rank], artifacts=artifacts,
+                lease,
+                profile,
+                gang.lines[rank],
+                artifacts=artifacts,
                 # Where only rank 0 writes, the others have nothing to keep: what they do have is kept.
                 discard=[*discard, *(artifacts if rank else ())],
-                env={**mirrors(profile, context.home.configuration, context.environ), **own, **values},
-                env_from=references(list(env)), name=gang.job,
+                env={
+                    **mirrors(profile, context.home.configuration, context.environ),
+                    **own,
+                    **values,
+                },
+                env_from=references(list(env)),
+                name=gang.job,
                 max_runtime_s=None if max_runtime_h is None else max_runtime_h * 3600,
-                caretaker=context.caretaker(lease), transport=context.transport(lease),
-                ledger=context.ledger, clock=context.clock, store=context.box_store(lease),
-            )  # fmt: skip
+                caretaker=context.caretaker(lease),
+                transport=context.transport(lease),
+                ledger=context.ledger,
+                clock=context.clock,
+                store=context.box_store(lease),
+            )
 
         came = await each(range(len(members)), begin, begun="goes on")
         launched = tuple(one for one in came if isinstance(one, Launched))
@@ -188,10 +205,14 @@ def _declared(
             )
         nodes.append(
             Node(
-                lease.id, spot.address, spot.interface, processes=count, gpus=spot.gpus,
+                lease.id,
+                spot.address,
+                spot.interface,
+                processes=count,
+                gpus=spot.gpus,
                 infiniband="active" if spot.infiniband else "none",
             )
-        )  # fmt: skip
+        )
         in_own = python == "prepared" and activated(context.ledger, lease.id)
         own = None if in_own else context.profile(lease.provider).python
         pythons.append(own or "python3")
@@ -201,11 +222,15 @@ def _declared(
         leases=tuple(lease.id for lease in members),
         command=command,
         lines=lines(
-            nodes, command, launcher=launcher, run_id=f"{job}-{members[0].id}",
-            port=checked.port, pythons=pythons,
+            nodes,
+            command,
+            launcher=launcher,
+            run_id=f"{job}-{members[0].id}",
+            port=checked.port,
+            pythons=pythons,
         ),
         interface=checked.network,
-    )  # fmt: skip
+    )
     for lease in members:
         context.ledger.note(lease.id, EVENT, gang.model_dump(mode="json"), at=context.clock.now())
     return gang

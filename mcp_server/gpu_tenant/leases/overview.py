@@ -35,10 +35,15 @@ def card_of(
 ) -> Card:
     """How the lease stands, by what is on record and, where it was just listed, by its box."""
     shown = card(
-        lease, context.profile(lease.provider), jobs=context.ledger.jobs(lease.id), alarm=alarm,
-        now=now or context.clock.now(), events=context.ledger.events(lease.id), box=box,
+        lease,
+        context.profile(lease.provider),
+        jobs=context.ledger.jobs(lease.id),
+        alarm=alarm,
+        now=now or context.clock.now(),
+        events=context.ledger.events(lease.id),
+        box=box,
         protection=context.protection(lease),
-    )  # fmt: skip
+    )
     receipt = None if lease.state.live else context.ledger.receipt(lease.id)
     # It was billed until it was seen gone, and not until that was written down.
     return shown.model_copy(update={"cost_usd": receipt.cost_usd}) if receipt else shown
@@ -80,9 +85,14 @@ async def overview(
     await _look_again(context, at)
     asked = {slug: of for slug, of in context.connectors.items() if at is None or slug in at}
     found = await survey(
-        asked, context.profiles, ledger=context.ledger, clock=context.clock, twins=twins,
-        patience_s=patience_s, look=context.inspection.twin,
-    )  # fmt: skip
+        asked,
+        context.profiles,
+        ledger=context.ledger,
+        clock=context.clock,
+        twins=twins,
+        patience_s=patience_s,
+        look=context.inspection.twin,
+    )
     alarms = [f"{name}: {words}" for name, words in found.alarms]
     alarms += await context.purse.alarms(found)
     leases = [
@@ -145,10 +155,17 @@ def history(context: Context, before: str, limit: int) -> Leases:
     """The leases that ended before that one; nobody is asked."""
     ended, now = context.ledger.ended(limit=limit, before=before), context.clock.now()
     return in_all(
-        [card_of(context, lease, None, now=now).model_copy(update={"terms": ()}) for lease in ended],
-        alarms=(), foreign=(), leftovers=(), unseen=(), older=_older(context, ended),
+        [
+            card_of(context, lease, None, now=now).model_copy(update={"terms": ()})
+            for lease in ended
+        ],
+        alarms=(),
+        foreign=(),
+        leftovers=(),
+        unseen=(),
+        older=_older(context, ended),
         free={slug for slug, profile in context.profiles.items() if profile.kind == "own"},
-    )  # fmt: skip
+    )
 
 
 def _older(context: Context, ended: Sequence[Lease]) -> tuple[str, int] | None:

@@ -67,10 +67,13 @@ class Owner:
         """
         now = self._clock.now()
         must_be_within(
-            self.limits, Wanted(provider, terms, usd_h, besides, count),
-            self._ledger.leases_since(since(now)), free=self._free, now=now,
+            self.limits,
+            Wanted(provider, terms, usd_h, besides, count),
+            self._ledger.leases_since(since(now)),
+            free=self._free,
+            now=now,
             configuration=self._configuration,
-        )  # fmt: skip
+        )
 
     def bounded(self, quote: Quote) -> Quote:
         """The quote, of which no price above the limit for one box is rented or kept, whatever cap was named."""

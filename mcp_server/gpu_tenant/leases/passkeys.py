@@ -17,9 +17,11 @@ def end_passkeys(ledger: Ledger, *, at: datetime) -> datetime:
         SignatureWanted: nobody has.
     """
     signature = _signed(
-        ledger, "lost_passkey", "letting the passkeys end: a terminal signs again a day from now",
+        ledger,
+        "lost_passkey",
+        "letting the passkeys end: a terminal signs again a day from now",
         at=at,
-    )  # fmt: skip
+    )
     return ledger.end_passkeys(signature, at=at)
 
 
@@ -56,8 +58,13 @@ def told(ledger: Ledger, *, at: datetime) -> None:
     ending = [key for key in known if key.ends_at is not None]
     for key, keys, level, way in (
         (_SET_UP, new, Level.WARNING, "if that was not you, `gpu-tenant sign --lost-passkey`"),
-        (_ENDS, ending, Level.URGENT, "if that was not you, keep it on the page of `gpu-tenant dashboard`"),
-    ):  # fmt: skip
+        (
+            _ENDS,
+            ending,
+            Level.URGENT,
+            "if that was not you, keep it on the page of `gpu-tenant dashboard`",
+        ),
+    ):
         if keys:
             words = f"{'; '.join(_words(each) for each in keys)}: {way}"
             ledger.raise_alarm(key, words, level=level, lease_id=None, at=at)

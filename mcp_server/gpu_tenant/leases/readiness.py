@@ -83,9 +83,14 @@ async def made_ready(context: Context, lease: Lease, wait_s: float = WAIT_S) -> 
     """The lease, whose box has let us in, or has yet to."""
     profile = context.profile(lease.provider)
     ready = await make_ready(
-        lease, profile, connector=context.connector(lease), reach=context.inspection.come_in, wait_s=wait_s,
-        ledger=context.ledger, clock=context.clock,
-    )  # fmt: skip
+        lease,
+        profile,
+        connector=context.connector(lease),
+        reach=context.inspection.come_in,
+        wait_s=wait_s,
+        ledger=context.ledger,
+        clock=context.clock,
+    )
     if ready.ready_at is not None and way_out(profile, ready) is not None:
         # Before anybody's work is on it: this computer may die in the next second.
         await armed(context, ready)
@@ -96,10 +101,14 @@ async def made_ready(context: Context, lease: Lease, wait_s: float = WAIT_S) -> 
 async def armed(context: Context, lease: Lease) -> Armed:
     """The box holds the deadline by itself, or it is said why it does not."""
     return await arm(
-        lease, context.profile(lease.provider), caretaker=context.caretaker(lease),
-        transport=context.transport(lease), ledger=context.ledger, clock=context.clock,
+        lease,
+        context.profile(lease.provider),
+        caretaker=context.caretaker(lease),
+        transport=context.transport(lease),
+        ledger=context.ledger,
+        clock=context.clock,
         store=context.box_store(lease),
-    )  # fmt: skip
+    )
 
 
 async def reach(context: Context, lease: Lease) -> None:
@@ -116,9 +125,13 @@ async def settled(
 ) -> tuple[Lease, str | None]:
     """The lease moved forward by what its provider shows, and what a person must hear."""
     return await settle(
-        lease, context.profile(lease.provider), connector=context.connector(lease),
-        ledger=context.ledger, clock=context.clock, listing=listing,
-    )  # fmt: skip
+        lease,
+        context.profile(lease.provider),
+        connector=context.connector(lease),
+        ledger=context.ledger,
+        clock=context.clock,
+        listing=listing,
+    )
 
 
 async def settled_if_free(
@@ -143,9 +156,12 @@ def _kept_waiting(context: Context, lease: Lease) -> str | None:
 async def fulfilled(context: Context, lease: Lease, wait_s: float = WAIT_S) -> Lease:
     """The intent has become a box, which has let us in, or has yet to."""
     lease = await fulfil(
-        lease, context.profile(lease.provider), connector=context.connector(lease),
-        ledger=context.ledger, clock=context.clock,
-    )  # fmt: skip
+        lease,
+        context.profile(lease.provider),
+        connector=context.connector(lease),
+        ledger=context.ledger,
+        clock=context.clock,
+    )
     return await made_ready(context, lease, wait_s)
 
 

@@ -257,9 +257,13 @@ async def _had(context: Context, lease: Lease, refused: list[str], wait_s: float
         standing = context.ledger.lease(lease.id)
         if standing.state.live:
             await return_unused(
-                standing, await context.inspection.fresh(standing), context.profile(standing.provider), connector=context.connector(standing),
-                ledger=context.ledger, clock=context.clock,
-            )  # fmt: skip
+                standing,
+                await context.inspection.fresh(standing),
+                context.profile(standing.provider),
+                connector=context.connector(standing),
+                ledger=context.ledger,
+                clock=context.clock,
+            )
             await closed(context, standing)
     return None
 
@@ -326,11 +330,18 @@ async def _furnished(
     lost, caretaker = work.lease, context.caretaker(new)
     for tree in work.trees:
         await push(
-            new, Path(tree.directory), guarded=context.account.guarded, include_secrets=tree.include_secrets,
-            caretaker=caretaker, transport=context.transport(new), ledger=context.ledger,
-            clock=context.clock, share=share_of(context.home, None),
-            records=records_of(context.home, new.id), progress=lambda done, total: None,
-        )  # fmt: skip
+            new,
+            Path(tree.directory),
+            guarded=context.account.guarded,
+            include_secrets=tree.include_secrets,
+            caretaker=caretaker,
+            transport=context.transport(new),
+            ledger=context.ledger,
+            clock=context.clock,
+            share=share_of(context.home, None),
+            records=records_of(context.home, new.id),
+            progress=lambda done, total: None,
+        )
         # It may have changed since it was looked at.
         work_of(lost, ledger=context.ledger)
     artifacts, discard = claims_of(context.ledger, lost.id)
@@ -339,20 +350,31 @@ async def _furnished(
     profile = context.profile(new.provider)
     if work.in_environment:
         made = await Setup(
-            new, profile, script("prepare.py"), caretaker=caretaker,
-            transport=context.transport(new), ledger=context.ledger, clock=context.clock,
+            new,
+            profile,
+            script("prepare.py"),
+            caretaker=caretaker,
+            transport=context.transport(new),
+            ledger=context.ledger,
+            clock=context.clock,
         ).prepare(
             Asked(replay=lost.id, env_names=tuple(setup), env_from=work.setup_from),
-            env={**_mirrors_at(context, new), **setup}, wait_s=wait_s, hold=nullcontext,
-        )  # fmt: skip
+            env={**_mirrors_at(context, new), **setup},
+            wait_s=wait_s,
+            hold=nullcontext,
+        )
         if made.state == "running":
             return "its environment is being made"
     if kept is not None:
         context.ledger.touch(new.id, at=context.clock.now())
         await restore(
-            kept, new, artifacts=context.ledger.declared(kept.lease.id)[0], caretaker=caretaker,
-            transport=context.transport(new), ledger=context.ledger,
-        )  # fmt: skip
+            kept,
+            new,
+            artifacts=context.ledger.declared(kept.lease.id)[0],
+            caretaker=caretaker,
+            transport=context.transport(new),
+            ledger=context.ledger,
+        )
     return None
 
 
@@ -363,12 +385,21 @@ async def _launched(
     for job, own in zip(work.jobs, values, strict=True):
         made = activated(context.ledger, new.id) if "VIRTUAL_ENV" in job.env_names else {}
         await launch(
-            new, context.profile(new.provider), job.command, artifacts=job.artifacts, discard=job.discard,
-            env={**_mirrors_at(context, new), **made, **own}, env_from=job.env_from,
-            max_runtime_s=job.max_runtime_s, name=job.id, caretaker=context.caretaker(new),
-            transport=context.transport(new), ledger=context.ledger, clock=context.clock,
+            new,
+            context.profile(new.provider),
+            job.command,
+            artifacts=job.artifacts,
+            discard=job.discard,
+            env={**_mirrors_at(context, new), **made, **own},
+            env_from=job.env_from,
+            max_runtime_s=job.max_runtime_s,
+            name=job.id,
+            caretaker=context.caretaker(new),
+            transport=context.transport(new),
+            ledger=context.ledger,
+            clock=context.clock,
             store=context.box_store(new),
-        )  # fmt: skip
+        )
 
 
 def _mirrors_at(context: Context, lease: Lease) -> dict[str, str]:

@@ -105,10 +105,16 @@ async def rented(
             signed = _signed(context, quote, profile, unguarded, smoke)
             async with _in_turn(context, quote.id, wait_s):
                 lease = intend_quote(
-                    context.owner.bounded(capped(quote, asked.max_price_usd_h)), profile, asked=asked,
-                    ledger=context.ledger, clock=context.clock, asked_at=asked_at, instead_of=quotes,
-                    allowed=context.owner.allows, signed=signed,
-                )  # fmt: skip
+                    context.owner.bounded(capped(quote, asked.max_price_usd_h)),
+                    profile,
+                    asked=asked,
+                    ledger=context.ledger,
+                    clock=context.clock,
+                    asked_at=asked_at,
+                    instead_of=quotes,
+                    allowed=context.owner.allows,
+                    signed=signed,
+                )
                 with context.held(lease.id, "provision"):
                     try:
                         rented = await fulfilled(context, lease, wait_s)
@@ -143,9 +149,10 @@ def _must_have_room(context: Context, quote: Quote, asked: Asked, count: int = 1
     hours = quote.wish.hours if asked.hours is None else asked.hours
     must_be_hours(hours)
     terms = asked.terms(
-        deadline_at=context.clock.now() + timedelta(hours=hours), meter="billed",
+        deadline_at=context.clock.now() + timedelta(hours=hours),
+        meter="billed",
         max_price_usd_h=quote.cap_usd_h,
-    )  # fmt: skip
+    )
     if asked.budget_usd is not None:
         terms = terms.model_copy(update={"budget_usd": asked.budget_usd / count})
     price = quote.offer.price.running_usd_h
@@ -249,9 +256,13 @@ async def _given_back(context: Context, lease: Lease) -> str:
     """The box, which nobody has used, is gone; what that has cost, in words."""
     standing = context.ledger.lease(lease.id)
     receipt = await return_unused(
-        standing, await context.inspection.fresh(standing), context.profile(standing.provider), connector=context.connector(standing),
-        ledger=context.ledger, clock=context.clock,
-    )  # fmt: skip
+        standing,
+        await context.inspection.fresh(standing),
+        context.profile(standing.provider),
+        connector=context.connector(standing),
+        ledger=context.ledger,
+        clock=context.clock,
+    )
     await closed(context, standing)
     return f"it was given back unused, for {receipt.cost_usd} USD"
 
@@ -300,10 +311,14 @@ async def fleet_by(
         ) -> Lease:
             return intend_quote(
                 context.owner.bounded(capped(quote, part.max_price_usd_h, boxes=missing)),
-                profile, asked=part,
-                ledger=context.ledger, clock=context.clock, asked_at=asked_at, fleet=fleet,
+                profile,
+                asked=part,
+                ledger=context.ledger,
+                clock=context.clock,
+                asked_at=asked_at,
+                fleet=fleet,
                 allowed=context.owner.allows,
-            )  # fmt: skip
+            )
 
         sources.append(_Source(quote.id, profile, of_quote, quote.offer.id))
     return await _fleet(context, said, asked, count, sources, wait_s)
@@ -325,10 +340,15 @@ async def fleet_at(
         if cap is not None and price_usd_h is not None and price_usd_h <= cap:
             cap = own_cap(price_usd_h, cap, boxes=missing)
         return intend(
-            profile, asked=part.model_copy(update={"max_price_usd_h": cap}), address=None,
-            price_usd_h=price_usd_h, ledger=context.ledger, clock=context.clock, fleet=fleet,
+            profile,
+            asked=part.model_copy(update={"max_price_usd_h": cap}),
+            address=None,
+            price_usd_h=price_usd_h,
+            ledger=context.ledger,
+            clock=context.clock,
+            fleet=fleet,
             allowed=context.owner.allows,
-        )  # fmt: skip
+        )
 
     said: dict[str, JsonValue] = {
         "provider": profile.id,
@@ -398,9 +418,13 @@ async def _fates_known(context: Context, hunt: _Hunt) -> None:
         )
         with context.held(lease.id, "provision"), suppress(ProviderSilent):
             await find_out(
-                lease, context.profile(lease.provider), silence,
-                connector=context.connector(lease), ledger=context.ledger, clock=context.clock,
-            )  # fmt: skip
+                lease,
+                context.profile(lease.provider),
+                silence,
+                connector=context.connector(lease),
+                ledger=context.ledger,
+                clock=context.clock,
+            )
         if context.ledger.lease(lease.id).state is LeaseState.INTENDED:
             hunt.stopped, hunt.last = silence.message, silence
 
@@ -424,9 +448,12 @@ async def _another(context: Context, hunt: _Hunt, standing: Sequence[Lease]) -> 
         try:
             with context.held(lease.id, "provision"):
                 await fulfil(
-                    lease, source.profile, connector=context.connector(lease),
-                    ledger=context.ledger, clock=context.clock,
-                )  # fmt: skip
+                    lease,
+                    source.profile,
+                    connector=context.connector(lease),
+                    ledger=context.ledger,
+                    clock=context.clock,
+                )
         except (NoCapacity, NoQuota, PriceMoved) as trouble:
             source.refused, hunt.last = trouble.message, trouble
         except TenantError as trouble:

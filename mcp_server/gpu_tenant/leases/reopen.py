@@ -50,18 +50,23 @@ async def is_there(lease: Lease, reach: Callable[[Lease], Awaitable[None]]) -> b
 def reopened(lease: Lease, profile: Profile, *, ledger: Ledger, at: datetime) -> Lease:
     """The intent to have that box once more, on the terms that the old lease had, as used; and it is told."""
     again = ledger.intend(
-        lease_id=new_lease_id(profile, ledger), provider=lease.provider, address=lease.address,
-        terms=lease.terms.model_copy(update={"on_deadline": "keep"}), at=at,
+        lease_id=new_lease_id(profile, ledger),
+        provider=lease.provider,
+        address=lease.address,
+        terms=lease.terms.model_copy(update={"on_deadline": "keep"}),
+        at=at,
         price_usd_h=lease.rates[0].usd_h if lease.rates else lease.price_usd_h,
-    )  # fmt: skip
+    )
     ledger.touch(again.id, at=again.created_at)
     ledger.raise_alarm(
         f"{_KEY}{again.id}",
         f"{lease.id} was attested to be gone, and its box {lease.box_id} answers again: it bills"
         f" {rate_words(again)}, and is under the lease {again.id} now; end it in its console, or"
         f" `gpu-tenant teardown {again.id}`",
-        level=Level.URGENT, lease_id=None, at=at,
-    )  # fmt: skip
+        level=Level.URGENT,
+        lease_id=None,
+        at=at,
+    )
     ledger.note(
         again.id, Event.NOTICE, {"words": f"the box of {lease.id}, which answers again"}, at=at
     )

@@ -295,10 +295,16 @@ async def survey(
             else:
                 try:
                     words = await _take_up(
-                        box, LeaseId(marked["lease"]), profiles[provider],
-                        connector=connectors[provider], ledger=ledger, clock=clock, twins=twins,
-                        strays=found.strays, look=look,
-                    )  # fmt: skip
+                        box,
+                        LeaseId(marked["lease"]),
+                        profiles[provider],
+                        connector=connectors[provider],
+                        ledger=ledger,
+                        clock=clock,
+                        twins=twins,
+                        strays=found.strays,
+                        look=look,
+                    )
                 except ProviderTrouble as error:
                     words = (box.id, f"{error.message}; {error.remedy}")
                 except (BoxTaken, LeaseHeld):

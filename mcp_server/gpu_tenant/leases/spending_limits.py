@@ -119,15 +119,17 @@ def must_be_within(
     burning = [lease for lease in others if lease.state.live and may_bill(lease, free)]
     if len(burning) + wanted.count > limits.boxes:
         raise refuse(
-            "boxes", f"{wanted.count} more would be {len(burning) + wanted.count} boxes",
+            "boxes",
+            f"{wanted.count} more would be {len(burning) + wanted.count} boxes",
             f", of which {len(burning)} are used",
-        )  # fmt: skip
+        )
     together = sum((usd_h_of(lease) for lease in burning), Decimal(0))
     if together + price * wanted.count > limits.usd_h:
         raise refuse(
-            "usd_h", f"with it all boxes cost {together + price * wanted.count} USD/h",
+            "usd_h",
+            f"with it all boxes cost {together + price * wanted.count} USD/h",
             f" USD/h, of which {together} are used",
-        )  # fmt: skip
+        )
     own = _Course.wanted(
         wanted, price, next((x for x in leases if x.id == wanted.besides), None), now
     )
@@ -137,9 +139,10 @@ def must_be_within(
         would_be = used + own.usd(begin, end, now) * wanted.count
         if would_be > getattr(limits, name):
             raise refuse(
-                name, f"{what} could cost {would_be:.2f} USD with it, up to every deadline",
+                name,
+                f"{what} could cost {would_be:.2f} USD with it, up to every deadline",
                 f" USD, of which {used:.2f} are spent or promised",
-            )  # fmt: skip
+            )
 
 
 def used_of(

@@ -209,9 +209,14 @@ def _asked(client: str | None, *argv: str) -> Mapping[str, Sequence[str]]:
     """What `ssh -G` says of those arguments; nothing where there is no client, or it fails."""
     try:
         ran = subprocess.run(
-            [client or "ssh", "-G", *argv], capture_output=True, encoding="utf-8", errors="replace",
-            timeout=10, check=False, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+            [client or "ssh", "-G", *argv],
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=10,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
     except (OSError, subprocess.TimeoutExpired):
         return {}
     said: dict[str, list[str]] = {}

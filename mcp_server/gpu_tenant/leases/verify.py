@@ -108,15 +108,20 @@ async def assess(
         )
         if not now.digest and not differs(now, collected):
             now = await reseal(
-                lease, profile, caretaker=caretaker, ledger=ledger, named=_NAMED_AT_MOST,
+                lease,
+                profile,
+                caretaker=caretaker,
+                ledger=ledger,
+                named=_NAMED_AT_MOST,
                 unread_bytes=unread_bytes(now),
-            )  # fmt: skip
+            )
     except JobRunning as error:
         written = await _written_so_far(lease, profile, caretaker=caretaker, ledger=ledger)
         loss = Loss(
             what=f"a job is still running: {error.message}; it would end, and all that it writes would go",
-            remedy=error.remedy, so_far=written,
-        )  # fmt: skip
+            remedy=error.remedy,
+            so_far=written,
+        )
         return Assessment(untouched=False, seal=None, evidence=(), losses=(loss,))
     except BoxTrouble as error:
         loss = Loss(
@@ -202,9 +207,14 @@ async def _written_so_far(
     """By name, all that is on the box while jobs run, but for what is here as it is there."""
     try:
         draft = await reseal(
-            lease, profile, caretaker=caretaker, ledger=ledger, hashes="recalled", running="listed",
+            lease,
+            profile,
+            caretaker=caretaker,
+            ledger=ledger,
+            hashes="recalled",
+            running="listed",
             named=_NAMED_AT_MOST,
-        )  # fmt: skip
+        )
     except BoxTrouble as trouble:
         return (f"what it has written could not be listed ({trouble.message})",)
     return so_far(draft, ledger.seal(lease.id), lease)
@@ -261,9 +271,13 @@ def sign(
             remedy=f"look again: `gpu-tenant waive {lease.id}`",
         )
     return _signed(
-        lease, assessment, signed_by=signature.signed_by, signature=signature.code, ledger=ledger,
+        lease,
+        assessment,
+        signed_by=signature.signed_by,
+        signature=signature.code,
+        ledger=ledger,
         clock=clock,
-    )  # fmt: skip
+    )
 
 
 def honour(lease: Lease, assessment: Assessment, *, ledger: Ledger, clock: Clock) -> TeardownPermit:
@@ -286,9 +300,13 @@ def honour(lease: Lease, assessment: Assessment, *, ledger: Ledger, clock: Clock
             remedy=f"`gpu-tenant terms {lease.id}`",
         )
     return _signed(
-        lease, assessment, signed_by=f"{signed[-1]['by']}, in advance",
-        signature=str(signed[-1].get("signature", "waived ahead")), ledger=ledger, clock=clock,
-    )  # fmt: skip
+        lease,
+        assessment,
+        signed_by=f"{signed[-1]['by']}, in advance",
+        signature=str(signed[-1].get("signature", "waived ahead")),
+        ledger=ledger,
+        clock=clock,
+    )
 
 
 def _signed(

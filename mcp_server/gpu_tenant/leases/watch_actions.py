@@ -135,12 +135,17 @@ async def pull(
     price = found.price_usd_h
     with share_of(context.home, limit).joined(found.id, price) as turn:
         seen = await snapshot(
-            found, directory=directory, caretaker=context.caretaker(found),
-            transport=context.transport(found), ledger=context.ledger, clock=context.clock,
+            found,
+            directory=directory,
+            caretaker=context.caretaker(found),
+            transport=context.transport(found),
+            ledger=context.ledger,
+            clock=context.clock,
             turn=turn if limit else Resting(turn, SHARE),
-            policy=None if on_the_box == "prune" else policy, done=said.done,
+            policy=None if on_the_box == "prune" else policy,
+            done=said.done,
             progress=progress_to.get(),
-        )  # fmt: skip
+        )
     if policy is None:
         return seen
     try:
@@ -162,9 +167,14 @@ async def _pruned(
     there = Pruned()
     if on_the_box == "prune":
         there = await prune_box(
-            lease, policy, directory=directory, caretaker=context.caretaker(lease),
-            ledger=context.ledger, clock=context.clock, done=said.done,
-        )  # fmt: skip
+            lease,
+            policy,
+            directory=directory,
+            caretaker=context.caretaker(lease),
+            ledger=context.ledger,
+            clock=context.clock,
+            done=said.done,
+        )
     here = await prune_here(
         lease, policy, directory=directory, ledger=context.ledger, clock=context.clock
     )
@@ -205,9 +215,14 @@ async def store_again(context: Context, lease: str) -> Kept | None:
         return None
     with context.held(found.id, "store"):
         return await keep_safe(
-            found, seal, directory=context.kept_in(found), store=store, ledger=context.ledger,
-            clock=context.clock, progress=progress_to.get(),
-        )  # fmt: skip
+            found,
+            seal,
+            directory=context.kept_in(found),
+            store=store,
+            ledger=context.ledger,
+            clock=context.clock,
+            progress=progress_to.get(),
+        )
 
 
 async def park_overdue(context: Context, lease: str) -> None:
@@ -263,11 +278,15 @@ async def _made_still(
         if unsealed == "accept":
             lease = await context.inspection.before_a_stop(lease)
         await park(
-            lease, profile, connector=context.connector(lease),
+            lease,
+            profile,
+            connector=context.connector(lease),
             caretaker=partial(context.caretaker, lease),
-            transport=partial(context.transport, lease), ledger=context.ledger, clock=context.clock,
+            transport=partial(context.transport, lease),
+            ledger=context.ledger,
+            clock=context.clock,
             unsealed=unsealed,
-        )  # fmt: skip
+        )
     await closed(context, lease)
 
 

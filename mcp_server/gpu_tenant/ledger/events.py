@@ -108,8 +108,12 @@ class Timeline(Holds):
             " (SELECT id, state, ended_at FROM leases WHERE provider=? AND ready_at IS NOT NULL"
             " AND json_extract(quote, '$.offer.interruptible') ORDER BY created_at DESC, id LIMIT ?) l"
             " JOIN events e ON e.lease_id=l.id AND e.kind IN (?,?,?) ORDER BY l.id, e.seq",
-            provider, most, Event.READY, Event.PARKED, Event.TAKEN,
-        )  # fmt: skip
+            provider,
+            most,
+            Event.READY,
+            Event.PARKED,
+            Event.TAKEN,
+        )
         return [
             Ran(state, ended_at, tuple(turn for _, turn in lines))
             for (_, state, ended_at), lines in groupby(rows, key=lambda row: row[0])

@@ -81,9 +81,19 @@ class Leases(Signatures):
             for code in signed:
                 use(db, code, at=at)
             self._intend(
-                db, lease_id, provider, terms, address, price_usd_h, at,
-                quote=quote, mark=None, touched_at=None, recovers=recovers, fleet=fleet,
-            )  # fmt: skip
+                db,
+                lease_id,
+                provider,
+                terms,
+                address,
+                price_usd_h,
+                at,
+                quote=quote,
+                mark=None,
+                touched_at=None,
+                recovers=recovers,
+                fleet=fleet,
+            )
         return self.lease(lease_id)
 
     @staticmethod
@@ -145,9 +155,19 @@ class Leases(Signatures):
         with self._bound_once(box), self._transaction() as db:
             allowed(box.provider, terms, box.price_usd_h)
             self._intend(
-                db, lease_id, box.provider, terms, box.address, box.price_usd_h, at,
-                quote=None, mark=box.mark, touched_at=touched_at, recovers=None, fleet=None,
-            )  # fmt: skip
+                db,
+                lease_id,
+                box.provider,
+                terms,
+                box.address,
+                box.price_usd_h,
+                at,
+                quote=None,
+                mark=box.mark,
+                touched_at=touched_at,
+                recovers=None,
+                fleet=None,
+            )
             self._bind(db, lease_id, box, at, since or at)
         return self.lease(lease_id)
 

@@ -39,8 +39,10 @@ class Sent(Timeline):
     def sent_before(self, lease_id: LeaseId) -> bool:
         """Whether files went there before that was on record, so that only the box can say which."""
         known = self._read(
-            lambda row: str(row["lease_id"]), "SELECT lease_id FROM sent_before WHERE lease_id=?", lease_id
-        )  # fmt: skip
+            lambda row: str(row["lease_id"]),
+            "SELECT lease_id FROM sent_before WHERE lease_id=?",
+            lease_id,
+        )
         return bool(known)
 
     def know_scripts(self, hashes: Iterable[str]) -> None:
@@ -70,5 +72,7 @@ class Sent(Timeline):
 
     def _sinces(self, lease_id: LeaseId) -> list[int]:
         return self._read(
-            lambda row: int(row["since_ns"]), "SELECT since_ns FROM since WHERE lease_id=?", lease_id
-        )  # fmt: skip
+            lambda row: int(row["since_ns"]),
+            "SELECT since_ns FROM since WHERE lease_id=?",
+            lease_id,
+        )

@@ -168,8 +168,11 @@ class Signatures(Timeline):
         found = self._read(
             signature_of_row,
             f"{SIGNED} WHERE r.kind=? AND r.subject=? AND r.digest=? AND {_UNUSED}",
-            kind, subject, digest, at.isoformat(),
-        )  # fmt: skip
+            kind,
+            subject,
+            digest,
+            at.isoformat(),
+        )
         return found[0] if found else None
 
     def signature(self, code: str) -> Signature | None:
@@ -179,9 +182,12 @@ class Signatures(Timeline):
     def signed_for(self, kind: str, subject: str, *, at: datetime) -> list[Signature]:
         """Every unused signature of that kind about that subject, newest first."""
         return self._read(
-            signature_of_row, f"{SIGNED} WHERE r.kind=? AND r.subject=? AND {_UNUSED}",
-            kind, subject, at.isoformat(),
-        )  # fmt: skip
+            signature_of_row,
+            f"{SIGNED} WHERE r.kind=? AND r.subject=? AND {_UNUSED}",
+            kind,
+            subject,
+            at.isoformat(),
+        )
 
     def use_signature(self, code: str, *, at: datetime) -> None:
         """The signature is used, where what it was for is no line of this ledger.

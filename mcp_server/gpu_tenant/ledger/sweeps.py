@@ -218,8 +218,10 @@ class Sweeps(Leases):
                     (at.isoformat(), lease_id, job),
                 )
             detail: dict[str, object] = {
-                "sweep": sweep_id, "jobs": list(jobs), "box_time_s": box_time_s,
-            }  # fmt: skip
+                "sweep": sweep_id,
+                "jobs": list(jobs),
+                "box_time_s": box_time_s,
+            }
             self._note(db, lease_id, Event.LAUNCHED, detail, at)
 
     # --- what became of them

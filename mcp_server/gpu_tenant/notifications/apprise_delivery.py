@@ -28,8 +28,11 @@ _AS_SHOWN = {
 }
 """Hooks as their consoles show them; Apprise takes Slack's and WeCom's so, and not these."""
 _NO_WITHIN_A_YES = {
-    "dingtalk": "errcode", "feishu": "code", "lark": "code", "wecombot": "errcode",
-}  # fmt: skip
+    "dingtalk": "errcode",
+    "feishu": "code",
+    "lark": "code",
+    "wecombot": "errcode",
+}
 """Where these say in a 200 that they did not take it; Apprise looks at the status alone."""
 _ANSWERS: ContextVar[list[object] | None] = ContextVar("_ANSWERS", default=None)
 """What the services answered to this delivery: an HTTP answer, or the error instead of one."""
@@ -56,9 +59,11 @@ def deliver(
         sender = apprise.Apprise(asset=service.asset)
         sender.add(service)
         taken = sender.notify(
-            body, title=title, notify_type=apprise.NotifyType(kind),
+            body,
+            title=title,
+            notify_type=apprise.NotifyType(kind),
             body_format=apprise.NotifyFormat.TEXT,
-        )  # fmt: skip
+        )
         return _why(answers, service) if not taken or _refused(answers, service) else None
     except Exception as error:  # noqa: BLE001 - a plug-in's error may hold the address: its kind is told
         return f"it was not sent ({type(error).__name__})"
@@ -70,9 +75,15 @@ def _service(apprise: ModuleType, address: str) -> Any:
     # No redirects: a message that was sent on elsewhere would count as taken. No deadline of
     # Apprise's own, whose threads would outlive ours; nothing is written to disk.
     asset = apprise.AppriseAsset(
-        app_id="gpu-tenant", app_desc="gpu-tenant", async_mode=False, service_timeout=0,
-        http_redirects=False, interpret_emojis=False, pgp_autogen=False, pem_autogen=False,
-    )  # fmt: skip
+        app_id="gpu-tenant",
+        app_desc="gpu-tenant",
+        async_mode=False,
+        service_timeout=0,
+        http_redirects=False,
+        interpret_emojis=False,
+        pgp_autogen=False,
+        pem_autogen=False,
+    )
     for shown, scheme in _AS_SHOWN.items():
         if address.startswith(shown):
             address = address.replace(shown, scheme, 1)

@@ -29,8 +29,10 @@ BODY = 300
 
 _LEVELS = {level.name.lower(): level for level in Level}
 _KINDS: dict[Level, Literal["info", "warning", "failure"]] = {
-    Level.NOTICE: "info", Level.WARNING: "warning", Level.URGENT: "failure",
-}  # fmt: skip
+    Level.NOTICE: "info",
+    Level.WARNING: "warning",
+    Level.URGENT: "failure",
+}
 _REFERENCE = re.compile(r"(env|file|keyring|cmd):.+", re.DOTALL)
 _QUIET = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
 _COMMAND = re.compile(r"`(gpu-tenant [^`]+)`")

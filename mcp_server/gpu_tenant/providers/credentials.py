@@ -282,9 +282,13 @@ def _from_command(name: str, rest: str, environ: Mapping[str, str]) -> str:
     try:
         argv = shlex.split(rest)
         ran = subprocess.run(
-            argv or [""], env=dict(environ), capture_output=True, encoding="utf-8", timeout=60,
+            argv or [""],
+            env=dict(environ),
+            capture_output=True,
+            encoding="utf-8",
+            timeout=60,
             check=False,
-        )  # fmt: skip
+        )
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise _nowhere(name, f"`{rest}` does not run ({type(error).__name__})") from None
     if ran.returncode:

@@ -190,9 +190,13 @@ def settle_sweep(context: Context, sweep_id: str) -> Reckoning:
     if not table.wrong or table.settled_by:
         return table
     code = context.ledger.must_be_signed(
-        kind="settle", subject=sweep_id, digest=table.digest, words=table.wrong,
-        would=f"accepting what is wrong with {sweep_id}, so that its boxes may end", at=at,
-    )  # fmt: skip
+        kind="settle",
+        subject=sweep_id,
+        digest=table.digest,
+        words=table.wrong,
+        would=f"accepting what is wrong with {sweep_id}, so that its boxes may end",
+        at=at,
+    )
     signature = context.ledger.signature(code)
     assert signature is not None
     settlement = Settlement(digest=table.digest, wrong=table.wrong, by=signature.signed_by, at=at)
@@ -210,9 +214,14 @@ def _to_reckon(context: Context, sweep_id: str) -> Callable[[], Reckoning]:
     sweep, leases = context.ledger.sweep(sweep_id), context.ledger.leases_of_sweep(sweep_id)
     here = {lease: brought(context.ledger.lease(lease), ledger=context.ledger) for lease in leases}
     return partial(
-        reckon, sweep, context.ledger.placements(sweep_id), here, leases=leases,
-        settlements=context.ledger.settlements(sweep_id), given_up=context.ledger.given_up(sweep_id),
-    )  # fmt: skip
+        reckon,
+        sweep,
+        context.ledger.placements(sweep_id),
+        here,
+        leases=leases,
+        settlements=context.ledger.settlements(sweep_id),
+        given_up=context.ledger.given_up(sweep_id),
+    )
 
 
 def open_sweeps(context: Context) -> list[str]:

@@ -313,9 +313,15 @@ async def _send(
         own = activated(context.ledger, lease.id) if sweep.python == "prepared" else {}
         env = {**mirrors(profile, context.home.configuration, context.environ), **own, **values}
         await arm(
-            lease, profile, caretaker=context.caretaker(lease), transport=context.transport(lease),
-            ledger=context.ledger, clock=context.clock, store=context.box_store(lease), proof="recent",
-        )  # fmt: skip
+            lease,
+            profile,
+            caretaker=context.caretaker(lease),
+            transport=context.transport(lease),
+            ledger=context.ledger,
+            clock=context.clock,
+            store=context.box_store(lease),
+            proof="recent",
+        )
         jobs = {job.id: job for job in context.ledger.jobs(lease.id)}
         for at in range(0, len(placements), _AT_ONCE):
             turns = [
@@ -327,11 +333,12 @@ async def _send(
                 for p in placements[at : at + _AT_ONCE]
             ]
             await context.runner(lease).queue(
-                turns, slots=None if box.slot_gpus is None else box.slots,
+                turns,
+                slots=None if box.slot_gpus is None else box.slots,
                 slot_gpus=box.slot_gpus or (),
                 # What a step of an allocation starts ends with it: its batch script starts jobs.
                 runner="elsewhere" if isinstance(lease.address, SlurmAddress) else "here",
-            )  # fmt: skip
+            )
             queued = [turn.job.id for turn in turns]
             context.ledger.cells_launched(
                 sweep.id, queued, lease.id, at=context.clock.now(), box_time_s=box.roll.now

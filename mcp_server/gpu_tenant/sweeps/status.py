@@ -27,8 +27,16 @@ CellState = Literal[
     "duplicate",
 ]
 STATES: tuple[CellState, ...] = (
-    "verified", "finished", "running", "queued", "waiting", "given_up", "failed", "missing", "duplicate",
-)  # fmt: skip
+    "verified",
+    "finished",
+    "running",
+    "queued",
+    "waiting",
+    "given_up",
+    "failed",
+    "missing",
+    "duplicate",
+)
 OPEN: frozenset[CellState] = frozenset({"running", "queued", "waiting"})
 """Something of it may still come."""
 WRONG: frozenset[CellState] = frozenset({"failed", "missing", "duplicate"})

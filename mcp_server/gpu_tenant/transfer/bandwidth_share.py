@@ -175,9 +175,12 @@ class Turn:
 
     def _said(self, at_s: float) -> _Said:
         return _Said(
-            lease=self._lease_id, usd_h=self._usd_h, wants=self._wants,
-            could_bytes_s=self._could_bytes_s(), at_s=at_s,
-        )  # fmt: skip
+            lease=self._lease_id,
+            usd_h=self._usd_h,
+            wants=self._wants,
+            could_bytes_s=self._could_bytes_s(),
+            at_s=at_s,
+        )
 
     def _measure(self, at_s: float) -> None:
         passed_s = at_s - self._measured_s
@@ -259,9 +262,13 @@ class Share:
         with suppress(OSError):
             entry = _Entry(self._place)
         turn = Turn(
-            entry, lease_id, usd_h, limit_bytes_s=self._limit_bytes_s,
-            call_bytes_s=self._call_bytes_s, monotonic=self._monotonic,
-        )  # fmt: skip
+            entry,
+            lease_id,
+            usd_h,
+            limit_bytes_s=self._limit_bytes_s,
+            call_bytes_s=self._call_bytes_s,
+            monotonic=self._monotonic,
+        )
         try:
             yield turn
         finally:

@@ -162,9 +162,11 @@ class Carriage(Generic[P]):
         self._was_ready = self._was_ready or any(courier.is_ready for courier in (*over, *ready))
         if not self._couriers and not self._dialling and not self._work.is_over:
             raise self._refusal or BoxUnreachable(
-                "the link broke under a transfer" if self._was_ready
-                else "the box did not start what moves its files", remedy=_AGAIN,
-            )  # fmt: skip
+                "the link broke under a transfer"
+                if self._was_ready
+                else "the box did not start what moves its files",
+                remedy=_AGAIN,
+            )
         self._find_pace(ready)
 
     def _find_pace(self, ready: Sequence[Hand[P]]) -> None:
@@ -179,9 +181,12 @@ class Carriage(Generic[P]):
             self._refused_at = MOST
         most = min(self._turn.connections(MOST), self._most, self._refused_at)
         wanted = self._pace.look(
-            now, self._work.linked_bytes, working=len(ready), most=most,
+            now,
+            self._work.linked_bytes,
+            working=len(ready),
+            most=most,
             busy_s=time.process_time(),
-        )  # fmt: skip
+        )
         # The kept connection is ours to decrypt, on the core that all else here runs on: it goes last.
         for number, courier in enumerate(sorted(ready, key=lambda one: one.way == "kept")):
             courier.number = number

@@ -66,9 +66,12 @@ class LocalTransport:
         try:
             async with asyncio.timeout(timeout_s):
                 stdout, stderr = await converse(
-                    stdin, process.stdin, all_of(process.stdout, listener), all_of(process.stderr),
+                    stdin,
+                    process.stdin,
+                    all_of(process.stdout, listener),
+                    all_of(process.stderr),
                     listener=listener,
-                )  # fmt: skip
+                )
                 status = await process.wait()
         except TimeoutError:
             raise BoxUnreachable(

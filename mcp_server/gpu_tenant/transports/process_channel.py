@@ -25,10 +25,14 @@ class Child:
             on_failure.callback(self.writer.close)
             on_failure.callback(self.reader.close)
             self._process = subprocess.Popen(
-                list(map(os.fsencode, argv)), stdin=theirs_in.fileno(), stdout=theirs_out.fileno(),
-                stderr=subprocess.DEVNULL, cwd=cwd, env=None if env is None else dict(env),
+                list(map(os.fsencode, argv)),
+                stdin=theirs_in.fileno(),
+                stdout=theirs_out.fileno(),
+                stderr=subprocess.DEVNULL,
+                cwd=cwd,
+                env=None if env is None else dict(env),
                 start_new_session=True,
-            )  # fmt: skip
+            )
             on_failure.pop_all()
         # Whoever ends it, and whenever: nothing of it is left behind.
         Thread(target=self._process.wait, name="reaper", daemon=True).start()

@@ -98,9 +98,11 @@ class SlurmTransport:
         if _OVER.search(ended.stderr) and isinstance(stdin, bytes) and await self._shares():
             await self._check_over()
             return await self._login.run(
-                ["sh", "-c", _AT_HOME, "run", *argv], stdin=stdin, timeout_s=timeout_s,
+                ["sh", "-c", _AT_HOME, "run", *argv],
+                stdin=stdin,
+                timeout_s=timeout_s,
                 listener=listener,
-            )  # fmt: skip
+            )
         raise self._cut(ended)
 
     async def put(self, source: Path, destination: str, *, mode: int = 0o600) -> None:

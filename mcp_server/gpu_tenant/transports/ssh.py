@@ -208,9 +208,12 @@ class SshTransport:
         process = await self._start(command_line(argv))
         try:
             stdout, stderr = await converse(
-                stdin, process.stdin, all_of(process.stdout, listener), all_of(process.stderr),
+                stdin,
+                process.stdin,
+                all_of(process.stdout, listener),
+                all_of(process.stderr),
                 listener=listener,
-            )  # fmt: skip
+            )
             await process.wait_closed()
         except (asyncssh.Error, OSError) as exc:
             raise _cut(exc) from exc
@@ -380,9 +383,12 @@ async def introduce(
         BoxTrouble: it does not take the password, or would not keep the key.
     """
     dialer = Dialer(
-        known_hosts=known_hosts, client_key=client_key, tell=tell,
-        owner_ssh=owner_ssh or Path.home() / ".ssh", password=password,
-    )  # fmt: skip
+        known_hosts=known_hosts,
+        client_key=client_key,
+        tell=tell,
+        owner_ssh=owner_ssh or Path.home() / ".ssh",
+        password=password,
+    )
     line = client_key.with_name(f"{client_key.name}.pub").read_text(encoding="utf-8").strip()
     connection = await dialer.dial(address.target)
     try:

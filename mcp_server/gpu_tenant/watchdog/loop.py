@@ -83,8 +83,10 @@ class Watchdog:
                 await self._tenancy.clock.sleep(self._every_s)
         finally:
             under_way = {
-                *self._under_way.values(), *self._asking.values(), *self._over_sweeps(),
-            }  # fmt: skip
+                *self._under_way.values(),
+                *self._asking.values(),
+                *self._over_sweeps(),
+            }
             for task in under_way:
                 task.cancel()
             if under_way:
@@ -116,13 +118,17 @@ class Watchdog:
             await asyncio.gather(*self._under_way.values(), *self._over_sweeps())
             await asyncio.gather(*self._asking.values())
         await tell_due(
-            self._tenancy.home, self._tenancy.ledger, environ=self._tenancy.context.environ,
+            self._tenancy.home,
+            self._tenancy.ledger,
+            environ=self._tenancy.context.environ,
             clock=self._tenancy.clock,
-        )  # fmt: skip
+        )
         put_heartbeat(
-            self._tenancy.home.watchdog, at=self._tenancy.clock.now(), every_s=self._every_s,
+            self._tenancy.home.watchdog,
+            at=self._tenancy.clock.now(),
+            every_s=self._every_s,
             unasked=self._unasked,
-        )  # fmt: skip
+        )
         return Look(
             leases=len(self._under_way),
             did=tuple(self._did),
@@ -158,8 +164,10 @@ class Watchdog:
                 f"{_ACCOUNT}{provider}",
                 f"{provider}: it does not answer, since {since:%Y-%m-%d %H:%M} UTC or before; its leases are "
                 "held to their terms without its list",
-                level=Level.WARNING, lease_id=None, at=now,
-            )  # fmt: skip
+                level=Level.WARNING,
+                lease_id=None,
+                at=now,
+            )
         for lease_id in leases:
             known = self._under_way.get(lease_id)
             if known is None or known.done():  # a lease that takes long holds nobody else up
@@ -238,14 +246,20 @@ class Watchdog:
         except Exception as error:  # noqa: BLE001 - every lease is looked at all the same
             told = isinstance(error, TenantError)
             ledger.raise_alarm(
-                key, f"{provider}: {error if told else f'asking it failed: {error!r}'}",
-                level=Level.WARNING if told else Level.URGENT, lease_id=None, at=now(),
-            )  # fmt: skip
+                key,
+                f"{provider}: {error if told else f'asking it failed: {error!r}'}",
+                level=Level.WARNING if told else Level.URGENT,
+                lease_id=None,
+                at=now(),
+            )
             self._unasked.setdefault(provider, now())
             return {}
         cards = {card.lease: card for card in found.leases}
-        about = {f"{_ACCOUNT}{words.partition(': ')[0]}": words for words in found.alarms
-                 if words.partition(": ")[0] not in cards}  # fmt: skip
+        about = {
+            f"{_ACCOUNT}{words.partition(': ')[0]}": words
+            for words in found.alarms
+            if words.partition(": ")[0] not in cards
+        }
         for about_it, words in about.items():
             ledger.raise_alarm(about_it, words, level=Level.WARNING, lease_id=None, at=now())
         for over in (self._told_by.get(provider, set()) | {key}) - set(about):

@@ -19,11 +19,26 @@ from gpu_tenant.domain.model import Verdict
 
 FIXTURES = Path(__file__).parent / "fixtures"
 _WRITTEN_BY_LIBRARIES = (
-    "state_dict.pt", "legacy.pt", "no_crc.pt", "training.pt", "numpy_scalar.pt",
-    "state_dict.safetensors", "model.gguf", "model.onnx", "external.onnx", "metrics.parquet",
-    "data.h5", "latest.h5", "runs.sqlite", "log.jsonl.gz", "plot.png", "photo.jpg",
-    "progressive.jpeg", "photo.webp", "moving.gif",
-)  # fmt: skip
+    "state_dict.pt",
+    "legacy.pt",
+    "no_crc.pt",
+    "training.pt",
+    "numpy_scalar.pt",
+    "state_dict.safetensors",
+    "model.gguf",
+    "model.onnx",
+    "external.onnx",
+    "metrics.parquet",
+    "data.h5",
+    "latest.h5",
+    "runs.sqlite",
+    "log.jsonl.gz",
+    "plot.png",
+    "photo.jpg",
+    "progressive.jpeg",
+    "photo.webp",
+    "moving.gif",
+)
 
 
 def verdict(folder: Path, name: str, content: bytes) -> Verdict:

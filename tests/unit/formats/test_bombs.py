@@ -40,8 +40,10 @@ def test_a_bomb_is_not_proved_and_its_bytes_are_hashed(tmp_path: Path, name: str
 
     ran = subprocess.run(
         [sys.executable, "-c", PROVED, str(path), digest],
-        capture_output=True, check=True, timeout=_PATIENCE_S,
-    )  # fmt: skip
+        capture_output=True,
+        check=True,
+        timeout=_PATIENCE_S,
+    )
 
     sha256, size_bytes, outcome, not_proved, held_kib = json.loads(ran.stdout)
     assert (sha256, size_bytes) == (digest, path.stat().st_size)
@@ -59,8 +61,11 @@ def test_good_files_beside_a_bomb_are_proved(tmp_path: Path) -> None:
     proofs = prove_all([Asked(x, x.name, x.stat().st_size) for x in paths])
 
     assert [proof and proof.verdict.outcome for proof in proofs] == [
-        "loads", "opaque", "loads", "loads",
-    ]  # fmt: skip
+        "loads",
+        "opaque",
+        "loads",
+        "loads",
+    ]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no ps")
@@ -95,8 +100,9 @@ def test_a_reader_that_is_killed_says_nothing_against_the_file(
     assert proof is not None
     assert proof.sha256 == hashlib.sha256(b"{}").hexdigest()
     assert (proof.verdict.outcome, proof.verdict.not_proved) == (
-        "opaque", ("its reader was killed from outside",),
-    )  # fmt: skip
+        "opaque",
+        ("its reader was killed from outside",),
+    )
 
 
 def test_a_reader_is_told_no_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

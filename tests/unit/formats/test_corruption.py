@@ -23,10 +23,21 @@ ENDS_EARLY = {
 }
 
 APPENDED_BREAKS = {
-    "state_dict.safetensors", "model.onnx", "external.onnx", "metrics.parquet", "results.json",
-    "log.jsonl", "table.csv", "table.tsv", "log.jsonl.gz", "run.tar.gz", "run.txz",
-    "two_members.csv.gz", "log.json.bz2", "log.ndjson.xz",
-}  # fmt: skip
+    "state_dict.safetensors",
+    "model.onnx",
+    "external.onnx",
+    "metrics.parquet",
+    "results.json",
+    "log.jsonl",
+    "table.csv",
+    "table.tsv",
+    "log.jsonl.gz",
+    "run.tar.gz",
+    "run.txz",
+    "two_members.csv.gz",
+    "log.json.bz2",
+    "log.ndjson.xz",
+}
 
 STRUCTURE = [
     ("state_dict.pt", b"PK\x03\x04"),
@@ -89,10 +100,15 @@ def test_a_file_without_its_last_byte_is_broken(tmp_path: Path, name: str) -> No
 @pytest.mark.parametrize(
     ("name", "kept"),
     [
-        ("log.jsonl", 100), ("table.csv", 40), ("table.tsv", 17), ("format1.tar", 1000),
-        ("format2.tar", 2048), ("two_members.csv.gz", 40), ("model.gguf", 600),
+        ("log.jsonl", 100),
+        ("table.csv", 40),
+        ("table.tsv", 17),
+        ("format1.tar", 1000),
+        ("format2.tar", 2048),
+        ("two_members.csv.gz", 40),
+        ("model.gguf", 600),
     ],
-)  # fmt: skip
+)
 def test_a_cut_inside_a_record_is_found(tmp_path: Path, name: str, kept: int) -> None:
     assert verdict(tmp_path, name, GOOD[name][:kept]).outcome == "broken"
 
@@ -156,9 +172,16 @@ def test_appended_bytes_break_a_file_or_are_warned_of(tmp_path: Path, name: str)
 
 
 SAME_STRUCTURE = {
-    (".pt2", "torch"), (".zip", "torch"), (".whl", "torch"), (".keras", "torch"), (".mar", "torch"),
-    (".pt", "pickle"), (".pth", "pickle"), (".pkl", "torch"), (".pickle", "torch"),
-}  # fmt: skip
+    (".pt2", "torch"),
+    (".zip", "torch"),
+    (".whl", "torch"),
+    (".keras", "torch"),
+    (".mar", "torch"),
+    (".pt", "pickle"),
+    (".pth", "pickle"),
+    (".pkl", "torch"),
+    (".pickle", "torch"),
+}
 """Claims that hold of another format's files: a torch checkpoint is a zip, or a row of pickles."""
 
 

@@ -10,9 +10,20 @@ from unit.formats.samples import FIXTURES, GOOD, verdict
 from gpu_tenant.artifacts.formats import FORMATS, inspect
 
 WITHOUT_CHECKSUM = (
-    "legacy.pt", "no_crc.pt", "state_dict.safetensors", "model.gguf", "model.onnx", "metrics.parquet",
-    "data.h5", "runs.sqlite", "array.npy", "format1.tar", "photo.jpg", "photo.webp", "moving.gif",
-)  # fmt: skip
+    "legacy.pt",
+    "no_crc.pt",
+    "state_dict.safetensors",
+    "model.gguf",
+    "model.onnx",
+    "metrics.parquet",
+    "data.h5",
+    "runs.sqlite",
+    "array.npy",
+    "format1.tar",
+    "photo.jpg",
+    "photo.webp",
+    "moving.gif",
+)
 
 
 @pytest.mark.parametrize("name", GOOD)

@@ -38,8 +38,27 @@ _NESTED: Mapping[str, Mapping[int, str]] = {
 }
 """Which fields of which message hold which message."""
 _HIGHEST = {"Model": 26, "Graph": 17, "Node": 10, "Tensor": 16, "Attribute": 23}
-_ITEM_BYTES = {1: 4, 2: 1, 3: 1, 4: 2, 5: 2, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8, 12: 4, 13: 8, 14: 8,
-               15: 16, 16: 2, 17: 1, 18: 1, 19: 1, 20: 1}  # fmt: skip
+_ITEM_BYTES = {
+    1: 4,
+    2: 1,
+    3: 1,
+    4: 2,
+    5: 2,
+    6: 4,
+    7: 8,
+    9: 1,
+    10: 2,
+    11: 8,
+    12: 4,
+    13: 8,
+    14: 8,
+    15: 16,
+    16: 2,
+    17: 1,
+    18: 1,
+    19: 1,
+    20: 1,
+}
 _FLOATS = {1: "F32", 10: "F16", 11: "F64", 16: "BF16"}
 _EXTERNAL = 1
 _MOST_COUNT_BITS = 128

@@ -17,18 +17,39 @@ _MOST_OPCODES = 20_000_000
 _DEEPEST_STACK = 4_000_000
 _LARGEST_MEMO = 32 << 20
 
-ITEM_BYTES: Mapping[str, int] = MappingProxyType({
-    "F16": 2, "BF16": 2, "F32": 4, "F64": 8, "I8": 1, "I16": 2, "I32": 4, "I64": 8, "U8": 1,
-    "BOOL": 1, "C64": 8, "C128": 16, "BYTES": 1,
-})  # fmt: skip
+ITEM_BYTES: Mapping[str, int] = MappingProxyType(
+    {
+        "F16": 2,
+        "BF16": 2,
+        "F32": 4,
+        "F64": 8,
+        "I8": 1,
+        "I16": 2,
+        "I32": 4,
+        "I64": 8,
+        "U8": 1,
+        "BOOL": 1,
+        "C64": 8,
+        "C128": 16,
+        "BYTES": 1,
+    }
+)
 _STORAGES = {
-    "torch.HalfStorage": "F16", "torch.BFloat16Storage": "BF16", "torch.FloatStorage": "F32",
-    "torch.DoubleStorage": "F64", "torch.CharStorage": "I8", "torch.ShortStorage": "I16",
-    "torch.IntStorage": "I32", "torch.LongStorage": "I64", "torch.ByteStorage": "U8",
-    "torch.BoolStorage": "BOOL", "torch.ComplexFloatStorage": "C64",
-    "torch.ComplexDoubleStorage": "C128", "torch.UntypedStorage": "BYTES",
+    "torch.HalfStorage": "F16",
+    "torch.BFloat16Storage": "BF16",
+    "torch.FloatStorage": "F32",
+    "torch.DoubleStorage": "F64",
+    "torch.CharStorage": "I8",
+    "torch.ShortStorage": "I16",
+    "torch.IntStorage": "I32",
+    "torch.LongStorage": "I64",
+    "torch.ByteStorage": "U8",
+    "torch.BoolStorage": "BOOL",
+    "torch.ComplexFloatStorage": "C64",
+    "torch.ComplexDoubleStorage": "C128",
+    "torch.UntypedStorage": "BYTES",
     "torch.storage.UntypedStorage": "BYTES",
-}  # fmt: skip
+}
 _REBUILD_ARGUMENTS = {"torch._utils._rebuild_tensor_v2": 6, "torch._utils._rebuild_tensor_v3": 7}
 
 

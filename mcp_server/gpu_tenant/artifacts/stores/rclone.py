@@ -62,9 +62,14 @@ class RcloneStore:
     def asked(self, *, attempts: int, settings: Mapping[str, str]) -> "RcloneStore":
         """The same store, asked so often, with further settings as rclone's variables."""
         return RcloneStore(
-            self._root, words=self.words, environ={**self._environ, **settings},
-            secrets=self._secrets, attempts=attempts, where=self._where, bounds=self._bounds,
-        )  # fmt: skip
+            self._root,
+            words=self.words,
+            environ={**self._environ, **settings},
+            secrets=self._secrets,
+            attempts=attempts,
+            where=self._where,
+            bounds=self._bounds,
+        )
 
     async def where(self) -> Whereabouts:
         """As `DurableStore.where`, by the owner's configuration of rclone."""
@@ -95,9 +100,13 @@ class RcloneStore:
             link = Path(plainly) / "source"
             link.symlink_to(source.absolute())
             await self._must(
-                "copyto", "--ignore-times", "--copy-links", str(link), self._place(name),
+                "copyto",
+                "--ignore-times",
+                "--copy-links",
+                str(link),
+                self._place(name),
                 within_s=_FILE_S + source.stat().st_size / _SLOWEST_BYTES_S,
-            )  # fmt: skip
+            )
 
     async def get(self, name: str, into: Path) -> None:
         """As `DurableStore.get`."""
@@ -151,10 +160,19 @@ class RcloneStore:
                 remedy="install rclone (`apt-get install rclone`, `brew install rclone`), then the same again",
             )
         running = await asyncio.create_subprocess_exec(
-            program, "--ask-password=false", "--log-level=ERROR", "--contimeout=15s", "--timeout=60s",
-            "--retries=2", f"--low-level-retries={self._attempts}", *words,
-            stdin=DEVNULL, stdout=PIPE, stderr=PIPE, env=self._environ,
-        )  # fmt: skip
+            program,
+            "--ask-password=false",
+            "--log-level=ERROR",
+            "--contimeout=15s",
+            "--timeout=60s",
+            "--retries=2",
+            f"--low-level-retries={self._attempts}",
+            *words,
+            stdin=DEVNULL,
+            stdout=PIPE,
+            stderr=PIPE,
+            env=self._environ,
+        )
         within_s = self._bounds.list_s if within_s is None else within_s
         assert running.stdout
         assert running.stderr

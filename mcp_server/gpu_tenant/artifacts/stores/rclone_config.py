@@ -15,12 +15,24 @@ Settings = Mapping[str, Mapping[str, str]]
 _WRAPS = frozenset({"alias", "crypt", "chunker", "compress", "hasher"})
 """They keep everything in the one remote that they name."""
 _HOST_IN: Mapping[str, str] = {
-    "sftp": "host", "ftp": "host", "smb": "host", "webdav": "url", "seafile": "url",
-}  # fmt: skip
+    "sftp": "host",
+    "ftp": "host",
+    "smb": "host",
+    "webdav": "url",
+    "seafile": "url",
+}
 _SERVICES: Mapping[str, str] = {
-    "s3": "endpoint", "b2": "endpoint", "azureblob": "endpoint", "google cloud storage": "endpoint",
-    "drive": "", "dropbox": "", "onedrive": "", "box": "", "pcloud": "", "mega": "",
-}  # fmt: skip
+    "s3": "endpoint",
+    "b2": "endpoint",
+    "azureblob": "endpoint",
+    "google cloud storage": "endpoint",
+    "drive": "",
+    "dropbox": "",
+    "onedrive": "",
+    "box": "",
+    "pcloud": "",
+    "mega": "",
+}
 """Somebody's service, unless that setting says another host."""
 _NAMED = re.compile(r"(?P<name>[\w.+@][\w.+@ -]*):(?P<path>.*)", re.DOTALL)
 _DEEPEST = 8
@@ -58,9 +70,10 @@ def _served(kind: str, says: Mapping[str, str]) -> Whereabouts:
         said = says.get(_HOST_IN[kind], "")
     else:
         return Whereabouts(
-            unknown="its remote is not configured here" if not kind
+            unknown="its remote is not configured here"
+            if not kind
             else "its kind of remote may be anywhere"
-        )  # fmt: skip
+        )
     try:
         host = urlsplit(said if "://" in said else f"//{said}").hostname
     except ValueError:

@@ -71,9 +71,12 @@ class Witness:
             if found.sha256 != entry.sha256:
                 return f"{self.words} has other bytes than the box"
             return Evidence(
-                name=entry.name, size_bytes=found.size_bytes, sha256=found.sha256,
-                verdict=found.verdict, where=self.words,
-            )  # fmt: skip
+                name=entry.name,
+                size_bytes=found.size_bytes,
+                sha256=found.sha256,
+                verdict=found.verdict,
+                where=self.words,
+            )
 
     async def _link(self, entry: SealedFile) -> Evidence | str:
         async with brought_back(

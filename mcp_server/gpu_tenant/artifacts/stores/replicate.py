@@ -84,9 +84,14 @@ async def keep_safe(
         for entry in files:
             try:
                 if await _keep(
-                    entry, lease, below(directory, entry.name), there=there, stamp=stamp, store=store,
+                    entry,
+                    lease,
+                    below(directory, entry.name),
+                    there=there,
+                    stamp=stamp,
+                    store=store,
                     scratch=scratch,
-                ):  # fmt: skip
+                ):
                     sent.append(entry)
             except (StoreTrouble, DiskFull) as trouble:
                 failed.append(entry.name)

@@ -44,9 +44,16 @@ _DISCARD = (
 pip asks `rustc` for its version whenever it runs, and rustup then writes down its settings.
 """
 _FAILURES = {
-    10: "NO_SOURCE", 11: "NO_PYTHON", 12: "NO_VENV", 13: "NOT_RESOLVED", 14: "DISK_FULL",
-    15: "NOT_CLONED", 16: "SECRET", 17: "SHADOWED", 18: "NOT_TAKEN",
-}  # fmt: skip
+    10: "NO_SOURCE",
+    11: "NO_PYTHON",
+    12: "NO_VENV",
+    13: "NOT_RESOLVED",
+    14: "DISK_FULL",
+    15: "NOT_CLONED",
+    16: "SECRET",
+    17: "SHADOWED",
+    18: "NOT_TAKEN",
+}
 """The exit statuses of `scripts/prepare.py`."""
 
 
@@ -217,9 +224,13 @@ class Setup:
         if job.launched_at is None:
             self._ledger.launched(job, at=self._clock.now(), box_time_s=started.started_at)
         await keep_armed(
-            lease, self._profile, caretaker=self._caretaker, transport=self._transport,
-            ledger=self._ledger, clock=self._clock,
-        )  # fmt: skip
+            lease,
+            self._profile,
+            caretaker=self._caretaker,
+            transport=self._transport,
+            ledger=self._ledger,
+            clock=self._clock,
+        )
         return job
 
     def _declared(self, command: str, env_names: tuple[str, ...], env_from: tuple[str, ...]) -> Job:

@@ -48,10 +48,14 @@ TARIFF = Tariff(rounding_s=1, model="prepaid")
 
 _CNY_USD = Decimal("0.14")
 _CNY_H = {
-    "4090D": Decimal("1.98"), "v-48g": Decimal("2.98"), "v-48g-350w": Decimal("1.58"),
-    "v-32g-p": Decimal("1.68"), "5090-p": Decimal("3.03"), "pro6000-p": Decimal("5.98"),
+    "4090D": Decimal("1.98"),
+    "v-48g": Decimal("2.98"),
+    "v-48g-350w": Decimal("1.58"),
+    "v-32g-p": Decimal("1.68"),
+    "5090-p": Decimal("3.03"),
+    "pro6000-p": Decimal("5.98"),
     "h800": Decimal("8.88"),
-}  # fmt: skip
+}
 _BOOT_S, _STOP_S, _RELEASE_S = 60.0, 20.0, 5.0
 _FORGOTTEN_S = 15 * 86_400.0
 _REGIONS = ("westDC3", "beijingDC2")
@@ -88,10 +92,12 @@ class AutodlEmulator:
         """As `Emulator.environment`; prices are the owner's word, so that they are there too."""
         prices = " ".join(f"{spec}={cny}" for spec, cny in _CNY_H.items())
         return {
-            "AUTODL_API_URL": base_url, "AUTODL_TOKEN": KEY, "AUTODL_CNY_USD": str(_CNY_USD),
+            "AUTODL_API_URL": base_url,
+            "AUTODL_TOKEN": KEY,
+            "AUTODL_CNY_USD": str(_CNY_USD),
             "AUTODL_CNY_H": prices,
             "AUTODL_CNY_USD_ON": str(datetime.fromtimestamp(self._world.now, UTC).date()),
-        }  # fmt: skip
+        }
 
     def routes(self) -> Sequence[BaseRoute]:
         """As `Emulator.routes`."""
@@ -132,9 +138,13 @@ class AutodlEmulator:
             case "leftover":
                 number = self._world.number()
                 left = self._world.rent(
-                    f"image-{_id(f'image {number}')}", "snapshot", f"training-{number}",
-                    status="finished", attached_to="", bytes=56 * 10**9,
-                )  # fmt: skip
+                    f"image-{_id(f'image {number}')}",
+                    "snapshot",
+                    f"training-{number}",
+                    status="finished",
+                    attached_to="",
+                    bytes=56 * 10**9,
+                )
                 self._world.bill(left, disk=_IMAGE_USD_H)
             case _:
                 pass
@@ -286,10 +296,13 @@ class AutodlEmulator:
     async def _balance(self, request: Request) -> Response:
         spent = sum(self._world.billed_by_component().values(), Decimal(0))
         held = 0 if self._world.state.facts.get("balance_zero") else self._world.state.balance_usd
-        return ok({
-            "assets": int(max(Decimal(0), held - spent) / _CNY_USD * 1000), "voucher_balance": 0,
-            "accumulate": int(spent / _CNY_USD * 1000),
-        })  # fmt: skip
+        return ok(
+            {
+                "assets": int(max(Decimal(0), held - spent) / _CNY_USD * 1000),
+                "voucher_balance": 0,
+                "accumulate": int(spent / _CNY_USD * 1000),
+            }
+        )
 
     # --- the world
 
@@ -299,11 +312,15 @@ class AutodlEmulator:
     def _rent(self, name: str, body: Json) -> Thing:
         number = self._world.number()
         box = self._world.rent(
-            f"pro-{_id(f'instance {number}')}", "box", name, status="creating",
-            spec=body["gpu_spec_uuid"], gpu_count=body["req_gpu_amount"],
+            f"pro-{_id(f'instance {number}')}",
+            "box",
+            name,
+            status="creating",
+            spec=body["gpu_spec_uuid"],
+            gpu_count=body["req_gpu_amount"],
             keys=_keys(body.get("start_command")),
             region=cast("list[JsonValue]", body.get("data_center_list") or ["beijingDC2"])[0],
-        )  # fmt: skip
+        )
         box.phase = "booting"
         return box
 
@@ -311,8 +328,11 @@ class AutodlEmulator:
         """The box runs, at an address that it never had."""
         number = self._world.number()
         box.status, box.phase = "running", "running"
-        box.facts |= {"host": f"203.0.113.{number % 254 + 1}", "port": 30_000 + number,
-                      "started_at": self._world.now}  # fmt: skip
+        box.facts |= {
+            "host": f"203.0.113.{number % 254 + 1}",
+            "port": 30_000 + number,
+            "started_at": self._world.now,
+        }
         box.target = f"root@{box.facts['host']}:{box.facts['port']}"
         keys = cast("list[str]", box.facts["keys"])
         self._world.state.routes[box.target] = self._sites.open(box.id, keys)

@@ -65,7 +65,7 @@ class DigitalOceanEmulator:
         "foreign_box": "somebody else's GPU Droplet appears in the team",
         "leftover": "a volume of 100 GiB appears that is attached to nothing",
         "snapshot": "a snapshot of 25 GB appears",
-    }  # fmt: skip
+    }
 
     def __init__(self, world: World, sites: Sites) -> None:
         self._world = world
@@ -115,8 +115,14 @@ class DigitalOceanEmulator:
             case "list_lag":
                 state.list_lag_s = fault.seconds
             case "foreign_box":
-                box = self._droplet({"name": "somebody-else", "tags": ["team:vision"],
-                                     "size": "gpu-l40sx1-48gb", "region": "tor1"})  # fmt: skip
+                box = self._droplet(
+                    {
+                        "name": "somebody-else",
+                        "tags": ["team:vision"],
+                        "size": "gpu-l40sx1-48gb",
+                        "region": "tor1",
+                    }
+                )
                 box.status, box.phase = "active", "running"
             case "leftover":
                 name = f"training-{self._world.number()}"
@@ -198,8 +204,10 @@ class DigitalOceanEmulator:
     async def _sizes(self, request: Request) -> Response:
         factor = self._world.state.price_factor
         return self._page(
-            request, "sizes", [shown_size(name, size.usd_h * factor) for name, size in SIZES.items()]
-        )  # fmt: skip
+            request,
+            "sizes",
+            [shown_size(name, size.usd_h * factor) for name, size in SIZES.items()],
+        )
 
     async def _list(self, request: Request) -> Response:
         kind, tag = request.query_params.get("type"), request.query_params.get("tag_name")
@@ -228,8 +236,11 @@ class DigitalOceanEmulator:
         box = self._droplet(body)
         if not self._world.state.facts.pop("never_ready", False):
             self._world.later(_BOOT_S, "boot", box.id)
-        action: Json = {"id": self._world.number(), "rel": "create",
-                        "href": f"{request.base_url}v2/actions/{box.id}"}  # fmt: skip
+        action: Json = {
+            "id": self._world.number(),
+            "rel": "create",
+            "href": f"{request.base_url}v2/actions/{box.id}",
+        }
         return JSONResponse({"droplet": shown_droplet(box), "links": {"actions": [action]}}, 202)
 
     def _wrong(self, body: Json) -> str | None:
@@ -279,10 +290,15 @@ class DigitalOceanEmulator:
             return refused(f"Droplet cannot {kind} while it is {box.status}.")
         at = instant(self._world.now)
         shown = {
-            "id": self._world.number(), "status": "completed", "type": kind, "started_at": at,
-            "completed_at": at, "resource_id": int(box.id), "resource_type": "droplet",
+            "id": self._world.number(),
+            "status": "completed",
+            "type": kind,
+            "started_at": at,
+            "completed_at": at,
+            "resource_id": int(box.id),
+            "resource_type": "droplet",
             "region_slug": box.facts["region"],
-        }  # fmt: skip
+        }
         return JSONResponse({"action": shown}, 201)
 
     async def _list_keys(self, request: Request) -> Response:
@@ -299,9 +315,13 @@ class DigitalOceanEmulator:
         if not name or self._key(fingerprint):
             return refused("SSH Key is already in use on your account")
         key = self._world.rent(
-            str(512_000 + self._world.number()), "key", name, status="ok",
-            public_key=" ".join(text), fingerprint=fingerprint,
-        )  # fmt: skip
+            str(512_000 + self._world.number()),
+            "key",
+            name,
+            status="ok",
+            public_key=" ".join(text),
+            fingerprint=fingerprint,
+        )
         return JSONResponse({"ssh_key": shown_key(key)}, 201)
 
     async def _list_volumes(self, request: Request) -> Response:
@@ -315,16 +335,32 @@ class DigitalOceanEmulator:
 
     async def _balance(self, request: Request) -> Response:
         used = str(self._world.meter()["billed_usd"])
-        return JSONResponse({"month_to_date_balance": used, "account_balance": "0.00",
-                             "month_to_date_usage": used, "generated_at": instant(self._world.now)})  # fmt: skip
+        return JSONResponse(
+            {
+                "month_to_date_balance": used,
+                "account_balance": "0.00",
+                "month_to_date_usage": used,
+                "generated_at": instant(self._world.now),
+            }
+        )
 
     async def _account(self, request: Request) -> Response:
         team: Json = {"uuid": self._world.state.account, "name": "My Team"}
-        return JSONResponse({"account": {
-            "droplet_limit": 25, "floating_ip_limit": 5, "email": "rehearsal@example.com", "name": "Rehearsal",
-            "uuid": self._world.state.account[::-1], "email_verified": True, "status": "active",
-            "status_message": "", "team": team,
-        }})  # fmt: skip
+        return JSONResponse(
+            {
+                "account": {
+                    "droplet_limit": 25,
+                    "floating_ip_limit": 5,
+                    "email": "rehearsal@example.com",
+                    "name": "Rehearsal",
+                    "uuid": self._world.state.account[::-1],
+                    "email_verified": True,
+                    "status": "active",
+                    "status_message": "",
+                    "team": team,
+                }
+            }
+        )
 
     # --- the world
 
@@ -340,10 +376,17 @@ class DigitalOceanEmulator:
         size = str(body["size"])
         price = SIZES[size].usd_h * self._world.state.price_factor
         box = self._world.rent(
-            str(448_543_000 + self._world.number()), "box", str(body["name"]), status="new",
-            size=size, usd_h=str(price), region=body["region"], tags=body.get("tags") or [],
-            image=body.get("image") or _IMAGES[0], ssh_keys=body.get("ssh_keys") or [],
-        )  # fmt: skip
+            str(448_543_000 + self._world.number()),
+            "box",
+            str(body["name"]),
+            status="new",
+            size=size,
+            usd_h=str(price),
+            region=body["region"],
+            tags=body.get("tags") or [],
+            image=body.get("image") or _IMAGES[0],
+            ssh_keys=body.get("ssh_keys") or [],
+        )
         box.phase = "booting"
         self._bill(box)
         return box

@@ -90,8 +90,12 @@ class GcpEmulator:
     # --- what can be had
 
     async def _project(self, request: Request) -> Body:
-        return {"kind": "compute#project", "name": PROJECT, "id": "424242424242",
-                "quotas": [self._quota("GPUS_ALL_REGIONS", None)]}  # fmt: skip
+        return {
+            "kind": "compute#project",
+            "name": PROJECT,
+            "id": "424242424242",
+            "quotas": [self._quota("GPUS_ALL_REGIONS", None)],
+        }
 
     async def _regions(self, request: Request) -> Body:
         regions = sorted({gce.region_of(zone) for zone in ZONES})
@@ -102,16 +106,27 @@ class GcpEmulator:
 
     def _region(self, region: str) -> Body:
         metrics = [metric for metric in gce.LIMITS if metric != "GPUS_ALL_REGIONS"]
-        return {"kind": "compute#region", "name": region, "status": "UP",
-                "quotas": [self._quota(metric, region) for metric in metrics]}  # fmt: skip
+        return {
+            "kind": "compute#region",
+            "name": region,
+            "status": "UP",
+            "quotas": [self._quota(metric, region) for metric in metrics],
+        }
 
     def _quota(self, metric: str, region: str | None) -> Body:
         limits: Any = self._world.state.facts.get("quotas") or {}
         usage = sum(
-            used for box in self._world.things() if region in (None, gce.region_of(str(box.facts["zone"])))
-            for name, used in _uses(box) if name == metric
-        )  # fmt: skip
-        return {"metric": metric, "limit": float(limits.get(metric, gce.LIMITS[metric])), "usage": float(usage)}  # fmt: skip
+            used
+            for box in self._world.things()
+            if region in (None, gce.region_of(str(box.facts["zone"])))
+            for name, used in _uses(box)
+            if name == metric
+        )
+        return {
+            "metric": metric,
+            "limit": float(limits.get(metric, gce.LIMITS[metric])),
+            "usage": float(usage),
+        }
 
     async def _image(self, request: Request) -> Body:
         return gce.image(request.path_params["family"])
@@ -134,7 +149,9 @@ class GcpEmulator:
             answer["nextPageToken"] = token or "cursor-0"
             self._world.state.facts["page_boundary"] = not token
         if self._once("partial_list", request):
-            scopes["zones/us-central1-b"] = {"warning": {"code": "UNREACHABLE", "message": "The zone did not answer."}}  # fmt: skip
+            scopes["zones/us-central1-b"] = {
+                "warning": {"code": "UNREACHABLE", "message": "The zone did not answer."}
+            }
             answer["unreachables"] = ["zones/us-central1-b"]
         return answer
 
@@ -172,7 +189,11 @@ class GcpEmulator:
         gce.check(zone, body)
         fault = self._next("insert", request)
         if body["name"] in {box.name for box in self._world.things() if box.facts["zone"] == zone}:
-            raise Refusal(409, "alreadyExists", f"The resource '{gce.path(zone, body['name'])}' already exists")  # fmt: skip
+            raise Refusal(
+                409,
+                "alreadyExists",
+                f"The resource '{gce.path(zone, body['name'])}' already exists",
+            )
         self._within_quota(zone, body, fault)
         if fault == "no_capacity":
             operation = self._begin("insert", zone, body["name"], after_s=6, error=_STOCKOUT)
@@ -188,8 +209,16 @@ class GcpEmulator:
 
     def _rented(self, zone: str, body: Body) -> Thing:
         number = str(7_000_000_000_000_000_000 + self._world.number())
-        return self._world.rent(f"{zone}/instances/{number}", "box", body["name"], status="PROVISIONING",
-                                zone=zone, number=number, body=body, starts=0)  # fmt: skip
+        return self._world.rent(
+            f"{zone}/instances/{number}",
+            "box",
+            body["name"],
+            status="PROVISIONING",
+            zone=zone,
+            number=number,
+            body=body,
+            starts=0,
+        )
 
     def _within_quota(self, zone: str, body: Body, fault: str) -> None:
         if fault == "no_quota":
@@ -240,7 +269,7 @@ class GcpEmulator:
         for box in self._world.things():
             if box.facts["zone"] == zone and name in (box.name, box.facts["number"]):
                 return box
-        raise Refusal(404, "notFound", f"The resource '{gce.path(zone, name)}' was not found")  # fmt: skip
+        raise Refusal(404, "notFound", f"The resource '{gce.path(zone, name)}' was not found")
 
     def happen(self, event: str, thing: Thing) -> None:
         """As `Emulator.happen`."""
@@ -302,8 +331,13 @@ class GcpEmulator:
     def _begin(self, kind: str, zone: str, name: str, *, after_s: float, error: str = "") -> str:
         operation = f"operation-{self._world.number()}"
         operations: Any = self._world.state.facts.setdefault("operations", {})
-        operations[operation] = {"kind": kind, "zone": zone, "target": name, "error": error,
-                                 "done_at": self._world.now + after_s}  # fmt: skip
+        operations[operation] = {
+            "kind": kind,
+            "zone": zone,
+            "target": name,
+            "error": error,
+            "done_at": self._world.now + after_s,
+        }
         return operation
 
     def _operation(self, name: str) -> Body:

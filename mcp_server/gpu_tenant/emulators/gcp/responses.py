@@ -19,8 +19,10 @@ IMAGES = "deeplearning-platform-release"
 ZONES = ("us-central1-a", "us-central1-b", "us-east1-c", "europe-west4-a")
 MONTH_H = Decimal(730)
 DISK_USD_GB_MONTH = {
-    "pd-standard": Decimal("0.04"), "pd-balanced": Decimal("0.10"), "pd-ssd": Decimal("0.17"),
-}  # fmt: skip
+    "pd-standard": Decimal("0.04"),
+    "pd-balanced": Decimal("0.10"),
+    "pd-ssd": Decimal("0.17"),
+}
 ADDRESS_USD_H = Decimal("0.005")
 IMAGE_GB = 50
 _SPOT = Decimal("0.4")
@@ -54,31 +56,76 @@ MACHINES = {
 }
 ATTACHED_USD_H = {"nvidia-tesla-t4": Decimal("0.35"), "nvidia-tesla-v100": Decimal("2.48")}
 LIMITS = {
-    "CPUS": 200, "A2_CPUS": 48, "SSD_TOTAL_GB": 2000, "DISKS_TOTAL_GB": 4096, "GPUS_ALL_REGIONS": 16,
-    "NVIDIA_T4_GPUS": 4, "PREEMPTIBLE_NVIDIA_T4_GPUS": 4, "NVIDIA_V100_GPUS": 0,
-    "NVIDIA_L4_GPUS": 4, "PREEMPTIBLE_NVIDIA_L4_GPUS": 0, "NVIDIA_A100_GPUS": 4,
-    "PREEMPTIBLE_NVIDIA_A100_GPUS": 0, "NVIDIA_A100_80GB_GPUS": 1,
-}  # fmt: skip
+    "CPUS": 200,
+    "A2_CPUS": 48,
+    "SSD_TOTAL_GB": 2000,
+    "DISKS_TOTAL_GB": 4096,
+    "GPUS_ALL_REGIONS": 16,
+    "NVIDIA_T4_GPUS": 4,
+    "PREEMPTIBLE_NVIDIA_T4_GPUS": 4,
+    "NVIDIA_V100_GPUS": 0,
+    "NVIDIA_L4_GPUS": 4,
+    "PREEMPTIBLE_NVIDIA_L4_GPUS": 0,
+    "NVIDIA_A100_GPUS": 4,
+    "PREEMPTIBLE_NVIDIA_A100_GPUS": 0,
+    "NVIDIA_A100_80GB_GPUS": 1,
+}
 REMAINS: dict[str, tuple[Literal["disk", "address", "snapshot"], Decimal, Body]] = {
-    "leftover": ("disk", DISK_USD_GB_MONTH["pd-balanced"] * 100 / MONTH_H, {"zone": "us-central1-a", "body": {
-        "sizeGb": "100", "type": "https://www.googleapis.com/compute/v1/zones/us-central1-a/diskTypes/pd-balanced"}}),
-    "leftover_address": ("address", Decimal("0.01"), {"region": "us-central1", "body": {
-        "address": "198.51.100.9", "addressType": "EXTERNAL", "status": "RESERVED"}}),
-    "leftover_snapshot": ("snapshot", Decimal("0.05") * 20 / MONTH_H, {"body": {"diskSizeGb": "100", "storageBytes": "21474836480"}}),
-}  # fmt: skip
+    "leftover": (
+        "disk",
+        DISK_USD_GB_MONTH["pd-balanced"] * 100 / MONTH_H,
+        {
+            "zone": "us-central1-a",
+            "body": {
+                "sizeGb": "100",
+                "type": "https://www.googleapis.com/compute/v1/zones/us-central1-a/diskTypes/pd-balanced",
+            },
+        },
+    ),
+    "leftover_address": (
+        "address",
+        Decimal("0.01"),
+        {
+            "region": "us-central1",
+            "body": {"address": "198.51.100.9", "addressType": "EXTERNAL", "status": "RESERVED"},
+        },
+    ),
+    "leftover_snapshot": (
+        "snapshot",
+        Decimal("0.05") * 20 / MONTH_H,
+        {"body": {"diskSizeGb": "100", "storageBytes": "21474836480"}},
+    ),
+}
 SOMEBODYS: Body = {
-    "name": "somebody-elses", "machineType": "zones/us-central1-a/machineTypes/n1-standard-8",
+    "name": "somebody-elses",
+    "machineType": "zones/us-central1-a/machineTypes/n1-standard-8",
     "disks": [{"boot": True, "autoDelete": True, "initializeParams": {"diskSizeGb": "50"}}],
-}  # fmt: skip
+}
 _METRICS = {
-    "nvidia-tesla-t4": "NVIDIA_T4", "nvidia-tesla-v100": "NVIDIA_V100", "nvidia-l4": "NVIDIA_L4",
-    "nvidia-tesla-a100": "NVIDIA_A100", "nvidia-a100-80gb": "NVIDIA_A100_80GB",
-}  # fmt: skip
+    "nvidia-tesla-t4": "NVIDIA_T4",
+    "nvidia-tesla-v100": "NVIDIA_V100",
+    "nvidia-l4": "NVIDIA_L4",
+    "nvidia-tesla-a100": "NVIDIA_A100",
+    "nvidia-a100-80gb": "NVIDIA_A100_80GB",
+}
 _INSTANCE_FIELDS = {
-    "name", "description", "machineType", "labels", "metadata", "disks", "networkInterfaces",
-    "scheduling", "guestAccelerators", "serviceAccounts", "tags", "deletionProtection",
-    "minCpuPlatform", "hostname", "shieldedInstanceConfig", "params",
-}  # fmt: skip
+    "name",
+    "description",
+    "machineType",
+    "labels",
+    "metadata",
+    "disks",
+    "networkInterfaces",
+    "scheduling",
+    "guestAccelerators",
+    "serviceAccounts",
+    "tags",
+    "deletionProtection",
+    "minCpuPlatform",
+    "hostname",
+    "shieldedInstanceConfig",
+    "params",
+}
 
 
 class Refusal(Exception):
@@ -128,7 +175,9 @@ def scheduling(box: Thing) -> Body:
 def ssh_keys(box: Thing) -> list[str]:
     """The lines `user:key` that the box lets in."""
     items = body_of(box).get("metadata", {}).get("items", [])
-    return [line for item in items if item["key"] == "ssh-keys" for line in item["value"].split("\n")]  # fmt: skip
+    return [
+        line for item in items if item["key"] == "ssh-keys" for line in item["value"].split("\n")
+    ]
 
 
 def body_of(thing: Thing) -> Body:
@@ -191,26 +240,42 @@ def check(zone: str, body: Body) -> None:
     """
     unknown = sorted(set(body) - _INSTANCE_FIELDS)
     if unknown:
-        raise Refusal(400, "badRequest", f'Invalid JSON payload received. Unknown name "{unknown[0]}": Cannot find field.')  # fmt: skip
+        raise Refusal(
+            400,
+            "badRequest",
+            f'Invalid JSON payload received. Unknown name "{unknown[0]}": Cannot find field.',
+        )
     if zone not in ZONES:
-        raise Refusal(404, "notFound", f"The resource 'projects/{PROJECT}/zones/{zone}' was not found")  # fmt: skip
+        raise Refusal(
+            404, "notFound", f"The resource 'projects/{PROJECT}/zones/{zone}' was not found"
+        )
     if not re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", body.get("name", "")):
         raise _invalid("resource.name", body.get("name"))
     if last(body.get("machineType", "")) not in MACHINES:
         raise _invalid("resource.machineType", body.get("machineType"))
     for key, value in body.get("labels", {}).items():
-        if not re.fullmatch(r"[a-z][-_a-z0-9]{0,62}", key) or not re.fullmatch(r"[-_a-z0-9]{0,63}", value):  # fmt: skip
+        if not re.fullmatch(r"[a-z][-_a-z0-9]{0,62}", key) or not re.fullmatch(
+            r"[-_a-z0-9]{0,63}", value
+        ):
             raise _invalid("resource.labels", f"{key}={value}")
     ends = body.get("scheduling", {})
     if gpus_of(body)[1] and ends.get("onHostMaintenance") != "TERMINATE":
-        raise Refusal(400, "badRequest", "Instances with guest accelerators do not support live migration.")  # fmt: skip
+        raise Refusal(
+            400, "badRequest", "Instances with guest accelerators do not support live migration."
+        )
     if spot(body) and ends.get("automaticRestart", True):
-        raise Refusal(400, "badRequest", "Scheduling must have automatic restart be false when Spot is used.")  # fmt: skip
+        raise Refusal(
+            400, "badRequest", "Scheduling must have automatic restart be false when Spot is used."
+        )
     limit = ends.get("maxRunDuration")
     if limit and not 30 <= int(limit["seconds"]) <= 120 * 86400:
         raise _invalid("resource.scheduling.maxRunDuration", limit["seconds"])
     if _disk(body)[1] < IMAGE_GB and "sourceImage" in body["disks"][0]["initializeParams"]:
-        raise Refusal(400, "badRequest", f"Requested disk size cannot be smaller than the image size ({IMAGE_GB} GB)")  # fmt: skip
+        raise Refusal(
+            400,
+            "badRequest",
+            f"Requested disk size cannot be smaller than the image size ({IMAGE_GB} GB)",
+        )
 
 
 def _invalid(field: str, value: object) -> Refusal:
@@ -224,24 +289,61 @@ def instance(box: Thing) -> Body:
     """The box as the API shows it."""
     body, zone = body_of(box), str(box.facts["zone"])
     gpu, count = gpus_of(body)
-    address = {"kind": "compute#accessConfig", "type": "ONE_TO_ONE_NAT", "name": "External NAT", "networkTier": "PREMIUM"}  # fmt: skip
+    address = {
+        "kind": "compute#accessConfig",
+        "type": "ONE_TO_ONE_NAT",
+        "name": "External NAT",
+        "networkTier": "PREMIUM",
+    }
     if box.facts.get("ip"):
         address["natIP"] = str(box.facts["ip"])
     shown: Body = {
-        **named(box), "kind": "compute#instance", "id": box.facts["number"], "status": box.status,
-        "zone": link(f"zones/{zone}"), "selfLink": link(f"zones/{zone}/instances/{box.name}"),
+        **named(box),
+        "kind": "compute#instance",
+        "id": box.facts["number"],
+        "status": box.status,
+        "zone": link(f"zones/{zone}"),
+        "selfLink": link(f"zones/{zone}/instances/{box.name}"),
         "machineType": link(f"zones/{zone}/machineTypes/{last(body['machineType'])}"),
-        "labels": body.get("labels", {}), "labelFingerprint": "42WmSpB8rSM=",
+        "labels": body.get("labels", {}),
+        "labelFingerprint": "42WmSpB8rSM=",
         "metadata": {"kind": "compute#metadata", **body.get("metadata", {})},
-        "scheduling": {"provisioningModel": "STANDARD", "automaticRestart": True, **body.get("scheduling", {})},
-        "disks": [{"kind": "compute#attachedDisk", "type": "PERSISTENT", "mode": "READ_WRITE", "boot": True,
-                   "autoDelete": body["disks"][0].get("autoDelete", False), "deviceName": "persistent-disk-0",
-                   "source": link(f"zones/{zone}/disks/{box.name}"), "diskSizeGb": str(_disk(body)[1])},
-                  *({"kind": "compute#attachedDisk", "type": "SCRATCH", "mode": "READ_WRITE", "diskSizeGb": "375"}
-                    for _ in range(MACHINES[last(body["machineType"])].local_ssds))],
-        "networkInterfaces": [{"kind": "compute#networkInterface", "name": "nic0", "networkIP": "10.128.0.2",
-                               "network": link("global/networks/default"), "accessConfigs": [address]}],
-    }  # fmt: skip
+        "scheduling": {
+            "provisioningModel": "STANDARD",
+            "automaticRestart": True,
+            **body.get("scheduling", {}),
+        },
+        "disks": [
+            {
+                "kind": "compute#attachedDisk",
+                "type": "PERSISTENT",
+                "mode": "READ_WRITE",
+                "boot": True,
+                "autoDelete": body["disks"][0].get("autoDelete", False),
+                "deviceName": "persistent-disk-0",
+                "source": link(f"zones/{zone}/disks/{box.name}"),
+                "diskSizeGb": str(_disk(body)[1]),
+            },
+            *(
+                {
+                    "kind": "compute#attachedDisk",
+                    "type": "SCRATCH",
+                    "mode": "READ_WRITE",
+                    "diskSizeGb": "375",
+                }
+                for _ in range(MACHINES[last(body["machineType"])].local_ssds)
+            ),
+        ],
+        "networkInterfaces": [
+            {
+                "kind": "compute#networkInterface",
+                "name": "nic0",
+                "networkIP": "10.128.0.2",
+                "network": link("global/networks/default"),
+                "accessConfigs": [address],
+            }
+        ],
+    }
     if box.facts.get("started_at"):
         started = datetime.fromtimestamp(float(str(box.facts["started_at"])), UTC)
         shown["lastStartTimestamp"] = started.isoformat(timespec="milliseconds")
@@ -256,20 +358,38 @@ def boot_disk(box: Thing) -> Body:
     body, zone = body_of(box), str(box.facts["zone"])
     kind, size_gb = _disk(body)
     made_of = body["disks"][0]["initializeParams"]
-    return {**named(box), "kind": "compute#disk", "sizeGb": str(size_gb), "status": "READY",
-            "type": link(f"zones/{zone}/diskTypes/{kind}"), "labels": made_of.get("labels", {}),
-            "zone": link(f"zones/{zone}"), "users": [link(f"zones/{zone}/instances/{box.name}")]}  # fmt: skip
+    return {
+        **named(box),
+        "kind": "compute#disk",
+        "sizeGb": str(size_gb),
+        "status": "READY",
+        "type": link(f"zones/{zone}/diskTypes/{kind}"),
+        "labels": made_of.get("labels", {}),
+        "zone": link(f"zones/{zone}"),
+        "users": [link(f"zones/{zone}/instances/{box.name}")],
+    }
 
 
 def machine_type(name: str, zone: str) -> Body:
     """The machine type as that zone has it."""
     machine = MACHINES[name]
-    shown: Body = {"kind": "compute#machineType", "id": str(3000 + machine.cpus), "name": name,
-                   "guestCpus": machine.cpus, "memoryMb": machine.memory_mb, "zone": zone}  # fmt: skip
+    shown: Body = {
+        "kind": "compute#machineType",
+        "id": str(3000 + machine.cpus),
+        "name": name,
+        "guestCpus": machine.cpus,
+        "memoryMb": machine.memory_mb,
+        "zone": zone,
+    }
     if machine.gpu:
-        shown["accelerators"] = [{"guestAcceleratorType": machine.gpu, "guestAcceleratorCount": machine.gpus}]  # fmt: skip
+        shown["accelerators"] = [
+            {"guestAcceleratorType": machine.gpu, "guestAcceleratorCount": machine.gpus}
+        ]
     if machine.local_ssds:
-        shown["bundledLocalSsds"] = {"defaultInterface": "NVME", "partitionCount": machine.local_ssds}  # fmt: skip
+        shown["bundledLocalSsds"] = {
+            "defaultInterface": "NVME",
+            "partitionCount": machine.local_ssds,
+        }
     return shown
 
 
@@ -278,17 +398,24 @@ def operation(name: str, begun: Body, now: float) -> Body:
     zone, target = begun["zone"], begun["target"]
     done = now >= begun["done_at"]
     shown: Body = {
-        "kind": "compute#operation", "id": name.removeprefix("operation-"), "name": name,
-        "operationType": begun["kind"], "status": "DONE" if done else "RUNNING",
-        "progress": 100 if done else 0, "zone": link(f"zones/{zone}"),
+        "kind": "compute#operation",
+        "id": name.removeprefix("operation-"),
+        "name": name,
+        "operationType": begun["kind"],
+        "status": "DONE" if done else "RUNNING",
+        "progress": 100 if done else 0,
+        "zone": link(f"zones/{zone}"),
         "targetLink": link(f"zones/{zone}/instances/{target}"),
-    }  # fmt: skip
+    }
     if done and begun["error"]:
-        said = f"The zone 'projects/{PROJECT}/zones/{zone}' does not have enough resources available to fulfill the request.  Try a different zone, or try again later."  # fmt: skip
+        said = f"The zone 'projects/{PROJECT}/zones/{zone}' does not have enough resources available to fulfill the request.  Try a different zone, or try again later."
         stockout = begun["error"].startswith("ZONE_")
         entry = {"code": begun["error"], "message": said if stockout else f"{target} is in use"}
-        shown |= {"error": {"errors": [entry]}, "httpErrorStatusCode": 503 if stockout else 400,
-                  "httpErrorMessage": "SERVICE UNAVAILABLE" if stockout else "BAD REQUEST"}  # fmt: skip
+        shown |= {
+            "error": {"errors": [entry]},
+            "httpErrorStatusCode": 503 if stockout else 400,
+            "httpErrorMessage": "SERVICE UNAVAILABLE" if stockout else "BAD REQUEST",
+        }
     return shown
 
 
@@ -301,8 +428,14 @@ def image(family: str) -> Body:
     if not re.fullmatch(r"common-cu129-ubuntu-2[24]04-nvidia-580", family):
         raise Refusal(404, "notFound", f"The resource 'family/{family}' was not found")
     name = f"{family}-v20260626"
-    return {"kind": "compute#image", "name": name, "family": family, "status": "READY", "diskSizeGb": str(IMAGE_GB),
-            "selfLink": link(f"global/images/{name}", IMAGES)}  # fmt: skip
+    return {
+        "kind": "compute#image",
+        "name": name,
+        "family": family,
+        "status": "READY",
+        "diskSizeGb": str(IMAGE_GB),
+        "selfLink": link(f"global/images/{name}", IMAGES),
+    }
 
 
 def catalog(kind: str) -> Iterator[tuple[str, Body]]:
@@ -310,10 +443,17 @@ def catalog(kind: str) -> Iterator[tuple[str, Body]]:
     for zone in ZONES:
         names = MACHINES if kind == "machineTypes" else (*ATTACHED_USD_H, "nvidia-l4")
         for name in names:
-            yield f"zones/{zone}", machine_type(name, zone) if kind == "machineTypes" else {
-                "kind": "compute#acceleratorType", "name": name, "zone": link(f"zones/{zone}"),
-                "maximumCardsPerInstance": 4,
-            }  # fmt: skip
+            yield (
+                f"zones/{zone}",
+                machine_type(name, zone)
+                if kind == "machineTypes"
+                else {
+                    "kind": "compute#acceleratorType",
+                    "name": name,
+                    "zone": link(f"zones/{zone}"),
+                    "maximumCardsPerInstance": 4,
+                },
+            )
 
 
 def nothing(scope: str) -> Body:
@@ -333,7 +473,7 @@ def shown(thing: Thing) -> Body:
 def named(thing: Thing) -> Body:
     """What everything that the API shows begins with."""
     made_at = datetime.fromtimestamp(thing.created_at, UTC).isoformat(timespec="milliseconds")
-    return {"id": str(crc32(thing.id.encode())), "name": thing.name, "creationTimestamp": made_at}  # fmt: skip
+    return {"id": str(crc32(thing.id.encode())), "name": thing.name, "creationTimestamp": made_at}
 
 
 def passes(filtered: str, item: Body) -> bool:

@@ -59,22 +59,36 @@ _TYPES: Mapping[str, _Type] = {
     "cpu_4x_general": _Type("N/A", 0, 6, 4, 16, 64, ("us-east-1",)),
 }
 _REGIONS = {
-    "us-east-1": "Virginia, USA", "us-east-3": "Washington DC, USA",
-    "us-south-1": "Texas, USA", "us-west-1": "California, USA",
-}  # fmt: skip
+    "us-east-1": "Virginia, USA",
+    "us-east-3": "Washington DC, USA",
+    "us-south-1": "Texas, USA",
+    "us-west-1": "California, USA",
+}
 _ERRORS: Mapping[str, tuple[int, str, str]] = {
-    "global/invalid-api-key": (401, "API key was invalid, expired, or deleted.",
-                               "Check your API key or create a new one, then try again."),
-    "global/account-inactive": (403, "Your account is inactive.",
-                                "Make sure you have a valid payment method."),
+    "global/invalid-api-key": (
+        401,
+        "API key was invalid, expired, or deleted.",
+        "Check your API key or create a new one, then try again.",
+    ),
+    "global/account-inactive": (
+        403,
+        "Your account is inactive.",
+        "Make sure you have a valid payment method.",
+    ),
     "global/invalid-parameters": (400, "Invalid request data.", "Check the request."),
     "global/object-does-not-exist": (404, "Specified instance does not exist.", "Check the id."),
     "global/quota-exceeded": (400, "Quota exceeded.", "Contact Support to increase your quota."),
-    "global/internal-error": (500, "An internal server error occurred.",
-                              "Try again later. Contact Support if the problem persists."),
+    "global/internal-error": (
+        500,
+        "An internal server error occurred.",
+        "Try again later. Contact Support if the problem persists.",
+    ),
     "instance-operations/launch/insufficient-capacity": (
-        400, "Not enough capacity to fulfill launch request.", "Try another region."),
-}  # fmt: skip
+        400,
+        "Not enough capacity to fulfill launch request.",
+        "Try another region.",
+    ),
+}
 
 
 class LambdaCloudEmulator:
@@ -212,11 +226,17 @@ class LambdaCloudEmulator:
         facts, number = self._world.state.facts, self._world.number()
         name = str(body["instance_type_name"])
         box = self._world.rent(
-            _id(f"instance {number}"), "box", str(body.get("name") or ""), status="booting",
-            type=name, cents=self._cents_of(name), region=body["region_name"],
-            ssh_key_names=body["ssh_key_names"], tags=body.get("tags") or [],
+            _id(f"instance {number}"),
+            "box",
+            str(body.get("name") or ""),
+            status="booting",
+            type=name,
+            cents=self._cents_of(name),
+            region=body["region_name"],
+            ssh_key_names=body["ssh_key_names"],
+            tags=body.get("tags") or [],
             busy_until=self._world.now + _LAUNCHING_S,
-        )  # fmt: skip
+        )
         box.phase = "booting"
         if not facts.pop("never_ready", False):
             self._world.later(_BOOT_S, "boot", box.id)
@@ -304,11 +324,17 @@ class LambdaCloudEmulator:
     def _foreign_box(self) -> None:
         number = self._world.number()
         box = self._world.rent(
-            _id(f"instance {number}"), "box", "somebody else's", status="active",
-            type="gpu_1x_a10", cents=self._cents_of("gpu_1x_a10"), region="us-west-1",
-            ssh_key_names=["laptop"], tags=[{"key": "team", "value": "vision"}],
+            _id(f"instance {number}"),
+            "box",
+            "somebody else's",
+            status="active",
+            type="gpu_1x_a10",
+            cents=self._cents_of("gpu_1x_a10"),
+            region="us-west-1",
+            ssh_key_names=["laptop"],
+            tags=[{"key": "team", "value": "vision"}],
             ip=f"203.0.113.{number % 254 + 1}",
-        )  # fmt: skip
+        )
         self._bill(box)
 
     def _unavailable(self, box: Thing) -> str | None:
@@ -322,26 +348,42 @@ class LambdaCloudEmulator:
     def _shown_type(self, name: str, cents: JsonValue) -> Json:
         kind = _TYPES[name]
         return {
-            "name": name, "gpu_description": kind.gpu, "price_cents_per_hour": cents,
-            "description": f"{kind.gpus}x {kind.gpu}" if kind.gpus else f"{kind.vcpus}x CPU General",
-            "specs": {"vcpus": kind.vcpus, "memory_gib": kind.memory_gib,
-                      "storage_gib": kind.storage_gib, "gpus": kind.gpus},
-        }  # fmt: skip
+            "name": name,
+            "gpu_description": kind.gpu,
+            "price_cents_per_hour": cents,
+            "description": f"{kind.gpus}x {kind.gpu}"
+            if kind.gpus
+            else f"{kind.vcpus}x CPU General",
+            "specs": {
+                "vcpus": kind.vcpus,
+                "memory_gib": kind.memory_gib,
+                "storage_gib": kind.storage_gib,
+                "gpus": kind.gpus,
+            },
+        }
 
     def _shown(self, box: Thing) -> Json:
         facts, reason = box.facts, self._unavailable(box)
         free: Json = {"available": box.status == "active"}
         why: Json = {"available": False, "reason_code": reason, "reason_description": "Not now."}
         shown: Json = {
-            "id": box.id, "name": box.name,
+            "id": box.id,
+            "name": box.name,
             "status": "terminated" if box.phase == "ended" else box.status,
-            "ssh_key_names": facts["ssh_key_names"], "file_system_names": [],
+            "ssh_key_names": facts["ssh_key_names"],
+            "file_system_names": [],
             "region": _region(str(facts["region"])),
             "instance_type": self._shown_type(str(facts["type"]), facts["cents"]),
-            "actions": {"migrate": free, "rebuild": free, "restart": free, "cold_reboot": free,
-                        "terminate": why if reason else {"available": True}},
-            "tags": facts["tags"], "is_reserved": False,
-        }  # fmt: skip
+            "actions": {
+                "migrate": free,
+                "rebuild": free,
+                "restart": free,
+                "cold_reboot": free,
+                "terminate": why if reason else {"available": True},
+            },
+            "tags": facts["tags"],
+            "is_reserved": False,
+        }
         if "ip" in facts:
             url = f"https://jupyter-{box.id}.lambdaspaces.com/?token={_id(f'jupyter {box.id}')}"
             shown |= {"ip": facts["ip"], "jupyter_url": url}
@@ -371,12 +413,15 @@ def _shown_key(key: Thing) -> Json:
 
 def _shown_filesystem(each: Thing) -> Json:
     return {
-        "id": each.id, "name": each.name, "mount_point": f"/lambda/nfs/{each.name}",
+        "id": each.id,
+        "name": each.name,
+        "mount_point": f"/lambda/nfs/{each.name}",
         "created": datetime.fromtimestamp(each.created_at, UTC).isoformat(),
         "created_by": {"id": _id("user"), "email": "me@example.com", "status": "active"},
-        "is_in_use": bool(each.facts["attached_to"]), "region": _region("us-east-1"),
+        "is_in_use": bool(each.facts["attached_to"]),
+        "region": _region("us-east-1"),
         "bytes_used": each.facts["bytes"],
-    }  # fmt: skip
+    }
 
 
 def _ok(payload: JsonValue) -> Response:

@@ -59,9 +59,10 @@ class Account:
         start = start.replace(hour=0) if size == "day" else start
         records: list[JsonValue] = []
         pods = [
-            thing for thing in self._world.state.things.values()
+            thing
+            for thing in self._world.state.things.values()
             if thing.kind == "box" and named in (None, thing.id)
-        ]  # fmt: skip
+        ]
         totals = dict.fromkeys(("totalAmount", *_FIELDS.values()), Decimal(0))
         while start < until:
             for pod in pods:
@@ -76,9 +77,11 @@ class Account:
             start += step
         query = {"startTime": _moment(begin), "endTime": _moment(until), "bucketSize": size}
         metadata: JsonValue = {
-            "query": {**query, **({"podId": named} if named else {})}, "recordCount": len(records),
-            "totals": {name: float(usd) for name, usd in totals.items()}, "uniquePodCount": len(pods),
-        }  # fmt: skip
+            "query": {**query, **({"podId": named} if named else {})},
+            "recordCount": len(records),
+            "totals": {name: float(usd) for name, usd in totals.items()},
+            "uniquePodCount": len(pods),
+        }
         return JSONResponse({"records": records, "metadata": metadata})
 
     def _amounts(self, pod: Thing, begin: datetime, end: datetime) -> Iterator[tuple[str, Decimal]]:

@@ -64,7 +64,7 @@ class RunpodEmulator:
         "created_despite_error": "the create is carried out and answered with 500",
         "foreign_box": "somebody else's pod appears in the account",
         "leftover": "a network volume appears that no pod uses",
-    }  # fmt: skip
+    }
 
     def __init__(self, world: World, sites: Sites) -> None:
         self._world = world
@@ -129,8 +129,12 @@ class RunpodEmulator:
             case "list_lag":
                 world.state.list_lag_s = fault.seconds
             case "foreign_box":
-                body: Json = {"name": "somebody-elses", "image": "runpod/base:1.0.2", "disk": 20,
-                              "gpu": {"id": "NVIDIA RTX A5000", "count": 1}}  # fmt: skip
+                body: Json = {
+                    "name": "somebody-elses",
+                    "image": "runpod/base:1.0.2",
+                    "disk": 20,
+                    "gpu": {"id": "NVIDIA RTX A5000", "count": 1},
+                }
                 self._rent(body)
             case "leftover":
                 self._keep_volume({"name": "old-dataset", "size": 100, "dataCenter": "EU-RO-1"})
@@ -177,10 +181,16 @@ class RunpodEmulator:
     def _rent(self, body: Json) -> Thing:
         number = self._world.number()
         pod = self._world.rent(
-            identifier(number), "box", body["name"], status="PROVISIONING",
-            asked=body, usd_h=str(self._gpu_usd_h(body)), place=GPUS[body["gpu"]["id"]].placed(body)[0],
-            host=f"203.0.113.{number % 200 + 1}", started_at=None,
-        )  # fmt: skip
+            identifier(number),
+            "box",
+            body["name"],
+            status="PROVISIONING",
+            asked=body,
+            usd_h=str(self._gpu_usd_h(body)),
+            place=GPUS[body["gpu"]["id"]].placed(body)[0],
+            host=f"203.0.113.{number % 200 + 1}",
+            started_at=None,
+        )
         pod.phase = "booting"
         for mount in body.get("mounts", {}).get("network", []):
             self._world.state.things[mount["volumeId"]].facts["attached_to"] = pod.id
@@ -311,10 +321,15 @@ class RunpodEmulator:
 
     def _keep_volume(self, body: Json) -> Thing:
         volume = self._world.rent(
-            identifier(self._world.number()), "volume", body["name"], status="kept",
-            size=body["size"], place=body["dataCenter"], tier=body.get("type", "STANDARD"),
+            identifier(self._world.number()),
+            "volume",
+            body["name"],
+            status="kept",
+            size=body["size"],
+            place=body["dataCenter"],
+            tier=body.get("type", "STANDARD"),
             attached_to=None,
-        )  # fmt: skip
+        )
         self._world.bill(volume, volume=_VOLUME_USD_MONTH * body["size"] / _MONTH_H)
         return volume
 

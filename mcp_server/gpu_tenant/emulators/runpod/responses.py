@@ -67,14 +67,22 @@ class Gpu:
     def shown(self, query: Mapping[str, str], factor: Decimal) -> Json:
         """The type as the catalog lists it, with its stock where that was asked for."""
         entry: Json = {
-            "id": self.id, "name": self.name, "pool": None, "manufacturer": self.maker,
+            "id": self.id,
+            "name": self.name,
+            "pool": None,
+            "manufacturer": self.maker,
             "memory": self.memory,
-            "secure": self.secure_usd_h != "0", "community": self.community_usd_h != "0",
-            "price": {"secure": float(self.usd_h("SECURE") * factor),
-                      "community": float(self.usd_h("COMMUNITY") * factor)},
-            "maxCount": {"secure": self.most if self.secure_usd_h != "0" else 0,
-                         "community": self.most if self.community_usd_h != "0" else 0},
-        }  # fmt: skip
+            "secure": self.secure_usd_h != "0",
+            "community": self.community_usd_h != "0",
+            "price": {
+                "secure": float(self.usd_h("SECURE") * factor),
+                "community": float(self.usd_h("COMMUNITY") * factor),
+            },
+            "maxCount": {
+                "secure": self.most if self.secure_usd_h != "0" else 0,
+                "community": self.most if self.community_usd_h != "0" else 0,
+            },
+        }
         if "include" in query:
             wanted = {"count": int(query.get("count", 1))}
             floor = {k: v for k, v in query.items() if k == "minCudaVersion"}
@@ -97,15 +105,33 @@ _PLACES = {"US-KS-2": "US Kansas 2", "EU-RO-1": "EU Romania 1", "US-TX-3": "US T
 GPUS = {
     gpu.id: gpu
     for gpu in (
-        Gpu("NVIDIA GeForce RTX 4090", "RTX 4090", "NVIDIA", 24, "0.69", "0.34", 8, ("EU-RO-1", "US-KS-2")),
+        Gpu(
+            "NVIDIA GeForce RTX 4090",
+            "RTX 4090",
+            "NVIDIA",
+            24,
+            "0.69",
+            "0.34",
+            8,
+            ("EU-RO-1", "US-KS-2"),
+        ),
         Gpu("NVIDIA RTX A5000", "RTX A5000", "NVIDIA", 24, "0.27", "0.16", 8, ("EU-RO-1",)),
         Gpu("NVIDIA L40S", "L40S", "NVIDIA", 48, "0.86", "0.79", 4, ("US-TX-3",)),
-        Gpu("NVIDIA A100-SXM4-80GB", "A100 SXM", "NVIDIA", 80, "1.49", "1.39", 8, ("US-KS-2", "US-TX-3")),
+        Gpu(
+            "NVIDIA A100-SXM4-80GB",
+            "A100 SXM",
+            "NVIDIA",
+            80,
+            "1.49",
+            "1.39",
+            8,
+            ("US-KS-2", "US-TX-3"),
+        ),
         Gpu("NVIDIA H100 80GB HBM3", "H100 SXM", "NVIDIA", 80, "3.49", "0", 8, ("US-KS-2",)),
         Gpu("NVIDIA H200", "H200 SXM", "NVIDIA", 141, "4.59", "0", 8, ("EU-RO-1",)),
         Gpu("AMD Instinct MI300X OAM", "MI300X", "AMD", 192, "2.99", "0", 8, ("EU-RO-1",)),
     )
-}  # fmt: skip
+}
 
 
 def _version(text: str) -> tuple[int, ...]:
@@ -122,32 +148,63 @@ def shown_pod(pod: Thing, now: float) -> Json:
     running = pod.status == "RUNNING"
     host, _, port = (pod.target or "").removeprefix("root@").partition(":")
     token = f"{pod.id}-64411eb2"
-    direct = {"host": host, "port": int(port), "username": "root",
-              "command": f"ssh root@{host} -p {port}"} if running and port else None  # fmt: skip
+    direct = (
+        {
+            "host": host,
+            "port": int(port),
+            "username": "root",
+            "command": f"ssh root@{host} -p {port}",
+        }
+        if running and port
+        else None
+    )
     mapped = [{"private": 22, "public": int(port), "type": "tcp", "ip": host}] if port else []
     runtime = {"uptime": int(now - started_at), "ports": mapped} if running else None
     return {
-        "id": pod.id, "name": pod.name, "status": pod.status,
+        "id": pod.id,
+        "name": pod.name,
+        "status": pod.status,
         "actions": ACTIONS.get(pod.status, ["terminate"]),
-        "image": asked["image"], "args": asked.get("args", ""), "disk": asked.get("disk", 20),
-        "mounts": asked.get("mounts", {}), "ports": asked.get("ports", []),
-        "env": asked.get("env", {}), "registry": None, "template": None, "locked": False,
+        "image": asked["image"],
+        "args": asked.get("args", ""),
+        "disk": asked.get("disk", 20),
+        "mounts": asked.get("mounts", {}),
+        "ports": asked.get("ports", []),
+        "env": asked.get("env", {}),
+        "registry": None,
+        "template": None,
+        "locked": False,
         "gpu": {"id": asked["gpu"]["id"], "count": asked["gpu"].get("count", 1)},
-        "cloud": asked.get("cloud", "SECURE"), "dataCenterId": facts["place"], "cudaVersion": CUDA,
-        "ssh": {"proxy": {"host": "ssh.runpod.io", "port": 22, "username": token,
-                          "command": f"ssh {token}@ssh.runpod.io"}, "direct": direct},
+        "cloud": asked.get("cloud", "SECURE"),
+        "dataCenterId": facts["place"],
+        "cudaVersion": CUDA,
+        "ssh": {
+            "proxy": {
+                "host": "ssh.runpod.io",
+                "port": 22,
+                "username": token,
+                "command": f"ssh {token}@ssh.runpod.io",
+            },
+            "direct": direct,
+        },
         "cost": 0.0 if pod.status == "EXITED" else float(facts["usd_h"]),
-        "globalNetworking": {"enabled": False}, "runtime": runtime,
+        "globalNetworking": {"enabled": False},
+        "runtime": runtime,
         "createdAt": _moment(pod.created_at),
         "startedAt": None if started_at is None else _moment(started_at),
-    }  # fmt: skip
+    }
 
 
 def shown_volume(volume: Thing) -> Json:
     """The network volume as the list has it."""
     facts = facts_of(volume)
-    return {"id": volume.id, "name": volume.name, "size": facts["size"],
-            "dataCenter": facts["place"], "type": facts["tier"]}  # fmt: skip
+    return {
+        "id": volume.id,
+        "name": volume.name,
+        "size": facts["size"],
+        "dataCenter": facts["place"],
+        "type": facts["tier"],
+    }
 
 
 def facts_of(thing: Thing) -> Json:
@@ -189,9 +246,18 @@ def _moment(at: float) -> str:
 
 # --- refusals
 
-_TITLES = {400: "Bad Request", 401: "Unauthorized", 402: "Payment Required", 403: "Forbidden",
-           404: "Not Found", 409: "Conflict", 410: "Gone", 422: "Unprocessable Entity",
-           429: "Too Many Requests", 500: "Internal Server Error"}  # fmt: skip
+_TITLES = {
+    400: "Bad Request",
+    401: "Unauthorized",
+    402: "Payment Required",
+    403: "Forbidden",
+    404: "Not Found",
+    409: "Conflict",
+    410: "Gone",
+    422: "Unprocessable Entity",
+    429: "Too Many Requests",
+    500: "Internal Server Error",
+}
 
 
 def problem(status: int, detail: str, errors: Sequence[str] = ()) -> Response:
@@ -203,10 +269,23 @@ def problem(status: int, detail: str, errors: Sequence[str] = ()) -> Response:
 
 
 _FIELDS: Mapping[str, type] = {
-    "name": str, "image": str, "args": str, "disk": int, "env": dict, "ports": list, "gpu": dict,
-    "cpu": dict, "cloud": str, "dataCenterIds": list, "globalNetworking": bool, "mounts": dict,
-    "startJupyter": bool, "startSsh": bool, "templateId": str, "registry": str,
-}  # fmt: skip
+    "name": str,
+    "image": str,
+    "args": str,
+    "disk": int,
+    "env": dict,
+    "ports": list,
+    "gpu": dict,
+    "cpu": dict,
+    "cloud": str,
+    "dataCenterIds": list,
+    "globalNetworking": bool,
+    "mounts": dict,
+    "startJupyter": bool,
+    "startSsh": bool,
+    "templateId": str,
+    "registry": str,
+}
 _INNER = {
     "gpu": {"id", "count", "allowedCudaVersions", "minCudaVersion"},
     "mounts": {"persistent", "network"},

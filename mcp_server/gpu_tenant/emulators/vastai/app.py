@@ -33,8 +33,13 @@ TARIFF = Tariff(rounding_s=1, model="prepaid")
 _LOAD_S, _BOOT_S = 10, 80
 _MAY_DELETE_S = 48 * 3600
 _OF_A_REQUEST = (
-    "no_capacity", "created_despite_error", "soft_failure", "two_factor", "auth_404", "page_boundary",
-)  # fmt: skip
+    "no_capacity",
+    "created_despite_error",
+    "soft_failure",
+    "two_factor",
+    "auth_404",
+    "page_boundary",
+)
 
 
 class VastEmulator:
@@ -58,9 +63,14 @@ class VastEmulator:
         one = "/api/v0/instances/{id:int}/"
         names = sorted({str(ask["gpu_name"]) for ask in ASKS})
         return [
-            self._door.route("GET", "/api/v0/gpu_names/unique/", lambda r, b: yes(gpu_names=[*names])),
-            self._door.route("GET", "/api/v0/gpu_types/",
-                        lambda r, b: yes(gpu_types=[{"name": name} for name in names])),
+            self._door.route(
+                "GET", "/api/v0/gpu_names/unique/", lambda r, b: yes(gpu_names=[*names])
+            ),
+            self._door.route(
+                "GET",
+                "/api/v0/gpu_types/",
+                lambda r, b: yes(gpu_types=[{"name": name} for name in names]),
+            ),
             self._door.route("GET", "/api/v0/users/current", self._account.user),
             self._door.route("POST", "/api/v0/bundles/", self._market.search),
             self._door.route("PUT", "/api/v0/asks/{id:int}/", self._create, 4.5),
@@ -73,15 +83,22 @@ class VastEmulator:
             self._door.route("PUT", "/api/v0/instances/bid_price/{id:int}/", self._bid, 5.5),
             self._door.route("PUT", "/api/v0/instances/request_logs/{id:int}/", self._logs),
             # What a request for logs leads to is read without a key.
-            Route("/s3/log/{id:int}", lambda r: PlainTextResponse(f"C.{r.path_params['id']}: started\n")),
+            Route(
+                "/s3/log/{id:int}",
+                lambda r: PlainTextResponse(f"C.{r.path_params['id']}: started\n"),
+            ),
             self._door.route("GET", "/api/v0/ssh/", self._account.keys, 1.0),
             self._door.route("POST", "/api/v0/ssh/", self._account.add_key, 1.0),
             self._door.route("GET", "/api/v0/volumes", self._account.volumes, 5.5),
             self._door.route("PUT", "/api/v0/volumes/", self._account.make_volume, 5.5),
             self._door.route("DELETE", "/api/v0/volumes/", self._account.drop_volume, 5.5),
-            self._door.route("POST", "/api/v0/volumes/search/", lambda r, b: JSONResponse({"offers": VOLUME_OFFERS})),
+            self._door.route(
+                "POST",
+                "/api/v0/volumes/search/",
+                lambda r, b: JSONResponse({"offers": VOLUME_OFFERS}),
+            ),
             self._door.route("GET", "/api/v0/charges/", self._account.charges),
-        ]  # fmt: skip
+        ]
 
     def _create(self, request: Request, body: Row) -> Response:
         number = request.path_params["id"]
@@ -121,13 +138,27 @@ class VastEmulator:
         keys = re.findall(r"ssh-\S+ [A-Za-z0-9+/=]+", str(body.get("onstart") or ""))
         gpu = Decimal(str(ask["dph_base"])) * self._world.state.price_factor if bid is None else bid
         thing = self._world.rent(
-            str(21_000_000 + number), "box", str(body.get("label") or ""), status="created",
-            **{name: ask[name] for name in FIELDS}, label=body.get("label"), disk=str(body.get("disk", 8)),
-            gpu_usd_h=str(gpu), is_bid=bid is not None, state="running", next="running", intended="running",
-            image=body.get("image"), onstart=body.get("onstart"), runtype=body.get("runtype"),
-            env=body.get("env") or {}, keys=[*dict.fromkeys(keys)], end_date=now + seconds,
-            api_key=f"ik-{number:06d}", never_ready=self._world.state.facts.pop("never_ready", False),
-        )  # fmt: skip
+            str(21_000_000 + number),
+            "box",
+            str(body.get("label") or ""),
+            status="created",
+            **{name: ask[name] for name in FIELDS},
+            label=body.get("label"),
+            disk=str(body.get("disk", 8)),
+            gpu_usd_h=str(gpu),
+            is_bid=bid is not None,
+            state="running",
+            next="running",
+            intended="running",
+            image=body.get("image"),
+            onstart=body.get("onstart"),
+            runtype=body.get("runtype"),
+            env=body.get("env") or {},
+            keys=[*dict.fromkeys(keys)],
+            end_date=now + seconds,
+            api_key=f"ik-{number:06d}",
+            never_ready=self._world.state.facts.pop("never_ready", False),
+        )
         thing.phase = "booting"
         self._meter(thing)
         self._world.later(seconds, "end_date", thing.id)

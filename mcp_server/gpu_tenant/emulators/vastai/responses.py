@@ -24,12 +24,15 @@ VOLUME_ASK = 77
 _PAGE = 25
 _PENALTY_S = 12
 COMPARE: Mapping[str, Callable[[object, object], bool]] = {
-    "eq": lambda a, b: a == b, "neq": lambda a, b: a != b,
-    "gt": lambda a, b: float(str(a)) > float(str(b)), "gte": lambda a, b: float(str(a)) >= float(str(b)),
-    "lt": lambda a, b: float(str(a)) < float(str(b)), "lte": lambda a, b: float(str(a)) <= float(str(b)),
+    "eq": lambda a, b: a == b,
+    "neq": lambda a, b: a != b,
+    "gt": lambda a, b: float(str(a)) > float(str(b)),
+    "gte": lambda a, b: float(str(a)) >= float(str(b)),
+    "lt": lambda a, b: float(str(a)) < float(str(b)),
+    "lte": lambda a, b: float(str(a)) <= float(str(b)),
     "in": lambda a, b: isinstance(b, list) and a in b,
     "notin": lambda a, b: isinstance(b, list) and a not in b,
-}  # fmt: skip
+}
 
 
 _OPEN = ("/api/v0/gpu_names/unique/", "/api/v0/gpu_types/", "/api/v0/bundles/")
@@ -161,9 +164,14 @@ class Account:
     def add_volume(self, gb: int, label: JsonValue, attached_to: str) -> Thing:
         """A volume exists, and bills from now on."""
         thing = self._world.rent(
-            str(31_000_000 + self._world.number()), "volume", str(label or ""), status="running",
-            size=gb, label=label, attached_to=attached_to,
-        )  # fmt: skip
+            str(31_000_000 + self._world.number()),
+            "volume",
+            str(label or ""),
+            status="running",
+            size=gb,
+            label=label,
+            attached_to=attached_to,
+        )
         self._world.bill(thing, volume=gb * VOLUME_USD_MONTH / MONTH_H)
         return thing
 
@@ -191,10 +199,18 @@ class Account:
 
     def user(self, request: Request, body: Row) -> Response:
         """Who asks, and what credit is left."""
-        return JSONResponse({
-            "id": int(self._world.state.account[:7], 16), "key_id": 11, "email": "rehearsal@example.com", "balance": 0.0, "ssh_key": "",
-            "credit": float(self.credit_usd), "sid": "S7", "host_agreement_accepted": False,
-        })  # fmt: skip
+        return JSONResponse(
+            {
+                "id": int(self._world.state.account[:7], 16),
+                "key_id": 11,
+                "email": "rehearsal@example.com",
+                "balance": 0.0,
+                "ssh_key": "",
+                "credit": float(self.credit_usd),
+                "sid": "S7",
+                "host_agreement_accepted": False,
+            }
+        )
 
     def charges(self, request: Request, body: Row) -> Response:
         """A page of what each contract has cost so far, by the meter."""
@@ -215,9 +231,11 @@ class Account:
         page = rows[first : first + int(asked.get("limit", 100))]
         more = first + len(page) < len(rows)
         return yes(
-            count=len(page), total=len(rows), results=[*page],
+            count=len(page),
+            total=len(rows),
+            results=[*page],
             next_token=_token(first + len(page)) if more else None,
-        )  # fmt: skip
+        )
 
     @property
     def credit_usd(self) -> Decimal:
@@ -249,11 +267,16 @@ def paged(rows: list[Row], asked: QueryParams, fault: Fault | None) -> Response:
     if fault is not None:
         page, token = (page[:-1], None) if fault.amount == 1 else (page, _token(0))
     labels = [str(row["label"] or "") for row in rows]
-    return JSONResponse({
-        "success": True, "instances_found": len(page), "total_instances": len(rows),
-        "label_counts": {label: labels.count(label) for label in labels}, "next_token": token,
-        "instances": page,
-    })  # fmt: skip
+    return JSONResponse(
+        {
+            "success": True,
+            "instances_found": len(page),
+            "total_instances": len(rows),
+            "label_counts": {label: labels.count(label) for label in labels},
+            "next_token": token,
+            "instances": page,
+        }
+    )
 
 
 def instance(thing: Thing, now: float) -> Row:
@@ -267,46 +290,99 @@ def instance(thing: Thing, now: float) -> Row:
         ports = {"22/tcp": [{"HostIp": "0.0.0.0", "HostPort": str(facts["port"])}]}  # noqa: S104
     number = int(thing.id)
     return {
-        **{name: facts[name] for name in ("gpu_name", "num_gpus", "gpu_ram", "inet_up", "inet_down",
-           "reliability2", "verification", "geolocation", "machine_id", "label")},
-        "id": number, "actual_status": facts.get("shown", None if thing.status == "created" else
-                                                 thing.status),
-        "intended_status": facts["intended"], "cur_state": facts["state"], "next_state": facts["next"],
-        "status_msg": facts.get("message"), "is_bid": facts["is_bid"], "host_id": facts["machine_id"],
-        "min_bid": float(str(facts["min_bid"])), "dph_base": float(gpu), "dph_total": float(gpu + disk),
-        "search": costs(gpu, disk), "instance": costs(burns, disk),
-        "storage_cost": float(str(facts["storage_cost"])), "storage_total_cost": float(disk),
+        **{
+            name: facts[name]
+            for name in (
+                "gpu_name",
+                "num_gpus",
+                "gpu_ram",
+                "inet_up",
+                "inet_down",
+                "reliability2",
+                "verification",
+                "geolocation",
+                "machine_id",
+                "label",
+            )
+        },
+        "id": number,
+        "actual_status": facts.get("shown", None if thing.status == "created" else thing.status),
+        "intended_status": facts["intended"],
+        "cur_state": facts["state"],
+        "next_state": facts["next"],
+        "status_msg": facts.get("message"),
+        "is_bid": facts["is_bid"],
+        "host_id": facts["machine_id"],
+        "min_bid": float(str(facts["min_bid"])),
+        "dph_base": float(gpu),
+        "dph_total": float(gpu + disk),
+        "search": costs(gpu, disk),
+        "instance": costs(burns, disk),
+        "storage_cost": float(str(facts["storage_cost"])),
+        "storage_total_cost": float(disk),
         "inet_up_cost": float(str(facts["inet_up_cost"])),
-        "inet_down_cost": float(str(facts["inet_down_cost"])), "start_date": thing.created_at,
-        "end_date": facts["end_date"], "duration": float(str(facts["end_date"])) - now,
-        "ssh_host": "ssh7.vast.ai", "ssh_idx": "7", "ssh_port": 10000 + number % 20000,
-        "public_ipaddr": ip(facts), "ports": ports, "direct_port_count": facts["direct_port_count"],
-        "disk_space": float(str(facts["disk"])), "image_uuid": facts["image"], "template_id": None,
-        "image_runtype": facts["runtype"] or "ssh_proxy", "onstart": facts["onstart"] or "", "static_ip": True,
-        "extra_env": [[name, str(value)] for name, value in env.items()], "jupyter_token": "0" * 64,
-        "local_ipaddrs": "10.0.0.5 172.17.0.2 \n", "gpu_arch": "nvidia", "cuda_max_good": 12.8,
-        "rentable": True, "external": False, "uptime_mins": None, "time_remaining": "",
-        "time_remaining_isbid": "", "volume_info": [],
-    }  # fmt: skip
+        "inet_down_cost": float(str(facts["inet_down_cost"])),
+        "start_date": thing.created_at,
+        "end_date": facts["end_date"],
+        "duration": float(str(facts["end_date"])) - now,
+        "ssh_host": "ssh7.vast.ai",
+        "ssh_idx": "7",
+        "ssh_port": 10000 + number % 20000,
+        "public_ipaddr": ip(facts),
+        "ports": ports,
+        "direct_port_count": facts["direct_port_count"],
+        "disk_space": float(str(facts["disk"])),
+        "image_uuid": facts["image"],
+        "template_id": None,
+        "image_runtype": facts["runtype"] or "ssh_proxy",
+        "onstart": facts["onstart"] or "",
+        "static_ip": True,
+        "extra_env": [[name, str(value)] for name, value in env.items()],
+        "jupyter_token": "0" * 64,
+        "local_ipaddrs": "10.0.0.5 172.17.0.2 \n",
+        "gpu_arch": "nvidia",
+        "cuda_max_good": 12.8,
+        "rentable": True,
+        "external": False,
+        "uptime_mins": None,
+        "time_remaining": "",
+        "time_remaining_isbid": "",
+        "volume_info": [],
+    }
 
 
 def inside(thing: Thing) -> dict[str, str]:
     """What the first process of that instance finds in its environment."""
-    return {"CONTAINER_ID": thing.id, "VAST_CONTAINERLABEL": f"C.{thing.id}",
-            "CONTAINER_API_KEY": str(thing.facts["api_key"])}  # fmt: skip
+    return {
+        "CONTAINER_ID": thing.id,
+        "VAST_CONTAINERLABEL": f"C.{thing.id}",
+        "CONTAINER_API_KEY": str(thing.facts["api_key"]),
+    }
 
 
 def volume(thing: Thing, usd_h: Decimal) -> Row:
     """That volume as it is shown."""
     box = thing.facts["attached_to"]
     return {
-        "id": int(thing.id), "label": thing.facts["label"], "disk_space": thing.facts["size"],
-        "storage_total_cost": float(usd_h), "status": thing.status, "start_date": thing.created_at,
-        "machine_id": 41, "host_id": 41, "public_ipaddr": "203.0.113.41", "reliability2": 0.995,
-        "verification": "verified", "disk_name": "NVME 4TB", "inet_up": 800.0, "inet_down": 900.0,
-        "geolocation": "Oregon, US", "driver_version": "570.124.04", "cluster_id": None,
+        "id": int(thing.id),
+        "label": thing.facts["label"],
+        "disk_space": thing.facts["size"],
+        "storage_total_cost": float(usd_h),
+        "status": thing.status,
+        "start_date": thing.created_at,
+        "machine_id": 41,
+        "host_id": 41,
+        "public_ipaddr": "203.0.113.41",
+        "reliability2": 0.995,
+        "verification": "verified",
+        "disk_name": "NVME 4TB",
+        "inet_up": 800.0,
+        "inet_down": 900.0,
+        "geolocation": "Oregon, US",
+        "driver_version": "570.124.04",
+        "cluster_id": None,
         "instances": [{"id": int(str(box))}] if box else [],
-    }  # fmt: skip
+    }
 
 
 def charged(thing: Thing, world: World) -> Row:
@@ -316,15 +392,26 @@ def charged(thing: Thing, world: World) -> Row:
     # Of the bytes nobody here counts the directions apart.
     theirs = {"gpu": "gpu", "disk": "disk", "volume": "disk", "bytes": "bwd"}
     items: list[JsonValue] = [
-        {**span, "type": theirs[part], "source": None, "description": part, "metadata": {},
-         "amount": float(round(usd, 3)), "items": []}
+        {
+            **span,
+            "type": theirs[part],
+            "source": None,
+            "description": part,
+            "metadata": {},
+            "amount": float(round(usd, 3)),
+            "items": [],
+        }
         for part, usd in world.billed(thing).items()
-    ]  # fmt: skip
+    ]
     return {
-        **span, "type": kind, "source": f"{kind}-{thing.id}", "items": items,
-        "description": f"{kind.capitalize()} {thing.id} Charges", "metadata": {"label": thing.name},
+        **span,
+        "type": kind,
+        "source": f"{kind}-{thing.id}",
+        "items": items,
+        "description": f"{kind.capitalize()} {thing.id} Charges",
+        "metadata": {"label": thing.name},
         "amount": float(round(sum(world.billed(thing).values(), Decimal(0)), 3)),
-    }  # fmt: skip
+    }
 
 
 def account_key(number: int, name: str, key: JsonValue) -> Row:
@@ -363,8 +450,13 @@ def no(status: int, error: str, said: str, **more: JsonValue) -> Response:
 def costs(gpu: Decimal, disk: Decimal) -> Row:
     """A price, split as the provider splits it."""
     total = float(gpu + disk)
-    return {"gpuCostPerHour": float(gpu), "diskHour": float(disk), "totalHour": total,
-            "discountTotalHour": 0, "discountedTotalPerHour": total}  # fmt: skip
+    return {
+        "gpuCostPerHour": float(gpu),
+        "diskHour": float(disk),
+        "totalHour": total,
+        "discountTotalHour": 0,
+        "discountedTotalPerHour": total,
+    }
 
 
 def yes(**more: JsonValue) -> Response:

@@ -18,8 +18,10 @@ from gpu_tenant.service import Tenancy
 
 _EVERY = "*"
 _WORD: dict[Level, Literal["notice", "warning", "urgent"]] = {
-    Level.NOTICE: "notice", Level.WARNING: "warning", Level.URGENT: "urgent",
-}  # fmt: skip
+    Level.NOTICE: "notice",
+    Level.WARNING: "warning",
+    Level.URGENT: "urgent",
+}
 
 
 class Open(Record):

@@ -41,9 +41,12 @@ async def dashboard(port: int, no_open: bool) -> None:
 
     at_terminal = sys.stdin.isatty() and sys.stderr.isatty() and not os.environ.get(UNATTENDED)
     await serve(
-        lambda: open_tenancy(tell=tell), port=port, sign=tell if at_terminal else None, ready=ready,
+        lambda: open_tenancy(tell=tell),
+        port=port,
+        sign=tell if at_terminal else None,
+        ready=ready,
         tell=tell,
-    )  # fmt: skip
+    )
 
 
 def _has_screen() -> bool:

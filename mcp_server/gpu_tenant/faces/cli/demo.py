@@ -72,9 +72,13 @@ async def _lease(kept: Path, stage: Stage | None) -> None:
         if stage is None:
             _phase(1, "provision: written down before the box exists")
             card = await tenancy.provision(
-                "local", hours=1, price_usd_h=_PRETENDED_PRICE, max_price_usd_h=Decimal(3),
-                budget_usd=Decimal(1), smoke=smoked.id,
-            )  # fmt: skip
+                "local",
+                hours=1,
+                price_usd_h=_PRETENDED_PRICE,
+                max_price_usd_h=Decimal(3),
+                budget_usd=Decimal(1),
+                smoke=smoked.id,
+            )
         else:
             _phase(1, "offers, ranked by the cost of the finished work; then rent the first")
             found = await tenancy.find_offers(hours=1, provider=stage.provider, limit=4)

@@ -130,9 +130,13 @@ def _keep_watch(
         from gpu_tenant.app import known_platforms
 
         service = plan_service(
-            home, by=by, every_s=every_s, program=this_program(sys.argv[0]),
-            profiles=known_platforms().values(), environ=os.environ,
-        )  # fmt: skip
+            home,
+            by=by,
+            every_s=every_s,
+            program=this_program(sys.argv[0]),
+            profiles=known_platforms().values(),
+            environ=os.environ,
+        )
     runs = [" ".join(command) for command in (*service.before, *service.after)]
     if not as_json:
         _tell(service.plan.changes, None)
@@ -151,10 +155,14 @@ def _keep_watch(
     else:
         words = f"nothing to change; {service.then}" if service.then else "nothing to change"
     kept = KeepingWatch(
-        by=service.by, changes=_named(service.plan.changes), diff=_diff(service.plan.changes),
-        runs=[service.line] if service.line else runs, done=done, notes=list(service.plan.notes),
+        by=service.by,
+        changes=_named(service.plan.changes),
+        diff=_diff(service.plan.changes),
+        runs=[service.line] if service.line else runs,
+        done=done,
+        notes=list(service.plan.notes),
         next=words,
-    )  # fmt: skip
+    )
     output.answer(kept, as_json, lambda shown: click.echo(shown.next, err=True))
 
 
@@ -202,9 +210,16 @@ def _answer(planned: Plan, there: Places, *, done: bool) -> Installation:
     elif planned.becomes is None:
         words = f"taken back; start {there.title} again"
     else:
-        words = f"done; start {there.title} again (`--remove` takes it back; backups end in {BACKUP})"  # fmt: skip
+        words = (
+            f"done; start {there.title} again (`--remove` takes it back; backups end in {BACKUP})"
+        )
     return Installation(
-        host=there.host, skill=str(there.skills / "gpu-tenant"), settings=str(there.settings),
-        changes=_named(planned.changes), diff=_diff(planned.changes), done=done,
-        notes=list(planned.notes), next=words,
-    )  # fmt: skip
+        host=there.host,
+        skill=str(there.skills / "gpu-tenant"),
+        settings=str(there.settings),
+        changes=_named(planned.changes),
+        diff=_diff(planned.changes),
+        done=done,
+        notes=list(planned.notes),
+        next=words,
+    )

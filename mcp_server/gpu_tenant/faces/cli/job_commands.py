@@ -29,10 +29,11 @@ from gpu_tenant.transfer.bandwidth_share import bytes_a_second
 
 _LOG_BYTES = 65_536
 _limit_option = click.option(
-    "--limit", metavar="RATE",
+    "--limit",
+    metavar="RATE",
     callback=lambda _, __, value: None if value is None else bytes_a_second(value),
     help="at most so many bytes a second, e.g. 20M; for all calls: limit_mb_s under [transfers] in config.toml",
-)  # fmt: skip
+)
 
 
 @verb("audit")
@@ -51,10 +52,15 @@ async def audit(
     """Each finding is ok, a warning or a blocker, with the reason."""
     async with output.tenancy() as tenancy:
         await on_each(
-            leases, tenancy, lambda lease: tenancy.audit(lease, gpus, vram_gib, disk_gib),
-            as_json=as_json, words=output.audit, brief=brief_lines.audited, wrong=brief_lines.blockers,
+            leases,
+            tenancy,
+            lambda lease: tenancy.audit(lease, gpus, vram_gib, disk_gib),
+            as_json=as_json,
+            words=output.audit,
+            brief=brief_lines.audited,
+            wrong=brief_lines.blockers,
             status=lambda audited: 1 if audited.blockers else 0,
-        )  # fmt: skip
+        )
 
 
 @verb("push")
@@ -83,10 +89,14 @@ async def push(
     async with output.tenancy() as tenancy:
         call_bytes_s.set(limit)
         await on_each(
-            leases, tenancy,
+            leases,
+            tenancy,
             lambda lease: tenancy.push(lease, directory, list(include_secret), list(overwrite)),
-            as_json=as_json, words=output.pushed, brief=brief_lines.pushed, moves="push",
-        )  # fmt: skip
+            as_json=as_json,
+            words=output.pushed,
+            brief=brief_lines.pushed,
+            moves="push",
+        )
 
 
 @verb("launch")
@@ -104,9 +114,12 @@ async def push(
 @click.option("--max-runtime-h", type=click.FloatRange(min=0, min_open=True))
 @click.option("--name", help="the job's id; naming it makes a retry safe")
 @click.option(
-    "--python", type=click.Choice(["prepared", "image"]), default="prepared", show_default=True,
+    "--python",
+    type=click.Choice(["prepared", "image"]),
+    default="prepared",
+    show_default=True,
     help="prepared: the environment of `prepare`, where there is one",
-)  # fmt: skip
+)
 @multinode.options
 @sweep.options
 @as_json
@@ -127,16 +140,31 @@ async def launch(
     async with output.tenancy() as tenancy:
         if over_a_grid is not None:
             begun = await sweep.launch(
-                tenancy, command, lease, artifact, discard, env,
-                max_runtime_h=max_runtime_h, name=name, python=python, **over_a_grid,
-            )  # fmt: skip
+                tenancy,
+                command,
+                lease,
+                artifact,
+                discard,
+                env,
+                max_runtime_h=max_runtime_h,
+                name=name,
+                python=python,
+                **over_a_grid,
+            )
             output.answer(begun, as_json, sweep.table)
             return
         if multinode.is_meant(over):
             launched_on_all = await multinode.launch(
-                tenancy, command, artifact, discard, env,
-                max_runtime_h=max_runtime_h, name=name, python=python, **over,
-            )  # fmt: skip
+                tenancy,
+                command,
+                artifact,
+                discard,
+                env,
+                max_runtime_h=max_runtime_h,
+                name=name,
+                python=python,
+                **over,
+            )
             output.answer(launched_on_all, as_json, multinode.launched)
             return
         if command[0] in {known.id for known in tenancy.ledger.leases()}:
@@ -147,9 +175,15 @@ async def launch(
                     remedy=f"`gpu-tenant launch --lease {lease} --artifact out/ -- COMMAND`",
                 )
         launched = await tenancy.launch_detached(
-            the_lease(lease, tenancy), joined(command), list(artifact), list(discard), list(env),
-            max_runtime_h, name, python,
-        )  # fmt: skip
+            the_lease(lease, tenancy),
+            joined(command),
+            list(artifact),
+            list(discard),
+            list(env),
+            max_runtime_h,
+            name,
+            python,
+        )
         output.answer(launched, as_json, output.launched)
 
 
@@ -182,10 +216,16 @@ async def monitor(
                 sys.exit(1)
             return
         await on_each(
-            leases, tenancy,
-            lambda lease: tenancy.follow(lease, job, cursor=cursor, wait_s=wait_s, limit_bytes=_LOG_BYTES),
-            as_json=as_json, words=output.watched, brief=brief_lines.watched, wrong=brief_lines.why,
-        )  # fmt: skip
+            leases,
+            tenancy,
+            lambda lease: tenancy.follow(
+                lease, job, cursor=cursor, wait_s=wait_s, limit_bytes=_LOG_BYTES
+            ),
+            as_json=as_json,
+            words=output.watched,
+            brief=brief_lines.watched,
+            wrong=brief_lines.why,
+        )
 
 
 @verb("stop")
@@ -196,9 +236,14 @@ async def monitor(
 async def stop(leases: Chosen, job: str | None, grace_s: float, as_json: bool) -> None:
     async with output.tenancy() as tenancy:
         await on_each(
-            leases, tenancy, lambda lease: tenancy.stop_job(lease, job, grace_s),
-            as_json=as_json, words=output.watched, brief=brief_lines.watched, begun="goes on",
-        )  # fmt: skip
+            leases,
+            tenancy,
+            lambda lease: tenancy.stop_job(lease, job, grace_s),
+            as_json=as_json,
+            words=output.watched,
+            brief=brief_lines.watched,
+            begun="goes on",
+        )
 
 
 @verb("collect")
@@ -257,22 +302,34 @@ async def collect(
             must_be_one(leases, tenancy, "--to names the directory of one lease")
         if not live:
             await on_each(
-                leases, tenancy,
+                leases,
+                tenancy,
                 lambda lease: tenancy.collect(lease, to, list(artifact), list(discard)),
-                as_json=as_json, words=output.collected, brief=brief_lines.collected,
-                wrong=brief_lines.not_collected, moves="collect",
-            )  # fmt: skip
+                as_json=as_json,
+                words=output.collected,
+                brief=brief_lines.collected,
+                wrong=brief_lines.not_collected,
+                moves="collect",
+            )
             return
         policy = None
         if keep_last or keep_every:
             policy = Retention(keep_last=keep_last, keep_every=keep_every)
         await on_each(
-            leases, tenancy,
-            lambda lease: pull(tenancy.context,
-                lease, to=to, policy=policy, on_the_box="prune" if prune_box else "keep"
+            leases,
+            tenancy,
+            lambda lease: pull(
+                tenancy.context,
+                lease,
+                to=to,
+                policy=policy,
+                on_the_box="prune" if prune_box else "keep",
             ),
-            as_json=as_json, words=_snapshot, brief=brief_lines.snapshot, moves="collect",
-        )  # fmt: skip
+            as_json=as_json,
+            words=_snapshot,
+            brief=brief_lines.snapshot,
+            moves="collect",
+        )
 
 
 def _snapshot(shown: Snapshot) -> None:
@@ -312,9 +369,14 @@ async def teardown(leases: Chosen, ended: bool, as_json: bool) -> None:
         if not ended:
             try:
                 await on_each(
-                    leases, tenancy, tenancy.verify_and_teardown, as_json=as_json,
-                    words=output.receipt, brief=brief_lines.torn_down, begun="goes on",
-                )  # fmt: skip
+                    leases,
+                    tenancy,
+                    tenancy.verify_and_teardown,
+                    as_json=as_json,
+                    words=output.receipt,
+                    brief=brief_lines.torn_down,
+                    begun="goes on",
+                )
             except OwnerMustAct as asked:
                 if not sys.stdin.isatty() or as_json:
                     raise

@@ -101,9 +101,20 @@ async def offers(
 
     async with output.tenancy() as tenancy:
         found = await tenancy.find_offers(
-            gpu, hours, max_price_usd_h, vram_gib, disk_gb, region, trust, interruptible,
-            upload_gb, download_gb, provider, "explain" if explain else "", limit,
-        )  # fmt: skip
+            gpu,
+            hours,
+            max_price_usd_h,
+            vram_gib,
+            disk_gb,
+            region,
+            trust,
+            interruptible,
+            upload_gb,
+            download_gb,
+            provider,
+            "explain" if explain else "",
+            limit,
+        )
         output.answer(found, as_json, offers_table.explained if explain else offers_table.found)
 
 
@@ -176,10 +187,15 @@ async def provision(
         card = await as_owner(
             tenancy,
             lambda: tenancy.provision(
-                provider, quotes=list(quotes), smoke=smoke, wait_s=3600, unguarded=unguarded,
-                recover=list(recover), **terms,
+                provider,
+                quotes=list(quotes),
+                smoke=smoke,
+                wait_s=3600,
+                unguarded=unguarded,
+                recover=list(recover),
+                **terms,
             ),
-        )  # fmt: skip
+        )
         output.answer(card, as_json, lease_table.provisioned)
     if card.together is not None and card.together.missing:
         sys.exit(1)
@@ -265,11 +281,16 @@ async def adopt(
         password = prompts.password() if by_password else None
         card = await as_owner(
             tenancy,
-            lambda: adopting.adopt(tenancy.context,
-                provider, target, asked=Asked(store=tenancy.context.known_store(store), **terms),
-                price_usd_h=price_usd_h, password=password, over=over,
+            lambda: adopting.adopt(
+                tenancy.context,
+                provider,
+                target,
+                asked=Asked(store=tenancy.context.known_store(store), **terms),
+                price_usd_h=price_usd_h,
+                password=password,
+                over=over,
             ),
-        )  # fmt: skip
+        )
         output.answer(card, as_json, output.card)
 
 

@@ -94,8 +94,10 @@ def _raised(tenancy: Tenancy, limit: Limit) -> bool:
     by = "you wrote it" if written else "a careful default: nothing is written yet"
     click.echo(f"{limit.message}\n{limit.name} is {limit.value}: {by}", err=True)
     typed = prompts.signature(
-        f"Set {limit.name} to (Enter leaves it at {limit.value})", instead=_AT_A_TERMINAL, default=limit.value
-    ).strip()  # fmt: skip
+        f"Set {limit.name} to (Enter leaves it at {limit.value})",
+        instead=_AT_A_TERMINAL,
+        default=limit.value,
+    ).strip()
     if typed == limit.value:
         return False
     _write(tenancy, {limit.name: typed})
@@ -130,9 +132,10 @@ def _write(tenancy: Tenancy, changes: dict[str, Any]) -> None:
             remedy="`gpu-tenant limits` shows them; nothing was changed",
         ) from None
     write_settings(
-        tenancy.home.configuration, TABLE,
+        tenancy.home.configuration,
+        TABLE,
         {name: _number(str(value)) for name, value in changes.items()},
-    )  # fmt: skip
+    )
 
 
 def _number(value: str) -> str | int | float:

@@ -203,9 +203,11 @@ class _View:
         return [
             card.lease
             for card in (seen.leases.leases if seen.leases else ())
-            if card.phase == "ready" and card.jobs and card.lease not in self._asking
+            if card.phase == "ready"
+            and card.jobs
+            and card.lease not in self._asking
             and not self._is_over(seen.jobs.get(card.lease))
-        ]  # fmt: skip
+        ]
 
     def _is_over(self, watched: Watched | None) -> bool:
         if watched is None or watched.state not in ENDED:

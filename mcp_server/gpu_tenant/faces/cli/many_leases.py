@@ -105,9 +105,11 @@ def _plain(lease: str, what: Record | Exception) -> object:
         return what.model_dump(mode="json")
     if isinstance(what, TenantError):
         error: dict[str, object] = {
-            "code": what.code, "message": what.message, "remedy": what.remedy,
+            "code": what.code,
+            "message": what.message,
+            "remedy": what.remedy,
             "exit_status": what.exit_status,
-        }  # fmt: skip
+        }
     else:
         error = {"code": "INTERNAL", "message": repr(what), "exit_status": 1}
     return {"lease": lease, "error": error}

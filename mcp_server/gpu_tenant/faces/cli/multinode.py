@@ -18,22 +18,32 @@ _interface = click.option(
     "--interface", help="its name, or their network (10.0.0.0/16) where the names differ"
 )
 _port = click.option(
-    "--port", type=click.IntRange(1024, 65535), default=PORT, show_default=True,
+    "--port",
+    type=click.IntRange(1024, 65535),
+    default=PORT,
+    show_default=True,
     help="where the members meet, on the first of them",
-)  # fmt: skip
+)
 
 
 def options(function: Callable[P, T]) -> Callable[P, T]:
     """What a launch takes besides, where it is one job over several leases."""
     for option in (
         click.option(
-            "--together", "launcher", type=click.Choice(get_args(Launcher)),
+            "--together",
+            "launcher",
+            type=click.Choice(get_args(Launcher)),
             help="one job over the LEASEs that come before it; COMMAND is its script",
         ),
-        click.option("--per-node", "processes", type=click.IntRange(min=1), help="with --together: workers a box; one a GPU"),
+        click.option(
+            "--per-node",
+            "processes",
+            type=click.IntRange(min=1),
+            help="with --together: workers a box; one a GPU",
+        ),
         _interface,
         _port,
-    ):  # fmt: skip
+    ):
         function = option(function)
     return function
 
@@ -86,11 +96,21 @@ async def launch(
     """The words are leases, as far as they name some, and then the job's own command."""
     known = {lease.id for lease in tenancy.ledger.leases()}
     count = next((n for n, word in enumerate(words) if word not in known), len(words))
-    return await launch_together(tenancy.context,
-        words[:count], joined(tuple(words[count:])) if words[count:] else "", artifact, discard, env,
-        launcher=launcher, interface=interface, port=port, processes=processes,
-        max_runtime_h=max_runtime_h, name=name, python=python,
-    )  # fmt: skip
+    return await launch_together(
+        tenancy.context,
+        words[:count],
+        joined(tuple(words[count:])) if words[count:] else "",
+        artifact,
+        discard,
+        env,
+        launcher=launcher,
+        interface=interface,
+        port=port,
+        processes=processes,
+        max_runtime_h=max_runtime_h,
+        name=name,
+        python=python,
+    )
 
 
 def launched(shown: LaunchedTogether) -> None:

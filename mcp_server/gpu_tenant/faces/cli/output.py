@@ -328,9 +328,13 @@ def bytes_bar(verb: str, usd_h: Decimal | None = None) -> Iterator[None]:
     """Bytes, rate, time left and what that costs, on stderr, while the block moves files."""
     eta = Eta(usd_h)
     with Progress(
-        TextColumn("{task.description}"), BarColumn(bar_width=None), _Words(eta),
-        console=errors, transient=True, disable=not errors.is_terminal,
-    ) as bar:  # fmt: skip
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        _Words(eta),
+        console=errors,
+        transient=True,
+        disable=not errors.is_terminal,
+    ) as bar:
         task, told_s = bar.add_task(verb, total=None), bar.get_time()
 
         def hear(done: int, total: int) -> None:

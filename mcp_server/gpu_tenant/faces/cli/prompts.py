@@ -63,9 +63,12 @@ def shown_whole(lines: Sequence[str]) -> None:
     for number, page in enumerate(_pages(lines, columns, room)):
         if number:
             click.prompt(
-                f"-- {len(lines):,} lines in all; Enter for more", default="", err=True,
-                show_default=False, prompt_suffix=" --",
-            )  # fmt: skip
+                f"-- {len(lines):,} lines in all; Enter for more",
+                default="",
+                err=True,
+                show_default=False,
+                prompt_suffix=" --",
+            )
         for line in page:
             click.echo(line, err=True)
 

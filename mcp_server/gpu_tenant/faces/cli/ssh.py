@@ -23,9 +23,13 @@ _FORWARD = re.compile(r"(\d{1,5})(?::(?:([\w.-]+):)?(\d{1,5}))?")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[LEASE] [COMMAND]...")
 @lease_option
 @click.option(
-    "--forward", "-L", "forwards", multiple=True, metavar="PORT",
+    "--forward",
+    "-L",
+    "forwards",
+    multiple=True,
+    metavar="PORT",
     help="reach the box's PORT at 127.0.0.1:PORT here; 6006:6007 and 6006:HOST:6007 too",
-)  # fmt: skip
+)
 @click.option("--print-config", is_flag=True, help="the entry for ~/.ssh/config, on stdout")
 @click.option("--setup", is_flag=True, help="have plain `ssh LEASE`, and editors, know the leases")
 async def ssh(
@@ -80,9 +84,13 @@ def _include(tenancy: output.Opened) -> None:
         click.echo(f"{change.file} has the line `{change.line}` already")
         return
     for line in difflib.unified_diff(
-        change.before.splitlines(), change.after.splitlines(), str(change.file), str(change.file),
-        lineterm="", n=1,
-    ):  # fmt: skip
+        change.before.splitlines(),
+        change.after.splitlines(),
+        str(change.file),
+        str(change.file),
+        lineterm="",
+        n=1,
+    ):
         click.echo(line)
     click.confirm("Write this?", abort=True, err=True)
     change.carry_out()

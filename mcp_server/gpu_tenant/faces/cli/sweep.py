@@ -35,16 +35,21 @@ def options(function: Any) -> Any:
     """What a launch takes besides, where it is a sweep."""
     for option in (
         click.option(
-            "--matrix", multiple=True, metavar="NAME=VALUE,...",
+            "--matrix",
+            multiple=True,
+            metavar="NAME=VALUE,...",
             help="a sweep over the LEASEs before it: {NAME} in COMMAND, {cell} in each --artifact",
         ),
         click.option(
-            "--cells", type=click.Path(exists=True, dir_okay=False),
+            "--cells",
+            type=click.Path(exists=True, dir_okay=False),
             help="as --matrix, listed: a JSON object of parameters a line",
         ),
         click.option("--attempts", type=click.IntRange(1, 20), help="of a cell that fails; 1"),
-        click.option("--slots", type=click.IntRange(1, 256), help="cells at once on a box; one a GPU"),
-    ):  # fmt: skip
+        click.option(
+            "--slots", type=click.IntRange(1, 256), help="cells at once on a box; one a GPU"
+        ),
+    ):
         function = option(function)
     return function
 
@@ -89,14 +94,23 @@ async def launch(
         raise BadRequest("which command?", remedy="put it last, after `--`")
     named = (*([lease] if lease else ()), *words[:count])
     grid = grid_of(
-        joined(tuple(words[count:])), artifacts=artifact, discard=discard,
-        matrix=dict(map(_parameter, matrix)), cells=_listed(cells) if cells else (), prefix=name,
-    )  # fmt: skip
-    return await begin_sweep(tenancy.context,
-        Chosen(named, None, every=False).leases(tenancy), grid, env=env, attempts=attempts or 1,
-        slots=slots, max_runtime_s=None if max_runtime_h is None else max_runtime_h * 3600,
+        joined(tuple(words[count:])),
+        artifacts=artifact,
+        discard=discard,
+        matrix=dict(map(_parameter, matrix)),
+        cells=_listed(cells) if cells else (),
+        prefix=name,
+    )
+    return await begin_sweep(
+        tenancy.context,
+        Chosen(named, None, every=False).leases(tenancy),
+        grid,
+        env=env,
+        attempts=attempts or 1,
+        slots=slots,
+        max_runtime_s=None if max_runtime_h is None else max_runtime_h * 3600,
         python=python,
-    )  # fmt: skip
+    )
 
 
 def _parameter(said: str) -> tuple[str, Sequence[object]]:

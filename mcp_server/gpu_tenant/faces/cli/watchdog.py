@@ -25,9 +25,10 @@ async def watchdog(once: bool, every_s: float, as_json: bool) -> None:
     async with output.tenancy() as tenancy:
         # One look is told in its answer.
         dog = Watchdog(
-            tenancy, every_s=every_s,
+            tenancy,
+            every_s=every_s,
             tell=lambda words: None if once else click.echo(words, err=True),
-        )  # fmt: skip
+        )
         if once:
             output.answer(await dog.once(), as_json, output.look)
         else:

@@ -14,20 +14,22 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 MOST_BYTES = 64 * 1024
 """No request of ours is longer."""
 
-POLICY = "; ".join((
-    "default-src 'none'",
-    "script-src 'self'",
-    "style-src 'self'",
-    "img-src 'self' data:",
-    "connect-src 'self'",
-    "manifest-src 'none'",
-    "base-uri 'none'",
-    "form-action 'none'",
-    "frame-ancestors 'none'",
-    # Nothing on this page makes HTML out of text, and no browser that knows this lets it.
-    "require-trusted-types-for 'script'",
-    "trusted-types 'none'",
-))  # fmt: skip
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "manifest-src 'none'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        # Nothing on this page makes HTML out of text, and no browser that knows this lets it.
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+)
 
 _HEADERS = {
     b"content-security-policy": POLICY.encode(),

@@ -68,15 +68,22 @@ def _platform(profile: Profile, tenancy: Tenancy) -> Platform:
     place = profile.credential
     found = find_credential(profile, tenancy.home.configuration, tenancy.context.environ)
     return Platform(
-        id=profile.id, title=profile.title, kind=profile.kind, lease=profile.lease,
-        checked_on=profile.checked_on.isoformat(), trap=profile.trap, stops=profile.stops,
+        id=profile.id,
+        title=profile.title,
+        kind=profile.kind,
+        lease=profile.lease,
+        checked_on=profile.checked_on.isoformat(),
+        trap=profile.trap,
+        stops=profile.stops,
         stops_the_meter=profile.stops_the_meter,
         credential=Keyed(
-            needed=place is not None, found=found is not None,
-            reference=found.source if found else None, usual_env=place.env if place else (),
+            needed=place is not None,
+            found=found is not None,
+            reference=found.source if found else None,
+            usual_env=place.env if place else (),
         ),
         connected=profile.id in tenancy.context.connected,
-    )  # fmt: skip
+    )
 
 
 async def try_key(tenancy: Tenancy, provider: str) -> Tested:

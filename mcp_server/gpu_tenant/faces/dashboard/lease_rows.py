@@ -34,9 +34,12 @@ class Working(Record):
     def of(cls, seen: Watched, *, others_running: int = 0) -> "Working":
         """What the overview needs of that look."""
         return cls(
-            id=seen.job, state=seen.state, progress=seen.progress, gpus=seen.gpus,
+            id=seen.job,
+            state=seen.state,
+            progress=seen.progress,
+            gpus=seen.gpus,
             others_running=others_running,
-        )  # fmt: skip
+        )
 
 
 class Row(Record):
@@ -101,11 +104,14 @@ def rows_of(
     """A row for each card; `blind` and `working` are by lease."""
     return tuple(
         row_of(
-            card, tenancy.ledger.lease(card.lease), tenancy.profiles[card.provider],
-            blind=blind.get(card.lease), job=working.get(card.lease),
+            card,
+            tenancy.ledger.lease(card.lease),
+            tenancy.profiles[card.provider],
+            blind=blind.get(card.lease),
+            job=working.get(card.lease),
         )
         for card in seen.leases
-    )  # fmt: skip
+    )
 
 
 def row_of(
@@ -152,20 +158,32 @@ def sums_of(
     """The same look without its leases."""
     strays = tuple(
         Stray(
-            provider=box.provider, title=profiles[box.provider].title, box=box.box, state=box.state,
-            price_usd_h=box.price_usd_h, deployment=box.deployment,
+            provider=box.provider,
+            title=profiles[box.provider].title,
+            box=box.box,
+            state=box.state,
+            price_usd_h=box.price_usd_h,
+            deployment=box.deployment,
             can_park=profiles[box.provider].park == "keeps"
             and not unsure_of(profiles[box.provider])
             and box.deployment is None,
         )
         for box in seen.foreign
-    )  # fmt: skip
+    )
     return Sums(
-        at=at, now=now, watched=seen.watched, alarms=seen.alarms, foreign=strays,
-        also_billing=seen.also_billing, spent_usd=seen.spent_usd, burning_usd_h=seen.burning_usd_h,
-        leaking_usd_month=seen.leaking_usd_month, not_counted=seen.not_counted, sweeps=seen.sweeps,
+        at=at,
+        now=now,
+        watched=seen.watched,
+        alarms=seen.alarms,
+        foreign=strays,
+        also_billing=seen.also_billing,
+        spent_usd=seen.spent_usd,
+        burning_usd_h=seen.burning_usd_h,
+        leaking_usd_month=seen.leaking_usd_month,
+        not_counted=seen.not_counted,
+        sweeps=seen.sweeps,
         trouble=trouble,
-    )  # fmt: skip
+    )
 
 
 def _verbs(card: Card, profile: Profile, job: Working | None) -> tuple[Verb, ...]:

@@ -165,8 +165,12 @@ async def detail_of(looks: Looks, name: str) -> Detail:
     }
     row = looks.row(lease.id) or row_of(
         # One that has ended is not among those looked at.
-        on_card(tenancy.context, lease.id), lease, tenancy.profiles[lease.provider], blind=None, job=None
-    )  # fmt: skip
+        on_card(tenancy.context, lease.id),
+        lease,
+        tenancy.profiles[lease.provider],
+        blind=None,
+        job=None,
+    )
     if row.gpu is None:
         seen = [gpu.name for gpu in readings_of(tenancy.home, lease.id).gpus]
         row = row.model_copy(update={"gpu": gpu_words(seen)})
@@ -191,19 +195,30 @@ async def detail_of(looks: Looks, name: str) -> Detail:
 
 def _dates(lease: Lease) -> Dates:
     return Dates(
-        created_at=lease.created_at, active_at=lease.active_at, ready_at=lease.ready_at,
-        parked_at=lease.parked_at, ended_at=lease.ended_at, deadline_at=lease.terms.deadline_at,
-        kept_in=lease.kept_in, recovers=lease.recovers, fleet=lease.fleet,
+        created_at=lease.created_at,
+        active_at=lease.active_at,
+        ready_at=lease.ready_at,
+        parked_at=lease.parked_at,
+        ended_at=lease.ended_at,
+        deadline_at=lease.terms.deadline_at,
+        kept_in=lease.kept_in,
+        recovers=lease.recovers,
+        fleet=lease.fleet,
         rates=tuple(Rated(at=rate.at, usd_h=rate.usd_h) for rate in lease.rates),
-    )  # fmt: skip
+    )
 
 
 def _declared(job: Job, last: LastSeen | None) -> Declared:
     return Declared(
-        id=job.id, command=job.command, artifacts=job.artifacts, discard=job.discard,
-        env_names=job.env_names, declared_at=job.declared_at, launched_at=job.launched_at,
+        id=job.id,
+        command=job.command,
+        artifacts=job.artifacts,
+        discard=job.discard,
+        env_names=job.env_names,
+        declared_at=job.declared_at,
+        launched_at=job.launched_at,
         last=last,
-    )  # fmt: skip
+    )
 
 
 def _files(
@@ -232,7 +247,10 @@ def _files(
         bytes=sum(entry.size_bytes for entry in seal.entries),
         shown=tuple(
             File(
-                name=entry.name, role=entry.role, kind=entry.kind, size_bytes=entry.size_bytes,
+                name=entry.name,
+                role=entry.role,
+                kind=entry.kind,
+                size_bytes=entry.size_bytes,
                 sha256=entry.sha256,
                 evidence=_proved(*by_name[entry.name]) if entry.name in by_name else None,
             )
@@ -242,13 +260,18 @@ def _files(
         discarded=Counted(count=seal.discarded.count, bytes=seal.discarded.size_bytes),
         problems=seal.problems,
         unmatched=seal.unmatched,
-    )  # fmt: skip
+    )
 
 
 def _proved(at: datetime, evidence: Evidence) -> Proved:
     verdict = evidence.verdict
     return Proved(
         at=at,
-        where=evidence.where, format=verdict.format, outcome=verdict.outcome, proved=verdict.proved,
-        not_proved=verdict.not_proved, warnings=verdict.warnings, problem=verdict.problem,
-    )  # fmt: skip
+        where=evidence.where,
+        format=verdict.format,
+        outcome=verdict.outcome,
+        proved=verdict.proved,
+        not_proved=verdict.not_proved,
+        warnings=verdict.warnings,
+        problem=verdict.problem,
+    )

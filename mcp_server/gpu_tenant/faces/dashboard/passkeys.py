@@ -47,13 +47,17 @@ class Passkeys:
         challenge = self._for["new"] = secrets.token_bytes(32)
         return options_to_json(
             generate_registration_options(
-                rp_id=_NAME, rp_name="gpu-tenant", user_name=user, user_id=deployment.encode(),
-                challenge=challenge, exclude_credentials=_described(known),
+                rp_id=_NAME,
+                rp_name="gpu-tenant",
+                user_name=user,
+                user_id=deployment.encode(),
+                challenge=challenge,
+                exclude_credentials=_described(known),
                 authenticator_selection=AuthenticatorSelectionCriteria(
                     resident_key=ResidentKeyRequirement.PREFERRED, user_verification=_REQUIRED
                 ),
             )
-        )  # fmt: skip
+        )
 
     def set_up(self, credential: str) -> tuple[str, str]:
         """The new key's id and public key.
@@ -63,9 +67,12 @@ class Passkeys:
         """
         try:
             made = verify_registration_response(
-                credential=credential, expected_challenge=self._for.pop("new", b""),
-                expected_rp_id=_NAME, expected_origin=self.origin, require_user_verification=True,
-            )  # fmt: skip
+                credential=credential,
+                expected_challenge=self._for.pop("new", b""),
+                expected_rp_id=_NAME,
+                expected_origin=self.origin,
+                require_user_verification=True,
+            )
         except (WebAuthnException, ValueError) as error:
             raise _refused(error) from error
         return bytes_to_base64url(made.credential_id), bytes_to_base64url(
@@ -77,10 +84,12 @@ class Passkeys:
         challenge = self._for[asked.code] = secrets.token_bytes(32) + _named(asked)
         return options_to_json(
             generate_authentication_options(
-                rp_id=_NAME, challenge=challenge, allow_credentials=_described(known),
+                rp_id=_NAME,
+                challenge=challenge,
+                allow_credentials=_described(known),
                 user_verification=_REQUIRED,
             )
-        )  # fmt: skip
+        )
 
     def must_fit(self, asked: Asked, credential: str, known: list[Passkey]) -> str:
         """The proof that one of the known keys has signed for exactly that list.
@@ -99,12 +108,15 @@ class Passkeys:
             raise _refused("it is another key's, or another list's")
         try:
             verify_authentication_response(
-                credential=credential, expected_challenge=challenge, expected_rp_id=_NAME,
-                expected_origin=self.origin, require_user_verification=True,
+                credential=credential,
+                expected_challenge=challenge,
+                expected_rp_id=_NAME,
+                expected_origin=self.origin,
+                require_user_verification=True,
                 credential_public_key=base64url_to_bytes(key.public_key),
                 # A challenge is good for once, and many keys do not count.
                 credential_current_sign_count=0,
-            )  # fmt: skip
+            )
         except (WebAuthnException, ValueError) as error:
             raise _refused(error) from error
         return json.dumps({"challenge": bytes_to_base64url(challenge), "credential": said})

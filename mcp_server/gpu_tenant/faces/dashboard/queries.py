@@ -106,10 +106,13 @@ async def log(request: Request) -> Response:
     places = request.path_params
     return answer(
         await log_window(
-            tenancy(request).context, places["lease"], places["job"],
-            start=number(request, "from", -262144), limit=number(request, "limit", 262144),
+            tenancy(request).context,
+            places["lease"],
+            places["job"],
+            start=number(request, "from", -262144),
+            limit=number(request, "limit", 262144),
         )
-    )  # fmt: skip
+    )
 
 
 async def search(request: Request) -> Response:
@@ -119,10 +122,14 @@ async def search(request: Request) -> Response:
         raise BadRequest("nothing to look for", remedy="type a word of the log")
     return answer(
         await log_search(
-            tenancy(request).context, places["lease"], places["job"], q=query["q"], start=number(request, "from", 0),
+            tenancy(request).context,
+            places["lease"],
+            places["job"],
+            q=query["q"],
+            start=number(request, "from", 0),
             case="yes" if query.get("case") == "yes" else "no",
         )
-    )  # fmt: skip
+    )
 
 
 async def losses(request: Request) -> Response:
@@ -153,9 +160,10 @@ async def report(request: Request) -> Response:
     written = as_html(told) if form == "html" else as_markdown(told)
     # Never as a page of ours: whoever asked saves it.
     return Response(
-        written, media_type="application/octet-stream",
+        written,
+        media_type="application/octet-stream",
         headers={"content-disposition": f'attachment; filename="gpu-tenant-{found.id}.{form}"'},
-    )  # fmt: skip
+    )
 
 
 _TEXTS = ("gpu", "region", "trust", "interruptible", "provider")

@@ -70,11 +70,18 @@ async def serve(
         app = application(looks, sign, origin=f"http://{NAME}:{number}")
         server = _Server(
             uvicorn.Config(
-                Gate(app, port=number, token=token, names=names), loop="asyncio", lifespan="off", log_level="warning",
-                access_log=False, ws="none", server_header=False, date_header=False,
-                timeout_graceful_shutdown=3, proxy_headers=False,
+                Gate(app, port=number, token=token, names=names),
+                loop="asyncio",
+                lifespan="off",
+                log_level="warning",
+                access_log=False,
+                ws="none",
+                server_header=False,
+                date_header=False,
+                timeout_graceful_shutdown=3,
+                proxy_headers=False,
             )
-        )  # fmt: skip
+        )
         link = f"http://{HOST}:{number}/#token={token}"
         opening = looks.tenancy.home.root / f"dashboard-{number}.html"
         try:
@@ -124,8 +131,10 @@ async def _waited_for(
 ) -> None:
     """What the page began has ended, or a second signal came."""
     if errands.under_way:
-        tell(f"waiting for the {', the '.join(errands.under_way)}; Ctrl-C leaves it to the ledger, "
-             "and the next command goes on with it")  # fmt: skip
+        tell(
+            f"waiting for the {', the '.join(errands.under_way)}; Ctrl-C leaves it to the ledger, "
+            "and the next command goes on with it"
+        )
     known = len(signals)
     closing = asyncio.create_task(errands.aclose())
     while not closing.done() and len(signals) == known:

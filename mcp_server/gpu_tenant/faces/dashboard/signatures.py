@@ -78,11 +78,12 @@ async def waiting(request: Request) -> Response:
     known = opened.ledger.passkeys(now)
     return answer(
         Open(
-            open=tuple(opened.ledger.all_asked(now)), by=by(request),
+            open=tuple(opened.ledger.all_asked(now)),
+            by=by(request),
             passkeys=care.standing(opened.ledger, at=now) if known else (),
             ends=any(key.ends_at for key in known),
         )
-    )  # fmt: skip
+    )
 
 
 async def to_sign(request: Request) -> Response:
@@ -140,10 +141,13 @@ async def set_up(request: Request) -> Response:
     body, opened = await body_of(request, Made), tenancy(request)
     made = _passkeys(request).set_up(body.credential)
     asked = opened.ledger.ask_signature(
-        kind="passkey", subject=PASSKEY, digest=digest_of(made), at=opened.clock.now(),
+        kind="passkey",
+        subject=PASSKEY,
+        digest=digest_of(made),
+        at=opened.clock.now(),
         would="setting up a passkey: from then on nothing is signed without one",
         words=(f"the passkey {made[0][:12]}, which this browser has just made",),
-    )  # fmt: skip
+    )
     _passkeys(request).made[asked.code] = made
     return answer(Wanted(asked=asked.code))
 

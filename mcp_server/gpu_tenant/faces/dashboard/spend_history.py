@@ -108,14 +108,19 @@ def _stretches(lease: Lease, now: datetime) -> Iterator[_Stretch]:
 def _past(tenancy: Tenancy, lease: Lease, now: datetime) -> Past:
     receipt: Receipt | None = tenancy.ledger.receipt(lease.id)
     return Past(
-        lease=lease.id, provider=lease.provider, title=tenancy.profiles[lease.provider].title,
-        gpu=gpu_of(lease), began_at=lease.active_at or lease.created_at, ended_at=lease.ended_at,
-        state=lease.state, cost_usd=receipt.cost_usd if receipt else lease.cost_usd(now),
+        lease=lease.id,
+        provider=lease.provider,
+        title=tenancy.profiles[lease.provider].title,
+        gpu=gpu_of(lease),
+        began_at=lease.active_at or lease.created_at,
+        ended_at=lease.ended_at,
+        state=lease.state,
+        cost_usd=receipt.cost_usd if receipt else lease.cost_usd(now),
         billed_usd=receipt.billed_usd if receipt else None,
         kept_files=receipt.kept_files if receipt else None,
         kept_bytes=receipt.kept_bytes if receipt else None,
         ground=receipt.ground if receipt else None,
-    )  # fmt: skip
+    )
 
 
 def _days(stretches: Sequence[_Stretch], now: datetime) -> tuple[Day, ...]:

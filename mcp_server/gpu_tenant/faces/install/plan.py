@@ -66,13 +66,19 @@ def plan(
         changes.append(Change(settings, before, after.encode(), _mode(settings), backup))
     made = missing_above([*(c.path for c in changes if c.after is not None), register])
     becomes = Installed(
-        host=places.host, project=_named(project), way=way, skill=str(target), files=files,
+        host=places.host,
+        project=_named(project),
+        way=way,
+        skill=str(target),
+        files=files,
         made=sorted({*(was.made if was else ()), *made}),
         settings=str(settings),
-        settings_digest=digest(after.encode()) if was is None or after != text else was.settings_digest,
+        settings_digest=digest(after.encode())
+        if was is None or after != text
+        else was.settings_digest,
         settings_before=was.settings_before if was else None if before is None else digest(before),
         replaced=was.replaced if was else replaced,
-    )  # fmt: skip
+    )
     return Plan(tuple(changes), tuple(notes), register, was, becomes)
 
 
@@ -84,7 +90,7 @@ def plan_removal(places: Places, *, project: Path | None, register: Path) -> Pla
     """
     was = read(register).of(places.host, _named(project))
     if was is None:
-        return Plan((), ("nothing was installed there by this command",), register, was, None)  # fmt: skip
+        return Plan((), ("nothing was installed there by this command",), register, was, None)
     notes: list[str] = []
     changes: list[Change] = []
     for name, left_as in was.files.items():
@@ -104,7 +110,10 @@ def plan_removal(places: Places, *, project: Path | None, register: Path) -> Pla
             raise _broken(places, error) from None
         if after != before:
             used_up = after == backup or backup is None
-            changes.insert(0, Change(settings, before, after, _mode(settings), "used up" if used_up else "kept"))  # fmt: skip
+            changes.insert(
+                0,
+                Change(settings, before, after, _mode(settings), "used up" if used_up else "kept"),
+            )
     return Plan(tuple(changes), tuple(notes), register, was, None)
 
 

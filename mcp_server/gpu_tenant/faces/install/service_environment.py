@@ -12,9 +12,15 @@ from gpu_tenant.files.planned_changes import there
 from gpu_tenant.providers.credentials import find_credential
 
 _OF_A_SHELL = (
-    "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR",
-    "GOOGLE_APPLICATION_CREDENTIALS", "GPU_TENANT_GCP_ZONES",
-)  # fmt: skip
+    "HTTPS_PROXY",
+    "https_proxy",
+    "ALL_PROXY",
+    "all_proxy",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+    "GPU_TENANT_GCP_ZONES",
+)
 """Variables that decide whether a provider is reached at all."""
 _OF_A_CLUSTER = (
     ("KUBECONFIG", "kubernetes", {"kubeconfig"}, 'kubeconfig = "{}"'),
@@ -32,9 +38,15 @@ def must_start_alone(program: Sequence[str]) -> None:
     environ = {"HOME": str(Path.home()), "PATH": os.defpath}
     try:
         ran = subprocess.run(
-            [*program, "--version"], env=environ, cwd="/", capture_output=True, check=False,
-            encoding="utf-8", errors="replace", timeout=60,
-        )  # fmt: skip
+            [*program, "--version"],
+            env=environ,
+            cwd="/",
+            capture_output=True,
+            check=False,
+            encoding="utf-8",
+            errors="replace",
+            timeout=60,
+        )
         said = "" if ran.returncode == 0 else (ran.stderr.strip().splitlines() or ["nothing"])[-1]
     except (OSError, subprocess.TimeoutExpired) as error:
         said = str(error)

@@ -232,9 +232,7 @@ def _cron(
 ) -> Service:
     name, log, register = _name(home), _log(home), _register(home)
     every_min = _EVERY_MIN if every_s is None else max(1, -(-every_s // 60))
-    line = cron_line(
-        [*program, "watchdog", "--once"], _variables(home), log, every_min=every_min
-    )  # fmt: skip
+    line = cron_line([*program, "watchdog", "--once"], _variables(home), log, every_min=every_min)
     if crontab.program() is None:
         there_is_none = Plan((), tuple(notes), register, was, was)
         then = (
@@ -259,7 +257,9 @@ def _cron(
     made = {*(was.made if was else ()), *missing_above([register])}
     becomes = Kept(by="cron", name=name, written=(written,), made=sorted(made))
     then = f"cron starts it every {every_min} min while the computer is awake; it tells in {log}"
-    return Service("cron", name, Plan(tuple(changes), tuple(notes), register, was, becomes), (), (), then)  # fmt: skip
+    return Service(
+        "cron", name, Plan(tuple(changes), tuple(notes), register, was, becomes), (), (), then
+    )
 
 
 def _plan(
@@ -327,9 +327,14 @@ def _systemd_answers() -> bool:
 def _run(command: Command) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(
-            command, capture_output=True, check=False, encoding="utf-8", errors="replace",
-            stdin=subprocess.DEVNULL, timeout=120,
-        )  # fmt: skip
+            command,
+            capture_output=True,
+            check=False,
+            encoding="utf-8",
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            timeout=120,
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return subprocess.CompletedProcess(command, 127, "", str(error))
 

@@ -285,8 +285,9 @@ def _collect_or_snapshot(rooms: _Rooms) -> Callable[..., Any]:
     )
     collect.__annotations__ = {
         **{k: v for k, v in Tenancy.collect.__annotations__.items() if k != "self"},
-        "while_running": which, "return": Gathered,
-    }  # fmt: skip
+        "while_running": which,
+        "return": Gathered,
+    }
     collect.__doc__ = Tenancy.collect.__doc__
     return collect
 

@@ -54,10 +54,18 @@ def chart(key: str, title: str, curves: Sequence[Curve], *, x: Across, y: Up) ->
         '<svg class="chart" role="img" viewBox="0 0 {} {}" aria-labelledby="{}-t {}-d">'
         '<title id="{}-t">{}</title><desc id="{}-d">{}</desc>{}{}{}</svg>'
     ).format(
-        _WIDTH, _HEIGHT, key, key, key, title, key, _described(curves, y),
-        Markup("").join(_ticks_up(at_y, y)), Markup("").join(_ticks_across(at_x, x)),
+        _WIDTH,
+        _HEIGHT,
+        key,
+        key,
+        key,
+        title,
+        key,
+        _described(curves, y),
+        Markup("").join(_ticks_up(at_y, y)),
+        Markup("").join(_ticks_across(at_x, x)),
         Markup("").join(_drawn(n, curve, at_x, at_y) for n, curve in enumerate(curves)),
-    )  # fmt: skip
+    )
 
 
 def shade(number: int) -> str:

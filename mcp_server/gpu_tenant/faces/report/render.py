@@ -99,9 +99,13 @@ def _templates() -> Environment:
 def _words() -> dict[str, object]:
     """What a template says values with."""
     return {
-        "usd": _usd, "when": _when, "size": size, "span": span, "some": some,
+        "usd": _usd,
+        "when": _when,
+        "size": size,
+        "span": span,
+        "some": some,
         "hours": lambda seconds: f"{seconds / 3600:.2f} h",
-    }  # fmt: skip
+    }
 
 
 def _usd(amount_usd: Decimal | None) -> str:
@@ -151,9 +155,13 @@ def _summary(
     note = f"{some(not_finite, 'value')} no number" if not_finite else ""
     if known:
         yield Summary(
-            name=plain(name), first=amount(known[0], y), last=amount(known[-1], y),
-            least=amount(min(known), y), greatest=amount(max(known), y), note=note,
-        )  # fmt: skip
+            name=plain(name),
+            first=amount(known[0], y),
+            last=amount(known[-1], y),
+            least=amount(min(known), y),
+            greatest=amount(max(known), y),
+            note=note,
+        )
     elif not_finite:
         yield Summary(plain(name), "-", "-", "-", "-", note)
 

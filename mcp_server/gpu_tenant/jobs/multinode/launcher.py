@@ -106,18 +106,26 @@ def lines(
     for rank, (node, python) in enumerate(zip(nodes, pythons, strict=True)):
         if launcher == "torchrun":
             options = [
-                f"--nnodes={len(nodes)}", f"--node-rank={rank}", f"--nproc-per-node={node.processes}",
-                "--rdzv-backend=static", f"--rdzv-id={run_id}",
+                f"--nnodes={len(nodes)}",
+                f"--node-rank={rank}",
+                f"--nproc-per-node={node.processes}",
+                "--rdzv-backend=static",
+                f"--rdzv-id={run_id}",
                 f"--rdzv-endpoint={_endpoint(first.address, port)}",
-                f"--master-addr={first.address}", f"--master-port={port}",
-            ]  # fmt: skip
+                f"--master-addr={first.address}",
+                f"--master-port={port}",
+            ]
         else:
             options = [
-                "--multi_gpu", f"--num_machines={len(nodes)}",
-                f"--num_processes={sum(each.processes for each in nodes)}", f"--machine_rank={rank}",
-                f"--main_process_ip={first.address}", f"--main_process_port={port}",
-                "--rdzv_backend=static", "--same_network",
-            ]  # fmt: skip
+                "--multi_gpu",
+                f"--num_machines={len(nodes)}",
+                f"--num_processes={sum(each.processes for each in nodes)}",
+                f"--machine_rank={rank}",
+                f"--main_process_ip={first.address}",
+                f"--main_process_port={port}",
+                "--rdzv_backend=static",
+                "--same_network",
+            ]
         words = [*environment(nodes, node), python, "-m", _MODULES[launcher], *options]
         made.append(f"{' '.join(shlex.quote(word) for word in words)} {command}")
     return tuple(made)

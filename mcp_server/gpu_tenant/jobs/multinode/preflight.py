@@ -122,11 +122,15 @@ async def preflight(
     network, at = chosen({name: each.interfaces for name, each in seen.items()}, wanted)
     spots = tuple(
         Spot(
-            lease=name, interface=at[name].interface, address=at[name].address, mtu=at[name].mtu,
-            gpus=each.gpus, infiniband=each.infiniband,
+            lease=name,
+            interface=at[name].interface,
+            address=at[name].address,
+            mtu=at[name].mtu,
+            gpus=each.gpus,
+            infiniband=each.infiniband,
         )
         for name, each in seen.items()
-    )  # fmt: skip
+    )
     trouble = [
         f"{' and '.join(boxes)} each call {address} their own: it is the inside of a container or behind "
         "a translator, and leads nowhere; publish an address of their own (host network), or --interface another"
@@ -145,11 +149,16 @@ async def preflight(
     warnings = [*_unlike(spots), *(_public(at))]
     again = f"`gpu-tenant preflight {' '.join(names)}`"
     return Preflight(
-        network=network, port=port, nodes=spots, pairs=pairs, trouble=tuple(trouble),
+        network=network,
+        port=port,
+        nodes=spots,
+        pairs=pairs,
+        trouble=tuple(trouble),
         warnings=tuple(warnings),
-        next=f"mend that, then {again} again" if trouble
+        next=f"mend that, then {again} again"
+        if trouble
         else f"`gpu-tenant launch {' '.join(names)} --together torchrun --artifact out/ -- train.py`",
-    )  # fmt: skip
+    )
 
 
 async def _seen(lease: Lease, way: Transport) -> Seen:
@@ -180,8 +189,9 @@ async def _asked(
     text = script("pairs.py").read_text(encoding="ascii")
     finished = await way.run(
         ["python3", "-I", "-S", "-c", _FROM_STDIN, str(len(text)), verb],
-        stdin=(text + json.dumps(request)).encode(), timeout_s=within_s,
-    )  # fmt: skip
+        stdin=(text + json.dumps(request)).encode(),
+        timeout_s=within_s,
+    )
     if finished.exit_status == 127:
         raise BoxTrouble(
             f"there is no python3 on the box of {lease.id}", remedy=f"`gpu-tenant audit {lease.id}`"
@@ -254,8 +264,13 @@ def _pair(
     if first.source is not None and first.source != at[source].address:
         words = f"talks, and arrives as {quoted(first.source)}: an address is translated on the way"
     return Pair(
-        source=source, target=target, state="talks", words=words, rtt_ms=first.rtt_ms, mb_s=first.mb_s
-    )  # fmt: skip
+        source=source,
+        target=target,
+        state="talks",
+        words=words,
+        rtt_ms=first.rtt_ms,
+        mb_s=first.mb_s,
+    )
 
 
 def _why(failed: _Try, target: str, there: Foothold, ports: Sequence[int]) -> str:

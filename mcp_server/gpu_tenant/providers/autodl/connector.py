@@ -18,7 +18,7 @@ from gpu_tenant.domain.errors import (
     ProviderSilent,
     ProviderTrouble,
     Rejected,
-)  # fmt: skip
+)
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease
 from gpu_tenant.domain.offers import CENT, Leftover, Offer, Wish
 from gpu_tenant.domain.permit import TeardownPermit, genuine
@@ -122,10 +122,14 @@ class AutodlConnector:
                 f"AutoDL has no offer {quote.offer.id}", remedy="`gpu-tenant offers` has others"
             )
         order: dict[str, Json] = {
-            "req_gpu_amount": what.gpu_count, "gpu_spec_uuid": what.spec, "image_uuid": owner.image,
-            "cuda_v_from": owner.cuda_v_from, "expand_system_disk_by_gb": 0,
-            "instance_name": lease.mark, "start_command": _lets_in(self._public_key()),
-        }  # fmt: skip
+            "req_gpu_amount": what.gpu_count,
+            "gpu_spec_uuid": what.spec,
+            "image_uuid": owner.image,
+            "cuda_v_from": owner.cuda_v_from,
+            "expand_system_disk_by_gb": 0,
+            "instance_name": lease.mark,
+            "start_command": _lets_in(self._public_key()),
+        }
         if what.where != ANYWHERE:
             order["data_center_list"] = [*what.where.split("+")]
         try:
@@ -136,9 +140,13 @@ class AutodlConnector:
             # A failure whose meaning nobody has written down is no proof that there is no box.
             raise ProviderSilent(error.message, remedy="`gpu-tenant leases` looks again") from error
         return Box(
-            provider="autodl", id=BoxId(made), mark=lease.mark, state=BoxState.BOOTING,
-            address=None, price_usd_h=Decimal(0),
-        )  # fmt: skip
+            provider="autodl",
+            id=BoxId(made),
+            mark=lease.mark,
+            state=BoxState.BOOTING,
+            address=None,
+            price_usd_h=Decimal(0),
+        )
 
     async def list_boxes(self) -> Sequence[Box]:
         """As `Connector.list_boxes`: every instance Pro; what it calls released is not there."""
@@ -230,11 +238,16 @@ class AutodlConnector:
         images = _read(_IMAGES, await self._pages(f"{_PRO}/image/private/list", "image_uuid"))
         return [
             Leftover(
-                provider="autodl", kind="snapshot", id=image.uuid, name=image.name or "", mark=None,
-                size_gb=None if image.image_size is None else image.image_size / 1e9, usd_month=None,
+                provider="autodl",
+                kind="snapshot",
+                id=image.uuid,
+                name=image.name or "",
+                mark=None,
+                size_gb=None if image.image_size is None else image.image_size / 1e9,
+                usd_month=None,
             )
             for image in images
-        ]  # fmt: skip
+        ]
 
     # --- the provider's answers
 
@@ -259,10 +272,15 @@ class AutodlConnector:
                 address = ssh_address(target)
         told = state in (BoxState.BROKEN, BoxState.UNKNOWN)
         return Box(
-            provider="autodl", id=BoxId(shown.uuid), mark=mark, state=state, address=address,
-            price_usd_h=price, words=f"AutoDL calls it {words(shown.status)}" if told else None,
+            provider="autodl",
+            id=BoxId(shown.uuid),
+            mark=mark,
+            state=state,
+            address=address,
+            price_usd_h=price,
+            words=f"AutoDL calls it {words(shown.status)}" if told else None,
             created_at=instant(shown.created_at),
-        )  # fmt: skip
+        )
 
     def _usd_h(self, shown: _Instance, detail: _Snapshot) -> Decimal | None:
         """What it costs by the provider's word, which is for one GPU, or for all: nobody says which."""
@@ -360,9 +378,13 @@ class AutodlConnector:
             ProviderTrouble: as `Wire.call`, and where those words are known.
         """
         reply = await self._wire.call(
-            method, path, query=query, body=body, urgent=urgent,
+            method,
+            path,
+            query=query,
+            body=body,
+            urgent=urgent,
             repeatable="" if once else "repeatable",
-        )  # fmt: skip
+        )
         code = reply.fields.get("code")
         if code == "Success":
             return reply.fields.get("data")

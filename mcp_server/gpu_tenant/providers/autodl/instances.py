@@ -16,10 +16,14 @@ from gpu_tenant.domain.record import Record
 from gpu_tenant.providers.gpu_catalog import known
 
 _SPECS = {
-    "4090D": ("RTX 4090D", 24), "v-48g": ("4090-48G", 48), "v-48g-350w": ("3090-48G", 48),
-    "v-32g-p": ("4080(S)-32G", 32), "5090-p": ("RTX 5090", 32), "pro6000-p": ("RTX PRO 6000", 96),
+    "4090D": ("RTX 4090D", 24),
+    "v-48g": ("4090-48G", 48),
+    "v-48g-350w": ("3090-48G", 48),
+    "v-32g-p": ("4080(S)-32G", 32),
+    "5090-p": ("RTX 5090", 32),
+    "pro6000-p": ("RTX PRO 6000", 96),
     "h800": ("H800", 80),
-}  # fmt: skip
+}
 """The API's word for a kind of GPU; the console's; its GB. docs/instance_pro_api, appendix, 2026-08."""
 _NEEDS_CUDA_12_8 = ("5090-p", "pro6000-p")
 _REGIONS = ("westDC3", "beijingDC2")
@@ -134,18 +138,31 @@ def _offer(order: Ordered, owner: Owner, held_cny: Decimal, today: date) -> Offe
     each_cny = owner.cny_h.get(order.spec)
     cny = None if each_cny is None else each_cny * order.gpu_count
     return Offer(
-        provider="autodl", id=f"{order.spec}:{order.gpu_count}@{order.where}",
-        gpu=model.name if model else called, gpu_count=order.gpu_count, vram_gib=vram_gib,
-        region=None if order.where == ANYWHERE else order.where, disk_gb=_DISK_GB,
+        provider="autodl",
+        id=f"{order.spec}:{order.gpu_count}@{order.where}",
+        gpu=model.name if model else called,
+        gpu_count=order.gpu_count,
+        vram_gib=vram_gib,
+        region=None if order.where == ANYWHERE else order.where,
+        disk_gb=_DISK_GB,
         price=Price(
-            gpu_usd_h=owner.usd(cny), disk_usd_h=Decimal(0), parked_usd_h=Decimal(0),
-            upload_usd_gb=Decimal(0), download_usd_gb=Decimal(0), source="owner",
+            gpu_usd_h=owner.usd(cny),
+            disk_usd_h=Decimal(0),
+            parked_usd_h=Decimal(0),
+            upload_usd_gb=Decimal(0),
+            download_usd_gb=Decimal(0),
+            source="owner",
             converted=None if cny is None else owner.converted(cny, today),
         ),
-        interruptible=False, trust="datacenter", reliability=None, max_hours=None,
-        download_mbps=None, upload_mbps=None, setup_s=_SETUP_S,
+        interruptible=False,
+        trust="datacenter",
+        reliability=None,
+        max_hours=None,
+        download_mbps=None,
+        upload_mbps=None,
+        setup_s=_SETUP_S,
         notes=tuple(_notes(order, owner, cny, held_cny, today)),
-    )  # fmt: skip
+    )
 
 
 def _notes(

@@ -169,9 +169,13 @@ class DigitalOceanConnector:
                 return box
         size, region, image = quote.offer.id.split("@")
         order: Json = {
-            "name": re.sub(r"[^a-z0-9.-]", "-", lease.id), "region": region, "size": size,
-            "image": image, "ssh_keys": [await self._key_id()], "tags": [lease.mark],
-        }  # fmt: skip
+            "name": re.sub(r"[^a-z0-9.-]", "-", lease.id),
+            "region": region,
+            "size": size,
+            "image": image,
+            "ssh_keys": [await self._key_id()],
+            "tags": [lease.mark],
+        }
         reply = await self._wire.call("POST", _DROPLETS, body=order, expect=(202, 422))
         if reply.status != 202:
             raise self._refusal(reply)
@@ -241,21 +245,30 @@ class DigitalOceanConnector:
         return [
             *(
                 Leftover(
-                    provider="digitalocean", kind="volume", id=each.id, name=each.name,
-                    mark=_mark(each.tags), size_gb=each.size_gigabytes, usd_month=None,
+                    provider="digitalocean",
+                    kind="volume",
+                    id=each.id,
+                    name=each.name,
+                    mark=_mark(each.tags),
+                    size_gb=each.size_gigabytes,
+                    usd_month=None,
                 )
                 for each in volumes
                 if not each.droplet_ids
             ),
             *(
                 Leftover(
-                    provider="digitalocean", kind="snapshot", id=each.id, name=each.name,
-                    mark=_mark(each.tags), size_gb=float(each.size_gigabytes),
+                    provider="digitalocean",
+                    kind="snapshot",
+                    id=each.id,
+                    name=each.name,
+                    mark=_mark(each.tags),
+                    size_gb=float(each.size_gigabytes),
                     usd_month=(each.size_gigabytes * _SNAPSHOT_USD_GB_MONTH).quantize(CENT),
                 )
                 for each in snapshots
             ),
-        ]  # fmt: skip
+        ]
 
     # --- the provider's answers
 
@@ -316,11 +329,15 @@ class DigitalOceanConnector:
         elif state in (BoxState.BROKEN, BoxState.UNKNOWN):
             words = f"DigitalOcean calls it {plain(shown.status)}"
         return Box(
-            provider="digitalocean", id=BoxId(str(shown.id)), mark=_mark(shown.tags), state=state,
+            provider="digitalocean",
+            id=BoxId(str(shown.id)),
+            mark=_mark(shown.tags),
+            state=state,
             address=ssh_address(f"root@{address}") if address else None,
-            price_usd_h=shown.size.price_hourly.quantize(CENT), words=words,
+            price_usd_h=shown.size.price_hourly.quantize(CENT),
+            words=words,
             created_at=instant(shown.created_at),
-        )  # fmt: skip
+        )
 
     def _refusal(self, reply: Reply) -> ProviderTrouble:
         """What a create's answer means that made no box."""
@@ -384,19 +401,33 @@ def _mark(tags: Sequence[str] | None) -> str | None:
 def _offer(size: _Size, gpu: _Gpu, region: str) -> Offer:
     name, vram_gib = _gpu(gpu)
     return Offer(
-        provider="digitalocean", id=f"{size.slug}@{region}@{_image(gpu)}", gpu=name,
-        gpu_count=gpu.count, vram_gib=vram_gib, region=region, disk_gb=size.disk,
+        provider="digitalocean",
+        id=f"{size.slug}@{region}@{_image(gpu)}",
+        gpu=name,
+        gpu_count=gpu.count,
+        vram_gib=vram_gib,
+        region=region,
+        disk_gb=size.disk,
         price=Price(
-            gpu_usd_h=size.price_hourly, disk_usd_h=Decimal(0), parked_usd_h=None,
-            upload_usd_gb=Decimal(0), download_usd_gb=_OUTBOUND_USD_GB, source="api",
+            gpu_usd_h=size.price_hourly,
+            disk_usd_h=Decimal(0),
+            parked_usd_h=None,
+            upload_usd_gb=Decimal(0),
+            download_usd_gb=_OUTBOUND_USD_GB,
+            source="api",
         ),
-        interruptible=False, trust="datacenter", reliability=None, max_hours=None,
-        download_mbps=None, upload_mbps=None, setup_s=_SETUP_S,
+        interruptible=False,
+        trust="datacenter",
+        reliability=None,
+        max_hours=None,
+        download_mbps=None,
+        upload_mbps=None,
+        setup_s=_SETUP_S,
         notes=(
             "powered off it bills in full: only its destruction ends the bill",
             "some bytes off it are included; the price is that of the others",
         ),
-    )  # fmt: skip
+    )
 
 
 def _gpu(gpu: _Gpu) -> tuple[str, float | None]:

@@ -19,35 +19,55 @@ MONTH_H = Decimal(730)
 ADDRESS_USD_H = Decimal("0.005")
 _UNUSED_ADDRESS_USD_H = Decimal("0.01")
 _DISK_USD_GB_MONTH = {
-    "pd-standard": Decimal("0.04"), "pd-balanced": Decimal("0.10"), "pd-ssd": Decimal("0.17"),
-}  # fmt: skip
+    "pd-standard": Decimal("0.04"),
+    "pd-balanced": Decimal("0.10"),
+    "pd-ssd": Decimal("0.17"),
+}
 _ATTACHED_USD_H = {
-    "nvidia-tesla-t4": Decimal("0.35"), "nvidia-tesla-p100": Decimal("1.46"),
+    "nvidia-tesla-t4": Decimal("0.35"),
+    "nvidia-tesla-p100": Decimal("1.46"),
     "nvidia-tesla-v100": Decimal("2.48"),
-}  # fmt: skip
+}
 _L4_USD_H, _G2_CPU_USD_H = Decimal("0.56004"), Decimal("0.036698069")
 """A g2 has 4 GB for each CPU, whatever its size, so that one rate holds both."""
 _MACHINE_USD_H = {
-    "n1-standard-8": Decimal("0.38"), "n1-standard-16": Decimal("0.76"),
-    "n1-standard-32": Decimal("1.52"), "n1-standard-64": Decimal("3.04"),
-    "a2-highgpu-1g": Decimal("3.673385"), "a2-highgpu-2g": Decimal("7.34677"),
-    "a2-highgpu-4g": Decimal("14.69354"), "a2-highgpu-8g": Decimal("29.38708"),
-    "a2-ultragpu-1g": Decimal("5.06879789"), "a2-ultragpu-2g": Decimal("10.137595781"),
-    "a2-ultragpu-4g": Decimal("20.275191562"), "a2-ultragpu-8g": Decimal("40.550383123"),
+    "n1-standard-8": Decimal("0.38"),
+    "n1-standard-16": Decimal("0.76"),
+    "n1-standard-32": Decimal("1.52"),
+    "n1-standard-64": Decimal("3.04"),
+    "a2-highgpu-1g": Decimal("3.673385"),
+    "a2-highgpu-2g": Decimal("7.34677"),
+    "a2-highgpu-4g": Decimal("14.69354"),
+    "a2-highgpu-8g": Decimal("29.38708"),
+    "a2-ultragpu-1g": Decimal("5.06879789"),
+    "a2-ultragpu-2g": Decimal("10.137595781"),
+    "a2-ultragpu-4g": Decimal("20.275191562"),
+    "a2-ultragpu-8g": Decimal("40.550383123"),
     "a3-highgpu-8g": Decimal("88.490000119"),
-}  # fmt: skip
+}
 
 _GPUS = {
-    "nvidia-tesla-t4": "T4", "nvidia-tesla-p100": "P100", "nvidia-tesla-v100": "V100 SXM 16GB",
-    "nvidia-l4": "L4", "nvidia-tesla-a100": "A100 SXM 40GB", "nvidia-a100-80gb": "A100 SXM 80GB",
-    "nvidia-h100-80gb": "H100 SXM", "nvidia-h100-mega-80gb": "H100 SXM", "nvidia-h200-141gb": "H200",
-    "nvidia-b200": "B200", "nvidia-gb200": "GB200", "nvidia-rtx-pro-6000": "RTX PRO 6000 Server",
-}  # fmt: skip
+    "nvidia-tesla-t4": "T4",
+    "nvidia-tesla-p100": "P100",
+    "nvidia-tesla-v100": "V100 SXM 16GB",
+    "nvidia-l4": "L4",
+    "nvidia-tesla-a100": "A100 SXM 40GB",
+    "nvidia-a100-80gb": "A100 SXM 80GB",
+    "nvidia-h100-80gb": "H100 SXM",
+    "nvidia-h100-mega-80gb": "H100 SXM",
+    "nvidia-h200-141gb": "H200",
+    "nvidia-b200": "B200",
+    "nvidia-gb200": "GB200",
+    "nvidia-rtx-pro-6000": "RTX PRO 6000 Server",
+}
 _METRICS = {
-    "nvidia-tesla-t4": "NVIDIA_T4_GPUS", "nvidia-tesla-p100": "NVIDIA_P100_GPUS",
-    "nvidia-tesla-v100": "NVIDIA_V100_GPUS", "nvidia-l4": "NVIDIA_L4_GPUS",
-    "nvidia-tesla-a100": "NVIDIA_A100_GPUS", "nvidia-a100-80gb": "NVIDIA_A100_80GB_GPUS",
-}  # fmt: skip
+    "nvidia-tesla-t4": "NVIDIA_T4_GPUS",
+    "nvidia-tesla-p100": "NVIDIA_P100_GPUS",
+    "nvidia-tesla-v100": "NVIDIA_V100_GPUS",
+    "nvidia-l4": "NVIDIA_L4_GPUS",
+    "nvidia-tesla-a100": "NVIDIA_A100_GPUS",
+    "nvidia-a100-80gb": "NVIDIA_A100_80GB_GPUS",
+}
 """Newer GPUs, and the CPUs of most families, are counted in Cloud Quotas, which this API does not show."""
 
 WITH_GPUS = "name eq '(a2|a3|a4|g2|g4)-.+|n1-standard-(8|16|32|64)'"
@@ -55,8 +75,10 @@ _ATTACHED_TO = {1: "n1-standard-8", 2: "n1-standard-16", 4: "n1-standard-32", 8:
 _NOT_ON_DEMAND = re.compile(r"a3-highgpu-[124]g|(a3-ultragpu|a4)-.*")
 _ON_HYPERDISK = re.compile(r"(a3-ultragpu|a4|g4)-.*")
 _MODELS: dict[str, tuple[Literal["standard", "spot"], ...]] = {
-    "no": ("standard",), "yes": ("spot",), "either": ("standard", "spot"),
-}  # fmt: skip
+    "no": ("standard",),
+    "yes": ("spot",),
+    "either": ("standard", "spot"),
+}
 _WEEK_H = 7 * 24
 _ID = re.compile(
     r"(?P<zone>[a-z0-9-]+)/(?P<machine>[a-z0-9-]+)/(?P<count>\d+)x(?P<gpu>[a-z0-9-]+)"
@@ -115,9 +137,13 @@ def sold_as(offer_id: str) -> Sold | None:
     if asked is None:
         return None
     return Sold(
-        asked["zone"], asked["machine"], asked["gpu"], int(asked["count"]), asked["model"],
+        asked["zone"],
+        asked["machine"],
+        asked["gpu"],
+        int(asked["count"]),
+        asked["model"],
         asked["ssd"] or "",
-    )  # fmt: skip
+    )
 
 
 def list_usd_h(sold: Sold) -> Decimal | None:
@@ -151,11 +177,15 @@ def sales(machines: Iterable[Message], gpus: Iterable[Message]) -> Iterator[Sold
         if machine.architecture == "ARM64":
             continue  # the image is for x86
         ssd = "+ssd" if machine.bundled_local_ssds.partition_count else ""
-        with_it = [(a.guest_accelerator_type, a.guest_accelerator_count) for a in machine.accelerators]  # fmt: skip
+        with_it = [
+            (a.guest_accelerator_type, a.guest_accelerator_count) for a in machine.accelerators
+        ]
         besides = [
-            (gpu, count) for where, gpu in sorted(attachable) for count, name in _ATTACHED_TO.items()
+            (gpu, count)
+            for where, gpu in sorted(attachable)
+            for count, name in _ATTACHED_TO.items()
             if where == zone and name == machine.name
-        ]  # fmt: skip
+        ]
         for gpu, count in with_it or besides:
             for model in _MODELS["either"]:
                 if model == "spot" or not _NOT_ON_DEMAND.fullmatch(machine.name):
@@ -204,11 +234,14 @@ def room(
     takes: list[tuple[list[str], float]] = [
         ([gpu, *(f"{word}{gpu}" for word in besides)], sold.count),
         (["GPUS_ALL_REGIONS"], sold.count),
-        ([cpus, *(["PREEMPTIBLE_CPUS"] if sold.model == "spot" and cpus in quotas else [])], sold.cpus),
+        (
+            [cpus, *(["PREEMPTIBLE_CPUS"] if sold.model == "spot" and cpus in quotas else [])],
+            sold.cpus,
+        ),
         (["HDB_TOTAL_GB" if sold.disk_type.startswith("hyper") else "SSD_TOTAL_GB"], disk_gb),
         (["INSTANCES"], 1),
         (["IN_USE_ADDRESSES"], 1),
-    ]  # fmt: skip
+    ]
     found: list[tuple[int, str]] = []
     for metrics, need in takes:
         shown = [(metric, *quotas[metric]) for metric in metrics if metric in quotas]

@@ -182,9 +182,15 @@ class Calls:
             raise _silent(f"no answer to {service}.{method}: {type(error).__name__}") from error
         # Google's own client trips over an error that is no object: `{"error": "x"}`.
         except (
-            OSError, ValueError, TypeError, AttributeError, KeyError, RecursionError, api.GoogleAPIError,
+            OSError,
+            ValueError,
+            TypeError,
+            AttributeError,
+            KeyError,
+            RecursionError,
+            api.GoogleAPIError,
             auth.GoogleAuthError,
-        ) as error:  # fmt: skip
+        ) as error:
             raise _silent(f"no answer to {service}.{method}: {type(error).__name__}") from error
 
     def _read(self, said: list[bytes], answer: Message, **_: object) -> None:

@@ -52,9 +52,10 @@ _LABEL = "gpu-tenant"
 _USER = "tenant"
 _IMAGES = "deeplearning-platform-release"
 _FAMILIES = (
-    "common-cu129-ubuntu-2404-nvidia-580", "common-cu129-ubuntu-2204-nvidia-580",
+    "common-cu129-ubuntu-2404-nvidia-580",
+    "common-cu129-ubuntu-2204-nvidia-580",
     "common-cu128-ubuntu-2204-nvidia-570",
-)  # fmt: skip
+)
 """Drivers and CUDA; the first that has not aged out."""
 
 _CREATED_S, _STARTED_S, _DELETED_S = 300, 180, 60
@@ -119,9 +120,11 @@ class GcpConnector:
         """
         try:
             operation = await self._calls.ask(
-                "Instances", "insert_unary",
-                {"zone": zone, "instance_resource": body, "request_id": request_id}, often="once",
-            )  # fmt: skip
+                "Instances",
+                "insert_unary",
+                {"zone": zone, "instance_resource": body, "request_id": request_id},
+                often="once",
+            )
         except Rejected as error:
             if error.status == 409:
                 return error
@@ -134,9 +137,10 @@ class GcpConnector:
     def _body(self, lease: Lease, sold: Sold, image: Message, disk_gb: int) -> dict[str, Any]:
         zone, labels = f"zones/{sold.zone}", {_LABEL: _label(lease.mark)}
         scheduling: dict[str, Any] = {
-            "provisioning_model": sold.model.upper(), "automatic_restart": False,
+            "provisioning_model": sold.model.upper(),
+            "automatic_restart": False,
             "on_host_maintenance": "TERMINATE",
-        }  # fmt: skip
+        }
         if sold.model == "spot" or not sold.ssd:
             # Never DELETE, which might take the only copy.
             scheduling["instance_termination_action"] = "STOP"
@@ -144,21 +148,36 @@ class GcpConnector:
             left_s = (lease.terms.deadline_at - self._clock.now()).total_seconds()
             scheduling["max_run_duration"] = {"seconds": run_timer.run_s(left_s)}
         metadata = {
-            "ssh-keys": f"{_USER}:{self._setting.public_key()}", "block-project-ssh-keys": "TRUE",
+            "ssh-keys": f"{_USER}:{self._setting.public_key()}",
+            "block-project-ssh-keys": "TRUE",
             # Where the project has OS Login on, the key above would not be looked at.
             "enable-oslogin": "FALSE",
-        }  # fmt: skip
+        }
         body: dict[str, Any] = {
-            "name": f"gt-{labels[_LABEL].replace('_', '-')}", "labels": labels, "scheduling": scheduling,
+            "name": f"gt-{labels[_LABEL].replace('_', '-')}",
+            "labels": labels,
+            "scheduling": scheduling,
             "machine_type": f"{zone}/machineTypes/{sold.machine}",
-            "disks": [{"boot": True, "auto_delete": True, "initialize_params": {
-                "source_image": f"projects/{_IMAGES}/global/images/{image.name}", "labels": labels,
-                "disk_size_gb": max(disk_gb, image.disk_size_gb),
-                "disk_type": f"{zone}/diskTypes/{sold.disk_type}"}}],
-            "network_interfaces": [{"network": "global/networks/default", "access_configs": [
-                {"name": "External NAT", "type_": "ONE_TO_ONE_NAT"}]}],
+            "disks": [
+                {
+                    "boot": True,
+                    "auto_delete": True,
+                    "initialize_params": {
+                        "source_image": f"projects/{_IMAGES}/global/images/{image.name}",
+                        "labels": labels,
+                        "disk_size_gb": max(disk_gb, image.disk_size_gb),
+                        "disk_type": f"{zone}/diskTypes/{sold.disk_type}",
+                    },
+                }
+            ],
+            "network_interfaces": [
+                {
+                    "network": "global/networks/default",
+                    "access_configs": [{"name": "External NAT", "type_": "ONE_TO_ONE_NAT"}],
+                }
+            ],
             "metadata": {"items": [{"key": k, "value": v} for k, v in metadata.items()]},
-        }  # fmt: skip
+        }
         if sold.attached:
             kind = f"projects/{self._calls.project}/{zone}/acceleratorTypes/{sold.gpu}"
             body["guest_accelerators"] = [
@@ -251,12 +270,16 @@ class GcpConnector:
         at = next((f"{_USER}@{address}" for address in addresses if address), None)
         spot = instance.scheduling.provisioning_model == "SPOT"
         return Box(
-            provider="gcp", id=BoxId(_identity(instance)), mark=mark, state=state,
+            provider="gcp",
+            id=BoxId(_identity(instance)),
+            mark=mark,
+            state=state,
             address=ssh_address(at) if at and state is BoxState.READY else None,
-            price_usd_h=self._price_now(instance, state) if mark else None, interruptible=spot,
+            price_usd_h=self._price_now(instance, state) if mark else None,
+            interruptible=spot,
             words=f"Google says {words(instance.status)}" if state is BoxState.UNKNOWN else None,
             created_at=instant(instance.creation_timestamp),
-        )  # fmt: skip
+        )
 
     def _price_now(self, instance: Message, state: BoxState) -> Decimal | None:
         """What a box of ours costs; its disk is of the kind that we gave it."""
@@ -265,9 +288,12 @@ class GcpConnector:
         ]
         gpu, count = gpus[0] if gpus else ("", 0)
         sold = Sold(
-            last(instance.zone), last(instance.machine_type), gpu, count,
+            last(instance.zone),
+            last(instance.machine_type),
+            gpu,
+            count,
             instance.scheduling.provisioning_model.lower(),
-        )  # fmt: skip
+        )
         size_gb = sum(disk.disk_size_gb for disk in instance.disks if disk.type_ != "SCRATCH")
         price = self._price(sold, size_gb)
         return price.parked_usd_h if state is BoxState.PARKED else price.running_usd_h
@@ -318,15 +344,29 @@ class GcpConnector:
         if unknown:
             notes.append(f"no rate in the table; give one in config.toml [rates.gcp]: {unknown}")
         if sold.ssd:
-            notes.append("a stop empties its local SSD: it cannot be parked, and Google's timer is not set")  # fmt: skip
+            notes.append(
+                "a stop empties its local SSD: it cannot be parked, and Google's timer is not set"
+            )
         if sold.model == "spot":
             notes.append("Google may stop it at 30 seconds' notice; its boot disk is kept")
         return Offer(
-            provider="gcp", id=sold.id, gpu=model.name if model else sold.gpu, gpu_count=sold.count,
-            vram_gib=model.vram_gib if model else None, region=sold.zone, price=price, disk_gb=disk_gb,
-            interruptible=sold.model == "spot", trust="datacenter", reliability=None, max_hours=None,
-            download_mbps=None, upload_mbps=None, setup_s=120, notes=tuple(notes),
-        )  # fmt: skip
+            provider="gcp",
+            id=sold.id,
+            gpu=model.name if model else sold.gpu,
+            gpu_count=sold.count,
+            vram_gib=model.vram_gib if model else None,
+            region=sold.zone,
+            price=price,
+            disk_gb=disk_gb,
+            interruptible=sold.model == "spot",
+            trust="datacenter",
+            reliability=None,
+            max_hours=None,
+            download_mbps=None,
+            upload_mbps=None,
+            setup_s=120,
+            notes=tuple(notes),
+        )
 
     def _price(self, sold: Sold, disk_gb: int) -> Price:
         """What the owner says that it costs, or else the list."""
@@ -335,11 +375,16 @@ class GcpConnector:
         disk = owner.get(sold.disk_type, disk_usd_gb_month(sold.region, sold.disk_type))
         disk_usd_h = disk * disk_gb / MONTH_H if disk is not None else None
         return Price(
-            gpu_usd_h=machine + ADDRESS_USD_H if machine is not None else None, disk_usd_h=disk_usd_h,
-            parked_usd_h=disk_usd_h.quantize(CENT) if disk_usd_h is not None and not sold.ssd else None, upload_usd_gb=Decimal(0), download_usd_gb=None,
+            gpu_usd_h=machine + ADDRESS_USD_H if machine is not None else None,
+            disk_usd_h=disk_usd_h,
+            parked_usd_h=disk_usd_h.quantize(CENT)
+            if disk_usd_h is not None and not sold.ssd
+            else None,
+            upload_usd_gb=Decimal(0),
+            download_usd_gb=None,
             source="owner" if sold.rate_key in owner else "table",
             as_of=None if sold.rate_key in owner else AS_OF,
-        )  # fmt: skip
+        )
 
     def _owner_rates(self) -> Mapping[str, Decimal]:
         file = self._setting.state / "config.toml"
@@ -386,9 +431,14 @@ def _left(
     usd_month: Decimal | None,
 ) -> Leftover:
     return Leftover(
-        provider="gcp", kind=kind, id=str(thing.id), name=thing.name,
-        mark=_mark(thing.labels.get(_LABEL, "")), size_gb=size_gb, usd_month=usd_month,
-    )  # fmt: skip
+        provider="gcp",
+        kind=kind,
+        id=str(thing.id),
+        name=thing.name,
+        mark=_mark(thing.labels.get(_LABEL, "")),
+        size_gb=size_gb,
+        usd_month=usd_month,
+    )
 
 
 def _label(mark: str) -> str:

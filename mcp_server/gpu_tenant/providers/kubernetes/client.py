@@ -211,9 +211,11 @@ def _client(context: str, kubeconfig: str | None) -> Client:
     settings.retries = False
     try:
         config.load_kube_config(
-            config_file=kubeconfig or "~/.kube/config", context=context, client_configuration=settings,
+            config_file=kubeconfig or "~/.kube/config",
+            context=context,
+            client_configuration=settings,
             persist_config=False,
-        )  # fmt: skip
+        )
     except (config.ConfigException, OSError, ValueError, TypeError, KeyError) as error:
         raise ProviderTrouble(
             f"the kubeconfig does not lead to the context {context!r}: {words(str(error))}",

@@ -37,7 +37,16 @@ from gpu_tenant.providers.list_rows import Subject, read_each, tried
 
 _SETUP_S = 600
 """An image of ten gigabytes, on a node that an autoscaler has yet to start."""
-_GIB = {"Ki": 2**-20, "Mi": 2**-10, "Gi": 1.0, "Ti": 2.0**10, "k": 1e3 / 2**30, "M": 1e6 / 2**30, "G": 1e9 / 2**30, "T": 1e12 / 2**30}  # fmt: skip
+_GIB = {
+    "Ki": 2**-20,
+    "Mi": 2**-10,
+    "Gi": 1.0,
+    "Ti": 2.0**10,
+    "k": 1e3 / 2**30,
+    "M": 1e6 / 2**30,
+    "G": 1e9 / 2**30,
+    "T": 1e12 / 2**30,
+}
 
 
 class KubernetesConnector:
@@ -128,9 +137,12 @@ class KubernetesConnector:
         await self._noted()
         try:
             await self._calls.ask(
-                "BatchV1Api", "delete_namespaced_job", name=name, namespace=namespace,
+                "BatchV1Api",
+                "delete_namespaced_job",
+                name=name,
+                namespace=namespace,
                 body={"propagationPolicy": "Foreground", "preconditions": {"uid": uid}},
-            )  # fmt: skip
+            )
         except Rejected as refused:
             if refused.status != 404 and not await self._is_another(namespace, name, uid):
                 raise
@@ -172,15 +184,19 @@ class KubernetesConnector:
             return seen
         note = {
             "metadata": {
-                "uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"],
+                "uid": metadata["uid"],
+                "resourceVersion": metadata["resourceVersion"],
                 "annotations": {FIRST_POD: seen.pod["metadata"]["uid"]},
             }
-        }  # fmt: skip
+        }
         try:
             await self._calls.ask(
-                "BatchV1Api", "patch_namespaced_job", name=metadata["name"],
-                namespace=metadata["namespace"], body=note,
-            )  # fmt: skip
+                "BatchV1Api",
+                "patch_namespaced_job",
+                name=metadata["name"],
+                namespace=metadata["namespace"],
+                body=note,
+            )
         except ProviderTrouble as trouble:
             return Look(BoxState.BOOTING, f"its pod runs, and is not noted yet: {trouble.message}")
         return seen
@@ -190,17 +206,23 @@ class KubernetesConnector:
         address = None
         if seen.state is BoxState.READY and seen.pod is not None:
             address = PodAddress(
-                context=self._where.context, namespace=metadata["namespace"],
-                pod=seen.pod["metadata"]["name"], container=CONTAINER,
+                context=self._where.context,
+                namespace=metadata["namespace"],
+                pod=seen.pod["metadata"]["name"],
+                container=CONTAINER,
                 kubeconfig=self._kubeconfig,
-            )  # fmt: skip
+            )
         return Box(
             provider="kubernetes",
             id=BoxId(_identity(shown)),
-            mark=mark_on(shown), state=seen.state, address=address,
-            price_usd_h=self._usd_h(_gpus(shown)), words=seen.words, taken=seen.taken,
+            mark=mark_on(shown),
+            state=seen.state,
+            address=address,
+            price_usd_h=self._usd_h(_gpus(shown)),
+            words=seen.words,
+            taken=seen.taken,
             created_at=instant(metadata.get("creationTimestamp")),
-        )  # fmt: skip
+        )
 
     # --- what can be had, and what is left
 
@@ -214,12 +236,23 @@ class KubernetesConnector:
             if wish.gpu_count > most:
                 continue
             offer = Offer(
-                provider="kubernetes", id=f"{gpu}:{wish.gpu_count}", gpu=gpu, gpu_count=wish.gpu_count,
-                vram_gib=model.vram_gib if model else None, region=self._where.context,
-                price=self._price(wish.gpu_count), disk_gb=wish.disk_gb, interruptible=False,
-                trust="datacenter", reliability=None, max_hours=None, download_mbps=None,
-                upload_mbps=None, setup_s=_SETUP_S, notes=notes,
-            )  # fmt: skip
+                provider="kubernetes",
+                id=f"{gpu}:{wish.gpu_count}",
+                gpu=gpu,
+                gpu_count=wish.gpu_count,
+                vram_gib=model.vram_gib if model else None,
+                region=self._where.context,
+                price=self._price(wish.gpu_count),
+                disk_gb=wish.disk_gb,
+                interruptible=False,
+                trust="datacenter",
+                reliability=None,
+                max_hours=None,
+                download_mbps=None,
+                upload_mbps=None,
+                setup_s=_SETUP_S,
+                notes=notes,
+            )
             if offer.id == wish.offer if wish.offer is not None else offer.suits(wish):
                 found.append(offer)
         return found
@@ -229,9 +262,13 @@ class KubernetesConnector:
         # The owner's rate is for everything: nothing else is billed where it is known.
         rest = None if usd_h is None else Decimal(0)
         return Price(
-            gpu_usd_h=usd_h, disk_usd_h=rest, parked_usd_h=None, upload_usd_gb=rest,
-            download_usd_gb=rest, source="owner",
-        )  # fmt: skip
+            gpu_usd_h=usd_h,
+            disk_usd_h=rest,
+            parked_usd_h=None,
+            upload_usd_gb=rest,
+            download_usd_gb=rest,
+            source="owner",
+        )
 
     def _usd_h(self, gpu_count: int) -> Decimal | None:
         rate = self._where.rate_usd_h
@@ -262,9 +299,11 @@ class KubernetesConnector:
             return "nothing outlives the pod: no claim is named in [kubernetes]"
         try:
             claim = await self._calls.ask(
-                "CoreV1Api", "read_namespaced_persistent_volume_claim", name=name,
+                "CoreV1Api",
+                "read_namespaced_persistent_volume_claim",
+                name=name,
                 namespace=self._where.namespace,
-            )  # fmt: skip
+            )
         except Rejected as refused:
             if refused.status != 404:
                 raise
@@ -299,14 +338,17 @@ class KubernetesConnector:
         used = set(_claims(pods))
         return [
             Leftover(
-                provider="kubernetes", kind="volume", id=claim["metadata"]["uid"],
-                name=plain(claim["metadata"]["name"]), mark=None,
+                provider="kubernetes",
+                kind="volume",
+                id=claim["metadata"]["uid"],
+                name=plain(claim["metadata"]["name"]),
+                mark=None,
                 size_gb=_gib(claim.get("status", {}).get("capacity", {}).get("storage")),
                 usd_month=None,
             )
             for claim in claims
             if claim["metadata"]["name"] not in used
-        ]  # fmt: skip
+        ]
 
 
 def connect(setting: Setting) -> KubernetesConnector | None:

@@ -195,10 +195,18 @@ class PodTransport:
         _limit_dialling()
         try:
             made: Any = import_module("kubernetes.stream").stream(
-                api.connect_get_namespaced_pod_exec, at.pod, at.namespace, container=at.container,
-                command=["python3", "-c", FAR_END], stdin=True, stdout=True, stderr=True, tty=False,
-                binary=True, _preload_content=False,
-            )  # fmt: skip
+                api.connect_get_namespaced_pod_exec,
+                at.pod,
+                at.namespace,
+                container=at.container,
+                command=["python3", "-c", FAR_END],
+                stdin=True,
+                stdout=True,
+                stderr=True,
+                tty=False,
+                binary=True,
+                _preload_content=False,
+            )
         except kubernetes.ApiException as error:
             raise _kept_out(at, str(error.reason)) from error
         return Frames(made.sock.sock)

@@ -167,22 +167,28 @@ def job(mark: str, where: Cluster, *, gpu_count: int) -> dict[str, object]:
         "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists"}],
         "containers": [
             {
-                "name": CONTAINER, "image": where.image, "command": ["sh", "-c", _INIT],
+                "name": CONTAINER,
+                "image": where.image,
+                "command": ["sh", "-c", _INIT],
                 "resources": {"limits": {"nvidia.com/gpu": str(gpu_count), **where.limits}},
                 "volumeMounts": mounts,
             }
         ],
         "volumes": volumes,
-    }  # fmt: skip
+    }
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
-            "name": job_name(mark), "namespace": where.namespace, "labels": {**labels, **queue},
+            "name": job_name(mark),
+            "namespace": where.namespace,
+            "labels": {**labels, **queue},
             "annotations": annotations,
         },
         "spec": {
-            "parallelism": 1, "completions": 1, "backoffLimit": 0,
+            "parallelism": 1,
+            "completions": 1,
+            "backoffLimit": 0,
             "template": {"metadata": {"labels": labels, "annotations": annotations}, "spec": pod},
         },
-    }  # fmt: skip
+    }

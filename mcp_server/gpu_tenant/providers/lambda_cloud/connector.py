@@ -17,7 +17,7 @@ from gpu_tenant.domain.errors import (
     NoQuota,
     ProviderSilent,
     ProviderTrouble,
-)  # fmt: skip
+)
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease
 from gpu_tenant.domain.offers import Leftover, Offer, Price, Wish
 from gpu_tenant.domain.permit import TeardownPermit, genuine
@@ -158,14 +158,16 @@ class LambdaCloudConnector:
                 return box
         instance_type, _, region = quote.offer.id.partition("@")
         order: Json = {
-            "region_name": region, "instance_type_name": instance_type,
-            "ssh_key_names": [await self._key_name()], "name": lease.mark[:_MOST_NAME_CHARS],
+            "region_name": region,
+            "instance_type_name": instance_type,
+            "ssh_key_names": [await self._key_name()],
+            "name": lease.mark[:_MOST_NAME_CHARS],
             "tags": [
                 {"key": _MARK_TAG, "value": lease.mark},
                 # The API tells no instance's age; whoever finds this one in the console can read it.
                 {"key": _CREATED_TAG, "value": self._clock.now().isoformat()},
             ],
-        }  # fmt: skip
+        }
         reply = await self._wire.call("POST", _LAUNCH, body=order, expect=(200, 400, 403, 404))
         if reply.status != 200:
             raise self._refusal(reply)
@@ -219,9 +221,13 @@ class LambdaCloudConnector:
     async def _terminate(self, box_id: BoxId) -> str | None:
         """The instance is on its way out or not there; otherwise what hinders it, in words."""
         reply = await self._wire.call(
-            "POST", _TERMINATE, body={"instance_ids": [box_id]}, expect=(200, 400, 404, 409),
-            repeatable="repeatable", urgent="teardown",
-        )  # fmt: skip
+            "POST",
+            _TERMINATE,
+            body={"instance_ids": [box_id]},
+            expect=(200, 400, 404, 409),
+            repeatable="repeatable",
+            urgent="teardown",
+        )
         told = self._wire.trouble("POST", _TERMINATE, reply)
         if reply.status == 200:
             if any(each.id == box_id for each in _payload(_TERMINATED, reply).terminated_instances):
@@ -256,12 +262,17 @@ class LambdaCloudConnector:
         shown = _payload(_FILESYSTEM_LIST, await self._wire.get("/api/v1/file-systems"))
         return [
             Leftover(
-                provider="lambda_cloud", kind="filesystem", id=each.id, name=each.name, mark=None,
-                size_gb=None if each.bytes_used is None else each.bytes_used / 1e9, usd_month=None,
+                provider="lambda_cloud",
+                kind="filesystem",
+                id=each.id,
+                name=each.name,
+                mark=None,
+                size_gb=None if each.bytes_used is None else each.bytes_used / 1e9,
+                usd_month=None,
             )
             for each in shown
             if not each.is_in_use
-        ]  # fmt: skip
+        ]
 
     # --- the provider's answers
 
@@ -298,17 +309,21 @@ class LambdaCloudConnector:
         marks = [tag.value for tag in shown.tags or [] if tag.key == _MARK_TAG] + [shown.name or ""]
         told = state in (BoxState.BROKEN, BoxState.UNKNOWN)
         return Box(
-            provider="lambda_cloud", id=BoxId(shown.id), state=state,
+            provider="lambda_cloud",
+            id=BoxId(shown.id),
+            state=state,
             mark=next((mark for mark in marks if mark.startswith(MARK_PREFIX)), None),
             address=ssh_address(f"ubuntu@{shown.ip.strip()}") if shown.ip else None,
             # It bills from its first passed health check on.
             price_usd_h=Decimal(0) if state is BoxState.BOOTING else _usd_h(shown.instance_type),
-            running_usd_h=_usd_h(shown.instance_type), booting_usd_h=Decimal(0),
+            running_usd_h=_usd_h(shown.instance_type),
+            booting_usd_h=Decimal(0),
             words=f"Lambda Cloud calls it {plain(shown.status)}" if told else None,
             taken="preempted" if shown.status == "preempted" else None,
             # The API tells no instance's age: this is our own word, from just before its launch.
-            created_at=instant(_tagged(shown, _CREATED_TAG)), made_by_word_of="request",
-        )  # fmt: skip
+            created_at=instant(_tagged(shown, _CREATED_TAG)),
+            made_by_word_of="request",
+        )
 
     def _refusal(self, reply: Reply) -> ProviderTrouble:
         """What a launch's answer means that made no box."""
@@ -385,15 +400,30 @@ def _offer(kind: _Type, region: str) -> Offer:
     if gpu == "GH200":
         notes.append("its CPU is ARM (aarch64), and so must be every wheel and image")
     return Offer(
-        provider="lambda_cloud", id=f"{kind.name}@{region}", gpu=gpu, gpu_count=kind.specs.gpus,
-        vram_gib=vram_gib, region=region, disk_gb=kind.specs.storage_gib,
+        provider="lambda_cloud",
+        id=f"{kind.name}@{region}",
+        gpu=gpu,
+        gpu_count=kind.specs.gpus,
+        vram_gib=vram_gib,
+        region=region,
+        disk_gb=kind.specs.storage_gib,
         price=Price(
-            gpu_usd_h=_usd_h(kind), disk_usd_h=Decimal(0), parked_usd_h=None,
-            upload_usd_gb=Decimal(0), download_usd_gb=Decimal(0), source="api",
+            gpu_usd_h=_usd_h(kind),
+            disk_usd_h=Decimal(0),
+            parked_usd_h=None,
+            upload_usd_gb=Decimal(0),
+            download_usd_gb=Decimal(0),
+            source="api",
         ),
-        interruptible=False, trust="datacenter", reliability=None, max_hours=None,
-        download_mbps=None, upload_mbps=None, setup_s=_SETUP_S, notes=tuple(notes),
-    )  # fmt: skip
+        interruptible=False,
+        trust="datacenter",
+        reliability=None,
+        max_hours=None,
+        download_mbps=None,
+        upload_mbps=None,
+        setup_s=_SETUP_S,
+        notes=tuple(notes),
+    )
 
 
 def _gpu(kind: _Type) -> tuple[str, float | None]:

@@ -26,9 +26,11 @@ def in_time(lease: Lease, now: datetime) -> dict[str, str]:
     since = lease.active_at or lease.created_at
     bucket = "hour" if now - since <= _BY_THE_HOUR else "day"
     return {
-        "podId": str(lease.box_id), "bucketSize": bucket,
-        "startTime": _moment(since), "endTime": _moment(now),
-    }  # fmt: skip
+        "podId": str(lease.box_id),
+        "bucketSize": bucket,
+        "startTime": _moment(since),
+        "endTime": _moment(now),
+    }
 
 
 def cost(answer: Mapping[str, Json], pod_id: str, now: datetime) -> Billed | None:
@@ -52,9 +54,11 @@ def cost(answer: Mapping[str, Json], pod_id: str, now: datetime) -> Billed | Non
     if not covered:
         return None
     return Billed(
-        usd=usd, until=max(covered), by_part={part: sum_usd for part, sum_usd in by_part.items() if sum_usd},
+        usd=usd,
+        until=max(covered),
+        by_part={part: sum_usd for part, sum_usd in by_part.items() if sum_usd},
         words="RunPod's billing history of the pod",
-    )  # fmt: skip
+    )
 
 
 def balance(answer: Mapping[str, Json]) -> Balance | None:
@@ -88,10 +92,14 @@ def leftover(volume: Mapping[str, Json]) -> Leftover:
         each = Decimal("0.05") * size_gb + Decimal("0.02") * min(size_gb, 1000)
         usd_month = each.quantize(CENT)
     return Leftover(
-        provider="runpod", kind="volume", id=str(volume.get("id")), name=name,
+        provider="runpod",
+        kind="volume",
+        id=str(volume.get("id")),
+        name=name,
         mark=name if name.startswith(MARK_PREFIX) else None,
-        size_gb=size_gb if isinstance(size_gb, int) else None, usd_month=usd_month,
-    )  # fmt: skip
+        size_gb=size_gb if isinstance(size_gb, int) else None,
+        usd_month=usd_month,
+    )
 
 
 def _moment(at: datetime) -> str:

@@ -150,9 +150,12 @@ class RunpodConnector:
         pod = f"/v2/pods/{lease.box_id}"
         try:
             await self._wire.call(
-                "POST", f"{pod}/action", body={"action": action}, repeatable="repeatable",
+                "POST",
+                f"{pod}/action",
+                body={"action": action},
+                repeatable="repeatable",
                 urgent="teardown" if action == "stop" else "",
-            )  # fmt: skip
+            )
         except Rejected as no:
             if no.status in (400, 409) and _FULL.search(no.body):
                 raise NoCapacity(
@@ -213,9 +216,12 @@ class RunpodConnector:
         found: list[Offer | None] = []
         for cloud in clouds:
             asked = {
-                "include": "AVAILABILITY", "product": "POD", "count": str(wish.gpu_count),
-                "cloud": cloud, "minCudaVersion": _CUDA,
-            }  # fmt: skip
+                "include": "AVAILABILITY",
+                "product": "POD",
+                "count": str(wish.gpu_count),
+                "cloud": cloud,
+                "minCudaVersion": _CUDA,
+            }
             gpus = (await self._wire.get("/v2/catalog/gpus", query=asked)).fields.get("gpus")
             found += [_offer(gpu, wish, cloud) for gpu in _objects(gpus, "GPUs")]
         return [offer for offer in found if offer is not None]
@@ -327,9 +333,10 @@ def _offer(gpu: Object, wish: Wish, cloud: str) -> Offer | None:
     within = _parts(wish.offer)[3] if wish.offer else ()
     part = "" if wish.offer else (wish.region or "").lower()
     places = [
-        place for place, called in _places(gpu).items()
+        place
+        for place, called in _places(gpu).items()
         if (place in within if within else part in f"{place} {called}".lower())
-    ]  # fmt: skip
+    ]
     if part:
         within = tuple(places)
     identity = _id(cloud, wish.gpu_count, theirs, within)
@@ -340,10 +347,11 @@ def _offer(gpu: Object, wish: Wish, cloud: str) -> Offer | None:
         or (not places and (within or part))
         or wish.offer not in (None, identity)
         or gpu.get("manufacturer") != "NVIDIA"  # the image is for CUDA
-        or not isinstance(most, int) or most < wish.gpu_count
+        or not isinstance(most, int)
+        or most < wish.gpu_count
         or (wish.gpu is not None and wish.gpu != name)
         or (wish.vram_gib is not None and (vram_gib is None or vram_gib < wish.vram_gib))
-    ):  # fmt: skip
+    ):
         return None
     each = _usd(_at(gpu, "price", cloud.lower()))
     stop = f"a stop keeps /workspace ({_VOLUME_GB} GB) and wipes the home directory"
@@ -351,16 +359,28 @@ def _offer(gpu: Object, wish: Wish, cloud: str) -> Offer | None:
         gpu_usd_h=None if each is None else each * wish.gpu_count,
         disk_usd_h=_disk_usd_h(wish.disk_gb + _VOLUME_GB),
         parked_usd_h=(_STOPPED_USD_MONTH * _VOLUME_GB / _MONTH_H).quantize(CENT),
-        upload_usd_gb=Decimal(0), download_usd_gb=Decimal(0), source="api",
-    )  # fmt: skip
+        upload_usd_gb=Decimal(0),
+        download_usd_gb=Decimal(0),
+        source="api",
+    )
     return Offer(
-        provider="runpod", id=identity, gpu=name,
-        gpu_count=wish.gpu_count, vram_gib=vram_gib, region=", ".join(within) or None, price=price,
-        disk_gb=wish.disk_gb, interruptible=False, reliability=None, max_hours=None,
+        provider="runpod",
+        id=identity,
+        gpu=name,
+        gpu_count=wish.gpu_count,
+        vram_gib=vram_gib,
+        region=", ".join(within) or None,
+        price=price,
+        disk_gb=wish.disk_gb,
+        interruptible=False,
+        reliability=None,
+        max_hours=None,
         trust="datacenter" if cloud == "SECURE" else "unverified",
-        download_mbps=None, upload_mbps=None, setup_s=_SETUP_S,
+        download_mbps=None,
+        upload_mbps=None,
+        setup_s=_SETUP_S,
         notes=(stop, f"in {', '.join(places)}") if places else (stop,),
-    )  # fmt: skip
+    )
 
 
 def _id(cloud: str, count: int, gpu: str, places: Sequence[str]) -> str:

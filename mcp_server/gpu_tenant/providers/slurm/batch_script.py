@@ -92,9 +92,15 @@ def _unclear(configuration: Path, error: Exception) -> ProviderTrouble:
 
 
 def order(
-    site: Site, lease: Lease, *, partition: str, gres: str, gpu_count: int, max_hours: float | None,
+    site: Site,
+    lease: Lease,
+    *,
+    partition: str,
+    gres: str,
+    gpu_count: int,
+    max_hours: float | None,
     now: datetime,
-) -> Sequence[str]:  # fmt: skip
+) -> Sequence[str]:
     """The options of sbatch for the lease: its walltime is what is left until the deadline.
 
     It is asked to save by a signal to the batch script alone, which is the runner. Where the owner has
@@ -103,10 +109,12 @@ def order(
     left_h = (lease.terms.deadline_at - now).total_seconds() / 3600
     hours = left_h if max_hours is None else min(left_h, max_hours)
     stated = {
-        "account": site.account, "qos": site.qos, "constraint": site.constraint,
+        "account": site.account,
+        "qos": site.qos,
+        "constraint": site.constraint,
         "cpus-per-gpu": site.cpus_per_gpu,
         "mem": site.mem_gb_per_gpu and f"{site.mem_gb_per_gpu * gpu_count}G",
-    }  # fmt: skip
+    }
     return [
         f"--partition={partition}",
         f"--gres={gres}",

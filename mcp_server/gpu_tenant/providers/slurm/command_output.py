@@ -16,19 +16,40 @@ SEPARATOR = "\x1f"
 """It ends each field: a job's name may hold any printable sign."""
 
 JOB_FIELDS = (
-    "JobID", "ArrayJobID", "ArrayTaskID", "State", "Reason", "RestartCnt", "PreemptTime", "EndTime",
-    "SubmitTime", "Partition", "tres-per-node", "NumNodes", "Comment",
-)  # fmt: skip
+    "JobID",
+    "ArrayJobID",
+    "ArrayTaskID",
+    "State",
+    "Reason",
+    "RestartCnt",
+    "PreemptTime",
+    "EndTime",
+    "SubmitTime",
+    "Partition",
+    "tres-per-node",
+    "NumNodes",
+    "Comment",
+)
 ENDED_FIELDS = ("JobID", "JobIDRaw", "State", "Partition", "JobName", "Comment", "End")
 PARTITION_FIELDS = (
-    "Partition", "PreemptMode", "PriorityTier", "Time", "Available", "StateCompact", "Nodes",
-    "Gres", "GresUsed",
-)  # fmt: skip
+    "Partition",
+    "PreemptMode",
+    "PriorityTier",
+    "Time",
+    "Available",
+    "StateCompact",
+    "Nodes",
+    "Gres",
+    "GresUsed",
+)
 
 _FATES: dict[str, Fate] = {
-    "TIMEOUT": "walltime", "DEADLINE": "walltime", "PREEMPTED": "preempted",
-    "NODE_FAIL": "host_lost", "BOOT_FAIL": "host_lost",
-}  # fmt: skip
+    "TIMEOUT": "walltime",
+    "DEADLINE": "walltime",
+    "PREEMPTED": "preempted",
+    "NODE_FAIL": "host_lost",
+    "BOOT_FAIL": "host_lost",
+}
 OVER = frozenset(
     {*_FATES, "COMPLETED", "FAILED", "CANCELLED", "OUT_OF_MEMORY", "REVOKED", "SPECIAL_EXIT"}
 )
@@ -169,8 +190,11 @@ def told(answer: Finished, nonce: str) -> Told:
         ProviderTrouble: a command of it was refused.
     """
     lines = answer.stdout.decode(errors="replace").split("\n")
-    marks = [(at, line.removeprefix(f"{nonce} ").split(" ")) for at, line in enumerate(lines)
-             if line.startswith(f"{nonce} ")]  # fmt: skip
+    marks = [
+        (at, line.removeprefix(f"{nonce} ").split(" "))
+        for at, line in enumerate(lines)
+        if line.startswith(f"{nonce} ")
+    ]
     if answer.exit_status:
         raise refusal(
             "scontrol" if ["cluster"] in [words for _, words in marks] else "squeue", answer
@@ -254,13 +278,17 @@ def _seen_ended(said: dict[str, str]) -> Seen:
     array, _, task = said["JobID"].partition("_")
     return _seen(
         {
-            **dict.fromkeys(JOB_FIELDS, "N/A"), "JobID": said["JobIDRaw"], "ArrayJobID": array,
-            "ArrayTaskID": task or "N/A", "State": said["State"].split(" ")[0],
-            "EndTime": said["End"], "Partition": said["Partition"],
+            **dict.fromkeys(JOB_FIELDS, "N/A"),
+            "JobID": said["JobIDRaw"],
+            "ArrayJobID": array,
+            "ArrayTaskID": task or "N/A",
+            "State": said["State"].split(" ")[0],
+            "EndTime": said["End"],
+            "Partition": said["Partition"],
             # Few sites keep comments; both were given the mark.
             "Comment": said["Comment"] or said["JobName"],
         }
-    )  # fmt: skip
+    )
 
 
 def pools(text: str, *, preemption: Literal["on", "off"]) -> list[Pool]:

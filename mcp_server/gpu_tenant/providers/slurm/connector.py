@@ -14,7 +14,7 @@ from gpu_tenant.domain.errors import (
     NoCapacity,
     ProviderSilent,
     ProviderTrouble,
-)  # fmt: skip
+)
 from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState, Lease, SlurmAddress
 from gpu_tenant.domain.offers import Offer, Price, Wish
 from gpu_tenant.domain.permit import TeardownPermit, genuine
@@ -88,10 +88,14 @@ class SlurmConnector:
                 remedy="`gpu-tenant offers --provider slurm` has some",
             )
         options = order(
-            owner, lease, partition=ordered["partition"],
-            gres=f"{ordered['gres']}:{ordered['count']}", gpu_count=int(ordered["count"]),
-            max_hours=quote.offer.max_hours, now=self._setting.clock.now(),
-        )  # fmt: skip
+            owner,
+            lease,
+            partition=ordered["partition"],
+            gres=f"{ordered['gres']}:{ordered['count']}",
+            gpu_count=int(ordered["count"]),
+            max_hours=quote.offer.max_hours,
+            now=self._setting.clock.now(),
+        )
         async with self._login(owner) as login:
             said = await self._told(login, owner, of=lease)
             rows = said.rows
@@ -109,10 +113,15 @@ class SlurmConnector:
                 text = batch(of_lease(lease), grace_s=owner.grace_s)
                 box_id = await self._sbatch(login, owner, text, [*options, *_named(lease.mark)])
         return Box(
-            provider="slurm", id=BoxId(box_id), mark=lease.mark, state=BoxState.BOOTING, address=None,
-            price_usd_h=Decimal(0), running_usd_h=quote.offer.price.running_usd_h,
+            provider="slurm",
+            id=BoxId(box_id),
+            mark=lease.mark,
+            state=BoxState.BOOTING,
+            address=None,
+            price_usd_h=Decimal(0),
+            running_usd_h=quote.offer.price.running_usd_h,
             interruptible=quote.offer.interruptible,
-        )  # fmt: skip
+        )
 
     async def list_boxes(self) -> Sequence[Box]:
         """As `Connector.list_boxes`: every job of this user that is not over, and ours that Slurm ended.
@@ -264,15 +273,25 @@ class SlurmConnector:
         address = None
         if row.mark and (state is BoxState.READY or row.is_over):
             address = SlurmAddress(
-                login=owner.login, before=owner.before, job=row.job,
+                login=owner.login,
+                before=owner.before,
+                job=row.job,
                 directory=f"gpu-tenant/{row.mark.rpartition(':')[2]}",
-            )  # fmt: skip
+            )
         return Box(
-            provider="slurm", id=BoxId(row.id), mark=row.mark, state=state, address=address,
-            price_usd_h=rate if bills else Decimal(0), running_usd_h=rate, booting_usd_h=Decimal(0),
-            interruptible=interruptible, words=_said(row), taken=row.taken,
+            provider="slurm",
+            id=BoxId(row.id),
+            mark=row.mark,
+            state=state,
+            address=address,
+            price_usd_h=rate if bills else Decimal(0),
+            running_usd_h=rate,
+            booting_usd_h=Decimal(0),
+            interruptible=interruptible,
+            words=_said(row),
+            taken=row.taken,
             created_at=row.submitted_at,
-        )  # fmt: skip
+        )
 
     async def _told(self, login: Transport, owner: Site, *, of: Lease | None = None) -> Told:
         """Every job, of the cluster where the leases are; `of` is noted as one that begins there.
@@ -376,8 +395,12 @@ def _offer(pool: Pool, count: int, wish: Wish, owner: Site) -> Offer:
         vram_gib=model.vram_gib if model else None,
         region=pool.partition,
         price=Price(
-            gpu_usd_h=rate, disk_usd_h=rest, parked_usd_h=None, upload_usd_gb=rest,
-            download_usd_gb=rest, source="owner",
+            gpu_usd_h=rate,
+            disk_usd_h=rest,
+            parked_usd_h=None,
+            upload_usd_gb=rest,
+            download_usd_gb=rest,
+            source="owner",
         ),
         disk_gb=wish.disk_gb,
         interruptible=pool.interruptible,
@@ -388,7 +411,7 @@ def _offer(pool: Pool, count: int, wish: Wish, owner: Site) -> Offer:
         upload_mbps=None,
         setup_s=_SETUP_S,
         notes=tuple(notes),
-    )  # fmt: skip
+    )
 
 
 def _subject(row: Seen | Subject) -> Subject:

@@ -29,8 +29,10 @@ def asked(lease: Lease, now: datetime) -> dict[str, str]:
     day = {"gte": int(since.timestamp()) // _DAY_S * _DAY_S, "lte": int(now.timestamp())}
     return {
         "select_filters": json.dumps({"day": day, "type": {"in": ["instance"]}}),
-        "latest_first": "true", "limit": "100", "format": "table",
-    }  # fmt: skip
+        "latest_first": "true",
+        "limit": "100",
+        "format": "table",
+    }
 
 
 def charge(rows: Sequence[Mapping[str, Json]], box_id: str, now: datetime) -> Billed | None:
@@ -63,11 +65,14 @@ def leftover(row: Mapping[str, Json]) -> Leftover:
     label, hourly = str(row.get("label") or ""), money(row.get("storage_total_cost"))
     size_gb = row.get("disk_space")
     return Leftover(
-        provider="vastai", kind="volume", id=str(row.get("id")), name=plain(label) or f"V.{row.get('id')}",
+        provider="vastai",
+        kind="volume",
+        id=str(row.get("id")),
+        name=plain(label) or f"V.{row.get('id')}",
         mark=label if label.startswith(MARK_PREFIX) else None,
         size_gb=size_gb if isinstance(size_gb, int | float) else None,
         usd_month=None if hourly is None else (hourly * MONTH_H).quantize(Decimal("0.01")),
-    )  # fmt: skip
+    )
 
 
 def money(value: Json) -> Decimal | None:

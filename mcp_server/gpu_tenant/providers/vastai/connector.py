@@ -38,11 +38,15 @@ from gpu_tenant.providers.vastai.billing import (
 # The provider's own default: it takes the CUDA version that the host's driver can run.
 _IMAGE = "vastai/base-image:@vastai-automatic-tag"
 _SPACING = (
-    Spacing("PUT", r"/api/v0/asks/\d+/", 4.5), Spacing("DELETE", r"/api/v0/instances/\d+/", 3.0),
-    Spacing("PUT", r"/api/v0/instances/\d+/", 1.0), Spacing("GET", r"/api/v0/instances/\d+/", 2.0),
-    Spacing("POST", r"/api/v0/instances/\d+/ssh/", 1.0), Spacing("GET", r"/api/v1/instances/", 1.0),
-    Spacing("GET", r"/api/v0/volumes", 5.5), Spacing("GET", CHARGES, 1.0),
-)  # fmt: skip
+    Spacing("PUT", r"/api/v0/asks/\d+/", 4.5),
+    Spacing("DELETE", r"/api/v0/instances/\d+/", 3.0),
+    Spacing("PUT", r"/api/v0/instances/\d+/", 1.0),
+    Spacing("GET", r"/api/v0/instances/\d+/", 2.0),
+    Spacing("POST", r"/api/v0/instances/\d+/ssh/", 1.0),
+    Spacing("GET", r"/api/v1/instances/", 1.0),
+    Spacing("GET", r"/api/v0/volumes", 5.5),
+    Spacing("GET", CHARGES, 1.0),
+)
 _SETUP_S = 240
 # A create's answer is read whatever its status is: an error may tell of a box. A 429 never does.
 _ANY = tuple(status for status in range(200, 600) if status != 429)
@@ -57,15 +61,25 @@ _OUTBID = (
 
 # Where a canonical name is not theirs. They sell two sizes of memory under one name.
 _THEIR_NAMES: Mapping[str, tuple[str, ...]] = {
-    "RTX 4080 SUPER": ("RTX 4080S",), "RTX 4070 SUPER": ("RTX 4070S",), "A10G": ("A10g",),
-    "RTX 4070 Ti SUPER": ("RTX 4070S Ti",), "RTX PRO 6000 Server": ("RTX PRO 6000 S",),
-    "RTX PRO 6000 Workstation": ("RTX PRO 6000 WS",), "H100 PCIe": ("H100 PCIE",),
-    "A100 PCIe 40GB": ("A100 PCIE",), "A100 PCIe 80GB": ("A100 PCIE",),
-    "A100 SXM 40GB": ("A100 SXM4", "A100 SXM"), "A100 SXM 80GB": ("A100 SXM4", "A100 SXM"),
-    "V100 SXM 16GB": ("Tesla V100",), "V100 SXM 32GB": ("Tesla V100",), "GH200": ("GH200 SXM",),
-    "T4": ("Tesla T4",), "P100": ("Tesla P100",), "P40": ("Tesla P40",),
+    "RTX 4080 SUPER": ("RTX 4080S",),
+    "RTX 4070 SUPER": ("RTX 4070S",),
+    "A10G": ("A10g",),
+    "RTX 4070 Ti SUPER": ("RTX 4070S Ti",),
+    "RTX PRO 6000 Server": ("RTX PRO 6000 S",),
+    "RTX PRO 6000 Workstation": ("RTX PRO 6000 WS",),
+    "H100 PCIe": ("H100 PCIE",),
+    "A100 PCIe 40GB": ("A100 PCIE",),
+    "A100 PCIe 80GB": ("A100 PCIE",),
+    "A100 SXM 40GB": ("A100 SXM4", "A100 SXM"),
+    "A100 SXM 80GB": ("A100 SXM4", "A100 SXM"),
+    "V100 SXM 16GB": ("Tesla V100",),
+    "V100 SXM 32GB": ("Tesla V100",),
+    "GH200": ("GH200 SXM",),
+    "T4": ("Tesla T4",),
+    "P100": ("Tesla P100",),
+    "P40": ("Tesla P40",),
     **{f"RTX {n} Ada": (f"RTX {n}Ada",) for n in (2000, 4000, 4500, 5000, 5880, 6000)},
-}  # fmt: skip
+}
 
 
 class VastConnector:
@@ -74,9 +88,12 @@ class VastConnector:
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
         self._wire = Wire(
-            title=setting.profile.title, clock=setting.clock, credential=setting.credential,
-            base_url=setting.api("https://console.vast.ai", variable="VAST_URL"), spacing=_SPACING,
-        )  # fmt: skip
+            title=setting.profile.title,
+            clock=setting.clock,
+            credential=setting.credential,
+            base_url=setting.api("https://console.vast.ai", variable="VAST_URL"),
+            spacing=_SPACING,
+        )
 
     async def create(self, lease: Lease) -> Box:
         """As `Connector.create`; a box that a refusal tells of is returned as it stands, for giving back.
@@ -167,9 +184,10 @@ class VastConnector:
     async def _boxes(self, filters: dict[str, Json]) -> Sequence[Box]:
         rows: dict[str, dict[str, Json]] = {}
         query = {
-            "select_filters": json.dumps(filters), "limit": "25",
+            "select_filters": json.dumps(filters),
+            "limit": "25",
             "order_by": json.dumps([{"col": "id", "dir": "asc"}]),
-        }  # fmt: skip
+        }
         leafing = Leafing("Vast.ai's list")
         while True:
             page = (await self._call("GET", "/api/v1/instances/", query=query)).fields
@@ -196,15 +214,18 @@ class VastConnector:
         price = sane(money(now.get("totalHour") if isinstance(now, dict) else None))
         running = sane(money(row.get("dph_total"))) if state is BoxState.BOOTING else None
         return Box(
-            provider="vastai", id=BoxId(str(int(str(row["id"])))), state=state,
+            provider="vastai",
+            id=BoxId(str(int(str(row["id"])))),
+            state=state,
             mark=label if isinstance(label, str) and label.startswith(MARK_PREFIX) else None,
             address=_direct(row) if state is BoxState.READY else None,
             price_usd_h=None if price is None else price.quantize(CENT),
             running_usd_h=None if running is None else running.quantize(CENT),
-            interruptible=row.get("is_bid") is True, words=self._words(row, word, state),
+            interruptible=row.get("is_bid") is True,
+            words=self._words(row, word, state),
             taken="host_lost" if word == "offline" else None,  # it never comes back by itself
             created_at=instant(row.get("start_date")),
-        )  # fmt: skip
+        )
 
     def _words(self, row: Mapping[str, Json], word: str, state: BoxState) -> str | None:
         told = []
@@ -231,17 +252,29 @@ class VastConnector:
                 )
         key = shlex.quote(self._setting.public_key())
         return {
-            "client_id": "me", "image": _IMAGE, "env": {}, "label": mark,
-            "price": None if bid is None else float(bid), "disk": float(quote.wish.disk_gb),
+            "client_id": "me",
+            "image": _IMAGE,
+            "env": {},
+            "label": mark,
+            "price": None if bid is None else float(bid),
+            "disk": float(quote.wish.disk_gb),
             # Without the first, a login lands in a tmux. The second lets us in even if the attaching
             # of the key is lost.
             "onstart": "touch ~/.no_auto_tmux; mkdir -p ~/.ssh; "
             f"grep -qxF {key} ~/.ssh/authorized_keys || echo {key} >> ~/.ssh/authorized_keys",
             # Otherwise an offer that is gone leaves a stopped box behind, whose disk bills.
-            "cancel_unavail": True, "runtype": "ssh_direc ssh_proxy", "force": False,
-            "python_utf8": False, "lang_utf8": False, "use_jupyter_lab": False, "jupyter_dir": None,
-            "extra": None, "image_login": None, "template_hash_id": None, "user": None,
-        }  # fmt: skip
+            "cancel_unavail": True,
+            "runtype": "ssh_direc ssh_proxy",
+            "force": False,
+            "python_utf8": False,
+            "lang_utf8": False,
+            "use_jupyter_lab": False,
+            "jupyter_dir": None,
+            "extra": None,
+            "image_login": None,
+            "template_hash_id": None,
+            "user": None,
+        }
 
     async def offers(self, wish: Wish) -> Sequence[Offer]:
         """As `Market.offers`; two requests where a bid is as good as a firm price."""
@@ -282,15 +315,25 @@ class VastConnector:
         return credit((await self._call("GET", USER)).fields)
 
     async def _call(
-        self, method: Method, path: str, *, query: Mapping[str, str] | None = None, body: Json = None,
-        expect: Sequence[int] = (200,), how: Literal["", "repeatable", "teardown"] = "",
-    ) -> Reply:  # fmt: skip
+        self,
+        method: Method,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Json = None,
+        expect: Sequence[int] = (200,),
+        how: Literal["", "repeatable", "teardown"] = "",
+    ) -> Reply:
         """As `Wire.call`; but a 404 is not believed where it means the key."""
         reply = await self._wire.call(
-            method, path, query=query, body=body, expect=(*expect, 400, 404),
+            method,
+            path,
+            query=query,
+            body=body,
+            expect=(*expect, 400, 404),
             repeatable="repeatable" if how == "repeatable" else "",
             urgent="teardown" if how == "teardown" else "",
-        )  # fmt: skip
+        )
         if reply.status not in expect or _about_the_key(reply):
             raise self._refusal(method, path, reply)
         return reply
@@ -333,12 +376,18 @@ def _direct(row: Mapping[str, Json]) -> SshAddress | None:
 
 def _search(wish: Wish, kind: str) -> dict[str, Json]:
     asked: dict[str, Json] = {
-        "external": {"eq": False}, "rentable": {"eq": True}, "rented": {"eq": False},
-        "num_gpus": {"eq": wish.gpu_count}, "disk_space": {"gte": wish.disk_gb},
-        "duration": {"gte": wish.hours * 3600 + _SETUP_S}, "direct_port_count": {"gte": 1},
-        "order": [["dph_total", "asc"]], "type": kind, "limit": 100,
+        "external": {"eq": False},
+        "rentable": {"eq": True},
+        "rented": {"eq": False},
+        "num_gpus": {"eq": wish.gpu_count},
+        "disk_space": {"gte": wish.disk_gb},
+        "duration": {"gte": wish.hours * 3600 + _SETUP_S},
+        "direct_port_count": {"gte": 1},
+        "order": [["dph_total", "asc"]],
+        "type": kind,
+        "limit": 100,
         "allocated_storage": float(wish.disk_gb),
-    }  # fmt: skip
+    }
     if wish.trust != "any":
         asked["verified"] = {"eq": True}
     if wish.trust == "datacenter":
@@ -367,23 +416,35 @@ def _offer(row: Mapping[str, Json], wish: Wish, kind: str) -> Offer | None:
     if kind == "bid":
         notes.append("whoever bids more stops it without notice; it may start again by itself")
     return Offer(
-        provider="vastai", id=f"{ask}{_BID}" if kind == "bid" else str(ask),
-        gpu=name, gpu_count=count, vram_gib=vram, region=region,
+        provider="vastai",
+        id=f"{ask}{_BID}" if kind == "bid" else str(ask),
+        gpu=name,
+        gpu_count=count,
+        vram_gib=vram,
+        region=region,
         price=Price(
             gpu_usd_h=money(row.get("min_bid" if kind == "bid" else "dph_base")),
-            disk_usd_h=disk, parked_usd_h=None if disk is None else disk.quantize(CENT),
+            disk_usd_h=disk,
+            parked_usd_h=None if disk is None else disk.quantize(CENT),
             # Theirs is seen from the box: what goes up to it is what it downloads.
             upload_usd_gb=money(row.get("inet_down_cost")),
-            download_usd_gb=money(row.get("inet_up_cost")), source="api",
+            download_usd_gb=money(row.get("inet_up_cost")),
+            source="api",
         ),
-        disk_gb=wish.disk_gb, interruptible=kind == "bid",
-        trust="datacenter" if wish.trust == "datacenter" else
-        "verified" if row.get("verification") == "verified" else "unverified",
+        disk_gb=wish.disk_gb,
+        interruptible=kind == "bid",
+        trust="datacenter"
+        if wish.trust == "datacenter"
+        else "verified"
+        if row.get("verification") == "verified"
+        else "unverified",
         reliability=_number(row.get("reliability2", row.get("reliability"))),
-        max_hours=None if seconds is None else seconds / 3600, setup_s=_SETUP_S,
-        download_mbps=_number(row.get("inet_down")), upload_mbps=_number(row.get("inet_up")),
+        max_hours=None if seconds is None else seconds / 3600,
+        setup_s=_SETUP_S,
+        download_mbps=_number(row.get("inet_down")),
+        upload_mbps=_number(row.get("inet_up")),
         notes=tuple(notes),
-    )  # fmt: skip
+    )
 
 
 def _gpu(theirs: str, ram_mb: float | None) -> tuple[str, float | None]:

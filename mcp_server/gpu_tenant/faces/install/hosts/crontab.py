@@ -88,9 +88,13 @@ def _span(table: bytes, name: str) -> tuple[int, int]:
 def _crontab(way: str, table: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     try:
         return subprocess.run(
-            ["crontab", way], input=table, capture_output=True, check=False, timeout=60,
+            ["crontab", way],
+            input=table,
+            capture_output=True,
+            check=False,
+            timeout=60,
             env={**os.environ, "LC_ALL": "C"},
-        )  # fmt: skip
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise _refused("read or written", str(error).encode()) from None
 

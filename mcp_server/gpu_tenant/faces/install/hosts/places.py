@@ -70,10 +70,14 @@ def places(
         skills, settings = _of_project(host, project)
     notes = tuple(note.format(title=_TITLES[host]) for note in _NOTES[host])
     return Places(
-        host=host, title=_TITLES[host], skills=skills, settings=settings,
-        format="toml" if host == "codex" else "json", key=_KEYS.get(host, "mcpServers"),
+        host=host,
+        title=_TITLES[host],
+        skills=skills,
+        settings=settings,
+        format="toml" if host == "codex" else "json",
+        key=_KEYS.get(host, "mcpServers"),
         notes=notes if project is None else (*notes, _OF_A_PROJECT),
-    )  # fmt: skip
+    )
 
 
 def _of_user(host: HostName, user: Path, environ: Mapping[str, str]) -> tuple[Path, Path]:

@@ -99,8 +99,12 @@ def _with_line(text: str, path: tuple[str, str], line: str, newline: str) -> str
     key = line.split(" = ", maxsplit=1)[0]
     table = text[start:end]
     changed, times = re.subn(
-        rf"^[ \t]*{key}[ \t]*=[^\n]*?(\r?)$", lambda found: line + found[1], table, count=1, flags=re.MULTILINE
-    )  # fmt: skip
+        rf"^[ \t]*{key}[ \t]*=[^\n]*?(\r?)$",
+        lambda found: line + found[1],
+        table,
+        count=1,
+        flags=re.MULTILINE,
+    )
     if not times:
         header, _, rest = table.partition("\n")
         changed = f"{header.rstrip()}{newline}{line}{newline}{rest}"
