@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute, Route
 
 from gpu_tenant.rehearsal.faults import Fault, Tariff
 from gpu_tenant.rehearsal.sites import Sites
-from gpu_tenant.rehearsal.world import BEARERS, KEY, Thing, World
+from gpu_tenant.rehearsal.world import BEARERS, KEY, METHODS, Thing, World
 
 TARIFF = Tariff(rounding_s=60)
 
@@ -69,6 +69,7 @@ _ERRORS: Mapping[str, tuple[int, str, str]] = {
                                 "Make sure you have a valid payment method."),
     "global/invalid-parameters": (400, "Invalid request data.", "Check the request."),
     "global/object-does-not-exist": (404, "Specified instance does not exist.", "Check the id."),
+    "global/not-found": (404, "The requested resource was not found.", "Check the address."),
     "global/quota-exceeded": (400, "Quota exceeded.", "Contact Support to increase your quota."),
     "global/internal-error": (500, "An internal server error occurred.",
                               "Try again later. Contact Support if the problem persists."),
@@ -117,7 +118,8 @@ class LambdaCloudEmulator:
             ("POST", "/ssh-keys", self._add_key),
             ("GET", "/file-systems", self._list_filesystems),
         ]
-        return [Route(f"/api/v1{at}", self._admitted(do), methods=[how]) for how, at, do in table]
+        known = [Route(f"/api/v1{at}", self._admitted(do), methods=[how]) for how, at, do in table]
+        return [*known, Route("/{path:path}", self._admitted(self._nothing), methods=METHODS)]
 
     def strike(self, fault: Fault) -> None:
         """As `Emulator.strike`; a fault of one request is read where that is answered."""
@@ -187,6 +189,9 @@ class LambdaCloudEmulator:
             return False
         facts.update(dict.fromkeys(waits, now))
         return True
+
+    async def _nothing(self, request: Request) -> Response:
+        return _error("global/not-found")
 
     async def _types(self, request: Request) -> Response:
         types: Json = {}
