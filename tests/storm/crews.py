@@ -89,6 +89,7 @@ def storm(
         of = modes.setdefault(f"{line.get('mode')} {line.get('provider')}", Counter())
         of.update(lives=1, leases=line.get("leases", 0), troubled=bool(line.get("troubled")))
         of.update(line.get("permits", {}))
+        of.update(line.get("states", {}))
     rented = sum(line.get("leases", 0) for line in lines)
     past_min = (time.monotonic() - began) / 60
     return {
