@@ -151,8 +151,8 @@ class Calls:
             ) from error
         said: list[bytes] = []
         options = {"api_endpoint": self._endpoint} if self._endpoint else {}
+        made = getattr(compute, f"{service}Client")
         try:
-            made = getattr(compute, f"{service}Client")
             # One each: a kept connection would be shared by threads.
             with made(credentials=self._key, client_options=options) as client:
                 # The client has no public name for its session, and reads an answer of any size.
@@ -171,9 +171,13 @@ class Calls:
                 with contextlib.suppress(json_format.Error, ValueError, TypeError, AttributeError):
                     return _by_rows(compute, said[-1])
             raise _silent(f"no answer to {service}.{method}: {type(error).__name__}") from error
+        # Google's client stumbles in many ways over an error that has not the form of its API's.
         except (
             OSError,
             ValueError,
+            AttributeError,
+            TypeError,
+            LookupError,
             api.GoogleAPIError,
             auth.GoogleAuthError,
         ) as error:
