@@ -95,6 +95,48 @@ async def test_a_plain_list_hides_gpu_droplets_and_ours_asks_for_them(staged: St
     assert "type=gpus&per_page=200&page=1" in asked
 
 
+async def test_a_larger_page_than_the_largest_is_cut_to_it(staged: Staged) -> None:
+    for _ in range(201):
+        staged.fault("foreign_box")
+
+    _, page = api(staged, "GET", "/v2/droplets?type=gpus&per_page=500")
+
+    assert (len(page["droplets"]), page["meta"]["total"]) == (200, 201)
+
+
+async def test_several_names_make_as_many_droplets(staged: Staged) -> None:
+    await rented(staged)
+    (key,) = staged.stage.world.things("key")
+    order = {
+        "names": ["one", "two"],
+        "region": "nyc2",
+        "size": "gpu-h100x1-80gb",
+        "image": "gpu-h100x1-base",
+        "ssh_keys": [int(key.id)],
+    }
+
+    _, made = api(staged, "POST", "/v2/droplets", order)
+    staged.wait(100)
+
+    assert [droplet["name"] for droplet in made["droplets"]] == ["one", "two"]
+    assert len(made["links"]["actions"]) == 2
+    _, listed = api(staged, "GET", "/v2/droplets?type=gpus")
+    statuses = {droplet["name"]: droplet["status"] for droplet in listed["droplets"]}
+    assert (len(statuses), statuses["one"], statuses["two"]) == (3, "active", "active")
+
+
+@pytest.mark.parametrize(
+    ("method", "path"), [("GET", "/v2/no/such"), ("PUT", "/v2/droplets"), ("GET", "/")]
+)
+async def test_where_there_is_nothing_the_api_says_so_in_its_own_form(
+    staged: Staged, method: str, path: str
+) -> None:
+    assert api(staged, method, path, key="another")[0] == 401
+    status, said = api(staged, method, path)
+
+    assert (status, said["id"]) == (404, "not_found")
+
+
 async def test_a_type_and_a_tag_together_are_refused(staged: Staged) -> None:
     status, said = api(staged, "GET", "/v2/droplets?type=gpus&tag_name=web")
 
@@ -394,6 +436,7 @@ async def test_what_the_rehearsal_answers_is_what_the_document_says(staged: Stag
         "ssh_keys": [int(key.id)],
         "tags": ["a:b"],
     }
+    several = {name: said for name, said in order.items() if name != "name"}
     for fault in ("leftover", "snapshot", "foreign_box"):
         staged.fault(fault)
     asked: list[tuple[str, str, object, int]] = [
@@ -403,8 +446,15 @@ async def test_what_the_rehearsal_answers_is_what_the_document_says(staged: Stag
         ("GET", "/v2/droplets?type=gpus", None, 200),
         ("GET", "/v2/droplets?type=gpus&per_page=1", None, 200),
         ("GET", "/v2/droplets?type=gpus&per_page=1&page=2", None, 200),
-        ("GET", "/v2/droplets?type=gpus&per_page=201", None, 400),
+        ("GET", "/v2/droplets?type=gpus&per_page=500", None, 200),
+        ("GET", "/v2/droplets?type=gpus&per_page=0", None, 400),
+        ("GET", "/v2/droplets?type=gpus&per_page=all", None, 400),
         ("POST", "/v2/droplets", order, 202),
+        ("POST", "/v2/droplets", {**several, "names": ["gt-2", "gt-3"]}, 202),
+        ("POST", "/v2/droplets", {**several, "names": []}, 422),
+        ("POST", "/v2/droplets", {**several, "names": [f"gt-{n}" for n in range(11)]}, 422),
+        ("POST", "/v2/droplets", {**several, "names": ["gt-4", "no such_name"]}, 422),
+        ("POST", "/v2/droplets", several, 422),
         ("POST", "/v2/droplets", {**order, "region": "lon1"}, 422),
         ("POST", "/v2/droplets", {**order, "ssh_keys": [1]}, 422),
         ("GET", "/v2/account/keys", None, 200),

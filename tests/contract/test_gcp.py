@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 from arranged import lease, never_used
+from pydantic import JsonValue
 
 from gpu_tenant.app import connect
 from gpu_tenant.domain.errors import (
@@ -653,6 +654,16 @@ async def test_a_refusal_is_told_by_its_kind(
     fault(stage, "status", {"path_regex": "aggregated"}, status=status, times=9)
 
     with pytest.raises(expected):
+        await google.list_boxes()
+
+
+@pytest.mark.parametrize(("status", "body"), [(404, {"error": "x"}), (503, [])])
+async def test_an_error_that_has_not_the_form_of_the_api_s_is_silence(
+    google: GcpConnector, stage: Stage, status: int, body: JsonValue
+) -> None:
+    fault(stage, "status", {"path_regex": "aggregated"}, status=status, body=body, times=9)
+
+    with pytest.raises(ProviderSilent):
         await google.list_boxes()
 
 

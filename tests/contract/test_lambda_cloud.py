@@ -66,6 +66,15 @@ def api(
             return refusal.code, json.load(refusal)
 
 
+async def test_where_there_is_nothing_the_api_says_so_in_its_own_form(staged: Staged) -> None:
+    assert api(staged, "GET", "/api/v1/no-such", key="another")[0] == 401
+    status, said = api(staged, "GET", "/api/v1/no-such")
+
+    assert status == 404
+    assert isinstance(said, dict)
+    assert said["error"]["code"] == "global/not-found"
+
+
 # The end of a box
 
 

@@ -63,6 +63,7 @@ def counted(life: Life) -> dict[str, Any]:
         "found": [[kind, what] for kind, what in told],
         "verbs": life.client.calls,
         "permits": dict(Counter(permit["ground"] for permit in permits)),
+        "states": dict(Counter(row["state"] for row in leases.values())),
     }
 
 

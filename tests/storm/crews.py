@@ -47,6 +47,7 @@ def work(seeds: range, until: float, only: str, root: Path, into: Path) -> None:
             if not line.get("found") and "driver" not in line:
                 shutil.rmtree(place, ignore_errors=True)
     finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         for stage in stages.values():
             stage.close()
 
@@ -75,11 +76,12 @@ def storm(
             # A life under way may end.
             crew.join(max(1, until + _LAST_LIFE_S - time.monotonic()))
     finally:
-        # What has not is ended, with the stages that it began.
-        for crew in crews:
-            if crew.is_alive():
+        # What has not is ended, with the stages that it began; told again, where Python dropped the signal.
+        while still := [crew for crew in crews if crew.is_alive()]:
+            for crew in still:
                 crew.terminate()
-            crew.join()
+            for crew in still:
+                crew.join(30)
     lines = [json.loads(line) for line in into.read_text(encoding="utf-8").splitlines()]
     with contextlib.suppress(OSError):
         root.rmdir()
@@ -91,6 +93,7 @@ def storm(
         of = modes.setdefault(f"{line.get('mode')} {line.get('provider')}", Counter())
         of.update(lives=1, leases=line.get("leases", 0), troubled=bool(line.get("troubled")))
         of.update(line.get("permits", {}))
+        of.update(line.get("states", {}))
     rented = sum(line.get("leases", 0) for line in lines)
     past_min = (time.monotonic() - began) / 60
     return {

@@ -26,6 +26,9 @@ NEW_KEY = "rehearsal-key-2"
 BEARERS = (f"Bearer {KEY}", f"Bearer {NEW_KEY}")
 """What a request says that comes with one of them."""
 
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+"""What a provider answers in its own words also where there is nothing."""
+
 Kind = Literal["box", "volume", "filesystem", "disk", "address", "snapshot", "key"]
 
 

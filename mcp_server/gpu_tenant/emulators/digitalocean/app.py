@@ -29,7 +29,7 @@ from gpu_tenant.emulators.digitalocean.responses import (
     uuid_of,
 )
 from gpu_tenant.emulators.faults import Fault, Tariff
-from gpu_tenant.emulators.world import BEARERS, KEY, Thing, World
+from gpu_tenant.emulators.world import BEARERS, KEY, METHODS, Thing, World
 
 TARIFF = Tariff(rounding_s=1, minimum_s=60)
 """As its CPU Droplets are billed; of GPU Droplets it does not say."""
@@ -38,6 +38,7 @@ _BOOT_S, _ENDING_S = 60.0, 10.0
 _HOUR_S, _HOURLY = 3600.0, 5000
 _MINUTE_S, _MINUTELY = 60.0, 250
 _MOST_A_PAGE = 200
+_MOST_AT_ONCE = 10
 _VOLUME_USD_GIB_MONTH, _SNAPSHOT_USD_GB_MONTH = Decimal("0.10"), Decimal("0.06")
 """The first is a stand-in: the API shows no price of a volume."""
 _MONTH_H = 720
@@ -92,7 +93,8 @@ class DigitalOceanEmulator:
             ("GET", "/snapshots", self._list_snapshots),
             ("GET", "/customers/my/balance", self._balance),
         ]
-        return [Route(f"/v2{at}", self._admitted(do), methods=[how]) for how, at, do in table]
+        known = [Route(f"/v2{at}", self._admitted(do), methods=[how]) for how, at, do in table]
+        return [*known, Route("/{path:path}", self._admitted(self._nothing), methods=METHODS)]
 
     def strike(self, fault: Fault) -> None:
         """As `Emulator.strike`; a fault of one request is read where that is answered."""
@@ -175,10 +177,12 @@ class DigitalOceanEmulator:
 
     def _page(self, request: Request, field: str, rows: Sequence[JsonValue]) -> Response:
         """One page of a list, with its links."""
-        per_page = int(request.query_params.get("per_page", "20"))
-        page = int(request.query_params.get("page", "1"))
-        if not 1 <= per_page <= _MOST_A_PAGE or page < 1:
-            return error(400, "bad_request", f"per_page must be between 1 and {_MOST_A_PAGE}.")
+        asked = request.query_params
+        words = asked.get("per_page", "20"), asked.get("page", "1")
+        if not all(re.fullmatch(r"[1-9][0-9]{0,8}", said) for said in words):
+            return error(400, "bad_request", "per_page and page must be positive numbers.")
+        # Programs in production ask for larger pages than the documented largest: they are cut to it.
+        per_page, page = min(int(words[0]), _MOST_A_PAGE), int(words[1])
         shown = list(rows[(page - 1) * per_page : page * per_page])
         last = max(1, -(-len(rows) // per_page))
         pages: Json = {}
@@ -200,6 +204,9 @@ class DigitalOceanEmulator:
         return JSONResponse({field: shown, "links": links, "meta": {"total": len(rows)}})
 
     # --- the API
+
+    async def _nothing(self, request: Request) -> Response:
+        return not_found()
 
     async def _sizes(self, request: Request) -> Response:
         factor = self._world.state.price_factor
@@ -227,30 +234,42 @@ class DigitalOceanEmulator:
 
     async def _create(self, request: Request) -> Response:
         body = cast("Json", await request.json())
-        wrong = self._wrong(body)
+        names: JsonValue = body["names"] if "names" in body else [body.get("name")]
+        wrong = self._wrong(body, names)
         fault = _struck(request)
         if wrong is None and fault is not None:
             wrong = {"no_capacity": _FULL, "no_quota": _TOO_MANY}.get(fault.do)
         if wrong is not None:
             return refused(wrong)
-        box = self._droplet(body)
-        if not self._world.state.facts.pop("never_ready", False):
-            self._world.later(_BOOT_S, "boot", box.id)
-        action: Json = {
-            "id": self._world.number(),
-            "rel": "create",
-            "href": f"{request.base_url}v2/actions/{box.id}",
-        }
-        return JSONResponse({"droplet": shown_droplet(box), "links": {"actions": [action]}}, 202)
+        boxes = [self._droplet({**body, "name": name}) for name in cast("list[str]", names)]
+        for box in boxes:
+            if not self._world.state.facts.pop("never_ready", False):
+                self._world.later(_BOOT_S, "boot", box.id)
+        actions: list[JsonValue] = [
+            {
+                "id": self._world.number(),
+                "rel": "create",
+                "href": f"{request.base_url}v2/actions/{box.id}",
+            }
+            for box in boxes
+        ]
+        shown: list[JsonValue] = [shown_droplet(box) for box in boxes]
+        made: Json = {"droplets": shown} if "names" in body else {"droplet": shown[0]}
+        return JSONResponse({**made, "links": {"actions": actions}}, 202)
 
-    def _wrong(self, body: Json) -> str | None:
+    def _wrong(self, body: Json, names: JsonValue) -> str | None:
         """What is wrong with a create, in the provider's words."""
         size = SIZES.get(str(body.get("size")))
         if size is None:
             return "You specified an invalid size for Droplet creation."
         if body.get("image") not in _IMAGES:
             return "You specified an invalid image for Droplet creation."
-        if not re.fullmatch(r"[a-zA-Z0-9]?[a-z0-9A-Z.-]*[a-z0-9A-Z]", str(body.get("name"))):
+        if not isinstance(names, list) or not 1 <= len(names) <= _MOST_AT_ONCE:
+            return f"You can create between 1 and {_MOST_AT_ONCE} Droplets at a time."
+        if not all(
+            isinstance(name, str) and re.fullmatch(r"[a-zA-Z0-9]?[a-z0-9A-Z.-]*[a-z0-9A-Z]", name)
+            for name in names
+        ):
             return "Only valid hostname characters are allowed. (a-z, A-Z, 0-9, . and -)"
         strange = [
             k for k in cast("list[JsonValue]", body.get("ssh_keys") or []) if not self._key(k)

@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute, Route
 
 from gpu_tenant.emulators.boxes import Sites
 from gpu_tenant.emulators.faults import Fault, Tariff
-from gpu_tenant.emulators.world import BEARERS, KEY, Thing, World
+from gpu_tenant.emulators.world import BEARERS, KEY, METHODS, Thing, World
 
 TARIFF = Tariff(rounding_s=60)
 
@@ -77,6 +77,7 @@ _ERRORS: Mapping[str, tuple[int, str, str]] = {
     ),
     "global/invalid-parameters": (400, "Invalid request data.", "Check the request."),
     "global/object-does-not-exist": (404, "Specified instance does not exist.", "Check the id."),
+    "global/not-found": (404, "The requested resource was not found.", "Check the address."),
     "global/quota-exceeded": (400, "Quota exceeded.", "Contact Support to increase your quota."),
     "global/internal-error": (
         500,
@@ -131,7 +132,8 @@ class LambdaCloudEmulator:
             ("POST", "/ssh-keys", self._add_key),
             ("GET", "/file-systems", self._list_filesystems),
         ]
-        return [Route(f"/api/v1{at}", self._admitted(do), methods=[how]) for how, at, do in table]
+        known = [Route(f"/api/v1{at}", self._admitted(do), methods=[how]) for how, at, do in table]
+        return [*known, Route("/{path:path}", self._admitted(self._nothing), methods=METHODS)]
 
     def strike(self, fault: Fault) -> None:
         """As `Emulator.strike`; a fault of one request is read where that is answered."""
@@ -201,6 +203,9 @@ class LambdaCloudEmulator:
             return False
         facts.update(dict.fromkeys(waits, now))
         return True
+
+    async def _nothing(self, request: Request) -> Response:
+        return _error("global/not-found")
 
     async def _types(self, request: Request) -> Response:
         types: Json = {}

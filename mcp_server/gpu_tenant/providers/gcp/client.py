@@ -158,8 +158,8 @@ class Calls:
             ) from error
         said: list[bytes] = []
         options = {"api_endpoint": self._endpoint} if self._endpoint else {}
+        made = getattr(compute, f"{service}Client")
         try:
-            made = getattr(compute, f"{service}Client")
             # One each: a kept connection would be shared by threads.
             with made(credentials=self._key, client_options=options) as client:
                 # The client has no public name for its session, and reads an answer of any size.
@@ -180,13 +180,13 @@ class Calls:
                 ):
                     return _by_rows(compute, said[-1])
             raise _silent(f"no answer to {service}.{method}: {type(error).__name__}") from error
-        # Google's own client trips over an error that is no object: `{"error": "x"}`.
+        # Google's own client stumbles in many ways over an error that has not the form of its API's.
         except (
             OSError,
             ValueError,
             TypeError,
             AttributeError,
-            KeyError,
+            LookupError,
             RecursionError,
             api.GoogleAPIError,
             auth.GoogleAuthError,
