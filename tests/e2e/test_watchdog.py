@@ -165,7 +165,9 @@ async def test_at_the_deadline_a_cells_second_attempt_saves_its_work_whatever_el
                 break
             await asyncio.sleep(0.1)
         assert seen.job == "seed-3.2"
-        monkeypatch.setattr(tenancy, "vacate", lambda _: _surprised())
+        monkeypatch.setattr(
+            "gpu_tenant.watchdog.end_of_lease.vacate", lambda context, lease: _surprised()
+        )
 
         await scene.later(hours=2)
 
@@ -448,7 +450,7 @@ async def test_a_box_that_is_found_stopped_past_its_end_is_told_paid_for_and_not
         if by == "its provider":
             scene.tenant.fault("preempted", box=card.box)
         else:  # who does it in the console, where this ledger is not asked
-            await scene.tenant.tenancy._connectors["vastai"].park(scene.tenant.lease(card))
+            await scene.tenant.tenancy.context.connectors["vastai"].park(scene.tenant.lease(card))
         running_usd_h = scene.tenant.lease(card).price_usd_h
 
         for hours in (2, 24, 24 * 30):
