@@ -13,8 +13,8 @@ Its packages, each importing only downwards:
     artifacts                     push, collect, snapshot, prune; stores, formats
     box                           caretaker, guard, queue, audit, environment
     notifications | transfer      telling a person; moving bytes
-    providers, transports         one folder a platform; the ways to a box
-    ledger | files                what is believed after a crash; bytes on this computer
+    providers                     one folder a platform
+    transports | ledger | files   the ways to a box; what is believed after a crash; bytes here
     domain                        what things are, and pure decisions
 
 The import contract in pyproject.toml is the whole of it, and is checked by the suite.

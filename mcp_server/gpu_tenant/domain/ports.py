@@ -183,7 +183,7 @@ class Setting:
 class Connector(Protocol):
     """One provider's API, in our words. It knows its provider and nothing else.
 
-    `connectors/<slug>.py` has `connect(setting: Setting)`, which returns one and asks nobody; or None,
+    `providers/<slug>/connector.py` has `connect(setting: Setting)`, which returns one and asks nobody; or None,
     where the owner's configuration has to name a cluster and names none.
     """
 

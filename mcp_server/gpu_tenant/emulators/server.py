@@ -35,7 +35,7 @@ _FAULTS: TypeAdapter[list[Fault]] = TypeAdapter(list[Fault])
 
 
 class Emulator(Protocol):
-    """One provider: `rehearsal/<slug>.py` has `TARIFF` and `emulate(world: World, sites: Sites)`."""
+    """One provider: `emulators/<slug>/app.py` has `TARIFF` and `emulate(world: World, sites: Sites)`."""
 
     faults: Mapping[str, str]
     """The provider's own faults, each with a sentence."""
