@@ -310,7 +310,7 @@ async def test_a_box_that_its_provider_is_still_ending_is_waited_for_without_a_l
 ) -> None:
     card = await tenant.rented()
     ledger = tenant.tenancy.ledger
-    lease, seen = await tenant.tenancy.inspection.surely(tenant.lease(card))
+    lease, seen = await tenant.tenancy.context.inspection.surely(tenant.lease(card))
     permit = unused(lease, seen)
     # All that a process has done which dies directly after it has sent the destroy.
     ledger.file_permit(permit, at=tenant.clock.now())
