@@ -30,7 +30,7 @@ from gpu_tenant.emulators.server import Stage
 from gpu_tenant.files.skill_files import skill_directory
 from gpu_tenant.files.state_dir import Home
 from gpu_tenant.jobs import launch
-from gpu_tenant.leases import context
+from gpu_tenant.leases import readiness
 from gpu_tenant.leases.end import ask_ahead
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.profiles import load_profiles
@@ -170,7 +170,7 @@ def _live(
             """As the program does; a directory stands for the bucket that a box could reach."""
             return await arm(*words, **{**more, "store": store})
 
-        launch.arm = context.arm = arms
+        launch.arm = readiness.arm = arms
     try:
         asyncio.run(_rents(platform, directory, tell, left_s))
     except Exception:  # noqa: BLE001 - the process ends here, and says why
