@@ -1,1 +1,1 @@
-"""What is asked of a box: its caretaker, guard, queue of jobs, ownership, audit and environment."""
+"""Everything we ask of a box: its caretaker, guard, job queue, ownership, audit and environment."""

@@ -1,4 +1,4 @@
-"""What the tenant asks of the caretaker on a box, and what its replies mean."""
+"""The requests to the caretaker on a box, and the types of its replies."""
 
 import base64
 import json
@@ -20,7 +20,7 @@ from gpu_tenant.domain.ports import Finished, Transport
 from gpu_tenant.transfer.tar_stream import archived, at_once
 
 _LOOK_WITHIN_S = 15
-"""A look that takes longer tells as little as none, and a host's own limit may be a minute."""
+"""A slower look is given up: a host program's own limit for a call may be a minute."""
 
 QUIET = (
     *(".ssh/authorized_keys", ".ssh/authorized_keys2", ".ssh/environment", ".rehearsal.json"),
@@ -29,9 +29,11 @@ QUIET = (
     *(".jupyter/", ".ipython/", ".local/share/jupyter/", ".config/code-server/", ".launch"),
     *(".local/share/code-server/", ".vast_api_key", ".vast_containerlabel", "onstart.sh"),
 )
-"""What an image's own services write in a home while they come up, or whenever they run: sshd lets us in before
-they are through. Small files alone: what is larger is somebody's, whatever it is called. It holds for what was
-written before the first push or launch, and never for what came after."""
+"""What an image's own services write in a home directory while they start or run; sshd lets us in before they finish.
+
+These names excuse small files only: a larger file counts as somebody's, whatever its name. They excuse only
+what was written before the first push or launch.
+"""
 
 
 class _Reply(BaseModel):
@@ -185,12 +187,12 @@ class Guard(_Reply):
 
 
 _REMEMBERS = {"manifest", "index", "complete", "prune"}
-"""What may use the hashes that the box remembers."""
+"""The verbs that may use the hashes that the box remembers."""
 _TELLS = {"manifest", "index", "complete", "prune", "place", "receive"}
-"""What may take long, and says meanwhile how far it is."""
+"""The verbs that may take long, and report their progress meanwhile."""
 _LISTED_WITHIN_S = 600
 _SLOW_BYTES_S = 250_000
-"""A quarter of what a slow disk gives, a network's among them. Whoever gets that much done is waited for."""
+"""A quarter of the rate of a slow disk, such as a network's. A box that is at least this fast is waited for."""
 _LONG_S = 6 * 3600
 
 _ACTIVATED = """\
@@ -198,7 +200,7 @@ VIRTUAL_ENV=$1; export VIRTUAL_ENV
 [ -x "$VIRTUAL_ENV/bin/python" ] || { echo "gpu-tenant: there is no environment in $VIRTUAL_ENV" >&2; exit 127; }
 PATH="$VIRTUAL_ENV/bin:$PATH"; export PATH; exec sh -c "$0"
 """
-"""Runs its argument as a shell's `activate` of the next one would have it run."""
+"""Runs the command in its first argument in the environment in its second, as after `activate` in a shell."""
 
 
 _FROM_STDIN = """\
@@ -207,16 +209,16 @@ script = zlib.decompress(sys.stdin.buffer.read(int(sys.argv[1])))
 del sys.argv[:2]
 exec(compile(script, sys.argv[0], "exec"), {"__name__": "__main__", "__file__": sys.argv[0]})
 """
-"""Runs so many packed bytes of its input as the script that its arguments are for; the rest is the request."""
+"""Runs a script from stdin: the first argument says how many compressed bytes it has; the rest is the request."""
 
 
 def start_request(job: Job, lease: Lease, *, env: Mapping[str, str]) -> dict[str, JsonValue]:
-    """What `start` takes for that job, which runs in the environment that VIRTUAL_ENV names."""
+    """The request to `start` that job, in the environment that VIRTUAL_ENV names, if any."""
     values = dict(env)
     place = values.pop("VIRTUAL_ENV", "")
     request: dict[str, JsonValue] = {
         "job": job.id,
-        # What PATH is on the box is known there alone.
+        # The environment is activated on the box, because only there its PATH is known.
         "argv": ["sh", "-c", *([_ACTIVATED, job.command, place] if place else [job.command])],
         "cwd": lease.work_directory,
         "env": {**values},
@@ -230,12 +232,12 @@ def start_request(job: Job, lease: Lease, *, env: Mapping[str, str]) -> dict[str
 
 @cache
 def script_hashes(directory: Path) -> Sequence[str]:
-    """The hash of every script there, as it was when this program first looked."""
+    """The hash of every script there, as of the first call in this program."""
     return [sha256(at.read_bytes()).hexdigest() for at in sorted(directory.glob("*.py"))]
 
 
 class Caretaker:
-    """The caretaker of one lease: pushed once under its own hash, then asked."""
+    """The caretaker of one lease. Its script is put on the box once, under its own hash, and then called."""
 
     def __init__(
         self,
@@ -247,19 +249,19 @@ class Caretaker:
         elsewhere: Literal["counted", "passed over"] = "passed over",
         stall: StallLimit = STALL_LIMIT,
     ) -> None:
-        """`key` is for what the box remembers of hashes; without one it remembers none."""
+        """`key` signs the hashes that the box remembers; without a key it remembers none."""
         self._lease = lease
         self._transport = transport
         self._script = script
         self._key, self._elsewhere, self._stall = key, elsewhere, stall
         digest = sha256(script.read_bytes()).hexdigest()[:16]
         self.path = f"gpu-tenant/caretaker-{digest}.py"
-        """Where it lies on the box, from the login home."""
+        """The script's path on the box, relative to the login home."""
 
     async def start(self, job: Job, *, env: Mapping[str, str]) -> Started:
-        """The job runs, or ran, on the box: started at most once, whoever asks how often.
+        """The job runs, or ran, on the box; however often this is called, it is started at most once.
 
-        With VIRTUAL_ENV in `env` it runs in that environment.
+        With VIRTUAL_ENV in `env`, it runs in that environment.
 
         Raises:
             CaretakerFailed: the box could not start it (no such command, no work directory).
@@ -270,7 +272,7 @@ class Caretaker:
     async def status(
         self, job: JobId, *, offset: int, limit: int, sample: Literal["sample", "plain"]
     ) -> JobStatus:
-        """The job's state, its log from byte `offset` on, and a sample of the box when asked.
+        """The job's state, its log from byte `offset` on, and a sample of the box if asked for.
 
         A negative `offset` counts from the end of the log.
         """
@@ -284,11 +286,11 @@ class Caretaker:
         return await self.ask("status", request, JobStatus, timeout_s=_LOOK_WITHIN_S)
 
     async def standing(self) -> Standing:
-        """How every job stands that was ever started here."""
+        """The state of every job that was ever started here."""
         return await self.ask("status", {"tenant": True}, Standing, timeout_s=_LOOK_WITHIN_S)
 
     async def stop(self, job: JobId, *, grace_s: float) -> JobStatus:
-        """Every process of the job has ended; it was asked first, and killed after `grace_s`."""
+        """Every process of the job has ended: it was asked to end, and killed after `grace_s`."""
         return await self.ask(
             "stop", {"job": job, "grace_s": grace_s}, JobStatus, timeout_s=grace_s + 60
         )
@@ -309,15 +311,16 @@ class Caretaker:
     ) -> Manifest:
         """Everything that matters on the box is listed and hashed, while no job runs.
 
-        So many of the files that nobody has claimed are `named`, the largest first. `told` is what it
-        believes rather than its own records. With `unread_bytes`, which a draft has told, it gets no more
-        time than a slow disk needs for them; and none at all, once it gets nothing done.
+        At most `named` unclaimed files are listed by name, the largest first. The caretaker believes `told`
+        in place of its own records. With `unread_bytes` from a draft, the box gets no more time than a
+        slow disk needs to read them. In any case it is given up as soon as it makes no progress.
 
-        `since="ever"` is for a box that was somebody's before: what lay there counts, too. On one that was
-        rented empty, what was written from `rented_ns` on does, by its own clock. With
-        `hashes="recalled"` nothing is read there: an entry whose hash is not known from before has none,
-        and then there is no digest. That is a draft, and no seal. With `running="listed"`, which is a draft,
-        too, what running jobs have written so far is in it.
+        `since="ever"` is for a box that was in use before: what lay there counts, too. On a box that was
+        rented empty, what was written from `rented_ns` on counts, by the box's own clock.
+
+        With `hashes="recalled"` the box reads no files: an entry has a hash only if the box remembers it,
+        and if any hash is missing there is no digest. The result is a draft, and not a seal. With
+        `running="listed"` the files that running jobs have written so far are listed; that is a draft, too.
 
         Raises:
             JobRunning: a job, or a process it left behind, is still running.
@@ -354,7 +357,7 @@ class Caretaker:
     async def judged(
         self, *, accounted: Sequence[str], artifacts: Sequence[str], discard: Sequence[str]
     ) -> Judged:
-        """Which of the patterns are none, or give up too much; nothing was done."""
+        """Which of the patterns are invalid, or give up too much; nothing else is done."""
         asked: dict[str, JsonValue] = {
             "work": self._lease.work_directory,
             "roots": list(accounted),
@@ -370,9 +373,9 @@ class Caretaker:
         below: str | None = None,
         then: Literal["push", "nothing"] = "nothing",
     ) -> Index:
-        """What the box holds under those names of the work directory, or of another one.
+        """What the box has under those names, in the work directory or in `below`.
 
-        Before a push what is written there counts from now on, if it did not yet.
+        With `then="push"`, what is written there counts from now on, unless it did already.
         """
         asked: dict[str, JsonValue] = {
             "work": below or self._lease.work_directory,
@@ -388,12 +391,12 @@ class Caretaker:
         stale: Sequence[str] = (),
         over: Mapping[str, str] | None = None,
     ) -> Index:
-        """Those that came whole are in their places; what holds other bytes is gone, and so is what is stale.
+        """Files that arrived whole are in their places; those with other bytes are gone, and so are the stale ones.
 
-        `over` says what of the files that lie there may be replaced: those with that hash, or `*`.
+        `over` says, by name, which existing files may be replaced: those with that hash, or any for `*`.
 
         Raises:
-            NotSaved: something else has come to lie there meanwhile.
+            NotSaved: something else lies in a file's place now.
         """
         asked: dict[str, JsonValue] = {
             "work": self._lease.work_directory,
@@ -410,9 +413,9 @@ class Caretaker:
         before: Callable[[int], Awaitable[None]] = at_once,
         over: Mapping[str, str] | None = None,
     ) -> Index:
-        """The files lie in the work directory, each put in place by rename; what arrived is hashed.
+        """The files are in the work directory, each put in place by rename; what arrived was hashed.
 
-        `before` is waited for before so many bytes go; `over` is as for `place`.
+        `before` is awaited with the size of each chunk before the chunk goes; `over` is as for `place`.
         """
         await self.present()
         asked: dict[str, JsonValue] = {
@@ -435,23 +438,23 @@ class Caretaker:
         return read(Index, understood("receive", finished, self._lease.id))
 
     async def disarm(self) -> None:
-        """The guard holds nothing any more, and ends within seconds."""
+        """The guard holds no deadline any more, and ends within seconds."""
         await self.ask("guard", {"disarm": True}, Guard, timeout_s=_LOOK_WITHIN_S)
 
     async def ask(
         self, verb: str, request: Mapping[str, JsonValue], reply: type[R], *, timeout_s: float = 60
     ) -> R:
-        """What the caretaker on the box answers; it is put there first where it is missing."""
+        """The answer of the caretaker on the box, which is put there first if it is missing."""
         return read(reply, await self._ask_raw(verb, request, timeout_s=timeout_s))
 
     async def ask_ours(
         self, verb: str, request: Mapping[str, JsonValue], reply: type[R], *, timeout_s: float
     ) -> R:
-        """What our own caretaker answers there: a job may have written over the one that lies on the box."""
+        """The answer of our own copy of the caretaker, sent along because a job may have changed the one on the box."""
         if self._key is not None and verb in _REMEMBERS:
-            # Only here: what lies on the box may be a job's, and would learn it.
+            # The key goes only to the copy we send: a job may have changed the one on the box, and learn it.
             request = {**request, "key": self._key}
-        # Packed: on a long link it is a round trip or two less.
+        # Compressed, which saves a round trip or two on a long link.
         script = zlib.compress(self._script.read_bytes(), 9)
         words = ["python3", "-I", "-S", "-c", _FROM_STDIN, str(len(script))]
         finished = await self._run(
@@ -461,7 +464,7 @@ class Caretaker:
         return read(reply, {k: v for k, v in said.items() if k in reply.model_fields})
 
     def _ours(self) -> list[JsonValue]:
-        """The hashes of what this program may have put on the box."""
+        """The hashes of all scripts that this program may have put on the box."""
         return list(script_hashes(self._script.parent))
 
     async def _ask_raw(
@@ -469,7 +472,7 @@ class Caretaker:
     ) -> dict[str, JsonValue]:
         finished = await self._run(verb, self._argv(verb), request, timeout_s=timeout_s)
         if is_missing(finished):
-            # Python ended before the script began, so nothing was done and asking again is safe.
+            # Python ended before the script began, so nothing was done, and asking again is safe.
             await self._put()
             finished = await self._run(verb, self._argv(verb), request, timeout_s=timeout_s)
         return understood(verb, finished, self._lease.id)
@@ -493,7 +496,7 @@ class Caretaker:
             )
 
     async def present(self) -> None:
-        """It lies on the box."""
+        """The caretaker's script lies on the box."""
         finished = await self._transport.run(["test", "-f", self.path], timeout_s=60)
         if finished.exit_status:
             await self._put()
@@ -519,7 +522,7 @@ class Caretaker:
         await self._transport.put(self._script, self.path, mode=0o700)
 
     def _argv(self, verb: str) -> list[str]:
-        # -I -S: neither PYTHON* settings, nor site-packages, nor a stray json.py beside it count.
+        # -I -S: ignore PYTHON* variables, site-packages, and a stray json.py beside the script.
         return [
             "python3",
             "-I",

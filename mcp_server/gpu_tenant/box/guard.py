@@ -1,4 +1,4 @@
-"""Have the box itself hold the deadline, and end its own bill where it can; and say what it undertook."""
+"""Has the box itself hold the deadline and end its own bill where it can, and records what it promised."""
 
 import json
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from gpu_tenant.files.skill_files import script
 from gpu_tenant.ledger import Event, Ledger
 
 _COPY_S = 7200
-"""The longest that a box bills on beyond its deadline, to copy what it made to the store."""
+"""The longest that a box may bill on past its deadline, to copy its artifacts to the store."""
 
 _PROVED_FOR = timedelta(minutes=10)
 
@@ -60,7 +60,7 @@ async def arm(
     store: Mapping[str, JsonValue] | None = None,
     proof: Literal["fresh", "recent"] = "fresh",
 ) -> Armed:
-    """As `arm_again`; a box that cannot be armed is told as that, because work need not wait for it."""
+    """Does what `arm_again` does, but reports a box that cannot be armed as such: work need not wait for it."""
     try:
         return await arm_again(
             lease,
@@ -75,7 +75,7 @@ async def arm(
     except BoxTrouble as trouble:
         held = last_armed(lease, ledger)
         if held is not None and held.state == "armed":
-            # What it held before, it holds still; only it was not told of what changed.
+            # It still holds what it held before, but does not know what has changed since.
             words = f"{held.words}; it could not be told of what changed since: {trouble.message}"
             return held.model_copy(update={"words": words})
         armed = Armed(
@@ -94,7 +94,7 @@ async def keep_armed(
     ledger: Ledger,
     clock: Clock,
 ) -> None:
-    """As `arm`, where no guard has said yet that it holds: one that does may know of a store."""
+    """Does what `arm` does, unless a guard is armed already: that one may know of a store."""
     said = last_armed(lease, ledger)
     if said is None or said.state != "armed":
         await arm(
@@ -113,16 +113,16 @@ async def arm_again(
     store: Mapping[str, JsonValue] | None = None,
     proof: Literal["fresh", "recent"] = "fresh",
 ) -> Armed:
-    """The box holds the lease's deadline, and what it will do then was proved as far as can be.
+    """The box holds the lease's deadline, and what it will do then was tested as far as possible.
 
-    `store` is where its artifacts are copied then, as `scripts/keep.py` takes it; the box keeps it
-    in memory. With `proof="recent"` what was proved some minutes ago is not asked again.
+    `store` is where the artifacts are copied then, in the form that `scripts/keep.py` takes; the box keeps
+    it in memory. With `proof="recent"`, a test that succeeded some minutes ago is not repeated.
 
     Raises:
-        BoxTrouble: the box does not know that deadline; what it held before, it holds still.
+        BoxTrouble: the box does not know that deadline; it still holds what it held before.
     """
     if isinstance(lease.address, SlurmAddress):
-        # A guard that a step leaves behind is ended with the step.
+        # Slurm ends a guard together with the step that started it.
         armed = Armed(state="not armed", ends_the_meter=False, words=_WALLTIME)
         _record(lease, armed, ledger=ledger, clock=clock)
         return armed
@@ -172,18 +172,18 @@ async def arm_again(
 
 
 def _was_proved(lease: Lease, *, ledger: Ledger, clock: Clock) -> bool:
-    """Whether the box's way to end its bill was proved so lately that it need not be asked again."""
+    """Whether the box's way to end its bill was tested so recently that it need not be tested again."""
     for at, kind, detail in reversed(ledger.events(lease.id)):
         if kind == Event.GUARDED:
             fresh = clock.now() - at < _PROVED_FOR
             return fresh and bool(detail["ends_the_meter"])
         if kind in (Event.WAIVED_AHEAD, Event.RESUMED):
-            return False  # it may do more now than was proved, or was started anew
+            return False  # it may do more now than was tested then, or it was restarted
     return False
 
 
 async def bring(scripts: Mapping[str, Path], transport: Transport, lease: Lease) -> dict[str, str]:
-    """Each script lies on the box, under its own hash; where, from the login home."""
+    """Each script lies on the box, under its own hash; returns the paths, relative to the login home."""
     places = {
         name: f"gpu-tenant/{name}-{sha256(at.read_bytes()).hexdigest()[:16]}.py"
         for name, at in scripts.items()
@@ -204,7 +204,7 @@ async def bring(scripts: Mapping[str, Path], transport: Transport, lease: Lease)
 async def _refusal(
     way: Mapping[str, JsonValue], places: Mapping[str, str], transport: Transport
 ) -> str:
-    """Why the box could not end its own bill now; empty where it could."""
+    """Why the box could not end its own bill now; empty if it could."""
     asked = {name: value for name, value in way.items() if name != "on"}
     asked["may"] = "terminate" if way["on"] == "waive" else "stop"
     proved = await _proved(places["leave"], asked, transport)
@@ -214,7 +214,7 @@ async def _refusal(
 async def _store_refusal(
     store: Mapping[str, JsonValue], places: Mapping[str, str], transport: Transport
 ) -> str:
-    """Why the box could not write to the store now; empty where it could."""
+    """Why the box could not write to the store now; empty if it could."""
     proved = await _proved(places["keep"], {"store": {**store}, "files": []}, transport)
     return "" if proved.ok else _why(proved)
 
@@ -253,13 +253,13 @@ def _words(
 
 
 def _rescue_s(lease: Lease) -> float:
-    """How long the box may bill on beyond its deadline, to save what is unverified."""
+    """How long the box may bill on past its deadline, to save what is unverified."""
     most, usd_h = rescue(lease), running_usd_h(lease)
     return RESCUE_H * 3600 if most is None or not usd_h else float(most / usd_h) * 3600
 
 
 def _record(lease: Lease, armed: Armed, *, ledger: Ledger, clock: Clock) -> None:
-    """The timeline has it, where it is news."""
+    """The state of the guard is on the timeline, if it has changed."""
     detail: dict[str, object] = {
         "armed": armed.state == "armed",
         "ends_the_meter": armed.ends_the_meter,
@@ -271,10 +271,10 @@ def _record(lease: Lease, armed: Armed, *, ledger: Ledger, clock: Clock) -> None
 
 
 def last_armed(lease: Lease, ledger: Ledger) -> Armed | None:
-    """What the guard of that lease said last; None where none was ever armed since the box was started."""
+    """What the guard of that lease said last; None if none was armed since the box was started."""
     for _, kind, said in reversed(ledger.events(lease.id)):
         if kind == Event.RESUMED:
-            return None  # a guard is a process, and ended with the box
+            return None  # the guard is a process, and ended when the box was stopped
         if kind == Event.GUARDED:
             return Armed(
                 state="armed" if said["armed"] else "not armed",
@@ -285,7 +285,7 @@ def last_armed(lease: Lease, ledger: Ledger) -> Armed | None:
 
 
 def note_gone(lease: Lease, *, ledger: Ledger, clock: Clock) -> None:
-    """It is on record that nothing on the box holds the deadline any more, as after a reboot."""
+    """It is on record that nothing on the box holds the deadline any more, for example after a reboot."""
     words = "not armed: its guard was gone, as after a reboot"
     armed = Armed(state="not armed", ends_the_meter=False, words=words)
     _record(lease, armed, ledger=ledger, clock=clock)

@@ -1,4 +1,4 @@
-"""Whether a box works or stands idle, as the judge on it says."""
+"""Whether a box works or is idle, according to `activity.py` on the box."""
 
 from typing import Literal, Self
 

@@ -1,4 +1,4 @@
-"""What the tenant asks of the runner on a box, which takes queued jobs in order, and what it replies."""
+"""The requests to the runner on a box, which runs queued jobs in order, and the types of its replies."""
 
 import json
 import re
@@ -19,17 +19,17 @@ TurnState = Literal[
     "queued", "needs_env", "running", "finished", "failed", "killed", "stopped", "withdrawn"
 ]
 MAY_RUN: frozenset[TurnState] = frozenset({"queued", "needs_env", "running"})
-"""Where a job stands that runs, or will; every other state is final."""
+"""The states of a job that runs or may still run; every other state is final."""
 
 
 _LOOK_WITHIN_S = 15
-"""A look that takes longer tells as little as none."""
+"""A slower look is given up."""
 
 
 _is_code = re.compile("[a-z_]{1,40}").fullmatch
 
 Code = Annotated[str, AfterValidator(lambda said: said if _is_code(said) else "unknown")]
-"""A word of the caretaker's for why a run ended; whatever else a box says in its place is not shown."""
+"""The caretaker's code for why a run ended; anything else that a box says in its place becomes `unknown`."""
 
 
 class _Reply(BaseModel):
@@ -123,7 +123,7 @@ class Roll(_Reply):
 
 
 class Runner:
-    """The runner of one lease: pushed beside its caretaker under its own hash, then asked."""
+    """The runner of one lease. Its script lies beside the caretaker's on the box, under its own hash."""
 
     def __init__(
         self, lease: Lease, transport: Transport, script: Path, *, caretaker: Caretaker
@@ -134,7 +134,7 @@ class Runner:
         self._caretaker = caretaker
         digest = sha256(script.read_bytes()).hexdigest()[:16]
         self.path = f"gpu-tenant/runner-{digest}.py"
-        """Where it lies on the box, from the login home."""
+        """The script's path on the box, relative to the login home."""
 
     async def queue(
         self,
@@ -144,18 +144,18 @@ class Runner:
         slot_gpus: Sequence[str] = (),
         runner: Literal["here", "elsewhere"] = "here",
     ) -> Queued:
-        """The jobs are on record in that order, once each, whoever asks how often.
+        """The jobs are on record in that order, once each, however often this is called.
 
-        With `runner="here"` one is alive, too, and takes them; `elsewhere` leaves that to a `stay`,
-        such as an allocation's batch script. `slots` many run at once (None: as before, at first 1),
-        each with its own CUDA_VISIBLE_DEVICES where `slot_gpus` names one for each slot.
+        With `runner="here"` a runner is alive, too, and takes them; `elsewhere` leaves that to a `stay`,
+        such as an allocation's batch script. At most `slots` jobs run at once (None keeps the number, at
+        first 1). If `slot_gpus` names GPUs for each slot, each job gets its own CUDA_VISIBLE_DEVICES.
 
-        Of `env` only the names go on record there; VIRTUAL_ENV, in which a turn then runs, is part of
-        its command.
+        Only the names in `env` are recorded on the box. VIRTUAL_ENV is part of the turn's command, which
+        then runs in that environment.
 
         Raises:
-            CaretakerFailed: nothing was queued: OTHER_COMMAND (one of that name runs another command),
-                NAME_TAKEN (`x.2` beside `x`, whose second run it would be), DEADLINE_PASSED.
+            CaretakerFailed: nothing was queued: OTHER_COMMAND (a job of that name has another command),
+                NAME_TAKEN (`x.2` beside `x`, whose second run has that name), DEADLINE_PASSED.
         """
         request: dict[str, JsonValue] = {
             "jobs": [_entry(turn, self._lease) for turn in turns],
@@ -168,27 +168,27 @@ class Runner:
     async def withdraw(
         self, jobs: Sequence[JobId], *, begun: Literal["end", "spare"] = "end"
     ) -> Withdrawn:
-        """Each either never begins on this box from now on, or runs or has ended already.
+        """Each job either will never begin on this box, or already runs or has ended.
 
-        One that failed, and has attempts left, loses these; with `begun="spare"` it keeps them.
+        A job that failed and has attempts left loses them; with `begun="spare"` it keeps them.
         """
         return await self._ask("withdraw", {"jobs": list(jobs), "begun": begun}, Withdrawn)
 
     async def roll(self) -> Roll:
-        """How every queued job stands, in one answer."""
+        """The state of every queued job, in one answer."""
         return await self._ask("roll", {"tenant": True}, Roll, timeout_s=_LOOK_WITHIN_S)
 
     def stay_argv(self) -> tuple[str, ...]:
-        """The command that an allocation's batch script becomes, from the login home (see `present`).
+        """The command that an allocation's batch script runs, from the login home (see `present`).
 
-        Its request is on stdin: {"grace_s", "signal", "linger_s"}, each optional. Exit status 0: nothing
-        may run any more; 75: it was asked to leave by SIGTERM or SIGUSR1 and something may still run,
-        which the next `stay` in this home goes on with.
+        It reads its request from stdin: {"grace_s", "signal", "linger_s"}, each optional. Exit status 0 means
+        that nothing is left to run. 75 means that SIGTERM or SIGUSR1 asked it to leave while jobs may still
+        have to run; the next `stay` in this home continues with them.
         """
         return self._argv("stay")
 
     async def present(self) -> None:
-        """This script and the caretaker lie on the box."""
+        """The runner's script and the caretaker's lie on the box."""
         await self._caretaker.present()
         looked = await self._transport.run(["test", "-f", self.path], timeout_s=60)
         if looked.exit_status:

@@ -1,4 +1,4 @@
-"""What a box holds by now, listed or sealed by every declaration that is on record for its lease."""
+"""Lists or seals what a box holds now, by every declaration that is on record for its lease."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -23,16 +23,16 @@ async def reseal(
     named: int = 20,
     unread_bytes: int | None = None,
 ) -> Manifest:
-    """What is on the box now, by every job's declaration, the owner's later words, and these.
+    """What is on the box now, by every job's declaration, the owner's later ones, and those given here.
 
-    With `hashes="recalled"`, or running jobs listed, it is a draft, and `unread_bytes` is what one has told:
-    see `Caretaker.manifest`.
+    With `hashes="recalled"`, or with running jobs listed, it is a draft. `unread_bytes` comes from an earlier
+    draft: see `Caretaker.manifest`.
 
     Raises:
         JobRunning: something is still being written.
     """
     kept, given_up = ledger.declared(lease.id)
-    # Used from its first moment on: it was taken over, and what lies there is older than any record.
+    # A lease counted as used from its first moment was taken over: files there are older than any record.
     taken_over = lease.touched_at is not None and lease.touched_at == lease.created_at
     return await caretaker.manifest(
         accounted=profile.accounted_paths,
@@ -49,7 +49,7 @@ async def reseal(
 
 
 def unread_bytes(draft: Manifest) -> int:
-    """How much a seal has to read that a draft has not."""
+    """How many bytes a seal will have to read that the draft has not read."""
     return draft.pushed.size_bytes + sum(
         entry.size_bytes for entry in draft.entries if entry.sha256 is None
     )

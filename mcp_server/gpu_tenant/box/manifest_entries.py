@@ -1,4 +1,4 @@
-"""What a box says that it holds, refused where it could not be kept as it is named."""
+"""Checks the entries that a box reports: entries that could not be kept under their names are refused."""
 
 from hashlib import sha256
 from typing import Annotated
@@ -10,14 +10,17 @@ from gpu_tenant.domain.model import Manifest, SealedFile
 from gpu_tenant.files.paths import leads_inside, require_apart, to_bytes
 
 DEEPEST, LONGEST = 520, 4000
-"""A box tells of what lies deeper as a problem: recursion ends at 1,000, and a path at 4,096 bytes."""
+"""The deepest path and the longest name. Beyond them a box reports a problem, and no entry.
+
+Python's recursion ends at 1,000 levels, and a path at 4,096 bytes.
+"""
 
 
 def sound(entries: tuple[SealedFile, ...]) -> tuple[SealedFile, ...]:
-    """The entries, each of which can be kept under its name, wherever the others are.
+    """The entries, all of which can be kept under their names without conflict.
 
     Raises:
-        CaretakerFailed: one would leave its place, or another would lie in it.
+        CaretakerFailed: an entry would leave the directory, or be in the way of another.
     """
     wrong = next((entry.name for entry in entries if not _can_be(entry)), None)
     try:
@@ -33,7 +36,7 @@ def sound(entries: tuple[SealedFile, ...]) -> tuple[SealedFile, ...]:
 
 
 def _can_be(entry: SealedFile) -> bool:
-    """Whether it lies somewhere, not too deep for this computer's own tools, and leads nowhere else."""
+    """Whether it can lie somewhere here, not too deep for this computer's tools, and leads nowhere else."""
     raw = to_bytes(entry.name)
     if raw.count(b"/") > DEEPEST or len(raw) > LONGEST:
         return False
@@ -42,7 +45,7 @@ def _can_be(entry: SealedFile) -> bool:
 
 
 Entries = Annotated[tuple[SealedFile, ...], AfterValidator(sound)]
-"""As a box tells them, which may be anybody's by now."""
+"""Entries from a box, checked because the box may be under anybody's control by now."""
 
 
 def digest_of(manifest: Manifest) -> str:

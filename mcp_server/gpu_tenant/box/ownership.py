@@ -1,4 +1,4 @@
-"""Whether a box is the lease's, by a mark that it carries, and whether anybody has used it, by a look."""
+"""Whether a box belongs to the lease, by a mark on the box, and whether anybody has used it, by a look at the box."""
 
 import secrets
 from collections.abc import Collection, Mapping, Sequence
@@ -18,15 +18,15 @@ from gpu_tenant.files.skill_files import script
 from gpu_tenant.ledger import Event, Ledger
 
 LAPSES_S = 72 * 3600
-"""So long after its deadline a mark that nobody took away still keeps others off the box."""
+"""How long a mark that was not removed still keeps other leases off the box after its deadline."""
 
 _WITHIN_S = 600
 _BEFORE_IT_WAS_MADE = timedelta(hours=1)
-"""So much earlier than a box was made what is on it counts: its provider's clock is not the box's."""
+"""What is on a box counts from this long before the box was made, because provider and box have different clocks."""
 _PROMPT = timedelta(hours=1)
-"""Who first comes in sooner than this after asking for a box has waited for it: nobody was there before."""
+"""A first contact sooner than this after the box was asked for is prompt: nobody else was there before."""
 _STOPPED_WITHIN = timedelta(minutes=15)
-"""A stop of ours takes no longer from the look that precedes it."""
+"""Our own stop of a box comes at most this long after the look that precedes it."""
 _USES = {Event.PUSHED, Event.LAUNCHED, Event.PREPARING}
 
 
@@ -43,7 +43,7 @@ class Other(_Reply):
 
     @property
     def words(self) -> str:
-        """Which, whose, and until when it is believed."""
+        """Which lease it is, whose, and until when its mark is believed."""
         until = datetime.fromtimestamp(min(max(self.until, 0) + LAPSES_S, 4e9), UTC)
         return f"{plain(self.lease)[:80]} of the gpu-tenant {plain(self.deployment)[:40]} (until {until:%Y-%m-%d %H:%M} UTC)"
 
@@ -74,23 +74,23 @@ class Marked(_Reply):
 
 @dataclass(frozen=True, slots=True)
 class NeverIn:
-    """The box never let us in, and does not now; so nobody whom it knows by us was ever in."""
+    """The box has never let us in, and does not now; so nobody has ever come in with our keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """It let us in once, and cannot be looked at now."""
+    """The box has let us in before, and cannot be looked at now."""
 
     why: str
     remedy: str
 
 
 Seen = NeverIn | Unseen | Marked
-"""What is known of whether a box was used, besides the ledger."""
+"""What is known, apart from the ledger, about whether a box was used."""
 
 
 def use(seen: Seen) -> str | None:
-    """Why the box counts as used, in words; None where it never was."""
+    """Why the box counts as used, in words; None if it was never used."""
     match seen:
         case NeverIn():
             return None
@@ -129,32 +129,32 @@ def was_let_in(events: Sequence[tuple[datetime, str, Mapping[str, object]]]) -> 
 
 
 def is_another_s(lease: Lease) -> bool:
-    """Whether its box carries the mark of another lease: a twin's, which nobody here waited for."""
+    """Whether its box carries another lease's mark: then it is a twin of that one's box, and nobody waited for it."""
     return lease.mark is not None and lease.mark.rpartition(":")[2] != lease.id
 
 
 def was_left_unused(events: Sequence[tuple[datetime, str, Mapping[str, object]]]) -> bool:
-    """Whether a parked box was looked at, and not used, directly before it was stopped."""
+    """Whether a look directly before a parked box was stopped showed that nobody had used it."""
     parked_at: datetime | None = None
     for at, kind, _ in reversed(events):
         if kind == Event.PARKED and parked_at is None:
             parked_at = at
         if kind in (Event.LOOKED, Event.RESUMED):
-            # An older look says nothing of what was done before somebody else stopped it.
+            # After an older look, something may have been done before somebody else stopped the box.
             soon = parked_at is not None and parked_at - at <= _STOPPED_WITHIN
             return kind == Event.LOOKED and soon
     return False
 
 
 def was_rented_empty(lease: Lease, profile: Profile) -> bool:
-    """Whether all that anybody did on the box was done under this lease: it was made for it, empty."""
+    """Whether the box was made empty for this lease, so that everything done on it was done under the lease."""
     taken_over = lease.touched_at is not None and lease.touched_at == lease.created_at
     is_whole = profile.destroy == "deletes" and profile.kind != "scheduler"
     return is_whole and not lease.goes_by_address and not taken_over
 
 
 def since_ns(lease: Lease, profile: Profile, ledger: Ledger) -> int | None:
-    """From when on, by the box's own clock, what was written on a box that was rented empty counts."""
+    """From when on files count on a box that was rented empty, by the box's clock; None if unknown, or not so rented."""
     if not was_rented_empty(lease, profile):
         return None
     said = [
@@ -167,7 +167,7 @@ def since_ns(lease: Lease, profile: Profile, ledger: Ledger) -> int | None:
 
 
 class Occupancy:
-    """The mark of one lease on its box, and looks at what was done there."""
+    """Puts and checks the mark of one lease on its box, and looks at what was done there."""
 
     def __init__(
         self,
@@ -180,7 +180,7 @@ class Occupancy:
         known_hosts: Path,
         since: datetime | None = None,
     ) -> None:
-        """`since` is when the box was made, by its provider's word."""
+        """`since` is when the box was made, according to its provider; None if unknown."""
         self._made_at = since
         self._lease = lease
         self._profile = profile
@@ -190,25 +190,25 @@ class Occupancy:
         self._ask = Caretaker(lease, transport, script("occupancy.py")).ask_ours
 
     async def stand(self) -> Marked:
-        """The box carries the lease's mark: put there at the first contact, found there at every other.
+        """The box carries the lease's mark, which is put there at the first contact and checked at every later one.
 
         Raises:
-            BoxTaken: another lease stands on it, and this one never did.
+            BoxTaken: the box is another lease's, and was never this one's.
             AnotherBox: it is not the box that this lease's mark was put on.
-            BoxTrouble: it cannot be asked.
+            BoxTrouble: the box cannot be asked.
         """
         return await self._marked(None, "others")
 
     async def look(self, of: Literal["everything", "others"]) -> Marked:
-        """As `stand`; and what was done on the box since it let us in, by whomever.
+        """Does what `stand` does, and reports what anybody has done on the box since it let us in.
 
-        Of "others" is asked only who else stands on it, and what runs. That a look at everything has found
-        nothing is on record: no box that ever let us in is given back without it.
+        With "others" it asks only which other leases are on the box, and what runs there. A look at everything
+        that finds nothing is put on record: without that, no box that ever let us in is given back.
         """
         scheduled = self._profile.kind == "scheduler"
         scope = "none" if scheduled else "home" if self._profile.kind == "own" else "door"
         look: dict[str, JsonValue] = {
-            # An allocation's node has others' files, and its home outlives it.
+            # The node of an allocation has other people's files, and the home outlives the allocation.
             "roots": [*self._profile.accounted_paths]
             if of == "everything" and not scheduled
             else [],
@@ -223,23 +223,23 @@ class Occupancy:
         return said
 
     async def leave(self) -> None:
-        """The lease stands on the box no more, by its own word."""
+        """The lease's mark on the box says that the lease has left."""
         await self._ask("leave", {}, _Reply, timeout_s=30)
 
     def _made(self, of: Literal["everything", "others"]) -> dict[str, JsonValue] | None:
-        """From when on what is on the box counts, by our clock, with what that clock says now.
+        """The time from which on files on the box count, and the present time, both by this computer's clock.
 
-        None where the box's own clock says so: at its first contact, where that came as soon as it was there.
-        Whoever comes later knows less than the provider does: others may have been at work before.
+        None if the box's own clock decides: at a first contact that came as soon as the box was there. A later
+        first contact knows less than the provider does: others may have worked on the box before.
         """
         lease, now = self._lease, self._clock.now()
         if self._of(Event.MARKED):
-            return None  # it is on record
+            return None  # the time is on record
         at, margin = self._made_at or lease.active_at, _BEFORE_IT_WAS_MADE
         if not is_another_s(lease):
             if of == "others" and (lease.ready_at or now - (at or now) <= _PROMPT):
                 return None
-            if lease.ready_at is not None:  # it was waited for, before there were marks
+            if lease.ready_at is not None:  # we waited for it before marks existed
                 at, margin = lease.ready_at, timedelta(minutes=5)
         made_ns = 0 if at is None else int((at - margin).timestamp() * 1e9)
         return {"made_ns": made_ns, "now_ns": int(now.timestamp() * 1e9)}
@@ -255,13 +255,13 @@ class Occupancy:
         kinds = [kind for _, kind, _ in events]
         marks = [detail for _, kind, detail in events if kind == Event.MARKED]
         if Event.RESUMED in kinds and self._profile.park == "wipes":
-            # Its disk was emptied, and the mark went with it.
+            # The stop emptied its disk, so the mark is gone.
             after = len(kinds) - kinds[::-1].index(Event.RESUMED)
             marks = [detail for _, kind, detail in events[after:] if kind == Event.MARKED]
         nonces = [str(detail["nonce"]) for _, kind, detail in events if kind == Event.MARKING]
         nonce = nonces[-1] if nonces else secrets.token_hex(16)
         if not nonces:
-            # Before the box has it: a mark that this ledger does not know is another copy's.
+            # On record before it is on the box: a mark that the ledger does not know is from another copy of it.
             ledger.note(lease.id, Event.MARKING, {"nonce": nonce}, at=self._clock.now())
         first = not marks and lease.ready_at is None
         lapsed = self._clock.now() - timedelta(seconds=LAPSES_S)
@@ -287,7 +287,7 @@ class Occupancy:
             request["look"] = look
         said = await self._ask("mark", request, Marked, timeout_s=_WITHIN_S)
         if self._profile.kind == "scheduler":
-            # All allocations of one user have one home: other leases there stand on other nodes.
+            # All allocations of one user share a home: the other leases marked there are on other nodes.
             alone = said.look and said.look.model_copy(update={"leases": ()})
             said = said.model_copy(update={"others": (), "look": alone})
         match said.state:
@@ -304,7 +304,11 @@ class Occupancy:
     def _note_mark(
         self, said: Marked, marks: Sequence[Mapping[str, object]], nonce: str, *, first: str
     ) -> None:
-        """The mark is on record, with what tells its box from one that it was copied to."""
+        """The mark is on record, with what distinguishes its box from one to which the mark was copied.
+
+        These are the host key and the identity of the mark's file. One of them may change, because a container
+        may come back with new keys and a restored disk with new inodes. If both differ, it is another box.
+        """
         key = _host_keys(self._known_hosts)
         last = marks[-1] if marks else None
         moved = last is not None and last.get("identity") != said.identity
@@ -328,7 +332,7 @@ class Occupancy:
             self._ledger.note(self._lease.id, Event.MARKED, detail, at=self._clock.now())
 
     def _copied(self, said: Marked) -> None:
-        """Another copy of this ledger made the first contact: the box counts as used, all of it."""
+        """Another copy of this ledger made the first contact, so the whole box counts as used from the beginning."""
         lease, now = self._lease, self._clock.now()
         self._ledger.touch(lease.id, at=lease.created_at)
         self._ledger.note(lease.id, Event.MARKING, {"nonce": said.nonce}, at=now)
@@ -355,7 +359,7 @@ def _taken(lease: Lease, others: Sequence[Other]) -> BoxTaken:
 
 
 def _host_keys(known_hosts: Path) -> str:
-    """The pinned host keys, whatever the address was; empty where the box has none."""
+    """The pinned host keys, without their addresses; empty if the box has none."""
     try:
         lines = known_hosts.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -364,7 +368,7 @@ def _host_keys(known_hosts: Path) -> str:
 
 
 def refusing(seen: Marked, jobs: Collection[str]) -> list[tuple[str, str]]:
-    """What on a box that would be destroyed is somebody else's, and what to do about it, in words."""
+    """What belongs to somebody else on a box that would be destroyed, and what to do about it, in words."""
     found = [
         (
             f"what {other.words} has on it, which stands on the same box",
@@ -374,7 +378,7 @@ def refusing(seen: Marked, jobs: Collection[str]) -> list[tuple[str, str]]:
     ]
     look = seen.look or Look()
     for words in look.at_work:
-        # Of a box where jobs were launched the seal itself says what still runs.
+        # If jobs were launched on the box, the seal itself says what still runs.
         if not jobs or words.endswith("a job of another lease"):
             found.append(
                 (

@@ -1,4 +1,4 @@
-"""What a script on a box has answered: one JSON object on the last line, or why there is none."""
+"""Reads the reply of a script on a box: one JSON object on the last line, or the reason why there is none."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from gpu_tenant.domain.untrusted_text import quoted, sentence
 from gpu_tenant.files.paths import is_unseen
 
 _LONGEST_TEXT = 12288
-"""A path of 4,096 bytes, each of them written as three characters."""
+"""The length of a path of 4,096 bytes with each byte written as three characters."""
 _UNUSUAL = re.compile(rb'[\\\x7f]|[^"]{%d}' % _LONGEST_TEXT)
 
 _BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
@@ -27,9 +27,10 @@ def is_missing(finished: Finished) -> bool:
 
 
 def told(finished: Finished) -> dict[str, JsonValue] | None:
-    """The reply, whether it says yes or no; a login script that prints comes before it.
+    """The reply, whether it is a success or a refusal; None if there is none. It is the last line of the output.
 
-    Every text in it is plain, on one line and bounded; what it says of bytes is in base64.
+    Earlier lines may come from a login script. Every text in the reply is made plain, one line and bounded;
+    bytes are in base64.
     """
     lines = finished.stdout.splitlines()
     try:
@@ -50,7 +51,7 @@ def _refused(constant: str) -> JsonValue:
 
 
 def _is_plain(line: bytes) -> bool:
-    """Whether no text in the reply needs to be cleaned, which is soon told of most."""
+    """Whether no text in the reply needs to be cleaned; for most replies this quick check is enough."""
     return line.isascii() and not _UNUSUAL.search(line)
 
 
@@ -66,15 +67,15 @@ def _clean(said: JsonValue, name: str = "") -> JsonValue:
 
 def _cleaned(text: str) -> str:
     if len(text) <= _LONGEST_TEXT and not is_unseen(text):
-        return text  # a name of a file stays that name
+        return text  # so that the name of a file stays the same
     return sentence(text, most=_LONGEST_TEXT)
 
 
 def understood(verb: str, finished: Finished, lease: LeaseId) -> dict[str, JsonValue]:
-    """The reply of a script that did what it was asked.
+    """The reply of a script that did what was asked.
 
     Raises:
-        JobRunning, CaretakerFailed: it did not, and why.
+        JobRunning, CaretakerFailed: it did not; the message says why.
     """
     if finished.exit_status == 127:
         raise CaretakerFailed(
@@ -82,7 +83,7 @@ def understood(verb: str, finished: Finished, lease: LeaseId) -> dict[str, JsonV
             remedy="install it (`apt-get install python3`, or activate the image's conda), then try again",
         )
     reply = told(finished)
-    if reply is None or "ok" not in reply:  # how far it was is no answer
+    if reply is None or "ok" not in reply:  # a mere report of progress is not an answer
         raise CaretakerFailed(
             f"`{verb}` ended with status {finished.exit_status} and no reply: {quoted(words(finished.stderr))}",
             remedy=f"`gpu-tenant audit {lease}` looks at the box",
@@ -114,10 +115,10 @@ def understood(verb: str, finished: Finished, lease: LeaseId) -> dict[str, JsonV
 
 
 def read(reply: type[R], said: Mapping[str, JsonValue]) -> R:
-    """The reply in its own type.
+    """The reply as an instance of its type.
 
     Raises:
-        CaretakerFailed: it makes no sense.
+        CaretakerFailed: the reply does not fit the type.
     """
     try:
         return reply.model_validate(said)

@@ -1,4 +1,4 @@
-"""What a seal is told by our own records, because a job can write those that lie on the box."""
+"""What our own records tell the caretaker for a seal, because a job can change the records on the box."""
 
 from pydantic import JsonValue
 
@@ -24,24 +24,24 @@ class Told(Record):
     """Nobody but the lease is at work on that machine."""
 
     def request(self) -> dict[str, JsonValue]:
-        """The same as the caretaker takes it."""
+        """The same in the form that the caretaker takes."""
         return self.model_dump(mode="json", exclude_none=True)
 
 
 def told(lease: Lease, profile: Profile, ledger: Ledger) -> Told:
-    """What is on record of the lease's box."""
+    """What is on record about the lease's box."""
     return Told(
         pushed=ledger.sent(lease.id),
         older=ledger.sent_before(lease.id),
         since_ns=ledger.since_ns(lease.id),
         ours=ledger.scripts(),
-        # A scheduler's nodes and homes are other allocations' as well.
+        # Other allocations share a scheduler's nodes and homes.
         alone=profile.destroy == "deletes" and profile.kind != "scheduler",
     )
 
 
 def overwritten(ledger: Ledger, lease: Lease) -> tuple[str, ...]:
-    """What pushes have replaced by its owner's word, each with its size."""
+    """The files that pushes have replaced because their owner said so, each with its size."""
     return tuple(
         f"{name} ({size:,} bytes), overwritten by a push"
         for _, kind, detail in ledger.events(lease.id)
@@ -51,7 +51,7 @@ def overwritten(ledger: Ledger, lease: Lease) -> tuple[str, ...]:
 
 
 def as_refusal(problem: Problem) -> BadRequest:
-    """The error of a pattern that the box does not take."""
+    """The error for a pattern that the box does not accept."""
     if problem.why == "wide_pattern":
         what = plain(problem.detail).removeprefix("it gives up ").removesuffix(", unseen")
         return too_wide(plain(problem.at), what)

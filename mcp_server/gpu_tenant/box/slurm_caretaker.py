@@ -1,4 +1,4 @@
-"""The caretaker of a box whose batch script starts the jobs: what a step of ours starts ends with the step."""
+"""The caretaker in a Slurm allocation: the batch script starts the jobs, because a step's processes end with it."""
 
 import asyncio
 from collections.abc import Mapping
@@ -17,10 +17,10 @@ _INTERRUPTED = "interrupted"
 
 
 class AllocatedCaretaker(Caretaker):
-    """As a caretaker; its jobs are queued for the allocation's own runner.
+    """A caretaker whose jobs are queued for the allocation's own runner.
 
-    A job that a preemption or the walltime interrupted is run again by the allocation's next start: what
-    is asked of it by its name is then asked of that run.
+    A job that a preemption or the walltime interrupted is run again when the allocation starts next. Its name
+    then means that latest run.
     """
 
     def __init__(
@@ -36,15 +36,15 @@ class AllocatedCaretaker(Caretaker):
         self._runner = Runner(lease, transport, runner, caretaker=self)
 
     async def start(self, job: Job, *, env: Mapping[str, str]) -> Started:
-        """As `Caretaker.start`: the runner of the allocation has started it, now or before.
+        """Does what `Caretaker.start` does: the allocation's runner has started the job, now or before.
 
         Raises:
-            CaretakerFailed: it waits in the queue still; there it stays, and the same call looks again.
+            CaretakerFailed: the job still waits in the queue. It stays there, and the same call looks again.
         """
         roll = await self._runner.roll()
         waits = any(turn.state == "queued" for turn in roll.jobs)
         runs = sum(turn.state == "running" for turn in roll.jobs)
-        # Several jobs may share a box; what was queued in order keeps its own pace.
+        # Jobs that are started directly may share a box; with others waiting in the queue, its slots stay as they are.
         slots = None if waits else max(roll.slots, runs + 1)
         queued = await self._runner.queue([Turn(job=job, env=env)], slots=slots, runner="elsewhere")
         give_up = asyncio.get_running_loop().time() + _STARTED_WITHIN_S
@@ -64,7 +64,7 @@ class AllocatedCaretaker(Caretaker):
     async def status(
         self, job: JobId, *, offset: int, limit: int, sample: Literal["sample", "plain"]
     ) -> JobStatus:
-        """As `Caretaker.status`, of the job's latest run; one that will run again is *starting*."""
+        """Does what `Caretaker.status` does, for the job's latest run; a job that will run again is *starting*."""
         seen = await super().status(job, offset=offset, limit=limit, sample=sample)
         if seen.reason is None or seen.reason.code != _INTERRUPTED:
             return seen
@@ -79,7 +79,7 @@ class AllocatedCaretaker(Caretaker):
         return seen.model_copy(update={"job": job, **again})
 
     async def stop(self, job: JobId, *, grace_s: float) -> JobStatus:
-        """As `Caretaker.stop`: one that waits to run again is withdrawn."""
+        """Does what `Caretaker.stop` does; a job that waits to run again is withdrawn."""
         turn = await self._turn(job)
         if turn is not None:
             await self._runner.withdraw([job])

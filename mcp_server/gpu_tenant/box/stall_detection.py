@@ -1,4 +1,4 @@
-"""When a box that works for long is given up: not after a time, but when it gets nothing done any more."""
+"""Decides when a box that works for long is given up: not after a fixed time, but when it makes no progress."""
 
 import asyncio
 import json
@@ -9,29 +9,29 @@ from dataclasses import dataclass
 from gpu_tenant.domain.errors import BoxUnreachable
 
 _FILE_BYTES = 5_000
-"""What a file counts as that was looked at: on a network's file system each takes a round trip."""
+"""One file that was looked at counts as so many bytes: on a network file system, each takes a round trip."""
 _TIMES = 5
-"""What a byte over the link counts as: links are slower than disks."""
+"""One byte over the link counts as so many bytes read: links are slower than disks."""
 _LONGEST_LINE = 100
 _MOST = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
 class StallLimit:
-    """What a box gets done at the least: so many bytes read in a second, over so long."""
+    """The least progress that a box must make: `bytes_s` bytes a second, over `within_s`."""
 
     within_s: float = 120
     bytes_s: float = 50_000
-    """A twentieth of what a slow disk gives: others may be reading from it, too."""
+    """A twentieth of the rate of a slow disk, from which others may be reading, too."""
     tells_s: float = 10
-    """How often it is asked to say how far it is."""
+    """How often the box should report its progress."""
 
 
 STALL_LIMIT = StallLimit()
 
 
 class Progress:
-    """What one command has got done: what it says that it has read, and what went over the link."""
+    """The progress of one command: what it reports as read, and what went over the link."""
 
     def __init__(self, limit: StallLimit, timeout: asyncio.Timeout) -> None:
         self._limit, self._timeout = limit, timeout
@@ -40,7 +40,7 @@ class Progress:
         self._ahead = 0.0
 
     def heard(self, chunk: bytes) -> None:
-        """That came of the command's output. That it is still there is no progress: it has to say more than before."""
+        """Output of the command was counted. A report counts only for what it adds to the one before."""
         *lines, rest = chunk.split(b"\n")
         for line in lines:
             self._add(line)
@@ -48,12 +48,12 @@ class Progress:
         self._add(rest)
 
     def sent(self, size_bytes: int) -> None:
-        """So many bytes of its input are on their way."""
+        """So many bytes of its input were sent, and were counted."""
         self._moved(_TIMES * size_bytes)
 
     @contextmanager
     def held_up(self) -> Iterator[None]:
-        """What passes inside is this side's own waiting, and counts against nobody."""
+        """The time that passes in the block is this side's own waiting, and does not count against the box."""
         loop, until = asyncio.get_running_loop(), self._timeout.when()
         left_s = self._limit.within_s if until is None else until - loop.time()
         self._reschedule(None)
@@ -63,7 +63,7 @@ class Progress:
             self._reschedule(loop.time() + left_s)
 
     def _add(self, part: bytes) -> None:
-        """More of a line: one that is longer than any of these is an answer under way."""
+        """A part of a line was counted: a line that is too long for a report is an answer under way."""
         self._is_answer = self._is_answer or len(self._line) + len(part) > _LONGEST_LINE
         if self._is_answer:
             self._moved(_TIMES * len(part))
@@ -89,7 +89,7 @@ class Progress:
 
 
 def _done(line: bytes) -> int | None:
-    """What a line of the caretaker's says that was done so far; None where it is none such."""
+    """How much is done so far, by a line of output, in bytes; None if the line is not a report."""
     if not line.startswith(b'{"done":'):
         return None
     try:
@@ -105,10 +105,10 @@ def _done(line: bytes) -> int | None:
 
 @asynccontextmanager
 async def unless_stalled(verb: str, limit: StallLimit) -> AsyncIterator[Progress]:
-    """The body has ended, however long that took, while what it had asked of a box went on.
+    """The body has ended. It may take any time, as long as the box makes progress with the request.
 
     Raises:
-        BoxUnreachable: it stood still, and the body was cancelled.
+        BoxUnreachable: the box made too little progress, and the body was cancelled.
     """
     try:
         async with asyncio.timeout(limit.within_s) as timeout:

@@ -1,1 +1,1 @@
-"""Bytes on this computer: the state directory, paths, patterns, secrets, and how a file lands for good."""
+"""Files on this computer: the state directory, paths, patterns, secrets, and durable placement."""

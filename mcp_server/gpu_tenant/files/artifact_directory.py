@@ -1,4 +1,4 @@
-"""Files of a box land here: each proved by its hash, and nothing that was here is lost to it."""
+"""The directory where files of a box are kept: each is verified by its hash, and replaces nothing irretrievably."""
 
 import asyncio
 import ctypes
@@ -18,7 +18,7 @@ from gpu_tenant.files.state_dir import is_reached, link_target, placing, reread
 SUPERSEDED = ".superseded"
 PARTIAL = ".partial"
 MARKER = ".gpu-tenant-kept"
-"""Says in a directory that it is ours, and for which leases; nobody else can have made it."""
+"""A file that marks a directory as ours and names the leases; nothing else makes a file of this name."""
 _OWN = (MARKER, PARTIAL, f"{PARTIAL}/live", SUPERSEDED, ".snapshots", ".known.json")
 _OWN_NAME = re.compile(r"[0-9a-f]{64}(\.spans(\.new)?)?")
 _SYNCED_AT_ONCE = 16
@@ -26,17 +26,17 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)
 _SYNC = getattr(os, "fdatasync", os.fsync)
 _START_WRITING = getattr(ctypes.CDLL(None), "sync_file_range", None)
-"""Linux only. A hint, whose failure costs nothing but time: `_SYNC` waits, and tells."""
+"""Linux only. Just a hint: if it fails, only time is lost, because `_SYNC` waits and reports errors."""
 _WRITE = 2
 if _START_WRITING is not None:
     _START_WRITING.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
 
 
 def outside_the_box(directory: Path, lease: Lease) -> Path:
-    """The directory itself, wherever its links lead.
+    """The real directory, with all links resolved.
 
     Raises:
-        BadRequest: it would go with the box.
+        BadRequest: it lies on the box, and would vanish with it.
     """
     directory = directory.expanduser().resolve()
     if is_on_the_box(directory, lease):
@@ -48,17 +48,17 @@ def outside_the_box(directory: Path, lease: Lease) -> Path:
 
 
 def is_on_the_box(path: Path, lease: Lease) -> bool:
-    """Whether `path`, wherever its links lead, would go with the box."""
+    """Whether `path`, with all links resolved, would vanish with the box."""
     return isinstance(lease.address, LocalAddress) and path.resolve().is_relative_to(
         Path(lease.address.directory).resolve().parent
     )
 
 
 def make_place(directory: Path, lease: Lease) -> None:
-    """`directory` is there; made for this, it is ignored by git and so by every push around it.
+    """`directory` exists. If it is made here, git ignores it, and so does every push from around it.
 
     Raises:
-        LocalTrouble: it cannot be, or what should be ours in it is a link to somewhere else.
+        LocalTrouble: it cannot be made, or one of our own names in it is a link.
     """
     try:
         if not directory.exists():
@@ -74,15 +74,15 @@ def make_place(directory: Path, lease: Lease) -> None:
 
 
 def is_ours(name: str) -> bool:
-    """Whether a file in `.partial` has a name that only we give."""
+    """Whether the name of a file in `.partial` has the form that only we use."""
     return _OWN_NAME.fullmatch(name) is not None
 
 
 def _require_plain(directory: Path, lease: Lease) -> None:
-    """What is ours in `directory` lies there itself: through a link we would write, and clear, elsewhere.
+    """None of our own names in `directory` is a link: through a link we would write and delete elsewhere.
 
     Raises:
-        LocalTrouble: it does not.
+        LocalTrouble: one of them is a link.
     """
     for name in _OWN:
         if (directory / name).is_symlink():
@@ -93,7 +93,7 @@ def _require_plain(directory: Path, lease: Lease) -> None:
 
 
 def is_at(path: Path, entry: SealedFile) -> bool:
-    """Whether what lies at `path`, read from its storage, is what the entry says."""
+    """Whether the content at `path`, read from its storage, is that of the entry."""
     if entry.kind == "link":
         return link_target(path) == to_bytes(entry.target or "")
     held = reread(path)
@@ -101,29 +101,29 @@ def is_at(path: Path, entry: SealedFile) -> bool:
 
 
 def is_here(directory: Path, entry: SealedFile) -> bool:
-    """Whether the entry lies where it is kept below `directory`, as it is, and not elsewhere behind a link."""
+    """Whether the entry is in its place below `directory`, unchanged, and reached through no link."""
     path = below(directory, entry.name)
     return is_reached(directory, path) and is_at(path, entry)
 
 
 def partial_of(directory: Path, entry: SealedFile, within: str = PARTIAL) -> Path:
-    """Where the bytes of `entry` arrive.
+    """The path of the partial file in which the bytes of `entry` are gathered.
 
-    Not beside its final name, because a name of 255 bytes leaves no room for a suffix. A newer version
-    has another time, or another size; where it has neither, its hash tells in the end.
+    It is not beside the final name, because a name of 255 bytes leaves no room for a suffix. A newer
+    version of the file has another time or size. If it has neither, the hash shows the difference in the end.
     """
     told = f"{entry.size_bytes} {entry.mtime_ns} {entry.name}"
     return directory / within / sha256(told.encode()).hexdigest()
 
 
 Arrived = tuple[SealedFile, Path | None]
-"""What is to land, and where its bytes are, which are on their storage; a link has none."""
+"""An entry, and the path of its bytes, which are flushed to the storage; None for a link."""
 
 
 async def land(
     entry: SealedFile, partial: Path | None, directory: Path, lease: Lease, *, superseded: Path
 ) -> None:
-    """As `land_all`, for one."""
+    """Does what `land_all` does, for one entry."""
     await asyncio.to_thread(land_all, [(entry, partial)], directory, lease, superseded=superseded)
 
 
@@ -132,10 +132,10 @@ def land_all(
 ) -> None:
     """Each entry lies durably below `directory`, with the time it had on the box.
 
-    What was there is in `superseded`, which is below it, too.
+    What lay in its place before is in `superseded`, which is also below `directory`.
 
     Raises:
-        LocalTrouble: one cannot be kept here; those before it are in place, as said.
+        LocalTrouble: an entry cannot be kept here; those before it are durably in place.
     """
     aside = superseded.relative_to(directory).parts
     entry = None
@@ -147,7 +147,7 @@ def land_all(
                     target = to_remote(entry.target or "")
                     places.link(target, final, superseded=aside + final)
                     continue
-                # Whoever asks which checkpoint is the newest may ask by time, also after it was restored.
+                # The time is kept because tools may look for the newest checkpoint by it, even after a restore.
                 with suppress(OverflowError, OSError):
                     os.utime(partial, ns=(entry.mtime_ns, entry.mtime_ns))
                 places.file(partial, final, superseded=aside + final)
@@ -156,13 +156,14 @@ def land_all(
 
 
 def durable(paths: Sequence[Path]) -> None:
-    """What was written to each of those small files is on its storage.
+    """The content of each of those small files is on its storage.
 
-    All are started before any is waited for: half the time of one after the other. To flush the whole
-    file system would halve it again, and would wait for whatever else is being written there.
+    All flushes are started before any is waited for, which takes half the time of one after the other.
+    Flushing the whole file system would halve it again, but would wait for everything else that is being
+    written there.
 
     Raises:
-        OSError: one cannot be opened, or its storage did not take it.
+        OSError: a file cannot be opened, or flushing it failed.
     """
     for first in range(0, len(paths), _SYNCED_AT_ONCE):
         with ExitStack() as closing:
@@ -177,7 +178,7 @@ def durable(paths: Sequence[Path]) -> None:
 
 
 def unkept(what: str, lease: Lease, error: OSError) -> LocalTrouble:
-    """The error of what this computer does not take."""
+    """The error for something that cannot be kept on this computer."""
     if error.errno in _NO_ROOM:
         return DiskFull(
             f"no room for {what}: {error.strerror}; what was fetched stays",

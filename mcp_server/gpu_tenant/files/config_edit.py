@@ -1,4 +1,4 @@
-"""The owner's configuration, changed in one line, with all else in it as it was."""
+"""Changes single settings in the owner's configuration, and leaves everything else in it as it was."""
 
 import os
 from collections.abc import Mapping
@@ -13,10 +13,10 @@ from gpu_tenant.domain.errors import LocalTrouble
 def write_settings(
     configuration: Path, table: str, values: Mapping[str, str | int | float]
 ) -> None:
-    """The table holds these values; the file is written beside, flushed, and renamed: whole or not at all.
+    """The table holds these values. The new file is written beside the old one, flushed and renamed.
 
     Raises:
-        LocalTrouble: it was left as it was.
+        LocalTrouble: it could not be changed, and was left as it was.
     """
     fresh = configuration.with_name(f".{configuration.name}.{os.getpid()}")
     try:
@@ -33,7 +33,7 @@ def write_settings(
             os.fsync(file.fileno())
         if configuration.exists() and configuration.read_text(encoding="utf-8") != before:
             raise OSError("somebody else has just written to it")  # noqa: TRY301 - told like the others
-        # A file that is kept elsewhere, and linked to from here, stays so.
+        # If the configuration is a link to a file kept elsewhere, that file is replaced and the link stays.
         fresh.replace(configuration.resolve())
     except (OSError, TOMLKitError, TypeError, AttributeError) as error:
         fresh.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""The bytes of a file as they lie on its storage: past the page cache, in pieces of bounded size."""
+"""Reads the bytes of a file from its storage, past the page cache, in pieces of bounded size."""
 
 import errno
 import fcntl
@@ -16,17 +16,17 @@ from types import TracebackType
 from typing import Self
 
 BLOCK_BYTES = 2 << 20
-"""So much is read at once; three of these are all the memory that a file takes."""
+"""How much is read at once. Reading a file takes three buffers of this size, and no more memory."""
 _IN_FLIGHT = 2
-"""One read alone leaves the storage idle between any two."""
+"""How many reads are under way at once: with only one, the storage is idle between reads."""
 ALIGNED_BYTES = 4096
-"""Past the page cache, files are read and written from and to multiples of this."""
+"""Past the page cache, every read and write begins and ends at a multiple of this."""
 _CAREFUL = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-"""Through no link, and not waiting: a named pipe that lies in a file's place would never open."""
+"""Follow no link, and do not wait: opening a named pipe in a file's place would block for ever."""
 
 
 def open_regular(path: Path, more: int = 0) -> int | None:
-    """A descriptor of the regular file at `path`; None where there is no such file, or not with `more` flags."""
+    """A descriptor of the regular file at `path`; None if there is none, or it cannot be opened with `more` flags."""
     try:
         opened = os.open(path, os.O_RDONLY | _CAREFUL | more)
     except OSError:
@@ -38,7 +38,7 @@ def open_regular(path: Path, more: int = 0) -> int | None:
 
 
 def flush(opened: int) -> None:
-    """What was written to the file is on its storage, and nothing of it is in the page cache."""
+    """Everything written to the file is on its storage, and none of it is in the page cache."""
     if hasattr(os, "posix_fadvise"):
         os.fsync(opened)
     _forget(opened, 0, 0)
@@ -52,9 +52,9 @@ def _forget(opened: int, start: int, size_bytes: int) -> None:
 
 
 def reread_blocks(path: Path) -> Generator[memoryview, None, None] | None:
-    """The regular file at `path` from its storage, piece by piece; None where there is no such file.
+    """The content of the regular file at `path`, read from its storage piece by piece; None if there is no such file.
 
-    A piece is good until the next one is asked for.
+    A piece is valid until the next one is asked for.
 
     Raises:
         OSError: the storage could not be read.
@@ -70,15 +70,15 @@ def _all_of(stored: "Stored") -> Generator[memoryview, None, None]:
 
 
 class Rereader:
-    """Reads small files back from their storage, one after the other, into one buffer; for one thread."""
+    """Reads small files back from their storage, one after the other, into one buffer. For one thread only."""
 
     def __init__(self, most_bytes: int) -> None:
         self._buffer = mmap.mmap(-1, most_bytes + -most_bytes % ALIGNED_BYTES)
 
     def read(self, path: Path) -> memoryview | None:
-        """What the regular file at `path` holds, which was flushed; None where there is none, or a larger one.
+        """The content of the regular file at `path`; None if there is none, or it is larger than the buffer.
 
-        Good until the next is read.
+        The file must have been flushed. The result is valid until the next file is read.
 
         Raises:
             OSError: the storage could not be read.
@@ -92,20 +92,20 @@ class Rereader:
             size_bytes = 0 if opened is None else os.fstat(opened).st_size
             if opened is None or size_bytes > len(self._buffer):
                 return None
-            # No more of the buffer than the file fills: all that is offered must be held in memory.
+            # Only as much of the buffer as the file fills: the kernel pins all the memory that it is given.
             view = memoryview(self._buffer)[: size_bytes + -size_bytes % ALIGNED_BYTES]
             if not is_direct:
                 _forget(opened, 0, 0)
             try:
                 got = os.preadv(opened, [view], 0)
             except OSError:
-                os.close(opened)  # it was opened in a way that it cannot be read in
+                os.close(opened)  # unbuffered reads are refused here: open it the ordinary way
                 opened = open_regular(path)
                 if opened is None:
                     return None
                 _forget(opened, 0, 0)
                 got = os.preadv(opened, [view], 0)
-            # A network file system may give less at once than there is.
+            # A network file system may return less at a time than there is.
             while got < os.fstat(opened).st_size:
                 more = os.preadv(opened, [memoryview(self._buffer)[got:]], got)
                 if not more:
@@ -118,13 +118,13 @@ class Rereader:
 
 
 class Rereading:
-    """A file that grows, read back from its storage as it does, and hashed; for one thread at a time."""
+    """Reads back and hashes a file from its storage while the file grows. For one thread at a time."""
 
     def __init__(self, path: Path) -> None:
         """The regular file at `path` is open, and nothing of it has been read.
 
         Raises:
-            OSError: it cannot be opened, or is no regular file.
+            OSError: it cannot be opened, or is not a regular file.
         """
         stored = Stored.at(path)
         if stored is None:
@@ -134,9 +134,9 @@ class Rereading:
         self.at = 0
 
     def upto(self, offset: int) -> int:
-        """All before `offset` has been read back; returns how far that is: less where the file ends first.
+        """Everything before `offset` has been read back; returns how far that is: less if the file ends first.
 
-        What is to be read must have been flushed. It goes best in large steps, but takes any.
+        The bytes must have been flushed. Steps of any size work; large ones are faster.
 
         Raises:
             OSError: the storage could not be read.
@@ -157,7 +157,7 @@ class Rereading:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """A read on its way into a buffer."""
+    """A read into a buffer that is under way."""
 
     at: int
     size_bytes: int
@@ -166,9 +166,9 @@ class _Read:
 
 
 class Stored:
-    """A regular file, read from its storage: unbuffered where file system and platform take that.
+    """A regular file that is read from its storage: unbuffered where file system and platform allow that.
 
-    Elsewhere, what the page cache holds of a stretch is dropped before it is read.
+    Elsewhere, each part is dropped from the page cache before it is read.
     """
 
     def __init__(self, opened: int, path: Path) -> None:
@@ -179,7 +179,7 @@ class Stored:
 
     @classmethod
     def at(cls, path: Path) -> Self | None:
-        """The regular file at `path`; None where there is no such file."""
+        """The regular file at `path`; None if there is no such file."""
         opened = open_regular(path)
         return None if opened is None else cls(opened, path)
 
@@ -203,7 +203,7 @@ class Stored:
             os.close(self._unbuffered)
 
     def keep(self) -> None:
-        """The page cache keeps what is read from now on, for whoever reads it next."""
+        """What is read from now on stays in the page cache, for later readers."""
         if self._unbuffered is not None:
             os.close(self._unbuffered)
             self._unbuffered = None
@@ -214,7 +214,7 @@ class Stored:
         return os.fstat(self.opened).st_size
 
     def to_the_end(self, start: int) -> Generator[memoryview, None, None]:
-        """The bytes from `start` to the end of the file, even where that moves meanwhile."""
+        """Yields the bytes from `start` to the end of the file, even if the end moves meanwhile."""
         before = -1
         while before < start < (end := self.size_bytes):
             before = start
@@ -223,9 +223,9 @@ class Stored:
                 yield block
 
     def blocks(self, start: int, end: int) -> Generator[memoryview, None, None]:
-        """The bytes from `start` to `end`, or to where the file ends first, piece by piece.
+        """Yields the bytes from `start` to `end`, or to the end of the file if that comes first, piece by piece.
 
-        Reads are on their way while a piece is looked at, which is good until the next is asked for.
+        The next reads are under way meanwhile. A piece is valid until the next one is asked for.
 
         Raises:
             OSError: the storage could not be read.
@@ -252,13 +252,13 @@ class Stored:
                     return
                 self._spare.append(coming.popleft().buffer)
         finally:
-            # Or a read still on its way would find the file closed, and another one in its place.
+            # Wait for them: a read still under way could otherwise hit a closed descriptor, or a reused one.
             for read in coming:
                 read.got.exception()
                 self._spare.append(read.buffer)
 
     def _ask(self, at: int, stop: int) -> _Read:
-        """A read that is on its way: already there, where no other will be at the same time."""
+        """A read that is under way; or already done, if the file needs only this one."""
         size_bytes = min(BLOCK_BYTES, stop - at)
         buffer = self._spare.pop() if self._spare else mmap.mmap(-1, BLOCK_BYTES)
         if self._threads is None and at + size_bytes == stop:
@@ -270,10 +270,10 @@ class Stored:
         return _Read(at, size_bytes, buffer, got)
 
     def _fill(self, buffer: mmap.mmap, at: int, size_bytes: int) -> int:
-        """How many bytes from `at` on are in the buffer now: all that were asked for, or all there are."""
+        """How many bytes from `at` on are in the buffer now: as many as were asked for, or as the file has."""
         got = 0
         if self._unbuffered is not None:
-            # What it refuses is not lost: the rest is read in the other way.
+            # If the unbuffered read fails, the rest is read the ordinary way below.
             with suppress(OSError):
                 got = os.preadv(self._unbuffered, [memoryview(buffer)[:size_bytes]], at)
         while got < size_bytes:
@@ -285,7 +285,7 @@ class Stored:
 
 
 def unbuffered(opened: int, path: Path, mode: int) -> int | None:
-    """A second descriptor of the same file that goes past the page cache; None where there is no such.
+    """A second descriptor of the same file that bypasses the page cache; None if that is not possible.
 
     `mode` is `os.O_RDONLY` or `os.O_WRONLY`.
     """
@@ -297,5 +297,5 @@ def unbuffered(opened: int, path: Path, mode: int) -> int | None:
         return None
     if os.path.sameopenfile(opened, second):
         return second
-    os.close(second)  # another file has its name now
+    os.close(second)  # the name belongs to another file now
     return None

@@ -1,4 +1,4 @@
-"""The directories below one root, each reached through no link, and held open for many files at once."""
+"""The directories below one root, reached without following links, and kept open for many files at once."""
 
 import os
 from collections import OrderedDict
@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Self
 
 Parts = tuple[str, ...]
-"""A way below a root, as the file system takes it."""
+"""A path below a root, in parts as the file system takes them."""
 _OPEN_AT_ONCE = 64
 _DIRECTORY = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
 _NO_LINK = _DIRECTORY | getattr(os, "O_NOFOLLOW", 0)
 
 
 class Tree:
-    """What is open below one root; what was changed there is not durable before `sync`."""
+    """The open directories below one root. Changes in them are durable only after `sync`."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -31,15 +31,15 @@ class Tree:
             self._open.clear()
 
     def directory(self, parts: Parts) -> int:
-        """The open directory there; good until `spare`.
+        """The open directory there; valid until `spare`.
 
         Raises:
-            OSError: there is none, or a link on the way.
+            OSError: there is none, or there is a link on the way.
         """
         return self._entered(parts, make=False)
 
     def made(self, parts: Parts) -> int:
-        """The open directory there, made where there was none; good until `spare`.
+        """The open directory there, which is made if there is none; valid until `spare`.
 
         Raises:
             OSError: something else lies there, or on the way.
@@ -47,21 +47,21 @@ class Tree:
         return self._entered(parts, make=True)
 
     def touch(self, parts: Parts) -> None:
-        """Names in that directory, which is open, have changed."""
+        """It is known that names in that open directory have changed, so that `sync` flushes it."""
         self._touched.add(parts)
 
     def spare(self) -> None:
-        """No more directories are open than may be: those that were asked for last."""
+        """At most the allowed number of directories is open: those that were asked for last."""
         while len(self._open) > _OPEN_AT_ONCE:
             self._leave(next(parts for parts in self._open if parts))
 
     def leave(self, parts: Parts) -> None:
-        """Nothing at or below `parts`, which is about to lie elsewhere, is open."""
+        """Nothing at or below `parts` is open, because it is about to be moved."""
         for inner in [inner for inner in self._open if inner[: len(parts)] == parts]:
             self._leave(inner)
 
     def sync(self) -> None:
-        """Every name that changed is on its storage."""
+        """Every changed name is on its storage."""
         while self._touched:
             os.fsync(self._open[next(iter(self._touched))])
             self._touched.pop()

@@ -1,6 +1,6 @@
-"""What lies in kept directories already, by its hash, told without reading it again.
+"""A cache of the hashes of files in kept directories, so that they need not be read again.
 
-It is a cache, and it saves a collect work; what is proved before a teardown is read from the disk.
+It only saves a collect some work; what is proved before a teardown is read from the disk.
 """
 
 import errno
@@ -24,17 +24,17 @@ from gpu_tenant.files.paths import below, parts_of, to_bytes
 from gpu_tenant.files.state_dir import CHUNK_BYTES, reread
 
 KNOWN = ".known.json"
-"""Nothing that a box sends has a name that begins so: see `paths.require_apart`."""
+"""No file that a box sends has a name that begins like this: see `paths.require_apart`."""
 _APART_NS = 2_000_000_000
-"""The coarsest clock that a file system keeps goes in steps of so much."""
+"""The step of the coarsest clock that any file system has."""
 _AT_ONCE_BYTES = 64 << 20
 _FICLONE = 0x40049409
-"""The same number on every Linux that runs on a PC or on ARM; elsewhere it is refused."""
+"""The same number on every Linux for x86 or ARM; elsewhere the call is refused."""
 _OPENED = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 class Remembered(NamedTuple):
-    """What `lstat` told of a file while it held the bytes of that hash."""
+    """What `lstat` returned for a file while it held the bytes with that hash."""
 
     size_bytes: int
     mtime_ns: int
@@ -44,11 +44,12 @@ class Remembered(NamedTuple):
     sha256: str
 
     def is_still(self, seen: os.stat_result | None) -> bool:
-        """Whether what is seen now is that file, and nobody has written to it since.
+        """Whether `seen` is the same file, not written to since.
 
-        To write makes both its times the same moment. A file whose times are apart, as landing sets
-        them, was therefore not written to last, and none that is written to later can look like it.
-        Of a file with two times alike that may happen within one step of its clock: it is not believed.
+        A write sets mtime and ctime to the same moment. Landing a file sets its mtime back, so the two are
+        apart. A file that still has these times was not written to, because a write would have brought
+        them together. If both times are alike, a later write within one step of the file system's clock
+        could look the same, so such a file is not believed.
         """
         return (
             seen is not None
@@ -58,30 +59,30 @@ class Remembered(NamedTuple):
 
 
 class Glance(NamedTuple):
-    """Entries, sorted by what a look without reading tells of the places where they are kept."""
+    """Entries, sorted by what can be told without reading files."""
 
     here: list[SealedFile]
     missing: list[SealedFile]
     unread: list[SealedFile]
-    """A file of that size lies there, and only `Known.is_here` can tell."""
+    """A file of that size lies in the entry's place, and only `Known.is_here` can tell whether it is the same."""
 
 
 class Known:
-    """The files of one kept directory whose hash is known. For one thread at a time."""
+    """The files of one kept directory whose hashes are known. For one thread at a time."""
 
     def __init__(self, directory: Path, records: Mapping[str, Remembered]) -> None:
         self._directory, self._records, self._saved = directory, dict(records), dict(records)
 
     @classmethod
     def of(cls, directory: Path) -> "Known":
-        """By what was saved there; where that is damaged, foreign or missing, nothing is known."""
+        """What was saved there; nothing if that is damaged, foreign or missing."""
         return cls(directory, _read(directory))
 
     def glance(self, entries: Iterable[SealedFile]) -> Glance:
-        """Which entries are here, which are not, and which must be read to tell; nothing is read.
+        """Which entries are here, which are missing, and which must be read to tell; nothing is read.
 
         Raises:
-            ValueError: the name of one cannot be kept.
+            ValueError: the name of an entry cannot be kept.
         """
         told = Glance([], [], [])
         with Tree(self._directory) as tree:
@@ -93,7 +94,7 @@ class Known:
         return told
 
     def is_here(self, entry: SealedFile) -> bool:
-        """Whether the entry lies here as it is, and not elsewhere behind a link; read where it must be.
+        """Whether the entry lies here unchanged, and behind no link; it is read only if necessary.
 
         Raises:
             OSError: it cannot be read.
@@ -113,10 +114,10 @@ class Known:
         return (held.size_bytes, held.sha256) == (entry.size_bytes, entry.sha256)
 
     def sha256_of(self, name: str) -> str | None:
-        """The hash of the file of that name; None where there is none, or it must be read to tell.
+        """The hash of the file of that name; None if there is none, or if only reading it could tell.
 
         Raises:
-            ValueError: nothing of that name can be kept.
+            ValueError: a file of that name cannot be kept.
         """
         with Tree(self._directory) as tree:
             seen = _seen(tree, name)
@@ -124,9 +125,9 @@ class Known:
         return record.sha256 if record and record.is_still(seen) else None
 
     def note(self, landed: Iterable[SealedFile]) -> None:
-        """The files among those, which landed just now, are known from here on.
+        """The hashes of those entries that are files, and have just landed, are known from now on.
 
-        Each only if it has the time that landing gave it: what wrote there since has changed that.
+        An entry counts only if its file still has the time that landing gave it: a write would have changed that.
         """
         with Tree(self._directory) as tree:
             for entry in landed:
@@ -139,7 +140,7 @@ class Known:
                     self._records[entry.name] = Remembered(*_identity(seen), entry.sha256)
 
     def save(self) -> None:
-        """Whoever asks next need not read; where that cannot be written down, they read."""
+        """What is known is saved for the next time; if that fails, the files will just be read again."""
         if self._records == self._saved:
             return
         content = _RECORDS.dump_json(self._records)
@@ -152,7 +153,7 @@ class Known:
             self._saved = dict(self._records)
 
     def _told(self, tree: Tree, entry: SealedFile) -> bool | None:
-        """Whether the entry is here; None where only its bytes can tell."""
+        """Whether the entry is here; None if only its bytes can tell."""
         if entry.kind == "link":
             return _target(tree, entry.name) == to_bytes(entry.target or "")
         seen = _seen(tree, entry.name)
@@ -166,7 +167,7 @@ class Known:
 
 
 class Brought:
-    """Bytes that lie in any of several kept directories, by their hash."""
+    """The files in any of several kept directories, by hash."""
 
     def __init__(self, held: Mapping[Path, Mapping[str, Remembered]]) -> None:
         self._held: defaultdict[tuple[str, int], list[tuple[Path, str, Remembered]]]
@@ -177,18 +178,18 @@ class Brought:
 
     @classmethod
     def of(cls, directories: Sequence[Path]) -> "Brought":
-        """By what was saved in each; where one is found in several, the first is asked first."""
+        """What was saved in each directory; if a hash is in several, they are tried in this order."""
         return cls({directory: _read(directory) for directory in directories})
 
     @property
     def sizes_bytes(self) -> frozenset[int]:
-        """The sizes of all those files: bytes of another size were never brought."""
+        """The sizes of all those files: content of any other size was never brought here."""
         return frozenset(size_bytes for _, size_bytes in self._held)
 
     def find(self, sha256: str, size_bytes: int) -> Path | None:
-        """A file that held these bytes and that nobody has written to since; None where there is none.
+        """A file that held these bytes and was not written to since; None if there is none.
 
-        Whoever copies it (see `cloned`) proves the copy, as anything else that arrives.
+        The caller who copies it (see `cloned`) must verify the copy, like anything else that arrives.
         """
         for directory, name, record in self._held.get((sha256, size_bytes), ()):
             with Tree(directory) as tree:
@@ -198,13 +199,13 @@ class Brought:
 
 
 def cloned(source: Path, target: Path) -> None:
-    """`target` is a new file with the bytes of `source`, and one of its own: to edit one leaves the other.
+    """`target` is a new, independent file with the bytes of `source`: editing one does not change the other.
 
-    So it is never a hard link; where the file system can, the two share blocks until one is written to.
-    Nothing is on the storage yet: whoever proves the copy sees to that, as for any file that arrived.
+    So it is never a hard link. If the file system can, the two share blocks until one is written to. The
+    copy is not flushed: the caller does that when verifying it, as for any file that arrived.
 
     Raises:
-        OSError: there is no such regular file, something lies at `target`, or there is no room.
+        OSError: `source` is not a regular file, something lies at `target`, or there is no room.
     """
     of = open_regular(source)
     if of is None:
@@ -222,11 +223,11 @@ def cloned(source: Path, target: Path) -> None:
 
 def _copy(of: int, to: int) -> None:
     if sys.platform == "linux":
-        with suppress(OSError):  # most file systems cannot, and none can to another one
+        with suppress(OSError):  # most file systems cannot do it, and none can across file systems
             fcntl.ioctl(to, _FICLONE, of)
             return
     if hasattr(os, "copy_file_range"):
-        # What it does not do is left to the plain way, and so is telling what keeps both from it.
+        # If it fails, the plain copy below does the rest, and raises whatever stops it, too.
         with suppress(OSError):
             while os.copy_file_range(of, to, _AT_ONCE_BYTES):
                 pass
@@ -236,7 +237,7 @@ def _copy(of: int, to: int) -> None:
 
 
 def distrust(directory: Path) -> None:
-    """Nothing is known of that directory any more: its disk gave other bytes than it took."""
+    """Nothing is known of that directory any more: its disk returned other bytes than were written."""
     with suppress(OSError):
         (directory / KNOWN).unlink(missing_ok=True)
 
@@ -258,7 +259,7 @@ def _sum(content: bytes) -> bytes:
 
 
 def _seen(tree: Tree, name: str) -> os.stat_result | None:
-    """What lies under that name below the tree, reached through no link."""
+    """What lies under that name below the tree, without following a link; None if there is nothing."""
     parts = parts_of(name)
     try:
         above = tree.directory(parts[:-1])

@@ -1,4 +1,4 @@
-"""Which file system a place of this computer lies on, and what is mounted below it."""
+"""Which file system a path on this computer lies on, and what is mounted below it."""
 
 import re
 import subprocess
@@ -10,7 +10,7 @@ _MEMORY = {"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"}
 _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "davfs", "afpfs", "webdav", "macfuse"}
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 _OF_MOUNT = re.compile(r"(?P<source>.*) on (?P<point>/.*) \((?P<kind>\w+)(?:,.*)?\)")
-"""What `mount` of macOS prints."""
+"""A line that `mount` prints on macOS."""
 
 
 class Mount(NamedTuple):
@@ -22,12 +22,12 @@ class Mount(NamedTuple):
 
     @property
     def is_memory(self) -> bool:
-        """Whether what lies there goes with this computer's power."""
+        """Whether what lies there is lost when this computer loses power."""
         return self.kind in _MEMORY
 
     @property
     def host(self) -> str | None:
-        """The computer, or the remote's name, that the files come from; None where it is this one."""
+        """The computer, or the name of the remote, that holds the files; None if it is this computer."""
         if self.kind not in _NETWORK and not self.kind.startswith("fuse."):
             return None
         if named := re.match(r"(?:\w+:)?//(?:[^@/]*@)?(\[[^\]]+\]|[^/:]+)", self.source):
@@ -40,7 +40,7 @@ class Mount(NamedTuple):
 def mounts() -> list[Mount]:
     """Every mount that this process sees, in the order in which they were made.
 
-    Empty where the system has no way to ask that we know of.
+    Empty if we know no way to ask this system.
     """
     try:
         table = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
@@ -55,21 +55,21 @@ def mounts() -> list[Mount]:
 
 
 def mount_of(path: Path) -> Mount | None:
-    """The mount that `path`, wherever its links lead, lies on; it need not be there yet."""
+    """The mount that `path`, with its links resolved, lies on; None if unknown. The path need not exist yet."""
     real = path.resolve()
     on = [each for each in mounts() if real.is_relative_to(each.point)]
-    # The longest, and of those the newest, which hides the others.
+    # The one with the longest path, and of several the newest, which hides the others.
     return max(enumerate(on), key=lambda x: (len(x[1].point.parts), x[0]))[1] if on else None
 
 
 def mounted_below(directory: Path) -> list[Path]:
-    """Where something is mounted at or below `directory`: what lies there is not its own."""
+    """The mount points at or below `directory`: what lies there does not belong to it."""
     real = directory.resolve()
     return [each.point for each in mounts() if each.point.is_relative_to(real)]
 
 
 def lasting_scratch() -> Path:
-    """Where new directories are made for what should outlive this computer's next start."""
+    """A directory for temporary data that should survive a restart of this computer."""
     usual, lasting = Path(tempfile.gettempdir()), Path("/var/tmp")  # noqa: S108 - only where `/tmp` is memory
     mount = mount_of(usual)
     return lasting if mount is not None and mount.is_memory and lasting.is_dir() else usual

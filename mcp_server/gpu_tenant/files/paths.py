@@ -1,7 +1,7 @@
-"""File names as text that is safe to show, store and send, and that turns back into the same bytes.
+"""File names as text that is safe to show, store and send, and that converts back to the same bytes.
 
-The caretaker writes names in this form: control and direction characters, letters that nobody sees,
-`%`, and bytes that are not UTF-8 appear as `%XX`; everything else is itself.
+The caretaker writes names in this form: control and direction characters, invisible characters, `%`, and
+bytes that are not UTF-8 appear as `%XX`; everything else is unchanged.
 """
 
 import os
@@ -14,9 +14,9 @@ _UNSEEN = re.compile(
     "[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff"
     "\ufff9-\ufffb\U000e0000-\U000e0fff]"
 )
-"""By the same letters as in the caretaker: what one side shows otherwise, no digest would fit."""
+"""The same characters as in the caretaker: if the two sides escaped differently, no digest would match."""
 _ROOTS = (b"work", b"root", b"log")
-"""What lies beside them in a kept directory is this side's own."""
+"""The directories for a box's files; anything beside them in a kept directory is our own."""
 
 
 def to_bytes(name: str) -> bytes:
@@ -25,13 +25,13 @@ def to_bytes(name: str) -> bytes:
 
 
 def to_remote(name: str) -> str:
-    """`name` as a transport takes it: surrogateescape text."""
+    """`name` in the form that a transport takes: surrogateescape text."""
     return os.fsdecode(to_bytes(name))
 
 
 def escape(name: str) -> str:
     """A surrogateescape file name in the form that is safe to show, store and send."""
-    # The percent sign first: the rest is written with it.
+    # The percent sign first, because the other escapes contain it.
     return _UNSEEN.sub(
         lambda one: "".join(f"%{byte:02X}" for byte in os.fsencode(one[0])),
         name.replace("%", "%25"),
@@ -39,12 +39,12 @@ def escape(name: str) -> str:
 
 
 def is_unseen(text: str) -> bool:
-    """Whether the text has a letter that stands in no name of this form."""
+    """Whether the text has a character that never occurs in a name of this form."""
     return _UNSEEN.search(text) is not None
 
 
 def parts_of(name: str) -> tuple[str, ...]:
-    """The parts of `name`, as this computer's file system takes them; none of them leads upwards.
+    """The parts of `name`, in the form that this computer's file system takes; none of them leads upwards.
 
     Raises:
         ValueError: `name` is absolute, empty, or has a `..`, `.` or empty part, or a NUL.
@@ -57,7 +57,7 @@ def parts_of(name: str) -> tuple[str, ...]:
 
 
 def below(root: Path, name: str) -> Path:
-    """Where `name` lies below `root`; never outside of it.
+    """The path of `name` below `root`; never outside of it.
 
     Raises:
         ValueError: as `parts_of`.
@@ -66,10 +66,10 @@ def below(root: Path, name: str) -> Path:
 
 
 def require_apart(names: Iterable[str]) -> None:
-    """Every name can be kept below one directory, in `work/`, `root/` or `log/`, and none is in another's way.
+    """All names can be kept below one directory, in `work/`, `root/` or `log/`, without conflict.
 
     Raises:
-        ValueError: `below` does not take one, one comes twice, or one would be the directory of another.
+        ValueError: `below` refuses a name, a name comes twice, or one would be a directory for another.
     """
     seen: set[bytes] = set()
     for name in names:
@@ -89,9 +89,9 @@ def require_apart(names: Iterable[str]) -> None:
 
 
 def leads_inside(name: str, target: str) -> bool:
-    """Whether a link of that name leads nowhere but down from the first directory of its name.
+    """Whether a link of that name points to a place inside the first directory of its name.
 
-    Told by its text, which may climb at its beginning only: so links behind links stay inside, too.
+    Judged by the link's text, in which `..` may stand only at the beginning: so chains of links stay inside, too.
     """
     raw = to_bytes(target)
     parts = [part for part in raw.split(b"/") if part != b"."]

@@ -1,4 +1,4 @@
-"""The globs by which an owner says what is kept and what may be lost."""
+"""The glob patterns by which an owner says what is kept and what may be lost."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,7 @@ _PROBES = (
     "results_final.json",
     "1/2",
 )
-"""Names that have nothing in common but that jobs write such: a pattern that means half of them names nothing."""
+"""Names of files as jobs write them, otherwise unrelated: a pattern that matches half of them is too wide."""
 _TOKEN = re.compile(
     r"(?P<run>(?:%[0-9A-Fa-f]{2})+)|\\(?P<quoted>.)|(?P<star>\*+)|(?P<one>\?)"
     r"|\[(?P<not>[!^]?)(?P<set>\]?[^]]*)\]|(?P<plain>.)",
@@ -32,12 +32,12 @@ _TOKEN = re.compile(
 
 
 def require_narrow(discard: Iterable[str]) -> None:
-    """Every one of `discard` gives up something by name, and not whatever there is.
+    """Every pattern of `discard` gives up something specific, and not just everything.
 
-    What a pattern from `~/` or `/` covers, the box tells, which knows where its home is.
+    What a pattern from `~/` or `/` covers is judged by the box, which knows where its home is.
 
     Raises:
-        BadRequest: one covers everything, also what nobody has thought of and what comes later.
+        BadRequest: a pattern covers everything, even files that nobody has thought of or that come later.
     """
     for pattern in discard:
         inner = pattern.removeprefix("~") if pattern.startswith("~/") else pattern
@@ -51,7 +51,7 @@ def require_narrow(discard: Iterable[str]) -> None:
 
 
 def too_wide(pattern: str, what: str = "everything") -> BadRequest:
-    """The error of a pattern that gives up whatever there is."""
+    """The error for a pattern that gives up everything."""
     return BadRequest(
         f"the pattern {pattern!r} gives up {what}, unseen",
         remedy="name what may be lost; to lose a whole box, its owner runs `gpu-tenant waive LEASE`",
@@ -59,7 +59,7 @@ def too_wide(pattern: str, what: str = "everything") -> BadRequest:
 
 
 def no_pattern(pattern: str, why: str) -> BadRequest:
-    """The error of a pattern that the box could not match anything by."""
+    """The error for a pattern that the box could not use for matching."""
     literal = pattern.replace("[", r"\[").replace("]", r"\]")
     brackets = (
         f"; brackets mean one of the characters in them: for a name that has some, write {literal!r}"
@@ -76,7 +76,7 @@ def require_patterns(patterns: Iterable[str]) -> None:
     """Every one of `patterns` names something in the work directory, below `~/` or at an absolute path.
 
     Raises:
-        BadRequest: one is empty, climbs out by `..`, or negates.
+        BadRequest: a pattern is empty, has a `..`, negates, or cannot be used for matching.
     """
     for pattern in patterns:
         if ".." in pattern.split("/") or not pattern.strip() or "\0" in pattern:
@@ -96,7 +96,7 @@ def require_patterns(patterns: Iterable[str]) -> None:
 
 
 def _require_segment(pattern: str, part: str) -> None:
-    """The box can match by that part of the pattern; it reads it in the same way (`scripts/caretaker.py`)."""
+    """The box can match with that part of the pattern, which it reads in the same way (`scripts/caretaker.py`)."""
     literal = ""
     for token in _TOKEN.finditer(part):
         if token.lastgroup == "set":
@@ -120,21 +120,21 @@ def _require_segment(pattern: str, part: str) -> None:
 
 
 def covers(pattern: str, path: str) -> bool:
-    """Whether the pattern means what lies at `path`, or a directory that it lies in.
+    """Whether the pattern matches `path`, or a directory above it.
 
-    Both begin with `/`, or both with `~/`: what a pattern means below the work directory is no matter here.
+    Both must begin with `/`, or both with `~/`: patterns relative to the work directory do not belong here.
     """
     parts = [part for part in pattern.split("/") if part not in ("", ".")]
     return pattern[:1] == path[:1] and _covers(parts, [part for part in path.split("/") if part])
 
 
 def means(pattern: str, name: str) -> bool:
-    """Whether the pattern means the file that is kept under that name, as the box matches it."""
+    """Whether the pattern matches the file that is kept under that name, by the same rules as on the box."""
     top, _, inner = name.partition("/")
     parts = [part for part in pattern.split("/") if part not in ("", ".")]
     path = [part for part in inner.split("/") if part]
     if pattern.startswith("~"):
-        # Which home it was is the box's affair.
+        # Only the box knows where its home is, so the pattern matches at any depth.
         return top == "root" and _covers(["**", *parts[1:]], path)
     if pattern.startswith("/"):
         return top == "root" and _covers(parts, path)

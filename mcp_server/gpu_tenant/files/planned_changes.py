@@ -1,4 +1,4 @@
-"""What would change in a person's own files: shown first, and then made, each whole or not at all."""
+"""Changes to a person's own files: shown first and then made, each completely or not at all."""
 
 import difflib
 import hashlib
@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 from gpu_tenant.domain.errors import Refused
 
 Content = bytes | Path | None
-"""A file's bytes, where a link leads, or that nothing is there."""
+"""A file's bytes, the target of a link, or None if nothing is there."""
 
 BACKUP = ".before-gpu-tenant"
 
@@ -24,7 +24,7 @@ _SECRET = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One file, as it is and as it would be."""
+    """One file as it is now, and as it would be."""
 
     path: Path
     before: Content
@@ -32,13 +32,13 @@ class Change:
     mode: int = 0o644
     backup: Literal["kept", "none", "used up"] = "none"
     kept_at: Path | None = None
-    """Where the backup lies, if not beside the file."""
+    """Where the backup goes; None means beside the file."""
 
     context_lines: ClassVar[int] = 1
 
     @property
     def does(self) -> Literal["writes", "changes", "deletes", "links"]:
-        """What it is, in a word."""
+        """The kind of change, in a word."""
         if self.after is None:
             return "deletes"
         if isinstance(self.after, Path):
@@ -46,7 +46,7 @@ class Change:
         return "writes" if self.before is None else "changes"
 
     def diff(self) -> str:
-        """The unified diff of a change, also of new settings; the values of others' secrets left out."""
+        """The unified diff of the change, also for new settings; values of secrets that are not ours are left out."""
         new_settings = self.before is None and self.backup != "none"
         before = b"" if new_settings else self.before
         if not (isinstance(before, bytes) and isinstance(self.after, bytes)):
@@ -57,7 +57,7 @@ class Change:
         return "".join(_SECRET.sub(r'\1"..."', line) + "\n" for line in lines)
 
     def now(self) -> Content:
-        """What is there at this moment.
+        """What is there now.
 
         Raises:
             Refused: it cannot be read.
@@ -65,7 +65,7 @@ class Change:
         return there(self.path)
 
     def make(self) -> None:
-        """It is as it would be, with a backup where that was said."""
+        """The change is made, with a backup if that was asked for."""
         beside = self.kept_at or backup_of(self.path)
         if self.backup == "kept" and isinstance(self.before, bytes):
             place(beside, self.before, self.mode)
@@ -74,7 +74,7 @@ class Change:
             beside.unlink(missing_ok=True)
 
     def put(self) -> None:
-        """What would be there is there."""
+        """The new content is in place."""
         match self.after:
             case None:
                 self.path.unlink(missing_ok=True)
@@ -87,9 +87,9 @@ class Change:
 
 
 def replacing(path: Path, content: Content, mode: int, *, known: str | None) -> Change | None:
-    """The change that brings `content` there; what somebody else wrote there would be kept.
+    """The change that puts `content` there, with a backup of what somebody else wrote there; None if nothing to do.
 
-    `known` is the digest of what we wrote there ourselves. None where there is nothing to do.
+    `known` is the digest of what we wrote there ourselves.
     """
     before = there(path)
     if before == content:
@@ -99,7 +99,7 @@ def replacing(path: Path, content: Content, mode: int, *, known: str | None) -> 
 
 
 def there(path: Path) -> Content:
-    """What lies at `path`, a link not followed.
+    """What lies at `path`; a link is not followed.
 
     Raises:
         Refused: it cannot be read.
@@ -115,14 +115,14 @@ def there(path: Path) -> Content:
 
 
 def digest(content: Content) -> str:
-    """By which content is known again."""
+    """A digest by which the same content is recognized."""
     if isinstance(content, Path):
         return f"-> {content}"
     return hashlib.sha256(content or b"").hexdigest()
 
 
 def backup_of(path: Path) -> Path:
-    """Where what was there before us is kept."""
+    """Where the content from before our change is kept."""
     return path.with_name(path.name + BACKUP)
 
 
@@ -132,7 +132,7 @@ def missing_above(paths: Iterable[Path]) -> set[str]:
 
 
 def place(path: Path, content: bytes, mode: int) -> None:
-    """The file holds `content`; at no moment did it hold half of it."""
+    """The file holds `content`; at no moment did it hold only a part of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:

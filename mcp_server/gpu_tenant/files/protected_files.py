@@ -1,4 +1,4 @@
-"""Files of this computer that never leave it as somebody's word: told by what they are, not by their name."""
+"""Files that never leave this computer, whoever asks: recognized by what they are, and not by their name."""
 
 import os
 import re
@@ -27,7 +27,7 @@ _PLACES = (
     ".local/share/keyrings",
     ".password-store",
 )
-"""Below a home: where people's keys to other places lie."""
+"""Paths below a home directory where people keep their keys to other places."""
 _MOST = 20_000
 _HEAD_BYTES = 1 << 20
 _FORMS = tuple(
@@ -44,12 +44,12 @@ _FORMS = tuple(
 
 
 def is_key_by_content(content: bytes) -> bool:
-    """Whether those bytes are a private key, or a login to a cloud, a cluster or a registry."""
+    """Whether those bytes contain a private key, or a login to a cloud, a cluster or a registry."""
     return any(form.search(content) for form in _FORMS)
 
 
 class Guarded:
-    """The places of one owner, and every file in them under any other name."""
+    """The protected places of one owner, and every file in them, under whatever other name it has."""
 
     def __init__(self, places: Iterable[Path], home: Path) -> None:
         self.places = tuple(
@@ -60,7 +60,7 @@ class Guarded:
         self._files: frozenset[tuple[int, int]] | None = None
 
     def holds(self, path: Path) -> bool:
-        """Whether the file at `path` is one of theirs, through whatever links it is named.
+        """Whether the file at `path` is in one of the places, however many links lead to it.
 
         A hard link is the same file under another name.
         """
@@ -68,12 +68,12 @@ class Guarded:
         return any(real.is_relative_to(place) for place in self.places) or self.has_twin(real)
 
     def meets(self, directory: Path) -> bool:
-        """Whether one of the places is in that directory, or has it in itself."""
+        """Whether one of the places is in that directory, or contains it."""
         real = directory.resolve()
         return any(p.is_relative_to(real) or real.is_relative_to(p) for p in self.places)
 
     def has_twin(self, path: Path) -> bool:
-        """Whether the file at `path` is a hard link to one of theirs."""
+        """Whether the file at `path` is a hard link to a file in one of the places."""
         try:
             seen = path.lstat()
         except OSError:
@@ -85,7 +85,7 @@ class Guarded:
         return (seen.st_dev, seen.st_ino) in self._files
 
     def has_key(self, path: Path) -> bool:
-        """Whether it is one of theirs, or holds what only such a file holds."""
+        """Whether the file is in one of the places, or has content that only such files have."""
         if self.holds(path):
             return True
         try:
@@ -100,7 +100,7 @@ class Guarded:
             if place.is_file():
                 yield _of(place)
             for folder, inner, names in os.walk(place):
-                # Boxes and what they brought are no keys, and may be a million files.
+                # Boxes and the files from them are not keys, and there may be a million of them.
                 inner[:] = [name for name in inner if name not in ("boxes", "kept", "logs")]
                 for name in names:
                     left -= 1

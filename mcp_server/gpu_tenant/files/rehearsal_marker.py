@@ -1,8 +1,8 @@
-"""Whether a state directory is a rehearsal's: what is rehearsed there, and where that answers.
+"""Whether a state directory belongs to a rehearsal, and if so, what is rehearsed and at which address.
 
-Only `gpu-tenant rehearse` says so, in the state directory itself. What a variable of some program's
-environment says moves neither the clock nor an address: whoever may set one would decide what is
-verified, and when a deadline has come.
+Only `gpu-tenant rehearse` writes this, in the state directory itself. Environment variables change neither
+the clock nor an address: otherwise anyone who can set one would decide what is verified, and when a
+deadline has come.
 """
 
 import os
@@ -18,7 +18,7 @@ from gpu_tenant.domain.record import Record
 _FILE = "rehearsal.json"
 _LOOPBACK = re.compile(r"http://127\.0\.0\.1:[0-9]{1,5}")
 _ONCE = ("GPU_TENANT_REHEARSAL", "GPU_TENANT_REHEARSED")
-"""What older programs went by."""
+"""The variables that older versions obeyed."""
 
 
 class Rehearsal(Record):
@@ -29,10 +29,10 @@ class Rehearsal(Record):
 
 
 def rehearsal_of(state: Path) -> Rehearsal | None:
-    """The rehearsal whose state directory that is; None where everything in it is real.
+    """The rehearsal whose state directory that is; None if everything in it is real.
 
     Raises:
-        LocalTrouble: what says so cannot be read, or leads to another computer.
+        LocalTrouble: the marker cannot be read, or names an address on another computer.
     """
     place = state / _FILE
     try:
@@ -47,7 +47,7 @@ def rehearsal_of(state: Path) -> Rehearsal | None:
 
 
 def put_rehearsal(state: Path, rehearsal: Rehearsal) -> None:
-    """That state directory is that rehearsal's; its ledger still has to agree."""
+    """The state directory is marked as that rehearsal's; its ledger still has to agree."""
     state.mkdir(parents=True, exist_ok=True, mode=0o700)
     new = state / f".{_FILE}.new"
     new.write_text(rehearsal.model_dump_json(), encoding="utf-8")
@@ -55,10 +55,10 @@ def put_rehearsal(state: Path, rehearsal: Rehearsal) -> None:
 
 
 def require_real(state: Path, environ: Mapping[str, str]) -> None:
-    """No variable of that environment would have a real ledger be a rehearsal.
+    """No variable in the environment claims that a real ledger is a rehearsal's.
 
     Raises:
-        BadRequest: one would, as an older program took it.
+        BadRequest: a variable that older versions obeyed is set.
     """
     for name in _ONCE:
         if environ.get(name):

@@ -1,4 +1,4 @@
-"""Remove a directory and what is in it, and nothing that lies elsewhere."""
+"""Removes a directory and everything in it, but nothing that lies elsewhere."""
 
 import os
 import stat
@@ -11,7 +11,7 @@ _OPEN = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 
 
 
 class Mounted(OSError):
-    """Something is mounted there, and what lies in it is not ours to remove."""
+    """Something is mounted there, and its content is not ours to remove."""
 
     def __init__(self, place: Path) -> None:
         super().__init__(f"{place} is mounted there")
@@ -19,10 +19,12 @@ class Mounted(OSError):
 
 
 def require_unmounted(directory: Path) -> None:
-    """Nothing is mounted at or below `directory`, as far as this system tells.
+    """Nothing is mounted at or below `directory`, according to this system's table of mounts.
+
+    Only the table can tell: a bind mount has the same device number, and looks like any directory.
 
     Raises:
-        Mounted: something is: a bind mount is of the same device, and looks like any directory.
+        Mounted: something is mounted there.
     """
     if below := mounted_below(directory):
         raise Mounted(below[0])
@@ -31,10 +33,10 @@ def require_unmounted(directory: Path) -> None:
 def remove_tree(directory: Path) -> None:
     """`directory` is gone, with everything in it; no link was followed, and no other device entered.
 
-    It may be as deep as it likes. What cannot be removed stays.
+    It may be of any depth. What cannot be removed stays.
 
     Raises:
-        Mounted: something is mounted in it; nothing was removed of that.
+        Mounted: something is mounted in it; nothing in that mount was removed.
     """
     require_unmounted(directory)
     try:
@@ -50,9 +52,9 @@ def remove_tree(directory: Path) -> None:
 
 
 def _empty(top: int, directory: Path) -> None:
-    """Nothing is in the open directory any more.
+    """The open directory is empty, apart from what cannot be removed.
 
-    By going down and up with one directory open: 3,000 levels are no deeper than three.
+    It goes down and up with one directory open at a time, so 3,000 levels are as easy as three.
     """
     device = os.fstat(top).st_dev
     here, names, stuck = os.dup(top), list[str](), set[tuple[int, int]]()
@@ -82,7 +84,7 @@ def _empty(top: int, directory: Path) -> None:
 def _clear_files(
     here: int, device: int, directory: Path, stuck: set[tuple[int, int]]
 ) -> str | None:
-    """What is no directory is gone there; the name of a directory that is to be emptied first."""
+    """Everything but directories is gone there; the name of a directory to empty first, None if there is none."""
     for name in os.listdir(here):
         seen = os.stat(name, dir_fd=here, follow_symlinks=False)
         if not stat.S_ISDIR(seen.st_mode):
@@ -91,7 +93,7 @@ def _clear_files(
         elif seen.st_dev != device:
             raise Mounted(directory / name)
         elif (seen.st_dev, seen.st_ino) not in stuck:
-            with suppress(OSError):  # its owner may have taken every right from it
+            with suppress(OSError):  # its owner may have removed all its permissions
                 os.chmod(name, 0o700, dir_fd=here)
             return name
     return None

@@ -14,5 +14,5 @@ def skill_directory() -> Path:
 
 
 def script(name: str) -> Path:
-    """The script of that name which runs on a box."""
+    """The path of the script of that name, which runs on a box."""
     return skill_directory() / "scripts" / name

@@ -1,4 +1,4 @@
-"""The files of one user on this computer: one state directory, whichever program started us."""
+"""The files of one user on this computer: one state directory, whichever program started this one."""
 
 import errno
 import os
@@ -20,21 +20,24 @@ from gpu_tenant.files.directory_tree import Parts, Tree
 CHUNK_BYTES = 1 << 20
 _LEFT_BYTES, _LEFT_PART = 2 << 30, 0.05
 _CLEARING = Lock()
-"""Or the second of two that land at once would move away what the first has just made, or stands in."""
+"""Held while files are put in place.
+
+Without it, the second of two concurrent threads would move away what the first has just made, or is using.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The state directory, and what lies where in it."""
+    """The state directory, and the places of everything in it."""
 
     root: Path
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> "Home":
-        """The state directory that this environment means.
+        """The state directory that this environment asks for.
 
-        `~/.gpu-tenant` for every host, because a host that strips the environment, or sets its own
-        data directory, would otherwise hide the boxes it rented from all the others.
+        The default is `~/.gpu-tenant`, whatever host program runs us. Otherwise a host that strips the
+        environment, or sets its own data directory, would hide the boxes it rented from all other hosts.
         """
         named = environ.get("GPU_TENANT_HOME")
         return cls(Path(named).expanduser().absolute() if named else Path.home() / ".gpu-tenant")
@@ -46,27 +49,27 @@ class Home:
 
     @property
     def configuration(self) -> Path:
-        """What the owner has said once for all, in TOML: where keys lie, own boxes, rates."""
+        """The owner's settings, in TOML: where keys lie, own boxes, rates."""
         return self.root / "config.toml"
 
     @property
     def watchdog(self) -> Path:
-        """When a watchdog last looked."""
+        """The file that says when a watchdog last looked."""
         return self.root / "watchdog.json"
 
     @property
     def boxes(self) -> Path:
-        """The local boxes, a directory each."""
+        """The local boxes, one directory each."""
         return self.root / "boxes"
 
     @property
     def lent(self) -> Path:
-        """Which of the owner's machines are lent to a lease."""
+        """The record of which of the owner's machines are lent to a lease."""
         return self.root / "lent"
 
     @property
     def client_key(self) -> Path:
-        """The ssh key this user shows to boxes."""
+        """The ssh key with which this user logs in to boxes."""
         return self.root / "ssh" / "id_ed25519"
 
     def known_hosts(self, lease_id: str) -> Path:
@@ -74,25 +77,25 @@ class Home:
         return self.root / "ssh" / "known_hosts" / lease_id
 
     def channels(self, lease_id: str) -> Path:
-        """What the system's own ssh is told of one lease's box, when bytes go by it."""
+        """The configuration of the system's own ssh for one lease's box, for transfers that go through it."""
         return self.root / "ssh" / "channels" / lease_id
 
     def brokered(self, lease_id: str) -> Path:
-        """In place of the owner's `~/.ssh`, where another tool's entries led to the lease's box."""
+        """Stands in for the owner's `~/.ssh` if another tool's ssh entries lead to the lease's box."""
         return self.root / "ssh" / "brokered" / lease_id
 
     def ssh_of(self, lease_id: str, usual: Path) -> Path:
-        """Whose configuration leads to the lease's box: a copy of another tool's, or the `usual` one."""
+        """The ssh directory whose configuration leads to the lease's box: a copy of another tool's, or the `usual`."""
         own = self.brokered(lease_id)
         return own if own.is_dir() else usual
 
     def readings(self, lease_id: str) -> Path:
-        """What looks at the lease's jobs have read, a line each."""
+        """The readings that were taken of the lease's jobs, one a line."""
         return self.root / "readings" / f"{lease_id}.jsonl"
 
     @property
     def logs(self) -> Path:
-        """What was read of logs on boxes, a directory for each lease."""
+        """The parts of logs that were read on boxes, one directory for each lease."""
         return self.root / "logs"
 
     def kept(self, lease_id: str) -> Path:
@@ -102,17 +105,17 @@ class Home:
 
 @dataclass(frozen=True, slots=True)
 class Reread:
-    """What a file held when it was read back."""
+    """The size and hash of a file when it was read back."""
 
     size_bytes: int
     sha256: str
 
 
 def open_cold(path: Path) -> BinaryIO | None:
-    """The regular file at `path`, to be read from its storage; None where there is no such file.
+    """The regular file at `path`, opened to be read from its storage; None if there is no such file.
 
-    The page cache is dropped first where the system allows, so that the storage is asked and not
-    the memory the file was written from.
+    The file is dropped from the page cache first if the system allows that, so that the bytes come from
+    the storage and not from memory.
     """
     opened = open_regular(path)
     if opened is None:
@@ -127,7 +130,7 @@ def open_cold(path: Path) -> BinaryIO | None:
 
 
 def reread(path: Path) -> Reread | None:
-    """What the regular file at `path` holds on its storage; None where there is no such file."""
+    """The size and hash of the regular file at `path` on its storage; None if there is no such file."""
     blocks = reread_blocks(path)
     if blocks is None:
         return None
@@ -139,7 +142,7 @@ def reread(path: Path) -> Reread | None:
 
 
 def link_target(path: Path) -> bytes | None:
-    """What the symbolic link at `path` says, in bytes; None where there is no link."""
+    """The target of the symbolic link at `path`, in bytes; None if there is no link."""
     try:
         return os.fsencode(path.readlink())
     except OSError:
@@ -147,7 +150,7 @@ def link_target(path: Path) -> bytes | None:
 
 
 def is_reached(root: Path, path: Path) -> bool:
-    """Whether all that is between `root` and `path` is directories: through a link lies another place."""
+    """Whether everything between `root` and `path` is a real directory: a link would lead to another place."""
     between = path.parents[: len(path.relative_to(root).parts) - 1]
     try:
         return all(stat.S_ISDIR(parent.lstat().st_mode) for parent in between)
@@ -156,23 +159,23 @@ def is_reached(root: Path, path: Path) -> bool:
 
 
 class Placing:
-    """Files come to lie below one root, in one go; see `placing`."""
+    """Puts files in place below one root; see `placing`."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
 
     def file(self, arrived: Path, final: Parts, *, superseded: Parts) -> None:
-        """`final` is the file that was `arrived`; what lay there before is at `superseded`."""
+        """The file `arrived` was moved to `final`; what lay there before is at `superseded`."""
         os.replace(arrived, final[-1], dst_dir_fd=self._cleared(final, superseded))
         self._tree.touch(final[:-1])
 
     def link(self, target: str, final: Parts, *, superseded: Parts) -> None:
-        """`final` is a link to `target`, in the same way as `file`."""
+        """`final` is a link to `target`; what lay there before is at `superseded`."""
         os.symlink(target, final[-1], dir_fd=self._cleared(final, superseded))
         self._tree.touch(final[:-1])
 
     def _cleared(self, final: Parts, superseded: Parts) -> int:
-        """The open directory of `final`, in which nothing has its name."""
+        """The open directory of `final`; nothing in it has that name any more."""
         self._tree.spare()
         try:
             directory = self._tree.made(final[:-1])
@@ -186,7 +189,7 @@ class Placing:
         return directory
 
     def _way(self, final: Parts, superseded: Parts) -> int:
-        """The same directory, what was no directory on the way to it having been moved away."""
+        """The open directory of `final`; whatever was not a directory on the way to it was moved away."""
         up = len(superseded) - len(final)
         for depth in range(1, len(final)):
             try:
@@ -194,7 +197,7 @@ class Placing:
             except OSError as error:
                 if error.errno not in (errno.ENOTDIR, errno.ELOOP):
                     raise
-                # A link, or a file: what is written through it would lie who knows where.
+                # It is a file or a link, and what is written through a link could end up anywhere.
                 self._away(final[:depth], superseded[: up + depth])
         return self._tree.made(final[:-1])
 
@@ -208,7 +211,7 @@ class Placing:
 
 
 def _free(name: str, directory: int) -> str:
-    """A name that nothing has there: what is superseded twice at one moment is not overwritten."""
+    """A name that is free there, so that something superseded at the same moment is not overwritten."""
     free = name
     with suppress(FileNotFoundError):
         for taken in count(2):
@@ -219,9 +222,9 @@ def _free(name: str, directory: int) -> str:
 
 @contextmanager
 def placing(root: Path) -> Iterator[Placing]:
-    """Files can be put in place below `root`; all that were are durably there afterwards, in any case.
+    """Files can be put in place below `root`; afterwards all that were are durably there, even after an error.
 
-    No link below `root` is followed: one in the way of a file is superseded, as is anything else.
+    No link below `root` is followed: a link that is in the way of a file is superseded, like anything else.
     """
     with Tree(root) as tree:
         try:
@@ -232,9 +235,9 @@ def placing(root: Path) -> Iterator[Placing]:
 
 
 def place(arrived: Path, final: Path, *, root: Path, superseded: Path) -> None:
-    """`final` is the file that was `arrived`, durably; what lay there before is in `superseded`.
+    """The file `arrived` was durably moved to `final`; what lay there before is at `superseded`.
 
-    Both are below `root`, and no link between is followed: one in the way of `final` is superseded.
+    Both are below `root`, and no link on the way is followed: one that is in the way of `final` is superseded.
     """
     aside = superseded.relative_to(root).parts
     with placing(root) as places:
@@ -251,12 +254,12 @@ def sync_directory(directory: Path) -> None:
 
 
 def require_room(directory: Path, size_bytes: int, *, files: int = 0, remedy: str) -> None:
-    """There is room for `size_bytes` more below `directory`, in so many files more, and some is left.
+    """There is room for `size_bytes` more in `files` more files below `directory`, and a reserve beyond that.
 
-    What is left is for this computer itself: a disk that is full stops everything, the ledger first.
+    The reserve is for this computer itself: a full disk stops everything, the ledger first.
 
     Raises:
-        DiskFull: there is not.
+        DiskFull: there is not enough room.
     """
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     disk = shutil.disk_usage(directory)
@@ -270,7 +273,7 @@ def require_room(directory: Path, size_bytes: int, *, files: int = 0, remedy: st
     if not hasattr(os, "statvfs"):
         return
     room = os.statvfs(directory)
-    # Some file systems make inodes as they go, and say 0 for both.
+    # Some file systems create inodes as needed, and report 0 for both numbers.
     if room.f_files and room.f_favail < files:
         raise DiskFull(
             f"{directory} has room for {room.f_favail:,} files (inodes), and {files:,} are coming",

@@ -1,4 +1,4 @@
-"""Which files of a directory make up the work: `.gitignore` honoured, as git means it."""
+"""Which files of a directory make up the work: all that git's rules for `.gitignore` do not exclude."""
 
 import codecs
 import os
@@ -12,13 +12,13 @@ from pathspec.patterns.gitignore.base import GitIgnorePatternError
 from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
 _NEVER = frozenset({".git", ".gpu-tenant"})
-"""Not a rule among rules, which a `!.*` would take back: a `.git` may hold credentials."""
+"""Always excluded, because a `.git` may hold credentials. If this were an ordinary rule, `!.*` could undo it."""
 
 
 def files_of(directory: Path) -> dict[str, Path]:
-    """The regular files below `directory` by their relative name, ignored ones left out.
+    """The regular files below `directory` by their relative name, without ignored ones.
 
-    Symbolic links are not followed and not listed: what they point to may lie anywhere.
+    Symbolic links are neither followed nor listed: what they point to may lie anywhere.
     """
     return {os.fspath(path.relative_to(directory)): path for path in _walk(directory, [])}
 
@@ -31,7 +31,7 @@ class _Rules:
     patterns: Sequence[GitIgnoreSpecPattern]
 
     def ignore(self, entry: os.DirEntry[str]) -> bool | None:
-        """Whether `entry` is to be left out; None where no rule names it."""
+        """Whether `entry` is excluded; None if no rule matches it."""
         name = os.fspath(Path(entry.path).relative_to(self.root))
         folder = entry.is_dir(follow_symlinks=False)
         for pattern in reversed(self.patterns):
@@ -41,10 +41,11 @@ class _Rules:
 
 
 def _names(rule: re.Pattern[str], name: str, *, folder: bool) -> bool:
-    """Whether `rule` names the entry itself; the folders above it were judged before it.
+    """Whether `rule` matches the entry itself; the folders above it were judged before.
 
-    Not `GitIgnoreSpec`: it judges a file and its folders at once, and loses what `*`, `!*/`, `!*.py`
-    keeps in folders. pathspec marks with `ps_d` the slash behind what a rule took for a folder.
+    We do not use `GitIgnoreSpec`, because it judges a file together with its folders, and so loses files in
+    folders that `*`, `!*/`, `!*.py` keep. pathspec's group `ps_d` is the slash after what a rule took for
+    a folder.
     """
     if any(found.groupdict().get("ps_d") is None for found in rule.finditer(name)):
         return True
@@ -71,14 +72,14 @@ def _walk(directory: Path, rules: list[_Rules]) -> Iterator[Path]:
 
 
 def _ignored(entry: os.DirEntry[str], rules: list[_Rules]) -> bool:
-    """What the innermost `.gitignore` that names `entry` says."""
+    """Whether `entry` is excluded by the innermost `.gitignore` that has a rule for it."""
     verdicts = (of_folder.ignore(entry) for of_folder in reversed(rules))
     return next((verdict for verdict in verdicts if verdict is not None), False)
 
 
 def _patterns(ignore: Path) -> Iterator[GitIgnoreSpecPattern]:
-    # As git reads them: a byte order mark is skipped, only a newline ends a line, any byte may be
-    # part of a name, and a rule that is none names nothing.
+    # Read as git reads it: a byte order mark is skipped, only a newline ends a line, any byte may be
+    # part of a name, and an invalid rule matches nothing.
     text = os.fsdecode(ignore.read_bytes().removeprefix(codecs.BOM_UTF8))
     for line in text.split("\n"):
         with suppress(GitIgnorePatternError):

@@ -1,6 +1,7 @@
-"""Files between a box and here, as fast as the link and the disk allow, proved as they flow.
+"""Moves files between a box and this computer as fast as the link and the disk allow, and verifies them meanwhile.
 
-`carriage` opens channels, as many as `pace` finds to pay, each with a thread that holds a `conversation`
-with the courier on the box. Files from there are cut into `pieces`, gathered in `partial` files and read
-back (`proof`) as they come; `arrival` puts that together.
+`channel_pool` opens as many channels as `concurrency` finds worthwhile. Each has a thread (`worker`) that
+speaks the `protocol` with the courier on the box. Downloads are cut into `chunks`, gathered in a
+`partial_file` each, and read back (`readback`) as they arrive; `download` puts that together. Uploads are
+in `upload_worker` and `upload_state`.
 """

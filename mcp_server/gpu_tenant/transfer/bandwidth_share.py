@@ -1,4 +1,4 @@
-"""How the transfers of one user, in whatever processes they run, divide one link: the dearest box first."""
+"""How all transfers of one user, in any process, divide one link: the most expensive box comes first."""
 
 import fcntl
 import math
@@ -21,12 +21,12 @@ from gpu_tenant.providers.credentials import configured
 from gpu_tenant.transfer.fair_share import Bucket, Usd, allotted, rates
 
 LOOK_S = 0.5
-"""How stale the others' words may be."""
+"""How old the knowledge about the other transfers may be."""
 SILENT_S = 30
-"""Who has said nothing for so long moves nothing: it was suspended, or waits for a dead link."""
+"""A transfer that has written nothing for so long moves nothing: it is suspended, or waits for a dead link."""
 _SMOOTH_S = 3
 _GROWS = 2
-"""Who moves less than its part may still come to move twice as much by the next look."""
+"""A transfer that moves less than its part may still grow by this factor until the next look."""
 _ENTRY_BYTES = 512
 _TRIES = 3
 _OPENING = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -45,13 +45,13 @@ class _Said(Record):
 
 
 class _Entry:
-    """The file of one transfer among those of the others; locked for as long as it is meant."""
+    """The file in which one transfer tells the others about itself; locked while the transfer runs."""
 
     def __init__(self, place: Path) -> None:
-        """Made and locked.
+        """The file exists and is locked.
 
         Raises:
-            OSError: it could not be.
+            OSError: it could not be made or locked.
         """
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
         for _ in range(_TRIES):
@@ -61,12 +61,12 @@ class _Entry:
                 fcntl.flock(self._opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if os.fstat(self._opened).st_nlink:
                     return
-            # Another one took it for a dead process's in the moment before it was locked.
+            # Before it was locked, another process took it for that of a dead process and removed it.
             self.close()
         raise OSError(f"no entry below {place} could be kept")
 
     def write(self, said: _Said) -> None:
-        # In place and always as long: a rename would leave the lock on a file that nobody sees.
+        # In place and always of the same length: after a rename, the lock would be on an unlinked file.
         os.pwrite(self._opened, said.model_dump_json().ljust(_ENTRY_BYTES).encode(), 0)
 
     def others(self, *, at_s: float) -> list[_Said]:
@@ -82,7 +82,10 @@ class _Entry:
 
 
 def _read(path: Path) -> _Said | None:
-    """What lies there; None where its process is dead, and then it lies there no longer."""
+    """What the transfer in that file says; None if it cannot be read, or its process is dead.
+
+    The file of a dead process is removed.
+    """
     try:
         opened = os.open(path, _OPENING)
     except OSError:
@@ -90,7 +93,7 @@ def _read(path: Path) -> _Said | None:
     try:
         fcntl.flock(opened, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        with suppress(ValueError):  # it is just being written, or by a later version of us
+        with suppress(ValueError):  # it is half written, or from a later version of this program
             return _Said.model_validate_json(os.pread(opened, _ENTRY_BYTES, 0))
         return None
     else:
@@ -102,7 +105,7 @@ def _read(path: Path) -> _Said | None:
 
 
 class Turn:
-    """One transfer among all of this user's; its threads may ask at once."""
+    """One transfer among all of this user's; all of its threads may use it at the same time."""
 
     def __init__(
         self,
@@ -128,7 +131,7 @@ class Turn:
         self._look()
 
     def connections(self, wanted: int) -> int:
-        """How many of `wanted` this transfer may use now, at least one."""
+        """How many of the `wanted` connections this transfer may use now, at least one."""
         with self._lock:
             if self._wants != max(1, wanted):
                 self._wants = max(1, wanted)
@@ -138,7 +141,7 @@ class Turn:
             return self._granted
 
     def pause_s(self, n_bytes: int) -> float:
-        """How long to wait before asking for `n_bytes` more; they count as asked for from here on."""
+        """How long to wait before asking for `n_bytes` more, which count as asked for from now on."""
         if self._limit_bytes_s is None and self._call_bytes_s is None:
             return 0.0
         self._look()
@@ -147,14 +150,14 @@ class Turn:
             return self._bucket.pause_s(n_bytes, bytes_s=self._may_bytes_s, at_s=self._monotonic())
 
     def left(self) -> None:
-        """The others have its part; who asks on is told what held last."""
+        """The other transfers may use its part; a thread that still asks gets the last known answer."""
         with self._lock:
             entry, self._entry = self._entry, None
         if entry is not None:
             entry.close()
 
     def _look(self) -> None:
-        """What the others say is known, and what is said of this one; both soon stale."""
+        """The others' files were read and this one's written, unless that was done less than `LOOK_S` ago."""
         at_s = self._monotonic()
         with self._lock:
             entry = self._entry
@@ -163,12 +166,12 @@ class Turn:
             self._look_at_s = at_s + LOOK_S
             self._measure(at_s)
             with suppress(OSError):
-                # Under the lock: once it is closed, its number may be another file's.
+                # Under the lock: once the file is closed, its descriptor may belong to another file.
                 entry.write(self._said(at_s))
         try:
             others = entry.others(at_s=at_s)
         except OSError:
-            others = []  # then it is alone
+            others = []  # then this transfer counts as the only one
         with self._lock:
             self._others = others
             self._divide()
@@ -208,9 +211,9 @@ class Turn:
 
 
 class Resting:
-    """A turn that is on the link for no more than a share of the time, over one connection at once.
+    """A turn that uses the link for at most a share of the time, and one connection at a time.
 
-    Whoever else uses the link there, or here, finds it free for the rest.
+    For the rest of the time the link is free for everything else, at both ends.
     """
 
     def __init__(
@@ -220,11 +223,11 @@ class Resting:
         self._asked_s: float | None = None
 
     def connections(self, wanted: int) -> int:
-        """One, however many are wanted."""
+        """At most one, however many are wanted."""
         return self._turn.connections(min(wanted, 1))
 
     def pause_s(self, n_bytes: int) -> float:
-        """As long as the turn says, and as the bytes before these have earned."""
+        """The longer of two waits: the one the turn asks for, and the rest due after the last bytes."""
         at_s = self._monotonic()
         moved_s = 0.0 if self._asked_s is None else at_s - self._asked_s
         rest_s = max(0.0, moved_s) * (1 / self._share - 1)
@@ -233,7 +236,7 @@ class Resting:
 
 
 class Share:
-    """What one call may have of the link that all transfers of its user share."""
+    """How much one call may use of the link that all transfers of its user share."""
 
     def __init__(
         self,
@@ -243,9 +246,9 @@ class Share:
         call_bytes_s: int | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`limit_bytes_s` is for all together, `call_bytes_s` for each transfer of this call.
+        """`limit_bytes_s` is for all transfers together, `call_bytes_s` for each transfer of this call.
 
-        Where the call's own word is the larger one, it is what this call goes by.
+        If the limit of the call is the larger one, this call uses it in place of the common limit.
         """
         if limit_bytes_s is not None and call_bytes_s is not None:
             limit_bytes_s = max(limit_bytes_s, call_bytes_s)
@@ -254,9 +257,9 @@ class Share:
 
     @contextmanager
     def joined(self, lease_id: str, usd_h: Usd) -> Iterator[Turn]:
-        """The others know of this transfer while the block runs, also those in other processes.
+        """While the block runs, all other transfers know of this one, those in other processes included.
 
-        Where that is impossible it goes on as if it were alone: nothing here stops a transfer.
+        If that is impossible, the transfer goes on as if it were the only one: nothing here stops a transfer.
         """
         entry = None
         with suppress(OSError):
@@ -275,31 +278,31 @@ class Share:
             turn.left()
 
 
-# What the owner says
+# The owner's limits
 
 
 def share_of(home: Home, call_bytes_s: int | None) -> Share:
-    """The share of a call, by the owner's configuration and what was said for this one call.
+    """The share of a call, from the owner's configuration and the limit that was given for this call.
 
     Raises:
-        BadRequest: the configuration names no rate.
-        LocalTrouble: it cannot be read.
+        BadRequest: what the configuration names is not a rate.
+        LocalTrouble: the configuration cannot be read.
     """
     limit = limit_of(home.configuration)
     return Share(home.root / "transfers", limit, call_bytes_s=call_bytes_s)
 
 
 def limit_of(configuration: Path) -> int | None:
-    """What all transfers together may move in a second; None where the owner has set no limit.
+    """How many bytes a second all transfers together may move; None if the owner has set no limit.
 
     Raises:
-        BadRequest: what is said there is no rate.
-        LocalTrouble: it cannot be read.
+        BadRequest: what the configuration names is not a rate.
+        LocalTrouble: the configuration cannot be read.
     """
     said = configured(configuration, "transfers")
     unknown = sorted(name for name in said if name != "limit_mb_s")
     limit = said.get("limit_mb_s", math.inf)
-    # True is a number to Python, and no rate to a person.
+    # To Python, True is a number; to a person it is not a rate.
     rate = float(limit) if isinstance(limit, int | float) and limit is not True else 0.0
     if unknown or not rate > 0:
         what = (
@@ -319,7 +322,7 @@ def bytes_a_second(words: str) -> int:
     """The rate that `20M` means: 20 million bytes a second.
 
     Raises:
-        BadRequest: it means none.
+        BadRequest: the words are not a rate.
     """
     found = _RATE.fullmatch(words.strip())
     rate = int(Decimal(found[1]) * _UNITS[found[2].upper()]) if found else 0

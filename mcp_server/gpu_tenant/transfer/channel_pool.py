@@ -1,6 +1,6 @@
-"""The channels of one transfer: opened as far as the link repays them, each with a thread that works on it.
+"""The channels of one transfer: as many as are worthwhile, each with a thread that works over it.
 
-The event loop looks at the threads a few times a second; they know nothing of it.
+The event loop looks at the threads many times a second; they know nothing of it.
 """
 
 import asyncio
@@ -26,10 +26,10 @@ from gpu_tenant.transfer.worker import Hand, Way
 
 _LOOK_S = 0.05
 _DIALLED_AT_ONCE = 10
-"""OpenSSH's daemon drops some of more that are not let in yet."""
+"""With more connections waiting to be let in, OpenSSH's daemon begins to drop some."""
 _WORTH_A_CONNECTION_BYTES = 2 << 20
 _REFUSED = 5
-"""So many channels in a row that brought nothing mean that no more will, for a while."""
+"""After so many channels in a row that carried nothing, no more are opened for a while."""
 _REFUSED_FOR_S = 60
 _GREETED_WITHIN_S = 60
 _NEAR_OPENS_S = 0.25
@@ -53,12 +53,12 @@ class Opened(Protocol[P]):
     def __call__(
         self, talk: Conversation, script: bytes, *, way: Way, mark: str, wake: Callable[[], None]
     ) -> Hand[P]:
-        """It has not begun."""
+        """The thread, not yet started."""
         ...
 
 
 class Carriage(Generic[P]):
-    """The threads of one transfer of so many bytes, as the event loop sees them."""
+    """The threads of one transfer, managed from the event loop."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Carriage(Generic[P]):
         self._rates: deque[tuple[float, int]] = deque()
 
     def begin(self, news: Literal["some", "unknown"] = "unknown") -> None:
-        """The first channel is being opened, over the connection that is there; where something is sure to come, others."""
+        """The first channel is being opened over the kept connection; if something is sure to come, others are, too."""
         self._dial("kept")
         if news == "some":
             for _ in range(NEAR):
@@ -95,23 +95,23 @@ class Carriage(Generic[P]):
             self._loop.call_later(_NEAR_OPENS_S, self._dial_far)
 
     def _dial_far(self) -> None:
-        """A box that has not opened the first channel by now is far away, and that takes long over each."""
+        """If the first channel is not open yet, the box is far away; more are opened now, as each takes long."""
         is_open = any(courier.way == "kept" for courier in self._couriers)
         if not is_open and not self._work.has_ended:
             for _ in range(FAR - NEAR):
                 self._dial("own")
 
     def expect(self, total_bytes: int) -> None:
-        """So many bytes are to be moved in all."""
+        """The transfer is known to move so many bytes in all, which limits the number of connections."""
         self._most = 1 + total_bytes // _WORTH_A_CONNECTION_BYTES
 
     async def look(self) -> None:
-        """A short while has passed, or somebody woke it; there are as many couriers as there should be.
+        """Progress was reported, missing channels are being opened, and a short time has passed or `wake` was called.
 
         Raises:
             BoxUnreachable: the link broke; what came is here, and the next call goes on from it.
-            BoxTrouble: the box does not start what moves its files.
-            Exception: what has ended the transfer.
+            BoxTrouble: the box does not start the program that moves its files.
+            Exception: the error that has ended the transfer.
         """
         self._look()
         alarm = self._loop.call_later(_LOOK_S, self._rouse)
@@ -120,7 +120,7 @@ class Carriage(Generic[P]):
         self._sleep = self._loop.create_future()
 
     async def end(self, *others: Thread) -> None:
-        """Every thread has ended, and the `others`."""
+        """Every thread has ended, the `others` included."""
         self._work.stop()
         for task in self._dialling:
             task.cancel()
@@ -129,12 +129,12 @@ class Carriage(Generic[P]):
             courier.hang_up()
         for thread in (*self._couriers, *others):
             while thread.is_alive():  # noqa: ASYNC110
-                # By looking, and not by a thread that waits: the pool is small, and the loop must go on.
+                # Polled, because a join would need a thread of the small pool, or block the loop.
                 await asyncio.sleep(0.005)
         self._report()
 
     def wake(self) -> None:
-        """There is something to look at; from any thread."""
+        """The event loop looks at the threads soon; may be called from any thread."""
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._rouse)
 
@@ -143,10 +143,10 @@ class Carriage(Generic[P]):
             self._sleep.set_result(None)
 
     def _look(self) -> None:
-        """Progress is told, and there are as many couriers as there should be.
+        """Progress is reported, and missing channels are being opened.
 
         Raises:
-            Exception: what has ended the transfer.
+            Exception: the error that has ended the transfer.
         """
         self._report()
         if self._work.trouble is not None:
@@ -175,7 +175,7 @@ class Carriage(Generic[P]):
         if now - self._work.held_back_until < _HELD_BACK_S:
             self._pace.queued_s = (
                 math.inf
-            )  # its own pieces wait here: more connections would wait as well
+            )  # the transfer's own limit holds it back, so more connections would only wait as well
         rate = self._rate_bytes_s(now)
         if now >= self._refused_until:
             self._refused_at = MOST
@@ -187,11 +187,11 @@ class Carriage(Generic[P]):
             most=most,
             busy_s=time.process_time(),
         )
-        # The kept connection is ours to decrypt, on the core that all else here runs on: it goes last.
+        # The kept connection comes last: this process decrypts it, on the core that all else here runs on.
         for number, courier in enumerate(sorted(ready, key=lambda one: one.way == "kept")):
             courier.number = number
         self._work.want(wanted, rate)
-        # Far away, a few more than that, so that they are there when they are found to pay.
+        # To a far box a few more are opened ahead, so that they are ready if they turn out to pay.
         target = min(wanted + self._pace.spare, most)
         missing = target - len(self._couriers) - len(self._dialling)
         if self._refused >= _REFUSED:
@@ -202,7 +202,7 @@ class Carriage(Generic[P]):
             self._dial("own")
 
     def _rate_bytes_s(self, now: float) -> float:
-        """How much came over the link lately; 0 while that is not known."""
+        """How many bytes a second moved over the link lately; 0 while unknown."""
         if not self._rates or now - self._rates[-1][0] >= _LOOK_S / 2:
             self._rates.append((now, self._work.linked_bytes))
         while self._rates[0][0] < now - 2:
@@ -217,14 +217,14 @@ class Carriage(Generic[P]):
         task.add_done_callback(lambda _: self._rouse())
 
     async def _dialled(self, way: Way) -> None:
-        """A courier is at work, or is not going to be."""
+        """A courier works over a new channel, or the attempt to open one has failed."""
         async with self._gate:
             mark, packed = secrets.token_hex(16), _packed()
             argv = ["python3", "-I", "-S", "-c", _START, str(len(packed)), mark]
             try:
                 channel = await self._transport.open(argv, way=way)
             except TenantError as trouble:
-                # Another channel may do without this one; if none does, this is why.
+                # The other channels may do without this one. If none is left, this error is raised.
                 self._refused, self._refusal = self._refused + 1, trouble
                 return
             except Exception as trouble:  # noqa: BLE001 - told by whoever waits for the transfer
@@ -250,7 +250,7 @@ class Carriage(Generic[P]):
 
 
 def _trips(ready: Sequence[Hand[P]], now: float) -> tuple[float, float | None]:
-    """The shortest round trip, and how much longer they take lately; None where nobody knows."""
+    """The shortest round trip, and how much longer than that they take lately; None if unknown."""
     shortest = min((c.round_trip_s for c in ready if c.round_trip_s is not None), default=0.0)
     newest = sorted(trip for courier in ready for trip in tuple(courier.trips))[-_TRIPS_KNOWN:]
     lately = [took_s for at, took_s in newest if now - at < _TRIPS_KNOWN_S]

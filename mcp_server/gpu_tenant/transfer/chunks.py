@@ -1,4 +1,4 @@
-"""What is still to be asked for, cut into pieces as large as whoever asks can take."""
+"""What a download has yet to ask for, cut into pieces of the size that the asking thread wants."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -9,21 +9,21 @@ from gpu_tenant.domain.model import SealedFile
 from gpu_tenant.transfer.partial_file import Partial, Span
 
 SMALL_BYTES = 1 << 20
-"""A smaller file is asked for whole, with others."""
+"""A smaller file is asked for whole, together with others."""
 LEAST_BYTES = 256 << 10
-"""A piece of a large file is no smaller, where there is more of it: an answer has its cost."""
+"""A piece of a large file is at least this large if so much is left: each answer has a fixed cost."""
 BLOCK_BYTES = 16 << 10
-"""What is compared at once: a scattered change costs so much, and a digest is 1/2000 of it."""
+"""The unit of comparison. A change of any size costs one block; its digest is 1/2000 of that."""
 _COMPARED_BYTES = 64 << 20
 _MOST_FILES = 256
 _MOST_OPEN = 128
-"""Files that have come and wait to be read back: a slow disk is waited for."""
+"""How many files may be open, those that wait to be read back included: then a slow disk is waited for."""
 _MOST_SPANS = 512
 
 
 @dataclass(frozen=True, slots=True)
 class Coming:
-    """A file that is to arrive: where its bytes are gathered, and an older version of it that lies here."""
+    """A file to download: where its bytes are gathered, and an older version of it that lies here, if any."""
 
     entry: SealedFile
     partial: Path
@@ -32,7 +32,7 @@ class Coming:
 
 @dataclass(eq=False, slots=True)
 class Large:
-    """A file that comes in spans, over several connections."""
+    """A file that is downloaded in spans, over several connections."""
 
     coming: Coming
     partial: Partial
@@ -41,7 +41,9 @@ class Large:
     asked: int = 0
     """How many pieces of it are under way."""
     matched: int = 0
+    """How many of its bytes were found in the older version."""
     proved_bytes: int = 0
+    """How much of it, from the beginning, was read back."""
 
     @property
     def at(self) -> str:
@@ -62,7 +64,7 @@ class Stretch:
         return sum(span.size_bytes for span in self.spans)
 
     def left(self) -> list[Span]:
-        """What of it has not arrived, by whichever way."""
+        """The spans that have not arrived, neither by this piece nor by another way."""
         return self.file.partial.lacking(self.spans)
 
 
@@ -74,20 +76,20 @@ class Bundle:
 
     @property
     def size_bytes(self) -> int:
-        """How much was asked for, and is still to come."""
+        """How much of it has yet to come."""
         return sum(one.entry.size_bytes for one in self.files)
 
 
 @dataclass(eq=False, slots=True)
 class Comparison:
-    """A span of a large file whose older version lies here."""
+    """A span of a large file to compare with the older version that lies here."""
 
     file: Large
     span: Span
 
     @property
     def size_bytes(self) -> int:
-        """How much comes of it: digests."""
+        """How much comes over the link: only digests."""
         return self.span.size_bytes // BLOCK_BYTES * 8
 
 
@@ -95,7 +97,7 @@ Piece = Stretch | Bundle | Comparison
 
 
 class Pieces:
-    """Large files in their order, what is to be compared first, and small ones behind. Not for two threads at once."""
+    """What to ask for next: large files in order, comparisons first, then small files. Not safe for threads."""
 
     def __init__(self) -> None:
         self._waiting: deque[Coming] = deque()
@@ -103,15 +105,15 @@ class Pieces:
         self.open: list[Large] = []
 
     def add(self, coming: Iterable[Coming]) -> None:
-        """Those files are to come, too; the largest first, so that none is alone at the end."""
+        """Those files will be asked for, too; the largest first, so that none is left alone at the end."""
         for one in sorted(coming, key=lambda one: -one.entry.size_bytes):
             (self._waiting if one.entry.size_bytes >= SMALL_BYTES else self._small).append(one)
 
     def take(self, size_bytes: int) -> Piece | None:
-        """A piece of about that size; None where nothing is left to be asked for.
+        """A piece of about that size; None if there is nothing to ask for now.
 
         Raises:
-            OSError: the next file's bytes cannot be gathered where they are to be.
+            OSError: the partial file of the next file cannot be opened.
         """
         while True:
             for file in self.open:
@@ -138,7 +140,7 @@ class Pieces:
         return Bundle(files)
 
     def give_back(self, piece: Piece) -> None:
-        """What did not come of the piece is asked for again, before anything else."""
+        """The rest of the piece will be asked for again, before anything else of its kind."""
         match piece:
             case Stretch(file=file):
                 file.asked -= 1
@@ -150,13 +152,13 @@ class Pieces:
                 self._small.extendleft(reversed(files))
 
     def close(self, file: Large) -> None:
-        """The file is done with, or is to be gone on with another time."""
+        """The file is finished, or left for another attempt."""
         self.open.remove(file)
         file.partial.close()
 
 
 def _opened(coming: Coming) -> Large:
-    """The file, with what is missing of it, or to be compared where an older version lies here."""
+    """The opened file, with what is missing of it, or what to compare if an older version lies here."""
     partial = Partial(coming.partial, coming.entry.size_bytes)
     missing = partial.missing()
     if coming.basis is None:

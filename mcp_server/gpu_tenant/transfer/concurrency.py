@@ -4,48 +4,71 @@ import os
 from dataclasses import dataclass, field
 
 MOST = 52
-"""Each is a process here, of 2 MB or more: all of them, and what else there is, stay below 200 MB."""
+"""Each connection is a process on this computer and takes 2 MB or more.
+
+So many, together with everything else, stay below 200 MB.
+"""
 NEAR, FAR = 2, 4
-"""So many at first: a near box is limited by processors, a far one by what a connection may have under way."""
+"""How many connections to begin with.
+
+A near box is limited by processors, a far one by how much a single connection may have in flight.
+"""
 FAR_S = 0.03
-"""From here on a round trip counts."""
+"""A box counts as far from this round-trip time on."""
 _PAYS = 1.15
-"""So much faster must twice as many be, or half of them do as well."""
+"""Doubling the connections pays when the transfer becomes faster by at least this factor."""
 _LINEAR = 1.6
-"""Where twice as many are nearly twice as fast, the link is far from full."""
+"""If doubling the connections gains at least this factor, the link is far from full."""
 _LEAST_WINDOW_S = 0.5
 _ROUND_TRIPS = 10
-"""So many until a new connection has found its speed, if it loses nothing."""
+"""How many round trips a new connection takes to find its speed, if it loses nothing."""
 _AGAIN_S = 30
 _CALM = 4
-"""So many times as long is looked at what was settled before."""
+"""In a later search that no sag started, each count is measured for this many times as long."""
 _SWIFT_BYTES_S = 50e6
-"""So much for each core is seldom reached where loss, or a window, holds connections back."""
+"""Per core. Connections that are held back by loss, or by a window, seldom reach this rate."""
 _SLOW_BYTES_S = 6e6
-"""A far connection that moves less, over a link that is not full, loses something again and again."""
+"""A far connection that is slower than this on a link that is not full keeps losing packets."""
 _MOST_SPARE = 8
 _BUSY = 0.75
-"""So much of a core is nearly all that the threads of one Python have."""
+"""The threads of one Python process have little more than one core; this share of it counts as all."""
 _QUEUED_S, _QUEUED_SHARE = 0.015, 0.2
-"""A round trip that takes so much longer than the shortest stands in a queue: the link is full."""
+"""A round trip that exceeds the shortest by both of these waits in a queue: the link is full.
+
+The first is in seconds, the second a share of the shortest round trip.
+"""
 _USUAL_WINDOWS = 5
 _SAGS, _SAGS_IN_VAIN = 0.85, 2
-"""A link that carries less than this of what is usual, and has no queue, has room for more; unless so many were no faster."""
+"""A link without a queue that carries less than this share of its usual rate has room for more connections.
+
+Once adding connections has failed to help this many times, a sag no longer leads to more.
+"""
+
+# What a `Pace` does:
+#
+#   searching   waits until all wanted connections work, lets them find their speed for half of the judging
+#               time, and measures the rate for the other half. Then it decides: more connections (twice or
+#               four times as many), and the same again; or settled.
+#   settled     keeps the count. It settles on the present count when the link is full, no more are allowed,
+#               or the processors are busy, and on the last count that paid when adding more did not pay.
+#
+#   settled -> searching   after _AGAIN_S: it measures the settled count once more, and goes up from there;
+#                          or when a far link without a queue sags twice in a row: with twice as many at once.
 
 
 @dataclass
 class Pace:
-    """Adds connections until the link is full or more do not pay; and again where it is not full any more.
+    """Adds connections until the link is full or adding more does not pay, and starts again when it has room.
 
-    Full is what has a queue, which a round trip beside the transfer stands in. Where nobody knows of one,
-    the gain decides, and it settles on the fewest that paid. Times are in seconds of any one clock, amounts
-    in bytes since the beginning.
+    A link is full when it has a queue: a round trip measured beside the transfer has to wait in it. Where
+    no queue is seen, the gain decides, and the smallest count that paid is kept. Times are in seconds on
+    any one clock; amounts are in bytes since the beginning.
     """
 
     round_trip_s: float = 0.0
-    """The shortest."""
+    """The shortest one measured."""
     queued_s: float | None = None
-    """How much longer one takes now, or is made to take by us; None where nobody knows."""
+    """How much longer than the shortest a round trip takes now, or is made to take by us; None if unknown."""
     settled: bool = False
     cores: int = field(default_factory=lambda: os.cpu_count() or 1)
 
@@ -64,21 +87,21 @@ class Pace:
 
     @property
     def is_far(self) -> bool:
-        """Whether the box is so far away that round trips count."""
+        """Whether the box is so far away that round trips limit the speed."""
         return self.round_trip_s >= FAR_S
 
     @property
     def is_full(self) -> bool:
-        """Whether what is sent stands in a queue: more connections would only make it longer."""
+        """Whether the link has a queue, which more connections would only make longer."""
         least_s = max(_QUEUED_S, _QUEUED_SHARE * self.round_trip_s)
         return self.queued_s is not None and self.queued_s >= least_s
 
     def look(
         self, at_s: float, done_bytes: int, *, working: int, most: int, busy_s: float = 0.0
     ) -> int:
-        """How many connections there are to be, now that `working` are and `most` may be.
+        """How many connections there should be, while `working` of them work and `most` are allowed.
 
-        `busy_s` is how long this process has been on a processor.
+        `busy_s` is the processor time that this process has used so far.
         """
         if self._below is None and not self.settled and self.is_far:
             self._wanted = max(self._wanted, FAR)
@@ -92,7 +115,7 @@ class Pace:
         if self._began is None:
             self._began, self._half = at_s, None
         elif self._half is None:
-            # Not counted: new connections have yet to find their speed.
+            # The first half is not counted: new connections have yet to find their speed.
             if at_s - self._began >= self._judging_s / 2:
                 self._half = (at_s, done_bytes, busy_s)
         elif at_s - self._began >= self._judging_s:
@@ -112,24 +135,27 @@ class Pace:
 
     @property
     def spare(self) -> int:
-        """How many more may be opened already, because opening takes long: they are soon found to pay, or not."""
+        """How many connections may be opened ahead of need, because opening one takes long.
+
+        They are soon needed, or soon known not to pay.
+        """
         if self.settled or not self.is_far:
             return 0
         return min(self._wanted, _MOST_SPARE if self._is_slow else FAR)
 
     @property
     def _window_s(self) -> float:
-        """How long one look at the rate takes."""
+        """How long the rate is measured at a time."""
         return max(_LEAST_WINDOW_S, _ROUND_TRIPS * self.round_trip_s)
 
     @property
     def _judging_s(self) -> float:
-        """How long a count is looked at: who only looks anew has time to tell a gain from chance."""
+        """How long one count is judged; a later search can take more time, to tell a gain from chance."""
         is_calm = not self._is_first and not self._is_after_sag
         return self._window_s * (_CALM if is_calm else 1)
 
     def _decide(self, at_s: float, rate: float, wanted: int, most: int, busy: float) -> None:
-        # A second look after a while begins anew: things may have changed.
+        # A new search compares with nothing from before: things may have changed.
         before, self._began = (None if self.settled else self._below), None
         self._tried = max(self._tried, wanted)
         self.settled = False
@@ -141,7 +167,7 @@ class Pace:
             self._unpaid += 1
             if self._is_after_sag:
                 self._in_vain += 1
-        # One step says little where connections are swift until they have lost something.
+        # One step proves little here: a lossy connection is fast until its first loss.
         patience = 2 if self._is_slow and self._is_first else 1
         if self.is_full:
             self._settle(at_s, wanted, rate)
@@ -155,7 +181,7 @@ class Pace:
             self._below, self._wanted = (wanted, rate), wanted * (4 if is_linear else 2)
 
     def _is_processors(self, rate: float, wanted: int) -> bool:
-        """Whether it is the processors that hold it up, and no connection's own speed."""
+        """Whether the processors are the limit, and not the speed of each connection."""
         return wanted >= self.cores and rate >= _SWIFT_BYTES_S * self.cores
 
     def _settle(self, at_s: float, count: int, rate: float) -> None:
@@ -165,7 +191,7 @@ class Pace:
         self._again_at = at_s + _AGAIN_S
 
     def _watch(self, at_s: float, done_bytes: int, wanted: int) -> None:
-        """A far link that sags, and is not full, is given more connections."""
+        """A far link that sags, and is not full, gets more connections."""
         since_s, before = self._watched or (at_s, done_bytes)
         took_s = at_s - since_s
         if self._watched is not None and took_s < self._window_s:
@@ -175,9 +201,9 @@ class Pace:
         is_sagging = self.is_far and not self.is_full and rate < _SAGS * self._usual
         self._usual += (rate - self._usual) / _USUAL_WINDOWS
         has_sagged, self._has_sagged = self._has_sagged, is_sagging
-        # Twice in a row: one low window is chance, and what follows it would look like a gain.
+        # Twice in a row: a single low window is chance, and the recovery after it would look like a gain.
         if has_sagged and is_sagging and self._in_vain < _SAGS_IN_VAIN:
             self.settled, self._began, self._is_after_sag = False, None, True
-            # Not fewer again: what was given back, because it had not paid, was needed after all.
+            # At least as many as were ever tried: those given up as not paying were needed after all.
             self._wanted = self._paid = max(2 * wanted, self._tried)
             self._below = (wanted, rate)

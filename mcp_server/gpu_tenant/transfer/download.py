@@ -1,4 +1,4 @@
-"""Files come from a box: over the carriage's channels, and read back from the storage here as they do."""
+"""Downloads files from a box over several channels, and reads them back from the local storage as they arrive."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -18,10 +18,11 @@ from gpu_tenant.transfer.worker import Way
 
 
 class Arrival:
-    """The channels over which files come while the block runs; they are opened before anybody knows which.
+    """The channels over which files can be downloaded while the block runs.
 
-    With `news="some"` they are opened at once, because something is sure to come. `on_bytes` is told of
-    bytes as they come, those that were here from an earlier attempt left out.
+    `news="some"` says that something is sure to come: then the channels are opened at once, before it is
+    known which files. `on_bytes` is told how many bytes arrive, as they do; bytes that were here from an
+    earlier attempt do not count.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class Arrival:
         trace: TracebackType | None,
     ) -> None:
         if self._has_begun:
-            # To its end, also where it is cancelled: threads are still writing.
+            # Not to be cut short by a cancellation: threads are still writing.
             await asyncio.shield(self._end())
 
     async def _end(self) -> None:
@@ -61,11 +62,11 @@ class Arrival:
         self._work.leave()
 
     async def bring(self, coming: Sequence[Coming]) -> AsyncGenerator[Arrived | Lost, None]:
-        """Each file once, when it has arrived and was read back, or cannot be had.
+        """Yields each file once, when it has arrived and was read back, or when it cannot be fetched.
 
         Raises:
             BoxUnreachable: the link broke; what came is here, and the next attempt goes on from it.
-            BoxTrouble: the box does not start what gives its files.
+            BoxTrouble: the box does not start the program that sends its files.
             OSError: a partial file cannot be written, or read back.
         """
         left = len(coming)
@@ -100,7 +101,7 @@ class Arrival:
 async def carried(
     coming: Sequence[Coming], *, transport: Transport, turn: Turn, on_bytes: Callable[[int], None]
 ) -> AsyncGenerator[Arrived | Lost, None]:
-    """As `Arrival.bring`, over channels for these files alone."""
+    """Does what `Arrival.bring` does, over channels that are opened for these files only."""
     async with (
         Arrival(transport, turn, on_bytes=on_bytes) as arrival,
         aclosing(arrival.bring(coming)) as arriving,

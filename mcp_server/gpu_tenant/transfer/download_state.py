@@ -1,4 +1,4 @@
-"""What comes from a box: which pieces are under way, what arrived of them, what went wrong."""
+"""What the threads of one download share: which pieces are under way, what has arrived, what went wrong."""
 
 import time
 from collections import Counter
@@ -14,13 +14,13 @@ _SAVED_EVERY_S = 0.5
 _BREAKS = 3
 _UNREADABLE = "the box cannot read it to its end"
 _LAST_PIECES = 4
-"""What is left is asked for in so many pieces by each, or more."""
+"""Toward the end, each wanted thread gets the rest in at least so many pieces."""
 _LATE_S = 2.0
-"""Pieces are cut to come in a fifth of it."""
+"""A piece is late after this time; pieces are cut to arrive in a fifth of it."""
 
 
 class Work(Job[Piece]):
-    """The job of fetching files; its threads wait for more until it is stopped."""
+    """The job of downloading files; its threads wait for more until it is stopped."""
 
     def __init__(self, turn: Turn) -> None:
         super().__init__(turn)
@@ -36,7 +36,7 @@ class Work(Job[Piece]):
         self._broken: Counter[tuple[str, int]] = Counter()
 
     def add(self, coming: Sequence[Coming]) -> None:
-        """Those files are to come, too."""
+        """Those files will be downloaded, too."""
         with self._changed:
             self._pieces.add(coming)
             self._unproved += len(coming)
@@ -54,9 +54,9 @@ class Work(Job[Piece]):
         self._under_way[piece] = (time.monotonic(), hand)
 
     def _late(self) -> Piece | None:
-        """What is left of a piece that should have come long since; asked for once more, and no oftener.
+        """The rest of a piece that is overdue, to be asked for a second time, but not a third; None if there is none.
 
-        At the end of a transfer one connection that has lost its speed would hold up all the rest.
+        Otherwise one connection that has become slow could hold up the end of a transfer.
         """
         before = time.monotonic() - _LATE_S
         for piece, (asked_at, _) in self._under_way.items():
@@ -68,14 +68,14 @@ class Work(Job[Piece]):
         return None
 
     def came(self, size_bytes: int, over: Literal["link", "disk"]) -> None:
-        """So many bytes of files arrived, from the box or from an older version that lay here."""
+        """So many bytes of files arrived, over the link or from an older version on this computer's disk."""
         with self._changed:
             self.came_bytes += size_bytes
             if over == "link":
                 self.linked_bytes += size_bytes
 
     def done(self, piece: Piece) -> None:
-        """All of the piece was received."""
+        """The piece was received completely."""
         with self._changed:
             del self._under_way[piece]
             if not isinstance(piece, Bundle):
@@ -85,7 +85,7 @@ class Work(Job[Piece]):
             self._changed.notify_all()
 
     def _dismiss(self, file: Large) -> None:
-        """Whoever still brings what is here already is hung up on: nobody writes to what is to be proved."""
+        """Channels that still bring parts of this whole file are cut: nothing may write to it while it is read back."""
         for piece, (_, courier) in self._under_way.items():
             if not isinstance(piece, Bundle) and piece.file is file:
                 courier.hang_up()
@@ -95,7 +95,10 @@ class Work(Job[Piece]):
         self._pieces.give_back(piece)
 
     def broke(self, piece: Piece) -> None:
-        """A channel ended while that piece was due on it; what ends every one is a file that cannot be read."""
+        """A channel ended while that piece was due over it.
+
+        A file at which `_BREAKS` channels have ended cannot be read on the box, and is given up.
+        """
         with self._changed:
             place = _place(piece)
             if place is None:
@@ -117,7 +120,10 @@ class Work(Job[Piece]):
             self._written_bytes += coming.entry.size_bytes
 
     def compared(self, file: Large, other: Sequence[Span], same: Sequence[Span]) -> None:
-        """What of a span differs from the older version is fetched; where nothing fits, so is all the rest."""
+        """The parts that differ from the older version will be fetched.
+
+        If nothing of the file has matched so far, all the rest will be fetched, too.
+        """
         with self._changed:
             file.matched += sum(span.size_bytes for span in same)
             file.missing.extend(file.partial.lacking(other))
@@ -127,19 +133,19 @@ class Work(Job[Piece]):
             self._changed.notify_all()
 
     def lose(self, file: Large, why: str) -> None:
-        """The box does not give that file any more."""
+        """The large file is given up, because the box cannot deliver it."""
         with self._changed:
             if file in self._pieces.open:
                 file.missing.clear()
                 file.uncompared.clear()
                 self._lost.append((file.coming, why))
                 self._unproved -= 1
-                # Closed at the end: another piece of it may be under way.
+                # Closed only at the end, because another piece of it may be under way.
                 self._pieces.open.remove(file)
                 self._given_up.append(file)
 
     def lose_small(self, coming: Coming, why: str) -> None:
-        """The box does not give that file any more."""
+        """The small file is given up, because the box cannot deliver it."""
         with self._changed:
             self._lost.append((coming, why))
             self._unproved -= 1
@@ -149,9 +155,10 @@ class Work(Job[Piece]):
     def provable(
         self, *, least_bytes: int, least_s: float
     ) -> tuple[list[Large], list[Coming], list[tuple[Coming, str]]] | None:
-        """What can be read back now, and what was lost; None when the work is stopped. Waits for something.
+        """Waits for files to read back, and returns large ones, small ones and lost ones; None when the work is stopped.
 
-        That much of a large file, or of small ones together; small ones also after so long, and what is last.
+        A large file is returned when it is whole or `least_bytes` of it are new; small files when together
+        they have `least_bytes`, when the first has waited `least_s`, or when nothing else is under way.
         """
         while True:
             with self._changed:
@@ -162,7 +169,7 @@ class Work(Job[Piece]):
                 is_due = not self._under_way or is_late or self._written_bytes >= least_bytes
                 if files or self._lost or (is_due and self._written):
                     small: list[Coming] = []
-                    if is_due:  # and what is written from now on is in another list
+                    if is_due:  # files that are written from now on go into a new list
                         small, self._written, self._written_bytes = self._written, [], 0
                     lost, self._lost = self._lost, []
                     return files, small, lost
@@ -170,20 +177,20 @@ class Work(Job[Piece]):
             self._save()
 
     def proved(self, count: int) -> None:
-        """So many files more were read back."""
+        """So many more small files were read back."""
         with self._changed:
             self._unproved -= count
             self._changed.notify_all()
 
     def close(self, file: Large) -> None:
-        """The file was read back to its end; nobody writes to it any more."""
+        """The large file was read back to its end; nothing writes to it any more."""
         with self._changed:
             self._pieces.close(file)
             self._unproved -= 1
             self._changed.notify_all()
 
     def _save(self) -> None:
-        """What is here of large files is on record, at short intervals."""
+        """What is here of large files is on record; this writes at most every `_SAVED_EVERY_S`."""
         if time.monotonic() - self._saved_at < _SAVED_EVERY_S:
             return
         self._saved_at = time.monotonic()
@@ -192,20 +199,20 @@ class Work(Job[Piece]):
         for file in files:
             file.partial.save()
 
-    # whoever waits for them
+    # called by the event loop, which waits for the couriers
 
     def _is_done(self) -> bool:
         return not self._unproved
 
     def leave(self) -> None:
-        """What is here of every file stays, and is on record; every thread has ended."""
+        """What is here of every file stays, and is on record. Only to be called when every thread has ended."""
         for file in (*self._pieces.open, *self._given_up):
             with suppress(OSError):
                 file.partial.close()
 
 
 def _place(piece: Piece) -> tuple[str, int] | None:
-    """Which file the piece is about, and from which byte on; None where another channel has brought it meanwhile."""
+    """Which file the piece is about, and from which byte on; None if another channel has brought all of it meanwhile."""
     if isinstance(piece, Bundle):
         return (piece.files[0].entry.at if piece.files else ""), 0
     left = piece.left() if isinstance(piece, Stretch) else [piece.span]

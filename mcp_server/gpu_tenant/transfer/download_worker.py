@@ -1,4 +1,4 @@
-"""Brings files from a box over one channel: ranges, small files in a row, digests of what may be here."""
+"""Downloads files over one channel: ranges of large files, rows of small files, digests of what may be here."""
 
 import os
 from collections.abc import Callable
@@ -22,11 +22,11 @@ from gpu_tenant.transfer.receive_to_file import Pouring
 from gpu_tenant.transfer.worker import Hand, Way
 
 _PARTS = 4
-"""A piece is written in so many parts, or more."""
+"""A piece is written in at least so many parts."""
 
 
 class Courier(Hand[Piece]):
-    """Brings pieces from a box, and puts what comes in place."""
+    """Downloads pieces from a box, and writes them where they belong."""
 
     FIRST_BYTES, LEAST_BYTES, MOST_BYTES = 1 << 20, LEAST_BYTES, 16 << 20
 
@@ -135,7 +135,7 @@ class Courier(Hand[Piece]):
         theirs = self._talk.body(head.size_bytes)
         self._carried(head.size_bytes)
         opened = open_regular(basis)
-        if opened is None:  # moved away meanwhile
+        if opened is None:  # the older version was moved away meanwhile
             self._work.compared(file, [span], [])
             return
         try:
@@ -154,7 +154,7 @@ class Courier(Hand[Piece]):
 
 
 def _compared(mine: bytes, theirs: bytes | bytearray, span: Span) -> tuple[list[Span], list[Span]]:
-    """The runs of blocks whose digests are alike, and the others."""
+    """The runs of blocks whose digests are equal, and the other runs."""
     same: list[Span] = []
     other: list[Span] = []
     for at in range(0, span.size_bytes, BLOCK_BYTES):

@@ -1,4 +1,4 @@
-"""How one link is divided between transfers whose boxes cost differently much: the dearest goes first."""
+"""How one link is divided between transfers whose boxes have different prices: the most expensive comes first."""
 
 import math
 from collections import defaultdict
@@ -7,13 +7,16 @@ from decimal import Decimal
 from statistics import median
 
 MOST_CONNECTIONS = 64
-"""So many at once are one user's, whatever the number of boxes: more make a home router drop all."""
+"""How many connections one user has at once, over all boxes: with more, a home router may drop them all."""
 LEAST_REST = 8
-"""So many the others have together even while the dearest needs fewer: its own box may be the slow end."""
+"""How many connections the others may have together even if the most expensive transfer needs fewer.
+
+Its own box may be what is slow.
+"""
 FLOOR = 0.1
-"""This part of the link is divided by heads and not by price, so that nothing starves."""
+"""This part of the link is divided equally and not by price, so that no transfer starves."""
 BURST_S = 0.25
-"""So much of unused time may be made up for."""
+"""How much unused time a transfer may make up for."""
 
 Usd = Decimal | float | None
 
@@ -21,12 +24,12 @@ Usd = Decimal | float | None
 def allotted(
     wants: Sequence[int], prices: Sequence[Usd], *, most: int = MOST_CONNECTIONS
 ) -> list[int]:
-    """How many connections each transfer may use, of those it wants; each at least one.
+    """How many of the connections it wants each transfer may use; each gets at least one.
 
-    The dearest gets what it wants (several that cost the same: as many each). The others divide by
-    price what is left, and together have no more than the dearest, or `LEAST_REST`: where the link is
-    what is short, the dearest has half of it by wanting more. All together have at most `most`, or
-    one each.
+    The transfer with the highest price gets what it wants; several with that price get the same number.
+    The others divide the rest by price. Together they get no more than the first, or `LEAST_REST` if that
+    is more: when the link is the bottleneck, the first gets half of it by wanting more. All together have
+    at most `most`, or one each.
     """
     if not wants:
         return []
@@ -39,7 +42,7 @@ def allotted(
     given = [1] * len(wants)
     first = _levelled([wanted[i] for i in dearest], [1.0] * len(dearest), most - len(others))
     if any(got < wanted[i] for i, got in zip(dearest, first, strict=True)):
-        # Nobody who costs less gets more than one who did not get enough.
+        # A cheaper transfer never gets more than an expensive one that did not get enough.
         wanted = [min(want, max(first)) for want in wanted]
     rest = min(most - sum(first), max(sum(first), LEAST_REST, len(others)))
     second = _levelled([wanted[i] for i in others], [parts[i] for i in others], rest)
@@ -51,10 +54,10 @@ def allotted(
 def rates(
     limit_bytes_s: float, prices: Sequence[Usd], could_bytes_s: Sequence[float | None]
 ) -> list[float]:
-    """How many bytes a second each transfer may move, by price; together they are the limit.
+    """How many bytes a second each transfer may move, by price; the sum is the limit.
 
-    What one could not use anyway (its box is slow, its link is broken) is the others'. None: it could
-    use any rate.
+    What a transfer could not use anyway (its box is slow, its link is broken) goes to the others. In
+    `could_bytes_s`, None means that the transfer could use any rate.
     """
     parts = parts_of(prices)
     least = limit_bytes_s * FLOOR / max(1, len(parts))
@@ -74,7 +77,7 @@ def rates(
 
 
 def parts_of(prices: Sequence[Usd]) -> list[float]:
-    """Which part of the whole each one's price is worth, with the floor; together they are 1."""
+    """Which part of the link each transfer gets for its price, `FLOOR` included; the sum is 1."""
     weights = _weights(prices)
     whole, equal = sum(weights), 1 / max(1, len(weights))
     by_price = [weight / whole if whole else equal for weight in weights]
@@ -82,14 +85,14 @@ def parts_of(prices: Sequence[Usd]) -> list[float]:
 
 
 def _weights(prices: Sequence[Usd]) -> list[float]:
-    """The prices as numbers; an unknown one counts as the median of those that are known."""
+    """The prices as numbers; an unknown price counts as the median of the known ones."""
     known = [None if price is None else max(0.0, float(price)) for price in prices]
     usual = median([price for price in known if price is not None] or [0.0])
     return [usual if price is None else price for price in known]
 
 
 def _levelled(wants: Sequence[int], weights: Sequence[float], most: int) -> list[int]:
-    """One each, and then by weight as many as fit; equals get the same, and a remainder nobody gets."""
+    """How many each gets: one, and then by weight as many as fit. Equals get the same; a remainder stays unused."""
     given = [1] * len(wants)
     steps: dict[float, list[int]] = defaultdict(list)
     for i, (want, weight) in enumerate(zip(wants, weights, strict=True)):
@@ -106,14 +109,14 @@ def _levelled(wants: Sequence[int], weights: Sequence[float], most: int) -> list
 
 
 class Bucket:
-    """What one transfer may still move now, at a rate that may change from call to call."""
+    """Limits one transfer to a rate, which may change from call to call."""
 
     def __init__(self, *, at_s: float) -> None:
         self._owed_bytes = 0.0
         self._at_s = at_s
 
     def pause_s(self, n_bytes: int, *, bytes_s: float, at_s: float) -> float:
-        """How long to wait before `n_bytes` more, which count as moved from here on."""
+        """How long to wait before moving `n_bytes` more, which count as moved from now on."""
         passed_s = max(0.0, at_s - self._at_s)
         self._at_s = max(self._at_s, at_s)
         self._owed_bytes = max(-BURST_S * bytes_s, self._owed_bytes - passed_s * bytes_s)

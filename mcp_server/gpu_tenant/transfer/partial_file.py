@@ -1,4 +1,4 @@
-"""A file that arrives in any order: which spans of it are here, also after either end was killed."""
+"""A file whose parts arrive in any order, with a record of what is here that survives a crash of either end."""
 
 import json
 import os
@@ -22,12 +22,12 @@ class Span(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The first byte behind it."""
+        """The position of the first byte after it."""
         return self.first + self.size_bytes
 
 
 class Spans:
-    """Stretches of one file, merged where they touch."""
+    """A set of spans of one file, merged where they touch."""
 
     def __init__(self, spans: Sequence[Span] = ()) -> None:
         self._firsts: list[int] = []
@@ -40,12 +40,12 @@ class Spans:
 
     @property
     def size_bytes(self) -> int:
-        """How much they cover."""
+        """How many bytes they cover."""
         return sum(self._ends) - sum(self._firsts)
 
     @property
     def front(self) -> int:
-        """Everything before this byte is covered."""
+        """All bytes before this position are covered."""
         return self._ends[0] if self._firsts and self._firsts[0] == 0 else 0
 
     def add(self, span: Span) -> None:
@@ -59,7 +59,7 @@ class Spans:
         self._firsts[low:high], self._ends[low:high] = [first], [end]
 
     def lacking(self, span: Span) -> Iterator[Span]:
-        """What of it is not covered."""
+        """The parts of the span that are not covered."""
         at = span.first
         place = bisect_right(self._ends, at)
         while at < span.end:
@@ -71,41 +71,41 @@ class Spans:
             place += 1
 
     def missing(self, size_bytes: int) -> list[Span]:
-        """What is not covered of a file of that size."""
+        """The parts of a file of that size that are not covered."""
         return list(self.lacking(Span(0, size_bytes)))
 
 
 class Partial:
-    """The bytes of a file that are here so far, and the record beside them of which those are.
+    """The bytes of a file that are here so far, and beside them a record of which those are.
 
-    The record is written behind the bytes. After a power cut it may say more than the disk holds: the
-    file is believed only when it was re-read to its end.
+    The record is written after the bytes, but may reach the disk before them. After a power cut it may
+    claim more than the disk holds, so a file is believed only when it was read back to its end.
     """
 
     def __init__(self, path: Path, size_bytes: int) -> None:
-        """Raises: OSError: the place takes no file."""
+        """Raises: OSError: the file cannot be opened or created."""
         self.path, self.size_bytes = path, size_bytes
         self._record = _record_of(path)
         self._lock = Lock()
         if not path.exists():
-            forget(path)  # it is of a file that is no more
+            forget(path)  # a record without its file is about one that is gone
         self._spans = Spans(_recorded(path, size_bytes))
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
         self._fd = os.open(path, flags, 0o600)
         self._unbuffered = unbuffered(self._fd, path, os.O_WRONLY)
         self._saved = list(self._spans)
         self._is_synced = False
-        with suppress(OSError):  # where so large a file may not be, as much comes as may
+        with suppress(OSError):  # if so large a file is not allowed, we write as much as we can
             os.ftruncate(self._fd, size_bytes)
 
     @property
     def front(self) -> int:
-        """Everything before this byte is here."""
+        """All bytes before this position are here."""
         return self._spans.front
 
     @property
     def held_bytes(self) -> int:
-        """How much is here."""
+        """How many bytes are here."""
         return self._spans.size_bytes
 
     @property
@@ -114,23 +114,23 @@ class Partial:
         return self._spans.front == self.size_bytes
 
     def missing(self) -> list[Span]:
-        """What is not here yet."""
+        """The spans that are not here yet."""
         with self._lock:
             return self._spans.missing(self.size_bytes)
 
     def lacking(self, spans: Sequence[Span]) -> list[Span]:
-        """What of those is not here yet."""
+        """The parts of those spans that are not here yet."""
         with self._lock:
             return [gap for span in spans for gap in self._spans.lacking(span)]
 
     def write(self, content: memoryview, at: int) -> None:
-        """The bytes lie at that place; past the page cache where `content` is a buffer that allows it.
+        """The bytes are in the file at that position; they bypass the page cache if the buffer is aligned for it.
 
         Raises:
-            OSError: the file takes no more.
+            OSError: the bytes cannot be written.
         """
         if self._unbuffered is not None and not (at | len(content)) % ALIGNED_BYTES:
-            # What it refuses is not lost: the rest is written in the other way.
+            # If the unbuffered write fails, the rest is written through the cache below.
             with suppress(OSError):
                 while content and not len(content) % ALIGNED_BYTES:
                     count = os.pwritev(self._unbuffered, [content], at)
@@ -140,23 +140,23 @@ class Partial:
             content, at = content[count:], at + count
 
     def filled(self, span: Span) -> None:
-        """The bytes of `span` were written."""
+        """The bytes of `span` count as here."""
         with self._lock:
             self._spans.add(span)
             self._is_synced = False
 
     def sync(self) -> None:
-        """All that was written before is on the storage.
+        """Everything written before is on the storage.
 
         Raises:
-            OSError: it is not.
+            OSError: it could not be flushed.
         """
         if not self._is_synced:
             self._is_synced = True
             getattr(os, "fdatasync", os.fsync)(self._fd)
 
     def save(self) -> None:
-        """The record is as the file."""
+        """The record says what is in the file."""
         with self._lock:
             spans = list(self._spans)
         if spans == self._saved:
@@ -168,7 +168,7 @@ class Partial:
 
     def close(self) -> None:
         """Nothing more is written; what is here stays, and is on record."""
-        with suppress(OSError):  # the next one fetches more than it must
+        with suppress(OSError):  # without it, the next attempt fetches more than it needs to
             self.save()
         self._leave()
 
@@ -179,22 +179,22 @@ class Partial:
 
 
 def held_bytes(path: Path, size_bytes: int) -> int:
-    """How much of a file of that size is at `path` from an earlier attempt."""
+    """How many bytes of a file of that size an earlier attempt has left at `path`."""
     return Spans(_recorded(path, size_bytes)).size_bytes
 
 
 def names_of(path: Path) -> tuple[str, str]:
-    """What lies there while the partial file at `path` does: itself, and its record."""
+    """The names of the partial file at `path` and of its record."""
     return path.name, _record_of(path).name
 
 
 def forget(path: Path) -> None:
-    """Nothing is known of the partial file at `path`: it was proved, or is to begin anew."""
+    """There is no record of the partial file at `path`: it was verified, or will begin anew."""
     _record_of(path).unlink(missing_ok=True)
 
 
 def discard(path: Path) -> None:
-    """There is no partial file at `path`: what came is not what was wanted."""
+    """The partial file at `path` and its record are gone: what came is not what was wanted."""
     path.unlink(missing_ok=True)
     forget(path)
 
@@ -204,7 +204,7 @@ def _record_of(path: Path) -> Path:
 
 
 def _recorded(path: Path, size_bytes: int) -> Sequence[Span]:
-    """The spans on record, where it is of this very file as it is."""
+    """The spans on record; none if the record is damaged or does not fit the file."""
     try:
         held = json.loads(_record_of(path).read_text(encoding="utf-8"))
         spans = [Span(int(a), int(b)) for a, b in held["spans"]]

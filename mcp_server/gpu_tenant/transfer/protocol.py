@@ -1,4 +1,4 @@
-"""What is said over a channel to the courier on a box: requests of one line, answers of known length."""
+"""The protocol between this program and the courier on a box: requests of one line, answers of known length."""
 
 import json
 import socket
@@ -18,11 +18,11 @@ _MOST_IN_MEMORY_BYTES = 64 << 20
 
 
 class LinkBroken(Exception):
-    """The channel ended, or what came over it is no answer; what was asked may be asked again."""
+    """The channel ended, or something other than an answer came; the requests may be made again."""
 
 
 class Answer(NamedTuple):
-    """The head of an answer: what follows, and how many bytes of it."""
+    """The head of an answer: what kind of body follows, and of how many bytes."""
 
     letter: bytes
     number: int
@@ -30,7 +30,7 @@ class Answer(NamedTuple):
 
 
 class Conversation:
-    """One channel, of which nobody else knows; every method blocks."""
+    """One channel, used by nothing else; every method blocks."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -38,10 +38,10 @@ class Conversation:
         self._number = 0
 
     def greet(self, script: bytes, mark: str) -> None:
-        """The courier is there, which that script becomes; what a login script had to say lies behind.
+        """The script runs on the box as the courier, and whatever a login script printed has been skipped.
 
         Raises:
-            LinkBroken: it never came.
+            LinkBroken: the courier never answered.
         """
         self._say(script)
         end, said = f"{mark}\n".encode(), b""
@@ -51,7 +51,7 @@ class Conversation:
                 raise LinkBroken("a login script prints without end")
 
     def round_trip_s(self) -> float:
-        """How long a request and its answer take that have nothing to carry.
+        """How long a request and an answer without a payload take.
 
         Raises:
             LinkBroken: it was not answered.
@@ -63,10 +63,10 @@ class Conversation:
         return time.monotonic() - asked_at
 
     def ask(self, verb: str, request: Mapping[str, object], body: bytes | memoryview = b"") -> int:
-        """The request went out, with the bytes that belong to it; its number.
+        """The number of the request, which was sent together with `body`.
 
         Raises:
-            LinkBroken: it did not.
+            LinkBroken: it was not sent.
         """
         self._number += 1
         line = json.dumps({"id": self._number, "do": verb, **request}).encode() + b"\n"
@@ -75,7 +75,7 @@ class Conversation:
         return self._number
 
     def head(self) -> Answer:
-        """The next answer's head.
+        """The head of the next answer.
 
         Raises:
             LinkBroken: none came.
@@ -86,20 +86,20 @@ class Conversation:
         return answer
 
     def body(self, size_bytes: int) -> bytes | bytearray:
-        """So many bytes, in memory.
+        """The body of an answer, of that size, in memory.
 
         Raises:
-            LinkBroken: they did not come, or are more than an answer may have.
+            LinkBroken: it did not come, or is larger than an answer may be.
         """
         if size_bytes > _MOST_IN_MEMORY_BYTES:
             raise LinkBroken("an answer of that size was never asked for")
         return self._exactly(size_bytes)
 
     def unpacked(self, size_bytes: int, held_bytes: int) -> bytes:
-        """What a packed body of that size holds, which is so much.
+        """The content of a compressed body of `size_bytes`; uncompressed it has `held_bytes`.
 
         Raises:
-            LinkBroken: it is no packed body.
+            LinkBroken: the body is not that.
         """
         inflater = zlib.decompressobj()
         try:
@@ -111,9 +111,9 @@ class Conversation:
         return content
 
     def into(self, buffer: memoryview) -> int:
-        """The body's next bytes fill `buffer`, or as much of it as came before the channel ended; how many.
+        """How many of the body's next bytes are in `buffer`: all that fit, or what came before the channel ended.
 
-        One wait for all of them: each piece by itself would cost a change of threads.
+        They are waited for in one call, because each piece by itself would cost a switch of threads.
         """
         got = 0
         while got < len(buffer):
@@ -127,11 +127,11 @@ class Conversation:
         return got
 
     def hang_up(self) -> None:
-        """Whoever waits for an answer hears that there is none."""
+        """A thread that waits for an answer is told that none will come."""
         self._channel.hang_up()
 
     def close(self) -> None:
-        """This end is closed; only for whoever converses."""
+        """This end is closed. Only the thread that uses the channel may call this."""
         self._channel.hang_up()
         self._reader.close()
         self._writer.close()
@@ -152,5 +152,5 @@ class Conversation:
 
 
 def spans_asked(spans: Sequence[Span]) -> list[list[int]]:
-    """The spans as a request has them."""
+    """The spans in the form that a request has them."""
     return [[span.first, span.size_bytes] for span in spans]

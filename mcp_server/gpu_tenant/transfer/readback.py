@@ -1,4 +1,4 @@
-"""What has arrived is read back from the storage while the rest is under way."""
+"""Reads back from the storage what has arrived, while the rest is under way."""
 
 import errno
 from collections.abc import Callable, Sequence
@@ -13,16 +13,16 @@ from gpu_tenant.transfer.chunks import SMALL_BYTES, Coming, Large
 from gpu_tenant.transfer.download_state import Work
 
 _STEP_BYTES = 32 << 20
-"""So much is read back at once: less costs a flush too often, more leaves too much for the end."""
+"""How much is read back at a time. Less means too many flushes; more leaves too much for the end."""
 _STEP_S = 1.0
-"""Many small files are flushed together: each flush by itself holds up those who make others."""
+"""Small files are flushed together once in this time: each flush holds up the threads that create files."""
 _SIDE_BY_SIDE = 4
-"""A small file is mostly waited for: a storage flushes and reads several in the time of one."""
+"""How many small files are read back at once: storage flushes and reads several in the time of one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """A file that is whole in its partial file, durably, as it was read back from there."""
+    """A file that is whole and durable in its partial file; size and hash are of what was read back from there."""
 
     coming: Coming
     size_bytes: int
@@ -31,14 +31,14 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A file that could not be fetched: it is gone from the box, or is another one now."""
+    """A file that could not be fetched: it is gone from the box, has changed there, or cannot be read."""
 
     coming: Coming
     why: str
 
 
 class Prover(Thread):
-    """Reads back whatever is complete, from the front of each file on, until the work is over."""
+    """Reads each file back from its beginning, as far as it is complete, until the work is over."""
 
     def __init__(self, work: Work, tell: Callable[[Sequence[Arrived | Lost]], None]) -> None:
         super().__init__(name="prover", daemon=True)
@@ -90,7 +90,11 @@ class Prover(Thread):
 
 
 def _read_whole(rereader: Rereader, small: Sequence[Coming]) -> Sequence[Arrived]:
-    """Those files are on their storage, as they were read back from there."""
+    """Those files are durable on the storage; the hashes are of what was read back from there.
+
+    Raises:
+        OSError: a file cannot be flushed or read, or is gone.
+    """
     durable([coming.partial for coming in small])
     arrived: list[Arrived] = []
     for coming in small:

@@ -1,6 +1,7 @@
-"""What comes over a channel goes into a file past the page cache, where file system and platform take that.
+"""Writes what comes over a channel into a file, past the page cache where file system and platform allow that.
 
-A file that is read back at once has no use for the cache, and to fill it costs as much as to decrypt the bytes.
+The cache does not help a file that is read back from the storage anyway, and filling it costs as much as
+decrypting the bytes.
 """
 
 import errno
@@ -15,20 +16,20 @@ _BUFFER_BYTES = 1 << 20
 
 
 class Pouring:
-    """One thread's buffer, and how it empties into partial files."""
+    """The buffer of one thread, which it fills from its channel and empties into partial files."""
 
     def __init__(self, talk: Conversation) -> None:
         self._talk = talk
         self._buffer = mmap.mmap(-1, _BUFFER_BYTES)
 
     def pour(self, partial: Partial, span: Span, most_bytes: int = _BUFFER_BYTES) -> int:
-        """The next bytes of the body lie at the beginning of `span`; how many, and no more than fit there.
+        """The next bytes of the body are in the file, from the beginning of `span` on; returns how many.
 
-        `most_bytes` bounds what is held in memory: it pays to hold much only where much comes.
+        `most_bytes` limits how much is read at a time: large reads are worthwhile only where much comes.
 
         Raises:
-            LinkBroken: the channel ended; what had come before that is in the file, and counted there.
-            OSError: the file takes no more.
+            LinkBroken: the channel ended; what had come before is in the file, and counts as here.
+            OSError: the file cannot be written.
         """
         wanted = self._wanted(span, most_bytes)
         view = memoryview(self._buffer)[:wanted]
@@ -40,10 +41,10 @@ class Pouring:
         return got
 
     def copy(self, source: int, partial: Partial, span: Span) -> None:
-        """The bytes of `span` are those that the open file `source` has there.
+        """The bytes of `span` were copied from the same place of the open file `source`.
 
         Raises:
-            OSError: it ends before them, or the partial file takes no more.
+            OSError: `source` ends before them, or the partial file cannot be written.
         """
         while span.size_bytes:
             view = memoryview(self._buffer)[: self._wanted(span, _BUFFER_BYTES)]
@@ -54,7 +55,7 @@ class Pouring:
             span = Span(span.first + got, span.size_bytes - got)
 
     def _put(self, partial: Partial, span: Span) -> None:
-        """The buffer's first bytes are in the file, where nothing was: what is here may be proved already."""
+        """The buffer's first bytes are in the file, except where bytes were already: those may have been read back."""
         view = memoryview(self._buffer)
         for gap in partial.lacking([span]):
             at = gap.first - span.first
@@ -62,7 +63,7 @@ class Pouring:
             partial.filled(gap)
 
     def _wanted(self, span: Span, most_bytes: int) -> int:
-        """As much as there is room for, to where unbuffered writes can begin, or end."""
+        """How many bytes to take next, so that the write ends where an unbuffered write can begin or end."""
         to_boundary = -span.first % ALIGNED_BYTES
         if to_boundary:
             return min(to_boundary, span.size_bytes)

@@ -1,4 +1,4 @@
-"""What the threads of one transfer share, whichever way its bytes go."""
+"""What the threads of one transfer share, for uploads and downloads alike."""
 
 import time
 from collections.abc import Sized
@@ -6,20 +6,20 @@ from threading import Condition
 from typing import Generic, Protocol, TypeVar
 
 _PACKED_BELOW_BYTES_S = 32e6
-"""A processor packs faster than this; a faster link has no use for it."""
+"""A processor compresses faster than this; on a faster link compression does not pay."""
 
 _BESIDE_S = 0.15
 
 
 class Turn(Protocol):
-    """What this transfer may take of the link, among others of the same user."""
+    """How much of the link this transfer may use, beside the user's other transfers."""
 
     def connections(self, wanted: int) -> int:
         """How many of the wanted connections it may use now."""
         ...
 
     def pause_s(self, n_bytes: int) -> float:
-        """How long to wait before so many bytes more are asked for."""
+        """How long to wait before asking for `n_bytes` more."""
         ...
 
 
@@ -31,12 +31,12 @@ class Alone:
         return wanted
 
     def pause_s(self, n_bytes: int) -> float:
-        """No while."""
+        """Never any wait."""
         return 0.0
 
 
 class Portion(Protocol):
-    """What is asked for at once."""
+    """What one request asks for."""
 
     @property
     def size_bytes(self) -> int:
@@ -48,7 +48,7 @@ P = TypeVar("P", bound=Portion)
 
 
 class Asking(Protocol):
-    """Whoever asks for pieces."""
+    """A thread that asks for pieces."""
 
     @property
     def number(self) -> int:
@@ -57,38 +57,38 @@ class Asking(Protocol):
 
     @property
     def asked(self) -> Sized:
-        """What it has asked for and has no answer to."""
+        """The pieces that it has asked for and has no answer to yet."""
         ...
 
     def hang_up(self) -> None:
-        """It asks for nothing more, and gives back what it has no answer to."""
+        """It asks for nothing more, and gives back the pieces it has no answer to."""
         ...
 
 
 class Job(Generic[P]):
-    """The state of one transfer, safe for its threads, which wait for more until it is over."""
+    """The state of one transfer. Its threads may use it at once; they wait here for pieces until it is over."""
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
         self._changed = Condition()
         self._stopped = False
         self.trouble: BaseException | None = None
-        """What has ended it."""
+        """The error that ended it; None while there is none."""
         self.wanted = 1
         self.came_bytes = 0
-        """How much of the files is where it should be by now, by whichever way."""
+        """How much of the files is in place by now, whether it came over the link or from a disk."""
         self.linked_bytes = 0
         """How much of that came over the link."""
         self.held_back_until = 0.0
-        """Until when, on the monotonic clock, a piece had to wait for its turn."""
+        """Until when, on the monotonic clock, the last piece held back had to wait for its turn."""
         self.packs = False
-        """Whether the link is slow enough to pack for."""
+        """Whether the link is so slow that compression pays."""
 
     def take(self, hand: Asking, size_bytes: int) -> P | None:
-        """The next piece for that thread; None where there is none, or it has an answer to hear first.
+        """The next piece for that thread; None if there is none, or if it should first read an answer that is due.
 
-        Who has nothing to do waits here, until there is a piece or no use in waiting; the first of those
-        who are not wanted only for a moment, and may measure the link meanwhile.
+        A thread with nothing to do waits here until there is a piece, or nothing to wait for. The first
+        thread beyond the wanted number waits for a moment only, so that it can measure round trips.
         """
         while True:
             with self._changed:
@@ -111,7 +111,7 @@ class Job(Generic[P]):
             return self._in_turn(piece)
 
     def _in_turn(self, piece: P) -> P | None:
-        """The piece, when it is this transfer's turn."""
+        """The piece, once it is this transfer's turn; None if the transfer ended first."""
         at = time.monotonic() + self._turn.pause_s(piece.size_bytes)
         if at > time.monotonic():
             self.held_back_until = at
@@ -124,7 +124,7 @@ class Job(Generic[P]):
         return piece
 
     def give_back(self, piece: P) -> None:
-        """The piece is not going to be answered over the channel it was asked for on."""
+        """The piece may be asked for again: the channel it was asked for on will not answer."""
         with self._changed:
             self._take_back(piece)
             self._changed.notify_all()
@@ -137,12 +137,12 @@ class Job(Generic[P]):
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is waited for now, or in vain."""
+        """Whether there is nothing to wait for: all is done for now, or the transfer has ended."""
         with self._changed:
             return self._is_ended() or self._is_done()
 
     def want(self, hands: int, rate_bytes_s: float) -> None:
-        """So many threads may ask for more."""
+        """So many threads may ask for more, and compression is on if the link is that slow."""
         with self._changed:
             if hands != self.wanted:
                 self.wanted = hands
@@ -150,32 +150,32 @@ class Job(Generic[P]):
             self.packs = 0 < rate_bytes_s < _PACKED_BELOW_BYTES_S
 
     def fail(self, trouble: BaseException) -> None:
-        """The transfer cannot go on; the first trouble is told."""
+        """The transfer cannot go on; the first error is the one that is kept."""
         with self._changed:
             self.trouble = self.trouble or trouble
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """Nobody starts anything more."""
+        """No thread starts anything more."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
 
-    # what each way does in its own manner, with the lock held
+    # what uploads and downloads do differently; called with the lock held
 
     def _next(self, size_bytes: int) -> P | None:
-        """The next piece, about as large as that; None where there is none now."""
+        """The next piece, of about that size; None if there is none now."""
         raise NotImplementedError
 
     def _late(self) -> P | None:
-        """A piece that is asked for once more, because its answer is long due."""
+        """A piece to ask for a second time because its answer is overdue; None if there is none."""
         return None
 
     def _taken(self, piece: P, hand: Asking) -> None:
         """That thread asks for the piece."""
 
     def _take_back(self, piece: P) -> None:
-        """The piece is to be asked for again."""
+        """The piece will be asked for again."""
         raise NotImplementedError
 
     def _is_done(self) -> bool:

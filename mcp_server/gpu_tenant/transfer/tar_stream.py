@@ -1,4 +1,4 @@
-"""Files as one stream for a box, a chunk at a time, none of them read into memory whole."""
+"""Writes files as one stream for a box, a chunk at a time; no file is read into memory whole."""
 
 import tarfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -8,11 +8,11 @@ from gpu_tenant.domain.errors import CaretakerFailed
 from gpu_tenant.files.paths import to_remote
 
 _CHUNK_BYTES = 256 << 10
-"""Files that are smaller go many in one."""
+"""Smaller files are gathered into one chunk."""
 
 
 async def at_once(size_bytes: int) -> None:
-    """Nothing is waited for."""
+    """Returns at once: there is no limit to wait for."""
 
 
 async def archived(
@@ -21,12 +21,12 @@ async def archived(
     heading: bytes = b"",
     before: Callable[[int], Awaitable[None]] = at_once,
 ) -> AsyncIterator[bytes]:
-    """The files as a pax archive behind that heading; a tar holds names as they are, unescaped.
+    """Yields the heading and then the files as a pax archive; a tar holds names as they are, unescaped.
 
-    `before` is waited for before so many bytes go.
+    `before` is awaited with the size of each chunk before the chunk is yielded.
 
     Raises:
-        CaretakerFailed: a file became another while it was read.
+        CaretakerFailed: a file changed while it was read.
     """
     chunk = bytearray(heading)
     for part in _parts(files):

@@ -1,4 +1,4 @@
-"""What the threads of one push share: what a box has acknowledged of each large file, and what goes next."""
+"""What the threads of one push share: how much of each large file the box has acknowledged, and what goes next."""
 
 import json
 import os
@@ -23,33 +23,33 @@ Identity = tuple[int, int, int, int]
 
 
 class Changed(Exception):
-    """A file here is not any more what it was when it was hashed."""
+    """A local file is no longer what it was when it was hashed."""
 
 
 def identity(seen: os.stat_result) -> Identity:
-    """What tells that a file was neither written to nor replaced."""
+    """What stays the same as long as a file is neither written to nor replaced."""
     return seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns
 
 
 @dataclass(frozen=True, slots=True)
 class Going:
-    """A large file that is to go: as it was when it was hashed, and where its bytes are gathered on the box."""
+    """A large file to upload: what it was when it was hashed, and where its bytes are gathered on the box."""
 
     name: str
     path: Path
     size_bytes: int
     seen: Identity
     key: str
-    """Of these bytes under this name and no others: what is there under it may be gone on with."""
+    """Belongs to exactly these bytes under this name: an upload that began under the same key may be continued."""
     at: str
     record: Path
-    """Where it is on record here what of it the box has acknowledged."""
+    """The local record of what the box has acknowledged."""
     older: str | None = None
-    """An older version of it that lies on the box."""
+    """Where an older version of it lies on the box; None if there is none."""
 
 
 def acknowledged(record: Path, key: str, size_bytes: int) -> Spans:
-    """What the box has of those bytes, by the record."""
+    """Which of those bytes the box has, by the record; none if the record is about something else."""
     try:
         held = json.loads(record.read_text(encoding="utf-8"))
         spans = [Span(int(first), int(size)) for first, size in held["spans"]]
@@ -61,7 +61,7 @@ def acknowledged(record: Path, key: str, size_bytes: int) -> Spans:
 
 
 def key_of(record: Path) -> str | None:
-    """What the record is about; None where there is none."""
+    """The key of the upload that the record is about; None if there is no readable record."""
     try:
         return str(json.loads(record.read_text(encoding="utf-8"))["key"])
     except (OSError, ValueError, TypeError, KeyError):
@@ -70,7 +70,7 @@ def key_of(record: Path) -> str | None:
 
 @dataclass(eq=False, slots=True)
 class Leaving:
-    """A large file under way, over several connections."""
+    """A large file that is being uploaded, over several connections."""
 
     going: Going
     fd: int
@@ -79,7 +79,7 @@ class Leaving:
     missing: deque[Span]
     uncompared: deque[Span] = field(default_factory=deque)
     equal: deque[Span] = field(default_factory=deque)
-    """What the box is to copy from the older version."""
+    """What the box should copy from the older version."""
     matched: int = 0
     is_saved: bool = True
 
@@ -96,13 +96,13 @@ class Leaving:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of it lies on the box."""
+        """Whether the box has acknowledged all of it."""
         return self.there.front == self.going.size_bytes
 
 
 @dataclass(eq=False, slots=True)
 class Stretch:
-    """A span that is sent."""
+    """A span to send."""
 
     file: Leaving
     span: Span
@@ -115,32 +115,32 @@ class Stretch:
 
 @dataclass(eq=False, slots=True)
 class Comparison:
-    """A span that is compared with the older version on the box."""
+    """A span to compare with the older version on the box."""
 
     file: Leaving
     span: Span
 
     @property
     def size_bytes(self) -> int:
-        """How much comes over the link: digests."""
+        """How much comes over the link: only digests."""
         return self.span.size_bytes // BLOCK_BYTES * 8
 
 
 @dataclass(eq=False, slots=True)
 class Copying:
-    """Spans that the box copies from the older version."""
+    """Spans for the box to copy from the older version."""
 
     file: Leaving
     spans: list[Span]
     size_bytes: int = 0
-    """How much goes over the link."""
+    """How much goes over the link: nothing."""
 
 
 Piece = Stretch | Comparison | Copying
 
 
 class Outgoing(Job[Piece]):
-    """The job of one push; it is over with its last file."""
+    """The job of one push; it ends when its last file is on the box."""
 
     def __init__(self, going: Iterable[Going], turn: Turn) -> None:
         super().__init__(turn)
@@ -177,7 +177,7 @@ class Outgoing(Job[Piece]):
                 file.equal.extendleft(reversed(spans))
 
     def arrived(self, file: Leaving, spans: Sequence[Span], over: Literal["link", "disk"]) -> None:
-        """The box has acknowledged that those spans lie there, sent or copied from an older version."""
+        """The box has acknowledged those spans, either sent over the link or copied from an older version on its disk."""
         with self._changed:
             for span in spans:
                 file.there.add(span)
@@ -190,7 +190,7 @@ class Outgoing(Job[Piece]):
             self._changed.notify_all()
 
     def compared(self, file: Leaving, same: Sequence[Span], other: Sequence[Span]) -> None:
-        """What differs from the older version is sent; where nothing fits, so is all the rest."""
+        """What differs from the older version will be sent. If nothing has matched so far, all the rest will be, too."""
         with self._changed:
             file.matched += len(same)
             file.equal.extend(same)
@@ -201,7 +201,7 @@ class Outgoing(Job[Piece]):
             self._changed.notify_all()
 
     def dissolve(self, file: Leaving, spans: Sequence[Span]) -> None:
-        """There is no older version to take those spans from, nor any other: all is sent."""
+        """The older version cannot be used any more, for those spans or any others: all will be sent."""
         with self._changed:
             for left in (spans, file.equal, file.uncompared):
                 file.missing.extend(left)
@@ -217,7 +217,7 @@ class Outgoing(Job[Piece]):
             self._unfinished -= 1
 
     def _save(self) -> None:
-        """What the box has is on record, at short intervals."""
+        """What the box has is on record; this writes at most every `_SAVED_EVERY_S`."""
         if time.monotonic() - self._saved_at >= _SAVED_EVERY_S:
             self._saved_at = time.monotonic()
             for file in self._open:
@@ -227,16 +227,16 @@ class Outgoing(Job[Piece]):
         _save(file)
         os.close(file.fd)
 
-    # whoever waits for them
+    # called by the event loop, which waits for the senders
 
     def finished(self) -> list[Going]:
-        """Those that lie on the box whole, each told once."""
+        """The files that are complete on the box now; each is returned once."""
         with self._changed:
             whole, self._whole = self._whole, []
         return whole
 
     def leave(self) -> None:
-        """What the box has of every file is on record; every thread has ended."""
+        """What the box has of every file is on record. Only to be called when every thread has ended."""
         for file in self._open:
             self._close(file)
         self._open.clear()
@@ -249,10 +249,10 @@ class Outgoing(Job[Piece]):
 
 
 def _opened(going: Going) -> Leaving:
-    """The file, with what is missing of it, or to be compared where an older version lies on the box.
+    """The opened file, with what is missing on the box, or what to compare if an older version lies there.
 
     Raises:
-        Changed: it is not the one that was hashed.
+        Changed: it is not the file that was hashed.
     """
     try:
         fd = os.open(going.path, _READING)
@@ -269,7 +269,7 @@ def _opened(going: Going) -> Leaving:
     for gap in missing:
         first = gap.first
         while first < gap.end:
-            # Blocks lie at the same places in both.
+            # Comparisons end at block boundaries, which are the same in both versions.
             end = min(first // BLOCK_BYTES * BLOCK_BYTES + _COMPARED_BYTES, gap.end)
             compared.append(Span(first, end - first))
             first = end

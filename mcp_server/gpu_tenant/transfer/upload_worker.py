@@ -1,4 +1,4 @@
-"""Large files go to a box in ranges, over as many channels as the link repays; a thread for each."""
+"""Uploads large files to a box in ranges, over as many channels as are worthwhile, with a thread for each."""
 
 import json
 import zlib
@@ -20,7 +20,7 @@ _PAYS_BELOW = 0.8
 
 
 class NotTaken(Exception):
-    """The box does not take the bytes of a file: its name, and why."""
+    """The box does not accept the bytes of a file; has the file's name and the reason."""
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(f"{name}: {why}")
@@ -30,16 +30,16 @@ class NotTaken(Exception):
 async def sent(
     going: Sequence[Going], *, transport: Transport, turn: Turn, on_bytes: Callable[[int], None]
 ) -> AsyncGenerator[Going, None]:
-    """Each file once, when the box has acknowledged all of it; what it had before is not sent again.
+    """Yields each file once, when the box has acknowledged all of it; what the box already had is not sent again.
 
-    `on_bytes` is told of bytes as they are acknowledged, those that were there before left out.
+    `on_bytes` is told how many bytes were acknowledged, as they are; bytes that were there before do not count.
 
     Raises:
         BoxUnreachable: the link broke; what was acknowledged is on record, and the next call goes on from it.
-        BoxTrouble: the box does not start what takes its files.
-        NotTaken: it does not take a file.
-        Changed: a file here is not any more what it was when it was hashed.
-        OSError: a file here cannot be read.
+        BoxTrouble: the box does not start the program that takes the files.
+        NotTaken: the box does not accept a file.
+        Changed: a local file is no longer what it was when it was hashed.
+        OSError: a local file cannot be read.
     """
     if not going:
         return
@@ -66,10 +66,10 @@ async def sent(
 
 
 class Sender(Hand[Piece]):
-    """Sends pieces to a box, and hears that they lie there."""
+    """Sends pieces to a box, and reads its acknowledgements."""
 
     FIRST_BYTES, LEAST_BYTES, MOST_BYTES = 256 << 10, 64 << 10, 1 << 20
-    """No more than is lost without regret when the link breaks."""
+    """Pieces are small, so that little is lost when the link breaks."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Sender(Hand[Piece]):
         self._work: Outgoing = job
 
     def _broke(self) -> None:
-        """What came back before it broke need not be sent again."""
+        """Acknowledgements that arrived before the link broke were read: those pieces need not be sent again."""
         with suppress(LinkBroken):
             while self.asked:
                 self._hear_next()
@@ -135,7 +135,7 @@ class Sender(Hand[Piece]):
 
 
 def _said(head: Answer, body: bytes | bytearray) -> tuple[str, str]:
-    """The code and the words of a refusal."""
+    """The code and the message of a refusal."""
     if head.letter != b"E":
         raise LinkBroken("another answer came than was asked for")
     try:
@@ -146,7 +146,7 @@ def _said(head: Answer, body: bytes | bytearray) -> tuple[str, str]:
 
 
 def _packed(content: bytes) -> bytes:
-    """The content packed, where a sample says that it pays; else nothing."""
+    """The content compressed if a sample says that this pays; else nothing."""
     first = max(0, len(content) - _SAMPLE_BYTES) // 2
     sample = content[first : first + _SAMPLE_BYTES]
     if len(zlib.compress(sample, 1)) >= _PAYS_BELOW * len(sample):
@@ -155,7 +155,7 @@ def _packed(content: bytes) -> bytes:
 
 
 def _compared(piece: Comparison, theirs: bytes | bytearray) -> tuple[list[Span], list[Span]]:
-    """What of the span the older version on the box holds, too, and what it does not."""
+    """The parts of the span that the older version on the box has as well, and the parts that differ."""
     same: list[Span] = []
     other: list[Span] = []
     span, step = piece.span, Sender.MOST_BYTES

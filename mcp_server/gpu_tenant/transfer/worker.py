@@ -1,4 +1,4 @@
-"""One channel's thread: it asks for pieces, a few ahead of the answers, and hears these in their order."""
+"""The thread of one channel: it asks for pieces, a few ahead of the answers, and reads the answers in order."""
 
 import time
 from collections import deque
@@ -13,16 +13,16 @@ from gpu_tenant.transfer.shared_state import Job, P
 
 Way = Literal["kept", "own"]
 _AHEAD = 2
-"""So many pieces are under way at once, so that the link is never idle while a request or an answer comes."""
+"""How many pieces are under way at once, so that the link is never idle between an answer and the next request."""
 _PIECE_S = 0.4
 _TRIPS = 3
-"""So many of the newest round trips are known of each."""
+"""How many of its newest round trips each thread remembers."""
 
 
 class Hand(Thread, Generic[P]):
-    """Works over one channel until there is nothing to do, or the link breaks.
+    """Works over one channel until there is nothing left to do, or the link breaks.
 
-    Of those that are ready, as many as are wanted ask for more; `number` is its place among them.
+    Only as many of the ready threads ask for more as the job wants; `number` is this one's place among them.
     """
 
     FIRST_BYTES: ClassVar[int]
@@ -43,17 +43,17 @@ class Hand(Thread, Generic[P]):
         self.way, self.number = way, 0
         self.is_ready = self.is_over = False
         self.trips: deque[tuple[float, float]] = deque(maxlen=_TRIPS)
-        """When the newest round trips ended, on the monotonic clock, and how long they took, with nothing to carry."""
+        """The newest round trips without a payload: when each ended, on the monotonic clock, and how long it took."""
         self.round_trip_s: float | None = None
-        """The shortest of all."""
+        """The shortest round trip so far; None before the first."""
         self.carried_bytes = 0
         """How much went over its link."""
         self.is_waiting = False
-        """Whether something is due over it."""
+        """Whether something should come over its link now."""
         self.moved_at = 0.0
-        """When something moved last, on the monotonic clock, while that is so."""
+        """While `is_waiting`: when something last moved, on the monotonic clock."""
         self.is_hearing = False
-        """Whether what is due has begun to be waited for."""
+        """Whether the thread is reading the answer to the oldest request."""
         self.asked: deque[P] = deque()
         self._asked_at: deque[float] = deque()
         self._heard_at = 0.0
@@ -82,7 +82,7 @@ class Hand(Thread, Generic[P]):
             self._wake()
 
     def hang_up(self) -> None:
-        """The thread ends soon: its link is cut."""
+        """The link is cut, so the thread ends soon."""
         self._talk.hang_up()
 
     def _carry(self) -> None:
@@ -104,7 +104,7 @@ class Hand(Thread, Generic[P]):
                 self._travel()
 
     def _travel(self) -> None:
-        """One round trip more was measured, over a link that carries nothing else of this thread's."""
+        """One more round trip was measured, while the link carried nothing else for this thread."""
         self._is_due()
         took_s = self._talk.round_trip_s()
         self.is_waiting = False
@@ -126,29 +126,32 @@ class Hand(Thread, Generic[P]):
         self.is_waiting, self.moved_at = True, time.monotonic()
 
     def _carried(self, size_bytes: int) -> None:
-        """So much went over the link."""
+        """So many more bytes went over the link."""
         self.carried_bytes += size_bytes
         self.moved_at = time.monotonic()
 
     def _find_size(self, size_bytes: int, took_s: float) -> None:
-        """Pieces are as large as move in a short while: a break costs little, and none ends long after the others."""
+        """A piece is as large as moves within `_PIECE_S`.
+
+        So a broken link costs little, and no piece ends long after the others.
+        """
         if size_bytes >= self._size_bytes // 2:
             wanted = int(size_bytes / max(took_s, 1e-6) * _PIECE_S)
             grown = min(wanted, 4 * self._size_bytes, self.MOST_BYTES)
             self._size_bytes = max(self.LEAST_BYTES, grown // BLOCK_BYTES * BLOCK_BYTES)
 
-    # what each way does in its own manner
+    # what uploads and downloads do differently
 
     def _ask(self, piece: P) -> None:
         """The request for the piece went out."""
         raise NotImplementedError
 
     def _hear(self, piece: P) -> None:
-        """The answer to the oldest request came, and all it brings is in its place."""
+        """The answer to the oldest request came, and everything in it is in its place."""
         raise NotImplementedError
 
     def _heard(self, piece: P) -> None:
-        """The piece is done with."""
+        """The piece is finished."""
 
     def _broke(self) -> None:
-        """The link ended, and nothing more comes over it."""
+        """The link has ended, and nothing more comes over it."""

@@ -1,4 +1,4 @@
-"""The ways to a box, one per file, and what they share: how a command is fed and heard."""
+"""The ways to reach a box, one per file, and what they share: feeding a command and reading its output."""
 
 import asyncio
 from collections.abc import AsyncIterable, Callable, Coroutine
@@ -33,12 +33,12 @@ async def converse(
     *answers: Coroutine[None, None, T],
     listener: Listener | None = None,
 ) -> list[T]:
-    """Every one of `answers` came; `stdin` was fed to `sink` as long as somebody read it.
+    """All of `answers` have ended; `stdin` was fed to `sink` for as long as the command read it.
 
-    `listener` is told what was.
+    `listener` is told how much was fed.
 
     Raises:
-        Exception: the first that `stdin` or one of `answers` raised, as it was.
+        Exception: the first one that `stdin` or one of `answers` raised, unchanged.
     """
     try:
         async with asyncio.TaskGroup() as group:
@@ -57,7 +57,7 @@ async def _feed(stdin: bytes | AsyncIterable[bytes], sink: Sink, listener: Liste
             sink.write(chunk)
             await sink.drain()
         except OSError:
-            # A command need not read its input. If the link broke, its output tells.
+            # A command need not read its input. If the link broke, reading its output will show that.
             return
         if listener is not None:
             listener.sent(len(chunk))
@@ -73,10 +73,10 @@ async def _sliced(whole: bytes) -> AsyncIterable[bytes]:
 
 
 async def all_of(source: Source, listener: Listener | None = None) -> bytes:
-    """Everything `source` had to say; `listener` has heard each piece as it came.
+    """Everything that came from `source`; `listener` was given each piece as it came.
 
     Raises:
-        BoxTrouble: that is more than 64 MiB.
+        BoxTrouble: more than 64 MiB came.
     """
     said = bytearray()
     while chunk := await source.read(CHUNK_BYTES):
@@ -92,17 +92,17 @@ async def all_of(source: Source, listener: Listener | None = None) -> bytes:
 
 
 def as_told(output: bytes) -> str:
-    """The end of what a box said, quoted so that it can neither hide nor move text on a screen."""
+    """The end of a box's output, escaped so that it can neither hide nor move text on a screen."""
     return repr(output.decode("utf-8", "backslashreplace").strip()[-500:])
 
 
 async def uninterrupted(work: Callable[[], T]) -> T:
-    """What `work` returned, in a thread; the thread has ended, also when this is cancelled."""
+    """What `work` returned in a thread of its own; the thread has ended even if this call is cancelled."""
     thread = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(thread)
     except asyncio.CancelledError:
-        # The thread uses open files of the caller, which the caller is about to close.
+        # The thread uses open files of the caller, which the caller closes next.
         await asyncio.wait([thread])
         thread.exception()
         raise

@@ -1,17 +1,17 @@
-"""How many connections one process keeps open: beyond that, one that nobody uses is closed."""
+"""Limits how many connections one process keeps open: beyond the limit, an idle one is closed."""
 
 import time
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
 MOST = 256
-"""A quarter of the files that a process may have open on most systems; each costs some 0.2 MB here."""
+"""A quarter of the open files that most systems allow a process; each connection takes some 0.2 MB of memory."""
 
 _STALE_S = 600
 
 
 class Line(Protocol):
-    """Something that keeps a connection between two uses."""
+    """Something that keeps its connection open between uses."""
 
     def hang_up(self) -> None:
         """The connection is closed; the next use makes another."""
@@ -19,27 +19,28 @@ class Line(Protocol):
 
 
 class Lines:
-    """The kept connections that nobody uses at the moment, at most so many."""
+    """The kept connections that are idle at the moment, up to a limit."""
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
         self._idle: WeakKeyDictionary[Line, float] = WeakKeyDictionary()
 
     def used(self, line: Line) -> None:
-        """Somebody uses it, or it is closed: it is not for closing."""
+        """The connection is in use or closed, so it will not be closed from here."""
         self._idle.pop(line, None)
 
     def idle(self, line: Line) -> None:
-        """Nobody uses it any more; where too many are kept, this one or the one idle for longest is closed."""
+        """The connection is idle now. If too many are kept, this one or the one idle for longest is closed."""
         self._idle[line] = now = time.monotonic()
         if len(self._idle) <= self._most:
             return
         oldest, since = next(iter(self._idle.items()))
-        # In rounds over more boxes than that, the oldest is the next to be used: all would be dialed anew.
+        # In rounds over more boxes than the limit, the oldest is used next. Closing it each time would mean
+        # that every connection is dialed anew in every round, so only a stale one is closed.
         surplus = oldest if now - since > _STALE_S else line
         del self._idle[surplus]
         surplus.hang_up()
 
 
 OURS = Lines()
-"""Those of this process, whatever tenancies it has open."""
+"""The connections of this process, over all the tenancies it has open."""

@@ -1,4 +1,4 @@
-"""The way to a box that is a private directory on this computer."""
+"""The way to a box that is just a private directory on this computer."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class LocalTransport:
-    """Runs commands in, and copies to and from, a directory that stands for the box's home."""
+    """Runs commands in a directory that stands for the box's home, and copies files to and from it."""
 
     def __init__(self, directory: Path) -> None:
         self._home = directory.absolute()
@@ -44,7 +44,7 @@ class LocalTransport:
         _require_command(argv)
         loop = asyncio.get_running_loop()
         try:
-            # Not create_subprocess_exec: its Process cannot close pipes that a descendant holds.
+            # Not create_subprocess_exec: its Process cannot close pipes that a descendant keeps open.
             transport, pipes = await loop.subprocess_exec(
                 lambda: SubprocessStreamProtocol(limit=CHUNK_BYTES, loop=loop),
                 *map(os.fsencode, argv),
@@ -121,7 +121,7 @@ class LocalTransport:
             await uninterrupted(copy)
 
     async def open(self, argv: Sequence[str], *, way: Literal["kept", "own"]) -> Channel:
-        """The command runs, with pipes of its own: here is no connection to keep.
+        """The command runs, with its own pipes: there is no connection to keep.
 
         Raises:
             BoxUnreachable: the directory is gone.
@@ -151,7 +151,7 @@ class LocalTransport:
             "HOME": str(self._home),
             "USER": getpass.getuser(),
             "GPU_TENANT_BOX": str(self._home),
-            # The box is this computer: whatever runs there may not switch it off.
+            # The box is this computer, so nothing that runs there may switch it off.
             "GPU_TENANT_NO_POWEROFF": "1",
         }
 

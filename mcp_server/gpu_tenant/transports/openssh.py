@@ -1,4 +1,4 @@
-"""Connections by the system's own ssh, to the box that is pinned and with the keys that are ours to show."""
+"""Connections by the system's own ssh, only to the pinned box and only with the keys we may show."""
 
 import os
 import secrets
@@ -22,14 +22,14 @@ _OPTIONS = (
     "ClearAllForwardings yes",
     "PermitLocalCommand no",
 )
-"""They stand first in its configuration, where they are heeded by the clients for the hosts on the way, too."""
+"""These come first in its configuration, so that the clients for the hosts on the way obey them, too."""
 _AES = "Ciphers ^aes128-gcm@openssh.com,aes256-gcm@openssh.com"
-"""Ahead of the others, where the processor does it: the default cipher costs a third more time."""
+"""Preferred if the processor has AES instructions: the default cipher takes a third more time."""
 _CPU = Path("/proc/cpuinfo")
 
 
 class OpenSsh:
-    """The installed client, and how it is told of one box: by a configuration file of its own."""
+    """The installed client, with a separate configuration file for one box."""
 
     def __init__(self, program: str, name: str, entry: Callable[[], str], config: Path) -> None:
         self._program, self._name, self._entry, self._config = program, name, entry, config
@@ -37,15 +37,15 @@ class OpenSsh:
 
     @classmethod
     def found(cls, name: str, entry: Callable[[], str], config: Path) -> Self | None:
-        """The client, if there is one; `entry` is the `Host` block that it finds the box by under `name`."""
+        """The client; None if none is installed. `entry` gives the `Host` block by which it finds the box as `name`."""
         program = which("ssh")
         return None if program is None else cls(program, name, entry, config)
 
     def open(self, command: str) -> Channel:
-        """A process that connects and runs `command`; that it did is told by its output.
+        """A process that connects and runs `command`; only its output shows whether that worked.
 
         Raises:
-            LocalTrouble: it cannot be started, or its configuration not be written.
+            LocalTrouble: it cannot be started, or its configuration cannot be written.
         """
         try:
             self._write()
@@ -68,7 +68,7 @@ class OpenSsh:
 
 
 def _has_aes() -> bool:
-    """Whether this processor has instructions for AES; where nobody says, as any of these years."""
+    """Whether this processor has AES instructions; if that is unknown, yes, as all recent ones have."""
     try:
         words = _CPU.read_text(encoding="utf-8", errors="replace").split()
     except OSError:

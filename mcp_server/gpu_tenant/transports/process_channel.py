@@ -1,4 +1,4 @@
-"""A channel that is a process of this computer: its input and output are the channel's."""
+"""A channel to a process on this computer, through its input and output."""
 
 import os
 import subprocess
@@ -10,9 +10,9 @@ from threading import Thread
 
 
 class Child:
-    """A process with sockets for its input and output; what it complains of is nobody's to read.
+    """A process with sockets for its input and output; its error output is dropped.
 
-    It is in a session of its own, so that an interrupt at the terminal is told by us, in our order.
+    It runs in its own session: an interrupt at the terminal reaches only us, and we end it in our own order.
     """
 
     def __init__(
@@ -34,9 +34,9 @@ class Child:
                 start_new_session=True,
             )
             on_failure.pop_all()
-        # Whoever ends it, and whenever: nothing of it is left behind.
+        # Reaps the process whenever it ends, so that no zombie is left behind.
         Thread(target=self._process.wait, name="reaper", daemon=True).start()
 
     def hang_up(self) -> None:
-        """The process is told to end at once."""
+        """The process has been told to end at once."""
         self._process.kill()

@@ -1,4 +1,4 @@
-"""What a transport asks of the shell on a box: one command, or one file taken."""
+"""What a transport asks of the shell on a box: to run one command, or to receive one file."""
 
 import os
 import posixpath
@@ -42,14 +42,14 @@ def command_line(argv: Sequence[str]) -> str:
 
 
 def taking(destination: str, *, size_bytes: int, mode: int) -> Sequence[str]:
-    """The command that makes `destination` of its input: by rename, or not at all."""
+    """The command that writes its input to `destination`, by rename or not at all."""
     target = _anchored(destination.rstrip("/"))
     part = posixpath.join(posixpath.dirname(target), f".gpu-tenant-{secrets.token_hex(8)}.part")
     return ["sh", "-c", _PUT, "put", part, target, f"{mode:04o}", str(size_bytes)]
 
 
 def refused(path: str, ended: Finished) -> BoxTrouble:
-    """The error of a box that would not take `path`."""
+    """The error for a box that did not accept `path`."""
     return BoxTrouble(
         f"the box refused {path!r}: {as_told(ended.stderr)}",
         remedy="run `gpu-tenant audit` to see its disks and paths",
@@ -57,5 +57,5 @@ def refused(path: str, ended: Finished) -> BoxTrouble:
 
 
 def _anchored(path: str) -> str:
-    """`path`, of which no command thinks that it is an option."""
+    """`path` in a form that no command takes for an option."""
     return path if path.startswith("/") else f"./{path}"

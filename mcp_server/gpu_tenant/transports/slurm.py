@@ -1,4 +1,4 @@
-"""The way into an allocation of Slurm: by a step of its job, or by the home that the login node shares."""
+"""The way into a Slurm allocation: a step of its job, or the home directory that the login node shares with it."""
 
 import re
 import secrets
@@ -29,7 +29,7 @@ _ALIVE = re.compile(
     rb"|SUSPENDED)\s*$",
     re.MULTILINE,
 )
-"""The states in which a process of the job may still write; Slurm calls COMPLETING over, too."""
+"""The states in which a process of the job may still write. Slurm counts COMPLETING as over; we do not."""
 
 _AT_HOME = 'cd && exec "$@"'
 _TOLD = """\
@@ -38,7 +38,7 @@ printf '%s\\n' "$0" >&2
 "$@"
 printf '\\n%s %s\\n' "$0" "$?" >&2
 """
-"""Runs its arguments; what srun says of a step is no answer, so the command's own status is said first."""
+"""Runs its arguments and reports the command's own exit status, because srun's own is no reliable answer."""
 
 _FRAMED = """\
 import os, struct, subprocess, sys
@@ -52,14 +52,14 @@ while True:
     sys.stdout.buffer.flush()
 sys.exit(command.wait())
 """
-"""Slurm keeps what a task prints until its line ends: each piece travels as a line, after its length."""
+"""Sends each piece of output as a line after its length, because Slurm holds back output until a line ends."""
 
 
 class SlurmTransport:
     """Runs commands in, and copies to and from, the first node of an allocation.
 
-    `login` is the way to the login node, or to this computer where that is the login node; it is closed
-    with this. A home that both nodes share is told by the allocation's signature in it.
+    `login` is the way to the login node, or to this computer if it is the login node; it is closed
+    together with this. A shared home is recognized by the allocation's signature in it.
     """
 
     def __init__(self, address: SlurmAddress, login: Transport) -> None:
@@ -77,13 +77,13 @@ class SlurmTransport:
     ) -> Finished:
         """The command has ended, as `Transport.run` says; one that is not there ends with 127.
 
-        An allocation that is over has left its files in a shared home: there the command runs on the
-        login node, once no process of the job can be writing any more.
+        When the allocation is over and its files lie in a shared home, the command runs on the login node,
+        as soon as no process of the job can still be writing.
 
         Raises:
             BoxUnreachable: the job waits in the queue or is still ending, the step was cut short, or
                 `timeout_s` passed.
-            BoxTrouble, HostKeyChanged: as the way to the login node says.
+            BoxTrouble, HostKeyChanged: as the way to the login node raises them.
         """
         nonce = secrets.token_hex(8)
         step = [*self._srun(), "sh", "-c", _TOLD, nonce, *argv]
@@ -121,7 +121,7 @@ class SlurmTransport:
             raise refused(destination, ended)
 
     async def open(self, argv: Sequence[str], *, way: Literal["kept", "own"]) -> Channel:
-        """The command was sent: on the login node where the home is shared, else by a step of the job.
+        """The command was sent: to the login node if the home is shared, else through a step of the job.
 
         Raises:
             BoxUnreachable, BoxTrouble, HostKeyChanged, LocalTrouble: as `Transport.open`.
@@ -132,14 +132,14 @@ class SlurmTransport:
         return _Unframed(await self._login.open(step, way=way))
 
     async def aclose(self) -> None:
-        """The way to the login node is closed. Nothing in the allocation was stopped by it."""
+        """The way to the login node is closed. That stops nothing in the allocation."""
         await self._login.aclose()
 
     def _srun(self) -> list[str]:
         return [*self._address.before, "srun", *_STEP, f"--jobid={self._address.job}"]
 
     async def _shares(self) -> bool:
-        """Whether the allocation has signed in the home that the login node sees."""
+        """Whether the allocation's signature is in the home that the login node sees."""
         if self._is_shared is None:
             signed = f"{self._address.directory}/{SIGNED}"
             looked = await self._login.run(
@@ -180,7 +180,7 @@ class SlurmTransport:
 
 
 class _Unframed:
-    """A channel whose pieces come as lines, each after its length, and are handed on as they were."""
+    """A channel that receives each piece as a line after its length, and passes the piece on unchanged."""
 
     def __init__(self, framed: Channel) -> None:
         self._framed = framed
@@ -189,11 +189,11 @@ class _Unframed:
 
     @property
     def writer(self) -> socket:
-        """What the command's input is written to."""
+        """The socket to which the command's input is written."""
         return self._framed.writer
 
     def hang_up(self) -> None:
-        """Nothing more comes, and the command is told to end."""
+        """Nothing more comes, and the command has been told to end."""
         self._framed.hang_up()
 
     def _hand_on(self) -> None:

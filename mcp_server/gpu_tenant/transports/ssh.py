@@ -1,4 +1,4 @@
-"""The way to a box over ssh: one kept connection, pinned host keys, nothing sent to a stranger."""
+"""The way to a box over ssh: one kept connection, pinned host keys, nothing sent to an unknown host."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ from gpu_tenant.transports.ssh_connect import AUDIT, DOCTOR, Dialer, ensure_key,
 __all__ = ["SshTransport", "ensure_key", "introduce"]
 
 logging.getLogger("asyncssh").setLevel(logging.WARNING)
-# Said once for every packet that was on its way when a link broke; we raise instead.
+# asyncio logs this for every packet that was under way when a link broke; we raise an error instead.
 logging.getLogger("asyncio").addFilter(lambda line: line.msg != "socket.send() raised exception.")
 
 _CHANNEL_S = 5
@@ -37,16 +37,16 @@ grep -qxF "$1" ~/.ssh/authorized_keys && exit 0
 [ -z "$(tail -c 1 ~/.ssh/authorized_keys)" ] || echo >>~/.ssh/authorized_keys
 printf '%s\\n' "$1" >>~/.ssh/authorized_keys
 """
-"""A file whose last line has no end must not swallow ours."""
+"""If the last line of the file has no line end, ours must not be appended to it."""
 _STALL_S = 300
 _MAX_CHANNELS = 8
-"""sshd serves ten sessions on a connection unless told otherwise."""
+"""By default, sshd allows ten sessions on a connection."""
 _PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.5, 1, 2)
-"""sshd counts a session until it has reaped its process, a little after we saw its end."""
+"""sshd counts a session until it has reaped the process, a little after we have seen it end."""
 _BESIDE_BYTES = 4 << 20
-"""Of a channel that is one of several: so much may wait in memory for whoever reads it."""
+"""How much may wait in memory to be read, for each channel that is one of several."""
 _WINDOW_BYTES = 32 << 20
-"""A stream moves at most this much in a round trip; the library's 2 MiB is 12 MB/s at 80 ms."""
+"""A stream moves at most this much per round trip; the library's 2 MiB means 12 MB/s at 80 ms."""
 # fmt: off
 _SIGNALS = {
     "HUP": 1, "INT": 2, "QUIT": 3, "ILL": 4, "ABRT": 6, "FPE": 8, "KILL": 9, "USR1": 10,
@@ -60,8 +60,8 @@ class SshTransport:
 
     `known_hosts` is this lease's own file of pinned host keys, written on first contact.
     `owner_ssh` is the owner's own `~/.ssh`, whose config, known hosts and keys are used as well.
-    `tell` is told, in a sentence, whenever a host key is pinned. `openssh` is the system's own client,
-    for connections beside the kept one. `lines` closes the kept one while nobody uses it and too many are.
+    `tell` gets a sentence whenever a host key is pinned. `openssh` is the system's own client, for
+    connections beside the kept one. `lines` closes the kept connection if it is idle and too many are open.
     """
 
     def __init__(
@@ -130,9 +130,9 @@ class SshTransport:
             raise refused(destination, ended)
 
     async def open(self, argv: Sequence[str], *, way: Literal["kept", "own"]) -> Channel:
-        """The command was sent: over the kept connection, or over one that ends with it.
+        """The command was sent, either over the kept connection or over its own, which ends with the command.
 
-        One of its own is OpenSSH's where that is installed: it works on another core than this program.
+        Its own connection is made by OpenSSH where that is installed, which runs on another core.
 
         Raises:
             BoxUnreachable, HostKeyChanged, BoxTrouble: as for `run`.
@@ -148,7 +148,7 @@ class SshTransport:
         if self._openssh is not None:
             return self._openssh.open(command)
         connection = await self._dialer.dial(self._target)
-        # Whoever hangs up closes it; whoever closes all this waits for it, too.
+        # Hanging up the channel closes this connection, and `aclose` waits for it, too.
         self._left = [*(link for link in self._left if not link.is_closed()), connection]
         try:
             return Piped(
@@ -161,7 +161,7 @@ class SshTransport:
             raise
 
     async def aclose(self) -> None:
-        """The connection is closed. Nothing on the box was stopped by it."""
+        """The connection is closed. That stops nothing on the box."""
         self._lines.used(self)
         links = [*self._left, *([self._kept] if self._kept else [])]
         self._kept, self._left = None, []
@@ -175,7 +175,7 @@ class SshTransport:
                 link.abort()
 
     def hang_up(self) -> None:
-        """The kept connection is closed, if nobody uses it; the next call makes another."""
+        """The kept connection is closed if it is not in use; the next call makes another."""
         if self._kept is not None and not self._users:
             self._left = [*(link for link in self._left if not link.is_closed()), self._kept]
             self._kept.close()
@@ -219,7 +219,7 @@ class SshTransport:
             raise _cut(exc) from exc
         finally:
             if process.exit_status is None:
-                # Asked, not made sure of: the other end may not hear it, or not obey.
+                # This only asks the command to end: the box may not receive the signal, or not obey it.
                 with contextlib.suppress(OSError):
                     process.terminate()
             process.close()
@@ -232,7 +232,7 @@ class SshTransport:
     async def _start(
         self, command: str, *, window_bytes: int = _WINDOW_BYTES
     ) -> asyncssh.SSHClientProcess[bytes]:
-        """`command` was sent, once: what may have run is never sent again."""
+        """`command` was sent exactly once: a command that may have run is never sent again."""
         pauses_s = iter(_PAUSES_S)
         died = False
         while True:
@@ -248,7 +248,7 @@ class SshTransport:
                 if died:
                     raise silent(self._target, exc) from exc
                 died = True
-                # Not closed: a transfer may still be moving on it. Its keepalive ends it if not.
+                # Not closed, because a transfer may still use it. If it is dead, its keepalive ends it.
                 if self._kept is connection:
                     self._kept = None
                     self._left.append(connection)
@@ -262,15 +262,15 @@ class SshTransport:
 
 
 class _UnsentError(Exception):
-    """The command did not go out."""
+    """The command was not sent."""
 
 
 class _ConnectionDeadError(_UnsentError):
-    """The connection was of no use any more, before the command went out."""
+    """The connection was already dead before the command was sent."""
 
 
 class _ChannelRefusedError(_UnsentError):
-    """The box has as many sessions as it will have, or wants none; the command did not go out."""
+    """The box accepts no more sessions on this connection, or none at all; the command was not sent."""
 
 
 async def _begin(
@@ -280,12 +280,12 @@ async def _begin(
 
     Raises:
         _ConnectionDeadError, _ChannelRefusedError: it was not sent.
-        BoxTrouble, BoxUnreachable: the box refused it, or was lost when it may have begun.
+        BoxTrouble, BoxUnreachable: the box refused it, or the link was lost when it may have begun.
     """
     process: asyncssh.SSHClientProcess[bytes] | None = None
 
     def open_session() -> asyncssh.SSHClientProcess[bytes]:
-        # The library calls this when the channel is open, before it sends the command.
+        # The library calls this after opening the channel and before sending the command.
         nonlocal process
         limit.reschedule(None)
         process = asyncssh.SSHClientProcess()
@@ -334,7 +334,7 @@ def _extend(limit: asyncio.Timeout) -> None:
 async def _read(
     original: BinaryIO, source: Path, size_bytes: int, limit: asyncio.Timeout
 ) -> AsyncIterator[bytes]:
-    """The first `size_bytes` of `original`: what is appended meanwhile is not for this trip."""
+    """Yields the first `size_bytes` of `original`, without what is appended meanwhile."""
     while size_bytes:
         wanted = min(CHUNK_BYTES, size_bytes)
         try:
@@ -375,12 +375,12 @@ async def introduce(
     tell: Callable[[str], None],
     owner_ssh: Path | None = None,
 ) -> None:
-    """The box lets our key in from now on; the password was shown to it once, and is forgotten.
+    """The box accepts our key from now on; the password was shown to it once, and is forgotten.
 
     Raises:
         BoxUnreachable: it did not answer.
-        HostKeyChanged: another host key answered than the one known; the password was not sent.
-        BoxTrouble: it does not take the password, or would not keep the key.
+        HostKeyChanged: the host key is not the known one; the password was not sent.
+        BoxTrouble: it does not accept the password, or did not store the key.
     """
     dialer = Dialer(
         known_hosts=known_hosts,

@@ -1,4 +1,4 @@
-"""A channel that is a session of a connection of ours, bridged to sockets that a thread can wait on."""
+"""A channel over a session of our ssh connection, bridged to sockets that a thread can wait on."""
 
 import asyncio
 from collections.abc import Callable
@@ -11,13 +11,13 @@ _CHUNK_BYTES = 1 << 20
 
 
 class Piped:
-    """A command's input and output, as sockets; the event loop moves what goes through them.
+    """A command's input and output as sockets; the event loop moves the bytes.
 
-    By hand: the library's own way leaves tasks behind where either end hangs up first.
+    Done by hand, because the library's own redirection leaves tasks behind if either end hangs up first.
     """
 
     def __init__(self, process: asyncssh.SSHClientProcess[bytes], over: Callable[[], None]) -> None:
-        """The process, its input and output joined to sockets; `over` is called once when it is hung up."""
+        """The input and output of `process` are joined to sockets; `over` is called once, when it is hung up."""
         theirs_in, self.writer = socketpair()
         self.reader, theirs_out = socketpair()
         self._process, self._over = process, over
@@ -30,7 +30,7 @@ class Piped:
         self._is_over = False
 
     def hang_up(self) -> None:
-        """The session is closed; also from another thread."""
+        """The session is being closed; may be called from another thread."""
         with suppress(RuntimeError):  # the loop has ended, and the connection with it
             self._loop.call_soon_threadsafe(self._end)
 
@@ -47,7 +47,7 @@ class Piped:
 
 
 async def _into(process: asyncssh.SSHClientProcess[bytes], source: socket) -> None:
-    """What is written to the socket goes to the command, until either ends."""
+    """Everything written to the socket has gone to the command, until one of the two ended."""
     loop = asyncio.get_running_loop()
     source.setblocking(False)
     with source:
@@ -57,11 +57,11 @@ async def _into(process: asyncssh.SSHClientProcess[bytes], source: socket) -> No
                 await process.stdin.drain()
             process.stdin.write_eof()
         except (OSError, asyncssh.Error):
-            return  # what it answers, or that it does not, tells
+            return  # the reader of the output sees what happened
 
 
 async def _out_of(process: asyncssh.SSHClientProcess[bytes], target: socket) -> None:
-    """What the command says can be read from the socket, until either ends."""
+    """Everything the command wrote can be read from the socket, until one of the two ended."""
     loop = asyncio.get_running_loop()
     target.setblocking(False)
     with target:
@@ -73,7 +73,10 @@ async def _out_of(process: asyncssh.SSHClientProcess[bytes], target: socket) -> 
 
 
 async def _unheard(process: asyncssh.SSHClientProcess[bytes]) -> None:
-    """What it complains of is gone: unread, it would fill what both its outputs share, and stop them."""
+    """The command's error output is read and dropped.
+
+    Unread, it would fill the window that both outputs share, and stop them.
+    """
     with suppress(OSError, asyncssh.Error):
         while await process.stderr.read(_CHUNK_BYTES):
             pass

@@ -1,4 +1,4 @@
-"""One ssh connection: to the host that was pinned, with our key first, the owner's config heeded."""
+"""Makes one ssh connection: to the pinned host, with our key first, following the owner's ssh config."""
 
 import contextlib
 import os
@@ -25,7 +25,7 @@ _HOST_KEYS = (
     *("ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521"),
     *("rsa-sha2-512", "rsa-sha2-256"),
 )
-"""Plain keys only: a host certificate holds nothing that a first contact could pin."""
+"""Plain keys only: a host certificate contains nothing that could be pinned at first contact."""
 _OWNERS_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 DOCTOR = "run `gpu-tenant doctor`, which checks the way to the box"
 AUDIT = "nothing is known of the box now; run `gpu-tenant audit` to look again"
@@ -34,7 +34,7 @@ AUDIT = "nothing is known of the box now; run `gpu-tenant audit` to look again"
 def ensure_key(path: Path) -> Path:
     """`path` is a private ed25519 key that only its owner can read; its public half is beside it.
 
-    A key that is there is kept, and callers that race agree on one key.
+    An existing key is kept, and concurrent callers get the same key.
 
     Raises:
         LocalTrouble: it could not be written.
@@ -59,12 +59,12 @@ def ensure_key(path: Path) -> Path:
 
 
 class Dialer:
-    """Opens connections to a box, and to the hosts on the way to it, that are who they were before.
+    """Opens connections to a box, and to the jump hosts on the way, and verifies that each is the same host as before.
 
     `known_hosts` is this lease's own file of pinned host keys, written on first contact.
     `owner_ssh` is the owner's `~/.ssh`, whose config, known hosts and keys are used as well.
-    `tell` is told, in a sentence, whenever a host key is pinned. `password` is for the box alone,
-    never for a host on the way.
+    `tell` gets a sentence whenever a host key is pinned. `password` is only for the box, never for a
+    jump host.
     """
 
     def __init__(
@@ -83,14 +83,14 @@ class Dialer:
         self._owner_ssh = owner_ssh
 
     async def dial(self, target: str) -> asyncssh.SSHClientConnection:
-        """`target` has let us in, and its host key is the pinned one, as from now on it must be.
+        """`target` has let us in, and its host key is pinned: it must show the same one from now on.
 
         Raises:
-            BoxUnreachable: it, or a host on the way, did not answer.
-            HostKeyChanged: another host key answered than the one known; nothing was sent.
-            BoxTrouble: it let none of our keys in.
-            BadRequest: `target`, or the owner's ssh config for it, makes no sense.
-            LocalTrouble: a key cannot be read, or the host key not be written down.
+            BoxUnreachable: it, or a jump host, did not answer.
+            HostKeyChanged: the host key is not the known one; nothing was sent.
+            BoxTrouble: it accepted none of our keys.
+            BadRequest: `target`, or the owner's ssh config for it, is invalid.
+            LocalTrouble: a key cannot be read, or the host key cannot be written down.
         """
         return await self._dial(target, via=None, jumps=0)
 
@@ -106,7 +106,7 @@ class Dialer:
             hops = options.tunnel.split(",") if isinstance(options.tunnel, str) and not via else []
             if jumps > _MAX_JUMPS:
                 raise BadRequest(f"{target!r} jumps in a circle", remedy=f"mend it in {config}")
-            # `Host *` with a ProxyJump makes a jump host its own jump host.
+            # With a ProxyJump under `Host *`, a jump host would be its own jump host.
             for hop in hops if target not in hops else []:
                 via = await self._dial(hop.removeprefix("ssh://"), via=via, jumps=jumps + 1)
                 on_failure.callback(via.close)
@@ -138,7 +138,7 @@ class Dialer:
         return connection
 
     def _pin(self, name: str, key: asyncssh.SSHKey, known: Sequence[asyncssh.SSHKey]) -> None:
-        """`key` is the one that `name` must show from now on."""
+        """`key` is pinned: `name` must show it from now on."""
         try:
             pinned = _keys_of(name, self._known_hosts)
             if pinned and key not in pinned:
@@ -171,7 +171,7 @@ class Dialer:
     ) -> BoxTrouble | BadRequest:
         if isinstance(exc, asyncssh.HostKeyNotVerifiable) and guard.offered:
             return self._changed(name, guard.known, guard.offered)
-        # sshd counts the keys shown, and hangs up before all of an owner's many were tried.
+        # sshd counts the keys it is shown. If the owner has many, it hangs up before all were tried.
         if isinstance(exc, asyncssh.PermissionDenied) or "authentication failures" in str(exc):
             line = key.export_public_key().decode().strip()
             if self._password is not None:
@@ -190,7 +190,7 @@ class Dialer:
 
 
 class _Guard(asyncssh.SSHClient):
-    """Lets one host in, the known one or at first contact the first seen; shows it our keys."""
+    """Accepts exactly one host (the known one, or at first contact the first one seen) and offers it our keys."""
 
     def __init__(
         self,
@@ -217,7 +217,7 @@ class _Guard(asyncssh.SSHClient):
         return key in accepted
 
     async def public_key_auth_requested(self) -> Sequence[asyncssh.SSHKeyPair] | None:
-        """Called when our own key was refused: the owner's keys, and at the next call none."""
+        """Called when our own key was refused: returns the owner's keys, and None at the next call."""
         if self._asked:
             return None
         self._asked = True
@@ -225,7 +225,7 @@ class _Guard(asyncssh.SSHClient):
         files = named if isinstance(named, list) else [self._ssh / name for name in _OWNERS_KEYS]
         keys: list[asyncssh.SSHKeyPair] = []
         for file in files:
-            # One that is absent or encrypted is no error: the agent may hold it.
+            # An absent or encrypted key file is not an error: the agent may hold the key.
             with contextlib.suppress(OSError, ValueError):
                 keys += asyncssh.load_keypairs(str(file))
         with contextlib.suppress(OSError, ValueError):
@@ -233,18 +233,18 @@ class _Guard(asyncssh.SSHClient):
         return keys
 
     def password_auth_requested(self) -> str | None:
-        """Called when no key was let in: the password, once."""
+        """Called when no key was accepted: returns the password, once."""
         once, self._password = self._password, None
         return once
 
     def kbdint_auth_requested(self) -> str | None:
-        """Called where passwords go by questions; the empty string takes part."""
+        """Called if the box asks for passwords interactively; returning the empty string takes part in that."""
         return None if self._password is None else ""
 
     def kbdint_challenge_received(
         self, name: str, instructions: str, lang: str, prompts: Sequence[tuple[str, bool]]
     ) -> Sequence[str] | None:
-        """Called with the box's questions: one hidden one is for the password, others are not ours."""
+        """Called with the box's questions: a single hidden one gets the password; any others are not answered."""
         if len(prompts) == 1 and not prompts[0][1]:
             once = self.password_auth_requested()
             return None if once is None else [once]
@@ -263,11 +263,11 @@ class _Guard(asyncssh.SSHClient):
         return await self._agent.get_keys(wanted)
 
     def auth_completed(self) -> None:
-        """Called when we are let in."""
+        """Called when the box has let us in."""
         self._close_agent()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Called at the end of the connection, also of one that never let us in."""
+        """Called when the connection ends, even if the box never let us in."""
         self._close_agent()
 
     def _close_agent(self) -> None:
@@ -278,7 +278,7 @@ class _Guard(asyncssh.SSHClient):
 def _options(
     target: str, key: asyncssh.SSHKey, config: Path
 ) -> asyncssh.SSHClientConnectionOptions:
-    """How to reach `target`, as it says itself and as the owner's ssh config says."""
+    """How to reach `target`, from the target itself and the owner's ssh config."""
     told = ssh_of(target)
     if told is None:
         raise BadRequest(
@@ -292,10 +292,10 @@ def _options(
             port=told.port or (),
             username=told.user or (),
             client_keys=[key],
-            known_hosts=asyncssh.import_known_hosts(""),  # so that every key comes to the guard
+            known_hosts=asyncssh.import_known_hosts(""),  # so that the guard judges every key
             encryption_algs="^aes128-gcm@openssh.com,aes256-gcm@openssh.com",
             agent_forwarding=False,
-            gss_kex=False,  # it would show no host key
+            gss_kex=False,  # with it the host would show no key
             connect_timeout=_CONNECT_S,
             login_timeout=_CONNECT_S,
             keepalive_interval=15,
@@ -317,7 +317,7 @@ def _host_name(host: str, port: int) -> str:
 
 
 def _keys_of(name: str, file: Path) -> Sequence[asyncssh.SSHKey]:
-    """The keys that a known_hosts `file` has for exactly `name`, port and all."""
+    """The keys that a known_hosts `file` has for exactly `name`, including the port."""
     hosts = asyncssh.SSHKnownHosts()
     try:
         text = file.read_text(encoding="utf-8", errors="replace")
@@ -328,20 +328,20 @@ def _keys_of(name: str, file: Path) -> Sequence[asyncssh.SSHKey]:
             f"cannot read the known host keys in {str(file)!r}: {exc.strerror}", remedy=DOCTOR
         ) from exc
     for line in text.splitlines():
-        with contextlib.suppress(ValueError):  # one odd line of the owner's hides no other
+        with contextlib.suppress(ValueError):  # one bad line must not hide the others
             hosts.load(line)
-    # The whole name goes for the host: given a port, the library falls back on the bare host.
+    # Host and port are passed as one name: given a port, the library would fall back to the bare host.
     return hosts.match(name, "", None)[0]
 
 
 def _preferring(known: Sequence[asyncssh.SSHKey]) -> Sequence[str]:
-    """Every plain algorithm, those of the `known` keys first, so that a box can show one of them."""
+    """All plain algorithms, those of the `known` keys first, so that the box shows one of these if it can."""
     first = {algorithm.decode() for key in known for algorithm in key.sig_algorithms}
     return sorted(_HOST_KEYS, key=lambda algorithm: algorithm not in first)
 
 
 def _beside(path: Path, content: bytes) -> Path:
-    """A private file in the same directory holds `content`, down on the disk."""
+    """A private file in the same directory as `path`, with `content` flushed to the disk."""
     part = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)
@@ -351,6 +351,6 @@ def _beside(path: Path, content: bytes) -> Path:
 
 
 def silent(target: str, exc: Exception) -> BoxUnreachable:
-    """The error of a box that does not answer at `target`."""
+    """The error for a box that does not answer at `target`."""
     why = as_told((str(exc) or type(exc).__name__).encode())
     return BoxUnreachable(f"no ssh connection to {target!r}: {why}", remedy=AUDIT)

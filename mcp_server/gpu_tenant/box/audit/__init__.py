@@ -1,4 +1,4 @@
-"""What the probe saw on a box: read (readings), and judged (gpus, judgement) into findings."""
+"""The audit of a box: what the probe saw is read (`probe`) and judged (`checks`, `gpu_checks`) into `findings`."""
 
 from gpu_tenant.box.audit.checks import Audit, audit, judge, no_python
 from gpu_tenant.box.audit.findings import Finding, Needs

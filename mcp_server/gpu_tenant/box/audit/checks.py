@@ -1,4 +1,4 @@
-"""The audit: what the probe saw on a box, judged against what a job needs of it."""
+"""Judges what the probe saw on a box against what a job needs."""
 
 import math
 import re
@@ -73,7 +73,7 @@ def audit(
     answered_at: datetime,
     caps: Mapping[str, int | None] = NO_CAPS,
 ) -> Audit:
-    """The judgement of `judge`, and the sizes it rests on."""
+    """The findings of `judge`, and the sizes on which they rest."""
     findings = judge(observed, needs=needs, caps=caps, asked_at=asked_at, answered_at=answered_at)
     driver = read_smi(part(observed, "smi", SeenSmi).out)
     ram_bytes = _ram_bytes(observed)
@@ -99,11 +99,13 @@ def judge(
     answered_at: datetime,
     caps: Mapping[str, int | None] = NO_CAPS,
 ) -> tuple[Finding, ...]:
-    """Every finding, blockers first. A part that could not be seen is a warning, never well;
-    the kernel log alone may be closed to us, as it is in most containers.
+    """Every finding, blockers first.
 
-    `asked_at` and `answered_at` are this computer's times just before and just after the probe ran;
-    `caps` are the paths that the platform speaks of, with the files each may hold where it counts.
+    A part that could not be seen is a warning, and never counts as well. The one exception is the kernel log,
+    which most containers cannot read.
+
+    `asked_at` and `answered_at` are this computer's times just before and just after the probe ran. `caps`
+    are the paths that the platform mentions, each with the number of files it may hold; None is no limit.
     """
     findings = (
         *judge_gpus(observed, needs),
@@ -123,7 +125,7 @@ def judge(
 
 
 def no_python() -> Finding:
-    """The finding of a box on which the probe itself could not run."""
+    """The finding for a box on which the probe itself could not run."""
     return Finding(
         subject="python",
         level="blocker",
@@ -195,7 +197,7 @@ def _disks(observed: Mapping[str, object], needs: Needs) -> Iterator[Finding]:
         return
     work = _work_place(disks.places)
     measured: set[int | None] = set()
-    # The job's own filesystem first, so that it is the one named where several places share it.
+    # The job's own directory comes first, so that it is named if several places share its filesystem.
     for place in sorted(disks.places, key=lambda place: place != work):
         if place.error:
             yield unseen(f"disk {quoted(place.path)}", place)
@@ -211,7 +213,7 @@ def _disks(observed: Mapping[str, object], needs: Needs) -> Iterator[Finding]:
 def _platform_paths(
     observed: Mapping[str, object], caps: Mapping[str, int | None]
 ) -> Iterator[Finding]:
-    """Whether what the platform promises is there, and how near its own count of files is."""
+    """Yields a finding for each path that the platform promises and that is missing, or near its limit of files."""
     disks = part(observed, "disks", SeenDisks)
     seen = {place.path: place for place in disks.places if place.role == "platform"}
     for path, cap in caps.items():
@@ -241,7 +243,7 @@ def _disk(place: SeenPlace, wanted_gib: float) -> Finding:
 
 
 def _inodes(place: SeenPlace) -> Iterator[Finding]:
-    if place.total_inodes <= 0:  # btrfs and some network mounts count none
+    if place.total_inodes <= 0:  # btrfs and some network mounts report none
         return
     seen = f"{place.free_inodes} of {place.total_inodes} inodes free"
     if place.free_inodes == 0:
@@ -289,7 +291,7 @@ def _clock(clock: SeenClock, asked_at: datetime, answered_at: datetime) -> Itera
     if clock.started_s is None or clock.ended_s is None:
         yield unseen("clock", clock)
         return
-    # The box looked at its clock within our two times, which bounds how far off it can be.
+    # The box read its clock between our two times, which bounds how far off the clock can be.
     most_s = clock.started_s - asked_at.timestamp()
     least_s = clock.ended_s - answered_at.timestamp()
     skew_s = least_s if least_s > 0 else most_s if most_s < 0 else 0.0

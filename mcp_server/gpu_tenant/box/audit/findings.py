@@ -1,4 +1,4 @@
-"""What an audit finds, and the needs it is held against."""
+"""What an audit finds, and the needs against which it judges."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ from gpu_tenant.domain.record import Line, Record
 from gpu_tenant.domain.untrusted_text import quoted
 
 CARD_ROUNDING = 0.96
-"""A card sold as 80 GB shows 79.6 GiB: that much of a need is enough."""
+"""This share of the needed memory is enough: a card sold as 80 GB shows 79.6 GiB."""
 
 Level = Literal["ok", "warning", "blocker"]
 
@@ -54,7 +54,7 @@ def blocker(subject: str, seen: str, reason: str) -> Finding:
 
 
 def unseen(subject: str, seen: Seen) -> Finding:
-    """A finding that a part of the probe has no answer."""
+    """A finding that the probe has no answer for a part."""
     return warning(
         subject,
         f"not seen: {quoted(seen.error) if seen.error else 'nothing was told'}",

@@ -1,4 +1,4 @@
-"""The judgement of a box's GPUs: present, healthy, and free for us."""
+"""Judges the GPUs of a box: whether they are present, healthy, and free for us."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ from gpu_tenant.box.audit.probe import (
 from gpu_tenant.domain.untrusted_text import quoted
 
 GHOST_BYTES = GIB
-"""Above what a driver keeps for itself on a card that nobody uses."""
+"""More memory than a driver takes for itself on an unused card."""
 
 XIDS: dict[int, tuple[Level, str]] = {
     48: ("blocker", "an uncorrectable memory error: re-rent"),
@@ -45,7 +45,7 @@ XIDS: dict[int, tuple[Level, str]] = {
 
 
 def judge_gpus(observed: Mapping[str, object], needs: Needs) -> Iterator[Finding]:
-    """Whether the GPUs are there, are as many as needed, healthy and free."""
+    """Yields whether the GPUs are there, as many as needed, healthy, and free."""
     smi = part(observed, "smi", SeenSmi)
     devices = part(observed, "devices", SeenDevices)
     driver = read_smi(smi.out) if not smi.error else None
@@ -134,7 +134,7 @@ def _gpu_health(gpu: Gpu) -> Iterator[Finding]:
     if gpu.temperature_c is not None and gpu.temperature_c >= hottest_c:
         seen = f"{gpu.temperature_c} °C, slows down at {hottest_c} °C"
         yield warning(f"{subject} temperature", seen, "it will not run at full speed")
-    # Idle clocks and a power cap are how a healthy GPU lives.
+    # Low clocks when idle, and a power cap, are normal for a healthy GPU.
     if held := [r for r in gpu.throttles if re.fullmatch(r"hw_.*|sw_thermal_slowdown", r)]:
         reason = "heat or power holds its clocks down: slower than paid for"
         yield warning(f"{subject} throttle", ", ".join(held), reason)
@@ -159,7 +159,7 @@ def _foreign_xids(driver: Driver, log: SeenKernelLog) -> Iterator[Finding]:
 
 
 def judge_torch(observed: Mapping[str, object]) -> Iterator[Finding]:
-    """Whether PyTorch, where it is installed, sees the GPUs."""
+    """Yields whether PyTorch, if it is installed, sees the GPUs."""
     torch = part(observed, "torch", SeenTorch)
     driver = read_smi(part(observed, "smi", SeenSmi).out)
     if torch.missing:

@@ -1,4 +1,4 @@
-"""What `scripts/probe.py` saw on a box, as records: raw texts in, numbers and names out."""
+"""Turns the raw texts that `scripts/probe.py` collected on a box into records with numbers and names."""
 
 import re
 import xml.etree.ElementTree as ET
@@ -13,11 +13,11 @@ from gpu_tenant.domain.untrusted_text import plain
 GIB = 1024**3
 MIB = 1024**2
 _MOST = 64
-"""So many GPUs, places and kinds of faults are spoken of; a box may list any number."""
+"""At most so many GPUs, places and kinds of faults are reported; a box may list any number."""
 
 
 Count = Annotated[int, Field(ge=0, le=2**63)]
-"""A number that a box may not make too large to compute with."""
+"""A number from a box, limited so that it is never too large to compute with."""
 
 
 class Seen(BaseModel):
@@ -193,7 +193,7 @@ AnyPart = TypeVar("AnyPart", bound=Seen)
 
 
 def part(observed: Mapping[str, object], name: str, kind: type[AnyPart]) -> AnyPart:
-    """The part of that name, or one that says why it cannot be read. Nothing a box sends raises."""
+    """The part of that name, or one that says why it cannot be read. Nothing that a box sends raises an error."""
     if name not in observed:
         return kind(error="the probe did not look")
     try:
@@ -238,7 +238,7 @@ class Driver(Record):
 
 
 def read_smi(xml: str) -> Driver | None:
-    """The driver and its GPUs, None where the text is not what `nvidia-smi -q -x` prints."""
+    """The driver and its GPUs; None if the text is not what `nvidia-smi -q -x` prints."""
     if "<!ENTITY" in xml:
         return None
     try:
@@ -274,7 +274,7 @@ def _gpu(index: int, gpu: ET.Element) -> Gpu:
 
 
 def _ecc(gpu: ET.Element) -> int | None:
-    """All kinds of uncorrectable errors: drivers name them by memory, older ones by bits."""
+    """The number of uncorrectable errors of all kinds: newer drivers name them by memory, older ones by bits."""
     volatile = gpu.find("ecc_errors/volatile")
     counts = [
         _number(volatile, path)
@@ -292,7 +292,7 @@ def _ecc(gpu: ET.Element) -> int | None:
 
 
 def _throttles(gpu: ET.Element) -> tuple[str, ...]:
-    """The reasons the clocks are held down now, by their short names."""
+    """The reasons why the clocks are held down now, by their short names."""
     for parent in ("clocks_event_reasons", "clocks_throttle_reasons"):
         if (reasons := gpu.find(parent)) is not None:
             active = [reason.tag for reason in reasons if (reason.text or "").strip() == "Active"]
@@ -312,7 +312,7 @@ def _processes(gpu: ET.Element) -> list[GpuProcess]:
 
 
 def _said(element: ET.Element, path: str) -> str | None:
-    """The text there, None where the driver says that it does not know."""
+    """The text there; None if the driver says that it does not know."""
     said = plain(element.findtext(path) or "", max_line=120).replace("\n", " ").strip()
     return None if said in ("", "N/A", "[N/A]", "Unknown Error", "Not Supported") else said
 
@@ -328,7 +328,7 @@ def _mebibytes(element: ET.Element, path: str) -> int | None:
 
 
 def pci_address(text: str) -> str:
-    """A PCI address as the kernel log writes it: 00000000:3B:00.0 is 0000:3b:00."""
+    """A PCI address in the form of the kernel log: 00000000:3B:00.0 is 0000:3b:00."""
     match = re.search(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})", text)
     return f"{int(match[1], 16):04x}:{match[2]}:{match[3]}".lower() if match else ""
 
@@ -363,7 +363,7 @@ class Limits(Record):
 
 
 def read_limits(groups: tuple[SeenGroup, ...]) -> Limits:
-    """The tightest of all limits, of whichever version: a group is bound by those above it."""
+    """The tightest of all limits, of either version: a group is also bound by the groups above it."""
     cpus: list[float] = []
     memory: list[tuple[int, int | None]] = []
     oom_kills = 0
@@ -375,7 +375,7 @@ def read_limits(groups: tuple[SeenGroup, ...]) -> Limits:
             cpus.append(int(quota) / int(period))
         most = _bytes(files.get("memory.max") or files.get("memory.limit_in_bytes"))
         used = _bytes(files.get("memory.current") or files.get("memory.usage_in_bytes"))
-        if most is not None and most < 2**60:  # version 1 writes a huge number for no limit
+        if most is not None and most < 2**60:  # in version 1, a huge number means no limit
             memory.append((most, used))
         kills = re.search(r"^oom_kill (\d{1,9})$", files.get("memory.events", ""), re.MULTILINE)
         oom_kills = max(oom_kills, int(kills[1]) if kills else 0)

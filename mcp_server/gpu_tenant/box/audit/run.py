@@ -1,4 +1,4 @@
-"""Look at a box before trusting it: the probe observes there, the judgement is made here."""
+"""Looks at a box before it is trusted: the probe observes on the box, and the findings are judged here."""
 
 import json
 
@@ -12,7 +12,7 @@ from gpu_tenant.files.skill_files import script
 _PROBE_WITHIN_S = 60
 
 REACHED_FOR = ("package-index", "huggingface.co")
-"""The package index and the model hub, whose reachability a job most often depends on."""
+"""The package index and the model hub: the sites that jobs most often need to reach."""
 
 
 class Audited(Audit):
@@ -56,7 +56,7 @@ async def audit(
             ),
         )
     try:
-        # A login script that prints comes before the observation, which is the last line.
+        # The observation is the last line; output of a login script comes before it.
         observed = json.loads(finished.stdout.splitlines()[-1])
     except (IndexError, ValueError, RecursionError):
         observed = None

@@ -1,4 +1,4 @@
-"""The repository that a person names for a clone: its address, and which of its commits is meant."""
+"""The repository that a person names for a clone: its address, and the commit to check out."""
 
 import re
 
@@ -14,7 +14,7 @@ def repository(asked: str) -> dict[str, JsonValue]:
 
     Raises:
         SecretRefused: the address holds a user's secret.
-        BadRequest: it is no address that git takes.
+        BadRequest: it is not an address that git accepts.
     """
     scheme, separator, rest = asked.partition("://")
     place = rest if separator else asked

@@ -1,4 +1,4 @@
-"""What the ledger knows of the environments that were made on boxes: the newest, and how to use it."""
+"""What the ledger knows about the environments on boxes: the newest one, and how to use it."""
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
@@ -34,7 +34,7 @@ def recorded(ledger: Ledger, lease_id: str) -> Recorded:
     """What the newest environment of that lease is made of.
 
     Raises:
-        BadRequest: none was made on it.
+        BadRequest: no environment was made on its box.
     """
     found = ledger.lease(lease_id)
     for _, kind, detail in reversed(ledger.events(found.id)):
@@ -47,10 +47,10 @@ def recorded(ledger: Ledger, lease_id: str) -> Recorded:
 
 
 def activated(ledger: Ledger, lease_id: LeaseId) -> dict[str, str]:
-    """The variable that has a job run in the lease's environment; nothing where none was asked for.
+    """The variable that makes a job run in the lease's environment; empty if none was asked for.
 
     Raises:
-        JobRunning: it is being made, as far as anybody has looked.
+        JobRunning: by the last look, the environment is still being made.
         Refused: the last attempt to make it failed.
     """
     last = newest(ledger, lease_id)
@@ -69,7 +69,7 @@ def activated(ledger: Ledger, lease_id: LeaseId) -> dict[str, str]:
 
 
 def newest(ledger: Ledger, lease_id: LeaseId) -> dict[str, object] | None:
-    """The newest line about the lease's environment: begun, or how that ended."""
+    """The newest event about the lease's environment (begun, or how that ended); None if there is none."""
     for _, kind, detail in reversed(ledger.events(lease_id)):
         if kind in (Event.PREPARING, Event.PREPARED):
             return detail

@@ -1,4 +1,4 @@
-"""The mirrors that the owner has named, for platforms from which the usual sites are out of reach."""
+"""The mirrors that the owner has named, for platforms that cannot reach the usual sites."""
 
 import tomllib
 from collections.abc import Mapping
@@ -12,13 +12,13 @@ _VARIABLES = {"pip": "PIP_INDEX_URL", "hf": "HF_ENDPOINT"}
 
 
 def mirrors(profile: Profile, configuration: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that lead pip and the model hub's client to the owner's mirrors.
+    """The variables that point pip and the model hub's client to the owner's mirrors.
 
-    None where the platform needs none. `[mirrors]` in the configuration goes first (`pip = "..."`,
+    There are none if the platform needs none. `[mirrors]` in the configuration comes first (`pip = "..."`,
     `hf = "..."`), then this computer's own PIP_INDEX_URL and HF_ENDPOINT.
 
     Raises:
-        LocalTrouble: the configuration cannot be read, or holds a password there.
+        LocalTrouble: the configuration cannot be read, or a mirror in it contains a password.
     """
     if not profile.mirror_needed:
         return {}
@@ -43,7 +43,7 @@ def mirrors(profile: Profile, configuration: Path, environ: Mapping[str, str]) -
                 f"{configuration}: the mirror {key} holds a password",
                 remedy=f"take it out, and pass `--env {variable}=file:PATH` instead",
             )
-        # A private index of this computer's own is not for boxes of others.
+        # A private index of this computer, with a password in its address, does not go to other people's boxes.
         url = url or environ.get(variable)
         if url and not _has_password(url):
             named[variable] = url

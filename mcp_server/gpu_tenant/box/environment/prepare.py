@@ -1,4 +1,4 @@
-"""Make the environment on the box that the work tree asks for, on top of what its image brings."""
+"""Makes the environment that the work tree asks for on the box, on top of what the image has."""
 
 import json
 import re
@@ -39,9 +39,9 @@ _DISCARD = (
     *(".git/index", ".git/logs/", ".git/FETCH_HEAD"),
     *("~/.rustup/", "~/.cargo/", "~/.local/share/uv/"),
 )
-"""What git writes anew in a clone whenever it looks, and what installers leave in a home.
+"""Files that git rewrites in a clone whenever it looks, and files that installers leave in a home directory.
 
-pip asks `rustc` for its version whenever it runs, and rustup then writes down its settings.
+For example, pip asks `rustc` for its version at every run, and rustup then saves its settings.
 """
 _FAILURES = {
     10: "NO_SOURCE",
@@ -97,7 +97,7 @@ class Prepared(Record):
 
 
 class Setup:
-    """The way to one lease's environment: looks at it, starts the job that makes it, waits for it."""
+    """Makes one lease's environment: looks what is there, starts the job that makes it, and waits for it."""
 
     def __init__(
         self,
@@ -126,16 +126,16 @@ class Setup:
         wait_s: float,
         hold: Callable[[], AbstractContextManager[None]],
     ) -> Prepared:
-        """The environment is there as asked, or a job on the box is making it.
+        """The environment is there as asked for, or a job on the box is making it.
 
-        Start and poll: the same call goes on waiting, whoever made it first. What was asked for and
-        is there is not made again; a tree that asks for something else now is.
+        Start and poll: the same call continues to wait, also for another caller. An environment that is there
+        as asked for is not made again; it is made anew if the tree asks for something else now.
 
         Raises:
             BadRequest: nothing says what to install, or the clone's address holds a password.
-            JobRunning: a job is at work in the environment that would be made anew.
+            JobRunning: a job is running in the environment that would be made anew.
             Refused: the deadline has passed.
-            BoxTrouble: it could not be made; the message has the log's end.
+            BoxTrouble: it could not be made; the message has the end of the log.
         """
         until = self._clock.now() + timedelta(seconds=wait_s)
         request = self._request(asked)
@@ -166,7 +166,7 @@ class Setup:
             if status.state != "finished":
                 raise self._failed(job, status)
             if not started:
-                # The job was another call's: its environment may be for an older tree.
+                # Another call started the job, so its environment may be for an older tree.
                 self._note("done", job.id)
 
     async def _look(self, request: Mapping[str, JsonValue]) -> _Looked:
@@ -195,7 +195,7 @@ class Setup:
         env: Mapping[str, str],
         env_from: tuple[str, ...],
     ) -> Job:
-        """The job that makes the environment runs on the box, in a session of its own."""
+        """The job that makes the environment runs on the box, in its own session."""
         lease = self._lease
         if self._clock.now() >= lease.terms.deadline_at:
             raise Refused(
@@ -256,7 +256,7 @@ class Setup:
         )
 
     def _under_way(self, command: str) -> Job | None:
-        """The job that was begun for this and whose outcome nobody has told yet."""
+        """The job that was started for this and whose outcome is not on record yet; None if there is none."""
         last = newest(self._ledger, self._lease.id)
         if last is None or last.get("state") is not None:
             return None
@@ -316,9 +316,10 @@ class Setup:
         self._ledger.note(self._lease.id, Event.PREPARED, detail, at=self._clock.now())
 
     async def _note_made(self) -> None:
-        """What the setup put in the work directory, a clone among it, counts as sent from here.
+        """What the setup put in the work directory, such as a clone, counts as sent from here.
 
-        Only before any job of the owner's ran, because from then on the box's word for it may be a job's.
+        This is done only before any job of the owner's has run: after that, what the box says about these files
+        may come from a job.
         """
         begun = [job for job in self._ledger.jobs(self._lease.id) if job.launched_at is not None]
         if begun and all(_IS_SETUP(job.id) for job in begun):
@@ -391,7 +392,7 @@ _WORDS = {
 
 
 def _trouble(code: str, words: str, lease: Lease, *, log: str = "") -> BoxTrouble | BadRequest:
-    """The error of that code, with the next command."""
+    """The error for that code, with the next command."""
     again = f"`gpu-tenant prepare {lease.id}`"
     remedies = {
         "NO_PYTHON": f"install it (`apt-get install python3 python3-venv python3-pip`), then {again}",
@@ -423,7 +424,7 @@ def _trouble(code: str, words: str, lease: Lease, *, log: str = "") -> BoxTroubl
 
 
 def _tail(status: JobStatus, limit: int) -> str:
-    """The end of the setup's log, marked as the box's words."""
+    """The end of the setup's log, marked as output of the box."""
     if status.log is None or not status.log.raw:
         return ""
     text = plain(status.log.raw.decode(errors="replace"))[-limit:]
