@@ -38,13 +38,14 @@ def open_tenancy(
     tell: Callable[[str], None] = lambda words: None,
     tending: Literal["on", "off"] = "on",
 ) -> Tenancy:
-    """The one user's tenancy of this computer; `tell` hears what a person should know on the way.
+    """The tenancy of this computer's one user; `tell` receives what a person should know meanwhile.
 
-    With `tending="off"` a look at a sweep begins nothing, moves nothing, and tells what is on record.
+    With `tending="off"`, looking at a sweep begins nothing and moves nothing: it only reports what is on
+    record.
 
     Raises:
-        LedgerBusy, LedgerTooNew, LedgerCorrupt: the ledger cannot be believed.
-        BadRequest: a variable would have a real ledger be a rehearsal, or an API be elsewhere.
+        LedgerBusy, LedgerTooNew, LedgerCorrupt: the ledger cannot be trusted.
+        BadRequest: a variable would turn a real ledger into a rehearsal, or point to an API elsewhere.
         LocalTrouble: this is a rehearsal that is over.
     """
     environ = os.environ if environ is None else environ
@@ -62,7 +63,7 @@ def open_tenancy(
     clock = _clock(stage)
     connectors: dict[str, Connector] = {}
     for slug, profile in profiles.items():
-        # In a rehearsal nobody real is asked, whose clock is another and whose money is real.
+        # In a rehearsal no real provider is asked: its clock is a different one, and its money is real.
         if rehearsal and profile.credential and slug != rehearsal.provider:
             continue
         connector = connect(profile, home, environ, clock, tell=tell)
@@ -97,10 +98,10 @@ def connect(
     *,
     tell: Callable[[str], None] = lambda words: None,
 ) -> Connector | None:
-    """The connector of `providers/<slug>/connector.py`.
+    """The connector from `providers/<slug>/connector.py`.
 
-    Where a person rents in a console, the list is ours. None for a platform without boxes, and for
-    one whose key is nowhere to be found: what nobody has configured is not even imported.
+    If a person rents in a console, we keep the list of boxes. None for a platform without boxes, and for one
+    whose key cannot be found: a platform that nobody has configured is not even imported.
     """
     by_hand = (
         ByHand(profile, home.root / "by_hand" / profile.id)
@@ -146,7 +147,7 @@ def _public_key(home: Home) -> str:
 def _require_agreed(
     rehearsal: Rehearsal | None, ledger: Ledger, home: Home, environ: Mapping[str, str]
 ) -> None:
-    """The state directory and its ledger both say that this is real, or both that it is rehearsed.
+    """The state directory and its ledger agree: both are real, or both are rehearsed.
 
     Raises:
         BadRequest: a variable says otherwise.
@@ -190,7 +191,7 @@ def _clock(stage: str | None) -> Clock:
     from gpu_tenant.emulators.rehearsal_client import RehearsalClock
 
     clock = RehearsalClock(stage)
-    clock.now()  # so that a rehearsal that is over is told at once, and by its name
+    clock.now()  # so that a rehearsal that is over is reported at once, and by its name
     return clock
 
 
@@ -216,7 +217,7 @@ def _transport(
 
 
 def _shell(slug: str, at: str | None, home: Home, tell: Callable[[str], None]) -> Transport:
-    """A machine that all leases at a provider have in common, its host key pinned under its slug."""
+    """A machine that all of a provider's leases share; its host key is pinned under the provider's slug."""
     if at is not None:
         return _over_ssh(LeaseId(slug), SshAddress(target=at), home, tell)
     from gpu_tenant.transports.local import LocalTransport
@@ -273,7 +274,7 @@ def _address(lease: Lease, stage: str | None) -> Address:
 
 
 def _located(lease: Lease, stage: str | None) -> Address | None:
-    """Where the lease's box is, in a rehearsal as outside of one; None where it is nowhere now."""
+    """Where the lease's box is, inside a rehearsal or outside; None if it is nowhere now."""
     if stage is None or not isinstance(lease.address, SshAddress) or _is_real(lease):
         return lease.address
     from gpu_tenant.emulators.rehearsal_client import really_at
@@ -282,5 +283,5 @@ def _located(lease: Lease, stage: str | None) -> Address | None:
 
 
 def _is_real(lease: Lease) -> bool:
-    """Whether a person named the machine: an address is its box's name, or it has none yet."""
+    """Whether a person named the machine: its address is the box's name, or the box has no name yet."""
     return lease.provider == "own" or lease.box_id is None or lease.goes_by_address

@@ -1,4 +1,4 @@
-"""Many things at once, so many at a time: what one of them meets stops no other, and hides none."""
+"""Do many things at once, up to a limit; a failure of one neither stops nor hides the others."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -9,7 +9,10 @@ K = TypeVar("K")
 T = TypeVar("T")
 
 AT_ONCE = 32
-"""So many boxes are spoken to at a time: more gained nothing, and a provider's gateway counts logins."""
+"""How many boxes are spoken to at a time.
+
+More gained nothing, and a provider's gateway counts logins.
+"""
 
 
 async def each(
@@ -20,10 +23,10 @@ async def each(
     begun: Literal["is cut", "goes on"] = "is cut",
     heard: Callable[[K, T | Exception], None] = lambda thing, came: None,
 ) -> list[T | Exception]:
-    """What came of each thing, in their order: what `do` returned, or what it raised.
+    """The outcome of each thing, in the order of the things: what `do` returned, or what it raised.
 
-    `heard` is called as soon as one has ended. When this is cancelled, nothing more is begun; what
-    is under way is cancelled too, or goes on to its end, and has ended when this has.
+    `heard` is called as soon as one has ended. When this is cancelled, nothing more is begun. What is under way
+    is cancelled too, or goes on to its end, as `begun` says; either way it has ended when this returns.
     """
     waiting = list(enumerate(things))
     waiting.reverse()
@@ -48,6 +51,7 @@ async def each(
         waiting.clear()
         for worker in workers if begun == "is cut" else ():
             worker.cancel()
+        # Another cancellation may arrive here: wait on until every worker has really ended.
         while not all(worker.done() for worker in workers):
             with suppress(asyncio.CancelledError):
                 await asyncio.wait(workers)

@@ -1,8 +1,8 @@
-"""What this process holds is not to be read by the programs that it starts, nor by their like.
+"""Keep this process's secrets from the programs that it starts, and from others like them.
 
-Linux shows each process's first variables, and its memory, to every other process of the same user. The
-variables are overwritten where the system shows them; the process is marked as one that its user may not
-look into. Against root, who looks into everything, only the first of both helps.
+Linux shows each process's initial environment variables, and its memory, to every other process of the same
+user. So the variables are overwritten where the system shows them, and the process is marked as one that its
+user may not look into. Root may look into everything: against root, only the overwriting helps.
 """
 
 import ctypes
@@ -18,15 +18,18 @@ KEYS = (
     "RUNPOD_API_KEY",
     "VAST_API_KEY",
 )
-"""Keys of accounts: nothing that we start has them unless it is handed them. A test keeps this whole."""
+"""The variables that hold account keys.
+
+No program that we start has them unless they are handed to it. A test keeps this list complete.
+"""
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|_PAT$", re.IGNORECASE)
 _SET_DUMPABLE = 4
 
 
 def shut() -> None:
-    """The first variables of this process hold no secret any more where others could read them.
+    """This process's initial variables no longer hold secrets where other processes could read them.
 
-    `os.environ` has them all the same, and so has a program that is started with it.
+    `os.environ` still has them, and so has a program that is started with it.
     """
     if os.name != "posix":
         return
@@ -35,6 +38,8 @@ def shut() -> None:
     for name, value in [*os.environb.items()]:
         if not _SECRET.search(os.fsdecode(name)) or not value:
             continue
+        # Overwrite the block that the system shows to others. The C library's environment points into it, so
+        # what child processes may inherit is then put back, in other memory.
         if place := libc.getenv(name):
             ctypes.memset(place, ord("x"), len(value))
         if os.fsdecode(name) in KEYS:

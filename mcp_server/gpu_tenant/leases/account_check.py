@@ -1,4 +1,4 @@
-"""Whose list an absence is read from: another account's, or another server's, proves nothing about a box of ours."""
+"""Check whose list an absence comes from: another account's or server's list proves nothing about our box."""
 
 from gpu_tenant.domain.errors import ProviderTrouble
 from gpu_tenant.domain.model import Lease
@@ -7,7 +7,7 @@ from gpu_tenant.ledger import Ledger
 
 
 async def remember(lease: Lease, *, connector: Connector, ledger: Ledger, clock: Clock) -> None:
-    """With which key, of which account and where the lease's box is asked for is on record."""
+    """It is on record where the lease's box is asked for, with which key, and whose account that key is."""
     asking = _asking(lease, connector, ledger)
     if asking is None or not isinstance(connector, Accounted):
         return
@@ -15,7 +15,7 @@ async def remember(lease: Lease, *, connector: Connector, ledger: Ledger, clock:
     ours = [each for lease_id, each in known if lease_id == lease.id and each.is_like(asking)]
     if any(each.account for each in ours):
         return
-    # A key is one account's: what it was found to be once, it is.
+    # A key belongs to one account for good: an account that was found for it once still holds.
     account = next(
         (each.account for _, each in known if each.account and each.is_like(asking)), None
     )
@@ -23,15 +23,15 @@ async def remember(lease: Lease, *, connector: Connector, ledger: Ledger, clock:
         try:
             account = await connector.account()
         except ProviderTrouble:
-            account = None  # its key tells it again, as long as that is not changed
+            account = None  # its key can still tell it later, as long as the key is not changed
     if account is not None or not ours:
         ledger.note_asking(lease.id, asking.of(account), at=clock.now())
 
 
 async def noted(lease: Lease, *, connector: Connector, ledger: Ledger, clock: Clock) -> None:
-    """As `remember`, of a lease whose box is listed now; where it is asked for elsewhere, nothing is learned.
+    """Like `remember`, for a lease whose box is listed now; nothing is learned if another server is asked.
 
-    A list of another server's may show whatever it likes.
+    Another server's list may show anything.
     """
     asking = _asking(lease, connector, ledger)
     if asking is None:
@@ -46,9 +46,9 @@ async def noted(lease: Lease, *, connector: Connector, ledger: Ledger, clock: Cl
 async def stranger(
     lease: Lease, *, connector: Connector, ledger: Ledger, clock: Clock
 ) -> str | None:
-    """Why that the list omits the lease's box proves nothing; None where it is read as it was rented.
+    """Why the lease's absence from the list proves nothing; None if the list is read as when the box was rented.
 
-    Where neither the key nor the server has changed since, nobody is asked.
+    If neither the key nor the server has changed since then, nobody is asked.
     """
     asking = _asking(lease, connector, ledger)
     known = ledger.askings_of(lease.id)
@@ -89,7 +89,10 @@ async def stranger(
 
 
 def same_account(provider: str, *, connector: Connector, ledger: Ledger, clock: Clock) -> int:
-    """The key and the server of now count for every live lease of that provider, by a person's word; how many."""
+    """By a person's word, the current key and server count for every live lease of that provider.
+
+    Returns how many leases that changed.
+    """
     changed = 0
     for lease in ledger.leases("live"):
         asking = _asking(lease, connector, ledger) if lease.provider == provider else None
@@ -107,7 +110,7 @@ def _asking(lease: Lease, connector: Connector, ledger: Ledger) -> Asking | None
 
 
 def _went_over(here: list[Asking], asking: Asking, ledger: Ledger, provider: str) -> bool:
-    """Whether a box of a former key was listed under the new one: then both are one account's."""
+    """Whether a box known under a former key was listed under the new one: then both belong to one account."""
     former = {each.key for each in here}
     by_lease: dict[str, set[str]] = {}
     for lease_id, each in ledger.askings_at(provider):

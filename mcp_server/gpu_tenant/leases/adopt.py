@@ -1,4 +1,4 @@
-"""How a box that exists comes under a lease, and comes back under it after a person stopped it."""
+"""Bring an existing box under a lease, and bring it back under it after a person stopped it."""
 
 from datetime import timedelta
 from decimal import Decimal
@@ -33,9 +33,10 @@ async def adopt(
     password: str | None = None,
     over: str | None = None,
 ) -> Card:
-    """A box that exists is under a lease; `password` lets our key in, once, and is forgotten.
+    """A box that exists is under a lease.
 
-    `over` is the lease, or the deployment, whose mark is on it and holds no more: for a person's word alone.
+    `password` is used once to let our key in, and is then forgotten. `over` names the lease or the deployment
+    whose mark on the box no longer holds; it is only for a person's explicit request.
 
     Raises:
         BoxTaken: another lease stands on it, by whatever name the box is called.
@@ -72,7 +73,8 @@ async def adopt(
         allowed=context.owner.allows,
     )
     if profile.destroy == "deletes":
-        # Its owner may have worked on it for a week: used from the start, all of it accounted for.
+        # Its owner may have worked on it for a week: it counts as used from the start, and all of it is
+        # accounted for.
         context.ledger.touch(lease.id, at=lease.created_at)
         lease = context.ledger.lease(lease.id)
     _in_place_of(context, lease, over)
@@ -80,7 +82,8 @@ async def adopt(
         try:
             if password is not None:
                 await context.introduce(lease, password)
-            # Nothing is lent by an address that nobody answers at, or where another lease stands.
+            # First see whether the box lets us in: an address where nobody answers, or another lease stands,
+            # lends nothing.
             await context.inspection.come_in(lease)
         except TenantError:
             await settled(context, lease)
@@ -90,7 +93,7 @@ async def adopt(
 
 
 def bootstrap(context: Context, provider: str) -> str | None:
-    """What a person pastes into a box there so that it lets us in; None where nothing is needed."""
+    """What a person pastes into a box there so that it lets us in; None if nothing is needed."""
     console = context.profile(provider).console
     if console is None or console.bootstrap is None:
         return None
@@ -98,7 +101,7 @@ def bootstrap(context: Context, provider: str) -> str | None:
 
 
 def _in_place_of(context: Context, lease: Lease, over: str | None) -> None:
-    """Whose mark shall not keep this lease off the box is on record."""
+    """It is on record whose mark must not keep this lease off the box."""
     if over is not None:
         context.ledger.note(lease.id, Event.TAKES_OVER, {"over": over}, at=context.clock.now())
 
@@ -111,9 +114,9 @@ async def _take_over(
     over: str | None,
     price_usd_h: Decimal | None,
 ) -> Lease:
-    """A box that its provider lists, and that no lease stands on, is under one; as used.
+    """A box that its provider lists, and that no lease stands on, is under a lease, and counts as used.
 
-    `price_usd_h` is what it costs by its owner's word, where its provider does not say.
+    `price_usd_h` is its price by its owner's word, for when its provider does not say.
     """
     hours = DEADLINE_H if asked.hours is None else asked.hours
     must_be_hours(hours)
@@ -160,10 +163,10 @@ async def _take_over(
 async def back_at(
     context: Context, lease: Lease, profile: Profile, connector: Tended, address: str | None
 ) -> Lease:
-    """A person has started the box again, and it answers where they found it.
+    """A person has started the box again, and it answers at `address`, or where it was before.
 
     Raises:
-        OwnerMustAct: nobody has, or it is elsewhere now.
+        OwnerMustAct: nobody has started it, or it is elsewhere now.
     """
     before, there = lease.address, lease.address
     pinned = context.home.known_hosts(lease.id)
@@ -193,7 +196,7 @@ async def back_at(
 
 
 def only_there(context: Context, lease: Lease) -> str | None:
-    """What the owner of a parked box must know of what is on it; None where it was not used."""
+    """What the owner of a parked box must know about what is on it; None if it was not used."""
     if lease.parked_at is None or lease.touched_at is None:
         return None
     collected = context.ledger.seal(lease.id)

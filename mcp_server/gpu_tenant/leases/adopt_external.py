@@ -1,4 +1,4 @@
-"""How a box that another tool rents comes under a lease, and the work goes on under a new one when it was moved."""
+"""Bring a box that another tool rents under a lease, and go on under a new one if the tool moved it."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -16,7 +16,7 @@ from gpu_tenant.leases.readiness import closed, fulfilled, made_ready, reach, se
 from gpu_tenant.ledger import Event
 
 _PROVIDER = "own"
-"""Handed back, never ended: its bill is the other tool's."""
+"""Such a box is handed back, never ended: its bill is the other tool's."""
 
 
 async def adopt_from(
@@ -29,16 +29,16 @@ async def adopt_from(
 ) -> Card:
     """The box that another tool's configuration names now is under a lease; a teardown hands it back.
 
-    With `recovers` it goes on with the work of that lease, which stood on the box before the tool
-    moved it: the old one is lost then, and a new one stands on the new box, its host key pinned as
-    first seen. Where the disk moved along, the old lease itself goes on at the new place.
+    With `recovers`, this goes on with the work of that lease, whose box the tool has moved. That lease is then
+    lost, and a new one stands on the new box, whose host key is pinned as first seen. If the disk moved along,
+    the old lease itself goes on at the new place.
 
     Raises:
         BadRequest: that configuration shows no such box.
         BoxTaken: a lease stands on it already.
         Refused: the tool has not moved it.
-        BoxUnreachable, BoxTrouble: it does not let us in, or does not say what lies on its disk;
-            all is as it was.
+        BoxUnreachable, BoxTrouble: it does not let us in, or does not say what is on its disk; nothing was
+            changed.
     """
     there, entries = found(source, Path.home())
     old = None if recovers is None else context.ledger.lease(recovers)
@@ -96,7 +96,7 @@ def _must_have_moved(context: Context, old: Lease, there: Brokered) -> None:
 
 
 def _follow(context: Context, lease_id: LeaseId, there: Brokered, entries: str) -> None:
-    """The lease goes to that place from now on, and to no other that the tool may name later."""
+    """From now on the lease uses that place, and no other that the tool may name later."""
     config = context.home.brokered(lease_id) / "config"
     config.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     context.ledger.note(lease_id, EVENT, there.model_dump(mode="json"), at=context.clock.now())
@@ -106,10 +106,10 @@ def _follow(context: Context, lease_id: LeaseId, there: Brokered, entries: str) 
 
 
 async def _has_disk_of(context: Context, old: Lease, new: Lease) -> bool:
-    """Whether what was put on the old lease's box lies on the new one's.
+    """Whether what was put on the old lease's box is on the new one's.
 
     Raises:
-        BoxTrouble: the box did not say so, and did not say no.
+        BoxTrouble: the box said neither yes nor no.
     """
     held = await context.transport(new).run(["test", "-d", old.caretaker_home], timeout_s=30)
     if held.exit_status not in (0, 1):
@@ -122,7 +122,7 @@ async def _has_disk_of(context: Context, old: Lease, new: Lease) -> bool:
 
 
 async def _goes_on(context: Context, old: Lease, new: Lease, there: Brokered, entries: str) -> Card:
-    """The old lease stands at the new place, where its own directory is; the new one is void."""
+    """The old lease stands at the new place, where its own directory is; the new lease is void."""
     pinned = context.home.known_hosts(new.id).read_bytes()
     await closed(context, new)
     await settled(context, new)

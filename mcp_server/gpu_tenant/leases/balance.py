@@ -1,4 +1,4 @@
-"""How long each account lasts at what it spends: told before it is empty, and boxes go with it."""
+"""How long each account lasts at its current spending: reported before it is empty and its boxes go with it."""
 
 import asyncio
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from gpu_tenant.leases.settle import Survey
 _ENOUGH_H = 3
 _ASKED_EVERY = timedelta(minutes=10)
 _PATIENCE_S = 8.0
-"""Of real time: a list of leases does not wait for it."""
+"""In real time: a list of leases does not wait longer for it."""
 
 
 class Purse:
@@ -30,7 +30,7 @@ class Purse:
         self._known: dict[str, tuple[datetime, Balance | None]] = {}
 
     async def alarms(self, found: Survey) -> list[str]:
-        """What a person must hear of accounts that something spends; an account's silence is nothing."""
+        """What a person must hear about accounts that are being spent; one that does not answer is not reported."""
         async with asyncio.TaskGroup() as asking:
             told = [
                 asking.create_task(self._alarm(provider, found))
@@ -43,7 +43,7 @@ class Purse:
         balance = await self._balance(provider)
         if balance is None:
             return None
-        # By its own word, or by what its lists show of it.
+        # By the account's own word, or else by what its lists show.
         spends = balance.spends_usd_h or _spends_usd_h(provider, found)
         lasts_h = balance.amount_usd / spends
         if lasts_h >= _ENOUGH_H:
@@ -66,13 +66,13 @@ class Purse:
             async with asyncio.timeout(_PATIENCE_S):
                 balance = await connector.balance()
         except (TenantError, TimeoutError):
-            pass  # `doctor` says so
+            pass  # `doctor` reports it
         self._known[provider] = (now, balance)
         return balance
 
 
 def _spends_usd_h(provider: str, found: Survey) -> Decimal:
-    """What the account is known to spend: every box there, also of others, and what is left over."""
+    """What the account is known to spend: on every box there, even those that are not ours, and on leftovers."""
     boxes = [box.price_usd_h for box in found.listings[provider].boxes]
     left = [each.usd_month for each in found.leftovers if each.provider == provider]
     hourly = sum((usd for usd in boxes if usd is not None), Decimal(0))

@@ -1,4 +1,4 @@
-"""A lease on one card: what a person or an agent wants to see of it at a glance."""
+"""A lease on one card: what a person or an agent wants to see at a glance."""
 
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
@@ -26,12 +26,12 @@ from gpu_tenant.jobs.cost_forecast import course_of, forecast
 from gpu_tenant.leases.billing import billed_more, counted_words, newest_bill
 
 MONTH_H = 720
-"""Of thirty days."""
+"""Thirty days."""
 
 TAKEN = "stopped by its provider"
 _STANDS_STILL = ("parked", TAKEN)
 _NAMED = 8
-"""So many jobs, the newest ones: a sweep has hundreds."""
+"""How many jobs a card names, the newest ones: a sweep has hundreds."""
 
 
 class Card(Record):
@@ -69,7 +69,7 @@ class Card(Record):
 
     @property
     def price_words(self) -> str:
-        """What it costs by the hour, for a person."""
+        """Its price by the hour, in words for a person."""
         if self.price_usd_h is None:
             return "unknown"
         later = "" if self.running_usd_h is None else f" now, {self.running_usd_h} once it runs"
@@ -184,11 +184,11 @@ def in_all(
     watched: str = "",
     older: tuple[str, int] | None = None,
 ) -> Leases:
-    """Those leases, with what they and the leftovers come to; what is unknown is named, and is no 0.
+    """Those leases, with what they and the leftovers add up to; anything unknown is named, not counted as 0.
 
-    `unseen` are providers that did not say what else bills there, `free` those that bill nothing, `strays`
-    boxes that are listed although they were seen gone. Before the lease that `older` names there are so
-    many that are not among the cards.
+    `unseen` are the providers that did not say what else bills there; `free` are those that bill nothing.
+    `strays` are boxes that are listed although they were seen gone. `older` names a lease, and how many leases
+    before it are not among the cards.
     """
     live = [card for card in cards if card.state.live]
     running = [card for card in live if card.phase not in _STANDS_STILL]

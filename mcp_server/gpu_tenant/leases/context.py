@@ -1,4 +1,4 @@
-"""What every verb needs of the world: the ledger, the clock, the platforms, ways to the boxes, a hold."""
+"""What every verb needs: the ledger, the clock, the platforms, ways to the boxes, and holds."""
 
 import difflib
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -35,22 +35,25 @@ from gpu_tenant.providers.credentials import Account
 progress_to: ContextVar[Callable[[int, int], None]] = ContextVar(
     "progress_to", default=lambda done, total: None
 )
-"""Who hears of bytes done and bytes in all while a call moves files; a face sets it."""
+"""Hears the bytes done and the bytes in all while a call moves files; a face sets it."""
 
 call_bytes_s: ContextVar[int | None] = ContextVar("call_bytes_s", default=None)
-"""What each transfer of this call may move in a second, as its caller said; None: nothing was said."""
+"""How many bytes a second each transfer of this call may move, as its caller said; None if it did not say."""
 
 WAIT_S = 40
-"""So long a call waits for a box to boot: an agent's host gives up on a call after a minute."""
+"""How long a call waits for a box to boot, in seconds.
+
+An agent's host gives up on a call after a minute.
+"""
 
 
 def as_recorded(lease: Lease) -> Address | None:
-    """The address that the lease has, which in a rehearsal is only its provider's word."""
+    """The address that the lease records; in a rehearsal that is only what its provider says."""
     return lease.address
 
 
 class Context:
-    """One user's ledger, and open ways to the boxes in it; what every verb is handed first."""
+    """One user's ledger, and open ways to the boxes in it; every verb is handed this first."""
 
     def __init__(
         self,
@@ -99,7 +102,7 @@ class Context:
         self.ledger.close()
 
     def profile(self, provider: str) -> Profile:
-        """The platform's facts, whether or not a key for it is found.
+        """The platform's facts, whether or not a key for it was found.
 
         Raises:
             BadRequest: there is no such platform.
@@ -114,7 +117,7 @@ class Context:
         return profile
 
     def set_up(self, provider: str) -> Profile:
-        """As `profile`, of a platform that can be asked now.
+        """Like `profile`, for a platform that can be asked now.
 
         Raises:
             BadRequest: no key for it was found, or it has no API.
@@ -126,7 +129,7 @@ class Context:
         return profile
 
     def _not_set_up(self, profile: Profile) -> tuple[str, str]:
-        """What keeps a platform from being asked, and what mends that."""
+        """Why a platform cannot be asked, and how to mend that."""
         place, shown = profile.credential, f"`gpu-tenant profiles {profile.id}` says"
         settings = self.home.configuration
         if place is not None:
@@ -153,11 +156,11 @@ class Context:
         """The connector of the lease's provider.
 
         Raises:
-            CredentialRefused: its key or its settings, with which the box was rented, are not to be found now.
+            CredentialRefused: the key or the settings with which the box was rented cannot be found now.
         """
         connector = self.connectors.get(lease.provider)
         profile = self.profile(lease.provider)
-        # Not on our own list of a console's boxes is not the same as gone.
+        # A box that is missing from our own list of a console's boxes need not be gone.
         rented = lease.quote is not None or (lease.box_id and not lease.goes_by_address)
         if connector is not None and isinstance(connector, Tended):
             rented = rented and not connector.tends(lease.box_id)
@@ -171,14 +174,14 @@ class Context:
 
     def transport(self, lease: Lease) -> Transport:
         """The way to its box, opened once."""
-        # A box that was stopped and started again may be elsewhere.
+        # A box that was stopped and started again may have another address.
         place = (lease.id, str(lease.address))
         if place not in self._transports:
             self._transports[place] = self._open_transport(lease)
         return self._transports[place]
 
     def caretaker(self, lease: Lease) -> Caretaker:
-        """Who acts on its box for us."""
+        """What acts on its box for us."""
         transport, ours = self.transport(lease), script("caretaker.py")
         self.ledger.know_scripts(script_hashes(ours.parent))
         if isinstance(lease.address, SlurmAddress):
@@ -198,7 +201,7 @@ class Context:
         )
 
     def runner(self, lease: Lease) -> Runner:
-        """Who holds the queue on its box."""
+        """What holds the queue on its box."""
         return Runner(
             lease, self.transport(lease), script("runner.py"), caretaker=self.caretaker(lease)
         )
@@ -213,13 +216,13 @@ class Context:
         """Nobody else acts on the lease meanwhile.
 
         Raises:
-            LeaseHeld: somebody does now.
+            LeaseHeld: somebody is acting on it now.
         """
         with self.ledger.hold(lease_id, purpose, at=self.clock.now()):
             yield
 
     def box_store(self, lease: Lease) -> dict[str, JsonValue] | None:
-        """Where the box itself may copy to, with the key that its owner made for boxes."""
+        """Where the box itself may copy to, with the key that its owner made for boxes; None if nowhere."""
         if lease.terms.store is None:
             return None
         with suppress(BadRequest, LocalTrouble):
@@ -241,17 +244,17 @@ class Context:
         return Path(lease.kept_in or self.home.kept(lease.id))
 
     def known_store(self, said: str | None) -> str | None:
-        """The same words, which name a store that can be spoken to; None where none was named.
+        """`said` unchanged: it names a store that can be spoken to, or is None.
 
         Raises:
-            BadRequest, LocalTrouble: they name none.
+            BadRequest, LocalTrouble: it names no such store.
         """
         if said is not None:
             open_store(said, configuration=self.home.configuration, environ=self.environ)
         return said
 
     def store(self, lease: Lease) -> DurableStore | None:
-        """The second place of the lease's artifacts, where its terms name one."""
+        """The second place for the lease's artifacts; None if its terms name none."""
         said = lease.terms.store
         if said is None:
             return None

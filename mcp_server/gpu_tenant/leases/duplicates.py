@@ -1,4 +1,4 @@
-"""Which box is a second one of a request of ours, and which one only carries its mark."""
+"""Tell a second box made for one of our requests from a box that only carries its mark."""
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
@@ -9,24 +9,24 @@ from gpu_tenant.ledger import Event, Ledger
 
 _CLOCKS_APART_S = 60
 _LATE = timedelta(hours=1)
-"""So long after a request was given up its provider may still carry it out."""
+"""How long after a request was given up its provider may still carry it out."""
 
 Look = Callable[[Lease, Box], Awaitable[Seen]]
-"""What a box that was made twice tells of itself."""
+"""Looks at a box that was made a second time, and says what the box tells about itself."""
 
 
 async def nobody_looks(lease: Lease, box: Box) -> Seen:
-    """Nothing is known of the box, which may have been used."""
+    """Nothing is known about the box, which may have been used."""
     return Unseen(f"there is no way to look at {box.id}", f"`gpu-tenant audit {lease.id}`")
 
 
 def was_asked_for(
     box: Box, lease: Lease, profile: Profile, ledger: Ledger, *, seen_at: datetime
 ) -> bool:
-    """Whether its provider made the box while the lease's own request for one was open, or had just timed out.
+    """Whether the provider made the box while the lease's own request was open, or had just timed out.
 
-    A mark is text that a person's clone carries as well. When a box was made is no text of anybody's, but where
-    its provider does not say so: there a box is the request's only where it was first seen soon after.
+    A mark is text, and a person's clone carries it too. Nobody can write the time when a box was made, but
+    some providers do not give it. There, a box counts as the request's only if it was first seen soon after.
     """
     if box.created_at is None:
         return False
@@ -41,7 +41,7 @@ def was_asked_for(
 
 
 def unasked(box: Box, lease: Lease) -> str:
-    """What a person hears of a box that carries the mark of a lease which did not ask for it."""
+    """What a person hears about a box that carries the mark of a lease which did not ask for it."""
     made = "" if box.created_at is None else f", made at {box.created_at:%Y-%m-%d %H:%M} UTC,"
     price = "at an unknown rate" if box.price_usd_h is None else f"at {box.price_usd_h} USD/h"
     return (

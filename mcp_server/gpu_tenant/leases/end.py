@@ -1,4 +1,4 @@
-"""How a lease ends: verified, never used, or signed for; and what a person has to do for it."""
+"""How a lease ends: verified, never used, or signed for; and what a person has to do for that."""
 
 from contextlib import suppress
 from datetime import timedelta
@@ -27,9 +27,9 @@ from gpu_tenant.ledger.signatures import wanted
 
 _LOOKS = 300
 MOST_TOLD = 20
-"""So many losses are named in an answer; the terminal and the page name all."""
+"""How many losses an answer names; the terminal and the page name all."""
 _SILENT_S = 90
-"""So long a box has to be silent before a person's word that it is gone is believed."""
+"""How long a box has to be silent before a person's word that it is gone is believed."""
 
 
 async def _assessed(context: Context, lease: Lease) -> Assessment:
@@ -44,12 +44,13 @@ async def _assessed(context: Context, lease: Lease) -> Assessment:
         try:
             lease = await let_in(context, lease)
         except BoxTrouble as error:
-            # No ground, and no dead end: a person may still sign for what nobody can look at.
+            # There is no ground to destroy it, but no dead end either: a person may still sign for a box nobody
+            # can look at.
             return unseen(f"the box has not let us in: {error.message}", error.remedy)
     try:
         store = context.store(lease)
     except TenantError:
-        store = None  # it proves nothing then; what is here may
+        store = None  # it proves nothing then, but the copies here may
     return await assess(
         lease,
         context.profile(lease.provider),
@@ -62,11 +63,11 @@ async def _assessed(context: Context, lease: Lease) -> Assessment:
 
 
 async def _leave(context: Context, lease: Lease) -> None:
-    """Nothing of ours runs on a machine that is handed back, if it can be reached at all."""
+    """Nothing of ours runs on a machine that is handed back, provided that it can be reached."""
     profile = context.profile(lease.provider)
     if profile.destroy != "hands_back":
         return
-    # Unreached, the guard ends by itself at its deadline, and the mark lapses after it.
+    # If it cannot be reached, the guard ends by itself at its deadline, and the mark lapses after that.
     with suppress(BoxTrouble):
         if lease.touched_at is not None:
             await context.caretaker(lease).disarm()
@@ -125,7 +126,7 @@ async def end_verified(context: Context, lease: str) -> TornDown:
             )
             raise
         if assessment.seal is not None:
-            # Re-reading what was kept may take hours, and an address may be another's by now.
+            # Re-reading what was kept may take hours, and by now the address may belong to another box.
             await context.inspection.is_the_box(found)
         receipt = await _end(context, permit, found)
     await closed(context, found)
@@ -133,9 +134,9 @@ async def end_verified(context: Context, lease: str) -> TornDown:
 
 
 async def _seen_gone(context: Context, lease: Lease) -> Receipt | None:
-    """The receipt of a box whose destroy was asked for before, and that its list omits; or None.
+    """The receipt of a box whose destroy was asked for before and that its list omits; otherwise None.
 
-    One that is listed and does not answer may be on its way out: then its list is waited for, not the box.
+    A box that is listed but does not answer may be on its way out. Then the list is waited for, not the box.
     """
     if lease.state is not LeaseState.TERMINATING:
         return None
@@ -153,7 +154,7 @@ async def _seen_gone(context: Context, lease: Lease) -> Receipt | None:
 
 
 async def _may_be_going(context: Context, lease: Lease) -> bool:
-    """Whether its destroy was just sent and not refused, and the box does not answer any more."""
+    """Whether its destroy was just sent and not refused, and the box no longer answers."""
     until = may_go_until(lease, context.profile(lease.provider), context.ledger)
     if until is None or context.clock.now() >= until or context.ledger.absences(lease.id):
         return False
@@ -167,7 +168,7 @@ async def _may_be_going(context: Context, lease: Lease) -> bool:
 
 
 def _permit(context: Context, lease: Lease, assessment: Assessment) -> TeardownPermit:
-    """Leave to destroy it: nothing would be lost, or a person has signed for exactly that."""
+    """The permit to destroy it: nothing would be lost, or a person has signed for exactly that loss."""
     signature = _waiver(context, lease, assessment) if assessment.losses else None
     if signature is None:
         return prove(lease, assessment)
@@ -175,13 +176,15 @@ def _permit(context: Context, lease: Lease, assessment: Assessment) -> TeardownP
 
 
 def is_signed(context: Context, kind: str, lease: str) -> bool:
-    """Whether a person has signed for that about the lease, and nothing was done over it yet."""
+    """Whether a person has signed for that about the lease, and the signature has not been used yet."""
     return bool(context.ledger.signed_for(kind, lease, at=context.clock.now()))
 
 
 async def ask_owner(context: Context, lease: str) -> Asked | None:
-    """Its owner is asked to sign for what stands between the lease and its end; None where nothing does,
-    or where they have signed."""
+    """Its owner is asked to sign for what stands between the lease and its end.
+
+    None if nothing does, or if they have already signed.
+    """
     found = context.ledger.lease(lease)
     if not found.state.live:
         return None
@@ -249,7 +252,7 @@ def ask_attestation(context: Context, lease: str) -> Asked:
 
 
 def awaits_owner(context: Context, lease: str) -> str | None:
-    """What a person must do in a console before this teardown can end; None where nothing."""
+    """What a person must do in a console before this teardown can end; None if nothing."""
     found = context.ledger.lease(lease)
     if found.state is not LeaseState.TERMINATING:
         return None
@@ -274,14 +277,14 @@ async def attest(context: Context, lease: str) -> TornDown:
             try:
                 await _is_silent(context, found)
             except Refused:
-                # What was said was not so: it must not be believed at a later silence.
+                # The statement was false: it must not be believed when the box is silent later.
                 context.ledger.use_signature(signed[0].code, at=context.clock.now())
                 raise
             connector = context.connectors[found.provider]
             assert isinstance(connector, Tended)
             context.ledger.attest(found.id, signed[0], at=context.clock.now())
             connector.ended(found)
-            # Two looks at our own list, as far apart as the profile asks.
+            # Look at our own list twice, with the interval that the profile asks for.
             for _ in range(_LOOKS):
                 found, _words = await settled(context, found)
                 if not found.state.live:
@@ -292,7 +295,7 @@ async def attest(context: Context, lease: str) -> TornDown:
 
 
 async def _is_silent(context: Context, lease: Lease) -> None:
-    """The box has not answered for longer than a job could keep its sshd from it unnoticed.
+    """The box has been silent for longer than a job could keep its sshd from answering unnoticed.
 
     Raises:
         Refused: it answers.
@@ -302,7 +305,7 @@ async def _is_silent(context: Context, lease: Lease) -> None:
         try:
             await reach(context, lease)
         except (BoxUnreachable, HostKeyChanged):
-            pass  # silent, or its address is somebody else's by now
+            pass  # silent, or its address belongs to somebody else by now
         except BoxTrouble as trouble:
             raise _still_there(context, lease) from trouble
         else:
@@ -329,7 +332,7 @@ async def assess_loss(context: Context, lease: str) -> LossReport:
 async def waive(context: Context, lease: str) -> TornDown | None:
     """Destroy a box although something would be lost, over a person's signature for exactly that.
 
-    None where nothing would be lost: it ends as any other, without.
+    None if nothing would be lost: such a lease ends like any other, without a signature.
 
     Raises:
         SignatureWanted: nobody has signed for what would be lost now.
@@ -355,7 +358,9 @@ async def waive(context: Context, lease: str) -> TornDown | None:
 
 
 async def waive_ahead(context: Context, lease: str) -> None:
-    """What cannot be saved when the lease and its rescue sum have run out may be lost: it is signed.
+    """It is recorded that what cannot be saved may be lost, as the owner signed.
+
+    This applies when both the lease and its rescue sum have run out.
 
     Raises:
         Refused: nobody has signed for the terms as they are.
@@ -368,15 +373,15 @@ async def waive_ahead(context: Context, lease: str) -> None:
     with context.held(found.id, "waive"):
         signed = context.ledger.sign_ahead(found.id, signature, at=at)
         if signed.ready_at is not None and signed.parked_at is None:
-            # What its owner has signed for, the guard on the box may do.
+            # The guard on the box may now do what its owner has signed for.
             await armed(context, signed)
 
 
 async def honoured(context: Context, lease: str) -> TornDown:
-    """The box of a lease past its end and its rescue sum is destroyed, as its owner signed before.
+    """The box of a lease past its end and its rescue sum is destroyed, as its owner signed in advance.
 
     Raises:
-        Refused: nobody has signed, or it is not so far.
+        Refused: nobody has signed, or the time has not come.
     """
     found = await with_box(context, lease)
     with context.held(found.id, "waive"):
@@ -400,7 +405,7 @@ async def _end(context: Context, permit: TeardownPermit, lease: Lease) -> Receip
 
 
 def _of_terms(lease: Lease) -> str:
-    """A name for the terms of the lease as they are; whoever signs ahead signs for these."""
+    """A name for the lease's current terms; whoever signs in advance signs for these."""
     return digest_of((lease.terms.model_copy(update={"on_deadline": "keep"}).model_dump_json(),))
 
 

@@ -1,4 +1,4 @@
-"""Boxes that another tool rents and moves: which one its own ssh configuration names now, and what ends its bill."""
+"""Boxes that another tool rents and moves: which one its ssh configuration names now, and what ends its bill."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,7 +13,7 @@ from gpu_tenant.domain.untrusted_text import sentence
 Broker = Literal["skypilot", "dstack"]
 
 EVENT = "brokered"
-"""The kind of line in a lease's timeline that holds a `Brokered`."""
+"""The kind of timeline entry that holds a `Brokered`."""
 
 _FILES: Mapping[Broker, str] = {
     "skypilot": ".sky/generated/ssh/*",
@@ -28,7 +28,10 @@ _WRITES: Mapping[Broker, str] = {
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _LINE = re.compile(r"\s*(?P<key>[A-Za-z]+)(?:\s*=\s*|\s+)(?P<value>.*?)\s*")
 _KEPT = ("HostName", "Port", "User", "IdentityFile", "IdentitiesOnly", "ProxyJump", "ProxyCommand")
-"""What says where it is and who may come in. That both leave host keys unchecked is not taken over."""
+"""The options that say where a box is and who may come in.
+
+Both tools leave host keys unchecked; that is not taken over.
+"""
 _OWNERS_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 
 
@@ -42,7 +45,7 @@ class Brokered(Record):
 
     @property
     def title(self) -> str:
-        """The tool, for a person."""
+        """The tool's name, for a person."""
         return _TITLES[self.broker]
 
     @property
@@ -53,7 +56,7 @@ class Brokered(Record):
 
 
 def brokered(events: Iterable[tuple[datetime, str, dict[str, object]]]) -> Brokered | None:
-    """Which other tool rents the box, by its lease's timeline; None where none does."""
+    """Which other tool rents the box, by its lease's timeline; None if none does."""
     told = [detail for _, kind, detail in events if kind == EVENT]
     return Brokered.model_validate(told[-1]) if told else None
 
@@ -61,8 +64,8 @@ def brokered(events: Iterable[tuple[datetime, str, dict[str, object]]]) -> Broke
 def found(source: str, owner: Path) -> tuple[Brokered, str]:
     """The box that `source` names, `skypilot:CLUSTER` or `dstack:RUN`, and the ssh entries that lead to it.
 
-    `owner` is the home of the one who uses that tool. The entries are a copy: they go on saying where
-    the box was when the tool has written its own anew.
+    `owner` is the home directory of the tool's user. The entries are a copy: they still say where the box was
+    after the tool has rewritten its own.
 
     Raises:
         BadRequest: it is neither, or its configuration has no such entry now.
@@ -89,7 +92,7 @@ def found(source: str, owner: Path) -> tuple[Brokered, str]:
 
 
 def _entries(owner: Path, files: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Every `Host` of one name in those files, with the first value of each key."""
+    """Every `Host` entry with a single name in those files, with the first value of each key."""
     for file in sorted(owner.glob(files)):
         lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
         entry: dict[str, str] = {}

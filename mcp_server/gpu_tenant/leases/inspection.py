@@ -1,4 +1,4 @@
-"""What is asked of a box before it is believed to be the lease's, and before it is believed to be unused."""
+"""What is asked of a box before it is believed to be the lease's own, and before it is believed to be unused."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
@@ -32,11 +32,11 @@ from gpu_tenant.leases.verify import UNTOUCHED, Assessment, unseen
 from gpu_tenant.ledger import Ledger
 
 _BOOTS_WITHIN = timedelta(minutes=15)
-"""So long after it was made a box that shows no address may be coming up for the first time."""
+"""How long after it was made a box without an address may still be booting for the first time."""
 
 
 class Inspection:
-    """Looks at the boxes of one ledger's leases, over the ways to them that are open."""
+    """Looks at the boxes of one ledger's leases, through the open ways to them."""
 
     def __init__(
         self,
@@ -66,16 +66,16 @@ class Inspection:
         )
 
     async def come_in(self, lease: Lease) -> None:
-        """The box has let us in, and carries the lease's mark where it can be marked.
+        """The box has let us in, and carries the lease's mark if it can be marked.
 
         Raises:
-            BoxTaken, AnotherBox: it is not this lease's to stand on.
+            BoxTaken, AnotherBox: this lease may not stand on it.
             BoxTrouble: it has not let us in.
         """
         try:
             await self.of(lease).stand()
         except CaretakerFailed:
-            # It answered, and has no Python: what is asked of it next says so.
+            # It answered, but has no Python: whatever is asked of it next says so.
             await self._transport(lease).run(["true"], timeout_s=30)
 
     async def is_the_box(self, lease: Lease) -> None:
@@ -88,9 +88,9 @@ class Inspection:
         await self.of(lease).stand()
 
     async def seen(self, lease: Lease) -> Seen:
-        """What the box itself tells of a lease that its ledger never used."""
+        """What the box itself tells, when the ledger says that its lease never used it."""
         events = self._ledger.events(lease.id)
-        # Nobody here waited for a twin: that it never let us in says nothing of others.
+        # Nobody here waited for a twin to let us in: that it never did does not show that nobody else got in.
         came_in = was_let_in(events) or is_another_s(lease)
         if lease.parked_at is not None:
             if not came_in or was_left_unused(events):
@@ -110,13 +110,13 @@ class Inspection:
             return NeverIn()
 
     async def fresh(self, lease: Lease) -> Seen:
-        """What is known of a box that did not come up as it was quoted: one that never let us in is unused."""
+        """What is known about a box that did not come up as quoted; one that never let us in is unused."""
         if not was_let_in(self._ledger.events(lease.id)):
             return NeverIn()
         return await self.seen(lease)
 
     async def twin(self, lease: Lease, box: Box) -> Seen:
-        """What a box that was made twice tells of itself; one that cannot be looked at may have been used."""
+        """What a box that was made twice tells about itself; one that cannot be looked at may have been used."""
         boots = box.address is None and box.state is BoxState.BOOTING
         if boots and self._first_boots(lease, box.created_at):
             return NeverIn()
@@ -132,14 +132,14 @@ class Inspection:
         return self._clock.now() - made_at <= _BOOTS_WITHIN
 
     async def surely(self, lease: Lease) -> tuple[Lease, Seen]:
-        """The lease, which counts as used where its box says so; and what the box says."""
+        """The lease, which counts as used if its box says so; and what the box says."""
         seen = await self.seen(lease)
         if isinstance(seen, Marked) and use(seen) is not None:
             self._ledger.touch(lease.id, at=self._clock.now())
         return self._ledger.lease(lease.id), seen
 
     async def before_a_stop(self, lease: Lease) -> Lease:
-        """The lease, which counts as used where its box says so: a stop may empty its disk.
+        """The lease, which counts as used if its box says so: a stop may empty its disk.
 
         Raises:
             Refused: it cannot be looked at, and a stop there keeps nothing for sure.
@@ -156,10 +156,10 @@ class Inspection:
         return lease
 
     async def before_the_seal(self, lease: Lease) -> tuple[Lease, Assessment | list[Loss]]:
-        """All that there is to say of a box that need not or cannot be sealed, or what on it is others'."""
+        """The whole assessment of a box that need not or cannot be sealed; else what on it belongs to others."""
         profile = self._profiles[lease.provider]
         if lease.touched_at is None and profile.destroy == "hands_back":
-            return lease, UNTOUCHED  # a machine that is handed back keeps all that is on it
+            return lease, UNTOUCHED  # a machine that is handed back keeps everything on it
         if lease.touched_at is None:
             lease, seen = await self.surely(lease)
             why = use(seen)
@@ -171,7 +171,7 @@ class Inspection:
             try:
                 seen = await self.of(lease).look("others")
             except BoxUnreachable:
-                return lease, []  # it cannot be sealed either, which says so
+                return lease, []  # it cannot be sealed either, and the sealing says so
             except BoxTrouble as trouble:
                 return lease, unseen(trouble.message, trouble.remedy)
         else:

@@ -66,12 +66,12 @@ async def _agreed(context: Context, lease: Lease, given: Mapping[str, object]) -
 async def _with_terms(
     context: Context, lease: Lease, update: Mapping[str, object], *, hours: float | None = None
 ) -> Lease:
-    """The box and the ledger know the changed terms; what was signed ahead was for the old ones.
+    """The box and the ledger know the changed terms; what was signed in advance held only for the old ones.
 
     Raises:
-        BadRequest: they are none, such as a negative budget.
+        BadRequest: they are not valid terms, such as a negative budget.
         SignatureWanted: they are looser than its owner has agreed to; nothing was changed.
-        BoxTrouble: the box was not told of another deadline, or that it may destroy itself no more.
+        BoxTrouble: the box could not be told of another deadline, or that it may no longer destroy itself.
     """
     changed = {**lease.terms.model_dump(), **update, "on_deadline": "keep"}
     try:
@@ -86,7 +86,8 @@ async def _with_terms(
     if lease.parked_at is None and (lease.touched_at or last_armed(lease, context.ledger)):
         moved = terms.deadline_at != lease.terms.deadline_at
         try:
-            # The box first: a ledger that promises what the guard does not know would end jobs early.
+            # Tell the box first: if the ledger promised time that the guard does not know of, jobs would end
+            # early.
             await arm_again(
                 lease.model_copy(update={"terms": terms}),
                 context.profile(lease.provider),
@@ -100,14 +101,14 @@ async def _with_terms(
             if moved or lease.terms.on_deadline == "waive":
                 raise
         if moved:
-            # Its mark keeps others off the box for as long as the lease runs.
+            # Renews the mark, which keeps others off the box for as long as the lease runs.
             with suppress(BoxTrouble):
                 await context.inspection.is_the_box(lease.model_copy(update={"terms": terms}))
     return _agreed_to(context, lease, terms, signed)
 
 
 def _agreed_to(context: Context, lease: Lease, terms: Terms, signed: str | None) -> Lease:
-    """The terms are in force: as signed, or inside of the owner's limits, whatever else is rented now."""
+    """The terms are in force: as signed, or within the owner's limits, whatever else is being rented now."""
     allowed = anything
     if signed is None and terms.deadline_at > lease.terms.deadline_at:
         allowed = partial(context.owner.allows, besides=lease.id)
@@ -159,7 +160,7 @@ async def _changed(
                 connector=connector,
                 ledger=context.ledger,
                 clock=context.clock,
-                # What a person has started bills already, whatever it is refused.
+                # What a person has started bills already: refusing it here would not help.
                 allowed=anything if by_hand else allowed,
             )
             if lease.quote is not None:
@@ -171,14 +172,15 @@ async def _changed(
 def _in_time(context: Context, lease: Lease, hours: float | None) -> tuple[Lease, Allowed]:
     """The lease has time left, or is given some: past its deadline its guard would stop the box at once.
 
-    With it comes what has to allow its start, in the transaction that means it: the owner's limits, as
-    another box may be rented meanwhile; nothing, where a person has signed for it.
+    Also returns the check that must allow its start, in the same transaction that records the intent to start
+    it. That check is the owner's limits, since another box may be rented meanwhile; if a person has signed for
+    the start, it allows anything.
 
     Raises:
-        Refused: it has none, and nobody said how much it needs.
+        Refused: the lease has no time left, and nobody said how much it needs.
     """
     now, terms = context.clock.now(), lease.terms
-    # As it will cost when it runs: a stopped box has room for its disk alone.
+    # Use its price when it runs: a stopped box is billed for its disk alone.
     usd_h = lease.price_usd_h if lease.parked_at is None else running_usd_h(lease)
     if hours is None and now < terms.deadline_at:
         signed = context.owner.signs_change(lease, terms, usd_h, hours=None)
@@ -207,14 +209,14 @@ async def _extended(context: Context, lease: Lease, hours: float) -> Lease:
 
 
 async def _stopped_before(context: Context, lease: Lease) -> str | None:
-    """That the provider's own timer stops the box before its deadline; None where it does not."""
+    """A sentence if the provider's own timer stops the box before its deadline; None if it does not."""
     connector = context.connector(lease)
     if not isinstance(connector, Timed) or lease.parked_at is not None:
         return None
     try:
         at = await connector.timer_at(lease)
     except ProviderTrouble:
-        return None  # the deadline is moved all the same, and the timer is in the profile
+        return None  # the deadline is moved anyway, and the profile describes the timer
     if at is None or at >= lease.terms.deadline_at:
         return None
     profile = context.profile(lease.provider)
@@ -226,5 +228,5 @@ async def _stopped_before(context: Context, lease: Lease) -> str | None:
 
 
 async def reconcile_all(context: Context) -> Leases:
-    """As list_leases, and boxes that were rented twice by one request, never used, are given back."""
+    """Like `list_leases`; boxes that one request rented twice and nobody used are also given back."""
     return await overview(context, "live", twins="give_back")

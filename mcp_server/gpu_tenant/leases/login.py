@@ -1,4 +1,4 @@
-"""How a person's own ssh reaches the boxes of leases, and what it must know for that."""
+"""How a person's own ssh reaches the boxes of leases, and what it needs for that."""
 
 from pathlib import Path
 
@@ -21,13 +21,13 @@ class Login(Record):
 
 
 async def login(context: Context, lease: str) -> Login:
-    """The configuration with which `ssh LEASE` reaches the box is in place, its host key pinned.
+    """The configuration with which `ssh LEASE` reaches the box is in place, and its host key is pinned.
 
-    The box counts as used from now on: what a person does there is no line of the ledger.
+    The box counts as used from now on, because the ledger does not see what a person does there.
 
     Raises:
         BadRequest: the box is this computer.
-        Refused: it has none (any more), or it is parked.
+        Refused: the lease has no box (any more), or it is parked.
         HostKeyChanged, BoxUnreachable: as for every verb.
     """
     found = await running(context, lease)
@@ -61,9 +61,10 @@ async def login(context: Context, lease: str) -> Login:
 
 
 def inclusion_of(context: Context) -> Inclusion:
-    """What plain `ssh LEASE` needs in the owner's own configuration, which is not changed by asking.
+    """What plain `ssh LEASE` needs in the owner's own configuration; asking does not change that file.
 
-    The boxes that can be reached so count as used from now on. Of one that is rented later a look tells.
+    The boxes that can be reached in this way count as used from now on. Whether one that is rented later was
+    used, a look at it tells.
     """
     refresh_hosts(context)
     for lease in enterable(context):

@@ -1,4 +1,4 @@
-"""A box that is found late, missed once, missed for good, or found again: each is told for what it is."""
+"""A box that is found late, missed once, missed for good, or found again: each is reported as what it is."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -17,7 +17,7 @@ from gpu_tenant.ledger import Event, Ledger
 def stand_on(
     lease: Lease, box: Box, profile: Profile, *, asked_at: datetime, ledger: Ledger, clock: Clock
 ) -> Lease:
-    """The lease stands on `box`, which was asked for at `asked_at`, and counts from when it was made.
+    """The lease stands on `box`, requested at `asked_at`; its cost counts from when the box was made.
 
     Raises:
         BoxTaken: another live lease stands on it.
@@ -40,14 +40,14 @@ def stand_on(
 def note_unseen_boot(
     lease: Lease, box: Box, quote: Quote | None, *, since: datetime, ledger: Ledger, at: datetime
 ) -> None:
-    """That nobody saw when the box ended to boot is on record, where booting costs less."""
+    """If booting costs less, it is on record that nobody saw when the box stopped booting."""
     doubt = unseen_boot(box, quote, since=since, now=at)
     if doubt is not None:
         ledger.note(lease.id, Event.UNSEEN, doubt, at=at)
 
 
 def missed_once(lease: Lease, again_at: datetime, ledger: Ledger) -> str:
-    """What a person must hear of a box that its provider's list has omitted once."""
+    """What a person must hear about a box that its provider's list has omitted once."""
     if lease.state is not LeaseState.TERMINATING:
         return "its box is not in the provider's list; one look proves nothing"
     asked_at = destroy_asked_at(ledger.events(lease.id)) or ledger.permitted(lease.id)[1]
@@ -58,7 +58,10 @@ def missed_once(lease: Lease, again_at: datetime, ledger: Ledger) -> str:
 
 
 async def by_its_id(lease: Lease, connector: Connector) -> Box | str | None:
-    """The box that the list omits, as its provider shows it by its id; or words why that is not known."""
+    """The box that the list omits, if its provider finds it by its id; words if that could not be learned.
+
+    None if the provider finds no such box, or cannot search by id.
+    """
     if not isinstance(connector, Findable):
         return None
     try:
@@ -72,13 +75,13 @@ async def by_its_id(lease: Lease, connector: Connector) -> Box | str | None:
 
 
 def come_back(lost: Lease, *, ledger: Ledger, clock: Clock) -> Iterator[tuple[str, str]]:
-    """The lease whose box was missed, and is listed again, is live as it was; what a person must hear."""
+    """The lease of a missed box that is listed again is live as it was; yields what a person must hear."""
     try:
         with ledger.hold(lost.id, "come back", at=clock.now()):
             if ledger.lease(lost.id).state is LeaseState.LOST:
                 ledger.come_back(lost.id, at=clock.now())
     except (BoxTaken, LeaseHeld):
-        return  # another lease stands on it by now, or another process is at it
+        return  # another lease stands on it now, or another process is working on it
     went_on = [each.id for each in ledger.leases("live") if each.recovers == lost.id]
     words = (
         "its provider lists the box again, which it had omitted: it was never gone, and the lease goes on "

@@ -1,4 +1,4 @@
-"""One job over several leases: proved to be possible before, begun on all or on none, told of on each."""
+"""One job over several leases: checked for feasibility first, begun on all or none, and reported on each."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -36,7 +36,7 @@ class LaunchedTogether(Record):
 async def preflight_of(
     context: Context, leases: Sequence[str], *, interface: str | None = None, port: int = PORT
 ) -> Preflight:
-    """Every box of them was asked to reach every other, on one interface; what does not work is named."""
+    """Every box was asked to reach every other on one interface; the answer names what does not work."""
     return await _checked(context, await _members(context, leases), interface, port)
 
 
@@ -56,15 +56,15 @@ async def launch_together(
     name: str | None,
     python: Literal["prepared", "image"],
 ) -> LaunchedTogether:
-    """The job runs on every one of the leases under one name, the first of them with rank 0.
+    """The job runs on every one of the leases under one name; the first of them has rank 0.
 
-    Calling again with the same name goes on with a launch that was cut short. Where one box cannot
-    begin it, it is stopped on those that have.
+    Calling again with the same name goes on with a launch that was cut short. If one box cannot begin the job,
+    it is stopped on those that have begun it.
 
     Raises:
-        BadRequest: they are not two or more, or the command is none of a launcher's.
-        Refused: they cannot talk; nothing was begun.
-        BoxTrouble, ...: a box did not begin it; which others it was stopped on is said.
+        BadRequest: there are fewer than two leases, or the command does not use a launcher.
+        Refused: the boxes cannot reach each other; nothing was begun.
+        BoxTrouble, ...: a box did not begin it; the message says on which others it was stopped.
     """
     members = await _members(context, leases)
     values = resolve_all(list(env), context.environ, account=context.account)
@@ -103,7 +103,8 @@ async def launch_together(
                 profile,
                 gang.lines[rank],
                 artifacts=artifacts,
-                # Where only rank 0 writes, the others have nothing to keep: what they do have is kept.
+                # If only rank 0 writes, the others have nothing to keep. A discarded artifact may be absent,
+                # but one that exists is kept.
                 discard=[*discard, *(artifacts if rank else ())],
                 env={
                     **mirrors(profile, context.home.configuration, context.environ),
@@ -150,10 +151,10 @@ async def _checked(
 
 
 def _begun(context: Context, members: Sequence[Lease], name: str | None) -> Gang | None:
-    """The gang of that name whose launch was cut short, or is through; None where there is none.
+    """The gang of that name whose launch was cut short or has finished; None if there is none.
 
     Raises:
-        BadRequest: it has other members, or a job of that name is no gang's.
+        BadRequest: it has other members, or a job of that name belongs to no gang.
         Refused: it was stopped on all of them.
     """
     wanted = tuple(lease.id for lease in members)
@@ -193,7 +194,7 @@ def _declared(
     processes: int | None,
     python: Literal["prepared", "image"],
 ) -> Gang:
-    """The gang is on record at every member, with the line that each of them runs."""
+    """The gang is on record at every member, with the command line that each of them runs."""
     job = name or _free_name(context, members)
     nodes, pythons = [], []
     for lease, spot in zip(members, checked.nodes, strict=True):
@@ -279,7 +280,7 @@ async def _stopped(
 
 
 async def gang_words(context: Context, lease: Lease, seen: Watched) -> str | None:
-    """How the other members of that job stand; None where it is no gang's."""
+    """How the other members of that job stand; None if it belongs to no gang."""
     gang = next(
         (x for x in reversed(gangs(context.ledger.events(lease.id))) if x.job == seen.job), None
     )

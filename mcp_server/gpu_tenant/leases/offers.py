@@ -20,16 +20,19 @@ from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.gpu_catalog import known
 
 _PATIENCE_S = 15.0
-"""Of real time, also in a rehearsal: somebody is waiting for the answer."""
+"""In real time, even in a rehearsal: somebody is waiting for the answer."""
 _QUOTED_FOR = timedelta(minutes=10)
 _OWN_QUOTED_FOR = timedelta(days=1)
-"""Nobody else rents the owner's own machines."""
+"""It can be long, because nobody else rents the owner's own machines."""
 
 _TRIED = 3
-"""Offers are soon stale: so many are named to be tried in turn."""
+"""How many offers are named, to be tried in turn: offers are soon stale."""
 _TRUST = ("any", "unverified", "verified", "datacenter")
 _COUNTED_OTHERWISE = 0.08
-"""One GPU's memory by other counts: less what ECC takes (22.5 GiB of an L4's 24), or in GB, a B300's 288."""
+"""How far two counts of one GPU's memory may differ, as a share.
+
+Some leave out what ECC takes (22.5 GiB of an L4's 24); some count in GB (a B300's 288).
+"""
 
 
 class Ranked(Record):
@@ -129,10 +132,13 @@ async def _ask(market: Market, wish: Wish, patience_s: float) -> Sequence[Offer]
 
 
 def unfit(offer: Offer, wish: Wish) -> str | None:
-    """Why this offer is not for this wish, or None. A second guard: connectors leave out, too."""
+    """Why this offer does not fit this wish; None if it does.
+
+    This is a second check: the connectors leave out offers, too.
+    """
     price, cap = offer.price.running_usd_h, wish.max_price_usd_h
     memory_gib = _memory_gib(offer)
-    # The owner's own machine is nobody else's, whatever class of host was asked for.
+    # Nobody else uses the owner's own machine, so it meets any demand for trust.
     trusted = offer.provider == "own" or _TRUST.index(offer.trust) >= _TRUST.index(wish.trust)
     ends_early = offer.max_hours is not None and offer.max_hours < needed_h(offer, wish)
     reasons = {
@@ -158,7 +164,7 @@ def _named(gpu: str) -> str:
 
 
 def _memory_gib(offer: Offer) -> float | None:
-    """The catalog's word for each GPU's memory, where the offer says the same by another count."""
+    """The catalog's figure for each GPU's memory, if the offer means the same but counts it differently."""
     model = known(offer.gpu)
     if model is None or offer.vram_gib is None:
         return offer.vram_gib
@@ -188,7 +194,7 @@ def _place(costed: tuple[Offer, Expected]) -> tuple[bool, Decimal, Decimal, str,
 def _quote(
     offer: Offer, wish: Wish, taken: set[str], *, ledger: Ledger, clock: Clock
 ) -> Quote | None:
-    """Leave to rent exactly this; None where the price is unknown and somebody else's to set."""
+    """A quote to rent exactly this; None if the price is unknown and somebody else sets it."""
     own = offer.provider == "own"
     price, cap = offer.price.running_usd_h, wish.max_price_usd_h
     if price is None and not own:
@@ -200,7 +206,7 @@ def _quote(
         id=quote_id,
         offer=offer,
         wish=wish,
-        # Nobody bills an own machine without a rate: any price that appears is one too many.
+        # Nobody bills for an own machine without a rate: any price that appears there is too much.
         cap_usd_h=cap if cap is not None else price if price is not None else Decimal(0),
         expires_at=clock.now() + (_OWN_QUOTED_FOR if own else _QUOTED_FOR),
     )

@@ -22,7 +22,7 @@ from gpu_tenant.leases.ssh_access import refresh_hosts
 from gpu_tenant.leases.watchdog_heartbeat import watched
 
 PAGE = 50
-"""So many leases that have ended are told of at a time: an agent reads every word."""
+"""How many ended leases are reported at a time: an agent reads every word."""
 
 
 def card_of(
@@ -33,7 +33,7 @@ def card_of(
     *,
     now: datetime | None = None,
 ) -> Card:
-    """How the lease stands, by what is on record and, where it was just listed, by its box."""
+    """How the lease stands, by what is on record and, if its box was just listed, by that."""
     shown = card(
         lease,
         context.profile(lease.provider),
@@ -45,17 +45,19 @@ def card_of(
         protection=context.protection(lease),
     )
     receipt = None if lease.state.live else context.ledger.receipt(lease.id)
-    # It was billed until it was seen gone, and not until that was written down.
+    # It was billed until it was seen gone, not until that was recorded.
     return shown.model_copy(update={"cost_usd": receipt.cost_usd}) if receipt else shown
 
 
 def on_card(context: Context, lease: str) -> Card:
-    """That lease by what is on record; nobody is asked."""
+    """That lease's card, by what is on record; nobody is asked."""
     return card_of(context, context.ledger.lease(lease), None)
 
 
 def confirm_account(context: Context, provider: str, *, typed: str) -> int:
-    """By a person's word, the provider's key and address of now are its live leases' own; of how many.
+    """By a person's word, the provider's current key and address hold for its live leases.
+
+    Returns for how many leases that is new.
 
     Raises:
         Refused: the provider's name was not typed.
@@ -81,7 +83,7 @@ async def overview(
     patience_s: float = PATIENCE_S,
     limit: int = PAGE,
 ) -> Leases:
-    """As `list_leases`; of the providers `at` alone, each of which has `patience_s` to answer."""
+    """Like `list_leases`; if `at` is given, only those providers are asked. Each has `patience_s` to answer."""
     await _look_again(context, at)
     asked = {slug: of for slug, of in context.connectors.items() if at is None or slug in at}
     found = await survey(
@@ -112,7 +114,7 @@ async def overview(
         if isinstance(came, TenantError):
             came = (card_of(context, lease, f"{came.message}; {came.remedy}"), "told")
         elif isinstance(came, Exception):
-            # One lease's surprise must not hide the others.
+            # An unexpected error at one lease must not hide the others.
             came = (card_of(context, lease, f"looking at it failed: {came!r}"), "told")
         shown, words = came
         if shown.alarm:
@@ -169,7 +171,7 @@ def history(context: Context, before: str, limit: int) -> Leases:
 
 
 def _older(context: Context, ended: Sequence[Lease]) -> tuple[str, int] | None:
-    """The oldest of them, and how many there were before it; None where they are all."""
+    """The oldest of them, and how many there were before it; None if there were none."""
     left = context.ledger.ended_before(ended[0].id) if ended else 0
     return (ended[0].id, left) if left else None
 
@@ -188,7 +190,7 @@ async def _looked_at(context: Context, lease: Lease, found: Survey) -> tuple[Car
 
 
 async def _look_again(context: Context, at: Collection[str] | None) -> None:
-    """Every box whose end rests on a person's word was looked at; one that answers is under a lease again."""
+    """Every box whose end rests on a person's word was looked at; one that answers has a lease again."""
     doubted = [
         lease
         for lease in in_doubt(context.ledger, context.clock.now())

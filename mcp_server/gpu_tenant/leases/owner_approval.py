@@ -1,4 +1,4 @@
-"""What a box's owner has to say themselves: the limits that they wrote, and what they sign for besides."""
+"""What only a box's owner can decide: the limits that they wrote, and what they sign for beyond those."""
 
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
@@ -27,7 +27,7 @@ Unguarded = Literal["refuse", "accept"]
 
 
 class Owner:
-    """The one place that says whether what a lease may cost, or how long it may go on, can rise."""
+    """The one place that decides whether a lease may cost more, or go on for longer."""
 
     def __init__(
         self, configuration: Path, profiles: Mapping[str, Profile], *, ledger: Ledger, clock: Clock
@@ -39,15 +39,15 @@ class Owner:
 
     @property
     def limits(self) -> Limits:
-        """Those that hold now: they are read anew each time.
+        """The limits that hold now; they are read anew each time.
 
         Raises:
-            LocalTrouble: what is written there is none.
+            LocalTrouble: what is written there is not valid.
         """
         return limits_of(self._configuration)
 
     def used(self) -> list[Use]:
-        """What is used of each limit that is a sum."""
+        """How much is used of each limit that is a sum."""
         now = self._clock.now()
         return used_of(self.limits, self._ledger.leases_since(since(now)), free=self._free, now=now)
 
@@ -60,7 +60,9 @@ class Owner:
         besides: LeaseId | None = None,
         count: int = 1,
     ) -> None:
-        """The limits leave room for such a lease, or for so many alike; `besides` is what it changes.
+        """The limits leave room for such a lease, or for `count` identical ones.
+
+        `besides` is the lease that this would change.
 
         Raises:
             Limit: they do not.
@@ -76,10 +78,14 @@ class Owner:
         )
 
     def bounded(self, quote: Quote) -> Quote:
-        """The quote, of which no price above the limit for one box is rented or kept, whatever cap was named."""
+        """The quote; a cap above the owner's limit for one box is lowered to that limit.
+
+        So no price above the limit is rented or kept, whatever cap was named.
+        """
         price, most = quote.offer.price.running_usd_h, self.limits.box_usd_h
         if price is None or quote.cap_usd_h <= most:
             return quote
+        # A price that is itself above the limit stays here: the limit refuses it, and says so.
         return quote.model_copy(update={"cap_usd_h": max(price, most)})
 
     # --- what is signed for
@@ -87,7 +93,7 @@ class Owner:
     def signs_unguarded(
         self, word: Unguarded, profile: Profile, usd_h: Decimal | None, *, count: int = 1
     ) -> str | None:
-        """The code of a signature for boxes whose bill nothing ends; None where none is needed.
+        """The code of a signature for boxes whose bill nothing ends; None if none is needed.
 
         Raises:
             Refused: nobody has even said that they accept that.
@@ -113,7 +119,7 @@ class Owner:
         )
 
     def signs_for_no_smoke(self, smoke: str | None, provider: str) -> str | None:
-        """The code of a signature for renting without a smoke test; None where none is needed.
+        """The code of a signature for renting without a smoke test; None if none is needed.
 
         Raises:
             SignatureWanted: a person has yet to sign for it.
@@ -131,10 +137,10 @@ class Owner:
     def signs_change(
         self, lease: Lease, terms: Terms, usd_h: Decimal | None, *, hours: float | None
     ) -> str | None:
-        """The code of a signature for looser terms, or a dearer course, of a lease; None where none is needed.
+        """The code of a signature for a lease's looser terms, or for a higher cost; None if none is needed.
 
-        Tighter terms need none, nor does a later deadline inside of the limits and of the lease's budget.
-        `hours` is how the deadline was named, where it was.
+        Tighter terms need none, nor does a later deadline within the limits and the lease's budget. `hours` is
+        how the deadline was given, if it was given in hours.
 
         Raises:
             SignatureWanted: a person has yet to sign for it.
@@ -180,7 +186,7 @@ class Owner:
 
 
 def _rises(before: Decimal | None, after: Decimal | None) -> bool:
-    """Whether a bound is looser afterwards; None bounds nothing."""
+    """Whether a bound becomes looser; None means that there is no bound."""
     return before is not None and (after is None or after > before)
 
 

@@ -1,4 +1,4 @@
-"""Stop a box's GPU meter and keep its disk, where the platform can; and start it again."""
+"""Stop a box's GPU meter and keep its disk, where the platform can do that; and start it again."""
 
 import asyncio
 from collections.abc import Callable
@@ -30,7 +30,7 @@ _QUIET_WITHIN_S = 120
 _POLL_S = 5
 _SOON_S = 2
 _SOON = f'(sleep {_SOON_S}; exec sh -c "$1") >/dev/null 2>&1 </dev/null &'
-"""Runs its argument when the answer has got through: a box that stops at once could not give one."""
+"""Runs its argument after the answer has got through: a box that stops at once could not send one."""
 
 
 async def park(
@@ -46,14 +46,14 @@ async def park(
 ) -> Lease:
     """The box is stopped, its disk is kept, and the lease costs what a parked box costs.
 
-    `caretaker` and `transport` are asked for when they are needed: a box that has no address can be
-    stopped by its provider all the same. With `unsealed="accept"` also one that cannot be sealed soon,
-    or where a process outlives its end: for a lease past its own. With "skip" it is not even tried: for
-    a box of which nothing is known, at its owner's word.
+    `caretaker` and `transport` are called only when needed, because a provider can stop even a box that has no
+    address. `unsealed="accept"` is for a lease past its end: the box is stopped even if it cannot be sealed
+    soon, or if a process outlives its end. With "skip", sealing is not even tried: for a box of which nothing
+    is known, at its owner's request.
 
     Raises:
         Refused: the platform has no stop that saves anything, or it would empty a disk that was used.
-        JobRunning: a job would be killed by it.
+        JobRunning: the stop would kill a job.
         BoxTrouble: the box could not be asked, or goes on answering.
         OwnerMustAct: only a person can stop it, and has not.
         ProviderTrouble: the provider refused, or does not show it as stopped; the meter may run.
@@ -69,7 +69,7 @@ async def park(
             remedy=f"`gpu-tenant collect {lease.id}`, then `gpu-tenant teardown {lease.id}`",
         )
     if lease.touched_at is not None and profile.park == "wipes":
-        # Also the box's own record of what was written there would be gone, and with it every proof.
+        # The box's own record of what was written there would also be gone, and with it every proof.
         raise Refused(
             f"{profile.title} empties the box's own disk when it stops, with all that was pushed or written",
             remedy=f"`gpu-tenant collect {lease.id}`, then `gpu-tenant teardown {lease.id}`, and rent anew",
@@ -106,7 +106,7 @@ async def park(
 
 
 def unsure_of(profile: Profile) -> list[str]:
-    """The paths that are accounted for, and of which nobody knows whether they outlive a stop."""
+    """The accounted paths of which nobody knows whether they outlive a stop."""
     return [
         place.path
         for place in profile.places
@@ -122,7 +122,7 @@ async def _sealed(
     caretaker: Callable[[], Caretaker],
     ledger: Ledger,
 ) -> None:
-    """The box is sealed, so that what runs, or cannot be read, is told before it is stopped."""
+    """The box is sealed, so that anything still running or unreadable is reported before the box is stopped."""
     if unsealed == "refuse":
         asked = caretaker()
         draft = await reseal(lease, profile, caretaker=asked, ledger=ledger, hashes="recalled")
@@ -131,7 +131,7 @@ async def _sealed(
                 lease, profile, caretaker=asked, ledger=ledger, unread_bytes=unread_bytes(draft)
             )
         return
-    # Its time is over, and each hour of hashing is billed.
+    # Its time is over, and every hour of hashing is billed.
     with suppress(BoxTrouble, JobRunning, TimeoutError):
         async with asyncio.timeout(_SEALED_WITHIN_S):
             await reseal(lease, profile, caretaker=caretaker(), ledger=ledger)
@@ -140,15 +140,15 @@ async def _sealed(
 async def _stop(
     lease: Lease, profile: Profile, *, transport: Transport, ledger: Ledger, clock: Clock
 ) -> None:
-    """The box took the platform's own command that stops it, and does not answer any more.
+    """The box accepted the platform's own stop command, and no longer answers.
 
-    Silence alone is unknown: a link that breaks before the box has said that it took the command
-    leaves the lease as it was.
+    Silence alone means unknown: if the link breaks before the box says that it took the command, the lease
+    stays as it was.
 
     Raises:
         OwnerMustAct: there is no such command.
         BoxUnreachable: nobody knows whether the box took it.
-        BoxTrouble: the box would not, or goes on answering.
+        BoxTrouble: the box refused, or goes on answering.
     """
     asked: dict[str, object] = {"how": profile.park_how}
     if profile.park_how != "in_box" or profile.park_command is None:
@@ -176,9 +176,9 @@ async def _stop(
 async def _stopped_by_now(
     lease: Lease, profile: Profile, *, transport: Transport, ledger: Ledger, clock: Clock
 ) -> None:
-    """The box was asked to stop, or its owner was, and it does not answer any more."""
+    """The box, or its owner, was asked to stop it, and it no longer answers."""
     if await _answers(transport, clock):
-        # Work may have been done since: whoever asks again begins anew.
+        # Work may have been done since: the next request starts from the beginning.
         ledger.note(lease.id, Event.RUNS_ON, {}, at=clock.now())
         raise _owner_must_park(lease, profile)
 
@@ -212,12 +212,12 @@ async def resume(
 ) -> Lease:
     """The parked box was started again, and costs what a running one costs; it need not answer yet.
 
-    `allowed` raises where the owner's limits leave no room for that; a start of which nobody knows whether
-    it was carried out counts as one.
+    `allowed` raises if the owner's limits leave no room for that. A start counts as one even if it is unknown
+    whether it was carried out.
 
     Raises:
         Limit: they do not; the provider was not asked.
-        NoCapacity: its GPU is somebody else's now; the disk is kept, and bills.
+        NoCapacity: its GPU now belongs to somebody else; the disk is kept, and bills.
         ProviderTrouble: the provider refused; the box is parked as it was.
     """
     if lease.parked_at is None:

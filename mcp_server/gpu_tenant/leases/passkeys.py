@@ -1,4 +1,4 @@
-"""What is done about the owner's passkeys, each over a signature, and what must be heard of them."""
+"""Change the owner's passkeys, each time over a signature, and report what must be heard about them."""
 
 from datetime import datetime, timedelta
 
@@ -11,10 +11,10 @@ _SET_UP, _ENDS = "passkey: set up", "passkey: ends"
 
 
 def end_passkeys(ledger: Ledger, *, at: datetime) -> datetime:
-    """Every passkey ends, after a day where none of them signed for that; when.
+    """Every passkey ends: at once if one of them signed for that, otherwise after a day. Returns when.
 
     Raises:
-        SignatureWanted: nobody has.
+        SignatureWanted: nobody has signed.
     """
     signature = _signed(
         ledger,
@@ -26,7 +26,7 @@ def end_passkeys(ledger: Ledger, *, at: datetime) -> datetime:
 
 
 def keep_passkeys(ledger: Ledger, *, at: datetime) -> None:
-    """The passkeys stay, as somebody has signed with one of them.
+    """The passkeys stay, because somebody has signed with one of them.
 
     Raises:
         SignatureWanted: nobody has.
@@ -44,7 +44,7 @@ def _signed(ledger: Ledger, kind: str, would: str, *, at: datetime) -> Signature
 
 
 def standing(ledger: Ledger, *, at: datetime) -> tuple[str, ...]:
-    """How the owner signs, a sentence each."""
+    """How the owner signs, one sentence for each way."""
     known = ledger.passkeys(at)
     if not known:
         return ("no passkey is set up: a person signs at a terminal (`gpu-tenant sign`)",)
@@ -52,7 +52,7 @@ def standing(ledger: Ledger, *, at: datetime) -> tuple[str, ...]:
 
 
 def told(ledger: Ledger, *, at: datetime) -> None:
-    """Who set a passkey up in the last day, or told one to end, is an alarm: it may not have been the owner."""
+    """A passkey that was set up in the last day, or told to end, is an alarm: it may not have been the owner."""
     known = ledger.passkeys(at)
     new = [key for key in known if at - key.at < _NEW]
     ending = [key for key in known if key.ends_at is not None]

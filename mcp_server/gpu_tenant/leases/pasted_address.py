@@ -17,7 +17,7 @@ def address_of(pasted: str) -> SshAddress:
     """The machine that those words mean.
 
     Raises:
-        BadRequest: they mean none, or more than an address can say (a key file, a jump host).
+        BadRequest: they mean none, or contain more than an address can say (a key file, a jump host).
     """
     text = pasted.strip().lstrip("$ ")
     try:
@@ -61,7 +61,7 @@ def _of_command(pasted: str, words: list[str]) -> SshAddress:
         elif host is None:
             host = word
         else:
-            break  # a command to run there, which is not ours to run
+            break  # a command to run there, which we do not run
     if host is None:
         raise _unclear(pasted, "no host")
     if port is not None and not port.isdigit():

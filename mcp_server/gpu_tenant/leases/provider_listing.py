@@ -1,4 +1,4 @@
-"""Looks at a provider's list, each on record: what gone, lost and never made rest upon."""
+"""Looks at a provider's list, each on record: they decide whether a box is gone, lost or was never made."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from gpu_tenant.providers.response_limits import listed
 
 
 def patience(profile: Profile, lease: Lease) -> Patience:
-    """How long the list that shows the lease's box is given; our own lags behind nothing."""
+    """How long the list that shows the lease's box is given; our own list has no lag."""
     if lease.goes_by_address:
         return Patience(list_lag_s=0, confirm_s=0)
     return Patience(list_lag_s=profile.list_lag_s, confirm_s=profile.confirm_s)
@@ -28,9 +28,9 @@ class Listing:
 
     boxes: Sequence[Box]
     asked_at: datetime
-    """What came after that may not be in it."""
+    """When it was asked for: what came later may not be in it."""
     gap: str | None = None
-    """Why what it omits may be there all the same; None where it is complete."""
+    """Why a box that it omits may still be there; None if the list is complete."""
 
 
 async def look(
@@ -41,9 +41,9 @@ async def look(
     clock: Clock,
     listing: Listing | None = None,
 ) -> Seen:
-    """What the provider's list says of the lease's box; a look at a live lease is on record.
+    """What the provider's list says about the lease's box; a look at a live lease is on record.
 
-    `listing` spares asking, where it was asked for since the lease was written down.
+    If `listing` was asked for after the lease was written down, it is used and nobody is asked.
     """
     if listing is None or listing.asked_at < lease.created_at:
         asked_at = clock.now()
@@ -62,7 +62,7 @@ async def look(
     if listing.gap is not None:
         return Blind(listing.gap)
     if isinstance(connector, Tended) and lease.goes_by_address and not ledger.attested(lease.id):
-        # Our own list has lost it, and nobody has said that it is gone.
+        # Our own list has lost it, but nobody has said that it is gone.
         return Listed(await connector.create(lease))
     strange = await stranger(lease, connector=connector, ledger=ledger, clock=clock)
     if strange is not None:
@@ -72,21 +72,23 @@ async def look(
 
 
 def boxes_of(part: PartlyListed) -> Sequence[Box]:
-    """Those that a list shows which is not whole."""
+    """The boxes that an incomplete list does show."""
     return [box for box in part.shown if isinstance(box, Box)]
 
 
 class _Rounds:
-    """One provider's lists, asked for one after the other; whoever waits for the next gets the same."""
+    """One provider's lists, asked for one after the other; all who wait for the next one get the same."""
 
     def __init__(self) -> None:
+        # `_now` is being asked for. `_next` begins when that has ended, and serves everybody who asks until
+        # then.
         self._now: asyncio.Task[Sequence[Box]] | None = None
         self._next: asyncio.Task[Sequence[Box]] | None = None
 
     async def listed(self, connector: Connector) -> Sequence[Box]:
         if self._next is None or self._next.done():
             self._next = asyncio.create_task(self._ask(connector))
-        # Who gives up waiting leaves it to the others.
+        # If one caller gives up waiting, the others still get the list.
         return await asyncio.shield(self._next)
 
     async def _ask(self, connector: Connector) -> Sequence[Box]:
@@ -100,7 +102,7 @@ _ROUNDS: WeakKeyDictionary[Connector, _Rounds] = WeakKeyDictionary()
 
 
 async def _listed(connector: Connector) -> Sequence[Box]:
-    """The provider's list, begun after this was called: a hundred boxes that boot share one."""
+    """The provider's list, requested after this was called: a hundred booting boxes share one."""
     return await _ROUNDS.setdefault(connector, _Rounds()).listed(connector)
 
 
@@ -108,6 +110,6 @@ def is_of(box: Box, lease: Lease) -> bool:
     """Whether that is the lease's box."""
     if lease.box_id is None:
         return box.mark == lease.mark
-    # A person may have renamed it. It is there, and bills, under any name but another lease's.
+    # A person may have renamed it. It exists and bills under any name, unless that is another lease's mark.
     another_s = box.mark != lease.mark and (box.mark or "").startswith(MARK_PREFIX)
     return box.id == lease.box_id and not another_s

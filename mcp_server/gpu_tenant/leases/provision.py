@@ -1,4 +1,4 @@
-"""Have a box under a lease: written down before it exists, and believed when its provider lists it."""
+"""Get a box under a lease: written down before it exists, and believed when its provider lists it."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
@@ -39,14 +39,14 @@ from gpu_tenant.leases.settle import observe, settle
 from gpu_tenant.ledger import Allowed, Event, Ledger
 
 DEADLINE_H = 24
-"""Eight hours would end most runs over night."""
+"""Eight hours would end most runs overnight."""
 
 _POLL_S = 5
 _YOUNG_LAGS = 5
-"""A box that was missed is not given up for another while it is younger than so many lags of the list."""
+"""A missing box is not given up for another while it is younger than this many lags of the provider's list."""
 _PATIENCE_S = 60
 _DEADLINE_FACTOR = 1.5
-"""A rented box's deadline unless the owner says otherwise: half as long again as the work."""
+"""A rented box's deadline, unless the owner says otherwise: half as long again as the work."""
 
 _SMOKE_COUNTS_FOR = timedelta(days=7)
 
@@ -63,10 +63,10 @@ def intend(
     fleet: str | None = None,
     recovers: LeaseId | None = None,
 ) -> Lease:
-    """The intent is in the ledger, with the terms that hold from now on; nothing exists for it yet.
+    """The intent is in the ledger, with the terms that hold from now on; no box exists for it yet.
 
     Raises:
-        BadRequest: the hours are not a time to come.
+        BadRequest: the hours do not lead to a time in the future.
         Limit: the owner's limits leave no room for it.
         Refused: the price is above the cap, or unknown where there is a cap.
     """
@@ -117,11 +117,11 @@ def intend_quote(
 ) -> Lease:
     """The intent to rent exactly what was quoted is in the ledger.
 
-    `asked_at` is when the caller named it, where that was before: an earlier quote was tried first.
+    `asked_at` is when the caller named the quote, if that was earlier because another quote was tried first.
     `instead_of` names all the quotes of which the caller wants one box.
 
     Raises:
-        BadRequest: the hours are not a time to come.
+        BadRequest: the hours do not lead to a time in the future.
         Refused: the quote has expired, or the hours would cost more than the budget.
         QuoteUsed: it has rented a box that may still be there.
         Limit: the owner's limits leave no room for it.
@@ -142,7 +142,7 @@ def intend_quote(
         )
     deadline_h = max(worked_h * _DEADLINE_FACTOR, worked_h + 1) if hours is None else hours
     if hours is None and budget_usd is not None and price:
-        # The guard on the box knows no money: the deadline holds the budget where nobody watches.
+        # The guard on the box knows nothing of money: when nobody watches, the deadline enforces the budget.
         deadline_h = min(deadline_h, max(worked_h, float(budget_usd / price)))
     must_be_hours(deadline_h)
     if quote.offer.max_hours is not None and quote.offer.max_hours < worked_h:
@@ -170,10 +170,10 @@ def intend_quote(
 
 
 def must_be_hours(hours: float) -> None:
-    """The deadline that many hours away is a time to come.
+    """A deadline that many hours away lies in the future.
 
     Raises:
-        BadRequest: it is none.
+        BadRequest: it does not.
     """
     if not 0 < hours <= MOST_H:
         raise BadRequest(
@@ -183,7 +183,7 @@ def must_be_hours(hours: float) -> None:
 
 
 def new_lease_id(profile: Profile, ledger: Ledger) -> LeaseId:
-    """An id that no lease has, easy to say: the provider and four letters."""
+    """An unused lease id that is easy to say: the provider and four letters."""
     return LeaseId(new_id(profile.id, ledger.lease_ids()))
 
 
@@ -194,8 +194,8 @@ async def fulfil(
 
     Raises:
         NoCapacity, NoQuota, NoFunds, PriceMoved, ...: no box was made, and the lease is void.
-        ProviderSilent: whether a box was made is not known yet; the lease stays an intent, and the
-            next look at it tells.
+        ProviderSilent: whether a box was made is not known yet; the lease stays an intent, and the next look at
+            it tells.
         BoxTaken: another live lease stands on it.
     """
     try:
@@ -211,7 +211,7 @@ async def fulfil(
         ledger.end(lease.id, "void", at=clock.now())
         raise
     bound = stand_on(lease, box, profile, asked_at=asked_at, ledger=ledger, clock=clock)
-    # Some accounts are told apart by what the first create leaves there.
+    # Some accounts are recognised by what the first create leaves there.
     await remember(bound, connector=connector, ledger=ledger, clock=clock)
     return bound
 
@@ -245,7 +245,7 @@ async def find_out(
     ledger: Ledger,
     clock: Clock,
 ) -> Lease:
-    """The lease stands on the box that a create without a clear answer has made: its provider's list says so.
+    """The lease stands on the box that a create without a clear answer made, as its provider's list shows.
 
     Raises:
         ProviderSilent: it made none, or the list cannot be had.
@@ -272,18 +272,18 @@ async def make_ready(
     ledger: Ledger,
     clock: Clock,
 ) -> Lease:
-    """The box has let us in, with a host key that is pinned from now on; or `wait_s` has passed.
+    """The box has let us in, and its host key is pinned from now on; or `wait_s` has passed.
 
-    *Running*, as a provider says, is not *ready*: `reach` has to get an answer from the box itself.
+    A provider that says *running* does not mean *ready*: `reach` has to get an answer from the box itself.
 
     Raises:
         NotReady: it is broken, or was not ready in time.
         PriceMoved: it costs more than the cap, or is not what was quoted.
         ProviderTrouble: it is gone.
-        BoxTaken, AnotherBox: what answers is not this lease's to stand on.
+        BoxTaken, AnotherBox: what answers is not this lease's box.
     """
     quoted_s = 3 * lease.quote.offer.setup_s if lease.quote else 0
-    # Since it was rented, or started again: whoever waits now may not be who waited then.
+    # Count from when it was rented or started again: this call may not be the one that waited first.
     begun = [at for at, kind, _ in ledger.events(lease.id) if kind in (Event.BOUND, Event.RESUMED)]
     began = begun[-1] if begun else clock.now()
     give_up_at = began + timedelta(seconds=max(profile.boot_timeout_s, quoted_s))
@@ -301,7 +301,7 @@ async def make_ready(
                 young = timedelta(seconds=_YOUNG_LAGS * profile.list_lag_s)
                 remedy = "`gpu-tenant offers`, and rent another"
                 if lease.active_at is not None and clock.now() - lease.active_at < young:
-                    # A second box costs what the first does, which may only be late in the list.
+                    # A second box costs as much as the first, which may only be late in the list.
                     remedy = (
                         f"it is young, and may only be late in the list: `gpu-tenant leases` from "
                         f"{lease.active_at + young:%H:%M} UTC on tells, before you rent another"
@@ -335,7 +335,7 @@ async def make_ready(
 
 def _must_be_as_quoted(lease: Lease, box: Box) -> None:
     cap = lease.terms.max_price_usd_h
-    # Some platforms bill less while a box boots: what comes after is what the cap is for.
+    # Some platforms bill less while a box boots: the cap applies to the price after that.
     price = box.price_usd_h if box.running_usd_h is None else box.running_usd_h
     if cap is not None and price is not None and price > cap:
         raise PriceMoved(
@@ -358,7 +358,7 @@ def _not_ready(lease: Lease, why: str) -> NotReady:
 
 
 def require_smoke(receipt_id: str | None, *, ledger: Ledger, clock: Clock) -> SmokeReceipt | None:
-    """A passed smoke test of the last week, or None where the caller chose to go without.
+    """The receipt of a smoke test passed in the last week, or None if the caller chose to go without.
 
     Raises:
         Refused: neither; a bug found on the meter costs more than one found here.

@@ -1,4 +1,4 @@
-"""The logs of jobs as every face reads them, wherever they are by now."""
+"""The logs of jobs as every face reads them, wherever they are now."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -21,11 +21,13 @@ _Read = TypeVar("_Read", LogWindow, Hits)
 async def log_window(
     context: Context, lease: str, job: str | None, *, start: int, limit: int
 ) -> LogWindow:
-    """The log's lines about `limit` bytes from `start` on, or from so far before its end; see `window.window`.
+    """About `limit` bytes of the log's lines from `start` on; see `window.window`.
+
+    A negative `start` counts from the log's end.
 
     Raises:
         BadRequest: there is no such job, or its lease has ended and its log was never brought here.
-        BoxTrouble, ProviderTrouble, Refused: the box does not answer, and nothing is here of the log.
+        BoxTrouble, ProviderTrouble, Refused: the box does not answer, and nothing of the log is here.
     """
     return await _read_log(context, lease, job, lambda log: window(log, start=start, limit=limit))
 
@@ -40,7 +42,7 @@ async def log_search(
     case: Literal["no", "yes"] = "no",
     budget_s: float = 1.0,
 ) -> Hits:
-    """The log's lines from byte `start` on that have the text `q`; see `window.search`.
+    """The log's lines from byte `start` on that contain the text `q`; see `window.search`.
 
     Raises:
         BadRequest: as for a window; or there is nothing to search for.
@@ -77,7 +79,7 @@ async def _read_log(
 
 
 async def run_of(context: Context, lease: Lease, name: str | None) -> JobId:
-    """What the box calls the job of that name: of a cell its latest run, unless one is named.
+    """What the box calls the job of that name; for a cell that is its latest run, unless a run is named.
 
     Raises:
         BadRequest: there is no such job.
@@ -100,7 +102,7 @@ def _is_run_of_cell(context: Context, lease: Lease, name: str | None) -> bool:
 
 
 def _log_here(context: Context, lease: Lease, job: str | None) -> LogHere | None:
-    """The log as it was collected, or what was read of it; while the lease lives, the longer of them."""
+    """The log as it was collected, or the part of it that was read; while the lease lives, the longer one."""
     named = _is_run_of_cell(context, lease, job)
     name = job if named and job else job_of(lease, job, ledger=context.ledger).id
     others = {other.id for other in context.ledger.jobs(lease.id)} - {name}
@@ -116,7 +118,7 @@ def _log_here(context: Context, lease: Lease, job: str | None) -> LogHere | None
 
 
 def _forget_copies(context: Context) -> None:
-    """What was read of logs that are kept by now, and grow no more, is gone."""
+    """Copies of what was read are gone, if the log itself is kept by now and no longer grows."""
     if not context.home.logs.is_dir():
         return
     for copies in context.home.logs.iterdir():
@@ -126,12 +128,12 @@ def _forget_copies(context: Context) -> None:
 
 
 def is_run(said: str, *, of: str) -> bool:
-    """Whether that word of a box names a run of the job: it becomes the name of a file here."""
+    """Whether that word from a box names a run of the job: it becomes the name of a file here."""
     return re.fullmatch(rf"{re.escape(of)}\.[1-9][0-9]{{0,8}}", said) is not None
 
 
 def _latest(root: Path, directory: str, name: str, others: set[JobId]) -> Path | None:
-    """The log of the job's latest run in that directory, where no link leads elsewhere."""
+    """The log of the job's latest run in that directory, unless a link leads elsewhere."""
     is_run = re.compile(rf"{re.escape(name)}(?:\.(\d+))?\.log")
     place = root / directory
     runs = [

@@ -1,4 +1,4 @@
-"""How a lease comes to a box that runs and lets us in, and where it stands until then."""
+"""How a lease gets a box that runs and lets us in, and how it stands until then."""
 
 from gpu_tenant.box.guard import arm
 from gpu_tenant.domain.errors import CredentialRefused, LeaseHeld, NotReady, Refused
@@ -13,10 +13,10 @@ from gpu_tenant.leases.ssh_access import refresh_hosts
 
 
 async def active(context: Context, lease: str) -> Lease:
-    """The lease, with a box that takes new work: one that had yet to let us in has done so.
+    """The lease, with a box that takes new work: if it had yet to let us in, it has done so.
 
     Raises:
-        Refused: it has none (any more), it is parked, or its teardown has begun.
+        Refused: the lease has no box (any more), it is parked, or its teardown has begun.
         NotReady: it has not let us in yet.
     """
     found = await running(context, lease)
@@ -29,10 +29,10 @@ async def active(context: Context, lease: str) -> Lease:
 
 
 async def running(context: Context, lease: str) -> Lease:
-    """The lease, whose box runs: one that had yet to let us in has done so.
+    """The lease, whose box runs: if it had yet to let us in, it has done so.
 
     Raises:
-        Refused: it has none (any more), or it is parked.
+        Refused: the lease has no box (any more), or it is parked.
         NotReady: it has not let us in yet.
     """
     found = await with_box(context, lease)
@@ -63,7 +63,7 @@ async def let_in(context: Context, lease: Lease) -> Lease:
 
 
 async def with_box(context: Context, lease: str) -> Lease:
-    """The lease, whose box may still exist: also a teardown that was cut short may need a collect.
+    """The lease, whose box may still exist: even a teardown that was cut short may need a collect.
 
     Raises:
         Refused: it has none (any more).
@@ -92,14 +92,14 @@ async def made_ready(context: Context, lease: Lease, wait_s: float = WAIT_S) -> 
         clock=context.clock,
     )
     if ready.ready_at is not None and way_out(profile, ready) is not None:
-        # Before anybody's work is on it: this computer may die in the next second.
+        # Arm it before anybody's work is on it: this computer may die in the next second.
         await armed(context, ready)
     refresh_hosts(context)
     return ready
 
 
 async def armed(context: Context, lease: Lease) -> Armed:
-    """The box holds the deadline by itself, or it is said why it does not."""
+    """The box itself holds the deadline, or the answer says why it does not."""
     return await arm(
         lease,
         context.profile(lease.provider),
@@ -148,13 +148,13 @@ async def settled_if_free(
 
 
 def _kept_waiting(context: Context, lease: Lease) -> str | None:
-    """Who keeps a lease that is past its terms from its end, and since when; None where nobody does."""
+    """Who keeps a lease that is past its terms from ending, and since when; None if nobody does."""
     late, held = overdue(lease, context.clock.now()), context.ledger.held(lease.id)
     return f"{late}, and {held.words}" if late and held else None
 
 
 async def fulfilled(context: Context, lease: Lease, wait_s: float = WAIT_S) -> Lease:
-    """The intent has become a box, which has let us in, or has yet to."""
+    """The intent has become a box, which has let us in or has yet to."""
     lease = await fulfil(
         lease,
         context.profile(lease.provider),
@@ -166,6 +166,6 @@ async def fulfilled(context: Context, lease: Lease, wait_s: float = WAIT_S) -> L
 
 
 async def closed(context: Context, lease: Lease) -> None:
-    """Nothing of ours is open to its box, and the owner's ssh knows it as the ledger does."""
+    """No connection of ours to its box is open, and the owner's ssh configuration agrees with the ledger."""
     await context.disconnect(lease)
     refresh_hosts(context)

@@ -1,4 +1,4 @@
-"""How the work of a box that its provider took goes on under another lease, from the newest checkpoint."""
+"""Continue the work of a box that its provider took, under another lease, from the newest checkpoint."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -60,13 +60,17 @@ from gpu_tenant.transfer.bandwidth_share import share_of
 _GOES_ON: frozenset[Fate] = frozenset(
     {"preempted", "outbid", "host_lost", "balance_zero", "walltime"}
 )
-"""Not after a stop that a person may have meant: its disk is kept, and `resume` starts it."""
+"""Does not include a stop that a person may have meant: that box's disk is kept, and `resume` starts it."""
 _TRIED = 3
 _POLL_S = 5
 
 
 def may_recover(context: Context, lease: Lease) -> bool:
-    """Whether by the ledger the lease's box was taken, its terms let its work go on, and it has not."""
+    """Whether recovery is due, by the ledger alone.
+
+    It is due if the box was taken, the lease's terms allow its work to go on elsewhere, and it has not yet done
+    so.
+    """
     terms = lease.terms
     if not terms.recover or context.clock.now() >= terms.deadline_at:
         return False
@@ -80,13 +84,13 @@ def may_recover(context: Context, lease: Lease) -> bool:
 async def recover(context: Context, lease: str, *, wait_s: float = WAIT_S) -> Card:
     """The work of a lease whose box was taken goes on under a new one, from the newest checkpoint here.
 
-    Start and poll: the same call goes on from wherever an earlier one was cut short, and there is
-    never a second new box. What is not ready within `wait_s` is named in the answer. The old box,
-    where it still exists, stays as it is, billed and told of, until it is torn down.
+    Start and poll: the same call goes on from wherever an earlier one was cut short, and there is never a
+    second new box. The answer names what is not ready within `wait_s`. If the old box still exists it is left
+    as it is: it is billed and reported until it is torn down.
 
     Raises:
-        Refused: it was not taken, its terms do not say where to go on, or it could not go on as it was.
-        NoCapacity, PriceMoved, ...: nothing inside of its caps can be had now.
+        Refused: the box was not taken, its terms do not say where to go on, or the work cannot go on as it was.
+        NoCapacity, PriceMoved, ...: nothing within its caps can be had now.
         BoxTrouble: the new box did not do its part; it stays, for the next call.
     """
     lost = context.ledger.lease(lease)
@@ -96,7 +100,7 @@ async def recover(context: Context, lease: str, *, wait_s: float = WAIT_S) -> Ca
     with context.held(lost.id, "recover"):
         known = successor(context.ledger, lost)
         if known is not None and not known.state.live:
-            # Whatever is left to do is that one's: its own loss is recovered by itself.
+            # Whatever is left to do belongs to the successor: its own loss is recovered separately.
             context.ledger.note(lost.id, Event.RECOVERED, {"to": known.id}, at=context.clock.now())
             return card_of(context, known, f"it went on with {lost.id}, and has ended")
         met = await _must_be_taken(context, lost, known)
@@ -121,7 +125,7 @@ async def _must_be_taken(context: Context, lost: Lease, known: Lease | None) -> 
     """What took the box.
 
     Raises:
-        Refused: nothing did, as far as its provider shows; or its owner did not say where to go on.
+        Refused: as far as its provider shows, nothing took it; or its owner did not say where to go on.
     """
     if not lost.terms.recover and known is None:
         raise Refused(
@@ -138,7 +142,7 @@ async def _must_be_taken(context: Context, lost: Lease, known: Lease | None) -> 
     on_record = taken(events)
     for _, kind, detail in reversed(events) if known is not None else ():
         if kind == Event.TAKEN and detail["fate"]:
-            # It may have woken up since: its work goes on elsewhere all the same.
+            # It may have woken up since, but its work still goes on elsewhere.
             return Taken(cast("Fate", detail["fate"]), str(detail["words"]))
     if lost.state is LeaseState.ACTIVE:
         connector = context.connector(lost)
@@ -174,7 +178,7 @@ def _values(context: Context, references: tuple[str, ...]) -> Mapping[str, str]:
 
 
 async def _newest_of_all(context: Context, lost: Lease) -> Restorable | None:
-    """The newest checkpoint of the lease, or of one whose work it went on with."""
+    """The newest checkpoint of the lease, or of an earlier one whose work it continued."""
     for lease in chain(context.ledger, lost):
         if (found := await newest(lease, ledger=context.ledger)) is not None:
             return found
@@ -184,11 +188,11 @@ async def _newest_of_all(context: Context, lost: Lease) -> Restorable | None:
 async def _housed(
     context: Context, work: Work, kept: Restorable | None, known: Lease | None, wait_s: float
 ) -> Lease:
-    """A lease that goes on with the work, on a box that has let us in, or has yet to.
+    """A lease to continue the work under, on a box that has let us in or has yet to.
 
     Raises:
         NoCapacity: nothing that its terms allow can be had.
-        Limit: what can be had is more than its owner allows in all.
+        Limit: what can be had would exceed the owner's overall limits.
         ProviderSilent: whether a box was made is not known yet; the next call finds out.
     """
     lost, refused = work.lease, list[str]()
@@ -201,7 +205,7 @@ async def _housed(
     wish = wish_again(lost, kept.taken_at if kept else None)
     left = budget_left(context.ledger, lost, context.clock.now())
     async for quote in _quotes(context, lost, wish, left, refused):
-        # What its owner signed for was the end of one box: the next is kept until it is verified.
+        # The owner signed for the end of one box only, so the next one is kept until it is verified.
         terms = lost.terms.model_copy(update={"budget_usd": left, "on_deadline": "keep"})
         profile = context.profile(quote.offer.provider)
         lease = context.ledger.intend(
@@ -226,7 +230,7 @@ async def _housed(
 
 
 async def _found_out(context: Context, lease: Lease, wait_s: float) -> Lease | None:
-    """Whether an intent of a call that was cut short became a box; None where it did not."""
+    """The lease, if the intent of a call that was cut short became a box; None if it did not."""
     until = context.clock.now() + timedelta(seconds=wait_s)
     with context.held(lease.id, "recover"):
         while True:
@@ -242,7 +246,7 @@ async def _found_out(context: Context, lease: Lease, wait_s: float) -> Lease | N
 
 
 async def _had(context: Context, lease: Lease, refused: list[str], wait_s: float) -> Lease | None:
-    """The lease on its box; None where it cannot be had, and nothing of it bills."""
+    """The lease on its box; None if no box can be had, and then nothing of it bills."""
     if lease.ready_at is not None:
         return lease
     with context.held(lease.id, "provision"):
@@ -271,7 +275,7 @@ async def _had(context: Context, lease: Lease, refused: list[str], wait_s: float
 async def _quotes(
     context: Context, lost: Lease, wish: Wish, left_usd: Decimal | None, refused: list[str]
 ) -> AsyncIterator[Quote]:
-    """What may be rented for the rest of the work, at the places that its terms name, in their order."""
+    """The quotes for the rest of the work, from the places that the lease's terms name, in that order."""
     names = [lost.provider if name == "same" else name for name in lost.terms.recover]
     for provider in dict.fromkeys(names):
         try:
@@ -299,7 +303,7 @@ async def _quotes(
 
 
 def _unfit(context: Context, lost: Lease, quote: Quote, left_usd: Decimal | None) -> str | None:
-    """Why the owner's terms do not allow what is quoted; None where they do."""
+    """Why the owner's terms do not allow this quote; None if they do."""
     price = quote.offer.price.running_usd_h
     cost = None if price is None else price * Decimal(str(quote.wish.hours))
     if left_usd is not None and (cost is None or cost > left_usd):
@@ -312,7 +316,7 @@ def _unfit(context: Context, lost: Lease, quote: Quote, left_usd: Decimal | None
         with suppress(Refused):
             must_end_unseen(context.profile(lost.provider), before)
             return refusal.message
-        # Its owner has accepted that of the box that was taken.
+        # The owner accepted the same risk for the box that was taken.
     return None
 
 
@@ -324,9 +328,9 @@ async def _furnished(
     setup: Mapping[str, str],
     wait_s: float,
 ) -> str | None:
-    """The box holds what the job starts from; or what is missing yet, in words."""
+    """The box holds what the job starts from; returns what is still missing, in words, or None."""
     if is_begun(context.ledger, new.id):
-        return None  # and by now the job may have written over it
+        return None  # and by now the job may have overwritten it
     lost, caretaker = work.lease, context.caretaker(new)
     for tree in work.trees:
         await push(
@@ -342,7 +346,7 @@ async def _furnished(
             records=records_of(context.home, new.id),
             progress=lambda done, total: None,
         )
-        # It may have changed since it was looked at.
+        # The tree may have changed since it was last checked; this refuses if so.
         work_of(lost, ledger=context.ledger)
     artifacts, discard = claims_of(context.ledger, lost.id)
     if (list(artifacts), list(discard)) != context.ledger.declared(new.id):
@@ -381,7 +385,7 @@ async def _furnished(
 async def _launched(
     context: Context, new: Lease, work: Work, values: Sequence[Mapping[str, str]]
 ) -> None:
-    """Every job runs again, under its own name: by the same command, with the same outputs."""
+    """Every job runs again under its own name, by the same command and with the same outputs."""
     for job, own in zip(work.jobs, values, strict=True):
         made = activated(context.ledger, new.id) if "VIRTUAL_ENV" in job.env_names else {}
         await launch(
@@ -409,7 +413,7 @@ def _mirrors_at(context: Context, lease: Lease) -> dict[str, str]:
 def _on_record(
     context: Context, lost: Lease, new: Lease, work: Work, met: Taken, kept: Restorable | None
 ) -> None:
-    """Both leases say what became of the work, and what was lost."""
+    """Both leases record what became of the work, and what was lost."""
     now = context.clock.now()
     until = taken_at(context.ledger, lost, now)
     launched = min(job.launched_at or now for job in work.jobs)
@@ -429,7 +433,7 @@ def _on_record(
     if not any(kind == Event.RECOVERED for _, kind, _ in context.ledger.events(new.id)):
         keep_one_budget(context.ledger, lost, new, now)
         context.ledger.note(new.id, Event.RECOVERED, {**told, "from": lost.id}, at=now)
-    # Last, because whoever finds this line looks no further.
+    # Last, because whoever finds this entry looks no further.
     context.ledger.note(lost.id, Event.RECOVERED, {**told, "to": new.id}, at=now)
 
 

@@ -1,4 +1,4 @@
-"""What it takes to go on with the work of a box that was taken: what to do again, from where, for how much."""
+"""What it takes to continue the work of a box that was taken: what to do again, from where, for how much."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from gpu_tenant.jobs.multinode.launcher import gangs
 from gpu_tenant.ledger import Event, Ledger
 
 _LEAST_H = 0.25
-"""Of work: less is not worth a box, and what is left is an estimate."""
+"""In hours of work: less is not worth a box, and what is left is only an estimate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Work:
     jobs: tuple[Job, ...]
     trees: tuple[Tree, ...]
     setup_from: tuple[str, ...]
-    """Where the values were found that its environment was made with, as `NAME=reference`."""
+    """Where the values for making its environment were found, as `NAME=reference`."""
 
     @property
     def in_environment(self) -> bool:
@@ -56,8 +56,8 @@ class Recovered(Record):
 def unfinished(ledger: Ledger, lease_id: LeaseId) -> tuple[Job, ...]:
     """The jobs that were running when the lease's box was last heard of, by the ledger.
 
-    One that was seen to end, however, is done: a crash comes again wherever it is launched. A seal
-    is only made when nothing runs.
+    A job that was seen to end is done, even if it crashed: it would crash again wherever it is launched. A seal
+    shows that nothing was running.
     """
     running: set[str] = set()
     for _, kind, detail in ledger.events(lease_id):
@@ -73,21 +73,21 @@ def unfinished(ledger: Ledger, lease_id: LeaseId) -> tuple[Job, ...]:
 
 
 def _setups(ledger: Ledger, lease_id: LeaseId) -> set[str]:
-    """The jobs that make an environment, and are made anew with it."""
+    """The jobs that make an environment; they are made again along with it."""
     events = ledger.events(lease_id)
     return {str(detail.get("job")) for _, kind, detail in events if kind == Event.PREPARING}
 
 
 def is_begun(ledger: Ledger, lease_id: LeaseId) -> bool:
-    """Whether a job was declared on the lease: what it starts from lies on the box by then."""
+    """Whether a job was declared on the lease: by then, what it starts from is on the box."""
     return any(job.id not in _setups(ledger, lease_id) for job in ledger.jobs(lease_id))
 
 
 def work_of(lease: Lease, *, ledger: Ledger) -> Work:
-    """What ran on the lease's box, where all of it can be done again as it was.
+    """What ran on the lease's box, if all of it can be done again just as it was.
 
     Raises:
-        Refused: nothing ran, or something of it is not on record, or is not as it was.
+        Refused: nothing ran, or a part of it is not on record, or is not as it was.
     """
     jobs = unfinished(ledger, lease.id)
     if not jobs:
@@ -128,7 +128,7 @@ def work_of(lease: Lease, *, ledger: Ledger) -> Work:
 
 
 def claims_of(ledger: Ledger, lease_id: LeaseId) -> tuple[Sequence[str], Sequence[str]]:
-    """What the owner said after launch of files that no job had declared."""
+    """What the owner said, after launch, about files that no job had declared."""
     jobs = ledger.jobs(lease_id)
     kept, given_up = ledger.declared(lease_id)
     declared = {p for job in jobs for p in job.artifacts}, {p for job in jobs for p in job.discard}
@@ -139,7 +139,7 @@ def claims_of(ledger: Ledger, lease_id: LeaseId) -> tuple[Sequence[str], Sequenc
 
 
 def chain(ledger: Ledger, lease: Lease) -> list[Lease]:
-    """The lease and those whose work it goes on with, the newest first."""
+    """The lease and those whose work it continues, newest first."""
     found = [lease]
     while found[-1].recovers is not None:
         found.append(ledger.lease(found[-1].recovers))
@@ -147,20 +147,23 @@ def chain(ledger: Ledger, lease: Lease) -> list[Lease]:
 
 
 def successor(ledger: Ledger, lease: Lease) -> Lease | None:
-    """The lease that goes on with the work of this one, or is about to; None where none was had."""
+    """The lease that continues the work of this one, or is about to; None if there is no such lease."""
     had = [x for x in ledger.leases() if x.recovers == lease.id and _was_had(x, ledger)]
     return had[-1] if had else None
 
 
 def _was_had(lease: Lease, ledger: Ledger) -> bool:
-    """Whether it is, or was, the one: not where no box came of it, or nothing ran before it was lost too."""
+    """Whether that lease is, or was, a successor.
+
+    It is not if no box came of it, or if its own box was lost before anything ran there.
+    """
     if lease.state is LeaseState.LOST:
         return any(job.launched_at for job in ledger.jobs(lease.id))
     return lease.state.live or lease.touched_at is not None
 
 
 def gone_on(ledger: Ledger, lease: Lease) -> Lease | None:
-    """The lease under which the work of this one was launched again; None where that is not through."""
+    """The lease under which the work of this one was launched again; None if that is not complete."""
     for _, kind, detail in ledger.events(lease.id):
         if kind == Event.RECOVERED and "to" in detail:
             return ledger.lease(str(detail["to"]))
@@ -171,7 +174,7 @@ def gone_on(ledger: Ledger, lease: Lease) -> Lease | None:
 
 
 def budget_left(ledger: Ledger, lease: Lease, now: datetime) -> Decimal | None:
-    """What the work may still cost: the budget less what its leases have cost; None where there is none.
+    """What the work may still cost: the budget less what its leases have cost; None if there is no budget.
 
     Raises:
         Refused: nothing is left, or nobody knows what they have cost.
@@ -180,7 +183,7 @@ def budget_left(ledger: Ledger, lease: Lease, now: datetime) -> Decimal | None:
     if left is None:
         return None
     for each in chain(ledger, lease):
-        # What the earlier ones had cost by then was taken off this one's budget when it was made.
+        # What the earlier ones had cost by then was already taken off this one's budget when it was made.
         before = Decimal(0) if each is lease else each.cost_usd(lease.created_at)
         cost = each.cost_usd(now)
         if cost is None or before is None:
@@ -198,10 +201,10 @@ def budget_left(ledger: Ledger, lease: Lease, now: datetime) -> Decimal | None:
 
 
 def keep_one_budget(ledger: Ledger, lost: Lease, new: Lease, now: datetime) -> None:
-    """What both leases may cost from now on is inside of the first one's budget.
+    """From now on, both leases together stay within the first one's budget.
 
-    The box that was taken may bill on until it is torn down: it has nothing left to spend, and what it
-    cost since the new lease was made is taken off that one's.
+    The box that was taken may bill until it is torn down. Its lease has nothing left to spend, and what it cost
+    since the new lease was made is taken off the new lease's budget.
     """
     lost, new = ledger.lease(lost.id), ledger.lease(new.id)
     cost, before = lost.cost_usd(now), lost.cost_usd(new.created_at)
@@ -221,7 +224,7 @@ def _lower_to(ledger: Ledger, lease: Lease, most_usd: Decimal, now: datetime) ->
 
 
 def wish_again(lease: Lease, saved_until: datetime | None) -> Wish:
-    """What to rent for the rest of the lease's work: as before, for as long as is left of it.
+    """What to rent for the rest of the lease's work: the same as before, for the hours that are left.
 
     Raises:
         Refused: what was rented is not on record.
@@ -238,7 +241,7 @@ def wish_again(lease: Lease, saved_until: datetime | None) -> Wish:
         update={
             "hours": min(wish.hours, max(wish.hours - done_h, _LEAST_H)),
             "max_price_usd_h": cap if cap is not None else wish.max_price_usd_h,
-            # A firm box inside of the cap does as well, and not everybody takes bids.
+            # Within the cap, a box that is not interruptible serves as well, and not every market takes bids.
             "interruptible": "either" if wish.interruptible == "yes" else wish.interruptible,
         }
     )
@@ -257,7 +260,7 @@ def taken_at(ledger: Ledger, lease: Lease, now: datetime) -> datetime:
 def lost_usd(
     lost: Lease, new: Lease, *, since: datetime, until: datetime, now: datetime
 ) -> Decimal | None:
-    """What the work that is done again has cost, and what the new box cost until it went on."""
+    """What the work that is done again had cost, plus what the new box cost before it went on."""
     again = cost_usd(lost.rates, since=since, until=until)
     setup = new.cost_usd(now)
     return None if again is None or setup is None else (again + setup).quantize(CENT)

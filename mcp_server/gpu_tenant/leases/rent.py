@@ -1,4 +1,4 @@
-"""How a box is rented by quotes, and how a fleet of them is, inside one cap and one budget."""
+"""Rent one box by quotes, or a fleet of them inside one cap and one budget."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
@@ -47,15 +47,15 @@ _POLL_S = 5
 
 @dataclass(slots=True)
 class _Source:
-    """Somewhere that a fleet's next box may come from."""
+    """A source from which a fleet's next box may come."""
 
     name: str
     profile: Profile
     intend: Callable[[Asked, int, str], Lease]
-    """Writes the intent down, on these terms, for one of so many that are missing in that fleet."""
+    """Writes the intent down on these terms, given how many boxes are missing and in which fleet."""
     offer: str | None = None
     refused: str | None = None
-    """Why nothing more is asked for there; a quote that was refused once is for nobody in this call."""
+    """Why nothing more is asked for there; a quote that was refused once is not tried again in this call."""
 
 
 @dataclass(slots=True)
@@ -67,7 +67,7 @@ class _Hunt:
     asked: Asked
     sources: Sequence[_Source]
     until: datetime
-    """Nothing more is asked for from then on, so that whoever called hears of what there is."""
+    """From then on nothing more is asked for, so that the caller hears what there is."""
     stopped: str | None = None
     last: TenantError | None = None
     given_back: list[str] = field(default_factory=list)
@@ -88,15 +88,15 @@ async def rented(
     smoke: str | None,
     wait_s: float,
 ) -> Card:
-    """A box of the first quote that can be had; never a second while the first may bill."""
+    """A box of the first quote that can be had; never a second box while the first may bill."""
     refused: list[str] = []
     for standing in context.ledger.rented_by(quotes):
-        # What this very call, made before or at this moment elsewhere, has rented already.
+        # What this same call has already rented, if it was made before or is being made elsewhere right now.
         card = await _as_rented(context, standing, refused, wait_s)
         if card is not None:
             return card
-    # A box that never gets ready is given back after its quotes' time, and the next is had all
-    # the same: its price is asked again before it is rented.
+    # A box that never gets ready is given back, and by then the other quotes may have expired. The next one is
+    # rented anyway: its price is asked again first.
     wanted, asked_at = [_quote(context, name) for name in quotes], context.clock.now()
     for quote in wanted:
         profile = context.set_up(quote.offer.provider)
@@ -141,7 +141,7 @@ async def rented(
 
 
 def _must_have_room(context: Context, quote: Quote, asked: Asked, count: int = 1) -> None:
-    """The owner's limits leave room for so many by that quote: told before anybody is asked to sign.
+    """The owner's limits leave room for `count` boxes by that quote; checked before anybody is asked to sign.
 
     Raises:
         Limit: they do not.
@@ -167,10 +167,10 @@ def _signed(
     smoke: str | None,
     count: int = 1,
 ) -> list[str]:
-    """The codes of what a person has signed for, where boxes by that quote need it.
+    """The codes of the signatures that boxes by that quote need.
 
     Raises:
-        Refused, SignatureWanted: nobody has.
+        Refused, SignatureWanted: nobody has signed.
     """
     price = quote.offer.price.running_usd_h
     codes = (
@@ -183,7 +183,7 @@ def _signed(
 async def _as_rented(
     context: Context, lease: Lease, refused: list[str], wait_s: float
 ) -> Card | None:
-    """The card of a lease that one of the quotes has rented already; None where it had no box, or has none now.
+    """The card of a lease that one of the quotes has already rented; None if it never had a box or has none now.
 
     Raises:
         ProviderSilent: whether it has a box is not known yet.
@@ -200,7 +200,7 @@ async def _as_rented(
                 with context.held(lease.id, "provision"):
                     lease = await _as_far_as_it_goes(context, lease, refused, wait_s)
     except LeaseHeld:
-        # Whoever holds it goes on with it.
+        # The call that holds it will finish it.
         lease = context.ledger.lease(lease.id)
     return card_of(context, lease, words) if lease.state.live else None
 
@@ -208,7 +208,10 @@ async def _as_rented(
 async def _as_far_as_it_goes(
     context: Context, lease: Lease, refused: list[str], wait_s: float
 ) -> Lease:
-    """What a call that was cut short has begun: bound and ready, booting, or void and given back."""
+    """What a call that was cut short had begun, taken as far as possible now.
+
+    The lease is bound and ready, still booting, or void and given back.
+    """
     until = context.clock.now() + timedelta(seconds=wait_s)
     while lease.state is LeaseState.INTENDED:
         lease, _ = await settled(context, lease)
@@ -231,7 +234,7 @@ async def _as_far_as_it_goes(
 
 @asynccontextmanager
 async def _in_turn(context: Context, name: str, wait_s: float) -> AsyncIterator[None]:
-    """That name is held; whoever held it first was waited for.
+    """That name is held by this call, after waiting for whoever held it first.
 
     Raises:
         LeaseHeld: they are not done within the time of this call.
@@ -253,7 +256,7 @@ async def _in_turn(context: Context, name: str, wait_s: float) -> AsyncIterator[
 
 
 async def _given_back(context: Context, lease: Lease) -> str:
-    """The box, which nobody has used, is gone; what that has cost, in words."""
+    """The box, which nobody has used, is gone; returns what it cost, in words."""
     standing = context.ledger.lease(lease.id)
     receipt = await return_unused(
         standing,
@@ -284,17 +287,17 @@ async def fleet_by(
     smoke: str | None,
     wait_s: float,
 ) -> Card:
-    """As many boxes of those quotes as can be had, each quote as often as its offer can be."""
+    """As many boxes of those quotes as can be had; each quote is used as often as its offer allows."""
     wanted, asked_at = [_quote(context, name) for name in quotes], context.clock.now()
     said: dict[str, JsonValue] = {"quotes": list(quotes)}
     name = context.ledger.fleet_for(request_of(said, asked, count=count), at=asked_at)
     missing = count - len(had(context.ledger.leases_of(name)))
     if missing == count:
-        # Fewer by the limits than were asked for is no fleet: none is rented then.
+        # If the limits leave room for fewer than were asked for, none is rented.
         cheapest = min(wanted, key=lambda quote: quote.offer.price.running_usd_h or 0)
         _must_have_room(context, cheapest, asked, count)
         for quote in wanted:
-            # By what all of them would cost in a day that nobody notices.
+            # Judged by what all of them would cost in a day without anybody noticing.
             profile = context.set_up(quote.offer.provider)
             for code in _signed(context, quote, profile, unguarded, smoke, count):
                 context.ledger.use_signature(code, at=context.clock.now())
@@ -333,7 +336,7 @@ async def fleet_at(
     *,
     wait_s: float,
 ) -> Card:
-    """That many boxes of a platform that makes them without an offer."""
+    """A fleet of `count` boxes at a platform that makes them without an offer."""
 
     def without_quote(part: Asked, missing: int, fleet: str) -> Lease:
         cap = part.max_price_usd_h
@@ -366,10 +369,10 @@ async def _fleet(
     sources: Sequence[_Source],
     wait_s: float,
 ) -> Card:
-    """The first lease's card, with the whole fleet on it; fewer than `count`, and why, where need be.
+    """The first lease's card, with the whole fleet on it; if there are fewer than `count`, it says why.
 
     Raises:
-        TenantError: none was had; why the last was not.
+        TenantError: no box could be had; it says why the last one could not.
     """
     begun = context.clock.now()
     name = context.ledger.fleet_for(request_of(said, asked, count=count), at=begun)
@@ -391,7 +394,7 @@ async def _fleet(
 
 
 async def _filled(context: Context, hunt: _Hunt) -> bool:
-    """Whether there is a box to wait for; what could be had was asked for, one after the other."""
+    """Whether there is a box to wait for, after everything available was asked for, one after the other."""
     await _fates_known(context, hunt)
     while hunt.stopped is None:
         standing = context.ledger.leases_of(hunt.fleet)
@@ -409,7 +412,10 @@ async def _filled(context: Context, hunt: _Hunt) -> bool:
 
 
 async def _fates_known(context: Context, hunt: _Hunt) -> None:
-    """What an earlier call asked for and did not see made is bound or void; else nothing is rented."""
+    """Every box that an earlier call asked for without seeing it made is bound or void.
+
+    If one of them is still unknown, nothing more is rented.
+    """
     for lease in context.ledger.leases_of(hunt.fleet):
         if lease.state is not LeaseState.INTENDED:
             continue
@@ -457,7 +463,8 @@ async def _another(context: Context, hunt: _Hunt, standing: Sequence[Lease]) -> 
         except (NoCapacity, NoQuota, PriceMoved) as trouble:
             source.refused, hunt.last = trouble.message, trouble
         except TenantError as trouble:
-            # Not this offer's alone: an empty account, a key that is refused, an open fate.
+            # This affects every offer, not this one alone: an empty account, a refused key, an intent of
+            # unknown fate.
             hunt.stopped, hunt.last = f"{trouble.message}; {trouble.remedy}", trouble
             return False
         else:
@@ -466,7 +473,7 @@ async def _another(context: Context, hunt: _Hunt, standing: Sequence[Lease]) -> 
 
 
 async def _all_ready(context: Context, hunt: _Hunt, wait_s: float) -> bool:
-    """Whether nothing was given back: a box that is broken, late or dearer is, and is missing then."""
+    """Whether nothing was given back: a box that is broken, late or dearer is given back, and is then missing."""
     booting = [
         lease
         for lease in context.ledger.leases_of(hunt.fleet)
@@ -498,7 +505,7 @@ async def _all_ready(context: Context, hunt: _Hunt, wait_s: float) -> bool:
 
 
 def must_be_one(count: int) -> None:
-    """One box is asked for, not several.
+    """Exactly one box is asked for.
 
     Raises:
         BadRequest: several are.

@@ -1,7 +1,7 @@
-"""A box whose end rests on a person's word is looked at for a day more: one that answers again has not ended.
+"""A box whose end rests on a person's word is looked at for one more day: if it answers, it has not ended.
 
-The receipt says what was believed, and stays. What is found to be there is under a new lease, with the
-terms of the old one, so that its meter is seen, its terms hold, and only a verified teardown ends it.
+The receipt says what was believed, and stays. A box that is still there goes under a new lease with the terms
+of the old one, so that its meter is seen, its terms hold, and only a verified teardown ends it.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ from gpu_tenant.ledger import Event, Ledger
 
 _DOUBTED = timedelta(days=1)
 _WITHIN_S = 5
-"""A look at everything does not wait longer for a box that is most likely gone."""
+"""A look at everything waits no longer than this for a box that is most likely gone."""
 _KEY = "answers again: "
 
 
 def in_doubt(ledger: Ledger, now: datetime) -> list[Lease]:
-    """The leases that ended in the last day over an attestation, and whose box no later lease has had."""
+    """The leases that ended in the last day over an attestation, and whose box has had no later lease."""
     return [
         lease
         for lease in ledger.ended_since(now - _DOUBTED)
@@ -36,19 +36,19 @@ def in_doubt(ledger: Ledger, now: datetime) -> list[Lease]:
 
 
 async def is_there(lease: Lease, reach: Callable[[Lease], Awaitable[None]]) -> bool:
-    """Whether the very box answers at its address: silence, and another host key, are somebody else's."""
+    """Whether that very box answers at its address: if it is silent, or has another host key, it does not."""
     try:
         async with asyncio.timeout(_WITHIN_S):
             await reach(lease)
     except (TimeoutError, BoxUnreachable, HostKeyChanged):
         return False
     except BoxTrouble:
-        return True  # it shuts us out, under its own name
+        return True  # it shuts us out, but under its own host key
     return True
 
 
 def reopened(lease: Lease, profile: Profile, *, ledger: Ledger, at: datetime) -> Lease:
-    """The intent to have that box once more, on the terms that the old lease had, as used; and it is told."""
+    """An intent to have that box again, on the old lease's terms and counted as used; an alarm tells it."""
     again = ledger.intend(
         lease_id=new_lease_id(profile, ledger),
         provider=lease.provider,
@@ -74,7 +74,7 @@ def reopened(lease: Lease, profile: Profile, *, ledger: Ledger, at: datetime) ->
 
 
 def told_no_more(ledger: Ledger, at: datetime) -> None:
-    """What answered again and has ended since, over a new receipt, is no alarm any more."""
+    """The alarm about a box that answered again is over, once that has ended over a new receipt."""
     for alarm in ledger.open_alarms():
         again = LeaseId(alarm.key.removeprefix(_KEY))
         if alarm.key.startswith(_KEY) and not ledger.lease(again).state.live:

@@ -1,4 +1,4 @@
-"""Move leases forward by what their providers show, so that no process is indispensable."""
+"""Move leases forward by what their providers show, so that no single process is indispensable."""
 
 import asyncio
 import re
@@ -64,16 +64,18 @@ from gpu_tenant.providers.response_limits import listed
 
 _ORPHAN_TERMS_H = 24
 PATIENCE_S = 40
-"""So long a provider is waited for by whoever waits for all of them: an agent's host gives up on a call
-after a minute."""
+"""How long a caller that waits for all providers waits for each one.
+
+An agent's host gives up on a call after a minute.
+"""
 _MARK = re.compile(
     rf"{MARK_PREFIX}(?:(?P<deployment>[0-9a-f]{{6}}):)?(?P<lease>[a-z][a-z0-9_]*-[a-z0-9]+)"
 )
-"""Anybody may write a label, and a lease's id becomes part of paths: only our own form counts."""
+"""Anybody may write a label, and a lease's id becomes part of a path, so only our own form counts."""
 
 
 def deployment_of(box: Box) -> str | None:
-    """Which gpu-tenant the box is marked as of; None where its mark names none."""
+    """Which gpu-tenant installation the box is marked as belonging to; None if its mark names none."""
     marked = _MARK.fullmatch(box.mark or "")
     return marked["deployment"] if marked else None
 
@@ -87,10 +89,10 @@ async def settle(
     clock: Clock,
     listing: Listing | None = None,
 ) -> tuple[Lease, str | None]:
-    """The lease as its provider's list says it stands now, and what a person must hear about it.
+    """The lease as its provider's list shows it now, and what a person must hear about it.
 
-    `listing` is that list, when it was just made. Nothing is destroyed here: a teardown that was cut
-    short is told, and proved anew by the verb.
+    `listing` is that list, if it was made just now. Nothing is destroyed here. A teardown that was cut short is
+    reported; the teardown verb has to prove it anew.
     """
     while True:
         if not lease.state.live:
@@ -147,7 +149,7 @@ async def settle(
 
 
 def observe(lease: Lease, box: Box, *, ledger: Ledger, clock: Clock) -> tuple[Lease, str | None]:
-    """What the provider shows of the box is on record; and what a person must hear of it."""
+    """What the provider shows of the box is on record; returns the lease and what a person must hear."""
     seen = news(lease, box)
     if seen.usd_h is not None:
         if lease.price_usd_h is not None:
@@ -155,7 +157,7 @@ def observe(lease: Lease, box: Box, *, ledger: Ledger, clock: Clock) -> tuple[Le
             ledger.note(lease.id, Event.PRICE, change, at=clock.now())
         since = clock.now()
         if lease.ready_at is None and seen.usd_h > (lease.price_usd_h or 0) and lease.rates:
-            # It went from booting to running while nobody looked: the dearer reading is the safe one.
+            # It went from booting to running while nobody looked: the more expensive reading is the safe one.
             looked_at = ledger.last_listed(lease.id) or since
             since = max(looked_at, lease.rates[-1].at)
             doubt = unseen_start(lease, usd_h=seen.usd_h, since=since, now=clock.now())
@@ -168,9 +170,9 @@ def observe(lease: Lease, box: Box, *, ledger: Ledger, clock: Clock) -> tuple[Le
 
 
 def _stopped_itself(lease: Lease, box: Box, now: datetime, *, ledger: Ledger) -> bool:
-    """Whether it was the guard on the box that stopped it at its deadline, as it had undertaken to.
+    """Whether the guard on the box stopped it at its deadline, as it had undertaken to.
 
-    Before that nobody here can tell a guard's stop from a provider's, and the latter is to be heard of.
+    Before the deadline, a guard's stop cannot be told from a provider's, and a person must hear of the latter.
     """
     armed = last_armed(lease, ledger)
     undertook = armed is not None and armed.ends_the_meter and now >= lease.terms.deadline_at
@@ -178,10 +180,10 @@ def _stopped_itself(lease: Lease, box: Box, now: datetime, *, ledger: Ledger) ->
 
 
 def _note_fate(lease: Lease, profile: Profile, box: Box, *, ledger: Ledger, clock: Clock) -> None:
-    """What took the box, or that it runs again, is on record once."""
+    """What took the box, or that it runs again, is recorded once."""
     met = fate(lease, profile, box, now=clock.now())
     if met is None and box.state is not BoxState.READY:
-        return  # nothing is known of it
+        return  # nothing is known about it
     if (met.fate if met else None) != taken(ledger.events(lease.id)):
         detail: dict[str, object] = (
             {"fate": met.fate, "words": met.words} if met else {"fate": None}
@@ -194,20 +196,20 @@ def _note_fate(lease: Lease, profile: Profile, box: Box, *, ledger: Ledger, cloc
 
 @dataclass(slots=True)
 class Survey:
-    """What every provider shows, and what of it is nobody's lease."""
+    """What every provider shows, and which of it belongs to no lease."""
 
     listings: dict[str, Listing] = field(default_factory=dict)
     """The list of each provider that answered."""
     blind: dict[str, str] = field(default_factory=dict)
-    """The providers that did not, and why."""
+    """The providers that did not answer, and why."""
     leftovers: list[Leftover] = field(default_factory=list)
     unseen: list[str] = field(default_factory=list)
-    """The providers that answered, and did not say what bills there besides boxes."""
+    """The providers that answered, but did not say what they bill besides boxes."""
     alarms: list[tuple[str, str]] = field(default_factory=list)
     strays: list[Box] = field(default_factory=list)
-    """Boxes that are listed although a receipt of ours says that they are gone: their meters may run."""
+    """Boxes that are listed although our receipt says they are gone: their meters may be running."""
     foreign: list[Box] = field(default_factory=list)
-    """Boxes that carry no mark of ours: somebody else's, and never touched."""
+    """Boxes without our mark: they belong to somebody else and are never touched."""
 
 
 async def survey(
@@ -220,14 +222,15 @@ async def survey(
     twins: Literal["give_back", "tell"] = "give_back",
     patience_s: float = PATIENCE_S,
 ) -> Survey:
-    """Every provider was asked once, and every box with our mark is under a lease, or told.
+    """Every provider was asked once, and every box with our mark is under a lease or reported.
 
-    Each has `patience_s`; one that takes longer is blind, and holds up no other.
+    Each provider has `patience_s`. One that takes longer counts as blind, and holds up no other.
 
-    A twin is a box that a lease of this ledger asked for and does not stand on: its provider made it while that
-    request was open. Where a `look` at it shows that nobody used it, it is given back, or told. A box whose mark
-    is that of a lease which did not ask for it, such as a clone, is told, and nothing is done to it. Any other
-    that no lease knows counts as used from the start, because nobody knows what it is for.
+    A twin is a box that a lease of this ledger asked for but does not stand on: its provider made it while that
+    request was open. If a `look` at the twin shows that nobody used it, it is given back, or only reported, as
+    `twins` says. If a box bears the mark of a lease that did not ask for it (a clone, for example), it is
+    reported and left alone. Any other box without a lease counts as used from the start, because nobody knows
+    what it is for.
     """
     found = Survey()
 
@@ -247,7 +250,7 @@ async def survey(
             if isinstance(connector, Residue):
                 found.leftovers += await connector.leftovers()
         except ProviderTrouble as error:
-            # Its list of boxes counts all the same.
+            # Its list of boxes still counts.
             found.unseen.append(provider)
             found.alarms.append(
                 (provider, f"what bills there besides boxes is unknown: {error.message}")
@@ -286,7 +289,7 @@ async def survey(
             marked = _MARK.fullmatch(box.mark or "")
             is_ours = marked is not None and marked["deployment"] in (None, ledger.deployment)
             if not is_ours and ledger.lease_on(provider, box.id) is not None:
-                continue  # it was adopted, and carries whatever mark it had
+                continue  # it was adopted, and keeps whatever mark it had
             if marked is None:
                 found.foreign.append(box)
             elif marked["deployment"] not in (None, ledger.deployment):
@@ -308,7 +311,7 @@ async def survey(
                 except ProviderTrouble as error:
                     words = (box.id, f"{error.message}; {error.remedy}")
                 except (BoxTaken, LeaseHeld):
-                    words = None  # another process is at it
+                    words = None  # another process is working on it
                 except Exception as error:  # noqa: BLE001 - nor one box's the other boxes
                     words = (box.id, f"it could not be taken up: {error!r}")
                 if words is not None:
@@ -319,7 +322,7 @@ async def survey(
 def _billed_late(
     leases: Sequence[Lease], *, ledger: Ledger, clock: Clock
 ) -> Iterator[tuple[str, str]]:
-    """What was billed for boxes that are gone, beyond what their receipts say; a live one's card has it."""
+    """What was billed for boxes that are gone, beyond their receipts; a live box's card shows its own."""
     now = clock.now()
     for lease in leases:
         if not lease.state.live and lease.box_id is not None and may_be_billed(lease, now):
@@ -340,23 +343,23 @@ async def _take_up(
     strays: list[Box],
     look: Look,
 ) -> tuple[str, str] | None:
-    """The box is under a lease; what a person must hear."""
-    # Asked after the list: whoever makes a box writes its lease down first.
+    """The box is under a lease; returns what a person must hear."""
+    # Read the ledger after the list: whoever makes a box writes its lease down first.
     known = ledger.known(named)
-    # By provider too: two of them may give out one id.
+    # Look up by provider too: two providers may give out the same id.
     standing = ledger.lease_on(box.provider, box.id)
     if standing is None:
         if known is None or known.mark != box.mark or known.provider != box.provider:
             return _adopt(box, named, profile, ledger=ledger, clock=clock)
         if known.state is LeaseState.INTENDED:
-            return None  # its own verb, or its own settling, binds it
+            return None  # the verb that asked for it, or the lease's own settling, binds it
         if known.box_id == box.id:
             strays.append(box)
             return known.id, _back(known)
         if not was_asked_for(box, known, profile, ledger, seen_at=clock.now()):
             return box.id, unasked(box, known)
-        # A request was carried out twice, or after it was given up. The box gets a lease of its own,
-        # because the law and the meter know only leases.
+        # A request was carried out twice, or after it was given up. The box gets its own lease, because the law
+        # and the meter know only leases.
         now = clock.now()
         since = birth(box, asked_at=known.created_at, now=now, list_lag_s=profile.list_lag_s).at
         standing = ledger.take_up(
@@ -368,7 +371,7 @@ async def _take_up(
             since=since,
         )
         note_unseen_boot(standing, box, known.quote, since=since, ledger=ledger, at=now)
-    # A box of another lease's that a person gave this mark is no twin, however unused.
+    # A box of another lease that a person gave this mark is no twin, even if it is unused.
     is_twin = known is not None and standing.id != named and standing.mark == box.mark
     if not is_twin or standing.touched_at is not None:
         return None
@@ -393,7 +396,7 @@ async def _take_up(
                 f"`gpu-tenant teardown {standing.id}` says what would be lost"
             )
             if isinstance(seen, Marked):
-                # Its word of a moment: whoever is logged in now may not be at the next look.
+                # Record it now: whoever is logged in may be gone at the next look.
                 ledger.touch(standing.id, at=clock.now())
                 ledger.note(standing.id, Event.NOTICE, {"words": words}, at=clock.now())
             return standing.id, words
@@ -413,7 +416,7 @@ async def return_unused(
     ledger: Ledger,
     clock: Clock,
 ) -> Receipt:
-    """The box of a lease that was never used is gone: by its ledger, and by what the box was seen to be.
+    """The unused box of a lease is gone; both its ledger and a look at the box showed that it was never used.
 
     Raises:
         Unverified: it was used.
@@ -428,7 +431,7 @@ def _adopt(
     box: Box, named: LeaseId, profile: Profile, *, ledger: Ledger, clock: Clock
 ) -> tuple[str, str]:
     now = clock.now()
-    # Nobody here knows when it was asked for; its provider may know when it was made.
+    # Nobody here knows when it was asked for, but its provider may know when it was made.
     born = birth(box, asked_at=box.created_at or now, now=now, list_lag_s=profile.list_lag_s)
     taken = ledger.lease_ids()
     lease = ledger.take_up(

@@ -1,4 +1,4 @@
-"""The owner's limits, which no tool raises: what is used of each, and whether one more lease stays inside."""
+"""The owner's limits, which no tool raises: how much of each is used, and whether one more lease fits."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from gpu_tenant.domain.wording import some
 from gpu_tenant.providers.credentials import configured
 
 TABLE = "limits"
-"""Where they stand in the owner's configuration."""
+"""The table of the owner's configuration that holds them."""
 
 
 class Limits(Record):
@@ -41,19 +41,19 @@ class Limits(Record):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a lease would be from now on, or so many alike."""
+    """What a lease, or `count` identical ones, would be from now on."""
 
     provider: str
     terms: Terms
     usd_h: Decimal | None
     besides: LeaseId | None = None
-    """The lease that it is a change of, which is not counted twice."""
+    """The lease that this would change; it is not counted twice."""
     count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """What is used of one limit."""
+    """How much of one limit is used."""
 
     name: str
     used: Decimal
@@ -61,10 +61,10 @@ class Use:
 
 
 def limits_of(configuration: Path) -> Limits:
-    """The limits that the owner has written, and the careful ones for the others.
+    """The limits that the owner has written, with careful defaults for the others.
 
     Raises:
-        LocalTrouble: what is written there is none; nothing is rented until it is.
+        LocalTrouble: what is written there is not a valid limit; nothing is rented until it is.
     """
     said = configured(configuration, TABLE)
     try:
@@ -86,13 +86,13 @@ def must_be_within(
     now: datetime,
     configuration: Path,
 ) -> None:
-    """What is wanted stays inside of every limit, with all that is live, and was spent, counted.
+    """What is wanted stays within every limit, counting all live leases and what was already spent.
 
-    `leases` are all that are live, or ended in this month; `free` the providers that bill nothing by
-    themselves. What nobody knows the price of counts as its cap, where it has one.
+    `leases` are all that are live or that ended this month. `free` names the providers that bill nothing
+    themselves. A box of unknown price counts at its cap, if it has one.
 
     Raises:
-        Limit: it does not; the first limit that it would pass, and what is used of that.
+        Limit: it does not; the message names the first limit that it would pass, and how much of that is used.
     """
     price = wanted.usd_h if wanted.usd_h is not None else wanted.terms.max_price_usd_h
     if wanted.usd_h == 0 or (wanted.usd_h is None and wanted.provider in free):
@@ -113,7 +113,7 @@ def must_be_within(
     if price > limits.box_usd_h:
         raise refuse("box_usd_h", f"one box costs {price} USD/h", "")
     left_h = (wanted.terms.deadline_at - now).total_seconds() / 3600
-    # A second for the way here: who asks for exactly the limit has it.
+    # Allow a second for the request to get here, so that asking for exactly the limit works.
     if left_h > limits.hours + 1 / 3600:
         raise refuse("hours", f"its deadline is {left_h:g} hours from now", "")
     burning = [lease for lease in others if lease.state.live and may_bill(lease, free)]
@@ -148,7 +148,7 @@ def must_be_within(
 def used_of(
     limits: Limits, leases: Sequence[Lease], *, free: Collection[str], now: datetime
 ) -> list[Use]:
-    """What is used of each limit that is a sum; `leases` as for `must_be_within`."""
+    """How much is used of each limit that is a sum; `leases` as for `must_be_within`."""
     burning = [lease for lease in leases if lease.state.live and may_bill(lease, free)]
     together = sum((usd_h_of(lease) for lease in burning), Decimal(0))
     courses = [_Course.of(lease, now) for lease in leases]
@@ -174,18 +174,18 @@ def used_of(
 
 
 def since(now: datetime) -> datetime:
-    """What ended before then counts for no limit any more."""
+    """Leases that ended before this moment no longer count towards any limit."""
     return _month(now, 0)
 
 
 def may_bill(lease: Lease, free: Collection[str]) -> bool:
-    """Whether the lease's box costs something, as far as anybody knows."""
+    """Whether the lease's box may cost something, as far as anybody knows."""
     usd_h = lease.price_usd_h
     return usd_h != 0 and not (usd_h is None and lease.provider in free)
 
 
 def unpriced(leases: Sequence[Lease], free: Collection[str]) -> list[Lease]:
-    """Those that bill at a price that nobody knows or has capped: they are in no sum of USD."""
+    """Those that bill at an unknown price and have no cap: no sum in USD includes them."""
     return [
         lease
         for lease in leases
@@ -194,7 +194,10 @@ def unpriced(leases: Sequence[Lease], free: Collection[str]) -> list[Lease]:
 
 
 def usd_h_of(lease: Lease) -> Decimal:
-    """What a live lease costs an hour: while it boots what it will cost, unknown its cap."""
+    """What a live lease costs an hour.
+
+    While it boots, what it will cost when it runs; if its price is unknown, its cap.
+    """
     return _at_most_usd_h(lease) or Decimal(0)
 
 
@@ -207,16 +210,16 @@ def _at_most_usd_h(lease: Lease) -> Decimal | None:
 
 @dataclass(frozen=True, slots=True)
 class _Course:
-    """What one lease has cost, and what it may yet."""
+    """What one lease has cost, and what it may still cost."""
 
     rates: tuple[Rate, ...]
     ended_at: datetime | None
     usd_h: Decimal
     until: datetime
     left_usd: Decimal | None
-    """Of its budget; None: none is named."""
+    """What is left of its budget; None if it has no budget."""
     rescue_usd: Decimal
-    """Named for after its end."""
+    """The rescue sum, which may be spent after its end."""
 
     @classmethod
     def of(cls, lease: Lease, now: datetime) -> "_Course":
@@ -239,7 +242,7 @@ class _Course:
     def _to_come(
         cls, rates: tuple[Rate, ...], terms: Terms, usd_h: Decimal, now: datetime
     ) -> "_Course":
-        # What is past its deadline and still here bills until somebody ends it.
+        # A lease that is past its deadline and still live bills until somebody ends it.
         until = terms.deadline_at if terms.deadline_at > now else now + timedelta(hours=RESCUE_H)
         left = None
         if terms.budget_usd is not None:
@@ -248,7 +251,7 @@ class _Course:
         return cls(rates, None, usd_h, until, left, terms.rescue_usd or Decimal(0))
 
     def usd(self, begin: datetime, end: datetime, now: datetime) -> Decimal:
-        """What falls into that time: spent by the rates, and to come at most."""
+        """What falls into that period: the cost so far by its rates, plus the most that may still come."""
         past = Decimal(0)
         if begin < now:
             past_until = min(end, now, self.ended_at or now)
@@ -268,7 +271,7 @@ def _hours(begin: datetime, end: datetime) -> Decimal:
 
 
 def _windows(now: datetime) -> Iterator[tuple[str, str, datetime, datetime]]:
-    """The days and months that may be the dearest: later ones hold no lease that these do not."""
+    """The days and months that may be the most expensive; later ones hold no lease that these do not."""
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
     day = timedelta(days=1)
     yield "usd_day", "today", midnight, midnight + day
@@ -279,7 +282,7 @@ def _windows(now: datetime) -> Iterator[tuple[str, str, datetime, datetime]]:
 
 
 def _month(now: datetime, later: int) -> datetime:
-    """The first moment of the month that is so many after this one."""
+    """The first moment of the month `later` months after this one."""
     count = now.year * 12 + now.month - 1 + later
     return now.replace(
         year=count // 12, month=count % 12 + 1, day=1, hour=0, minute=0, second=0, microsecond=0

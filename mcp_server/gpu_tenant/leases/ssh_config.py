@@ -1,4 +1,4 @@
-"""What OpenSSH must know to reach the boxes of leases: one `Host` each, with our key and the pinned host."""
+"""What OpenSSH must know to reach the boxes of leases: one `Host` each, with our key and the pinned host key."""
 
 import os
 import subprocess
@@ -27,7 +27,7 @@ _OURS = frozenset(
         *("controlmaster", "controlpath"),
     }
 )
-"""What an entry says itself; all else is as the owner's own configuration has it."""
+"""The options that an entry sets; everything else is as in the owner's own configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Reachable:
 def refresh(boxes: Sequence[Reachable], home: Home, owner_ssh: Path) -> None:
     """`home.ssh_config` has an entry for each of `boxes` and no other, as things stand now.
 
-    It is not written anew where the boxes, their pins and the owner's configuration are as they were.
+    It is not rewritten if the boxes, their pins and the owner's configuration are unchanged.
     """
     before, client = _text(ssh_config(home)), str(which("ssh"))
     owners = _text(owner_ssh / "config")
@@ -50,7 +50,8 @@ def refresh(boxes: Sequence[Reachable], home: Home, owner_ssh: Path) -> None:
     for box in boxes:
         of_what = (box.address.target, _text(home.known_hosts(box.lease)), owners, client)
         stamp = f"{_STAMP}{box.lease} {sha256('|'.join(of_what).encode()).hexdigest()[:16]}\n"
-        # ssh is asked twice for a new entry: for every box at every change it would be a fleet's squared.
+        # A new entry takes two calls of ssh. Making all entries anew at each change would cost a fleet's size
+        # squared.
         parts += [stamp, known.get(stamp) or entry(box, home, owner_ssh) + "\n"]
     after = "".join(parts)
     if after != before:
@@ -77,7 +78,7 @@ def entry(box: Reachable, home: Home, owner_ssh: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Inclusion:
-    """The change to the owner's own configuration that has plain `ssh LEASE` work."""
+    """The change to the owner's own configuration that makes plain `ssh LEASE` work."""
 
     file: Path
     before: str
@@ -85,19 +86,22 @@ class Inclusion:
 
     @property
     def done(self) -> bool:
-        """Whether it is there already."""
+        """Whether the change is there already."""
         return self.line in [line.strip() for line in self.before.splitlines()]
 
     @property
     def after(self) -> str:
-        """The file as it is to be: first of all, because what stands below a `Host` is that host's."""
+        """The new text of the file.
+
+        The line comes first, because everything below a `Host` belongs to that host.
+        """
         return f"{self.line}\n\n{self.before}" if self.before else f"{self.line}\n"
 
     def carry_out(self) -> None:
-        """The line is the file's first; its mode is kept.
+        """The line is the file's first; the file keeps its mode.
 
         Raises:
-            LocalTrouble: the file cannot be written, or is not as it was shown.
+            LocalTrouble: the file cannot be written, or has changed since it was shown.
         """
         if _text(self.file) != self.before:
             raise LocalTrouble(
@@ -106,7 +110,7 @@ class Inclusion:
         try:
             self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             mode = self.file.stat().st_mode & 0o777 if self.file.exists() else 0o600
-            # Where the file is a link into a collection of dotfiles, the link stays.
+            # If the file is a link into a collection of dotfiles, the link stays.
             _replace(self.file.resolve(), self.after, mode=mode)
         except OSError as error:
             raise LocalTrouble(
@@ -116,7 +120,7 @@ class Inclusion:
 
 
 def inclusion(home: Home, owner_ssh: Path) -> Inclusion:
-    """The change that is to be shown, and carried out on the owner's word."""
+    """The change, to be shown first, and to be carried out if the owner agrees."""
     place = ssh_config(home)
     owner = owner_ssh.parent
     shown = f"~/{place.relative_to(owner)}" if place.is_relative_to(owner) else str(place)
@@ -132,7 +136,7 @@ def _entry(box: Reachable, home: Home, owner_ssh: Path) -> Iterator[str]:
 def _blocks(
     name: str, target: str, box: Reachable, home: Home, owner_ssh: Path, *, jumps: int
 ) -> Iterator[str]:
-    """The block `name` for `target`, behind those of the hosts on the way that the owner's config names."""
+    """The block `name` for `target`, after those of the hosts on the way that the owner's config names."""
     if jumps > _MAX_JUMPS:
         raise BadRequest(
             f"{target!r} jumps in a circle", remedy=f"mend it in {owner_ssh / 'config'}"
@@ -179,7 +183,7 @@ def _blocks(
 def _owners_keys(
     effective: Mapping[str, Sequence[str]], plain: Mapping[str, Sequence[str]], owner_ssh: Path
 ) -> Iterable[Path]:
-    """The keys that the owner's configuration names for that host, or else the usual ones there are."""
+    """The keys that the owner's configuration names for that host, otherwise the usual ones that exist."""
     named = [f for f in effective.get("identityfile", ()) if f not in plain.get("identityfile", ())]
     if named:
         return [Path(str(owner_ssh.parent) + f[1:] if f.startswith("~/") else f) for f in named]
@@ -191,12 +195,12 @@ def _effective(told: Ssh, config: Path | None) -> Mapping[str, Sequence[str]]:
     host, port, user = told.host, told.port and str(told.port), told.user
     said = {"hostname": [host], "port": [port or "22"]} | ({"user": [user]} if user else {})
     if config is None:
-        # Without a configuration nothing else depends on the host: ssh is asked once for all of them.
+        # Without a configuration nothing else depends on the host, so ssh is asked once for all of them.
         return {**_defaults(which("ssh")), **said}
-    # A lease is reached as by the transport, which reads this one file; ssh would ask the
-    # password database for the home, where an environment names another.
+    # A lease is reached as the transport reaches it, which reads this one file. Without `-F`, ssh would look
+    # the home up in the password database, even if the environment names another.
     argv = ["-F", str(config), *(["-l", user] if user else []), *(["-p", port] if port else [])]
-    # Without a client of its own this computer can still hand the entry to another.
+    # A computer without an ssh client can still hand the entry to another one.
     return _asked(which("ssh"), *argv, "--", host) or said
 
 
@@ -206,7 +210,7 @@ def _defaults(client: str | None) -> Mapping[str, Sequence[str]]:
 
 
 def _asked(client: str | None, *argv: str) -> Mapping[str, Sequence[str]]:
-    """What `ssh -G` says of those arguments; nothing where there is no client, or it fails."""
+    """What `ssh -G` says for those arguments; empty if there is no client, or if it fails."""
     try:
         ran = subprocess.run(
             [client or "ssh", "-G", *argv],

@@ -1,4 +1,4 @@
-"""The one place that destroys: over a filed permit, and believed only when the list says so twice."""
+"""The one place that destroys: it needs a filed permit, and believes the end only when the list says so twice."""
 
 from datetime import datetime, timedelta
 from typing import Literal
@@ -32,7 +32,7 @@ from gpu_tenant.ledger import Event, Ledger
 _WORDS: TypeAdapter[list[str]] = TypeAdapter(list[str])
 _ASK_AGAIN_S = 30
 _GONE_WITHIN_S = 300
-"""A box that is still listed so long after the destroy is somebody's to look at."""
+"""A box that is still listed this long after the destroy needs a person's attention."""
 
 
 async def tear_down(
@@ -47,9 +47,9 @@ async def tear_down(
     """The permitted box is gone, seen twice, and the receipt is filed.
 
     Raises:
-        ProviderTrouble: the destroy was refused, or the box is still listed; the meter may run. The
-            lease stays as it is, `terminating`, and the same call goes on with it.
-        LeaseHeld: the hold of this process was broken meanwhile; nothing was destroyed from then on.
+        ProviderTrouble: the destroy was refused, or the box is still listed; the meter may run. The lease stays
+            `terminating`, and the same call goes on with it.
+        LeaseHeld: this process lost its hold on the lease meanwhile; nothing was destroyed after that.
     """
     lease = ledger.file_permit(permit, at=clock.now())
     give_up_at = clock.now() + _gone_within(profile)
@@ -66,14 +66,14 @@ async def tear_down(
                 await connector.destroy(permit)
             except ProviderSilent as error:
                 silence = f"; the destroy: {error.message}"
-                # It may have been carried out: the list tells, and asking twice does no harm.
+                # It may have been carried out: the list will tell, and asking twice does no harm.
             except ProviderTrouble as refusal:
                 ledger.note(lease.id, Event.DESTROY, {"outcome": "refused"}, at=clock.now())
                 still_billing(refusal, lease)
                 raise
         seen = await look(lease, connector=connector, ledger=ledger, clock=clock)
         if isinstance(seen, Listed):
-            # Its bill goes on so far at least, whatever the destroy's answer was.
+            # The box is billed at least until now, whatever the destroy's answer was.
             ledger.saw(lease.id, listed="listed", at=clock.now())
         step = plan(lease, seen, clock.now(), patience(profile, lease))
         if isinstance(step, FileReceipt):
@@ -95,10 +95,11 @@ async def see_gone(
     clock: Clock,
     listed: Literal["is there", "may be going"] = "is there",
 ) -> Receipt | None:
-    """The receipt of a box whose destroy was asked for before, when its list has omitted it twice.
+    """The receipt of a box whose destroy was asked for before, once its list has omitted it twice.
 
-    One that is `listed` and may be going is waited for as long as the call would have that sent the destroy.
-    None where it is listed after all, or cannot be asked: the ground has to be proved again. Nothing is destroyed here.
+    If the box is `listed` and may be going, this waits as long as the call that sent the destroy would have
+    waited. None if the box is listed after all, or the list cannot be had: then the ground has to be proved
+    again. Nothing is destroyed here.
     """
     going_until = may_go_until(lease, profile, ledger) if listed == "may be going" else None
     give_up_at = clock.now() + _gone_within(profile)
@@ -119,7 +120,7 @@ async def see_gone(
 
 
 def may_go_until(lease: Lease, profile: Profile, ledger: Ledger) -> datetime | None:
-    """Until when a box may still be listed whose destroy was sent; None where it was refused, or never sent."""
+    """Until when a box whose destroy was sent may still be listed; None if it was refused or never sent."""
     asked_at = destroy_asked_at(ledger.events(lease.id))
     return None if asked_at is None else asked_at + _gone_within(profile)
 
@@ -129,7 +130,7 @@ def _gone_within(profile: Profile) -> timedelta:
 
 
 def still_billing(trouble: ProviderTrouble, lease: Lease) -> ProviderTrouble:
-    """The same trouble, which now says what it means for the meter."""
+    """The same trouble, with what it means for the meter added to its words."""
     if isinstance(trouble, OwnerMustAct):
         trouble.message = f"{lease.box_id} goes on billing {rate_words(lease)}: {trouble.message}"
         return trouble
@@ -150,7 +151,7 @@ async def file_receipt(
     ledger: Ledger,
     clock: Clock,
 ) -> Receipt:
-    """The proof of the end is in the ledger and the lease is gone."""
+    """The proof of the end is in the ledger, and the lease is gone."""
     ground, asked_at = ledger.permitted(lease.id)
     seal = ledger.seal(lease.id) if ground != "never_used" else None
     evidence = ledger.evidence(lease.id, seal.digest) if seal else []
@@ -205,7 +206,7 @@ def _billed_otherwise(lease: Lease, billed: Billed | None, gone_at: datetime) ->
 
 
 def _not_proved(evidence: list[Evidence]) -> tuple[str, ...]:
-    # A format that is claimed and could not be read has a reason of its own, which is told.
+    # A file whose claimed format could not be read has its own reason, which is reported.
     unread = {
         e.name
         for e in evidence
@@ -254,7 +255,7 @@ def _not_counted(lease: Lease) -> tuple[str, ...]:
 
 
 def _attested(lease: Lease, profile: Profile, ledger: Ledger) -> tuple[str, ...]:
-    """What the end rests upon where no list of the provider's can be asked."""
+    """What the end rests on if there is no provider's list to ask."""
     said = [(at, detail) for at, kind, detail in ledger.events(lease.id) if kind == Event.ATTESTED]
     return tuple(
         f"that {profile.title} charges nothing any more: {detail['by']} said at {at:%Y-%m-%d %H:%M} "
@@ -264,7 +265,7 @@ def _attested(lease: Lease, profile: Profile, ledger: Ledger) -> tuple[str, ...]
 
 
 def _given_up(lease: Lease, ground: str, ledger: Ledger) -> tuple[str, ...]:
-    """What was let go: by which pattern and how much of it, or the losses a person signed for."""
+    """What was let go: by which pattern and how much of it, or the losses that a person signed for."""
     seal = ledger.seal(lease.id)
     replaced = overwritten(ledger, lease)
     if ground != "waived" and seal is not None:
@@ -292,7 +293,7 @@ def _empty(seal: Manifest) -> tuple[str, ...]:
 async def _left_behind(
     lease: Lease, profile: Profile, connector: Connector, ledger: Ledger
 ) -> str | None:
-    """What stays on the box or at the provider, with what it costs; None where nothing does."""
+    """What stays on the box or at the provider, with its cost; None if nothing does."""
     if profile.destroy == "hands_back":
         broker = brokered(ledger.events(lease.id))
         rate = "its meter" if lease.price_usd_h is None else f"its {lease.price_usd_h} USD/h"

@@ -1,4 +1,4 @@
-"""The Iron Law: what would be lost if the box went now, and leave to destroy it when nothing would."""
+"""The Iron Law: what would be lost if the box went now, and the permit to destroy it if nothing would."""
 
 import asyncio
 from collections import Counter
@@ -33,13 +33,16 @@ from gpu_tenant.leases.term_checks import began_at, beyond
 from gpu_tenant.ledger import Event, Ledger
 
 _CLOCKS_APART_S = 60
-"""A disk that is another machine's keeps another clock."""
+"""A disk that belongs to another machine goes by that machine's clock."""
 _SOON_S = 2
-"""Where re-reading took longer, the box is looked at once more: what was written there meanwhile counts."""
+"""If re-reading took longer than this, the box is looked at once more.
+
+What was written there in the meantime counts.
+"""
 _NAMED_AT_MOST = 10_000
-"""So many files that nobody has claimed are listed by name; beyond that no person reads."""
+"""How many unclaimed files are listed by name; no person reads more than that."""
 _SHOWN = 5
-"""So many losses are named in a refusal; the rest are counted."""
+"""How many losses a refusal names; the rest are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +56,14 @@ class Assessment:
 
     @property
     def loss_digest(self) -> str:
-        """A name for exactly these losses; a signature is for this name."""
-        # Without what a running job has written so far: who signs for the job signs for all that it writes.
+        """A name for exactly these losses; a signature applies to this name."""
+        # What a running job has written so far is left out: whoever signs for the job signs for everything it
+        # writes.
         return digest_of([words for loss in self.losses for words in (loss.what, *loss.names)])
 
     @property
     def words(self) -> tuple[str, ...]:
-        """All of it, by name."""
+        """Every loss, by name."""
         return tuple(
             words
             for loss in self.losses
@@ -68,11 +72,11 @@ class Assessment:
 
 
 UNTOUCHED = Assessment(untouched=True, seal=None, evidence=(), losses=())
-"""Nobody has used the box, by the ledger and by a look at it, so there is nothing to lose."""
+"""The ledger and a look at the box show that nobody used it, so there is nothing to lose."""
 
 
 def unseen(why: str, remedy: str) -> Assessment:
-    """What is known of a used box that cannot be looked at: that anything may be lost with it."""
+    """The assessment of a used box that cannot be looked at: anything may be lost with it."""
     loss = Loss(what=f"whatever is on the box, which cannot be looked at: {why}", remedy=remedy)
     return Assessment(untouched=False, seal=None, evidence=(), losses=(loss,))
 
@@ -87,17 +91,17 @@ async def assess(
     store: DurableStore | None = None,
     others: Sequence[Loss] = (),
 ) -> Assessment:
-    """What is known now: the box sealed afresh, every kept file re-read from this computer's disk.
+    """What is known now: the box is sealed afresh, and every kept file is re-read from this computer's disk.
 
-    Where the copy here proves nothing, the `store` is re-read. An unreachable box is no error here, and
-    no more is a silent store: everything that only it could prove is then a loss. `others` is what a look
-    has found on the box that is somebody else's.
+    Where the copy here proves nothing, the `store` is re-read. Neither an unreachable box nor a silent store is
+    an error here: everything that only it could prove becomes a loss. `others` is what a look found on the box
+    that belongs to somebody else.
     """
     if lease.touched_at is None:
         return UNTOUCHED
     collected, real_s = ledger.seal(lease.id), asyncio.get_running_loop().time
     try:
-        # Without reading: what was never collected need not be read in order to be refused.
+        # Do not read the files yet: what was never collected can be refused without reading it.
         now = await reseal(
             lease,
             profile,
@@ -183,8 +187,10 @@ async def assess(
 async def changed_since(
     sealed: Manifest, again: Callable[..., Awaitable[Manifest]], lease: Lease
 ) -> list[Loss]:
-    """What the box holds by now that it did not hold when it was `sealed`, as far as names and sizes tell,
-    and the hashes that the box remembers; where it remembers none, it is read once more.
+    """What the box holds now that it did not hold when it was `sealed`.
+
+    Judged by names, sizes and the hashes that the box remembers. Where it remembers none, the box is read once
+    more.
     """
     remedy = f"`gpu-tenant collect {lease.id}`, then the same command again"
     try:
@@ -204,7 +210,7 @@ async def changed_since(
 async def _written_so_far(
     lease: Lease, profile: Profile, *, caretaker: Caretaker, ledger: Ledger
 ) -> tuple[str, ...]:
-    """By name, all that is on the box while jobs run, but for what is here as it is there."""
+    """The names of everything on the box while jobs run, except files whose identical copy is here."""
     try:
         draft = await reseal(
             lease,
@@ -221,10 +227,10 @@ async def _written_so_far(
 
 
 def prove(lease: Lease, assessment: Assessment) -> TeardownPermit:
-    """Leave to destroy the lease's box, because nothing would be lost.
+    """The permit to destroy the lease's box, because nothing would be lost.
 
     Raises:
-        Unverified: something would be; the message names it, the remedy is the next call.
+        Unverified: something would be; the message names it, and the remedy is the next call.
     """
     if assessment.losses:
         raise _refusal(lease, assessment.losses)
@@ -236,10 +242,10 @@ def prove(lease: Lease, assessment: Assessment) -> TeardownPermit:
 
 
 def unused(lease: Lease, seen: Seen) -> TeardownPermit:
-    """Leave to destroy the lease's box, because nobody has used it: by the ledger, and by the box itself.
+    """The permit to destroy the lease's box, because the ledger and the box itself show that nobody used it.
 
     Raises:
-        Unverified: somebody has, or nobody can tell.
+        Unverified: somebody has used it, or nobody can tell.
     """
     why = "it was used" if lease.touched_at is not None else use(seen)
     if why is not None:
@@ -259,10 +265,10 @@ def sign(
     ledger: Ledger,
     clock: Clock,
 ) -> TeardownPermit:
-    """Leave to destroy the lease's box, because a person signed for exactly these losses.
+    """The permit to destroy the lease's box, because a person signed for exactly these losses.
 
     Raises:
-        Refused: nobody has, or for other losses.
+        Refused: nobody has signed, or only for other losses.
     """
     of_it = ("waive", lease.id, assessment.loss_digest)
     if signature is None or (signature.kind, signature.subject, signature.digest) != of_it:
@@ -281,10 +287,10 @@ def sign(
 
 
 def honour(lease: Lease, assessment: Assessment, *, ledger: Ledger, clock: Clock) -> TeardownPermit:
-    """Leave to destroy the lease's box past its end, because its owner has signed for that in advance.
+    """The permit to destroy the lease's box past its end, because its owner signed for that in advance.
 
     Raises:
-        Refused: nobody has, or the lease's time and its rescue sum are not used up.
+        Refused: nobody has signed, or the lease's time and its rescue sum are not used up.
     """
     signed = [detail for _, kind, detail in ledger.events(lease.id) if kind == Event.WAIVED_AHEAD]
     if lease.terms.on_deadline != "waive" or not signed:
@@ -348,8 +354,8 @@ def _refusal(lease: Lease, losses: Sequence[Loss]) -> Unverified:
 def unkept(seal: Manifest, lease: Lease, given_up: Collection[str]) -> Iterator[Loss]:
     """What the box holds that a collect cannot bring home.
 
-    Giving a pattern up excuses only its absence: what a declared artifact matches stays an artifact,
-    because to lose one takes a person's signature.
+    Giving up a pattern excuses only its absence. What a declared artifact matches stays an artifact, because
+    losing one takes a person's signature.
     """
     for problem in seal.problems:
         yield Loss(
@@ -389,7 +395,7 @@ def unkept(seal: Manifest, lease: Lease, given_up: Collection[str]) -> Iterator[
 def untold(
     now: Manifest, lease: Lease, ledger: Ledger, collected: Manifest | None
 ) -> Iterator[Loss]:
-    """What the box does not tell although it must: the jobs that it was given, and what they declared."""
+    """What the box fails to report although it must: the jobs that it was given, and what they declared."""
     names = {entry.name for entry in now.entries}
     waived = ledger.never_ran(lease.id)
     for job in ledger.jobs(lease.id):
@@ -415,7 +421,7 @@ def untold(
 async def _reread_there(
     witness: Witness, entry: SealedFile, lease: Lease, here: Loss
 ) -> Evidence | Loss:
-    """What the durable store's copy of one entry proves, or what would be lost: neither does."""
+    """What the durable store's copy of one entry proves; or the loss, if neither copy proves anything."""
     place = await witness.at(entry)
     if place is not None and is_on_the_box(place.parent, lease):
         return Loss(

@@ -1,4 +1,4 @@
-"""What is asked of a box, and done about it, by whoever watches a lease for its owner."""
+"""What the watchdog, on the owner's behalf, asks of a box and does about it."""
 
 from functools import partial
 from pathlib import Path
@@ -30,7 +30,7 @@ _WRITES = frozenset({Event.LAUNCHED, Event.PUSHED, Event.PREPARED, Event.RESUMED
 
 
 def policy_of(context: Context, lease: str) -> Policy:
-    """The terms of the lease as they are in force."""
+    """The lease's terms that are now in force."""
     found = context.ledger.lease(lease)
     profile = context.profile(found.provider)
     if not found.state.live:
@@ -44,12 +44,12 @@ def policy_of(context: Context, lease: str) -> Policy:
 
 
 async def look_at(context: Context, provider: str, *, patience_s: float) -> Leases:
-    """As `reconcile`, of one provider alone."""
+    """Like `reconcile`, for one provider."""
     return await overview(context, "live", twins="give_back", at=(provider,), patience_s=patience_s)
 
 
 async def try_ready(context: Context, lease: str) -> None:
-    """The box lets us in, or has yet to.
+    """The box lets us in, or is not ready yet.
 
     Raises:
         NotReady, PriceMoved, ProviderTrouble: it never will.
@@ -60,7 +60,7 @@ async def try_ready(context: Context, lease: str) -> None:
 
 
 async def standing(context: Context, lease: str) -> Standing:
-    """How every job stands that was ever started on the box.
+    """The state of every job that was ever started on the box.
 
     Raises:
         BoxTrouble: the box could not be asked.
@@ -72,7 +72,9 @@ async def standing(context: Context, lease: str) -> Standing:
 
 
 async def rearmed(context: Context, lease: str) -> str | None:
-    """The box holds the deadline; what was said when it had to be armed anew, after a reboot.
+    """The box holds the deadline.
+
+    Returns what was said if it had to be armed anew after a reboot, otherwise None.
 
     Raises:
         BoxTrouble: the box could not be asked.
@@ -82,13 +84,13 @@ async def rearmed(context: Context, lease: str) -> str | None:
         return None
     held = await context.caretaker(found).ask("guard", {}, Guard, timeout_s=15)
     if held.state != "not_armed":
-        return None  # one that has fired has done its work, and the next launch arms it anew
+        return None  # a guard that has fired has done its work, and the next launch arms it anew
     note_gone(found, ledger=context.ledger, clock=context.clock)
     return (await armed(context, found)).words
 
 
 async def activity(context: Context, lease: str) -> Activity:
-    """What the box is doing, and how long it has done nothing, by the judge on it.
+    """What the box is doing and how long it has been idle, as the script on the box judges.
 
     Raises:
         BoxTrouble: the box could not be asked.
@@ -112,13 +114,14 @@ async def pull(
     policy: Retention | None = None,
     on_the_box: Literal["keep", "prune"] = "keep",
 ) -> Snapshot:
-    """What is complete of the declared artifacts while jobs run is here; older checkpoints go by the policy.
+    """The artifacts that are complete while jobs still run are here; older checkpoints go by the policy.
 
-    By the one in the configuration where none is given. With `on_the_box="prune"`, an owner's word alone,
-    they come here first, are proved here, and are then removed there; so they stay here.
+    Without a `policy`, the one in the configuration applies. `on_the_box="prune"` is only for an owner's
+    explicit request: older checkpoints come here first, are proved here, and are then removed there; so they
+    stay here.
 
     Raises:
-        BadRequest: the box shall be pruned, and nobody says what to keep.
+        BadRequest: the box is to be pruned, but nobody says what to keep.
         BoxTrouble: the box could not be asked.
     """
     said = wishes(context.home.configuration)
@@ -130,7 +133,7 @@ async def pull(
         )
     found = await running(context, lease)
     directory = Path(to) if to else context.kept_in(found)
-    # Without a hold: it may take long, and nobody shall wait for it to stop a job or to collect.
+    # No hold is taken: it may take long, and nobody should have to wait for it to stop a job or to collect.
     limit = call_bytes_s.get() or (int(said.mb_s * 1e6) if said.mb_s else None)
     price = found.price_usd_h
     with share_of(context.home, limit).joined(found.id, price) as turn:
@@ -182,7 +185,7 @@ async def _pruned(
 
 
 def kept_back(context: Context, lease: str) -> tuple[str, ...]:
-    """What of the newest seal keeps the box from being ended, and what is done about it."""
+    """What in the newest seal prevents the box from being ended, with the remedy for each."""
     found = context.ledger.lease(lease)
     seal = context.ledger.seal(found.id)
     if seal is None:
@@ -204,7 +207,7 @@ def has_news(context: Context, lease: Lease) -> bool:
 
 
 async def store_again(context: Context, lease: str) -> Kept | None:
-    """What was collected is in the lease's store too, re-read from there; None where it has none.
+    """What was collected is also in the lease's store, re-read from there; None if it has no store.
 
     Raises:
         StoreTrouble: it is not.
@@ -226,9 +229,9 @@ async def store_again(context: Context, lease: str) -> Kept | None:
 
 
 async def park_overdue(context: Context, lease: str) -> None:
-    """The box of a lease past its end is stopped, although it was not proved what is on it.
+    """The box of a lease past its end is stopped, although its contents were not proved.
 
-    Its disk is kept. A box that cannot be asked is stopped too: its time is over, and that is known.
+    Its disk is kept. A box that cannot be asked is stopped too, because it is known that its time is over.
 
     Raises:
         Refused: the platform has no stop that keeps the disk.
@@ -243,14 +246,14 @@ async def park_overdue(context: Context, lease: str) -> None:
 async def park_stray(context: Context, provider: str, box: str) -> Card:
     """A box of the account that was under no lease is under one, and is stopped, whatever runs on it.
 
-    For its owner's word alone. Its disk is kept, and bills; nobody looked at what is on it.
+    Only for its owner's explicit request. Its disk is kept and bills; nobody has looked at what is on it.
 
     Raises:
-        Refused: no stop of the platform is known to keep all of the disk, or the box is another
-            gpu-tenant's, whose jobs nobody here can ask to save; nothing was changed.
+        Refused: no stop of the platform is known to keep all of the disk, or the box is another gpu-tenant's,
+            whose jobs nobody here can ask to save; nothing was changed.
         BadRequest, BoxTaken: there is no such box, or a lease stands on it.
-        ProviderTrouble: its list cannot be had; or the box is under a lease, and not stopped, and
-            the meter may run.
+        ProviderTrouble: its list cannot be had; or the box is under a lease but not stopped, and the meter may
+            run.
     """
     profile = context.set_up(provider)
     if profile.park != "keeps" or unsure_of(profile):
@@ -291,6 +294,6 @@ async def _made_still(
 
 
 def kept_elsewhere(context: Context, lease: Lease) -> list[Path]:
-    """Where other leases' files are kept, the latest first."""
+    """The directories where other leases' files are kept, latest first."""
     places = (Path(x.kept_in) for x in reversed(context.ledger.leases()) if x.kept_in)
     return [place for place in dict.fromkeys(places) if place != context.kept_in(lease)]

@@ -1,4 +1,4 @@
-"""What a watchdog leaves after each look, for whoever asks later whether somebody watches."""
+"""What a watchdog leaves after each look, so that it can be seen later whether one is watching."""
 
 import json
 import os
@@ -14,7 +14,7 @@ _HOW = "`gpu-tenant install watchdog` has one look after every lease"
 def put_heartbeat(
     path: Path, *, at: datetime, every_s: float, unasked: Mapping[str, datetime]
 ) -> None:
-    """It is on record that a watchdog has just looked, and which providers have not answered since when."""
+    """It is on record that a watchdog has just looked, and since when which providers have not answered."""
     temporary = path.with_suffix(f".{os.getpid()}")
     told = {
         "at": at.isoformat(),
@@ -29,7 +29,7 @@ def put_heartbeat(
 
 
 def watched(path: Path, now: datetime) -> str:
-    """When a watchdog last looked, and whom it could not ask, for a person."""
+    """When a watchdog last looked, and which providers it could not ask, in words for a person."""
     try:
         said = json.loads(path.read_text(encoding="utf-8"))
         past_s = (now - datetime.fromisoformat(said["at"])).total_seconds()

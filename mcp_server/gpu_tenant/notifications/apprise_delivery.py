@@ -26,14 +26,17 @@ _AS_SHOWN = {
     "https://open.feishu.cn/open-apis/bot/v2/hook/": "feishu://",
     "https://oapi.dingtalk.com/robot/send?access_token=": "dingtalk://",
 }
-"""Hooks as their consoles show them; Apprise takes Slack's and WeCom's so, and not these."""
+"""Addresses of hooks as the services' consoles show them.
+
+Apprise takes Slack's and WeCom's in that form, but not these.
+"""
 _NO_WITHIN_A_YES = {
     "dingtalk": "errcode",
     "feishu": "code",
     "lark": "code",
     "wecombot": "errcode",
 }
-"""Where these say in a 200 that they did not take it; Apprise looks at the status alone."""
+"""Where these services put a refusal inside a 200 answer; Apprise looks only at the status."""
 _ANSWERS: ContextVar[list[object] | None] = ContextVar("_ANSWERS", default=None)
 """What the services answered to this delivery: an HTTP answer, or the error instead of one."""
 
@@ -41,9 +44,9 @@ _ANSWERS: ContextVar[list[object] | None] = ContextVar("_ANSWERS", default=None)
 def deliver(
     address: str, title: str, body: str, *, kind: Literal["info", "warning", "failure"]
 ) -> str | None:
-    """None where the message was taken; else why not, in words that do not hold the address.
+    """None if the message was taken; otherwise why not, in words that do not contain the address.
 
-    It waits for the network, and Apprise bounds each step of it by some seconds.
+    It waits for the network; Apprise limits each step of that to some seconds.
     """
     try:
         with _LOADING:
@@ -72,8 +75,8 @@ def deliver(
 
 
 def _service(apprise: ModuleType, address: str) -> Any:
-    # No redirects: a message that was sent on elsewhere would count as taken. No deadline of
-    # Apprise's own, whose threads would outlive ours; nothing is written to disk.
+    # No redirects: a message that was sent on elsewhere would count as taken. No deadline of Apprise's own: its
+    # threads would outlive ours. Nothing is written to disk.
     asset = apprise.AppriseAsset(
         app_id="gpu-tenant",
         app_desc="gpu-tenant",
@@ -93,7 +96,7 @@ def _service(apprise: ModuleType, address: str) -> Any:
 
 
 def _refused(answers: list[object], service: Any) -> int | None:
-    """The number that a service says no with inside a yes; None where it does not."""
+    """The error number with which a service refuses inside a 200 answer; None if it does not refuse."""
     said_in = _NO_WITHIN_A_YES.get(service.secure_protocol)
     body: object = getattr(answers[-1], "json", dict)() if said_in and answers else {}
     number = body.get(said_in) if isinstance(body, Mapping) else None
@@ -113,11 +116,11 @@ def _why(answers: list[object], service: Any) -> str:
 
 @cache
 def _apprise() -> ModuleType:
-    """The library, without its logs, and with an ear at what it is answered."""
+    """The library, with its logs turned off and with the answers that it gets recorded."""
     import apprise
     import requests
 
-    # Both write addresses, which are secrets, into the log of whoever listens.
+    # Both log addresses, which are secrets, to anybody who listens.
     logging.getLogger("apprise").disabled = True
     logging.getLogger("urllib3").setLevel(logging.CRITICAL)
 

@@ -22,10 +22,10 @@ from gpu_tenant.notifications.apprise_delivery import DESKTOP, deliver
 from gpu_tenant.providers.credentials import configured, resolve
 
 LIMIT_S = 10.0
-"""So long one channel is given."""
+"""How long one channel is given, in seconds."""
 TITLE = 80
 BODY = 300
-"""Characters: what a phone shows without being asked."""
+"""How many characters of a title and of a body a phone shows unasked."""
 
 _LEVELS = {level.name.lower(): level for level in Level}
 _KINDS: dict[Level, Literal["info", "warning", "failure"]] = {
@@ -36,7 +36,7 @@ _KINDS: dict[Level, Literal["info", "warning", "failure"]] = {
 _REFERENCE = re.compile(r"(env|file|keyring|cmd):.+", re.DOTALL)
 _QUIET = re.compile(r"([01]\d|2[0-3]):([0-5]\d)-([01]\d|2[0-3]):([0-5]\d)")
 _COMMAND = re.compile(r"`(gpu-tenant [^`]+)`")
-# Mentions, links and tags of any of the services; what is left of Markdown harms nobody.
+# Disarms every service's mentions, links and tags; the Markdown that is left harms nobody.
 _INERT = str.maketrans({"<": "‹", ">": "›", "@": "＠", "[": "(", "]": ")", "`": "'"})
 
 
@@ -46,19 +46,19 @@ class Channel:
 
     name: str
     reference: str | None
-    """Where its address is kept, or `desktop`; None where what was written is neither."""
+    """Where its address is kept, or `desktop`; None if what was written is neither."""
     least: Level
     quiet: tuple[time, time] | None
-    """By this computer's clock; what is urgent is told all the same."""
+    """By this computer's clock; urgent alarms are told even then."""
     wrong: str | None
-    """What is wrong with what was written; as much of it as can be used is used."""
+    """What is wrong with what was written; the usable part of it is still used."""
 
     def takes(self, level: Level, now: datetime) -> bool:
-        """Whether something of that level is told here at `now`."""
+        """Whether an alarm of that level is told here at `now`."""
         return self.reference is not None and level >= self.takes_from(now)
 
     def takes_from(self, now: datetime) -> Level:
-        """The least level that is told here at `now`."""
+        """The lowest level that is told here at `now`."""
         if self.quiet is None:
             return self.least
         start, end = self.quiet
@@ -92,7 +92,7 @@ class Attempt:
 
 
 def read_channels(configuration: Path) -> list[Channel]:
-    """The channels of the owner's configuration, also those that are written wrongly.
+    """The channels of the owner's configuration, including those that are written wrongly.
 
     Raises:
         LocalTrouble: the configuration cannot be read.
@@ -109,7 +109,7 @@ def _channel(name: str, said: object) -> Channel:
         url if isinstance(url, str) and (url == DESKTOP or _REFERENCE.fullmatch(url)) else None
     )
     if reference is None:
-        # It is not repeated: the address itself is a secret, and may stand there.
+        # The value is not repeated in the words: it may be the address itself, which is a secret.
         wrong.append(
             f"`url` is no reference: write env:VARIABLE, file:PATH, keyring:SERVICE/USER, "
             f"cmd:COMMAND or {DESKTOP}, and keep the address itself there"
@@ -161,7 +161,10 @@ def message(alarm: Alarm, lease: Lease | None, *, now: datetime) -> Message:
 
 
 def compose(messages: Sequence[Message]) -> tuple[str, str]:
-    """A title and a body for one message or several, the most urgent first; nothing in it is obeyed."""
+    """A title and a body for one message or several, the most urgent first.
+
+    No mention, link or tag in them takes effect.
+    """
     first, *others = sorted(messages, key=lambda m: -m.level)
     about = _about(first)
     if not others:
@@ -205,7 +208,7 @@ async def notify(
 ) -> list[Attempt]:
     """Each channel was sent what it wants to hear in one message, or was given up after `limit_s`.
 
-    A channel that wants nothing of it was not tried, and is not in the answer.
+    A channel that wants none of the messages was not tried, and is not in the answer.
     """
     wanted = [(c, [m for m in messages if c.takes(m.level, now)]) for c in channels]
     tried = [(channel, heard) for channel, heard in wanted if heard]
@@ -221,7 +224,7 @@ async def notify(
 async def _sent(
     channel: Channel, messages: Sequence[Message], environ: Mapping[str, str], limit_s: float
 ) -> str | None:
-    """None where the channel took it, else why not."""
+    """None if the channel took it, otherwise why not."""
     title, body = compose([_at_home(each, channel) for each in messages])
     kind = _KINDS[max(each.level for each in messages)]
     loop = asyncio.get_running_loop()
@@ -236,7 +239,7 @@ async def _sent(
         with suppress(RuntimeError):  # nobody waits any more, and the loop is closed
             loop.call_soon_threadsafe(settle, problem)
 
-    # A thread of its own: what hangs holds up neither the others nor the end of this process.
+    # A separate thread: one that hangs holds up neither the others nor the end of this process.
     threading.Thread(target=work, name=f"notify {channel.name}", daemon=True).start()
     try:
         async with asyncio.timeout(limit_s):
@@ -246,7 +249,7 @@ async def _sent(
 
 
 def _at_home(told: Message, channel: Channel) -> Message:
-    """The failure of a channel, as it is told over the channel itself: if it arrives, it is over."""
+    """A message as told over this channel: if it is about the channel's own failure, its arrival ends that."""
     if told.channel != channel.name:
         return told
     words = f"this channel works again; it had failed, so alarms may have been missed: {told.words}"
@@ -284,8 +287,8 @@ async def tell_due(
 ) -> list[Attempt]:
     """Every alarm whose turn has come was told over the channels that want it.
 
-    A channel that failed is an alarm from now on, which the others tell at the next look; it ends
-    when the channel takes something again. What reached nobody stays due.
+    A channel that failed becomes an alarm, which the others tell at the next look; it ends when the channel
+    takes something again. An alarm that reached nobody stays due.
     """
     try:
         channels = read_channels(home.configuration)
@@ -299,7 +302,7 @@ async def tell_due(
             _failed(ledger, channel.name, channel.wrong, clock.now())
     now = clock.now()
     usable = [channel.takes_from(now) for channel in channels if channel.reference]
-    # What all of them sleep through keeps its turn until one is awake.
+    # Alarms that fall into every channel's quiet time keep their turn until one channel takes them.
     due = ledger.claim_due(now, least=min(usable)) if usable else []
     if not due:
         return []

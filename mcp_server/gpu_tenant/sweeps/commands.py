@@ -1,4 +1,4 @@
-"""One command over a grid of parameters and many boxes: begun, reckoned up, and accepted before any end."""
+"""One command over a grid of parameters and many boxes: begin it, reckon it up, accept it before any box ends."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -38,7 +38,7 @@ _TERMS = {
     "slots": "--slots",
     "python": "--python",
 }
-"""What of a sweep the same launch must not change, and how it is said there."""
+"""What the same launch must not change about a sweep, and the words for each."""
 
 
 class Tended(Record):
@@ -59,10 +59,10 @@ async def begin_sweep(
     slots: int | None = None,
     python: Literal["prepared", "image"] = "prepared",
 ) -> Tended:
-    """Every cell is on record, and is queued on one of the leases or will be; each runs there without us.
+    """Every cell is on record, and is or will be queued on one of the leases; each runs there without us.
 
-    The same call goes on with a sweep of exactly that grid: the leases join it, and no cell is begun
-    twice. `attempts`: how often a cell is begun that fails; `slots`: cells at once on a box.
+    The same call goes on with a sweep of exactly that grid: the leases join it, and no cell is begun twice.
+    `attempts` is how often a failing cell is begun; `slots` is how many cells run at once on a box.
 
     Raises:
         BadRequest, Refused: nothing was begun.
@@ -113,18 +113,18 @@ async def tend(
 ) -> Tended:
     """Every box of the sweep was heard, what an earlier call left half done is done, and idle boxes have work.
 
-    A box that does not answer keeps its cells. One that its provider lists no more loses those whose
-    files are not here, and others run them. `values` are those of the sweep's variables, where they
-    are known already. The lease to `spare` is given nothing more.
+    A box that does not answer keeps its cells. A box that its provider no longer lists loses the cells whose
+    files are not here, and others run them. `values` are the values of the sweep's variables, if they are
+    already known. The lease to `spare` is given nothing more.
     """
     sweep = context.ledger.sweep(sweep_id)
     troubles = await tended(context, sweep, values, spare)
-    # Of thousands of cells it takes a while, in which others are served.
+    # With thousands of cells this takes a while: in a thread, others are served meanwhile.
     return Tended(table=await asyncio.to_thread(_to_reckon(context, sweep.id)), troubles=troubles)
 
 
 async def add_to_sweep(context: Context, sweep_id: str, leases: Sequence[str]) -> Tended:
-    """Cells of the sweep that have not begun may run on those leases, too."""
+    """Cells of the sweep that have not begun may also run on those leases."""
     sweep = context.ledger.sweep(sweep_id)
     found = [_fit(context, lease) for lease in dict.fromkeys(leases)]
     for lease in found:
@@ -134,7 +134,7 @@ async def add_to_sweep(context: Context, sweep_id: str, leases: Sequence[str]) -
 
 
 async def retry_cells(context: Context, sweep_id: str, cells: Sequence[str]) -> Tended:
-    """Cells that failed, or did not leave all that they declared, run once more by the identical command.
+    """Cells that failed, or did not leave everything they declared, run once more by the identical command.
 
     Raises:
         BadRequest, Refused: there is no such cell, or it may still run, or is done.
@@ -156,10 +156,9 @@ async def retry_cells(context: Context, sweep_id: str, cells: Sequence[str]) -> 
 async def give_up_cells(
     context: Context, sweep_id: str, cells: Sequence[str] | Literal["rest"]
 ) -> Tended:
-    """Cells that have not begun never will, on any box; `rest`: all of those.
+    """Cells that have not begun never will, on any box; with `rest`, all such cells.
 
-    What a box does not withdraw now, because it does not answer, it does when it is heard next; what
-    begins before that runs on.
+    A box that does not answer now withdraws them when it is heard next. A cell that begins before that runs on.
 
     Raises:
         BadRequest, Refused: there is no such cell, or it has begun.
@@ -181,7 +180,7 @@ async def give_up_cells(
 
 
 def settle_sweep(context: Context, sweep_id: str) -> Reckoning:
-    """Exactly what is wrong with the sweep now is accepted, as a person signed; what goes wrong later is not.
+    """Exactly what is wrong with the sweep now is accepted, as a person signed; later faults are not.
 
     Raises:
         SignatureWanted: nobody has signed for that.
@@ -205,12 +204,12 @@ def settle_sweep(context: Context, sweep_id: str) -> Reckoning:
 
 
 def reckoned_of(context: Context, sweep_id: str) -> Reckoning:
-    """The sweep's table by what is on record; nobody is asked."""
+    """The sweep's table from what is on record; nobody is asked."""
     return _to_reckon(context, sweep_id)()
 
 
 def _to_reckon(context: Context, sweep_id: str) -> Callable[[], Reckoning]:
-    """What makes the table of what is on record now, in any thread."""
+    """A function that makes the table of what is on record now; it may be called in any thread."""
     sweep, leases = context.ledger.sweep(sweep_id), context.ledger.leases_of_sweep(sweep_id)
     here = {lease: brought(context.ledger.lease(lease), ledger=context.ledger) for lease in leases}
     return partial(
@@ -235,7 +234,7 @@ def open_sweeps(context: Context) -> list[str]:
 
 
 async def tend_all(context: Context) -> tuple[str, ...]:
-    """Every sweep that is not over was moved on; a line for each, with what is wrong."""
+    """Every sweep that is not over was moved on; returns a line for each, with what is wrong."""
     told = []
     for sweep_id in open_sweeps(context):
         try:
@@ -251,9 +250,9 @@ async def tend_all(context: Context) -> tuple[str, ...]:
 
 
 async def tend_on(context: Context, lease: str) -> None:
-    """Every sweep that has cells on that lease was moved on, as far as can be now.
+    """Every sweep that has cells on that lease was moved on, as far as is possible now.
 
-    What could not be done is no trouble of whoever asked about the lease: the next look tells it.
+    A failure here is not reported to whoever asked about the lease: the next look tells it.
     """
     for sweep_id in context.ledger.sweeps_on(lease):
         with suppress(TenantError):
@@ -261,7 +260,7 @@ async def tend_on(context: Context, lease: str) -> None:
 
 
 async def vacate(context: Context, lease: str) -> None:
-    """No further cell begins on that box; those that had not begun are for others.
+    """No further cell begins on that box; those that had not begun may run elsewhere.
 
     Raises:
         BoxTrouble: the box could not be asked.
@@ -277,10 +276,10 @@ async def vacate(context: Context, lease: str) -> None:
 
 
 async def must_be_reckoned(context: Context, lease: Lease) -> None:
-    """Nothing of a sweep stands in the way of the lease's end; past its terms nothing does.
+    """No sweep stands in the way of the lease's end; if the lease is past its terms, none ever does.
 
     Raises:
-        SweepOpen: cells there are still to run, or something is wrong that nobody has accepted.
+        SweepOpen: cells are still to run there, or something is wrong that nobody has accepted.
     """
     if lease.state is not LeaseState.ACTIVE or attempts(context.ledger.events(lease.id)):
         return
@@ -297,7 +296,7 @@ async def must_be_reckoned(context: Context, lease: Lease) -> None:
 
 
 def _fit(context: Context, lease: str) -> Lease:
-    """The lease, which takes cells.
+    """The lease, if it takes cells.
 
     Raises:
         Refused: it does not.
@@ -312,14 +311,14 @@ def _fit(context: Context, lease: str) -> Lease:
 
 
 def _has_ended(context: Context, sweep: Sweep) -> bool:
-    """Whether it is over and its boxes are no more: the same grid is then another sweep."""
+    """Whether the sweep is over and its boxes are no more: then the same grid begins another sweep."""
     leases = context.ledger.leases_of_sweep(sweep.id)
     is_live = any(context.ledger.lease(x).state.live for x in leases)
     return not is_live and not is_open(context, sweep)
 
 
 def _must_be_free(context: Context, lease: Lease, grid: Grid, sweep: Sweep | None) -> None:
-    """No job there has the name of a cell, unless it is that cell; nor will one of another sweep.
+    """No job there has a cell's name, except that cell's own, and no cell of another sweep may get one.
 
     Raises:
         BadRequest: one has, or may.
@@ -338,7 +337,7 @@ def _must_be_free(context: Context, lease: Lease, grid: Grid, sweep: Sweep | Non
 
 
 def _must_be_alike(known: Sweep, wanted: Sweep) -> None:
-    """The sweep of the same grid runs its cells as is wanted now.
+    """The known sweep of the same grid runs its cells the way that is wanted now.
 
     Raises:
         BadRequest: it does not.

@@ -21,7 +21,7 @@ from gpu_tenant.sweeps.scheduler import Load, deal, surplus
 from gpu_tenant.sweeps.status import whole_on
 
 _AT_ONCE = 500
-"""So many cells are handed to a box in one request."""
+"""How many cells are handed to a box in one request."""
 _WRITTEN = "=text:"
 _GPUS = ["sh", "-c", "nvidia-smi -L 2>/dev/null || true"]
 
@@ -33,15 +33,18 @@ class Answered:
     lease: Lease
     roll: Roll
     slots: int
-    """0: it is given nothing more."""
+    """How many cells may run there at once; 0: the box is given nothing more."""
     slot_gpus: tuple[str, ...] | None
-    """Which GPUs each of these sees; None: as the box holds it already."""
+    """Which GPUs each slot sees; None: leave it as the box has it."""
 
 
 async def tended(
     context: Context, sweep: Sweep, values: Mapping[str, str] | None, spare: LeaseId | None
 ) -> tuple[str, ...]:
-    """The sweep was moved on, unless this tenancy only looks; what could not be done now, a sentence each."""
+    """The sweep was moved on, unless this tenancy only looks; returns what could not be done now.
+
+    Each trouble is one sentence.
+    """
     if context.tending == "off":
         return ()
     troubles: list[str] = []
@@ -56,7 +59,7 @@ async def tended(
 
 
 def is_open(context: Context, sweep: Sweep) -> bool:
-    """Whether something may still come of a cell, or is to be done for one."""
+    """Whether anything may still come of a cell, or remains to be done for one."""
     there = placed(context, sweep)
     is_over = {p.cell for p in there if p.said is not None and p.said.word in OVER}
     nowhere = context.ledger.given_up(sweep.id) - {p.cell for p in there}
@@ -64,17 +67,20 @@ def is_open(context: Context, sweep: Sweep) -> bool:
 
 
 def placed(context: Context, sweep: Sweep) -> list[Placement]:
-    """Where each cell of the sweep is, as far as it was not taken back."""
+    """Where each cell of the sweep is, without the placements that were taken back."""
     return [p for p in context.ledger.placements(sweep.id) if p.released is None]
 
 
 async def _let_go(context: Context, sweep: Sweep, troubles: list[str]) -> None:
-    """Boxes that are no more have no cells but those that ended there; of a lost one, whose files are here."""
+    """Boxes that are no more have lost their cells, except those that ended there.
+
+    On a lost box, a finished cell stays only if its files are here.
+    """
     for lease_id, mine in by_lease(placed(context, sweep)).items():
         lease = context.ledger.lease(lease_id)
         if lease.state not in (LeaseState.LOST, LeaseState.GONE):
             continue
-        # A box that was torn down had its files verified, or somebody gave them up.
+        # When a box was torn down, its files were verified, or somebody gave them up.
         stays = OVER if lease.state is LeaseState.GONE else OVER - {"finished"}
         doubtful = [
             p for p in mine if not p.reread_at and (p.said is None or p.said.word not in stays)
@@ -87,7 +93,7 @@ async def _let_go(context: Context, sweep: Sweep, troubles: list[str]) -> None:
             continue
         held = brought(lease, ledger=context.ledger)
         whole = await asyncio.to_thread(whole_on, sweep, lease.id, doubtful, held)
-        # Nobody verified what is here of a lost box before it went, so it is read once more.
+        # Nobody verified a lost box's files before it went, so those that are here are read once more.
         read = [
             placement
             for placement in doubtful
@@ -127,7 +133,7 @@ async def _move_on(
 
 
 def _resolved(context: Context, sweep: Sweep, troubles: list[str]) -> Mapping[str, str] | None:
-    """The sweep's variables as its references lead to them now; None where one leads nowhere."""
+    """The sweep's variables, by what its references lead to now; None if one of them leads nowhere."""
     if unknown := unrecorded(sweep.env_from):
         troubles.append(
             f"cells wait for a variable: the value of {unknown[0]} was written out when {sweep.id} "
@@ -167,7 +173,7 @@ async def _asked(
 
 
 def takes_cells(context: Context, lease: Lease) -> bool:
-    """Whether new work may begin there: not past its deadline, and not where its end has begun."""
+    """Whether new work may begin there: only before its deadline, and before its end has begun."""
     return (
         lease.state is LeaseState.ACTIVE
         and context.clock.now() < lease.terms.deadline_at
@@ -191,7 +197,7 @@ async def _slots(context: Context, sweep: Sweep, lease: Lease) -> tuple[int, tup
 
 
 def hear(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> None:
-    """What the boxes say is on record; what one of them knows to be withdrawn is let go."""
+    """What the boxes say is on record; a cell that a box reports as withdrawn is let go."""
     now, said, withdrawn = context.clock.now(), dict[int, Said](), list[Placement]()
     known = by_lease(context.ledger.placements(sweep.id))
     for box in boxes:
@@ -214,7 +220,7 @@ def hear(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> None:
 
 
 async def _drop(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> None:
-    """What was given up, and has not begun, will not begin on any box that answered."""
+    """Cells that were given up and have not begun will not begin on any box that answered."""
     given_up, there = context.ledger.given_up(sweep.id), by_lease(placed(context, sweep))
     for box in boxes:
         begun = _begun(box)
@@ -224,24 +230,25 @@ async def _drop(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> No
 
 
 async def _withdraw(context: Context, box: Answered, placements: Sequence[Placement]) -> None:
-    """Those of the cells that the box had not begun are no longer there."""
+    """Those of the cells that the box had not begun are no longer on it."""
     told = await context.runner(box.lease).withdraw([p.job for p in placements], begun="spare")
     gone = [p for p in placements if p.job in told.withdrawn]
     context.ledger.release(gone, "withdrawn", at=context.clock.now())
 
 
 async def _level(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> None:
-    """Cells that would wait in a long queue, while another box has nothing to do, have left it."""
+    """Cells have left long queues, if another box would otherwise have nothing to do."""
     there, loads = by_lease(placed(context, sweep)), dict[LeaseId, Load]()
     nowhere = _nowhere(context, sweep)
     for box in boxes:
         begun = _begun(box)
         mine = [p.job for p in there.get(box.lease.id, ()) if p.job not in begun]
-        # What it never heard of is sent there next, unless it takes nothing more.
+        # A cell that the box never heard of is sent there next, and so cannot move, unless the box takes
+        # nothing more.
         known = {turn.job for turn in box.roll.jobs}
         movable = [job for job in mine if job in known or not box.slots]
         loads[box.lease.id] = Load(box.slots, len(box.roll.waiting), movable)
-    # What waits for any box goes to the idle ones first.
+    # While cells wait for any box, these go to the idle boxes first, and nothing moves.
     todo = {} if nowhere else surplus(loads)
     for box in boxes:
         if wanted := todo.get(box.lease.id):
@@ -249,13 +256,13 @@ async def _level(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> N
 
 
 def _nowhere(context: Context, sweep: Sweep) -> list[Cell]:
-    """The cells that are on no box, and are to run."""
+    """The cells that are on no box and are still to run."""
     settled = {p.cell for p in placed(context, sweep)} | context.ledger.given_up(sweep.id)
     return [cell for cell in sweep.grid.cells if cell.name not in settled]
 
 
 def _place(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> None:
-    """Every cell that is nowhere has a box, on record, if any box takes cells."""
+    """Every cell that is on no box is given one, on record, if any box takes cells."""
     known = context.ledger.placements(sweep.id)
     last = {p.cell: p for p in known}
     waiting = _nowhere(context, sweep)
@@ -266,7 +273,7 @@ def _place(context: Context, sweep: Sweep, boxes: Sequence[Answered]) -> None:
         loads[box.lease.id] = Load(box.slots, len(ours.union(box.roll.waiting)))
     again = {p.cell: p.lease_id for p in last.values() if p.released == "again"}
     dealt = deal([cell.name for cell in waiting], loads, prefer=again)
-    # A single job may have got a cell's name since the box joined.
+    # Since the box joined, a single job may have taken a cell's name.
     taken = {(lease_id, job.id) for lease_id in loads for job in context.ledger.jobs(lease_id)}
     jobs = {}
     for cell in waiting:
@@ -309,7 +316,7 @@ async def _send(
     lease, profile = box.lease, context.profile(box.lease.provider)
     with context.held(lease.id, "launch"):
         if not takes_cells(context, context.ledger.lease(lease.id)):
-            return  # its end began since it was asked, and a launch would undo that
+            return  # its end has begun since it was asked, and a launch would undo that
         own = activated(context.ledger, lease.id) if sweep.python == "prepared" else {}
         env = {**mirrors(profile, context.home.configuration, context.environ), **own, **values}
         await arm(
@@ -336,7 +343,7 @@ async def _send(
                 turns,
                 slots=None if box.slot_gpus is None else box.slots,
                 slot_gpus=box.slot_gpus or (),
-                # What a step of an allocation starts ends with it: its batch script starts jobs.
+                # What a step of an allocation starts ends with that step, so the batch script starts the jobs.
                 runner="elsewhere" if isinstance(lease.address, SlurmAddress) else "here",
             )
             queued = [turn.job.id for turn in turns]
@@ -351,12 +358,12 @@ def _variables(sweep: Sweep, placement: Placement) -> dict[str, str]:
 
 
 def unrecorded(env_from: Sequence[str]) -> list[str]:
-    """The names of the variables whose value was written out, and is not on record."""
+    """The names of the variables whose value was written out in the launch, and so is not on record."""
     return [entry.removesuffix(_WRITTEN) for entry in env_from if entry.endswith(_WRITTEN)]
 
 
 def _begun(box: Answered) -> set[str]:
-    """The jobs that the box has ever begun, or has withdrawn."""
+    """The jobs that the box has ever begun or withdrawn."""
     return {
         turn.job for turn in box.roll.jobs if turn.state not in ("queued", "needs_env") or turn.runs
     }
@@ -367,7 +374,7 @@ def _may_run(placement: Placement) -> bool:
 
 
 def _tell(troubles: list[str], leases: Sequence[Lease], came: Sequence[object]) -> None:
-    """What boxes did not do is told; whatever is no error of ours goes on up."""
+    """What boxes failed to do is added to `troubles`; any other exception is raised."""
     for lease, outcome in zip(leases, came, strict=True):
         if isinstance(outcome, TenantError):
             troubles.append(f"{lease.id}: {outcome.message}; {outcome.remedy}")

@@ -1,4 +1,4 @@
-"""Which box takes which cell next: by how long its queue is for what it runs at once."""
+"""Which box takes which cell next, judged by the length of its queue relative to its slots."""
 
 import heapq
 from collections.abc import Mapping, Sequence
@@ -13,17 +13,17 @@ class Load:
     """What a box has to do."""
 
     slots: int
-    """So many at once; 0: it takes nothing more."""
+    """How many cells run there at once; 0: the box takes nothing more."""
     ahead: int
-    """What runs there or waits to."""
+    """How many cells run there or wait to."""
     movable: Sequence[str] = ()
-    """What of that can still go elsewhere, in the order of the queue."""
+    """Those of them that can still go elsewhere, in the order of the queue."""
 
 
 def deal(cells: Sequence[str], loads: Mapping[B, Load], *, prefer: Mapping[str, B]) -> dict[str, B]:
-    """Each cell goes to the box whose queue is the shortest then; to the one it is to be at, if that takes any.
+    """Each cell goes to its preferred box, if that box takes cells, otherwise to the one with the shortest queue then.
 
-    No box for any of them is no error: they wait.
+    It is no error if no box takes any: the cells wait.
     """
     dealt: dict[str, B] = {}
     ahead = {box: load.ahead for box, load in loads.items() if load.slots}
@@ -39,7 +39,7 @@ def deal(cells: Sequence[str], loads: Mapping[B, Load], *, prefer: Mapping[str, 
             heapq.heappush(heap, (ahead[wanted] / loads[wanted].slots, order[wanted], wanted))
             continue
         rounds, _, box = heapq.heappop(heap)
-        while rounds != ahead[box] / loads[box].slots:  # its queue has grown meanwhile
+        while rounds != ahead[box] / loads[box].slots:  # outdated: its queue has grown
             rounds, _, box = heapq.heappop(heap)
         dealt[cell] = box
         ahead[box] += 1
@@ -48,9 +48,10 @@ def deal(cells: Sequence[str], loads: Mapping[B, Load], *, prefer: Mapping[str, 
 
 
 def surplus(loads: Mapping[B, Load]) -> dict[B, list[str]]:
-    """What is to be taken from the end of which queue, because another box has or will have nothing to do.
+    """Which cells to take from the end of which queue, because another box has or will have nothing to do.
 
-    Nothing moves while every box is busy: a cell that is moved costs two calls.
+    Nothing moves while every box is busy: moving a cell costs two calls. A box that takes nothing more gives up
+    everything that can move.
     """
     taken: dict[B, list[str]] = {
         box: list(load.movable) for box, load in loads.items() if not load.slots and load.movable
@@ -59,11 +60,11 @@ def surplus(loads: Mapping[B, Load]) -> dict[B, list[str]]:
     if not any(count < loads[box].slots for box, count in ahead.items()):
         return taken
     left = {box: list(loads[box].movable) for box in ahead}
-    # What a box has a free slot for begins there at once.
+    # A cell for which its box has a free slot begins there at once, so such a box gives nothing away.
     while donors := [box for box in ahead if left[box] and ahead[box] > loads[box].slots]:
         giver = max(donors, key=lambda box: ahead[box] / loads[box].slots)
         taker = min(ahead, key=lambda box: ahead[box] / loads[box].slots)
-        # It would wait there as long as here.
+        # There the cell would wait as long as here.
         if (ahead[taker] + 1) / loads[taker].slots > (ahead[giver] - 1) / loads[giver].slots:
             break
         taken.setdefault(giver, []).append(left[giver].pop())

@@ -1,4 +1,4 @@
-"""What became of every cell of a sweep: what was declared, held against what boxes said and what is here."""
+"""What became of every cell of a sweep: its declaration compared with what boxes said and with the files here."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -38,9 +38,9 @@ STATES: tuple[CellState, ...] = (
     "duplicate",
 )
 OPEN: frozenset[CellState] = frozenset({"running", "queued", "waiting"})
-"""Something of it may still come."""
+"""Something may still come of a cell in one of these states."""
 WRONG: frozenset[CellState] = frozenset({"failed", "missing", "duplicate"})
-"""It ended otherwise than was declared, and somebody must look."""
+"""A cell in one of these states ended otherwise than was declared, and somebody must look."""
 _NAMED = 5
 
 
@@ -73,7 +73,7 @@ class Reckoning(Record):
 
     @property
     def still_open(self) -> int:
-        """How many cells something may still come of."""
+        """How many cells are still open."""
         return sum(count for state, count in self.counts.items() if state in OPEN)
 
     @property
@@ -96,11 +96,11 @@ def reckon(
     settlements: Sequence[Settlement] = (),
     given_up: Collection[str] = (),
 ) -> Reckoning:
-    """Every declared cell in one of the nine states, and what of it somebody must look at.
+    """Every declared cell in one of the nine states, and what somebody must look at.
 
-    `placements` are the oldest first. A cell counts as verified where all that it declared came home after
-    it had ended; as missing where the box was sealed after that, and some of it was not there, or where
-    the box is no more. One that was `given_up` counts as that once it is on no box.
+    `placements` are ordered oldest first. A cell counts as verified if everything that it declared came home
+    after it had ended. It counts as missing if the box was sealed after that and some of it was not there, or
+    if the box is no more. One that was `given_up` counts as that once it is on no box.
     """
     of_cell: dict[str, list[Placement]] = defaultdict(list)
     for placement in placements:
@@ -138,7 +138,7 @@ def reckon(
 def whole_on(
     sweep: Sweep, lease: LeaseId, placements: Sequence[Placement], here: Here
 ) -> dict[str, frozenset[str]]:
-    """The cells at that lease of which all is here, each with the names of its files."""
+    """The cells at that lease whose files are all here, each with the names of its files."""
     mine = [p for p in placements if p.lease_id == lease]
     owned = _owned(here, sweep, {p.cell for p in mine})
     found = {}
@@ -150,7 +150,7 @@ def whole_on(
 
 
 def stands_in_the_way(table: Reckoning, lease: str) -> list[str]:
-    """Why that lease must not be ended yet, as far as its sweep goes: a sentence each."""
+    """Why its sweep does not let that lease end yet: a sentence each."""
     rows = table.on(lease)
     still = [row.cell for row in rows if row.state in ("running", "queued")]
     reasons = (
@@ -202,7 +202,8 @@ def _state(
     here: Mapping[LeaseId, Here],
     mine: Mapping[LeaseId, Mapping[str, Mapping[str, str]]],
 ) -> CellState:
-    # What is gone with its box is not there twice, and what ran again was told to.
+    # A result that was lost with its box does not count as a second one, nor does a cell that was told to run
+    # again.
     done = {
         p.lease_id
         for p in placements
@@ -233,7 +234,7 @@ def _proof(
     here: Here,
     owned: Mapping[str, Mapping[str, str]],
 ) -> Literal["verified", "finished", "missing"]:
-    """Whether all that a finished cell declared is here, is not here yet, or never was on the box."""
+    """Whether everything that a finished cell declared is here, is not here yet, or never was on the box."""
     said, files = placement.said, owned.get(cell.name, {})
     if said is None or said.word != "finished":
         return "finished"
@@ -249,7 +250,7 @@ def _proof(
 
 
 def _owned(here: Here, sweep: Sweep, cells: set[str]) -> dict[str, dict[str, str]]:
-    """The files here by the cell that declared them; of two names that one begins with, the longer."""
+    """The files here, by the cell that declared them; if a path holds several cells' names, the longest wins."""
     patterns = {
         cell.name: sweep.grid.artifacts_of(cell) for cell in sweep.grid.cells if cell.name in cells
     }

@@ -1,1 +1,1 @@
-"""Whoever looks at every lease when nobody else does, and holds it to its terms."""
+"""Looks at every lease when nobody else does, and holds it to its terms."""

@@ -1,4 +1,4 @@
-"""The end of a lease in the dead-man order: proved and torn down, or parked, or paid for, or signed for."""
+"""The end of a lease in the dead-man order: proved and torn down, else parked, else paid for, else as signed."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -45,7 +45,7 @@ class Told:
         self.raised: set[str] = set()
 
     def alarm(self, key: str, words: str, level: Level) -> None:
-        """A person will hear of it, until a look does not raise it again."""
+        """A person hears of it, until a look no longer raises it."""
         self.raised.add(key)
         self._ledger.raise_alarm(
             key, words, level=level, lease_id=self._lease_id, at=self._clock.now()
@@ -53,7 +53,7 @@ class Told:
 
 
 class DeadMan:
-    """Tries to end one lease, as far as the law and its terms let it."""
+    """Tries to end one lease, as far as the law and its terms allow."""
 
     def __init__(self, tenancy: Tenancy, told: Told, *, look_s: float) -> None:
         self._tenancy = tenancy
@@ -62,19 +62,19 @@ class DeadMan:
         self._was_silent = False
 
     async def end(self, lease: Lease, cause: Outrun) -> None:
-        """It was tried to end the lease: proved and torn down, or else parked, or else paid for."""
+        """An attempt was made to end the lease: proved and torn down, or else parked, or else paid for."""
         tenancy, now = self._tenancy, self._tenancy.clock.now()
         tried = attempts(tenancy.ledger.events(lease.id))
         if not is_due(tried, now):
             self._told.alarm("end", f"{cause.words}; {self._stands(lease)}", Level.URGENT)
             return
         with tenancy.ledger.hold(lease.id, "end", at=now):
-            pass  # while somebody else acts on it, nothing is tried, and no attempt is counted
+            pass  # while somebody else holds it, nothing is tried, and no attempt is counted
         detail: dict[str, object] = {"term": cause.term, "words": cause.words}
         tenancy.ledger.note(lease.id, Event.ENDING, detail, at=now)
         self._told.done(f"{cause.words}: it is being ended")
         unsaved = await self._saved(lease)
-        # A box that was silent just now is not waited for again while it bills: it is parked first.
+        # A box that was silent just now is not waited for again while it bills: park it first.
         refused = unsaved if self._was_silent else await self.tear_down(lease)
         if refused is None:
             return
@@ -102,12 +102,12 @@ class DeadMan:
         self._told.alarm("end", f"{cause.words}; {why}; {self._stands(lease)}", Level.URGENT)
 
     async def _saved(self, lease: Lease) -> str | None:
-        """The jobs have ended and what they wrote is here, and in the store; or why not."""
+        """The jobs have ended, and what they wrote is here and in the store; returns why not, or None."""
         tenancy = self._tenancy
         if lease.touched_at is None:
             return None
         met: list[str] = []
-        # Or the next cell would begin as soon as one is stopped.
+        # Otherwise the next cell would begin as soon as one is stopped.
         await _tried(vacate(tenancy.context, lease.id), met)
         standing = await _tried(watch_actions.standing(tenancy.context, lease.id), met)
         for run in standing.live if standing else ():
@@ -118,13 +118,13 @@ class DeadMan:
         return met[0] if met else None
 
     async def tear_down(self, lease: Lease) -> str | None:
-        """Why the lease may not be ended; None where it has ended, or goes on ending by itself."""
+        """Why the lease may not be ended; None if it has ended, or its end goes on by itself."""
         try:
             torn = await self._tenancy.verify_and_teardown(lease.id)
         except LeaseHeld:
             raise
         except ProviderTrouble as trouble:
-            # Permitted, and asked again at each look; or a person's turn, who has been told how.
+            # It was permitted, and every look asks again; or a person must act, and has been told how.
             self._told.alarm("teardown", f"{trouble.message}; {trouble.remedy}", Level.URGENT)
             return None
         except TenantError as refusal:
@@ -133,12 +133,12 @@ class DeadMan:
         return None
 
     def _ended(self, words: str) -> None:
-        """A person hears of the end too, once."""
+        """A person also hears of the end, once."""
         self._told.done(words)
         self._told.alarm("ended", words, Level.NOTICE)
 
     async def go_on_ending(self, lease: Lease) -> None:
-        """A teardown that was permitted and cut short is proved anew and goes on, ever more seldom."""
+        """A permitted teardown that was cut short is proved anew and goes on, at growing intervals."""
         words = awaits_owner(self._tenancy.context, lease.id)
         if words is not None:
             self._told.alarm("teardown", f"a person has to end its box: {words}", Level.URGENT)
@@ -154,15 +154,16 @@ class DeadMan:
         refused = await self.tear_down(lease)
         if refused is None:
             return
-        with suppress(Refused):  # not signed for: told below
-            # What was destroyed over a signature can never be proved any more: the signature still holds.
+        with suppress(Refused):  # not signed for: the alarm below tells it
+            # A box that was destroyed over a signature can never be proved any more, but the signature still
+            # holds.
             await honoured(self._tenancy.context, lease.id)
             self._ended("destroyed, as its owner signed")
             return
         self._told.alarm("teardown", f"{refused}; {self._stands(lease)}", Level.URGENT)
 
     async def parked(self, lease: Lease) -> None:
-        """A lease whose box stands still: told, ended where it was never used, and past its end as was signed."""
+        """A parked lease is reported, ended if it was never used, and past its end treated as its owner signed."""
         now = self._tenancy.clock.now()
         late = outrun(lease, now, look_s=self._look_s)
         words = f"it is parked, and bills {rate_words(lease)}"
@@ -173,17 +174,17 @@ class DeadMan:
         events = self._tenancy.ledger.events(lease.id)
         if lease.touched_at is None and is_due(attempts(events), now):
             self._tenancy.ledger.note(lease.id, Event.ENDING, detail, at=now)
-            # It is refused where others may have used the box, which cannot be looked at while it is parked.
+            # This is refused if others may have used the box: it cannot be looked at while it is parked.
             if await self.tear_down(lease) is None:
                 return
             lease = self._tenancy.ledger.lease(lease.id)
             events = self._tenancy.ledger.events(lease.id)
         began = began_at(lease, events)
         if began is None and now >= lease.terms.deadline_at:
-            # From here on counts what its rescue costs.
+            # The cost of its rescue counts from here on.
             self._tenancy.ledger.note(lease.id, Event.ENDING, detail, at=now)
         elif began is not None and beyond(lease, began, now) == "waive":
-            with suppress(Refused):  # told below, like any other that is parked past its end
+            with suppress(Refused):  # the alarm below tells it, like any other parked past its end
                 await honoured(self._tenancy.context, lease.id)
                 self._ended("destroyed while parked, as its owner signed")
                 return
@@ -195,7 +196,7 @@ class DeadMan:
         )
 
     def _stands(self, lease: Lease) -> str:
-        """Why it could not be ended when it was last tried, what it costs, and how far that goes."""
+        """Why the last attempt to end it failed, what it costs, and how much of the rescue sum is spent."""
         events = self._tenancy.ledger.events(lease.id)
         refused = [detail["words"] for _, kind, detail in events if kind == Event.REFUSED]
         why = f"{refused[-1]}; " if refused else ""
@@ -211,7 +212,7 @@ class DeadMan:
 
 
 async def _heard(step: Awaitable[T], silent: list[str]) -> T:
-    """What the step gave; that the box did not answer in time is noted."""
+    """What the step returned; if the box did not answer in time, that is also noted in `silent`."""
     try:
         return await step
     except BoxUnreachable as trouble:
@@ -220,7 +221,9 @@ async def _heard(step: Awaitable[T], silent: list[str]) -> T:
 
 
 async def _tried(step: Awaitable[T], met: list[str]) -> T | None:
-    """What the step gave; or None, and what it met is told: a box must not bill on because of that.
+    """What the step returned; None if it failed, and then `met` says why.
+
+    A box must not go on billing because a step failed.
 
     Raises:
         LeaseHeld: somebody else is acting on the lease.

@@ -1,4 +1,4 @@
-"""One look at one lease: what came of it is brought home, and it is held to its terms in the dead-man order."""
+"""One look at one lease: what it produced is brought home, and it is held to its terms in the dead-man order."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -34,15 +34,15 @@ _CLOCKS_APART = timedelta(minutes=5)
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a look at the box itself told; None is unknown, and concludes nothing."""
+    """What a look at the box itself told; None means unknown, and nothing is concluded from it."""
 
     idle_s: float | None = None
     apart: timedelta | None = None
-    """How far this computer's clock is before the box's."""
+    """How far this computer's clock is ahead of the box's."""
 
 
 class Attendant:
-    """Looks at one lease once; what is not raised in `told` by then is over."""
+    """Looks at one lease once; an alarm that was not raised in `told` by then is over."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Attendant:
         self._dead_man = DeadMan(tenancy, self.told, look_s=look_s)
 
     async def attend(self) -> None:
-        """The lease was moved on, as far as its state lets it be.
+        """The lease was moved on, as far as its state allows.
 
         Raises:
             LeaseHeld: somebody is acting on it right now.
@@ -73,7 +73,7 @@ class Attendant:
         if self._card is not None and self._card.alarm:
             self.told.alarm("standing", self._card.alarm, Level.WARNING)
         if lease.state is LeaseState.INTENDED:
-            return  # settled with the list
+            return  # it was settled together with the list
         if may_recover(self._tenancy.context, lease):
             await self._recover(lease)
         if lease.state is LeaseState.TERMINATING:
@@ -93,11 +93,11 @@ class Attendant:
         begun = self._tenancy.clock.now()
         seen = Seen()
         if outrun(lease, begun, look_s=self._look_s) is None:
-            # A look may take long: it is given no more time than the lease has.
+            # A look may take long: it gets no more time than the lease has left.
             seen = await self._within(lease, self._look_at_box(lease))
         else:
             seen = await self._within(lease, self._look_at_clock(lease))
-        # Its owner may have given it more time meanwhile, or more work.
+        # Meanwhile its owner may have given it more time, or more work.
         lease, now = self._tenancy.ledger.lease(lease.id), self._tenancy.clock.now()
         if lease.state is not LeaseState.ACTIVE or lease.parked_at is not None:
             return
@@ -123,9 +123,9 @@ class Attendant:
         return any(kind in work and at >= since for at, kind, _ in events)
 
     def _clocks_differ(self, lease: Lease, seen: Seen) -> bool:
-        """Whether the box's clock says that there is time left; a day later ours is believed all the same.
+        """Whether the box's clock says that there is time left; after a day our clock is believed anyway.
 
-        One of the two is wrong, and nobody here knows which: the guard on the box counts for itself.
+        One of the two is wrong, and nobody here knows which. The guard on the box counts for itself.
         """
         if seen.apart is None or seen.apart <= _CLOCKS_APART:
             return False
@@ -143,7 +143,7 @@ class Attendant:
         return now - since < timedelta(days=1)
 
     async def _within(self, lease: Lease, look: Awaitable[Seen]) -> Seen:
-        """What the look told in the time that the lease has; whatever it met, nothing is concluded from that."""
+        """What the look told within the lease's remaining time; nothing is concluded from a look that failed."""
         left_s = time_left_s(lease, self._tenancy.clock.now())
         try:
             async with asyncio.timeout(max(_LOOK_AT_LEAST_S, min(left_s, _LOOK_AT_MOST_S))):
@@ -179,7 +179,7 @@ class Attendant:
     # --- the box
 
     async def _look_at_box(self, lease: Lease) -> Seen:
-        """What is complete on the box is here; what the look told.
+        """What is complete on the box is here; returns what the look told.
 
         Raises:
             BoxTrouble: the box could not be asked.
@@ -203,7 +203,7 @@ class Attendant:
         )
 
     def _apart(self, standing: Standing) -> timedelta | None:
-        # A rehearsal's clock is another than its boxes', and is meant to be.
+        # A rehearsal's clock differs from its boxes' clocks, and is meant to.
         if standing.now is None or not isinstance(self._tenancy.clock, WallClock):
             return None
         return timedelta(seconds=round(self._tenancy.clock.now().timestamp() - standing.now))
@@ -224,13 +224,13 @@ class Attendant:
         except BoxTrouble:
             raise
         except TenantError as trouble:
-            # What cannot be kept here is told, and is no reason to stop looking.
+            # Work that cannot be kept here is reported, and is no reason to stop looking.
             self.told.alarm("gather", f"{trouble.message}; {trouble.remedy}", Level.WARNING)
         except Exception as error:  # noqa: BLE001 - nor is it one to forget how long the box was idle
             self.told.alarm("gather", f"bringing its work here failed: {error!r}", Level.URGENT)
 
     def _tell_what_will_not_end(self, lease: Lease) -> None:
-        """While there is time, its owner hears of what would keep the box from being ended."""
+        """While there is time, its owner hears what would keep the box from being ended."""
         losses = kept_back(self._tenancy.context, lease.id)
         if losses:
             self.told.alarm(

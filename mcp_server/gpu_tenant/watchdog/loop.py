@@ -24,14 +24,17 @@ from gpu_tenant.watchdog.lease_check import Attendant
 
 EVERY_S = 60
 _TURN_S = 30
-"""A look takes seconds; what brings home and ends a lease may take hours, and holds up nobody."""
+"""How long a lease keeps its turn.
+
+A look takes seconds. Bringing work home and ending a lease may take hours, and must hold up nobody.
+"""
 ANSWERS_WITHIN_S = 20
-"""So long the leases at a provider wait for its list; then they are looked at without it."""
+"""How long the leases at a provider wait for its list; then they are looked at without it."""
 _LIST_WITHIN_S, _ASKED_WITHIN_S = 120, 300
-"""So long its list may take, and all that it is asked at one look."""
+"""How long a provider's list may take, and how long everything that it is asked at one look may take."""
 _THREADS, _LEAVE_WITHIN_S = 128, 10
 _ACCOUNT = "account:"
-"""What the key of an alarm about no lease begins with."""
+"""How the key of an alarm about no lease begins."""
 
 
 class Look(Record):
@@ -43,10 +46,10 @@ class Look(Record):
 
 
 class Watchdog:
-    """Looks at every lease, as often as it is asked to; any number of them may run at once.
+    """Looks at every lease, as often as it is asked to; any number of watchdogs may run at once.
 
-    It needs nothing of the process that rented a box: all it knows is in the ledger, and all it does
-    are the verbs of the tenancy, under the same law.
+    It needs nothing from the process that rented a box. It knows only what is in the ledger, and acts only
+    through the verbs of the tenancy, under the same law.
     """
 
     def __init__(
@@ -57,7 +60,7 @@ class Watchdog:
         answers_within_s: float = ANSWERS_WITHIN_S,
         tell: Callable[[str], None],
     ) -> None:
-        """`tell` hears what is done; a provider that has not answered in time is not waited for."""
+        """`tell` hears what is done; a provider that does not answer within `answers_within_s` is not waited for."""
         self._tenancy = tenancy
         self._every_s = every_s
         self._tell = tell
@@ -71,8 +74,8 @@ class Watchdog:
         self._unasked: dict[str, datetime] = {}
 
     async def forever(self) -> None:
-        """Looks follow each other until this is cancelled; what one of them meets ends none."""
-        # Reading a disk that hangs takes a thread for as long: few would be all of them.
+        """Looks follow each other until this is cancelled; a failure in one of them does not stop them."""
+        # Reading from a disk that hangs blocks a thread for as long, and a small pool would soon be used up.
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "watch"))
         try:
             while True:
@@ -90,7 +93,7 @@ class Watchdog:
             for task in under_way:
                 task.cancel()
             if under_way:
-                # The ledger is closed next: they have left it by then, whatever hangs.
+                # The ledger is closed next, so they must have left it by then, whatever hangs.
                 await asyncio.wait(under_way, timeout=_LEAVE_WITHIN_S)
 
     async def once(self) -> Look:
@@ -139,7 +142,7 @@ class Watchdog:
         )
 
     def _forget_all_but(self, leases: Collection[LeaseId]) -> None:
-        """What is over is looked at no more, and its alarms are over, too."""
+        """Leases that are over are no longer looked at, and their alarms end too."""
         for lease_id in [known for known in self._under_way if known not in leases]:
             if self._under_way[lease_id].done():
                 del self._under_way[lease_id]
@@ -148,9 +151,9 @@ class Watchdog:
                 self._end_alarms(told, but=())
 
     async def _look_at(self, provider: str, leases: Sequence[LeaseId]) -> None:
-        """That provider was asked, and its leases are being looked at; also where it does not answer.
+        """That provider was asked, and its leases are being looked at, even if it does not answer.
 
-        What it is still asked when the next look comes goes on, and is not asked anew.
+        A question that is still open when the next look comes goes on, and is not asked anew.
         """
         asking = self._asking.get(provider)
         if asking is None or asking.done():
@@ -180,14 +183,14 @@ class Watchdog:
         return (self._sweeps,) if self._sweeps and not self._sweeps.done() else ()
 
     async def _tend_sweeps(self) -> None:
-        """Every sweep was moved on; what that met ends nobody's watch."""
+        """Every sweep was moved on; a failure there does not stop the watch."""
         try:
             await tend_all(self._tenancy.context)
         except Exception as error:  # noqa: BLE001 - the next look may fare better
             self._tell(f"sweeps could not be tended: {error!r}")
 
     async def _in_turn(self, lease_id: LeaseId, card: Card | None) -> None:
-        """As `_attend`, so many at a time; one that takes long gives up its turn, and goes on."""
+        """Like `_attend`, but only so many at a time; one that takes long gives up its turn and goes on."""
         async with self._turns:
             attending = asyncio.create_task(self._attend(lease_id, card))
             try:
@@ -198,7 +201,7 @@ class Watchdog:
         await attending
 
     async def _attend(self, lease_id: LeaseId, card: Card | None) -> None:
-        """One lease was looked at; what it met is told, and ends no other's watch."""
+        """One lease was looked at; a failure is reported, and does not stop the watch over the others."""
 
         def done(words: str) -> None:
             self._did.append(f"{lease_id}: {words}")
@@ -208,7 +211,7 @@ class Watchdog:
         try:
             await attendant.attend()
         except LeaseHeld:
-            # Somebody is acting on it right now; the next look sees what came of it.
+            # Somebody is acting on it right now; the next look sees the result.
             self._tell_what_waits(attendant, lease_id)
             return
         except TenantError as trouble:
@@ -221,11 +224,11 @@ class Watchdog:
                 "recovery",
                 "broke",
                 "ended",
-            }  # what was wrong with a box that is no more is over
+            }  # all other alarms of a box that is no more are over
         self._end_alarms(lease_id, but=raised)
 
     def _tell_what_waits(self, attendant: Attendant, lease_id: LeaseId) -> None:
-        """A lease past its terms that somebody holds is told: nobody ends it meanwhile."""
+        """A lease past its terms that somebody holds is reported: nobody ends it meanwhile."""
         lease = self._tenancy.ledger.lease(lease_id)
         late = outrun(lease, self._tenancy.clock.now(), look_s=self._every_s)
         if lease.state.live and late is not None:
@@ -238,7 +241,7 @@ class Watchdog:
             )
 
     async def _ask(self, provider: str) -> dict[str, Card]:
-        """The card of each of its live leases, by what the provider shows now; none where that failed."""
+        """The card of each of its live leases, by what the provider shows now; empty if asking failed."""
         ledger, now, key = self._tenancy.ledger, self._tenancy.clock.now, f"{_ACCOUNT}{provider}"
         try:
             async with asyncio.timeout(_ASKED_WITHIN_S):
@@ -272,7 +275,7 @@ class Watchdog:
         return cards
 
     def _end_what_nobody_tells(self) -> None:
-        """What an earlier process told of an account is over, once every provider has been heard."""
+        """An earlier process's alarms about accounts end, once every provider has been heard."""
         if not set(self._told_by) >= self._tenancy.context.connected or self._unasked:
             return
         told = {key for keys in self._told_by.values() for key in keys}
@@ -282,7 +285,7 @@ class Watchdog:
                 self._end_alarm(None, known.key)
 
     def _end_alarms(self, lease_id: LeaseId, *, but: Collection[str]) -> None:
-        """What this look did not raise again is over."""
+        """Alarms that this look did not raise again are over."""
         for known in self._tenancy.ledger.open_alarms_of(lease_id):
             if known.key not in but:
                 self._end_alarm(lease_id, known.key)
