@@ -48,10 +48,10 @@ async def claimed(directory: Path, lease: Lease, ledger: Ledger) -> Path:
 
 
 def require_its_own(lease: Lease, patterns: Sequence[str]) -> None:
-    """Every artifact pattern that names a directory of this computer lies in the lease's own directory.
+    """On a box that is a directory of this computer, every absolute pattern stays inside that directory.
 
     Raises:
-        BadRequest: one lies elsewhere on this computer, so other files would be taken for the box's work.
+        BadRequest: one leads outside, so other files of this computer would be taken for the box's work.
     """
     if not isinstance(lease.address, LocalAddress):
         return

@@ -118,9 +118,9 @@ async def snapshot(
 ) -> Snapshot:
     """Every complete artifact that was missing here has come, proved by hash and by loading; jobs run on.
 
-    Complete is what the caretaker's `complete` says after two looks `quiet_s` apart; `done` names the files
-    that jobs write last. On the box a snapshot takes at most `SHARE` of one core and of the disk, and of the
-    link what `turn` allows. What the `policy` does not want is not fetched.
+    Complete is what the caretaker's `complete` says after two looks `quiet_s` apart; `done` lists the names of
+    files that jobs write last. On the box a snapshot takes at most `SHARE` of one core and of the disk, and of
+    the link what `turn` allows. What the `policy` does not want is not fetched.
 
     What changed or vanished meanwhile is left for the next snapshot. A file in the way of a newer version is
     moved to `.superseded/`. There the two newest versions that snapshots brought of each name stay and older
