@@ -1,4 +1,4 @@
-"""How often a job should save its work here, by what a save costs and how often boxes are taken."""
+"""How often a job should save its work, given what a save costs and how often boxes are interrupted."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -64,7 +64,7 @@ def advise(save_s: float, mtbi_s: float, grace_s: float | None = None) -> Cadenc
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """One checkpoint as its files tell of it."""
+    """One checkpoint, as the times and sizes of its files show it."""
 
     at_s: float
     """When its last file was written, by the box's clock."""
@@ -74,7 +74,7 @@ class Save:
 
 
 def saves_of(files: Iterable[tuple[float, int]]) -> list[Save]:
-    """The saves that files of these times and sizes were written by, oldest first."""
+    """The saves that wrote files of these times and sizes, oldest first."""
     found: list[Save] = []
     for at_s, size_bytes in sorted(files):
         if found and at_s - found[-1].at_s <= _APART_S:
@@ -95,10 +95,10 @@ class Measured:
 
 
 def measured(saves: Sequence[Save]) -> Measured | None:
-    """What one save takes, and how far apart they come; None where there are too few to tell.
+    """How long one save takes and how far apart saves are; None if there are too few saves to tell.
 
-    A save takes as long as its files lie apart, and no less than its bytes need on a slow disk.
-    Small files between the checkpoints, such as logs and plots, are no saves.
+    A save lasts from its first file to its last, and never less than its bytes take on a slow disk.
+    Small files between the checkpoints, such as logs and plots, do not count as saves.
     """
     largest = max((save.size_bytes for save in saves), default=0)
     whole = [save for save in saves if save.size_bytes * 2 >= largest][-_LOOKED_AT:]
@@ -110,10 +110,10 @@ def measured(saves: Sequence[Save]) -> Measured | None:
 
 
 def between_interruptions(ledger: Ledger, provider: str, now: datetime) -> tuple[float, int]:
-    """The mean time between interruptions there in seconds, and how many of this user's it rests on.
+    """The provider's mean time between interruptions, in seconds, and how many of this user's it rests on.
 
-    What is assumed before anything was seen counts as one observation, so that one early
-    interruption, or one lucky day, does not decide alone.
+    The prior assumption counts as one observation, so that neither one early interruption nor one
+    lucky day decides alone.
     """
     exposed_s, interruptions = 0.0, 0
     for box in ledger.interruptible(provider, most=_BOXES):
@@ -128,7 +128,7 @@ def _interruptible(lease: Lease) -> bool:
 
 
 def _exposure(box: Ran, now: datetime) -> tuple[float, int]:
-    """How long that box could have been taken, and how often it was."""
+    """How long that box could have been interrupted, and how often it was."""
     seconds, count, since = 0.0, 0, None
     for at, kind, fate in box.turns:
         if kind == Event.READY:
@@ -145,7 +145,7 @@ def _exposure(box: Ran, now: datetime) -> tuple[float, int]:
     return seconds, count
 
 
-# What is told
+# What the user is told
 
 
 def advice_for(
@@ -156,10 +156,10 @@ def advice_for(
     mtbi_s: float | None = None,
     grace_s: float | None = None,
 ) -> str | None:
-    """How often the lease's jobs should save, in a sentence; None where they do well, or need not.
+    """One sentence on how often the lease's jobs should save; None if they do well or need not save.
 
-    `mtbi_s` is what somebody stated, and counts before what was observed. Asked again while a job
-    runs, it answers by what has been seen since.
+    A stated `mtbi_s` takes precedence over what was observed. When asked again while a job runs, the
+    answer uses what has been seen since.
     """
     if not _interruptible(lease):
         return None

@@ -1,4 +1,4 @@
-"""What a job can go on from: the newest files of a lease that are here whole, re-read, and load."""
+"""What a job can resume from: the newest files of a lease that are whole here, re-read, and load."""
 
 import asyncio
 import os
@@ -43,7 +43,7 @@ class Listed(Record):
 
 @dataclass(frozen=True, slots=True)
 class Restorable:
-    """Files that a job can go on from, each proved to be here and to load."""
+    """Files that a job can resume from, each proved to be here and to load."""
 
     lease: Lease
     taken_at: datetime
@@ -53,9 +53,9 @@ class Restorable:
 
 
 async def newest(lease: Lease, *, ledger: Ledger) -> Restorable | None:
-    """The newest snapshot or collect of the lease that is here whole, re-read; None where none is.
+    """The lease's newest snapshot or collect that is whole here, re-read; None if there is none.
 
-    A file of it that does not load is left out, and one that is not here spoils it.
+    A file in it that does not load is left out. A file that is missing here rules out all of it.
     """
     lease = ledger.lease(lease.id)
     if lease.kept_in is None:
@@ -68,7 +68,7 @@ async def newest(lease: Lease, *, ledger: Ledger) -> Restorable | None:
         elif kind == Event.COLLECTED and (
             seal := ledger.seal(lease.id, digest=str(detail["seal"]))
         ):
-            # Its own: a later seal may be of a collect that was cut short.
+            # By the digest in this event: a later seal may belong to a collect that was cut short.
             entries = tuple(entry for entry in seal.entries if entry.role == "artifact")
         if entries is not None:
             files = await asyncio.to_thread(_found, directory, entries)
@@ -97,7 +97,7 @@ def _stamp_of(place: Path) -> str:
 
 
 def put_list(directory: Path, listed: Listed, lease: Lease) -> str:
-    """The list lies in a file of its own; its name, which is its content's hash."""
+    """The list is stored in a file of its own; returns the file's name, which is the hash of its content."""
     content = listed.model_dump_json(by_alias=True).encode()
     name = sha256(content).hexdigest()
     try:
@@ -119,7 +119,7 @@ def put_list(directory: Path, listed: Listed, lease: Lease) -> str:
 
 
 def read_list(directory: Path, detail: Mapping[str, object]) -> Listed | None:
-    """The list that a line of the timeline means, where it is here as it was written."""
+    """The list that a timeline entry refers to; None unless it is here as it was written."""
     name = str(detail.get("list"))
     try:
         content = (directory / LISTS / f"{name}.json").read_bytes()

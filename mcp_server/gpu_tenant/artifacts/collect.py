@@ -66,17 +66,17 @@ async def collect(
     elsewhere: Sequence[Path],
     progress: Callable[[int, int], None],
 ) -> Collected:
-    """Every file of a fresh seal lies in `directory`, equal to the seal when it landed.
+    """Every file of a fresh seal is in `directory`, equal to the seal when it landed.
 
-    `artifacts` and `discard` are the owner's later words about files that nobody had claimed; they are
-    on record from here on. What any of the kept directories `elsewhere` holds is copied from there, not
-    fetched. With `news="some"` channels are opened at once, because something will come over them.
-    `progress` is told the bytes here and the bytes in all. What lay in the way of a newer version is moved
-    to `.superseded/`, never overwritten.
+    `artifacts` and `discard` are what the owner said later about unclaimed files; from here on they are
+    on record. Whatever the kept directories `elsewhere` already hold is copied from there instead of being
+    fetched. With `news="some"` channels are opened at once, because something is known to be coming over
+    them. `progress` is called with the bytes that are here and the total. A file in the way of a newer
+    version is moved to `.superseded/`, never overwritten.
 
     Raises:
         JobRunning: something on the box is still being written.
-        DiskFull: no room here; what was fetched stays, and the next collect goes on from it.
+        DiskFull: there is no room here; what was fetched stays, and the next collect continues from it.
         BoxTrouble: a file changed or vanished while it was fetched.
 
     After any exception every file in `directory` is whole, and the box is as it was.
@@ -100,7 +100,7 @@ async def collect(
         async with Arrival(transport, turn, on_bytes=tally.came, news=news) as arrival:
             draft = await seal_now(hashes="recalled")
             _require_taken(draft, (*artifacts, *discard))
-            # On record only now: a pattern that the box refuses must not spoil every later seal.
+            # Recorded only now: a pattern that the box refuses must not spoil every later seal.
             ledger.claim(lease.id, artifacts=artifacts, discard=discard, at=clock.now())
             gathering = Gathering(
                 lease,
@@ -129,10 +129,10 @@ async def collect(
 
 
 def _require_taken(draft: Manifest, patterns: Sequence[str]) -> None:
-    """The box could match by each of the `patterns`, and none gives up a place as a whole.
+    """The box could match each of the `patterns`, and none of them discards a whole place.
 
     Raises:
-        BadRequest: one is otherwise; older ones that are stand in the seal as problems.
+        BadRequest: one of them is bad. Older bad patterns only appear in the seal, as problems.
     """
     for problem in draft.problems:
         if problem.why in ("bad_pattern", "wide_pattern") and problem.at in patterns:
@@ -150,10 +150,10 @@ async def _gathered(
     directory: Path,
     clock: Clock,
 ) -> Manifest:
-    """The seal, made while what the draft names was on its way; all that it names is here.
+    """The seal, made while the files that the draft names were being fetched; every file it names is here.
 
     Raises:
-        BoxTrouble: a file became another one twice.
+        BoxTrouble: a file changed twice.
     """
     way = await asyncio.to_thread(gathering.ways, draft.entries)
     gathering.require_room([*way.sure, *way.unsure])
@@ -182,12 +182,12 @@ async def _gathered(
 
 
 async def _made(seal: Manifest) -> Manifest:
-    """The draft, which needed nothing to become a seal."""
+    """The draft itself, which already is a complete seal."""
     return seal
 
 
 class _Tally:
-    """The bytes that are here, of those that there are."""
+    """How many of the bytes are here, out of the total."""
 
     def __init__(self, progress: Callable[[int, int], None]) -> None:
         self._total = self._here = 0
@@ -196,18 +196,18 @@ class _Tally:
     def begin(
         self, entries: Sequence[SealedFile], here: Sequence[SealedFile], held_bytes: int
     ) -> None:
-        """Of those entries some are here, and so much of others."""
+        """Sets the total from `entries`; those in `here` and another `held_bytes` have already come."""
         self._total = sum(entry.size_bytes for entry in entries)
         self.came(sum(entry.size_bytes for entry in here) + held_bytes)
 
     def came(self, size_bytes: int) -> None:
-        """So much more is here."""
+        """Another `size_bytes` are here."""
         self._here = min(self._total, self._here + size_bytes)
         self._progress(self._here, self._total)
 
 
 def _without_effect(discard: Sequence[str], seal: Manifest) -> tuple[str, ...]:
-    """The patterns just given up that cover nothing: no such file, or an artifact keeps it."""
+    """Those of the new `discard` patterns that cover nothing: no such file, or an artifact keeps it."""
     effective = {p.pattern for p in seal.discarded.patterns} | set(seal.unmatched)
     return tuple(pattern for pattern in discard if pattern not in effective)
 

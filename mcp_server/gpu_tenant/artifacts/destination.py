@@ -1,4 +1,4 @@
-"""The directory of this computer that a lease's files may land in: nobody else's, and one that lasts."""
+"""The directory on this computer that a lease's files may land in: nobody else's, and one that lasts."""
 
 import asyncio
 import os
@@ -13,9 +13,9 @@ from gpu_tenant.ledger import Ledger
 
 
 async def claimed(directory: Path, lease: Lease, ledger: Ledger) -> Path:
-    """The directory itself, wherever its links lead; it is there, marked as ours, and holds nothing else.
+    """The real path of the directory, links resolved; it exists, is marked as ours, and holds nothing else.
 
-    New and empty ones are taken, and those that were collected into before.
+    New and empty directories are accepted, and so are those that were collected into before.
 
     Raises:
         BadRequest: it is somebody else's, holds more than a lease's files, or would not outlive the box.
@@ -48,10 +48,10 @@ async def claimed(directory: Path, lease: Lease, ledger: Ledger) -> Path:
 
 
 def require_its_own(lease: Lease, patterns: Sequence[str]) -> None:
-    """Every artifact of a box that is a directory here lies in that directory.
+    """On a box that is a directory of this computer, every absolute pattern stays inside that directory.
 
     Raises:
-        BadRequest: one is of this computer, and would be taken for the box's work.
+        BadRequest: one leads outside, so other files of this computer would be taken for the box's work.
     """
     if not isinstance(lease.address, LocalAddress):
         return
@@ -65,7 +65,7 @@ def require_its_own(lease: Lease, patterns: Sequence[str]) -> None:
 
 
 def _require_nobodys(real: Path, lease: Lease, ledger: Ledger) -> None:
-    """It is no directory that this user, or this program, lives in."""
+    """The directory is none that this user, or this program, lives in."""
     state, home = ledger.directory.resolve(), Path.home().resolve()
     if real.is_relative_to(state) and not real.is_relative_to(state / "kept"):
         raise BadRequest(
@@ -81,11 +81,11 @@ def _require_nobodys(real: Path, lease: Lease, ledger: Ledger) -> None:
 
 
 def _is_free(real: Path, lease: Lease, ledger: Ledger) -> bool:
-    """Whether nothing is in `real`, or it was always this lease's own."""
+    """Whether `real` is empty, or has always been this lease's own."""
     if real == (ledger.directory / "kept" / lease.id).resolve():
         return True
     try:
-        # A collect that died before it had marked its new directory left those two.
+        # A collect that died before it had marked its new directory leaves these two behind.
         return set(os.listdir(real)) <= {".gitignore", PARTIAL}  # noqa: PTH208 - names are enough
     except FileNotFoundError:
         return True
@@ -122,7 +122,7 @@ def _mark_of(lease: Lease, ledger: Ledger) -> str:
 
 
 def _marks(real: Path, ledger: Ledger) -> list[str]:
-    """The marks of this ledger's leases in the marker there; none where it is not ours."""
+    """The marks of this ledger's leases in the marker file there; empty if the directory is not ours."""
     try:
         opened = os.open(real / MARKER, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
         with os.fdopen(opened, "rb") as file:
@@ -134,7 +134,7 @@ def _marks(real: Path, ledger: Ledger) -> list[str]:
 
 
 def _mark(real: Path, lease: Lease, ledger: Ledger) -> None:
-    """The directory says that it is ours, and this lease's."""
+    """The directory's marker says that it is ours, and which lease's."""
     mark = _mark_of(lease, ledger)
     if mark in _marks(real, ledger):
         return

@@ -1,4 +1,4 @@
-"""What a box lists comes to one kept directory: by the shortest way each file can come, proved as it lands."""
+"""Fetches the files a box lists into one kept directory, each by its shortest way and proved as it lands."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ _LANDED_AT_ONCE, _LANDED_AT_ONCE_BYTES = 256, 64 << 20
 
 
 class Way(NamedTuple):
-    """How the files of a list come, by what a look without reading tells."""
+    """How the files of a list will come, judged without reading any of them."""
 
     here: list[SealedFile]
     links: list[SealedFile]
@@ -37,7 +37,7 @@ class Way(NamedTuple):
 
 
 class Gathering:
-    """The way home of one lease's files."""
+    """Brings one lease's files home."""
 
     def __init__(
         self,
@@ -58,11 +58,11 @@ class Gathering:
 
     @property
     def landed(self) -> Sequence[SealedFile]:
-        """What came to lie here, in that order."""
+        """The files that have landed here, in that order."""
         return tuple(self._landed.values())
 
     def ways(self, entries: Iterable[SealedFile]) -> Way:
-        """How each of the entries comes, some of which may have no hash yet."""
+        """How each of the entries will come; some of them may have no hash yet."""
         here, missing, unread = self._known.glance(entries)
         here += [entry for entry in unread if self._known.is_here(entry)]
         known = {entry.name for entry in here}
@@ -79,14 +79,14 @@ class Gathering:
         return way
 
     def held_bytes(self, entries: Iterable[SealedFile]) -> int:
-        """How much of those is here from an earlier attempt."""
+        """How many bytes of the entries are here from an earlier attempt."""
         large = (entry for entry in entries if entry.size_bytes >= SMALL_BYTES)
         return sum(
             held_bytes(partial_of(self._directory, entry), entry.size_bytes) for entry in large
         )
 
     def require_room(self, entries: Sequence[SealedFile]) -> None:
-        """There is room for those, in bytes and in files.
+        """There is room here for the entries, in bytes and in number of files.
 
         Raises:
             DiskFull: there is not.
@@ -102,12 +102,12 @@ class Gathering:
     async def fetch(
         self, entries: Sequence[SealedFile], sealed: Callable[[], Manifest | None]
     ) -> None:
-        """The bytes of `entries` are here; those that the seal proves, once there is one, have landed.
+        """The bytes of `entries` are here; once there is a seal, those that it proves have landed.
 
-        What the box does not give any more is left out, and so is what is another file by now.
+        Files that the box no longer gives, and files that have changed meanwhile, are left out.
 
         Raises:
-            BoxUnreachable: the link broke; the next call goes on from what came.
+            BoxUnreachable: the link broke; the next call continues from what came.
             DiskFull, LocalTrouble: it cannot be kept here.
             Exception: what `sealed` raises.
         """
@@ -126,7 +126,7 @@ class Gathering:
             raise unkept("what came", self._lease, error) from error
 
     async def settle(self, entries: Sequence[SealedFile]) -> list[SealedFile]:
-        """What arrived and is as those entries say has landed; which of them are still not here."""
+        """Everything that arrived and matches its entry has landed; returns the entries still missing here."""
         await self._land(entries, least=1)
         rest = [entry for entry in entries if entry.name not in self._landed]
         way = await asyncio.to_thread(self.ways, rest)
@@ -141,7 +141,7 @@ class Gathering:
         return missing
 
     def trouble(self, entry: SealedFile) -> BoxTrouble:
-        """The error of an entry that is not to be had as the seal says it is."""
+        """The error for an entry that cannot be fetched as the seal describes it."""
         again = f"then `gpu-tenant collect {self._lease.id}` again"
         if why := self._refused.get(entry.name):
             return BoxTrouble(
@@ -154,17 +154,17 @@ class Gathering:
         )
 
     def clear(self) -> None:
-        """Nothing that was begun and is not wanted any more lies about."""
+        """No abandoned partial file is left behind."""
         for path in (self._directory / PARTIAL).iterdir():
             if is_ours(path.name) and not path.is_dir():
                 path.unlink()
 
     def save(self) -> None:
-        """What is known of the directory now saves the next gathering the reading."""
+        """What is known of the directory is stored, so that the next run need not read it all again."""
         self._known.save()
 
     async def _land(self, entries: Sequence[SealedFile], *, least: int) -> None:
-        """What has arrived is in its place, if it is what it should be, and gone if it is not."""
+        """Each arrived file is in its place if it matches its entry, and deleted if it does not."""
         size = sum(arrived.size_bytes for arrived in self._arrived.values())
         if len(self._arrived) < least and (least == 1 or size < _LANDED_AT_ONCE_BYTES):
             return
@@ -185,15 +185,15 @@ class Gathering:
         for entry, partial in proved:
             self._landed[entry.name] = entry
             if partial is not None and entry.size_bytes >= SMALL_BYTES:
-                forget(partial)  # smaller ones came whole, and nothing is on record of them
+                forget(partial)  # smaller files come whole, so no progress of theirs is on record
 
     def _put_now(self, proved: Sequence[tuple[SealedFile, Path | None]]) -> None:
         land_all(proved, self._directory, self._lease, superseded=self._superseded)
-        # At once: what writes there later must not be taken for what has landed.
+        # Noted at once, so that a later write to the file is not mistaken for what has landed.
         self._known.note(entry for entry, _ in proved)
 
     def _coming(self, entry: SealedFile) -> Coming:
-        """The file, with the version that lies in its place, where comparing is less than fetching."""
+        """The file to fetch, together with the version here if comparing costs less than fetching."""
         path = below(self._directory, entry.name)
         seen = _regular(path) if entry.size_bytes >= SMALL_BYTES else None
         basis = path if seen is not None and seen.st_size >= SMALL_BYTES else None
@@ -202,7 +202,7 @@ class Gathering:
     def _may_be_here(self, entry: SealedFile) -> bool:
         seen = _regular(below(self._directory, entry.name))
         if seen is not None and seen.st_size == entry.size_bytes:
-            # With another time it was written to since, and comparing begins at once.
+            # Another time means it was written to since. It is then surely fetched, against the version here.
             return seen.st_mtime_ns == entry.mtime_ns or entry.size_bytes < SMALL_BYTES
         return (
             entry.size_bytes >= _WORTH_COPYING_BYTES
@@ -210,13 +210,13 @@ class Gathering:
         )
 
     def _copy_of(self, entry: SealedFile) -> Path | None:
-        """A file here that holds the same bytes, brought by any collect."""
+        """A file here with the same bytes, whichever collect brought it."""
         if entry.sha256 is None or entry.size_bytes < _WORTH_COPYING_BYTES:
             return None
         return self._copies.find(entry.sha256, entry.size_bytes)
 
     def _copied(self, entry: SealedFile, source: Path) -> bool:
-        """Whether the bytes came from there, and were read back as they should be."""
+        """Whether the bytes could be copied from `source`, and read back correctly."""
         partial = partial_of(self._directory, entry)
         discard(partial)
         try:
@@ -238,7 +238,7 @@ class Gathering:
 
 
 def _regular(path: Path) -> os.stat_result | None:
-    """The regular file there."""
+    """The status of the regular file at `path`; None if there is none."""
     try:
         seen = os.lstat(path)
     except OSError:

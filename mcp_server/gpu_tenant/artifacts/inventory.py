@@ -1,4 +1,4 @@
-"""What of a lease's artifacts came home, by its newest collect and what snapshots brought since."""
+"""Which of a lease's artifacts came home, by its newest collect and by the snapshots since."""
 
 import asyncio
 from collections.abc import Collection, Mapping
@@ -17,7 +17,7 @@ _LOG = ".log"
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """What of one lease's artifacts lies on this computer, proved by hash when it came."""
+    """Which of one lease's artifacts are on this computer, each proved by hash when it came."""
 
     files: Mapping[str, str]
     """By kept name: the hash, or what a link leads to."""
@@ -32,7 +32,7 @@ class Here:
 
 
 def brought(lease: Lease, *, ledger: Ledger) -> Here:
-    """What came, by the record that was made when each file's hash was proved; nothing is read again."""
+    """What came, by the record made when each file's hash was proved; nothing is read again."""
     entries, here = _entries(lease, ledger)
     files = {entry.name: entry.sha256 or entry.target or "" for entry in entries.values()}
     more: Literal["may come", "never"] = "never" if lease.state is LeaseState.GONE else "may come"
@@ -40,12 +40,12 @@ def brought(lease: Lease, *, ledger: Ledger) -> Here:
 
 
 def is_kept(lease: Lease) -> bool:
-    """Whether the directory in which the lease's files are kept can be looked into, if it has one."""
+    """Whether the directory that keeps the lease's files, if it has one, can be read."""
     return lease.kept_in is None or Path(lease.kept_in).is_dir()
 
 
 async def still_here(names: Collection[str], lease: Lease, *, ledger: Ledger) -> bool:
-    """Whether each of those files lies here now as it came, re-read."""
+    """Whether each of those files is here now as it came; each is re-read."""
     entries, _ = _entries(lease, ledger)
     directory = Path(lease.kept_in or "")
 
@@ -64,7 +64,7 @@ def _entries(lease: Lease, ledger: Ledger) -> tuple[dict[str, SealedFile], Here]
             newer = (at, listed) if listed else None
         if kind != Event.COLLECTED:
             continue
-        # Not the newest seal: a collect that was cut short left one, and brought some of it.
+        # Not the newest seal: a collect that was cut short leaves one, and brought only part of it.
         if seal := ledger.seal(lease.id, digest=str(detail.get("seal"))):
             entries = {entry.name: entry for entry in seal.entries}
         break

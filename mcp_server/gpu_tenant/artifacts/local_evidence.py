@@ -1,4 +1,4 @@
-"""What the copies on this computer prove of a seal: each is re-read from its storage, several at once."""
+"""What the copies on this computer prove about a seal: each is re-read from its storage, several at once."""
 
 import asyncio
 import os
@@ -45,7 +45,7 @@ async def reread_all(entries: Sequence[SealedFile], lease: Lease) -> Sequence[Ev
         OSError: this computer's disk could not be read.
     """
     directory, stop = Path(lease.kept_in or ""), Event()
-    # Also now: a directory may have become a link, or something may have been mounted over it, since.
+    # Checked again now: since then a directory may have become a link, or been mounted over.
     doubt = await doubted(await asyncio.to_thread(whereabouts_of, directory), lease)
     if doubt is not None:
         return [
@@ -56,7 +56,7 @@ async def reread_all(entries: Sequence[SealedFile], lease: Lease) -> Sequence[Ev
             for entry in entries
         ]
     found: dict[int, Evidence | Loss] = {}
-    # The largest first, or the last one left would be read alone.
+    # Largest first: otherwise the largest might start last and be read alone at the end.
     order = sorted(range(len(entries)), key=lambda i: -entries[i].size_bytes)
     waiting = iter(list(_together(order, entries)))
 
@@ -67,7 +67,7 @@ async def reread_all(entries: Sequence[SealedFile], lease: Lease) -> Sequence[Ev
                     reread_several, directory, [entries[i] for i in some], lease, stop
                 )
             except BaseException:
-                # The others end with their block; nobody waits for what they would prove.
+                # One failure stops the others: what they would prove is no longer needed.
                 stop.set()
                 raise
             found.update(zip(some, proved, strict=True))
@@ -84,7 +84,7 @@ async def reread_all(entries: Sequence[SealedFile], lease: Lease) -> Sequence[Ev
 
 
 def _together(order: Sequence[int], entries: Sequence[SealedFile]) -> Iterator[Sequence[int]]:
-    """The entries in that order, small ones so many at a time that each costs no switch of its own."""
+    """The entries in that order, small ones in batches, so that no small file costs a thread switch alone."""
     some: list[int] = []
     size_bytes = 0
     for i in order:
@@ -127,7 +127,7 @@ def reread_several(
 
 
 def _looked_at(directory: Path, entry: SealedFile, lease: Lease) -> Evidence | Loss | None:
-    """What can be said of an entry's copy here without reading it; None where there is a file to be read."""
+    """What can be said of an entry's copy here without reading it; None if there is a file to be read."""
     path = below(directory, entry.name)
     if is_on_the_box(path.parent, lease):
         return Loss(
@@ -155,7 +155,7 @@ def _looked_at(directory: Path, entry: SealedFile, lease: Lease) -> Evidence | L
 def _compared(
     directory: Path, entry: SealedFile, lease: Lease, held: Proof | None
 ) -> Evidence | Loss:
-    """What a copy that was read proves."""
+    """What a copy that has been read proves."""
     path, again = below(directory, entry.name), _again(lease)
     if held is None:
         what = "is not a regular file here" if _exists(path) else "is not here"
@@ -166,7 +166,7 @@ def _compared(
             remedy=again,
         )
     if held.sha256 != entry.sha256:
-        # Or a collect would find by its times that it is here, and fetch nothing.
+        # Otherwise a collect would take it for present, by its times, and fetch nothing.
         distrust(directory)
         return Loss(what=f"{quoted(entry.name)} has other bytes here than on the box", remedy=again)
     return Evidence(

@@ -1,4 +1,4 @@
-"""What would be lost, by name: a person signs for names, and not for a count."""
+"""What would be lost, by name: a person signs for names, not for a count."""
 
 from gpu_tenant.artifacts.local_evidence import Loss
 from gpu_tenant.domain.model import Lease, Manifest
@@ -10,13 +10,13 @@ IN_WORDS = 3
 
 
 def vanished(now: Manifest, collected: Manifest | None) -> tuple[str, ...]:
-    """What was collected last and is not on the box any more: the copy here is the only one."""
+    """What was collected last and is no longer on the box, so that the copy here is the only one."""
     names = {entry.name for entry in now.entries}
     return tuple(e.name for e in collected.entries if e.name not in names) if collected else ()
 
 
 def differs(now: Manifest, collected: Manifest | None) -> bool:
-    """Whether a seal is another than what was collected, or a draft surely will be: by name, size or known hash."""
+    """Whether a seal differs from what was collected, or a draft is sure to: by name, size or known hash."""
     if collected is None:
         return bool(now.entries)
     if now.digest:
@@ -31,7 +31,7 @@ def differs(now: Manifest, collected: Manifest | None) -> bool:
 
 
 def uncollected(now: Manifest, collected: Manifest | None, lease: Lease) -> Loss:
-    """What is on the box and was not collected as it is there, as far as is known without reading it."""
+    """What is on the box and was not collected in its present form, as far as can be told without reading it."""
     known = {(e.name, e.sha256, e.target) for e in collected.entries} if collected else set()
     new = [e for e in now.entries if (e.name, e.sha256, e.target) not in known]
     bytes_new = sum(e.size_bytes for e in new)
@@ -50,7 +50,7 @@ def uncollected(now: Manifest, collected: Manifest | None, lease: Lease) -> Loss
 
 
 def so_far(draft: Manifest, collected: Manifest | None, lease: Lease) -> tuple[str, ...]:
-    """All that is on the box while jobs run, but for what was collected as it is there."""
+    """Everything on the box while jobs run, except what was collected in its present form."""
     known = {(e.name, e.sha256) for e in collected.entries} if collected else set()
     files = [
         f"{quoted(entry.name)} ({entry.size_bytes:,} bytes so far)"
@@ -60,14 +60,14 @@ def so_far(draft: Manifest, collected: Manifest | None, lease: Lease) -> tuple[s
     problems = [
         f"{quoted(lease.from_work(problem.at))} ({problem.why})"
         for problem in draft.problems
-        # A job that runs writes: that is no news of a file that is listed anyway.
+        # A running job writes, so for a file that is listed anyway this is no news.
         if problem.why not in ("open_for_writing", "changing")
     ]
     return (*files, *unclaimed_by_name(draft, lease), *problems)
 
 
 def unclaimed_by_name(seal: Manifest, lease: Lease) -> tuple[str, ...]:
-    """What nobody has claimed, the largest first; what the box did not name any more is counted."""
+    """The files nobody has claimed, largest first; those that the box did not name are only counted."""
     named = seal.unclaimed.largest
     more = seal.unclaimed.count - len(named)
     return (

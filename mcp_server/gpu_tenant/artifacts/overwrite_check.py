@@ -1,4 +1,4 @@
-"""Which files of a box a push may replace: those that are elsewhere too, and those that were given up by name."""
+"""Which files on a box a push may replace: those that also exist elsewhere, and those given up by name."""
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
@@ -26,14 +26,14 @@ async def may_replace(
     overwrite: Collection[str],
     ledger: Ledger,
 ) -> Mapping[str, str]:
-    """For each of the files `there`, which lie in the way of others, the hash under which it may go.
+    """For each of the files `there` that are in the way of others, the hash under which it may be replaced.
 
-    It may where it is what was sent there, where a copy of it is kept here, where the owner has given it up,
-    and where it is named in `overwrite`. `placed` is the box's own word for what was sent, which
-    counts where nothing else is on record.
+    A file may be replaced if it is what was sent there, if a copy of it is kept here, if the owner has given
+    it up, or if it is named in `overwrite`. `placed` is the box's own record of what was sent; it counts only
+    where nothing else is on record.
 
     Raises:
-        NotSaved: one may not; nothing was replaced.
+        NotSaved: one of them may not be replaced; none was.
     """
     sent, older = ledger.sent(lease.id), ledger.sent_before(lease.id)
     kept, given_up = ledger.declared(lease.id)
@@ -64,7 +64,7 @@ async def may_replace(
 
 
 def is_kept(lease: Lease, name: str, held: Known) -> bool:
-    """Whether a copy of it lies here, among what was collected: in its place or moved aside for a newer one."""
+    """Whether a copy of it is here among what was collected: in its place, or moved aside for a newer one."""
     if lease.kept_in is None:
         return False
     directory = Path(lease.kept_in)
@@ -87,7 +87,7 @@ def _holds(copy: Path, held: Known) -> bool:
 
 
 def require_named(overwrite: Sequence[str], names: Collection[str]) -> None:
-    """Each of `overwrite` is a file of the tree.
+    """Each name in `overwrite` is a file of the tree.
 
     Raises:
         BadRequest: one is not.

@@ -1,4 +1,4 @@
-"""What an owner's policy no longer wants is removed: here what snapshots brought, and on the box what was named."""
+"""Removes what an owner's policy no longer wants: here, what snapshots brought; on the box, what was named."""
 
 import asyncio
 import fcntl
@@ -52,7 +52,7 @@ class Complete(BaseModel):
 
 
 class PrunedThere(BaseModel):
-    """What the caretaker says that it removed, and what it would not."""
+    """What the caretaker says it removed, and what it refused to remove."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -76,10 +76,10 @@ class Pruned(Record):
 
 @contextmanager
 def alone(directory: Path, lease: Lease) -> Iterator[None]:
-    """No other snapshot is brought to `directory`, and nothing is pruned there, while the block runs.
+    """No other snapshot into `directory` and no pruning there runs while the block does.
 
     Raises:
-        LeaseHeld: one is.
+        LeaseHeld: another snapshot or pruning is running.
     """
     (directory / ARRIVES).mkdir(parents=True, exist_ok=True)
     with (directory / ARRIVES / _LOCK).open("w") as lock:
@@ -102,7 +102,7 @@ async def look(
     quiet_s: float,
     done: Sequence[str],
 ) -> Complete:
-    """What is complete on the box now, by its jobs' own conventions."""
+    """What is complete on the box now, by the conventions of its jobs."""
     request: dict[str, JsonValue] = {
         "work": lease.work_directory,
         "artifacts": list(ledger.declared(lease.id)[0]),
@@ -116,7 +116,7 @@ async def look(
 
 
 def last_list(lease: Lease, directory: Path, ledger: Ledger) -> Listed | None:
-    """What the last snapshot left; after a collect everything here counts as what that brought."""
+    """What the last snapshot left; after a later collect, all of it counts as brought by that collect."""
     is_collects = False
     for _, kind, detail in reversed(ledger.events(lease.id)):
         if kind == Event.SNAPSHOT:
@@ -131,10 +131,10 @@ def last_list(lease: Lease, directory: Path, ledger: Ledger) -> Listed | None:
 async def prune_here(
     lease: Lease, policy: Retention, *, directory: Path, ledger: Ledger, clock: Clock
 ) -> Pruned:
-    """The checkpoints that the policy does not want are not here, where snapshots brought all of them.
+    """The checkpoints that the policy does not want are gone from here, if snapshots brought all their files.
 
-    What a collect brought, or a person, stays; so does what was removed from the box and lies here alone.
-    On record before anything is removed.
+    What a collect or a person brought stays. So does what was removed from the box and now exists only here.
+    The change is on record before anything is removed.
 
     Raises:
         LeaseHeld: a snapshot is under way.
@@ -179,10 +179,10 @@ async def prune_box(
     quiet_s: float = QUIET_S,
     done: Sequence[str] = (),
 ) -> Pruned:
-    """The checkpoints that the policy does not want are not on the box, where their exact bytes are here.
+    """The checkpoints that the policy does not want are gone from the box, if their exact bytes are here.
 
-    Each file was re-read from this computer's disk in this call, is what the box holds, and is not broken;
-    from here on it is never pruned here. What the box's caretaker would not remove is told with its reason.
+    Each file was re-read from this computer's disk in this call, equals what the box holds, and is not broken;
+    from here on it is never pruned here. What the box's caretaker refused to remove is reported with its reason.
 
     Raises:
         LeaseHeld: a snapshot is under way.
@@ -199,7 +199,7 @@ async def prune_box(
         )
         listed = last_list(lease, directory, ledger)
         known = {entry.name: entry.sha256 for entry in listed.entries} if listed else {}
-        # Only what snapshots brought and proved counts as here; the rest is neither kept nor given up.
+        # Only what snapshots brought and proved counts as here; nothing else counts towards what the policy keeps.
         absent = {e.name for e in seen.files if known.get(e.name) != e.sha256}
         unwanted = surplus(seen.files, policy, unsound=absent, spared=_best(directory, seen.files))
         proved: list[Checkpoint] = []
@@ -222,7 +222,7 @@ async def prune_box(
                 "only_here": tuple(alone_here.values()),
             }
         )
-        # On record first: nobody shall prune here what is no longer there.
+        # Recorded first: what may be gone from the box must never be pruned here.
         _note(lease, directory, updated, ledger, clock, prunes_box=tuple(one.at for one in proved))
         asked: dict[str, JsonValue] = {
             "work": lease.work_directory,
@@ -262,7 +262,7 @@ def _named(one: Checkpoint, seen: Complete) -> JsonValue:
 
 
 def _at(one: Checkpoint) -> str:
-    """Where the checkpoint lies on the box: where its first file does, without what is below it."""
+    """The checkpoint's path on the box: the path of its first file, up to the checkpoint's own name."""
     entry = one.entries[0]
     return entry.at.removesuffix(entry.name[len(one.at) :])
 
@@ -274,7 +274,7 @@ def _is_proved(directory: Path, entry: SealedFile) -> bool:
 
 
 def _best(directory: Path, entries: Iterable[SealedFile]) -> set[str]:
-    """The checkpoints that transformers calls the best so far, which it keeps as well."""
+    """The checkpoints that transformers records as the best so far, which are kept as well."""
     found = set()
     for entry in entries:
         if basename(entry.name) == "trainer_state.json" and entry.size_bytes < _STATE_BYTES:
@@ -305,7 +305,7 @@ def _note(
 
 
 def _remove(directory: Path, gone: Iterable[Checkpoint], lease: Lease) -> None:
-    """What lies here of them as it was brought is gone, by its bytes and not by its name."""
+    """What lies here of them is gone, if its bytes are those that were brought; the name alone is not enough."""
     try:
         for one in gone:
             for entry in one.entries:
@@ -321,11 +321,11 @@ def _remove(directory: Path, gone: Iterable[Checkpoint], lease: Lease) -> None:
         ) from error
 
 
-# What came of earlier snapshots
+# What earlier snapshots left
 
 
 def tidy(directory: Path, partials: set[str]) -> None:
-    """Older versions that snapshots brought, older lists and partial files of nothing are gone."""
+    """Gone are all but the newest versions snapshots brought, older lists, and partial files nobody needs."""
     held: Counter[Path] = Counter()
     for place in sorted((directory / SUPERSEDED).glob("snapshot-*"), reverse=True):
         for path in _files_below(place):

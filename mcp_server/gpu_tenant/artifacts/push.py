@@ -66,10 +66,10 @@ async def push(
 ) -> Pushed:
     """The box's work directory holds every file of `directory`; nothing there was removed.
 
-    What was written there since, and is saved nowhere, is not replaced but for the files named in `overwrite`.
+    A file that was written there since, and is saved nowhere, is replaced only if `overwrite` names it.
 
-    A file that a running job has open stays as that job reads it: new versions come by rename. After a
-    break the next push goes on from what the box has acknowledged, which is on record in `records`.
+    A file that a running job has open does not change for that job, because new versions arrive by rename.
+    After a break the next push continues from what the box has acknowledged, which is recorded in `records`.
 
     Raises:
         LocalTrouble: a file cannot be read.
@@ -146,7 +146,7 @@ async def push(
 
 
 def pushed_trees(ledger: Ledger, lease_id: LeaseId) -> list[Tree]:
-    """Every tree that was pushed to the lease's box, as its last push found it, in that order."""
+    """Every tree that was pushed to the lease's box, each as its last push found it, in that order."""
     trees: dict[str, Tree] = {}
     for _, kind, detail in ledger.events(lease_id):
         if kind == Event.PUSHED and detail.get("tree"):
@@ -157,18 +157,18 @@ def pushed_trees(ledger: Ledger, lease_id: LeaseId) -> list[Tree]:
 
 
 def is_unchanged(tree: Tree) -> bool:
-    """Whether a push would bring the very files that it brought then."""
+    """Whether a push now would bring exactly the files that it brought then."""
     directory = Path(tree.directory)
     return directory.is_dir() and _digest(_read(files_of(directory))) == tree.digest
 
 
 def records_of(home: Home, lease_id: LeaseId) -> Path:
-    """Where it is on record what a box has acknowledged of files under way to it."""
+    """The directory that records what a box has acknowledged of files under way to it."""
     return home.root / "transfers" / "pushes" / lease_id
 
 
 def _refuse_keys(directory: Path, files: Mapping[str, Path], guarded: Guarded) -> None:
-    """None of them is the owner's key to another place, under whatever name; no word sends one of those.
+    """None of the files is one of the owner's keys to another place; no option allows sending such a key.
 
     Raises:
         SecretRefused: one is.
@@ -183,7 +183,7 @@ def _refuse_keys(directory: Path, files: Mapping[str, Path], guarded: Guarded) -
 
 
 def _read(files: Mapping[str, Path]) -> dict[str, Held]:
-    """What the files hold, by their names as they are sent; what vanished meanwhile is left out."""
+    """What the files hold, by the names they are sent under; files that vanished meanwhile are left out."""
     found = {escape(name): hashed(path) for name, path in files.items()}
     return {name: held for name, held in found.items() if held is not None}
 
@@ -202,7 +202,7 @@ def _refuse_secrets(files: dict[str, Path], include_secrets: Sequence[str]) -> N
             with path.open("rb") as file:
                 head = file.read(_HEAD_BYTES)
                 reasons = find_secrets(name, head)
-                # By a pattern or two, so that much more of it can be looked at.
+                # Only a pattern or two are matched here, so much more of the file can be searched.
                 if not reasons and is_key_by_content(head + file.read(_BODY_BYTES)):
                     reasons = ("a private key, or a login to a cloud, a cluster or a registry",)
         except OSError as error:

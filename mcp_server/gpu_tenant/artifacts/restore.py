@@ -1,4 +1,4 @@
-"""The files that a job goes on from lie on another box, where it had them."""
+"""Puts the files that a job resumes from on another box, where the job had them."""
 
 import os
 import re
@@ -22,10 +22,10 @@ _WITHIN_S = 60
 def may_go_back(
     kept: Restorable | None, artifacts: Sequence[str]
 ) -> tuple[Mapping[str, tuple[SealedFile, Path]], tuple[str, ...]]:
-    """What of it is put on another box, and the names of what is not.
+    """What may be put on another box, and the names of what may not.
 
-    Where it lay is the word of a box that may have been anybody's: outside of the work directory only
-    what the owner's own patterns name goes back, and nothing that a login reads.
+    Where a file lay is only the word of a box that anybody may have controlled. So outside of the work directory
+    only what the owner's own patterns name goes back, and nothing that a login reads.
     """
     if kept is None:
         return {}, ()
@@ -42,7 +42,7 @@ def may_go_back(
 
 
 def _place(name: str, kept: Restorable, artifacts: Sequence[str]) -> tuple[str, str] | None:
-    """Below which root a file of that name goes back, and as what; None where it does not."""
+    """The root below which the file goes back, and its path there; None if it does not go back."""
     top, _, inner = to_remote(name).partition("/")
     if top == "work":
         return "", name.partition("/")[2]
@@ -53,13 +53,13 @@ def _place(name: str, kept: Restorable, artifacts: Sequence[str]) -> tuple[str, 
         below_home = inner.removeprefix(home)
         if _is_private(below_home.split("/")[:1]):
             return None
-        # Where a home usually is, a pattern may name it by its path; elsewhere that is the box's word.
+        # In a usual home, a pattern may name the file by its full path. Any other home is only the box's word.
         at = f"/{home}" if _HOME.fullmatch(home) else "~/"
         named = [f"~/{p.removeprefix(at)}" if p.startswith(at) else p for p in artifacts]
         if any(covers(pattern, f"~/{below_home}") for pattern in named):
             return "~", escape(below_home)
     parts = inner.split("/")
-    # And where the next box's home is is not known: so none of the usual ones is written to.
+    # The next box's home is not known, so nothing is written into any of the usual ones.
     near = parts[: 3 if parts[0] in ("home", "Users") else 2]
     if parts[0] in ("proc", "sys", "dev") or _is_private(near):
         return None
@@ -69,7 +69,7 @@ def _place(name: str, kept: Restorable, artifacts: Sequence[str]) -> tuple[str, 
 
 
 def left_out(names: Sequence[str]) -> str:
-    """What to add about those files of the lost box that were not put on the next; nothing for none."""
+    """What to add about files of the lost box that were not put on the next one; empty if there are none."""
     if not names:
         return ""
     more = f" and {len(names) - 1} more" if names[1:] else ""
@@ -80,7 +80,7 @@ def left_out(names: Sequence[str]) -> str:
 
 
 def _is_private(parts: Sequence[str]) -> bool:
-    """Whether a login, or the tenant, reads what has such a part in its name."""
+    """Whether a login, or the tenant itself, reads files with one of these parts in their path."""
     return any(part.startswith(".") or part == "gpu-tenant" for part in parts)
 
 
@@ -93,11 +93,11 @@ async def restore(
     transport: Transport,
     ledger: Ledger,
 ) -> None:
-    """The box holds those files where the job had them, as far as `may_go_back` lets them.
+    """The box holds those files where the job had them, as far as `may_go_back` allows.
 
     Raises:
         BoxTrouble: the box did not take them, or what arrived is not what is kept here.
-        NotSaved: other files lie there that are nowhere else.
+        NotSaved: files that are saved nowhere else are in the way.
     """
     inside: dict[str, tuple[SealedFile, Path]] = {}
     elsewhere: dict[str, dict[str, tuple[SealedFile, Path]]] = {"~": {}, "/": {}}
@@ -145,7 +145,7 @@ async def _put(
     caretaker: Caretaker,
     transport: Transport,
 ) -> None:
-    """The files lie below that root, outside of the work directory."""
+    """The files are below that root, outside of the work directory."""
     there = (await caretaker.index(list(files), below=root)).files
     missing = _differing(files, there)
     taken = sorted(name for name in missing if name in there)

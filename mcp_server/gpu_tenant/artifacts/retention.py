@@ -1,4 +1,4 @@
-"""Which checkpoints their owner no longer wants: told by the numbers in their names, and never by a guess."""
+"""Which checkpoints their owner no longer wants, told by the numbers in their names and never by a guess."""
 
 import re
 from collections import defaultdict
@@ -57,7 +57,7 @@ class Wishes(Record):
 
     @property
     def policy(self) -> Retention | None:
-        """What is kept of older checkpoints; None: all."""
+        """How many older checkpoints are kept; None means all."""
         if self.keep_last is None and self.keep_every is None:
             return None
         return Retention(keep_last=self.keep_last, keep_every=self.keep_every)
@@ -87,7 +87,7 @@ def wishes(configuration: Path) -> Wishes:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A file, or a directory of files, that holds what a job was at one step."""
+    """A file, or a directory of files, that holds the state of a job at one step."""
 
     at: str
     """Its name in the kept directory."""
@@ -103,7 +103,7 @@ class Checkpoint:
 
 
 def checkpoints(entries: Iterable[SealedFile]) -> list[Checkpoint]:
-    """The checkpoints among what is kept; what bears no step's number, or no weights, is none."""
+    """The checkpoints among the artifacts; a name without a step number, or one without weights, is none."""
     of: dict[str, list[SealedFile]] = defaultdict(list)
     for entry in entries:
         if entry.kind == "file" and entry.role == "artifact":
@@ -126,9 +126,9 @@ def surplus(
 ) -> list[Checkpoint]:
     """The checkpoints that the policy does not want, oldest first.
 
-    The newest N of a kind are its newest by step and its newest by time, and one that has a file among
-    `unsound` (not here, or it does not load) is not counted: so the newest that loads always stays, and
-    so does whatever is newer. What a link leads to stays, and what is `spared` by its name.
+    The newest N of a kind are the newest by step together with the newest by time. A checkpoint with a file
+    among `unsound` (not here, or does not load) is not counted. So the newest that loads always stays, and
+    so does everything newer. The target of a link stays too, and so does whatever `spared` names.
     """
     linked = {
         normpath(join(dirname(entry.name), entry.target or ""))
@@ -161,7 +161,7 @@ def surplus(
 
 
 def _top(name: str) -> str | None:
-    """The checkpoint that the file is of: the outermost directory that bears its step, or the file itself."""
+    """The checkpoint that the file belongs to: the outermost directory named after its step, or the file itself."""
     found, step, directory = None, None, dirname(name)
     while "/" in directory:
         named = _STEP.findall(basename(directory))

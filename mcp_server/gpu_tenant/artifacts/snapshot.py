@@ -1,4 +1,4 @@
-"""Bring home what is complete of the artifacts while jobs run, and know the newest that can be gone on from."""
+"""Brings home the complete artifacts while jobs run, and records the newest that a job can resume from."""
 
 import asyncio
 import shutil
@@ -80,7 +80,7 @@ class Snapshot(Record):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """What a person may want to hear of it, a sentence each; none where nothing new came."""
+        """What a person may want to know about it, one sentence each; empty if nothing new came."""
         said = []
         if self.files:
             more = (
@@ -116,16 +116,16 @@ async def snapshot(
     done: Sequence[str] = (),
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Snapshot:
-    """Every complete artifact that was not here is, proved by hash and by loading; jobs were left alone.
+    """Every complete artifact that was missing here has come, proved by hash and by loading; jobs run on.
 
-    Complete is what the caretaker's `complete` says, `quiet_s` apart; `done` are names of what jobs write
-    last. On the box it takes `SHARE` of one core and of the disk at most, and of the link what `turn` says. What the `policy` does not want
-    is not fetched.
+    Complete is what the caretaker's `complete` says after two looks `quiet_s` apart; `done` lists the names of
+    files that jobs write last. On the box a snapshot takes at most `SHARE` of one core and of the disk, and of
+    the link what `turn` allows. What the `policy` does not want is not fetched.
 
-    What changed or vanished meanwhile is left for the next look. What lay in the way of a newer
-    version is moved to `.superseded/`; of each name the two newest versions that snapshots brought
-    stay there, and older ones go, because a job that saves in place would fill any disk. What a
-    collect brought, or a person, is never among those. Files that the job itself deleted stay.
+    What changed or vanished meanwhile is left for the next snapshot. A file in the way of a newer version is
+    moved to `.superseded/`. There the two newest versions that snapshots brought of each name stay and older
+    ones are deleted, because a job that saves in place would otherwise fill any disk. What a collect or a
+    person brought is never among those deleted. Files that the job itself deleted stay here.
 
     Raises:
         BoxUnreachable: the link broke; what came before is here and on record.
@@ -134,7 +134,7 @@ async def snapshot(
     """
     directory = await claimed(directory, lease, ledger)
     with alone(directory, lease):
-        # What is written from here on may have been overlooked.
+        # Taken before the look: anything written after this moment may have been overlooked.
         began_at = clock.now()
         seen = await look(
             lease,
@@ -200,9 +200,9 @@ class _Look:
     async def take_all(
         self, entries: Sequence[SealedFile], policy: Retention | None
     ) -> tuple[str, ...]:
-        """What is wanted is here and loads, or it is not for now; the checkpoints that are not wanted.
+        """Every wanted file is here and loads, or was passed over for now; returns the unwanted checkpoints.
 
-        Where a newer checkpoint proves broken, an older one is wanted after all.
+        If a newer checkpoint turns out broken, an older one becomes wanted after all.
         """
         tried: set[str] = set()
         while True:
@@ -227,12 +227,12 @@ class _Look:
         self._progress(self._arrived, self._coming)
 
     def _is_sound(self, entry: SealedFile) -> bool:
-        """Whether that version is here, and loaded when it came."""
+        """Whether that version is here and loaded when it came."""
         is_known = _same(self.held.get(entry.name), entry) or entry in self.came
         return is_known and self.broken.get(entry.name) != entry.sha256
 
     async def _fetch(self, entries: Sequence[SealedFile]) -> None:
-        """Those of the entries that come, and are what the box says, are here; as they come."""
+        """Those entries that arrive and match what the box says are here; each is kept as it comes."""
         coming = [
             Coming(entry, partial_of(self._directory, entry, ARRIVES))
             for entry in entries
@@ -253,7 +253,7 @@ class _Look:
             raise unkept("what came", self._lease, error) from error
 
     async def _wants(self, entry: SealedFile) -> bool:
-        """Whether the entry must be fetched; what is here already is taken for come."""
+        """Whether the entry must be fetched; a file that is here already counts as come."""
         has_its_size = _has_its_size(self._directory, entry)
         if _same(self.held.get(entry.name), entry) and has_its_size:
             return False
@@ -274,14 +274,14 @@ class _Look:
         return True
 
     async def _keep(self, entry: SealedFile, partial: Path | None) -> None:
-        """The entry is here and loads, or it is not for now."""
+        """The entry is here and loads, or is passed over for now."""
         if partial is not None and not await asyncio.to_thread(_loads, partial, entry, self._lease):
             discard(partial)
             self.broken[entry.name] = entry.sha256 or ""
             return
         held = self.held.get(entry.name)
         stamp = f"{self._at:%Y%m%dT%H%M%S.%f}"
-        # By what lies there, and not by its name: else a person's own would be pruned as a snapshot's.
+        # Decided by its bytes, not its name: otherwise a person's own file would be pruned as a snapshot's.
         if held and entry.name in self._brought:
             is_ours = await asyncio.to_thread(is_here, self._directory, held)
             stamp = f"snapshot-{stamp}" if is_ours else stamp
@@ -297,7 +297,7 @@ class _Look:
         self.broken.pop(entry.name, None)
 
     def record(self, seen: Complete) -> None:
-        """What can be gone on from now is on record: what came, and what was here and still is there."""
+        """What a job can resume from is on record: what came now, and what was here and is still on the box."""
         on_the_box = {entry.name for entry in seen.files} | set(seen.unfinished)
         entries = {n: e for n, e in self.held.items() if n in on_the_box}
         entries |= {entry.name: entry for entry in self.came}
@@ -341,7 +341,7 @@ def _same(one: SealedFile | None, other: SealedFile) -> bool:
 
 
 def _has_its_size(directory: Path, entry: SealedFile) -> bool:
-    """Whether something of that size lies there: what its bytes are is asked when they are needed."""
+    """Whether something of that size is here; its bytes are checked only when they are needed."""
     path = below(directory, entry.name)
     try:
         return is_reached(directory, path) and path.lstat().st_size == entry.size_bytes

@@ -1,4 +1,4 @@
-"""What of a work tree a box lacks goes there: small files as one stream, large ones in ranges that resume."""
+"""Sends a box what it lacks of a work tree: small files as one stream, large ones in resumable ranges."""
 
 import asyncio
 import os
@@ -32,7 +32,7 @@ _INCOMING = ".gpu-tenant-incoming"
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a file here held when it was hashed."""
+    """What a local file held when it was hashed."""
 
     path: Path
     size_bytes: int
@@ -43,12 +43,12 @@ class Held:
 
 
 def hashed(path: Path) -> Held | None:
-    """What the regular file at `path` holds, by way of the page cache; None where there is no such file."""
+    """What the regular file at `path` holds, read through the page cache; None if there is no such file."""
     opened = open_regular(path)
     if opened is None:
         return None
     with os.fdopen(opened, "rb", buffering=0) as file:
-        # Taken before: whatever changes from here on is another file than this.
+        # Taken before hashing: if the file changes from here on, its identity no longer matches.
         seen = os.fstat(opened)
         digest = file_digest(file, "sha256").hexdigest()
     return Held(
@@ -68,11 +68,11 @@ async def ship(
     progress: Callable[[int, int], None],
     over: Mapping[str, str] | None = None,
 ) -> None:
-    """The work directory holds the `files`, each equal to what was hashed here, and put in place by rename.
+    """The work directory holds the `files`, each equal to what was hashed here and put in place by rename.
 
-    `there` is what the box said it held of them before. What it has of large ones is on record in `records`,
-    and the next call goes on from it. `progress` is told the bytes there and the bytes in all. With `over`
-    nothing is replaced that came to lie there meanwhile: see `Caretaker.place`.
+    `there` is what the box said before about its files. What it already has of large files is recorded in
+    `records`, and the next call continues from it. `progress` is called with the bytes there and the total. With
+    `over`, a file that appeared there meanwhile is not replaced: see `Caretaker.place`.
 
     Raises:
         BoxUnreachable: the link broke.
@@ -126,7 +126,7 @@ class _Shipment:
         large = [self._going(name) for name in self._files if name not in small]
         if large:
             await asyncio.to_thread(self._records.mkdir, parents=True, exist_ok=True, mode=0o700)
-        # An older version that was under way is not gone on with, and takes room.
+        # A partial upload of an older version will never be continued, and takes up room.
         stale = [key for one in large if (key := key_of(one.record)) not in (None, one.key)]
         room = (
             await self._caretaker.place([], stale=[k for k in stale if k]) if stale else self._there
@@ -136,7 +136,7 @@ class _Shipment:
         self._came(held)
         going = [asyncio.create_task(way) for way in (self._stream(small), self._send_all(large))]
         try:
-            # What one of them cannot do, the other need not go on with for hours.
+            # If one of them fails, the other must not go on for hours.
             done, _ = await asyncio.wait(going, return_when=asyncio.FIRST_EXCEPTION)
             for task in done:
                 task.result()
@@ -151,7 +151,7 @@ class _Shipment:
     async def _send_all(self, large: Sequence[Going]) -> None:
         await self._send(large)
         if self._other:
-            # What the record here says of them is wrong: the box was reset, say.
+            # The local record of them is wrong; for example, the box was reset.
             again = [self._going(name, older=False) for name in self._other]
             self._other = []
             await self._send(again)
@@ -202,7 +202,7 @@ class _Shipment:
         told = (
             await self._caretaker.receive(small, before=before, over=self._over_of(small))
         ).files
-        # By bytes: the two ends do not escape the same characters.
+        # Compared as bytes, because the two ends escape different characters.
         arrived = {to_bytes(name): known.sha256 for name, known in told.items()}
         for name in small:
             if arrived.get(to_bytes(name)) != self._files[name].sha256:
@@ -213,7 +213,7 @@ class _Shipment:
         async with aclosing(coming) as whole:
             async for one in whole:
                 self._arrived.append(one)
-                # While the box proves some, others are on their way.
+                # While the box checks some of them, others are still being sent.
                 if self._placing is None or self._placing.done():
                     await self._placed()
                     self._placing = asyncio.create_task(self._place())

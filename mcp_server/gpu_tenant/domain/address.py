@@ -1,4 +1,4 @@
-"""The ways to a box, as frozen records: a directory here, an ssh target, an allocation of a scheduler."""
+"""The ways to reach a box, as frozen records: a local directory, an ssh target, a Slurm job, a pod."""
 
 import re
 from typing import Literal, NamedTuple
@@ -26,14 +26,14 @@ _NAME = r"[\w.%+][\w.%+-]*"
 _TARGET = re.compile(
     rf"(?:(?P<user>[\w.%+][\w.%+:@-]*)@)?(?:\[(?P<literal>[\w.:%-]+)\]|(?P<host>{_NAME}))(?::(?P<port>[0-9]{{1,5}}))?"
 )
-"""No word of a shell among them: an owner's ProxyCommand is run by one, with the host's name in its text."""
+"""No character with a meaning in a shell: the owner's ProxyCommand runs in one, with the host name in its text."""
 
 _LONGEST_TARGET = 320
-"""A name of a host has at most 253 letters."""
+"""A host name has at most 253 characters."""
 
 
 class Ssh(NamedTuple):
-    """What an ssh target says."""
+    """The parts of an ssh target."""
 
     user: str | None
     host: str
@@ -41,9 +41,9 @@ class Ssh(NamedTuple):
 
 
 def ssh_of(target: str) -> Ssh | None:
-    """What `user@host:port`, `user@[address]:port` or an alias says; None where it is none of these.
+    """The parts of `user@host:port`, `user@[address]:port` or an alias; None if `target` is none of these.
 
-    Letters, digits and `.-_:%+`, and no `-` in front, which would be an option.
+    Allowed are letters, digits and `.-_:%+`, but no leading `-`, which would be an option.
     """
     told = _TARGET.fullmatch(target)
     if told is None:
@@ -55,7 +55,7 @@ def ssh_of(target: str) -> Ssh | None:
 
 
 def ssh_address(target: str) -> SshAddress | None:
-    """The address that somebody else gave, a provider's API for one; None where no ssh would take it."""
+    """The address given from outside, for example by a provider's API; None if no ssh would take it."""
     is_short = len(target) <= _LONGEST_TARGET
     return SshAddress(target=target) if is_short and ssh_of(target) else None
 
@@ -71,7 +71,7 @@ class SlurmAddress(Record):
 
     @property
     def target(self) -> str:
-        """Where it is, in a word."""
+        """The address in one word."""
         return f"job {self.job} by {self.login}" if self.login else f"job {self.job}"
 
 
@@ -87,7 +87,7 @@ class PodAddress(Record):
 
     @property
     def target(self) -> str:
-        """Where it is, in a word."""
+        """The address in one word."""
         return f"{self.context}/{self.namespace}/{self.pod}"
 
 

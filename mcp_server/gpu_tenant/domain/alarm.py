@@ -10,7 +10,7 @@ from gpu_tenant.domain.model import LeaseId
 from gpu_tenant.domain.record import Record
 
 CHANNEL = "notify:"
-"""What the key of an alarm about a channel begins with; the channel's name follows."""
+"""The prefix of the key of an alarm about a channel; the channel's name follows."""
 
 
 class Level(IntEnum):
@@ -26,19 +26,19 @@ class Level(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often something of one level is told."""
+    """How often something of one level is reported."""
 
     waits: tuple[timedelta, ...]
-    """Between one telling and the next; the last of them for ever."""
+    """The time from one report to the next; the last entry repeats for ever."""
     louder_after: timedelta | None = None
-    """Open for longer, it is told as if it were of the next level."""
+    """After this time, an open alarm is reported as if it were one level higher."""
 
 
 def _minutes(*each: int) -> tuple[timedelta, ...]:
     return tuple(timedelta(minutes=m) for m in each)
 
 
-# The first telling is at once, whatever the level.
+# The first report is immediate, whatever the level.
 PACES = {
     Level.NOTICE: Pace(_minutes(15, 60, 4 * 60, 12 * 60), louder_after=timedelta(hours=24)),
     Level.WARNING: Pace(_minutes(15, 60, 2 * 60, 4 * 60), louder_after=timedelta(hours=12)),
@@ -62,28 +62,28 @@ class Alarm(Record):
 
     @property
     def channel(self) -> str | None:
-        """The channel that this is about, if it is about one."""
+        """The channel that this alarm is about; None if it is about no channel."""
         return self.key.removeprefix(CHANNEL) if self.key.startswith(CHANNEL) else None
 
 
 def loudness(alarm: Alarm, now: datetime) -> Level:
-    """The level of an alarm as it is told at `now`: what stays open grows louder by one."""
+    """The level at which an alarm is reported at `now`: one that stays open grows one level louder."""
     after = PACES[alarm.level].louder_after
-    # A channel that fails burns no money by itself: it stays what it is.
+    # A failing channel costs no money by itself, so its level never rises.
     if after is None or alarm.channel is not None or now - alarm.since <= after:
         return alarm.level
     return Level(alarm.level + 1)
 
 
 def is_due(alarm: Alarm, now: datetime) -> bool:
-    """Whether it is time to tell it; a clock that was ahead when it was told keeps nobody in the dark."""
+    """Whether it is time to report it. Also true if `told_at` is in the future, because a clock was ahead."""
     return due_at(alarm, now) <= now or (alarm.told_at is not None and now < alarm.told_at)
 
 
 def due_at(alarm: Alarm, now: datetime) -> datetime:
-    """When an open alarm is to be told next, as things are at `now`."""
+    """When an open alarm is to be reported next, as things are at `now`."""
     if alarm.told_at is None:
         return alarm.since
     waits = PACES[loudness(alarm, now)].waits
-    # Told to nobody yet, but tried: it is tried again as if it had been told once.
+    # If a report was tried but reached nobody, it is tried again as if it had been reported once.
     return alarm.told_at + waits[min(max(alarm.told, 1), len(waits)) - 1]

@@ -1,4 +1,4 @@
-"""What a provider says that it has charged for a box, and what an account there still holds."""
+"""What a provider says it has charged for a box, and what is left on an account there."""
 
 from decimal import Decimal
 
@@ -7,7 +7,7 @@ from pydantic import AwareDatetime, Field
 from gpu_tenant.domain.record import Record
 
 BYTES = "bytes"
-"""The part of a bill that no rate by the hour foresees."""
+"""The part of a bill that no hourly rate predicts."""
 
 
 class Billed(Record):
@@ -22,7 +22,7 @@ class Billed(Record):
 
     @property
     def by_the_hour_usd(self) -> Decimal:
-        """What of it a rate by the hour foresees: all but the bytes."""
+        """The part of it that an hourly rate predicts: everything but the bytes."""
         return self.usd - self.by_part.get(BYTES, Decimal(0))
 
 

@@ -1,4 +1,4 @@
-"""Since when a box bills that is put under a lease: a pure decision, by the provider's word where it can be true."""
+"""When a box under a lease began to bill: a pure decision, by the provider's word if that can be true."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from gpu_tenant.domain.model import Box
 
 _CLOCKS_APART = timedelta(minutes=1)
-"""So far a provider's clock and ours may differ without anything being wrong."""
+"""How far a provider's clock and ours may differ without anything being wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,22 +15,22 @@ class Birth:
 
     at: datetime
     words: str | None = None
-    """What a person must hear of how it was found; None where there is nothing odd about it."""
+    """What a person must be told about how this was determined; None if nothing is odd about it."""
 
 
 def birth(box: Box, *, asked_at: datetime, now: datetime, list_lag_s: float) -> Birth:
-    """Since when `box` is counted, which was asked for at `asked_at` and is seen now.
+    """The moment from which `box` is counted, which was requested at `asked_at` and is seen now.
 
-    Its provider's word is believed where it lies between the two, so that a box that is found late
-    costs what it cost. Without such a word it counts from when it was asked for: it cannot be older, so
-    that is never too little. A time that cannot be true is told, and counts as none.
+    The provider's word is believed if it lies between the two, so that a box that is found late costs what
+    it really cost. Without such a word the box counts from when it was requested: it cannot be older, so
+    this never counts too little. A time that cannot be true is reported and ignored.
     """
     told = box.created_at
     if told is None:
         return Birth(min(asked_at, now))
     slack = max(_CLOCKS_APART, timedelta(seconds=list_lag_s))
     if asked_at - slack <= told <= now + slack:
-        # Some tell whole seconds, and some clocks are a little ahead.
+        # Some providers give whole seconds only, and some clocks are a little ahead.
         return Birth(min(max(told, asked_at), now))
     return Birth(
         min(asked_at, now),

@@ -52,11 +52,11 @@ _LONGEST_LOG = 1200
 
 
 class TenantError(Exception):
-    """Something a caller is told: what happened, and the next command to run.
+    """An error that is shown to a caller: what happened, and the next command to run.
 
-    `remedy` is required, because an error that leaves the reader with a billing box and no next
-    step is half an error. Both are one plain, short line each, whatever a box or a provider put in.
-    `log` is the fenced end of a box's log, whose lines stay lines.
+    `remedy` is required, because an error that leaves the reader with a billing box and no next step is half
+    an error. Both texts are one plain, short line each, whatever a box or a provider put in them. `log` is the
+    fenced end of a box's log, which keeps its lines.
     """
 
     code: ClassVar[str] = "TENANT_ERROR"
@@ -106,7 +106,7 @@ class Unverified(Refused):
 
 
 class NotSaved(Refused):
-    """Files on the box would have been replaced that are nowhere else."""
+    """Files on the box that are saved nowhere else would have been replaced."""
 
     code = "NOT_SAVED"
 
@@ -118,18 +118,18 @@ class JobRunning(Refused):
 
 
 class SweepOpen(Refused):
-    """A sweep has cells on the box that still run, or something is wrong that nobody accepted."""
+    """A sweep has cells on the box that still run, or a problem that nobody has accepted."""
 
     code = "SWEEP_OPEN"
 
 
 class SignatureWanted(Refused):
-    """A person has to sign for it first, in no tool's answer; then the same call goes on."""
+    """A person has to sign for it first, not in a tool's answer; then the same call can be repeated."""
 
     code = "SIGNATURE_WANTED"
 
     asked = ""
-    """The code under which it waits."""
+    """The code under which the request waits."""
 
 
 class BoxTaken(Refused):
@@ -139,21 +139,21 @@ class BoxTaken(Refused):
 
 
 class QuoteUsed(Refused):
-    """A live lease, or an open intent, was rented by this quote already."""
+    """A live lease, or an open intent, has already used this quote."""
 
     code = "QUOTE_USED"
 
     lease_id = ""
-    """The lease that it has rented."""
+    """The lease that was rented by it."""
 
 
 class Limit(Refused):
-    """It would pass a limit of the owner's, which no tool raises."""
+    """It would exceed one of the owner's limits, which no tool can raise."""
 
     code = "LIMIT"
 
     name, value = "", ""
-    """Which limit it is, and what it is set to."""
+    """Which limit it is, and its value."""
 
 
 class BoxTrouble(TenantError):
@@ -170,13 +170,13 @@ class BoxUnreachable(BoxTrouble):
 
 
 class HostKeyChanged(BoxTrouble):
-    """Another host key answered than the one pinned for this lease. Nothing was sent."""
+    """The host key that answered is not the one pinned for this lease. Nothing was sent."""
 
     code = "HOST_KEY_CHANGED"
 
 
 class AnotherBox(BoxTrouble):
-    """The box that answers is not the one of the lease. Nothing was done to either."""
+    """The box that answers is not the lease's box. Nothing was done to either."""
 
     code = "ANOTHER_BOX"
 
@@ -207,7 +207,7 @@ class ProviderSilent(ProviderTrouble):
 
 
 class PartlyListed(ProviderSilent):
-    """The provider's list has rows that name no box: what it shows is there, what it omits may be."""
+    """Rows in the provider's list cannot be read: a box it shows exists, a box it omits may exist as well."""
 
     code = "PARTLY_LISTED"
 
@@ -236,7 +236,7 @@ class NoCapacity(ProviderTrouble):
 
 
 class NoQuota(ProviderTrouble):
-    """The account may not have so much of this. No box was made, and waiting will not help."""
+    """The account's quota does not allow this. No box was made, and waiting will not help."""
 
     code = "NO_QUOTA"
 
@@ -248,26 +248,26 @@ class NoFunds(ProviderTrouble):
 
 
 class PriceMoved(ProviderTrouble):
-    """The box would cost more than was agreed. It was not rented, or given back unused at once."""
+    """The box would cost more than was agreed. It was not rented, or was given back unused at once."""
 
     code = "PRICE_MOVED"
 
 
 class OwnerMustAct(ProviderTrouble):
-    """No API does this: a person must, in the platform's console, by the words that are given."""
+    """No API does this: a person must do it in the platform's console, following the words given."""
 
     code = "OWNER_MUST_ACT"
 
 
 class Rejected(ProviderTrouble):
-    """The provider said no, in its own words. What was asked was not carried out."""
+    """The provider refused, in its own words. What was requested was not carried out."""
 
     code = "REJECTED"
 
     status = 0
     """The HTTP status."""
     body = ""
-    """The answer as it came, for the connector that knows what it means; never shown."""
+    """The answer as it came, for the connector that can interpret it; never shown."""
 
 
 class LocalTrouble(TenantError):
@@ -278,13 +278,13 @@ class LocalTrouble(TenantError):
 
 
 class DiskFull(LocalTrouble):
-    """No room here for what is to be kept. What was fetched so far stays."""
+    """There is no room here for what is to be kept. What was fetched so far stays."""
 
     code = "DISK_FULL"
 
 
 class LedgerBusy(LocalTrouble):
-    """Another process holds the ledger's write lock for longer than we wait."""
+    """Another process has held the ledger's write lock for longer than we wait."""
 
     code = "LEDGER_BUSY"
 
@@ -296,7 +296,7 @@ class LedgerTooNew(LocalTrouble):
 
 
 class LedgerCorrupt(LocalTrouble):
-    """The ledger does not read back as a ledger. It was left as it is."""
+    """The file cannot be read as a ledger. It was left as it is."""
 
     code = "LEDGER_CORRUPT"
 
@@ -309,14 +309,14 @@ class LeaseHeld(TenantError):
 
 
 class PermitForged(TenantError):
-    """Code tried to destroy a box without leave. A bug here, never a mistake of the caller's."""
+    """Code tried to destroy a box without a permit: a bug here, never the caller's mistake."""
 
     code = "PERMIT_FORGED"
     exit_status = 8
 
 
 class StoreTrouble(TenantError):
-    """The durable store did not take, or give back, what it was asked to. It proves nothing then."""
+    """The durable store failed to take, or to give back, what it was asked to. It then proves nothing."""
 
     code = "STORE_TROUBLE"
     exit_status = 9

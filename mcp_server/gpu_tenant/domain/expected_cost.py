@@ -6,26 +6,26 @@ from decimal import Decimal
 from gpu_tenant.domain.offers import CENT, Offer, Wish
 from gpu_tenant.domain.record import Record
 
-# What is assumed where nobody says better. Each is a judgement, and is said in the words of its
-# term; the terms are meant to order offers, not to predict a bill.
+# Assumptions for what nobody has stated. Each is a judgement, and the words of its term say so. The
+# terms are meant to rank offers, not to predict a bill.
 _ASSUMED_MBPS = Decimal(100)
-"""A box whose link nobody has measured: at the low end of what hosts with a measured one show."""
+"""For a box whose link nobody has measured: at the low end of hosts that have been measured."""
 _ASSUMED_USD_GB = Decimal("0.12")
-"""Bytes at an unknown price: a big provider's list price for bytes to the internet, not a cheap one."""
+"""For bytes at an unknown price: the list price of a big provider for internet traffic, not a cheap one."""
 _ASSUMED_RELIABILITY = {
     "unverified": Decimal("0.95"),
     "verified": Decimal("0.99"),
     "datacenter": Decimal("0.999"),
 }
-"""A host without a score; only the order of the three is certain."""
+"""For a host without a score; only the order of the three is certain."""
 _LOST_BY_FAILURE = Decimal("0.5")
-"""A failed host takes its disk along, and fails in the middle of the work on average."""
+"""A failed host takes its disk with it, and fails halfway through the work on average."""
 INTERRUPTIONS_PER_DAY = Decimal(1)
-"""Google has spoken of 5 to 15 % of preemptible machines a day; GPUs, and bids, go sooner."""
+"""Google has named 5 to 15 % of preemptible machines a day; GPUs, and boxes won by bids, go sooner."""
 _CHECKPOINT_H = Decimal(1)
-"""A job on an interruptible box saves its work each hour, onto a disk that the interruption keeps."""
+"""A job on an interruptible box saves its work every hour, to a disk that survives the interruption."""
 _UNVERIFIED_PREMIUM = Decimal("0.10")
-"""A host that somebody vouches for is worth a tenth more; what it may read is not in this figure."""
+"""A host that somebody vouches for is worth a tenth more; the risk of it reading your data is not counted."""
 
 
 class Term(Record):
@@ -53,7 +53,7 @@ def expected(offer: Offer, wish: Wish) -> Expected:
 
 
 def needed_h(offer: Offer, wish: Wish) -> float:
-    """How long the box is needed: to start, for the work, and to move what is moved."""
+    """How many hours the box is needed: to start, to do the work, and to move the data."""
     return wish.hours + offer.setup_s / 3600 + float(sum(_moving_h(offer, wish)))
 
 
@@ -111,12 +111,12 @@ def _terms(offer: Offer, wish: Wish, rate: Decimal) -> Iterator[Term]:
 
 
 def _short(usd: Decimal | None) -> Decimal | None:
-    """The rate in no more places than anybody bills by."""
+    """The rate without more decimal places than anybody bills by."""
     return None if usd is None else min(usd, usd.quantize(CENT), key=lambda one: len(str(one)))
 
 
 def _term(name: str, usd: Decimal, words: str) -> Term:
-    # Each is rounded for itself, so that what is shown adds up.
+    # Each term is rounded separately, so that the figures shown add up.
     return Term(name=name, usd=usd.quantize(CENT), words=words)
 
 
@@ -125,7 +125,7 @@ def _exact(number: float) -> Decimal:
 
 
 def _moving_h(offer: Offer, wish: Wish) -> tuple[Decimal, Decimal]:
-    """Hours to move the wish's bytes to the box, and off it; the box downloads what we upload."""
+    """Hours to move the wish's bytes to the box and off it; what we upload, the box downloads."""
 
     def hours(size_gb: float, speed_mbps: float | None) -> Decimal:
         speed = _exact(speed_mbps) if speed_mbps else _ASSUMED_MBPS

@@ -1,4 +1,4 @@
-"""What one request for several boxes comes to: its parts of the cap and of the budget, pure."""
+"""How one request for several boxes shares its price cap and its budget among them; pure functions."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from gpu_tenant.domain.terms import Asked
 from gpu_tenant.domain.wording import some
 
 MOST = 512
-"""So many boxes are asked for in one request."""
+"""The most boxes that one request may ask for."""
 
 
 class Fleet(Record):
@@ -32,7 +32,7 @@ class Fleet(Record):
 
 
 def fleet_of(name: str, leases: Sequence[Lease], *, asked: int, missing: Sequence[str]) -> Fleet:
-    """The fleet as it stands, and what may be done next; nobody but the caller decides on fewer."""
+    """The fleet as it stands, and what may be done next; only the caller decides to go on with fewer boxes."""
     live = [lease for lease in leases if lease.state.live]
     rates = [lease.price_usd_h for lease in live]
     short = asked - len(had(leases))
@@ -55,13 +55,13 @@ def fleet_of(name: str, leases: Sequence[Lease], *, asked: int, missing: Sequenc
 
 
 def request_of(said: Mapping[str, JsonValue], asked: Asked, *, count: int) -> str:
-    """The name of one request for several boxes: alike where its numbers are, however they were written."""
+    """The name of a request for several boxes; equal numbers give the same name, however they were written."""
     terms = asked.model_dump(mode="json", exclude_defaults=True)
     return known_again(json.dumps({**said, "count": count, "terms": terms}))
 
 
 def known_again(request: str) -> str:
-    """The same request in the one way to write it: of sums their value, of quotes their set."""
+    """The same request in one canonical form: amounts by their value, quotes as a set."""
     told = json.loads(request)
     if "quotes" in told:
         told["quotes"] = sorted(set(told["quotes"]))
@@ -77,9 +77,9 @@ def _plain(name: str, value: JsonValue) -> JsonValue:
 
 
 def had(leases: Sequence[Lease]) -> list[Lease]:
-    """The boxes of a fleet that count: one that was given back before anybody used it does not.
+    """The boxes of a fleet that count. One that was given back before anybody used it does not.
 
-    Nor does one that goes on with the work of another: that one counts.
+    Nor does one that continues the work of another, because that other one counts.
     """
     return [
         lease
@@ -90,13 +90,12 @@ def had(leases: Sequence[Lease]) -> list[Lease]:
 
 
 def part_of(asked: Asked, leases: Sequence[Lease], *, count: int, now: datetime) -> Asked:
-    """What may be spent on the next box of a fleet of `count`, of which these are there.
+    """What may be spent on the next box of a fleet of `count`, given the boxes it has already.
 
-    The budget's part is what is left of it, over the boxes still missing, rounded down; left is what
-    neither a live lease has as its own budget nor an ended one has cost (all of its budget, where its
-    cost is unknown). The cap is what the caps of the live ones leave of it. A lost one whose work may
-    yet go on inside of its own terms counts as live. So neither the budgets nor the caps can ever sum
-    to more than was asked.
+    Its budget is an equal share of what is left, over the boxes still missing, rounded down. What is left
+    excludes the own budget of every live lease and the cost of every ended one (its whole budget if the cost
+    is unknown). Its cap is what the caps of the live leases leave. A lost lease whose work may yet continue
+    under its own terms counts as live. So neither the budgets nor the caps ever add up to more than was asked.
 
     Raises:
         Refused: nothing is left.
@@ -127,7 +126,7 @@ def _set_aside(lease: Lease, leases: Sequence[Lease], now: datetime) -> Decimal:
 
 
 def _may_go_on(lost: Lease, leases: Sequence[Lease], now: datetime) -> bool:
-    """Whether another box may yet be rented for the work of a lease that was lost, by its own terms."""
+    """Whether, by its own terms, another box may still be rented for the work of a lost lease."""
     if lost.state is not LeaseState.LOST or lost.touched_at is None or not lost.terms.recover:
         return False
     goes_on = any(x.recovers == lost.id and (x.state.live or x.touched_at) for x in leases)
@@ -142,7 +141,7 @@ def _used_up(what: str) -> Refused:
 
 
 def capped(quote: Quote, most_usd_h: Decimal | None, *, boxes: int = 1) -> Quote:
-    """The quote under a cap that its owner named: for one box, or for so many together.
+    """The quote under a cap that its owner named, either for one box or for `boxes` together.
 
     Raises:
         Refused: its price is above the cap, or unknown.
@@ -164,10 +163,10 @@ def capped(quote: Quote, most_usd_h: Decimal | None, *, boxes: int = 1) -> Quote
 
 
 def own_cap(price_usd_h: Decimal, most_usd_h: Decimal, *, boxes: int) -> Decimal:
-    """A box's own cap: its even part of what is left for so many, or its price where that is more."""
+    """A box's own cap: an equal share of what is left for `boxes`, or its price if that is higher."""
     return max(price_usd_h, (most_usd_h / boxes).quantize(CENT, ROUND_DOWN))
 
 
 def is_one_machine(profile: Profile) -> bool:
-    """Whether each of the platform's offers is one machine, which is had once."""
+    """Whether each of the platform's offers is a single machine, which can be rented only once."""
     return profile.kind in ("marketplace", "own") or profile.lease == "adopted"

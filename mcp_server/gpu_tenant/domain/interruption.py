@@ -1,4 +1,4 @@
-"""What became of a box that its provider took: told apart from a crash on it, and from our blindness."""
+"""What happened to a box that its provider took away, told apart from a crash and from our not seeing it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,19 +9,19 @@ from typing import TypeAlias, cast
 from gpu_tenant.domain.model import Box, BoxState, Fate, Lease, LeaseState, Profile
 
 Line: TypeAlias = tuple[datetime, str, dict[str, object]]
-"""One line of a lease's timeline: when, what, and its detail."""
+"""One line of a lease's timeline: time, kind, and details."""
 
 _TAKEN = "taken"
 _BACK = ("ready", "resumed", "parked")
-"""After these an earlier fate counts no more."""
+"""After one of these events an earlier fate no longer counts."""
 
 INTERRUPTIONS: frozenset[Fate] = frozenset({"preempted", "outbid", "host_lost"})
-"""What ends a box in the middle of its work, whoever pays and however long was agreed."""
+"""Fates that end a box in the middle of its work, whoever pays and whatever term was agreed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What took the box, and what shows it, in a sentence."""
+    """What took the box, and in one sentence what shows it."""
 
     fate: Fate
     words: str
@@ -35,11 +35,11 @@ def fate(
     now: datetime,
     balance_usd: Decimal | None = None,
 ) -> Taken | None:
-    """What took the lease's box, by what its provider shows; None where it shows nothing of the kind.
+    """What took the lease's box, judged by what its provider shows; None if it shows nothing of the kind.
 
-    `box` is None where no list shows it. That alone proves nothing: only a lease that is `lost` was
-    omitted twice. `balance_usd` is what the account holds, where anybody asked. A state that nobody
-    understands, a provider that does not answer and a job that died are no fate of a box.
+    `box` is None if no list shows it. That alone proves nothing: only a lease that is `lost` was omitted
+    twice. `balance_usd` is what the account holds, or None if nobody asked. An unintelligible state, a provider
+    that does not answer, and a job that died are not fates of a box.
     """
     if lease.state is LeaseState.LOST:
         return Taken("host_lost", "its provider lists it no more, and nobody here ended it")
@@ -60,7 +60,7 @@ def fate(
 def _stopped(
     lease: Lease, profile: Profile, box: Box, said: str, now: datetime, balance_usd: Decimal | None
 ) -> Taken:
-    """Why a box was stopped that nobody here parked, by the strongest reason there is."""
+    """The strongest known reason why a box was stopped that nobody here has parked."""
     if now >= lease.terms.deadline_at:
         return Taken("walltime", "it was stopped, and its deadline has passed")
     if _rented_until(lease, now) <= now:
@@ -75,7 +75,7 @@ def _stopped(
 
 
 def _rented_until(lease: Lease, now: datetime) -> datetime:
-    """When the box's own contract ends, where the offer said so."""
+    """When the box's own contract ends, if the offer said so; otherwise a moment in the future."""
     hours = lease.quote.offer.max_hours if lease.quote else None
     if hours is None or lease.active_at is None:
         return now + timedelta(days=1)
@@ -83,7 +83,7 @@ def _rented_until(lease: Lease, now: datetime) -> datetime:
 
 
 def taken(timeline: Sequence[Line]) -> Fate | None:
-    """What is on record as having taken the box, and not as over."""
+    """The recorded fate that took the box and is not over; None if there is none."""
     told = None
     for _, kind, detail in timeline:
         if kind == _TAKEN or kind in _BACK:

@@ -81,13 +81,13 @@ class Box(Record):
     @field_validator("id")
     @classmethod
     def _plain_id(cls, said: str) -> BoxId:
-        # One that is not plain is nothing that could be asked for; it is there, and is shown.
+        # An id that is not plain cannot be used in a request. The box still exists, so it is shown, quoted.
         return BoxId(said if _is_plain(said) else quoted(said))
 
     @field_validator("mark")
     @classmethod
     def _plain_mark(cls, said: str | None) -> str | None:
-        return said if said is None or _is_plain(said) else None  # no mark that we ever wrote
+        return said if said is None or _is_plain(said) else None  # we never wrote such a mark
 
 
 def _is_plain(name: str) -> bool:
@@ -156,13 +156,13 @@ class Lease(Record):
         return f"{self.directory}/work"
 
     def from_work(self, at: str) -> str:
-        """A place on the box as a pattern would name it: relative where it is in the work directory."""
+        """A path on the box as a pattern would name it: relative if it is in the work directory."""
         _, inside, rest = at.partition(f"/{self.work_directory}/")
         return rest if inside else at
 
     @property
     def goes_by_address(self) -> bool:
-        """Whether a person named its box by where it is; no provider's own ids hold an `@`."""
+        """Whether a person named the box by its address; no provider's ids contain an `@`."""
         return self.box_id is not None and "@" in self.box_id
 
     @property
@@ -172,11 +172,11 @@ class Lease(Record):
 
     @property
     def lets_us_in(self) -> bool:
-        """Whether its box has let us in, and was not stopped since."""
+        """Whether the box has let us in, and has not been stopped since."""
         return self.ready_at is not None and self.parked_at is None
 
     def cost_usd(self, now: datetime) -> Decimal | None:
-        """What the box has cost so far, or None where the price is unknown."""
+        """What the box has cost so far; None if the price is unknown."""
         spent = cost_usd(self.rates, since=None, until=min(self.ended_at or now, now))
         return None if spent is None else spent.quantize(CENT)
 
@@ -275,7 +275,7 @@ class Profile(Record):
     runbook: str = Field(description="the body, for a person")
 
     def console_words(self, verb: Literal["rent", "address", "park", "resume", "destroy"]) -> str:
-        """Where a person goes, and what they do there, in a sentence."""
+        """Where a person has to go and what to do there, in one sentence."""
         if self.console is None:
             return f"see `gpu-tenant profiles {self.id}`"
         return f"in {self.console.where}: {getattr(self.console, verb) or 'see its runbook'}"
@@ -346,7 +346,7 @@ class Elsewhere(Unclaimed):
     """What was written since launch where a seal does not look."""
 
     whole: bool
-    """Whether that is all; else there was no time to look at more."""
+    """Whether this is all of it; otherwise there was no time to look further."""
 
 
 class Problem(Record):

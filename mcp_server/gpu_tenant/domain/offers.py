@@ -11,11 +11,11 @@ CENT = Decimal("0.0001")
 """Money is shown and compared to a hundredth of a cent."""
 
 _MOST_USD_H = Decimal(100_000)
-"""Nothing that is rented costs more; a larger figure is a mistake, or no figure."""
+"""Nothing that can be rented costs more; a larger figure is a mistake."""
 
 
 def sane(usd_h: Decimal | None) -> Decimal | None:
-    """The price by the hour, or None: what is not finite, below nothing or absurd is not known."""
+    """The hourly price; None (unknown) if the figure is not finite, negative, or absurd."""
     if usd_h is None or not usd_h.is_finite() or not 0 <= usd_h <= _MOST_USD_H:
         return None
     return usd_h
@@ -24,10 +24,10 @@ def sane(usd_h: Decimal | None) -> Decimal | None:
 UsdH = Annotated[
     Decimal | None, BeforeValidator(lambda told: sane(told) if isinstance(told, Decimal) else told)
 ]
-"""A provider's price: an absurd figure is an unknown one, and hides neither its box nor the others."""
+"""A provider's price. An absurd figure counts as unknown, and hides neither its box nor the others."""
 
 Trust = Literal["any", "verified", "datacenter"]
-"""Whose machine is good enough: anybody's, a host that the marketplace has verified, a data centre's."""
+"""Whose machine is acceptable: anybody's, a host verified by the marketplace, or a data centre's."""
 
 
 class Wish(Record):
@@ -100,7 +100,7 @@ class Offer(Record):
     notes: tuple[Line, ...] = Field(default=(), description="what a tenant should know, in words")
 
     def suits(self, wish: Wish) -> bool:
-        """Whether it is a box of the kind that is wished for; its price is another question."""
+        """Whether this is the kind of box that is wished for; its price is judged elsewhere."""
         return (
             wish.interruptible != ("no" if self.interruptible else "yes")
             and (wish.gpu is None or wish.gpu.casefold() == self.gpu.casefold())
@@ -134,7 +134,7 @@ class Leftover(Record):
 
     @property
     def words(self) -> str:
-        """What it is and what it costs, in a sentence."""
+        """What it is and what it costs, in one sentence."""
         size = "" if self.size_gb is None else f", {self.size_gb:g} GB"
         cost = (
             "at an unknown rate" if self.usd_month is None else f"at {self.usd_month} USD a month"

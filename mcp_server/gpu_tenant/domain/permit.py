@@ -1,7 +1,7 @@
-"""Leave to destroy one box, on one of exactly three grounds.
+"""Permission to destroy one box, on one of exactly three grounds.
 
-A `TeardownPermit` cannot be made outside `leases/verify.py`, copied, replaced, pickled or subclassed, and
-it is never stored: after a crash the evidence is gathered again.
+A `TeardownPermit` cannot be made outside `leases/verify.py`, nor copied, replaced, pickled or subclassed. It
+is never stored: after a crash the evidence is gathered again.
 """
 
 from dataclasses import InitVar, dataclass
@@ -24,7 +24,7 @@ class Verified:
 @final
 @dataclass(frozen=True, slots=True)
 class NeverUsed:
-    """Nobody has used this box: by the ledger, and by a look at the box where it ever let us in."""
+    """Nobody has used this box, according to the ledger and, if it ever let us in, to a look at the box."""
 
     name: ClassVar[str] = "never_used"
 
@@ -38,7 +38,7 @@ class Waived:
     signed_by: str
     loss_digest: str
     signature: str
-    """The code of the signature; `waived ahead` where it was given before there was such a code."""
+    """The code of the signature; `waived ahead` if it was given before there were such codes."""
 
 
 Ground = Verified | NeverUsed | Waived
@@ -64,7 +64,7 @@ def _forged(what: str) -> PermitForged:
 @final
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class TeardownPermit:
-    """Leave to destroy the one box `box_id` of `provider`, once, on `ground`."""
+    """Permission to destroy the one box `box_id` of `provider`, once, on `ground`."""
 
     lease_id: LeaseId
     provider: str
@@ -99,11 +99,11 @@ class TeardownPermit:
 
 
 _MINTED: WeakKeyDictionary[TeardownPermit, tuple[LeaseId, str, BoxId, Ground]] = WeakKeyDictionary()
-"""What each permit said when it was minted: `object.__new__` and `object.__setattr__` pass all above."""
+"""What each permit said when minted. Needed because `object.__new__` and `__setattr__` bypass the guards above."""
 
 
 def genuine(permit: object, *, provider: str) -> TeardownPermit:
-    """`permit`, which is a permit of this law for `provider`; connectors ask before they destroy.
+    """`permit` itself, a genuine permit for `provider`; connectors call this before they destroy.
 
     Raises:
         PermitForged: it is anything else.

@@ -22,7 +22,7 @@ class Clock(Protocol):
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Return when that much time has passed on this clock."""
+        """`seconds` have passed on this clock."""
         ...
 
 
@@ -31,47 +31,47 @@ class Finished:
     """A command on the box that ran to its end."""
 
     exit_status: int
-    """The command's own status; 128 + n where signal n ended it, as a shell says."""
+    """The command's own status; 128 + n if signal n ended it, as in a shell."""
     stdout: bytes
     stderr: bytes
 
 
 class Channel(Protocol):
-    """A command that runs on the box, with its input and its output as sockets of this computer.
+    """A command that runs on the box, with its input and output as sockets of this computer.
 
-    Both ends are the caller's to close, and wait when they are read and written; the end of its output is
-    also the end of the link.
+    The caller has to close both sockets; reads and writes on them block. The end of its output also means the
+    end of the link.
     """
 
     @property
     def reader(self) -> socket:
-        """What its output is read from."""
+        """The socket to read its output from."""
         ...
 
     @property
     def writer(self) -> socket:
-        """What its input is written to."""
+        """The socket to write its input to."""
         ...
 
     def hang_up(self) -> None:
-        """Nothing more comes, and the command is told to end; also from another thread, and again."""
+        """Nothing more comes, and the command is told to end; may be called from another thread, and repeatedly."""
         ...
 
 
 class Listener(Protocol):
-    """Whoever is told what goes over the link while a command runs."""
+    """Is told what goes over the link while a command runs."""
 
     def heard(self, chunk: bytes) -> None:
-        """That came of its output."""
+        """`chunk` of its output has come."""
         ...
 
     def sent(self, size_bytes: int) -> None:
-        """So many bytes of its input are on their way."""
+        """Another `size_bytes` of its input are on their way."""
         ...
 
 
 class Transport(Protocol):
-    """The way to one box, kept open between calls and re-opened as needed.
+    """The link to one box, kept open between calls and re-opened as needed.
 
     Remote paths are relative to the login home unless absolute. Text that stands for a file name
     is in Python's surrogateescape form, so a name that is not UTF-8 survives the trip.
@@ -85,13 +85,13 @@ class Transport(Protocol):
         timeout_s: float,
         listener: Listener | None = None,
     ) -> Finished:
-        """The command has ended, whatever its status; its output is here whole.
+        """The command has ended, whatever its status; all of its output is here.
 
-        `listener` is told what comes and goes meanwhile; one that cancels this call ends the command.
+        `listener` is told what comes and goes meanwhile; if it cancels this call, the command ends.
 
         Raises:
             BoxUnreachable: the box did not answer, the link broke, or `timeout_s` passed.
-            HostKeyChanged: another host key answered than the pinned one; nothing was sent.
+            HostKeyChanged: the host key is not the pinned one; nothing was sent.
 
         After any exception the command may have run, may be running still, or never started.
         """
@@ -109,13 +109,13 @@ class Transport(Protocol):
         ...
 
     async def open(self, argv: Sequence[str], *, way: Literal["kept", "own"]) -> Channel:
-        """The command is on its way to the box: over the kept connection, or over one of its own.
+        """The command is on its way to the box, over the kept connection or over one of its own.
 
-        That it runs is told by its output alone.
+        Only its output shows that it runs.
 
         Raises:
             BoxUnreachable, HostKeyChanged, BoxTrouble: as for `run`.
-            LocalTrouble: this computer could not begin it.
+            LocalTrouble: this computer could not start it.
         """
         ...
 
@@ -126,7 +126,7 @@ class Transport(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """A provider's key, as the place where it lies; the value is read when a call needs it."""
+    """A provider's key, as the place where it is kept; the value is read when a call needs it."""
 
     source: str
     """Where it was found, for a person: `env:VAST_API_KEY`."""
@@ -140,32 +140,32 @@ class Credential:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a connector is given of the world."""
+    """Everything that a connector is given from outside."""
 
     profile: Profile
     """Its own platform's facts."""
     state: Path
     """The user's state directory."""
     environ: Mapping[str, str] = field(repr=False)
-    """The environment of this process; never for a key, and never for where the API is."""
+    """The environment of this process; never a source for a key or for the API's address."""
     clock: Clock
     credential: Credential | None
-    """None where the platform needs none; a connector that needs one is not made without it."""
+    """None if the platform needs none; a connector that needs one is never created without it."""
     public_key: Callable[[], str]
-    """The ssh public key, one line, that a new box must let in."""
+    """The ssh public key, one line, that a new box must accept."""
     shell_at: Callable[[str | None], Transport]
-    """A way to the machine at that ssh address, where the provider's commands are run; None: to this
-    one, as its user. It is the caller's to close."""
+    """Opens a transport to the machine at that ssh address, where the provider's commands are run; with None,
+    to this machine, as its user. The caller has to close it."""
     rehearsed_at: str | None = None
-    """Where this provider is rehearsed, if this is its rehearsal."""
+    """The address of this provider's rehearsal; None outside of rehearsals."""
     named_at: str | None = None
-    """Where the owner's configuration says that its API is."""
+    """The API address in the owner's configuration; None if it names none."""
 
     def api(self, usual: str, *, variable: str) -> str:
-        """Where the provider's API is: a matter of the configuration and of rehearsals alone.
+        """The address of the provider's API; only the configuration and rehearsals decide it.
 
         Raises:
-            BadRequest: `variable` says otherwise, which would send the key to whoever set it.
+            BadRequest: `variable` names another address; following it would send the key to whoever set it.
         """
         if self.rehearsed_at is not None:
             return self.rehearsed_at
@@ -183,29 +183,29 @@ class Setting:
 class Connector(Protocol):
     """One provider's API, in our words. It knows its provider and nothing else.
 
-    `providers/<slug>/connector.py` has `connect(setting: Setting)`, which returns one and asks nobody; or None,
-    where the owner's configuration has to name a cluster and names none.
+    `providers/<slug>/connector.py` has `connect(setting: Setting)`, which returns one without asking the provider.
+    It returns None if the owner's configuration has to name a cluster and names none.
     """
 
     async def create(self, lease: Lease) -> Box:
-        """A box marked with `lease.mark` exists; exactly one, also when called again for one lease.
+        """Exactly one box marked with `lease.mark` exists, even if this is called again for the same lease.
 
         What to rent is in `lease.quote`. The box need not be ready yet.
 
         Raises:
-            ProviderSilent: a box may exist: list before you try again.
-            ProviderTrouble: any other kind of it (NoCapacity, NoQuota, NoFunds, RateLimited, ...): the
-                provider refused, and no box was made.
+            ProviderSilent: a box may exist; list the boxes before you try again.
+            ProviderTrouble: any other subclass (NoCapacity, NoQuota, NoFunds, RateLimited, ...): the provider
+                refused, and no box was made.
 
-        After any other exception a box may exist, too.
+        After any other exception a box may exist as well.
         """
         ...
 
     async def list_boxes(self) -> Sequence[Box]:
-        """Every box of this account as the provider shows it now, ours and others', to the last page.
+        """Every box of this account as the provider shows it now, to the last page: ours and all others.
 
         Raises:
-            ProviderTrouble: the provider did not answer, or not to the end; nothing may be concluded.
+            ProviderTrouble: the provider did not answer, or not completely; this proves nothing.
         """
         ...
 
@@ -216,7 +216,7 @@ class Connector(Protocol):
 
         Raises:
             PermitForged: `permit` was not minted by verification, or is for another provider.
-            CredentialRefused, RateLimited: as they say; the box is as it was.
+            CredentialRefused, RateLimited: as their names say; the box is as it was.
             ProviderTrouble: the provider refused; the box is as it was.
 
         After ProviderSilent or any other exception the box may or may not exist.
@@ -225,10 +225,10 @@ class Connector(Protocol):
 
 
 def wanted(lease: Lease) -> Quote:
-    """What is to be rented under the lease's mark.
+    """The quote to be rented under the lease's mark.
 
     Raises:
-        BadRequest: nothing was quoted, or the box would carry no mark and could not be found again.
+        BadRequest: there is no quote, or the box would carry no mark and could not be found again.
     """
     if lease.quote is None or not lease.mark:
         raise BadRequest(
@@ -243,10 +243,10 @@ class Market(Protocol):
     """A connector whose provider has offers to choose from."""
 
     async def offers(self, wish: Wish) -> Sequence[Offer]:
-        """What could be rented for `wish` now, in any order, with as few requests as can be.
+        """What could be rented for `wish` now, in any order, with as few requests as possible.
 
-        The connector leaves out what the provider itself can tell to be unfit; what is left is
-        judged by `leases/offers.py`. With `wish.offer` it is that one, priced anew, or none.
+        The connector leaves out what the provider itself can tell to be unsuitable; `leases/offers.py` judges the
+        rest. If `wish.offer` is set, the answer is only that offer, with its current price, or nothing.
 
         Raises:
             ProviderTrouble: the provider did not answer.
@@ -259,7 +259,7 @@ class Parking(Protocol):
     """A connector whose provider can stop a box and keep its disk."""
 
     async def park(self, lease: Lease) -> None:
-        """The provider was told to stop the lease's box; `list_boxes` shows it as parked when it is.
+        """The provider was told to stop the lease's box; once it is stopped, `list_boxes` shows it as parked.
 
         Raises:
             ProviderTrouble: it refused; the box is as it was.
@@ -270,7 +270,7 @@ class Parking(Protocol):
         """The provider was told to start the lease's box again; it may come back at another address.
 
         Raises:
-            NoCapacity: its GPU is somebody else's now; the disk is kept, and bills.
+            NoCapacity: its GPU is rented to somebody else now; the disk is kept, and bills.
             ProviderTrouble: it refused; the box is as it was.
         """
         ...
@@ -281,7 +281,7 @@ class Timed(Protocol):
     """A connector whose provider ends a box by a timer of its own, set when the box was made."""
 
     async def timer_at(self, lease: Lease) -> datetime | None:
-        """When the provider stops the lease's box by itself; None where no timer runs on it.
+        """When the provider itself will stop the lease's box; None if no timer runs on it.
 
         Raises:
             ProviderTrouble: the provider did not say.
@@ -291,10 +291,10 @@ class Timed(Protocol):
 
 @runtime_checkable
 class Outlived(Protocol):
-    """A connector whose boxes stand on something that is not theirs, and stays when they go."""
+    """A connector whose boxes depend on something that is not part of them, and stays when they go."""
 
     async def outlived(self, lease: Lease) -> str | None:
-        """What stays when the lease's box is destroyed and what becomes of it, in a sentence; None: nothing.
+        """In one sentence, what stays when the lease's box is destroyed and what becomes of it; None if nothing.
 
         Raises:
             ProviderTrouble: the provider did not say.
@@ -307,10 +307,10 @@ class Residue(Protocol):
     """A connector whose provider bills for more than boxes."""
 
     async def leftovers(self) -> Sequence[Leftover]:
-        """Everything of this account that bills and is attached to no box.
+        """Everything in this account that bills and is attached to no box.
 
         Raises:
-            ProviderTrouble: the provider did not answer, or not to the end.
+            ProviderTrouble: the provider did not answer, or not completely.
         """
         ...
 
@@ -320,10 +320,10 @@ class Billing(Protocol):
     """A connector whose provider tells what it has charged for one box."""
 
     async def billed(self, lease: Lease) -> Billed | None:
-        """What the lease's box has cost by the provider's books; None: they say nothing of it yet.
+        """What the lease's box has cost by the provider's books; None if they say nothing about it yet.
 
         Raises:
-            ProviderTrouble: the provider did not answer, or not to the end.
+            ProviderTrouble: the provider did not answer, or not completely.
         """
         ...
 
@@ -333,7 +333,7 @@ class Funded(Protocol):
     """A connector whose provider tells what is left on the account that it bills."""
 
     async def balance(self) -> Balance | None:
-        """What the account holds now; None: the provider does not say.
+        """What the account holds now; None if the provider does not say.
 
         Raises:
             ProviderTrouble: the provider did not answer.
@@ -343,16 +343,16 @@ class Funded(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """With what a provider is asked: where, with which key, and of which account that is."""
+    """How a provider is asked: at which address, with which key, and for which account."""
 
     where: str
     key: str
     """A keyed hash, never the key."""
     account: str | None = None
-    """Its provider's own name of it; None: unknown."""
+    """The provider's own name for the account; None if unknown."""
 
     def of(self, account: str | None) -> "Asking":
-        """The same, of that account."""
+        """The same, for that account."""
         return replace(self, account=account)
 
     def is_like(self, other: "Asking") -> bool:
@@ -365,11 +365,11 @@ class Accounted(Protocol):
     """A connector that can tell whose account it speaks for."""
 
     def asked_with(self, salt: str) -> Asking | None:
-        """Where and with which key its provider is asked, without a call; None where it is not asked at all."""
+        """At which address and with which key the provider is asked, without a call; None if it is never asked."""
         ...
 
     async def account(self) -> str | None:
-        """What its provider calls the account, the same for each of its keys; None: it does not say.
+        """The provider's name for the account, the same for each of its keys; None if it does not say.
 
         Raises:
             ProviderTrouble: the provider did not answer.
@@ -379,10 +379,10 @@ class Accounted(Protocol):
 
 @runtime_checkable
 class Findable(Protocol):
-    """A connector whose provider shows one box that is asked for by its own id, whatever its list says."""
+    """A connector whose provider shows a single box by its id, whatever its list says."""
 
     async def found(self, lease: Lease) -> Box | None:
-        """The lease's box as its provider shows it now; None where it says that there is none such.
+        """The lease's box as its provider shows it now; None if it says that there is no such box.
 
         Raises:
             ProviderTrouble: the provider did not say.
@@ -392,25 +392,25 @@ class Findable(Protocol):
 
 @runtime_checkable
 class Lending(Protocol):
-    """A connector whose list is ours, of machines that somebody else rents and may move."""
+    """A connector whose list we keep ourselves, of machines that somebody else rents and may move."""
 
     def let_go(self, lease: Lease) -> None:
-        """The list omits the lease's machine from now on, by the word of whoever rents it."""
+        """The list omits the lease's machine from now on, because whoever rents it has said so."""
         ...
 
 
 @runtime_checkable
 class Tended(Protocol):
-    """A connector some of whose boxes a person tends in a console, because no API does."""
+    """A connector some of whose boxes a person manages in a console, because no API does."""
 
     def tends(self, box_id: BoxId | None) -> bool:
-        """Whether that is such a box."""
+        """Whether the box is one of those."""
         ...
 
     def moved(self, lease: Lease, address: SshAddress) -> None:
-        """The list shows the lease's box at the address where its owner found it."""
+        """The list shows the lease's box at the address that its owner has given."""
         ...
 
     def ended(self, lease: Lease) -> None:
-        """The list omits the lease's box from now on, at its owner's word that it is gone."""
+        """The list omits the lease's box from now on, because its owner has said that it is gone."""
         ...

@@ -1,4 +1,4 @@
-"""What ends a lease's bill when this computer is gone, and what does not, in words that can be held against it."""
+"""What ends a lease's bill if this computer is gone, and what does not, in words that it can be held to."""
 
 import ipaddress
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from gpu_tenant.domain.model import Lease, LocalAddress, Profile, SshAddress
 from gpu_tenant.domain.record import Record
 
 END_GRACE_S = 60
-"""So long a job may take to end when the guard asks it: with it the bill stops within two minutes."""
+"""How long a job may take to end when the guard asks it; with this, the bill stops within two minutes."""
 
 
 class Armed(Record):
@@ -32,7 +32,7 @@ class Protection(Record):
 
 
 def protection(profile: Profile, lease: Lease, armed: Armed | None) -> Protection:
-    """What ends the bill there if this computer dies; `armed` is None while the box is yet to come."""
+    """What ends the bill there if this computer dies; `armed` is None while the box does not exist yet."""
     if profile.kind == "own" or _usd_h(lease) == 0:
         return Protection(kind="nothing needed", words="nobody bills for it")
     if profile.provider_timer != "none" and not _keeps_no_timer(profile, lease):
@@ -54,7 +54,7 @@ def protection(profile: Profile, lease: Lease, armed: Armed | None) -> Protectio
 
 
 def _usd_h(lease: Lease) -> Decimal | None:
-    """What its box bills when it runs; one that is yet to come has no rate, and a parked one another."""
+    """What the box bills while it runs; a future box has no rate yet, and a parked one has a different rate."""
     return lease.quote.offer.price.running_usd_h if lease.quote else lease.price_usd_h
 
 
@@ -70,10 +70,10 @@ def _nothing(profile: Profile, lease: Lease, armed: Armed | None) -> str:
 
 
 def way_out(profile: Profile, lease: Lease) -> Mapping[str, JsonValue] | None:
-    """With what a box of that lease could end its own bill, as `scripts/leave.py` takes it.
+    """How a box of that lease could end its own bill, in the form that `scripts/leave.py` takes; None if it cannot.
 
-    A stop that may lose what is on the disk is none, unless its owner has signed for that. This
-    computer is never switched off, so that a box which may be this computer has none either.
+    A stop that may lose what is on the disk does not count, unless the owner has signed for that. Nor may a
+    box switch itself off if it could be this computer.
     """
     if profile.kind == "own" or profile.in_box == "none":
         return None
@@ -87,7 +87,7 @@ def way_out(profile: Profile, lease: Lease) -> Mapping[str, JsonValue] | None:
 
 
 def _stop_keeps_all(profile: Profile, lease: Lease) -> bool:
-    """Whether what was written on the box outlives a stop, by what we know."""
+    """Whether, as far as we know, what was written on the box survives a stop."""
     unsure = [
         place.path
         for place in profile.places
@@ -97,21 +97,21 @@ def _stop_keeps_all(profile: Profile, lease: Lease) -> bool:
 
 
 def _has_only_kept_disks(lease: Lease) -> bool:
-    """Whether its offer said what it costs when parked: one with a disk that a stop empties has no such price."""
+    """Whether its offer had a price for when it is parked; an offer whose disk is emptied by a stop has none."""
     return lease.quote is not None and lease.quote.offer.price.parked_usd_h is not None
 
 
 def _keeps_no_timer(profile: Profile, lease: Lease) -> bool:
-    """Whether the provider's timer is not set for this box: it would empty a disk of it.
+    """Whether the provider's timer is left unset for this box, because it would empty one of its disks.
 
-    One that ends every box by itself, as a walltime does, is nobody's to set.
+    A timer that ends every box by itself, such as a walltime, is not one that we set.
     """
     is_set = profile.provider_timer == "stop"
     return is_set and lease.quote is not None and not _stop_keeps_all(profile, lease)
 
 
 def _may_be_here(lease: Lease) -> bool:
-    """Whether its box may be this computer; `leave.py` looks again, from the inside."""
+    """Whether its box may be this computer; `leave.py` checks again, from inside the box."""
     match lease.address:
         case LocalAddress():
             return True

@@ -18,11 +18,11 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Omitted:
-    """The provider's list does not show the box; these are all such looks since it last did."""
+    """The provider's list does not show the box; `looks` are all looks since it last did."""
 
     looks: Sequence[datetime]
     listed_at: datetime | None = None
-    """When it last did, or when its provider last answered with it."""
+    """When the list last showed it, or the provider last answered with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Blind:
 
     reason: str
     words: str | None = None
-    """What a person must hear, where it did answer and the answer is about something else."""
+    """What a person must be told, if the provider did answer but its answer is about something else."""
 
 
 Seen = Listed | Omitted | Blind
@@ -70,7 +70,7 @@ class VoidIntent:
 
 @dataclass(frozen=True, slots=True)
 class DeclareLost:
-    """The box is gone, and not by us."""
+    """The box is gone, and we did not end it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +93,9 @@ class Patience:
     """How long a provider's list may lag behind the truth; from its profile."""
 
     list_lag_s: float
-    """A box may exist so long before it is listed: an absence before that proves nothing."""
+    """How long a box may exist before it is listed; until then its absence proves nothing."""
     confirm_s: float
-    """Two looks that prove a box gone lie so far apart, where it has been listed before."""
+    """How far apart the two looks must be that prove a box gone, if it has been listed before."""
 
 
 def plan(lease: Lease, seen: Seen, now: datetime, patience: Patience) -> Step:
@@ -113,18 +113,18 @@ def plan(lease: Lease, seen: Seen, now: datetime, patience: Patience) -> Step:
 
 
 def rate_words(lease: Lease) -> str:
-    """What the lease costs now, for a sentence."""
+    """What the lease costs now, as part of a sentence."""
     return "at an unknown rate" if lease.price_usd_h is None else f"at {lease.price_usd_h} USD/h"
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What the provider shows of a lease's box that the ledger does not know yet."""
+    """What the provider shows about a lease's box that the ledger does not know yet."""
 
     usd_h: Decimal | None = None
     address: Address | None = None
     words: str | None = None
-    """What a person must hear."""
+    """What a person must be told; None if there is nothing."""
 
 
 def news(lease: Lease, box: Box) -> News:
@@ -165,7 +165,7 @@ def _present(lease: Lease, box: Box, now: datetime) -> Step:
 
 
 def overdue(lease: Lease, now: datetime) -> str | None:
-    """Which of its terms the lease has outrun, in words; None where it has not."""
+    """Which of its terms the lease has exceeded, in words; None if it has exceeded none."""
     cost, terms = lease.cost_usd(now), lease.terms
     outrun = []
     if now >= terms.deadline_at:
@@ -177,13 +177,13 @@ def overdue(lease: Lease, now: datetime) -> str | None:
 
 def _absent(lease: Lease, seen: Omitted, now: datetime, patience: Patience) -> Step:
     lag, looks = timedelta(seconds=patience.list_lag_s), seen.looks
-    # What was never listed may still be on its way; what was has only to be missed for sure.
+    # A box that was never listed may still appear. One that was listed needs only two absences, far enough apart.
     never_listed = lease.state is LeaseState.INTENDED
     apart = lag if never_listed else timedelta(seconds=patience.confirm_s)
-    # A box may be made long after its intent, where its provider let us wait.
+    # The box may have been made long after the intent, if its provider kept us waiting.
     born_at = lease.active_at or lease.created_at
     if lease.state is LeaseState.ACTIVE and seen.listed_at is not None:
-        # What it is counted from may be earlier than what its list has to catch up with.
+        # The list's lag counts from when the box was last shown, which may be later than when its billing began.
         born_at = max(born_at, seen.listed_at)
     believed_at = max([born_at + lag, *(look + apart for look in looks[:1])])
     if len(looks) < 2:

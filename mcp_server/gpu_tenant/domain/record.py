@@ -8,20 +8,20 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchem
 from gpu_tenant.domain.untrusted_text import sentence
 
 Usd = Annotated[Decimal | None, WithJsonSchema({"type": ["string", "null"]})]
-"""Money that may be unknown, in few words of a schema."""
+"""Money that may be unknown, kept short in a schema."""
 
 MOST_USD = Decimal(1_000_000)
-"""More than any lease costs; a number beyond it is a slip of the keyboard, or meant badly."""
+"""More than any lease costs; a larger number is a typing error, or malicious."""
 _LEAST_USD = Decimal("1E-9")
 MOST_H = 8760
-"""A year: no lease lasts longer without somebody saying so again."""
+"""A year: no lease lasts longer unless somebody extends it."""
 
 
 def amount(said: Decimal) -> Decimal:
-    """The same sum or price, which is one: not negative, finite, and of a size that can be counted with.
+    """The same amount, now known to be valid: finite, not negative, and of a size that can be calculated with.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not.
     """
     if not said.is_finite() or not 0 <= said <= MOST_USD:
         raise ValueError(f"an amount of money is a number from 0 to {MOST_USD:,}, in USD")
@@ -31,9 +31,9 @@ def amount(said: Decimal) -> Decimal:
 
 
 Amount = Annotated[Decimal, AfterValidator(amount)]
-"""Money that somebody names, checked where it comes in."""
+"""Money that somebody specifies, checked where it comes in."""
 Hours = Annotated[float, Field(ge=0, le=MOST_H)]
-"""A length of time that somebody names; 0 has a meaning of its own where it is allowed."""
+"""A duration that somebody specifies, in hours; 0 has a special meaning where it is allowed."""
 
 
 MOST_BYTES = 2**63 - 1

@@ -1,7 +1,7 @@
 """A person's signature: what is asked of whom, under which code, and what was signed.
 
-A request is a list of words and a name for exactly that list; a signature is for that name, is used
-once, and is given by somebody at a terminal, on the dashboard's page, or with a passkey. No tool gives one.
+A request is a list of words and a name for exactly that list. A signature is for that name, is used once, and
+is given by somebody at a terminal, on the dashboard's page, or with a passkey. No tool can give one.
 """
 
 import secrets
@@ -25,10 +25,10 @@ FORMS: dict[Form, str] = {
 }
 
 STANDS = timedelta(hours=24)
-"""So long a request waits for its signature, and a signature for its use."""
+"""How long a request waits for its signature, and a signature for its use."""
 
 _LETTERS = "ABCDEFGHJKMNPQRSTUVWXYZ23456789"
-"""Without those that are taken for one another."""
+"""Without those that look like one another."""
 _LENGTH = 6
 
 
@@ -79,26 +79,26 @@ class Passkey(Record):
 
 
 PASSKEY = "passkey"
-"""The subject of what is signed about passkeys."""
+"""The subject of every signature about passkeys."""
 
 
 def digest_of(words: Sequence[str]) -> str:
-    """A name for exactly these words, in whichever order they stand."""
+    """A name for exactly these words, in any order."""
     return sha256("\0".join(sorted(words)).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 def new_code() -> str:
-    """Six letters and digits that nobody takes for others."""
+    """Six letters and digits, none of which is easily mistaken for another."""
     return "".join(secrets.choice(_LETTERS) for _ in range(_LENGTH))
 
 
 def typed_code(said: str) -> str:
-    """A code as it was meant, however it was typed."""
+    """The code that was meant, however it was typed."""
     return said.strip().upper().replace("-", "").replace(" ", "")
 
 
 def shown(words: str) -> str:
-    """Somebody's words in one line of a terminal: nothing in them that it would obey, or an eye would miss."""
+    """Somebody's words as one line for a terminal, with nothing in them that it would obey or an eye would miss."""
     return " ".join(plain(words, max_line=4000).split())
 
 

@@ -1,4 +1,4 @@
-"""One fact about a platform, with what it rests on."""
+"""One fact about a platform, with what it is based on."""
 
 from datetime import date
 from typing import Literal
@@ -8,7 +8,7 @@ from pydantic import Field
 from gpu_tenant.domain.record import Record
 
 Confidence = Literal["live", "docs2", "docs1", "folklore", "unknown"]
-"""Seen to be so, stated by two sources, by one, by hearsay, or by nobody."""
+"""Seen to be so, stated by two sources, stated by one, hearsay, or unsupported."""
 
 
 class Fact(Record):

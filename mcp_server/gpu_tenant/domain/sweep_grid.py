@@ -1,4 +1,4 @@
-"""The cells of a sweep: one a set of parameters, each with a name of its own and the identical command."""
+"""The cells of a sweep: one for each set of parameters, each with a unique name and the same command."""
 
 import json
 import re
@@ -14,13 +14,13 @@ from gpu_tenant.domain.record import Record
 
 MOST_CELLS = 10_000
 _NAME_CHARS = 60
-"""A job's name may have 64, and each further attempt of one adds its number."""
+"""A job's name may have 64 characters, and each further attempt appends its number."""
 _HASH_CHARS = 8
 _CELL = "cell"
 _PARAMETER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,39}")
 _BRACES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _ATTEMPT = re.compile(r"(.+)\.r?\d+")
-"""How a further attempt of a cell is called, which no other cell may be."""
+"""The form of the name of a further attempt at a cell; no other cell may have such a name."""
 _OPEN_END = re.compile(r"\{cell\}[*?\[]")
 _DOUBLED = "double a brace that is meant as it stands: `{{` and `}}`"
 
@@ -46,20 +46,20 @@ class Grid(Record):
         return sha256(self.model_dump_json().encode()).hexdigest()[:16]
 
     def command_of(self, cell: Cell) -> str:
-        """What runs for the cell, each value quoted for the shell."""
+        """The command for the cell, each value quoted for the shell."""
         return _filled(self.command, cell, shlex.quote)
 
     def artifacts_of(self, cell: Cell) -> tuple[str, ...]:
-        """The patterns of what the cell must leave."""
+        """The patterns of what the cell must leave behind."""
         return tuple(_filled(pattern, cell, escape) for pattern in self.artifacts)
 
     def discard_of(self, cell: Cell) -> tuple[str, ...]:
-        """The patterns of what of the cell may be lost."""
+        """The patterns of the cell's files that may be lost."""
         return tuple(_filled(pattern, cell, escape) for pattern in self.discard)
 
 
 def variables_of(cell: Cell) -> dict[str, str]:
-    """What the cell's job finds in its environment of itself."""
+    """What the cell's job finds about itself in its environment."""
     said = {_variable(name): value for name, value in cell.parameters.items()}
     return {"GPU_TENANT_CELL": cell.name, **said}
 
@@ -73,12 +73,12 @@ def grid_of(
     cells: Sequence[Mapping[str, object]] = (),
     prefix: str | None = None,
 ) -> Grid:
-    """The grid that a `matrix` spans, or that is listed in `cells`; in the order that was given.
+    """The grid that `matrix` spans, or the one listed in `cells`, in the given order.
 
-    The names are stable: the same parameters have the same names whenever they are asked for.
+    Names are stable: the same parameters always give the same name.
 
     Raises:
-        BadRequest: it is empty or too large, two cells are alike or would write over each other, or the
+        BadRequest: it is empty or too large, two cells are equal or would overwrite each other's files, or the
             command and the patterns do not fit the parameters.
     """
     listed = _spanned(matrix) if matrix else [_text(cell) for cell in cells[: MOST_CELLS + 1]]
@@ -170,7 +170,7 @@ def _variable(parameter: str) -> str:
 
 def _names(listed: Sequence[Mapping[str, str]], prefix: str | None) -> list[str]:
     plain = [_plain(cell, prefix) for cell in listed]
-    # Case apart: the artifacts may come to lie where `A` and `a` are one file.
+    # Ignoring case, because the artifacts may end up where `A` and `a` are one file.
     taken = Counter(name.casefold() for name in plain)
 
     def is_its_own(name: str) -> bool:
@@ -202,10 +202,10 @@ def _hashed(name: str, cell: Mapping[str, str]) -> str:
 
 
 def _filled(text: str, cell: Cell, quoted: Callable[[str], str]) -> str:
-    """The text with each `{name}` as the value of that parameter.
+    """The text with each `{name}` replaced by the value of that parameter.
 
     Raises:
-        BadRequest: it names what is no parameter, or has a brace that stands alone.
+        BadRequest: it names something that is no parameter, or has an unmatched brace.
     """
     known = {_CELL: cell.name, **cell.parameters}
 

@@ -13,13 +13,13 @@ from gpu_tenant.domain.sweep_grid import Cell, Grid
 Word = Literal[
     "queued", "needs_env", "running", "finished", "failed", "killed", "stopped", "withdrawn"
 ]
-"""What a box says of a job that was queued there."""
+"""What a box reports about a job that was queued there."""
 
 OVER: frozenset[Word] = frozenset({"finished", "failed", "killed", "stopped"})
-"""It ran, and does not any more."""
+"""It ran, and no longer does."""
 
 Released = Literal["withdrawn", "lost", "again"]
-"""Why a cell is no longer where it was put: it never ran there; the box is no more; it is to run once more."""
+"""Why a cell was released: it never ran there, its box no longer exists, or it is to run once more."""
 
 
 class Sweep(Record):
@@ -36,7 +36,7 @@ class Sweep(Record):
     at: AwareDatetime
 
     def cell(self, name: str) -> Cell | None:
-        """The cell of that name, if there is one."""
+        """The cell with that name; None if there is none."""
         return self._by_name.get(name)
 
     @cached_property

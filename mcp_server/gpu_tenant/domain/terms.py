@@ -1,4 +1,4 @@
-"""What was agreed when a lease was made: until when, for how much, and what happens then."""
+"""What was agreed when a lease was made: until when, for how much, and what happens at the end."""
 
 from datetime import datetime
 from decimal import Decimal
@@ -9,13 +9,13 @@ from pydantic import AwareDatetime, Field
 from gpu_tenant.domain.record import Amount, Hours, Record
 
 RESCUE_H = 24
-"""Unverified data is worth a day of its box, unless its owner says another sum."""
+"""Unverified data is worth a day of its box, unless its owner names another sum."""
 
 IDLE_H = 2
-"""Longer than most installs and most meals; a box that does nothing for so long is forgotten."""
+"""Longer than most installs and most meals; a box that is idle for longer has been forgotten."""
 
 UNSEEN_USD = Decimal(100)
-"""What a day that nobody notices may cost on a box whose meter nothing stops, unless it is accepted."""
+"""The most that one unnoticed day may cost on a box whose meter nothing stops, unless that is accepted."""
 
 WhenIdle = Literal["end", "alarm"]
 
@@ -44,7 +44,7 @@ class Terms(Record):
     )
 
     def rescue(self, usd_h: Decimal | None) -> Decimal | None:
-        """What may be spent beyond the end, at that rate; None where the rate is unknown."""
+        """What may be spent beyond the end, at that rate; None if the rate is unknown."""
         if self.rescue_usd is not None:
             return self.rescue_usd
         return None if usd_h is None else usd_h * RESCUE_H
@@ -69,7 +69,7 @@ class Asked(Record):
         max_price_usd_h: Decimal | None,
         meter: Literal["billed", "free"],
     ) -> Terms:
-        """What is agreed from now on; a box that bills is not left idle unless that was asked for."""
+        """The terms from now on; a box that bills has an idle limit, unless the owner asked for none."""
         idle_h = self.idle_h
         if idle_h is None and meter == "billed":
             idle_h = IDLE_H
@@ -86,7 +86,7 @@ class Asked(Record):
 
 
 USUAL = Asked()
-"""What holds where nobody asks for anything."""
+"""What holds if nobody asks for anything."""
 
 
 class Rate(Record):
@@ -97,10 +97,10 @@ class Rate(Record):
 
 
 def cost_usd(rates: tuple[Rate, ...], *, since: datetime | None, until: datetime) -> Decimal | None:
-    """What those rates come to between two moments; None where one of them is unknown."""
+    """What those rates add up to between two moments; None if one of them is unknown."""
     total = Decimal(0)
     ends = [rate.at for rate in rates[1:]] + [until]
-    # What never had a box has no rate, and has cost nothing.
+    # A lease that never had a box has no rates, and has cost nothing.
     for rate, end in zip(rates, ends, strict=False):
         begin = rate.at if since is None else max(rate.at, since)
         seconds = (min(end, until) - begin).total_seconds()

@@ -1,12 +1,12 @@
-"""Moments as providers tell them: text of ISO 8601, or seconds since the epoch."""
+"""Moments as providers give them: ISO 8601 text, or seconds since the epoch."""
 
 from datetime import UTC, datetime
 
 
 def instant(told: object) -> datetime | None:
-    """The moment that was told, in UTC; None where none was, or in no form that says which one it is.
+    """The moment in `told`, in UTC; None if there is none, or its form does not say which moment it is.
 
-    What cannot be read is None and no error: a box with an odd date is there all the same.
+    An unreadable moment is None and not an error: a box with an odd date exists all the same.
     """
     try:
         if isinstance(told, str):
@@ -15,7 +15,7 @@ def instant(told: object) -> datetime | None:
             at = datetime.fromtimestamp(told, UTC)
         else:
             return None
-        # Without an offset nobody knows which moment it is; the year 1 is Go's word for none.
+        # Without an offset the moment is ambiguous; the year 1 is Go's way to say that there is none.
         return at.astimezone(UTC) if at.tzinfo is not None and at.year >= 2000 else None
     except (ValueError, OverflowError, OSError):
         return None

@@ -5,7 +5,7 @@ import re
 from hashlib import sha256
 
 _ESCAPE = re.compile(
-    # One class before all branches: what has no escape sequence is passed over quickly.
+    # One character class before all alternatives, so that text without escape sequences is skipped quickly.
     r"[\x1b\x90\x98\x9b\x9d-\x9f](?:"
     r"(?P<colour>(?<=\x1b)\[[0-9;:]*m)"  # SGR
     r"|(?:(?<=\x1b)\[|(?<=\x9b))[0-?]*[ -/]*[@-~]"  # other CSI: cursor moves, modes
@@ -38,7 +38,7 @@ _UNSEEN: dict[int, str | None] = {
         range(0xD800, 0xE000), "\N{REPLACEMENT CHARACTER}"
     ),  # bytes that were not UTF-8
 }
-# As ranges: a class of as many single characters is searched a hundred times slower.
+# As ranges: a class of that many single characters is a hundred times slower to search.
 _IS_UNSEEN = re.compile(
     f"[{''.join(f'{chr(first)}-{chr(last)}' for first, last in _GONE)}\u2028\u2029\ud800-\udfff]"
 )
@@ -53,18 +53,18 @@ _NONCE = re.compile(r"[0-9A-Za-z]{8,64}")
 def plain(text: str, *, max_line: int = 2000) -> str:
     """The text without anything that a terminal would obey or an eye would miss.
 
-    Escape sequences, control characters other than newline and tab, bidi and zero-width characters
-    are gone; a line redrawn with carriage returns is in its last state; a line longer than
-    `max_line` characters is cut to it and says by how much.
+    Escape sequences, control characters other than newline and tab, bidi and zero-width characters are gone.
+    A line redrawn with carriage returns is in its last state. A line longer than `max_line` characters is cut
+    to it, and says by how much.
     """
     return "\n".join(_cut(line, max_line) for line in bare(text).split("\n"))
 
 
 def coloured(text: str, *, max_line: int = 2000) -> str:
-    """As `plain`, but colours stay: what is left of escape sequences is SGR, `ESC [ digits ; : m`, each whole.
+    """As `plain`, but colours stay: the only escape sequences left are whole SGR ones, `ESC [ digits ; : m`.
 
-    A cut line, and a redrawn one, ends in the colours in which it would have ended. Without them
-    it is what `plain` makes of the same text.
+    A line that was cut or redrawn ends in the colours in which it would have ended anyway. Without its colours
+    the result is what `plain` makes of the same text.
     """
     text = _ESCAPE.sub(
         lambda found: found[0] if found["colour"] else "", text.replace("\r\n", "\n")
@@ -74,19 +74,19 @@ def coloured(text: str, *, max_line: int = 2000) -> str:
 
 
 def bare(text: str) -> str:
-    """As `plain`, with every line whole; it has as many lines as the text."""
+    """As `plain`, but no line is cut; the result has as many lines as the text."""
     text = text.replace("\r\n", "\n")
     if "\x1b" in text or not text.isascii():
         text = _ESCAPE.sub("", text)
     text = _redrawn(text)
     if text.isascii():
-        return text.translate(_UNSEEN)  # ten times as fast
+        return text.translate(_UNSEEN)  # ten times faster
     return _IS_UNSEEN.sub(lambda one: _shown(one[0]), text)
 
 
 def sentence(text: str, *, most: int) -> str:
     """The text as one plain line of at most `most` characters."""
-    # What is far beyond the end would cost time and not be seen.
+    # Text far beyond the end would cost time and not be shown.
     line = " ".join(plain(text[: 8 * most]).split())
     if len(text) <= 8 * most and len(line) <= most:
         return line
@@ -94,10 +94,10 @@ def sentence(text: str, *, most: int) -> str:
 
 
 def quoted(text: str) -> str:
-    """What a box said, inside a sentence of ours: short, and nobody takes it for our own words.
+    """What a box said, for use inside one of our sentences: short, and not to be mistaken for our own words.
 
-    A usual file name is itself; whatever has a blank or could be missed stands in quotation marks.
-    Two that differ are still two.
+    An ordinary file name stays as it is. Anything with a blank, or that could be overlooked, is put in
+    quotation marks. Different texts stay different.
     """
     line = " ".join(plain(text[:_LONGEST_SEEN]).split())
     if len(text) > _LONGEST_QUOTED or len(line) > _LONGEST_QUOTED:
@@ -118,7 +118,7 @@ def fence(text: str, *, nonce: str) -> str:
 
 
 def _shown(character: str, but: str = "") -> str:
-    """What stands for a character that would not be seen."""
+    """What is shown instead of a character that would not be seen."""
     return character if character == but else _UNSEEN[ord(character)] or ""
 
 
@@ -140,7 +140,7 @@ def _last_state(line: str) -> str:
 
 
 def _colours(text: str) -> str:
-    """The colour sequences of the text that still count at its end."""
+    """The colour sequences of the text that are still in effect at its end."""
     said = "".join(_COLOUR.findall(text))
     resets = [reset.start() for reset in _RESET.finditer(said)]
     return said[resets[-1] :] if resets else said
@@ -152,7 +152,7 @@ def _cut(line: str, max_line: int) -> str:
     shown = len(_COLOUR.sub("", line))
     if shown <= max_line:
         return line
-    # The note itself fits, so that a text made plain twice is not cut twice.
+    # The length with the note fits the limit, so that a text made plain twice is not cut twice.
     note = f"… [+{shown} characters]"
     kept = max(0, max_line - len(note))
     at = _place_of(line, kept)
@@ -160,7 +160,7 @@ def _cut(line: str, max_line: int) -> str:
 
 
 def _place_of(line: str, shown: int) -> int:
-    """Where the line has shown so many characters."""
+    """The index at which the line has shown `shown` characters."""
     at = 0
     for colour in _COLOUR.finditer(line):
         if colour.start() - at >= shown:

@@ -1,4 +1,4 @@
-"""The same next step in the words of each face: tools for an agent, commands for a terminal."""
+"""The same next step in the words of each interface: tools for an agent, commands for a terminal."""
 
 import re
 import shlex
@@ -18,7 +18,7 @@ TOOL_OF = {
     "terms": "change_lease",
     "recover": "change_lease",
 }
-"""The commands whose tool has another name; the others have the same."""
+"""The commands whose tool has another name; all others have the same."""
 
 _SAME = ("audit", "push", "prepare", "monitor", "collect", "provision", "doctor")
 _COMMAND_OF = {
@@ -29,7 +29,7 @@ _BARE_OPTION = re.compile(
     r"(?<![\w`-])--(smoke|name|hours|discard|artifact|unguarded|recover) (\S+?)(?=[;,:.)]*(?:\s|$))"
 )
 _FOR_A_PERSON = re.compile(r"--(ended|password-stdin|setup|at-deadline|prune-box)\b")
-"""What only somebody at a terminal can do keeps its command."""
+"""Commands with these options stay commands, because only a person at a terminal can run them."""
 _TOOL = re.compile(
     rf"\b(?:({'|'.join(_COMMAND_OF)})|change_lease (extend|park|resume|terms|recover))\b"
 )
@@ -47,17 +47,17 @@ _NUMBERS = (
     "count",
 )
 _PLACES = {"push": ("directory", "lease"), "adopt": ("target",), "smoke": ("directory",)}
-"""What the words of a command without an option are; of the others' it is the lease."""
+"""What the positional arguments of these commands are; for all other commands it is the lease."""
 
 
 def some(count: int, noun: str) -> str:
-    """So many of it: `1 file`, `2 files`, `2 boxes`."""
+    """The count with its noun: `1 file`, `2 files`, `2 boxes`."""
     plural = f"{noun}es" if noun.endswith("x") else f"{noun}s"
     return f"{count} {noun if count == 1 else plural}"
 
 
 def size(count: int | float | None) -> str:
-    """Bytes for a person."""
+    """A number of bytes, for a person."""
     if count is None:
         return "unknown"
     amount = float(count)
@@ -69,7 +69,7 @@ def size(count: int | float | None) -> str:
 
 
 def span(seconds: float) -> str:
-    """A length of time for a person."""
+    """A duration, for a person."""
     sign, seconds = ("-" if seconds < 0 else ""), abs(seconds)
     if seconds < 120:
         return f"{sign}{seconds:.0f} s"
@@ -79,7 +79,7 @@ def span(seconds: float) -> str:
 
 
 def dated(words: str) -> str:
-    """The words, with seconds since 1970 written as a date."""
+    """The words, with seconds since 1970 replaced by a date."""
 
     def date(found: re.Match[str]) -> str:
         return f"at {datetime.fromtimestamp(int(found[1]), UTC):%Y-%m-%d %H:%M:%S} UTC"
@@ -88,7 +88,7 @@ def dated(words: str) -> str:
 
 
 def in_tools(words: str) -> str:
-    """The words, for an agent that has tools and perhaps no terminal: each command is a call."""
+    """The words for an agent, which has tools and perhaps no terminal: each command becomes a tool call."""
 
     def call(named: re.Match[str]) -> str:
         if _FOR_A_PERSON.search(named[2]):
@@ -109,12 +109,12 @@ def in_tools(words: str) -> str:
 
 
 def in_commands(words: str) -> str:
-    """The words, for a person at a terminal."""
+    """The words for a person at a terminal."""
     return _TOOL.sub(lambda named: f"gpu-tenant {named[2] or _COMMAND_OF[named[1]]}", words)
 
 
 def in_verbs(words: str) -> str:
-    """The words with each verb by its name alone, as buttons have it."""
+    """The words with only the name of each verb, as on buttons."""
     return in_commands(words).replace("gpu-tenant ", "")
 
 
@@ -147,7 +147,7 @@ def _call(verb: str, rest: list[str]) -> str:
 
 
 class _Plain(str):
-    """A number, shown without quotes."""
+    """A number that is shown without quotes."""
 
     __slots__ = ()
 

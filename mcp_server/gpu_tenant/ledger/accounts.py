@@ -1,4 +1,4 @@
-"""With which key, of which account and where each lease's box was asked for."""
+"""Where, with which key and under which account each lease's box was requested."""
 
 from datetime import datetime
 
@@ -8,10 +8,10 @@ from gpu_tenant.ledger.database import Database, Row
 
 
 class Askings(Database):
-    """The part of the ledger that remembers whose account a box was rented under."""
+    """The part of the ledger that remembers under whose account a box was rented."""
 
     def note_asking(self, lease_id: LeaseId, asking: Asking, *, at: datetime) -> None:
-        """The lease's box is that account's, asked for so; what was on record stays."""
+        """It is on record that the lease's box belongs to that account; earlier records stay."""
         with self._transaction() as db:
             db.execute(
                 "INSERT INTO askings(lease_id, place, key, account, at) VALUES (?,?,?,?,?)",
@@ -19,11 +19,11 @@ class Askings(Database):
             )
 
     def askings_of(self, lease_id: str) -> list[Asking]:
-        """How that lease's box was ever asked for, oldest first."""
+        """Every way in which that lease's box was ever requested, oldest first."""
         return self._read(_asking, "SELECT * FROM askings WHERE lease_id=? ORDER BY seq", lease_id)
 
     def askings_at(self, provider: str) -> list[tuple[str, Asking]]:
-        """The same of every lease of a provider, with its id, newest first."""
+        """The same for every lease of a provider, each with its lease id, newest first."""
         return self._read(
             lambda row: (str(row["lease_id"]), _asking(row)),
             "SELECT askings.* FROM askings JOIN leases ON leases.id = lease_id WHERE provider=?"

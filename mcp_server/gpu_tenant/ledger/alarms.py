@@ -1,4 +1,4 @@
-"""Alarms: raised until they end, and told in turn by whichever process comes first."""
+"""Alarms: raised until they end, and each told by whichever process comes first when it is due."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -20,10 +20,10 @@ class Alarms(Database):
     ) -> Alarm:
         """The alarm about `key` is open and says `words`.
 
-        One that was open grows louder where `level` is higher, and is told anew at once; it never
-        grows quieter. One that comes back is told no sooner than if it had stayed.
+        An open alarm becomes louder if `level` is higher, and is then told again at once; it never becomes
+        quieter. One that comes back is told no sooner than if it had stayed open.
         """
-        # Often somebody else's text: one line of it, and nothing that a terminal would obey.
+        # The text often comes from outside: keep one line of it, and nothing that a terminal would obey.
         words, when = " ".join(plain(words).split())[:_WORDS], at.isoformat()
         with self._transaction() as db:
             known = db.execute(
@@ -47,7 +47,7 @@ class Alarms(Database):
         )[0]
 
     def end_alarm(self, key: str, *, lease_id: LeaseId | None, at: datetime) -> None:
-        """No alarm about `key` is open."""
+        """No alarm about `key` is open any more."""
         with self._transaction() as db:
             db.execute(
                 "UPDATE alarms SET ended_at=? WHERE key=? AND lease_id IS ? AND ended_at IS NULL",
@@ -59,14 +59,14 @@ class Alarms(Database):
         return self._read(_alarm, _OPEN)
 
     def open_alarms_of(self, lease_id: LeaseId) -> list[Alarm]:
-        """Those about that lease, oldest first."""
+        """The open alarms about that lease, oldest first."""
         one = "SELECT * FROM alarms WHERE lease_id=? AND ended_at IS NULL ORDER BY since, seq"
         return self._read(_alarm, one, lease_id)
 
     def claim_due(self, now: datetime, *, least: Level = Level.NOTICE) -> list[Alarm]:
-        """The alarms whose turn has come and that are as loud as `least`; they count as told.
+        """The alarms that are due and at least as loud as `least`; they count as told.
 
-        Each turn is given to one caller, however many processes ask.
+        Each turn goes to one caller only, however many processes ask.
         """
         with self._transaction() as db:
             due = [
@@ -81,7 +81,7 @@ class Alarms(Database):
         return due
 
     def reached_nobody(self, claimed: Iterable[Alarm]) -> None:
-        """Those alarms, as they were claimed, were told to nobody: their pace begins anew."""
+        """Those alarms, as they were claimed, did not reach anybody: their pace starts over."""
         with self._transaction() as db:
             db.executemany(
                 "UPDATE alarms SET told=0 WHERE seq=? AND told_at=? AND ended_at IS NULL",

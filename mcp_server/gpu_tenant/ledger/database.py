@@ -1,4 +1,4 @@
-"""One SQLite file, opened to last: migrations, transactions, and its failures in our words."""
+"""One SQLite file, opened durably: migrations, transactions, and SQLite's failures as our errors."""
 
 import errno
 import os
@@ -29,20 +29,20 @@ IntegrityError = sqlite3.IntegrityError
 
 
 class Database:
-    """The file of one ledger. Every transaction is durable when its block has been left."""
+    """The file of one ledger. Every transaction is durable once its block has been left."""
 
     def __init__(self, path: Path, *, busy_timeout_s: float = 5) -> None:
-        """The ledger at `path` is open, and is made where there is none.
+        """The ledger at `path` is open; it is created if there is none.
 
         Raises:
             LedgerBusy: another process held it for longer than `busy_timeout_s`.
-            LedgerTooNew, LedgerCorrupt: it cannot be believed; it was left as it is.
+            LedgerTooNew, LedgerCorrupt: it cannot be trusted; it was left as it is.
             DiskFull, LocalTrouble: this computer does not let it be written.
         """
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
-            # The mode is right from the first moment, and SQLite gives its companions the same.
+            # The mode is right from the start, and SQLite gives its companion files the same.
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         except IsADirectoryError as error:
             raise self._unreadable(error) from error
@@ -52,7 +52,7 @@ class Database:
         try:
             with self._told():
                 self._db.row_factory = sqlite3.Row
-                # A file that is no ledger, or a newer one, must not be changed by the next pragma.
+                # A file that is not a ledger, or a newer one, must not be changed by the next pragma.
                 self._version()
                 self._db.execute("PRAGMA journal_mode=WAL")
                 self._db.execute("PRAGMA synchronous=FULL")
@@ -69,7 +69,7 @@ class Database:
         return self._path.parent
 
     def close(self) -> None:
-        """The file is closed; what was written stays."""
+        """The file is closed; everything written stays."""
         self._db.close()
 
     def _version(self) -> int:
@@ -83,7 +83,7 @@ class Database:
 
     def _migrate(self) -> None:
         with self._transaction() as db:
-            # Asked again under the lock: another process may have been quicker.
+            # Read again under the lock, because another process may have migrated first.
             for script in MIGRATIONS[self._version() :]:
                 for statement in _statements(script):
                     db.execute(statement)
@@ -116,7 +116,7 @@ class Database:
         )
 
     def _shut(self, error: Exception) -> LocalTrouble:
-        """A whole ledger that cannot be written now; nobody is to put an older one in its place."""
+        """The error for a sound ledger that cannot be written now. It does not suggest restoring an older one."""
         return LocalTrouble(
             f"the ledger {self._path} cannot be written ({error}); it was left as it is",
             remedy=f"see that {self.directory} is yours and takes writes (`ls -ld`, `mount`), then run the "
@@ -143,7 +143,7 @@ class Database:
                     self._db.execute("ROLLBACK")
 
     def _read(self, read: Callable[[sqlite3.Row], T], sql: str, *values: object) -> list[T]:
-        """What `read` makes of every row; a row that it cannot read is a corrupt ledger's."""
+        """What `read` makes of every row; a row that it cannot read means a corrupt ledger."""
         with self._told():
             rows = self._db.execute(sql, values).fetchall()
         try:
@@ -152,11 +152,11 @@ class Database:
             raise self._unreadable(error) from error
 
     def trace(self, hears: Callable[[str], object] | None) -> None:
-        """`hears` is told every statement that is run from now on; None: nobody is."""
+        """From now on `hears` is called with every statement that runs; None turns this off."""
         self._db.set_trace_callback(hears)
 
     def check(self) -> None:
-        """Every page of the file reads back and fits.
+        """Every page of the file can be read and is consistent.
 
         Raises:
             LedgerCorrupt: it does not.
@@ -169,7 +169,7 @@ class Database:
 
 @contextmanager
 def beside(path: Path) -> Iterator[Connection]:
-    """Another connection to the file, for another thread; what it fails in is not done, and not told."""
+    """Another connection to the file, for another thread; what fails over it is not done, and not reported."""
     with (
         suppress(sqlite3.Error),
         closing(sqlite3.connect(path, isolation_level=None)) as db,
@@ -178,19 +178,19 @@ def beside(path: Path) -> Iterator[Connection]:
 
 
 def record(row: Row) -> str:
-    """The JSON of a row that holds one."""
+    """The JSON in a row that holds a record."""
     text: str = row["record"]
     return text
 
 
 def moment(text: str) -> datetime:
-    """The instant that a column holds."""
+    """The instant that a column's text means."""
     return datetime.fromisoformat(text)
 
 
 def _is_shut(error: sqlite3.OperationalError) -> bool:
-    """Whether that is about the disk or the permissions, and not about the file's bytes."""
-    # A file that ends too early is damaged, though SQLite counts that among the disk's errors.
+    """Whether the error is about the disk or the permissions, and not about the bytes of the file."""
+    # A file that ends too early is damaged, although SQLite counts this among the disk errors.
     is_short = error.sqlite_errorcode == sqlite3.SQLITE_IOERR_SHORT_READ
     return error.sqlite_errorcode & 0xFF in _SHUT and not is_short
 

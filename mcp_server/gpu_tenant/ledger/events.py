@@ -1,4 +1,4 @@
-"""What was done about each lease, line by line, and every look at a provider's list."""
+"""The timeline of each lease, one event a line, and every look at a provider's list."""
 
 import json
 from dataclasses import dataclass
@@ -62,7 +62,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """When a box that may be taken at any time ran."""
+    """When an interruptible box ran."""
 
     state: LeaseState
     ended_at: datetime | None
@@ -76,7 +76,7 @@ class Timeline(Holds):
     def note(
         self, lease_id: LeaseId, kind: str, detail: dict[str, object], *, at: datetime
     ) -> None:
-        """One more line in the lease's timeline."""
+        """The lease's timeline has one more line."""
         with self._transaction() as db:
             self._note(db, lease_id, kind, detail, at)
 
@@ -98,7 +98,7 @@ class Timeline(Holds):
         )
 
     def interruptible(self, provider: str, *, most: int) -> list[Ran]:
-        """How the newest `most` interruptible boxes of a provider ran, of those that let us in."""
+        """How the newest `most` interruptible boxes of a provider ran, counting only those that let us in."""
         rows = self._read(
             lambda row: (
                 (row["id"], LeaseState(row["state"]), row["ended_at"] and moment(row["ended_at"])),
@@ -120,7 +120,7 @@ class Timeline(Holds):
         ]
 
     def newest_event(self) -> int:
-        """The number of the newest line of all; it grows with each, whoever writes it."""
+        """The number of the newest line in the ledger; it grows with every line, whoever writes it."""
         return self._read(
             lambda row: int(row["newest"]), "SELECT coalesce(max(seq), 0) AS newest FROM events"
         )[0]
@@ -138,7 +138,7 @@ class Timeline(Holds):
             )
 
     def absences(self, lease_id: str) -> list[datetime]:
-        """When the provider's list has omitted the box, since it last showed it; oldest first."""
+        """When the provider's list has omitted the box since it last showed it, oldest first."""
         return self._read(
             lambda row: moment(row["at"]),
             "SELECT at FROM sightings WHERE lease_id=?1 AND listed='omitted' AND seq >"
@@ -148,7 +148,7 @@ class Timeline(Holds):
         )
 
     def last_listed(self, lease_id: str) -> datetime | None:
-        """When the box was last on record as listed."""
+        """When the box was last recorded as listed; None if it never was."""
         looks = self._read(
             lambda row: moment(row["at"]),
             "SELECT at FROM sightings WHERE lease_id=? AND listed='listed' ORDER BY seq DESC LIMIT 1",

@@ -1,4 +1,4 @@
-"""The fleets: which leases one request has, so that the same request never rents them twice."""
+"""The fleets: which leases belong to one request, so that the same request never rents them twice."""
 
 from datetime import datetime
 
@@ -10,15 +10,16 @@ _LIVE = "state IN ('intended','active','terminating')"
 
 
 class Fleets(Leases):
-    """The part of the ledger that knows which request a fleet was made by."""
+    """The part of the ledger that knows which request made which fleet."""
 
     def fleet_for(self, request: str, *, at: datetime) -> str:
-        """The name of the fleet of that request, as `known_again` has it: the newest one, or a new one.
+        """The name of the request's fleet, the newest if there are several; a new one if there is none.
 
-        A fleet that had boxes, all of which have ended, is over: the request makes another.
+        `request` is in the form of `known_again`. A fleet whose boxes have all ended is over: the request then
+        makes another.
         """
         with self._transaction() as db:
-            # By what they mean: an earlier version wrote its requests in another way.
+            # Compared by meaning, because an earlier version wrote its requests in another form.
             fleets = db.execute("SELECT id, request FROM fleets ORDER BY seq DESC")
             known = next((row for row in fleets if known_again(row["request"]) == request), None)
             if known is not None:

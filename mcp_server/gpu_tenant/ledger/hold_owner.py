@@ -10,14 +10,14 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A process of some computer, by its number and the moment it was started."""
+    """A process on some computer, identified by its number and the moment it started."""
 
     host: str
     pid: int
     started: str
 
     def alive(self) -> bool | None:
-        """Whether that process still runs; None where it is another computer's to say."""
+        """Whether that process still runs; None if it is on another computer, where this one cannot tell."""
         if self.host != _host():
             return None
         return _started(self.pid) == self.started
@@ -26,9 +26,9 @@ class Holder:
 @cache
 def _host() -> str:
     boot = Path("/proc/sys/kernel/random/boot_id")
-    # The boot id makes every hold from before a reboot somebody else's, and so bounded by its expiry.
+    # With the boot id, a hold from before a reboot counts as another host's, so only its expiry ends it.
     boot_id = boot.read_text(encoding="ascii").strip() if boot.exists() else ""
-    # Two containers may share a name and a boot, and see nothing of each other's processes.
+    # Two containers may share a name and a boot id, yet not see each other's processes.
     return f"{platform.node()}/{boot_id}{_namespace()}"
 
 
@@ -46,7 +46,7 @@ def _started(pid: int) -> str | None:
             fields = stat.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         except OSError:
             return None
-        # A killed process stays in the table until its parent asks; it does nothing any more.
+        # A killed process stays in the table until its parent reaps it, but it does nothing any more.
         return None if fields[0] in "ZX" else fields[19]
     asked = subprocess.run(
         ["ps", "-o", "stat=", "-o", "lstart=", "-p", str(pid)],
@@ -59,5 +59,5 @@ def _started(pid: int) -> str | None:
 
 
 def this_process() -> Holder:
-    """The process that asks."""
+    """The process that calls this."""
     return Holder(host=_host(), pid=os.getpid(), started=_started(os.getpid()) or "")

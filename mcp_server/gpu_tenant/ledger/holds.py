@@ -1,4 +1,4 @@
-"""Exclusive work on one lease, between all processes that share the ledger."""
+"""Exclusive work on one lease, across all processes that share the ledger."""
 
 import threading
 from collections.abc import Iterator
@@ -16,19 +16,19 @@ from gpu_tenant.ledger.hold_owner import Holder, this_process
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """How a hold is kept alive, in real time, whatever clock a lease goes by."""
+    """How a hold is kept alive. It uses real time, whatever clock the lease uses."""
 
     beat_s: float = 10
-    """Its holder renews it so often."""
+    """The holder renews its hold this often."""
     patience_s: float = 120
-    """One that was not renewed for so long is doubted by whoever needs the lease."""
+    """A hold that was not renewed for this long is doubted by the next process that needs the lease."""
     grace_s: float = 30
-    """And broken, where it has still not been renewed so long after that: a laptop that slept renews at once."""
+    """A doubted hold is broken if it is still not renewed after this long; a laptop that slept renews at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Who acts on a lease, and since when."""
+    """Who is acting on a lease, and since when."""
 
     purpose: str
     pid: int
@@ -59,7 +59,7 @@ class Holds(Database):
     def __init__(
         self, path: Path, *, busy_timeout_s: float = 5, renewal: Renewal | None = None
     ) -> None:
-        """As `Database`; holds are kept, and broken, by `renewal`."""
+        """As `Database`; `renewal` says how holds are kept alive and when they are broken."""
         super().__init__(path, busy_timeout_s=busy_timeout_s)
         self._renewal = renewal or Renewal()
         self._mine: dict[str, str] = {}
@@ -68,9 +68,9 @@ class Holds(Database):
     def hold(self, lease_id: str, purpose: str, *, at: datetime) -> Iterator[None]:
         """Nobody else acts on this lease, or on this fleet, until the block is left.
 
-        It is renewed while this process runs. A hold of a process of this computer that is gone ends with
-        it; one whose process renews it no more, because it is stopped or out of reach, is broken by
-        whoever needs the lease, and its holder learns that before its next effect (`still_mine`).
+        The hold is renewed while this process runs. If the holding process was on this computer and has ended, the
+        hold ends with it. If the process no longer renews it, because it is stopped or unreachable, the next process
+        that needs the lease breaks the hold. The holder learns of this before its next effect (`still_mine`).
 
         Raises:
             LeaseHeld: another process is acting on it now.
@@ -94,7 +94,7 @@ class Holds(Database):
                 db.execute("DELETE FROM holds WHERE lease_id=? AND token=?", (lease_id, token))
 
     def _take(self, lease_id: str, purpose: str, me: Holder, token: str) -> LeaseHeld | None:
-        """The hold is ours; or why it is not."""
+        """The hold is ours (None), or the reason why it is not."""
         now, patience = _now(), self._renewal
         with self._transaction() as db:
             row = db.execute("SELECT * FROM holds WHERE lease_id=?", (lease_id,)).fetchone()
@@ -128,23 +128,23 @@ class Holds(Database):
         return None
 
     def _stands(self, row: Row, now: datetime) -> bool:
-        """Whether the process that took it may still be acting."""
+        """Whether the process that took the hold may still be acting."""
         alive = Holder(host=row["host"], pid=row["pid"], started=row["started"]).alive()
         if row["renewed_at"] is None and alive is None:
-            # An earlier version's, which renewed nothing.
+            # A hold of an earlier version, which renewed nothing.
             return moment(row["expires_at"]) > now
         return alive is not False
 
     def _is_silent(self, row: Row, now: datetime) -> bool:
         if row["renewed_at"] is None:
             return False
-        # Another computer's clock may be before ours: what was renewed in the future is doubted, too.
+        # Another computer's clock may be ahead of ours: a renewal in the future is doubted as well.
         return abs(now - moment(row["renewed_at"])) > timedelta(seconds=self._renewal.patience_s)
 
     def _renew(self, lease_id: str, token: str, over: threading.Event) -> None:
-        """The hold is renewed until its work is over, or it is somebody else's; in a thread of its own."""
+        """Renews the hold, in its own thread, until the work is over or the hold is no longer ours."""
         while not over.wait(self._renewal.beat_s):
-            # What keeps it from being written now may be past at the next beat.
+            # If it cannot be written now, it may be possible at the next beat.
             with beside(self._path) as db:
                 renewed = db.execute(
                     "UPDATE holds SET renewed_at=?, doubted_at=NULL WHERE lease_id=? AND token=?",
@@ -154,10 +154,10 @@ class Holds(Database):
                     return
 
     def still_mine(self, lease_id: str) -> None:
-        """What this process holds of the lease, it holds still; asked directly before an effect.
+        """This process still holds the lease, if it took a hold on it; asked right before an effect.
 
         Raises:
-            LeaseHeld: its hold was broken, because it had not renewed it.
+            LeaseHeld: its hold was broken, because it had not been renewed.
         """
         with self._transaction() as db:
             self._must_be_mine(db, lease_id)
@@ -175,7 +175,7 @@ class Holds(Database):
             )
 
     def held(self, lease_id: str) -> Held | None:
-        """Who acts on that lease now; None where nobody does."""
+        """Who is acting on that lease now; None if nobody is."""
         now = _now()
         rows = self._read(
             lambda row: _held(row, now, self._renewal) if self._stands(row, now) else None,

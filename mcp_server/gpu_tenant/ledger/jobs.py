@@ -1,4 +1,4 @@
-"""What leases are used for: smoke tests before, jobs declared and launched, later claims."""
+"""What leases are used for: smoke tests beforehand, jobs declared and launched, later claims."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -16,7 +16,7 @@ _WITHDRAWN = "SELECT job FROM placements JOIN releases ON placement = seq WHERE 
 
 
 class Work(Timeline):
-    """The part of the ledger that knows jobs, and what is to be kept of them."""
+    """The part of the ledger that knows the jobs, and which of their files are to be kept."""
 
     def declare(self, job: Job) -> Job:
         """The job is on record before it runs; declaring it again returns the first record."""
@@ -29,7 +29,7 @@ class Work(Timeline):
         return next(known for known in self.jobs(job.lease_id) if known.id == job.id)
 
     def launched(self, job: Job, *, at: datetime, box_time_s: float | None = None) -> Job:
-        """It is on record that the box has started the job, at `box_time_s` by its own clock."""
+        """It is on record that the box started the job, at `box_time_s` by the box's own clock."""
         known = job.model_copy(update={"launched_at": at})
         with self._transaction() as db:
             db.execute(
@@ -45,7 +45,7 @@ class Work(Timeline):
         return known
 
     def began_s(self, lease_id: LeaseId) -> float | None:
-        """When the first job began, by the box's own clock; None where nobody was told."""
+        """When the first job began, in seconds by the box's own clock; None if the box never said."""
         told = [
             d.get("box_time_s") for _, kind, d in self.events(lease_id) if kind == Event.LAUNCHED
         ]
@@ -60,27 +60,27 @@ class Work(Timeline):
         )
 
     def next_job_id(self, lease_id: LeaseId) -> JobId:
-        """A job id this lease has not used."""
+        """A job id that this lease has not used yet."""
         taken = {job.id for job in self.jobs(lease_id)}
         return next(job for n in count(1) if (job := JobId(f"job{n}")) not in taken)
 
     def claim(
         self, lease_id: LeaseId, *, artifacts: Sequence[str], discard: Sequence[str], at: datetime
     ) -> None:
-        """What the owner said after launch about files nobody had claimed is on record."""
+        """It is on record what the owner said, after launch, about unclaimed files."""
         if artifacts or discard:
             detail: dict[str, object] = {"artifacts": list(artifacts), "discard": list(discard)}
             self.note(lease_id, Event.CLAIMED, detail, at=at)
 
     def never_ran(self, lease_id: LeaseId) -> set[str]:
-        """The jobs that were withdrawn before they began."""
+        """The jobs that were withdrawn before they started."""
         return set(self._read(lambda row: str(row["job"]), _WITHDRAWN, lease_id))
 
     def declared(self, lease_id: LeaseId) -> tuple[list[str], list[str]]:
-        """What is to be kept and what may be lost, by every job's declaration and later claims.
+        """What is to be kept and what may be lost, by the declarations of all jobs and by later claims.
 
-        A pattern may stand in both: what it matches is then kept, and its absence is excused. A job
-        that was withdrawn before it began declares nothing.
+        A pattern may be in both lists: then what it matches is kept, and it is no problem if it matches nothing.
+        A job that was withdrawn before it started declares nothing.
         """
         artifacts: dict[str, None] = {}
         discard: dict[str, None] = {}
@@ -105,6 +105,6 @@ class Work(Timeline):
             )
 
     def smoke(self, smoke_id: str) -> str | None:
-        """The outcome of that smoke test, if there was one."""
+        """The outcome of that smoke test; None if there was none."""
         filed = self._read(record, "SELECT record FROM smokes WHERE id=?", smoke_id)
         return filed[0] if filed else None

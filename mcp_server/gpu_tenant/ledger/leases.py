@@ -41,11 +41,11 @@ Allowed = Callable[[str, Terms, Decimal | None], None]
 
 
 def anything(provider: str, terms: Terms, usd_h: Decimal | None) -> None:
-    """Allowed whatever it is: nothing that costs more than before."""
+    """Allows anything; for calls that cost no more than before."""
 
 
 class Leases(Signatures):
-    """The part of the ledger that says which leases there are, and where they stand."""
+    """The part of the ledger that says which leases there are and in which state each one is."""
 
     def intend(
         self,
@@ -63,16 +63,16 @@ class Leases(Signatures):
         allowed: Allowed = anything,
         signed: Sequence[str] = (),
     ) -> Lease:
-        """The intent to have a box is written down; no box exists for it yet.
+        """It is written down that a box is wanted; no box exists for it yet.
 
-        `recovers` is the lease whose work this one goes on with, in whose fleet it is, too; `instead_of`
-        names all the quotes of which a caller wants one box; `allowed` raises where the owner's limits leave
-        no room, asked in the transaction, so that two at once see each other; `signed` are the codes of the
-        signatures that are used for it.
+        `recovers` is the lease whose work this one continues; the new lease joins its fleet. `instead_of` names all
+        the quotes for which the caller wants one single box. `allowed` raises if the owner's limits leave no room;
+        it is called inside the transaction, so that two simultaneous calls see each other. `signed` are the codes
+        of the signatures that this uses up.
 
         Raises:
-            LeaseHeld: another box of that fleet is asked for, and its fate is not known yet.
-            QuoteUsed: the quote, or one that it stands in for, has rented a box that may still be there.
+            LeaseHeld: another box of that fleet has been requested, and it is not known yet what came of it.
+            QuoteUsed: the quote, or one of `instead_of`, has rented a box that may still exist.
         """
         with self._one_at_a_time(fleet), self._transaction() as db:
             if quote is not None:
@@ -100,7 +100,7 @@ class Leases(Signatures):
     def _must_be_unused(
         db: Connection, quote_id: str, others: Sequence[str], fleet: str | None
     ) -> None:
-        """No live lease was rented by the quote, one of the same fleet apart, nor a single one by the others."""
+        """No live lease, except of the same fleet, came from the quote; for a single box, none from `others`."""
         used = db.execute(
             f"{_RENTED_BY} AND ((named.value=?2 AND (fleet IS NULL OR ?3 IS NULL OR fleet <> ?3))"
             " OR (fleet IS NULL AND ?3 IS NULL)) ORDER BY created_at LIMIT 1",
@@ -116,7 +116,7 @@ class Leases(Signatures):
             raise taken
 
     def rented_by(self, quotes: Sequence[str]) -> list[Lease]:
-        """The live leases, those of fleets apart, that were rented by one of these quotes, oldest first."""
+        """The live leases outside of fleets that were rented by one of these quotes, oldest first."""
         found = f"{_RENTED_BY} AND fleet IS NULL ORDER BY created_at"
         ids = self._read(lambda row: str(row["id"]), found, json.dumps(list(quotes)))
         return [self.lease(name) for name in dict.fromkeys(ids)]
@@ -144,10 +144,10 @@ class Leases(Signatures):
         since: datetime | None = None,
         allowed: Allowed = anything,
     ) -> Lease:
-        """A box that exists already is under a lease, in one step; its mark stays as it is.
+        """A box that exists already is put under a lease, in one step; its mark stays as it is.
 
-        `touched_at` is for one that may have been used, by whom it may be. It is counted from `since`,
-        or from now.
+        `touched_at` is set if somebody may already have used the box. The lease is counted from `since`, or from
+        now.
 
         Raises:
             BoxTaken: another live lease stands on it.
@@ -211,7 +211,7 @@ class Leases(Signatures):
     def bind(
         self, lease_id: LeaseId, box: Box, *, at: datetime, since: datetime | None = None
     ) -> Lease:
-        """The lease stands on `box`, which is counted from `since`, or from its first binding.
+        """The lease stands on `box`. It is counted from its first binding; for that one, from `since` if given.
 
         Raises:
             BoxTaken: another live lease stands on that box.
@@ -248,7 +248,7 @@ class Leases(Signatures):
                 lease_id,
             ),
         )
-        # Its provider has just shown it: what was not listed before counts no more.
+        # The provider has just shown the box, so earlier looks that missed it no longer count.
         db.execute(
             "INSERT INTO sightings(lease_id, listed, at) VALUES (?,'listed',?)",
             (lease_id, at.isoformat()),
@@ -261,7 +261,7 @@ class Leases(Signatures):
         self._note(db, lease_id, Event.BOUND, detail, at)
 
     def lease(self, lease_id: str) -> Lease:
-        """The lease of that id, as it stands.
+        """The lease with that id, as it stands.
 
         Raises:
             UnknownLease: there is none.
@@ -275,26 +275,26 @@ class Leases(Signatures):
         return found
 
     def known(self, lease_id: str) -> Lease | None:
-        """The lease of that id, if there is one."""
+        """The lease with that id; None if there is none."""
         return next(iter(self._read(_lease, f"{_SELECT} WHERE id=?", lease_id)), None)
 
     def lease_on(self, provider: str, box_id: str) -> Lease | None:
-        """The live lease on that box, if there is one."""
+        """The live lease on that box; None if there is none."""
         on_it = f"{_SELECT} WHERE provider=? AND box_id=? AND state IN {_LIVE}"
         return next(iter(self._read(_lease, on_it, provider, box_id)), None)
 
     def lost_on(self, provider: str, box_id: str) -> Lease | None:
-        """The newest lease that was called lost on that box, if there is one."""
+        """The newest lease on that box that was declared lost; None if there is none."""
         on_it = f"{_SELECT} WHERE provider=? AND box_id=? AND state='lost' ORDER BY ended_at DESC LIMIT 1"
         return next(iter(self._read(_lease, on_it, provider, box_id)), None)
 
     def leases(self, which: Literal["all", "live", "lost"] = "all") -> list[Lease]:
-        """Every lease there ever was, or that is live, or was lost, oldest first."""
+        """All leases, oldest first: every one there ever was, only the live ones, or only the lost ones."""
         where = {"live": f" WHERE state IN {_LIVE}", "lost": " WHERE state='lost'"}.get(which, "")
         return self._read(_lease, f"{_SELECT}{where} ORDER BY created_at, id")
 
     def ended(self, *, limit: int, before: str | None = None) -> list[Lease]:
-        """The newest `limit` leases that have ended, oldest first; of those older than the lease `before`.
+        """The newest `limit` leases that have ended and are older than the lease `before`, oldest first.
 
         Raises:
             UnknownLease: there is no such lease.
@@ -307,7 +307,7 @@ class Leases(Signatures):
         return self._read(_lease, newest, at, before, limit)[::-1]
 
     def ended_before(self, lease_id: str) -> int:
-        """How many leases that have ended are older than that one."""
+        """How many ended leases are older than that one."""
         older = (
             "SELECT count(*) AS n FROM leases WHERE state IN ('gone','void','lost')"
             " AND (created_at, id) < (SELECT created_at, id FROM leases WHERE id=?)"
@@ -315,22 +315,22 @@ class Leases(Signatures):
         return self._read(lambda row: int(row["n"]), older, lease_id)[0]
 
     def leases_at(self, provider: str, *, ended_since: datetime) -> list[Lease]:
-        """Those of a provider that are live, or ended at that moment or later; oldest first."""
+        """The leases of a provider that are live, or ended at that moment or later; oldest first."""
         late = f"{_SELECT} WHERE provider=? AND (ended_at IS NULL OR ended_at >= ?) ORDER BY created_at, id"
         return self._read(_lease, late, provider, ended_since.isoformat())
 
     def leases_since(self, at: datetime) -> list[Lease]:
-        """Those that are live, or ended at that moment or later; oldest first."""
+        """The leases that are live, or ended at that moment or later; oldest first."""
         late = f"{_SELECT} WHERE ended_at IS NULL OR ended_at >= ? ORDER BY created_at, id"
         return self._read(_lease, late, at.isoformat())
 
     def ended_since(self, at: datetime) -> list[Lease]:
-        """Those that ended at that moment or later, oldest first."""
+        """The leases that ended at that moment or later, oldest first."""
         late = f"{_SELECT} WHERE ended_at >= ? ORDER BY created_at, id"
         return self._read(_lease, late, at.isoformat())
 
     def ended_early(self, *, deadline_since: datetime) -> list[str]:
-        """The ids of those that have ended, and whose deadline is that moment or later."""
+        """The ids of the leases that have ended but whose deadline is that moment or later."""
         early = (
             "SELECT id FROM leases WHERE state IN ('gone','void','lost')"
             " AND json_extract(terms, '$.deadline_at') >= ?"
@@ -351,7 +351,7 @@ class Leases(Signatures):
         return self._read(lambda row: int(row["n"]), "SELECT count(*) AS n FROM leases")[0]
 
     def is_marked(self, mark: str | None) -> bool:
-        """Whether a lease has that mark."""
+        """Whether some lease has that mark."""
         return bool(self._read(lambda row: row["id"], "SELECT id FROM leases WHERE mark=?", mark))
 
     def lease_ids(self) -> set[str]:
@@ -360,11 +360,11 @@ class Leases(Signatures):
 
     @property
     def is_rehearsed(self) -> bool:
-        """Whether nothing in here was ever real."""
+        """Whether this ledger is a rehearsal's, so that nothing in it was ever real."""
         return bool(self._read(lambda row: row["seq"], "SELECT seq FROM rehearsals"))
 
     def be_rehearsed(self) -> bool:
-        """This ledger is a rehearsal's from its first lease on; False where it has leases that are real."""
+        """This ledger is a rehearsal's from its first lease on; returns False if it already has real leases."""
         try:
             with self._transaction() as db:
                 if not self.is_rehearsed:
@@ -375,7 +375,7 @@ class Leases(Signatures):
 
     @property
     def deployment(self) -> str:
-        """The name of this ledger in the marks of its boxes, so that two tenants are told apart."""
+        """The name of this ledger in the marks of its boxes, which tells two tenants apart."""
         return self._read(lambda row: str(row["id"]), "SELECT id FROM deployment")[0]
 
     def ready(self, lease_id: LeaseId, *, at: datetime) -> Lease:
@@ -398,7 +398,7 @@ class Leases(Signatures):
         return self.lease(lease_id)
 
     def rated(self, lease_id: LeaseId, usd_h: Decimal, *, at: datetime) -> Lease:
-        """The lease costs so much from `at` on."""
+        """From `at` on, the lease costs `usd_h` an hour."""
         with self._transaction() as db:
             self._rated(db, lease_id, usd_h, at)
         return self.lease(lease_id)
@@ -413,7 +413,7 @@ class Leases(Signatures):
         )
 
     def parked(self, lease_id: LeaseId, usd_h: Decimal | None, *, at: datetime) -> Lease:
-        """The box is stopped, and costs `usd_h` while it is."""
+        """The box is stopped, and costs `usd_h` an hour while it is."""
         with self._transaction() as db:
             db.execute("UPDATE leases SET parked_at=? WHERE id=?", (at.isoformat(), lease_id))
             self._rated(db, lease_id, usd_h, at)
@@ -428,10 +428,10 @@ class Leases(Signatures):
         at: datetime,
         allowed: Allowed = anything,
     ) -> Lease:
-        """The parked box is about to be started, and counts as if it ran already.
+        """The parked box is about to be started, and counts as running already.
 
-        `allowed` is as in `intend`: asked in the same transaction, so that a box that is rented meanwhile
-        sees this one. Whoever dies before the answer leaves the dearer rate on record.
+        `allowed` is as in `intend`: called in the same transaction, so that a box that is being rented at the same
+        time sees this one. If the process dies before the answer, the higher rate stays on record.
         """
         with self._transaction() as db:
             lease = self.lease(lease_id)
@@ -442,16 +442,16 @@ class Leases(Signatures):
         return self.lease(lease_id)
 
     def stays_parked(self, lease_id: LeaseId, usd_h: Decimal | None, *, at: datetime) -> Lease:
-        """The box was not started after all, and costs `usd_h` as it did before."""
+        """The box was not started after all, and costs `usd_h` an hour as before."""
         with self._transaction() as db:
             self._rated(db, lease_id, usd_h, at)
         return self.lease(lease_id)
 
     def resumed(self, lease_id: LeaseId, usd_h: Decimal | None, *, at: datetime) -> Lease:
-        """The box was started again, costs `usd_h`, and has yet to let us in."""
+        """The box was started again, costs `usd_h` an hour, and has yet to let us in."""
         with self._transaction() as db:
             db.execute("UPDATE leases SET parked_at=NULL, ready_at=NULL WHERE id=?", (lease_id,))
-            if self.lease(lease_id).price_usd_h != usd_h:  # else since it was `resuming`
+            if self.lease(lease_id).price_usd_h != usd_h:  # if equal, `resuming` has recorded it
                 self._rated(db, lease_id, usd_h, at)
             db.execute(
                 "INSERT INTO sightings(lease_id, listed, at) VALUES (?,'listed',?)",
@@ -471,14 +471,14 @@ class Leases(Signatures):
     ) -> Lease:
         """The lease has these terms from now on; the old ones stay in its timeline.
 
-        `allowed` is as in `intend`; `signed` is the code of a person's signature, used for it.
+        `allowed` is as in `intend`; `signed` is the code of a person's signature, which this uses up.
 
-        What its owner signed ahead was for the old ones, and holds no longer.
+        A waiver that the owner signed ahead was for the old terms, and no longer holds.
 
         Raises:
-            ValueError: they are none, such as a negative budget.
+            ValueError: the terms are invalid, such as a negative budget.
         """
-        # A copy with other values was never checked, and what cannot be read back hides every lease.
+        # A changed copy was never validated, and terms that cannot be read back would hide every lease.
         terms = Terms.model_validate({**terms.model_dump(), "on_deadline": "keep"})
         with self._transaction() as db:
             lease = self.lease(lease_id)
@@ -490,7 +490,7 @@ class Leases(Signatures):
         return self.lease(lease_id)
 
     def sign_ahead(self, lease_id: LeaseId, signature: Signature, *, at: datetime) -> Lease:
-        """The lease's owner has signed for what cannot be saved by the time that its rescue is spent."""
+        """The lease's owner has signed ahead for the loss of whatever is not saved when the rescue money is spent."""
         terms = self.lease(lease_id).terms.model_copy(update={"on_deadline": "waive"})
         detail: dict[str, object] = {"by": signature.signed_by, "signature": signature.code}
         with self._transaction() as db:
@@ -507,7 +507,7 @@ class Leases(Signatures):
             self._note(db, lease_id, Event.ATTESTED, detail, at)
 
     def end(self, lease_id: LeaseId, state: Literal["void", "lost"], *, at: datetime) -> Lease:
-        """The lease ended without a destroy of ours: its box never was, or is lost."""
+        """The lease ended without a destroy of ours: there never was a box, or it is lost."""
         with self._transaction() as db:
             db.execute(
                 "UPDATE leases SET state=?, ended_at=? WHERE id=?",
@@ -517,7 +517,7 @@ class Leases(Signatures):
         return self.lease(lease_id)
 
     def come_back(self, lease_id: LeaseId, *, at: datetime) -> Lease:
-        """A lease that was called lost is live again, as it was: its box is listed, and was all the time.
+        """A lease that was declared lost is live again, as before: its box is listed, and existed all the time.
 
         Raises:
             BoxTaken: another live lease stands on that box by now.
@@ -543,7 +543,7 @@ class Leases(Signatures):
         return self.lease(lease_id)
 
     def touch(self, lease_id: LeaseId, *, at: datetime) -> None:
-        """It is on record that the box is about to be used: *never used* is no ground any more."""
+        """It is on record that the box is about to be used: *never used* is no longer a ground to destroy it."""
         with self._transaction() as db:
             db.execute(
                 "UPDATE leases SET touched_at=coalesce(touched_at, ?) WHERE id=?",
@@ -551,7 +551,7 @@ class Leases(Signatures):
             )
 
     def keep_in(self, lease_id: LeaseId, directory: Path) -> None:
-        """Collected files of this lease belong into `directory`."""
+        """Collected files of this lease belong in `directory`."""
         with self._transaction() as db:
             db.execute("UPDATE leases SET kept_in=? WHERE id=?", (os.fspath(directory), lease_id))
 

@@ -1,4 +1,4 @@
-"""The owner's passkeys: which are in force, and which were told to end."""
+"""The owner's passkeys: which are in force, and which have been ended."""
 
 from datetime import datetime, timedelta
 
@@ -18,7 +18,7 @@ _IN_FORCE = (
 
 
 class Passkeys(Signatures):
-    """The part of the ledger that knows with which passkeys its owner signs."""
+    """The part of the ledger that knows with which passkeys the owner signs."""
 
     def sign(
         self, asked: Asked, *, by: str, form: Form, at: datetime, proof: str | None = None
@@ -26,7 +26,7 @@ class Passkeys(Signatures):
         """As `Signatures.sign`.
 
         Raises:
-            Refused: another form of signature does no more, because a passkey is set up.
+            Refused: no other form of signature works any more, because a passkey is set up.
         """
         if form != PASSKEY and asked.kind != "lost_passkey" and self.passkeys(at):
             raise Refused(
@@ -37,14 +37,14 @@ class Passkeys(Signatures):
         return super().sign(asked, by=by, form=form, at=at, proof=proof)
 
     def passkeys(self, at: datetime) -> list[Passkey]:
-        """Those in force, oldest first; where there is one, nothing else signs."""
+        """The passkeys in force, oldest first; if there is one, nothing else can sign."""
         known = self._read(_passkey, f"{_IN_FORCE} ORDER BY p.at, p.id")
         return [key for key in known if key.ends_at is None or key.ends_at > at]
 
     def set_up_passkey(
         self, passkey_id: str, public_key: str, signature: Signature, *, at: datetime
     ) -> None:
-        """It signs from now on, as a person has signed; with another passkey, where there was one."""
+        """The passkey signs from now on, authorised by a signature; with another passkey, if there was one."""
         with self._transaction() as db:
             use(db, signature.code, at=at)
             db.execute(
@@ -53,7 +53,7 @@ class Passkeys(Signatures):
             )
 
     def end_passkeys(self, signature: Signature, *, at: datetime) -> datetime:
-        """Every passkey in force ends: at once where one of them signed for it, else after a day; when."""
+        """All passkeys end: at once if one of them signed for it, otherwise after a day; returns when."""
         ends_at = at if signature.form == "passkey" else at + GRACE
         with self._transaction() as db:
             use(db, signature.code, at=at)
@@ -65,7 +65,7 @@ class Passkeys(Signatures):
         return ends_at
 
     def keep_passkeys(self, signature: Signature, *, at: datetime) -> None:
-        """None of them ends, as somebody has signed who still has one."""
+        """No passkey ends after all, because somebody who still has one has signed."""
         with self._transaction() as db:
             use(db, signature.code, at=at)
             db.execute(

@@ -17,7 +17,7 @@ class Proof(Leases):
     """The part of the ledger that holds proofs."""
 
     def file_seal(self, lease_id: LeaseId, manifest: Manifest, *, at: datetime) -> None:
-        """The manifest that a collect fetches by is on record."""
+        """The manifest that a collect works from is on record."""
         with self._transaction() as db:
             self._must_be_mine(db, lease_id)
             db.execute(
@@ -38,7 +38,7 @@ class Proof(Leases):
             )
 
     def seal(self, lease_id: LeaseId, *, digest: str | None = None) -> Manifest | None:
-        """The newest seal on record for that lease, or the one of that digest."""
+        """The newest seal on record for that lease, or the one with that digest; None if there is none."""
         newest = self._read(
             lambda row: Manifest.model_validate_json(row["manifest"]),
             "SELECT manifest FROM seals WHERE lease_id=?1 AND (?2 IS NULL OR digest=?2)"
@@ -51,7 +51,7 @@ class Proof(Leases):
     def file_evidence(
         self, lease_id: LeaseId, digest: str, evidence: Iterable[Evidence], *, at: datetime
     ) -> None:
-        """What re-reading the kept files has proved, for the seal `digest`, is on record."""
+        """What re-reading the kept files has proved for the seal `digest` is on record."""
         with self._transaction() as db:
             db.executemany(
                 "INSERT INTO evidence(lease_id, digest, record, at) VALUES (?,?,?,?)",
@@ -60,7 +60,7 @@ class Proof(Leases):
             self._note(db, lease_id, Event.VERIFIED, {"digest": digest}, at)
 
     def evidence(self, lease_id: LeaseId, digest: str) -> list[Evidence]:
-        """The newest evidence for that seal, one record a file."""
+        """The newest evidence for that seal, one record for each file."""
         return [evidence for _, evidence in self.evidence_filed(lease_id, digest)]
 
     def evidence_filed(self, lease_id: LeaseId, digest: str) -> list[tuple[datetime, Evidence]]:
@@ -77,7 +77,7 @@ class Proof(Leases):
         """The permit's ground is filed and its lease is `terminating`, in one transaction.
 
         Raises:
-            LeaseHeld: the hold that this process has on it was broken; nothing was filed.
+            LeaseHeld: this process's hold on the lease was broken; nothing was filed.
         """
         match permit.ground:
             case Verified(seal_digest=digest):
@@ -110,7 +110,7 @@ class Proof(Leases):
 
     @staticmethod
     def _use_waiver(db: Connection, lease_id: LeaseId, code: str, at: datetime) -> None:
-        """The signature is used; a teardown that was cut short goes on over the one it began with."""
+        """The signature is used; a teardown that was cut short continues with the one it began with."""
         begun = db.execute(
             "SELECT 1 FROM permits WHERE lease_id=?1 AND json_extract(detail, '$.signature')=?2"
             " UNION SELECT 1 FROM events WHERE lease_id=?1 AND kind=?3"
@@ -121,7 +121,7 @@ class Proof(Leases):
             use(db, code, at=at)
 
     def waiver(self, lease_id: LeaseId, digest: str, *, at: datetime) -> Signature | None:
-        """A person's signature for exactly that loss: unused, or the one that this teardown began with."""
+        """A person's signature for exactly that loss: an unused one, or the one this teardown began with."""
         begun = self._read(
             signature_of_row,
             f"{SIGNED} JOIN permits p ON p.lease_id=r.subject AND json_extract(p.detail, '$.signature')=s.code"
@@ -132,7 +132,7 @@ class Proof(Leases):
         return begun[0] if begun else self.signed("waive", lease_id, digest, at=at)
 
     def permitted(self, lease_id: LeaseId) -> tuple[str, datetime]:
-        """The ground and the time of the newest permit filed for that lease."""
+        """The ground of the newest permit filed for that lease, and when it was filed."""
         newest = self._read(
             lambda row: (row["ground"], moment(row["at"])),
             "SELECT ground, at FROM permits WHERE lease_id=? ORDER BY seq DESC LIMIT 1",
@@ -141,7 +141,7 @@ class Proof(Leases):
         return newest[0]
 
     def file_receipt(self, receipt: Receipt, *, at: datetime) -> Lease:
-        """The proof of the end is filed and the lease is `gone`, in one transaction."""
+        """The proof that the box is gone is filed and the lease is `gone`, in one transaction."""
         with self._transaction() as db:
             db.execute(
                 "INSERT INTO receipts(lease_id, record, at) VALUES (?,?,?)",
@@ -155,7 +155,7 @@ class Proof(Leases):
         return self.lease(receipt.lease_id)
 
     def receipt(self, lease_id: LeaseId) -> Receipt | None:
-        """The receipt of that lease, when it has ended by a teardown."""
+        """The receipt of that lease; None unless a teardown has ended it."""
         filed = self._read(
             lambda row: Receipt.model_validate_json(row["record"]),
             "SELECT record FROM receipts WHERE lease_id=?",

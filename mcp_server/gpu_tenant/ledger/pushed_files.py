@@ -1,4 +1,4 @@
-"""What went to each box, and from when on what is written there counts: jobs can write the box's own records."""
+"""What was sent to each box, and since when its files count. Kept here, as jobs can rewrite the box's records."""
 
 import hmac
 from collections.abc import Iterable
@@ -9,15 +9,15 @@ from gpu_tenant.ledger.events import Timeline
 
 
 class Sent(Timeline):
-    """The part of the ledger that a seal is judged by."""
+    """The part of the ledger that a seal is checked against."""
 
     def seal_key(self, lease_id: LeaseId) -> str:
-        """The key for what the box remembers of hashes; it goes with each request and never lies there."""
+        """The key for the hashes that the box remembers; it goes with each request and is never stored there."""
         drawn = self._read(lambda row: str(row["key"]), "SELECT key FROM seal_key")[0]
         return hmac.new(drawn.encode(), lease_id.encode(), sha256).hexdigest()
 
     def send(self, lease_id: LeaseId, files: Iterable[tuple[str, int, str]]) -> None:
-        """Files of those names, sizes and hashes are meant for the work directory; before they go."""
+        """It is on record, before they are sent, which files, by name, size and hash, go to the work directory."""
         with self._transaction() as db:
             db.executemany(
                 "INSERT INTO sent(lease_id, name, size_bytes, sha256) VALUES (?,?,?,?)"
@@ -26,7 +26,7 @@ class Sent(Timeline):
             )
 
     def sent(self, lease_id: LeaseId) -> dict[str, list[tuple[int, str]]]:
-        """Every version of every file that ever went there: its size and its hash, by name."""
+        """Every version of every file that was ever sent there: its size and its hash, by name."""
         found: dict[str, list[tuple[int, str]]] = {}
         for name, version in self._read(
             lambda row: (str(row["name"]), (int(row["size_bytes"]), str(row["sha256"]))),
@@ -37,7 +37,7 @@ class Sent(Timeline):
         return found
 
     def sent_before(self, lease_id: LeaseId) -> bool:
-        """Whether files went there before that was on record, so that only the box can say which."""
+        """Whether files were sent before such records were kept, so that only the box can say which."""
         known = self._read(
             lambda row: str(row["lease_id"]),
             "SELECT lease_id FROM sent_before WHERE lease_id=?",
@@ -46,7 +46,7 @@ class Sent(Timeline):
         return bool(known)
 
     def know_scripts(self, hashes: Iterable[str]) -> None:
-        """Scripts of those hashes may come to lie on boxes: an upgrade finds there what it knows no more."""
+        """Scripts with those hashes may be put on boxes; an upgraded program thus recognises its older ones."""
         new = set(hashes) - set(self.scripts())
         if new:
             with self._transaction() as db:
@@ -56,18 +56,18 @@ class Sent(Timeline):
                 )
 
     def scripts(self) -> list[str]:
-        """The hash of every script that this ledger's programs ever brought to a box."""
+        """The hash of every script that a program using this ledger ever put on a box."""
         return self._read(lambda row: str(row["sha256"]), "SELECT sha256 FROM scripts")
 
     def counts_since(self, lease_id: LeaseId, since_ns: int | None) -> None:
-        """The box has said that what is written from then on counts, by its own clock."""
+        """It is on record that the box counts what is written from `since_ns` on, by its own clock."""
         if since_ns is None or since_ns in self._sinces(lease_id):
             return
         with self._transaction() as db:
             db.execute("INSERT INTO since(lease_id, since_ns) VALUES (?,?)", (lease_id, since_ns))
 
     def since_ns(self, lease_id: LeaseId) -> int | None:
-        """The earliest of those moments; None where the box was never asked."""
+        """The earliest of those moments; None if the box was never asked."""
         return min(self._sinces(lease_id), default=None)
 
     def _sinces(self, lease_id: LeaseId) -> list[int]:

@@ -1,4 +1,4 @@
-"""The quotes that were given: what may be rented, until when, at no more than which price."""
+"""The quotes that were given: what may be rented, until when, and at what maximum price."""
 
 from datetime import datetime, timedelta
 
@@ -13,7 +13,7 @@ class Quotes(Database):
     """The part of the ledger that remembers quotes."""
 
     def file_quotes(self, quotes: list[Quote], *, at: datetime) -> None:
-        """The quotes are on record, and may be rented until they expire; old ones are not any more."""
+        """The quotes are on record and may be rented until they expire; old quotes are removed."""
         with self._transaction() as db:
             db.execute(
                 "DELETE FROM quotes WHERE expires_at < ? AND id NOT IN"
@@ -26,6 +26,6 @@ class Quotes(Database):
             )
 
     def quote(self, quote_id: str) -> Quote | None:
-        """The quote of that id, also one that has expired."""
+        """The quote with that id, even if it has expired; None if there is none."""
         filed = self._read(record, "SELECT record FROM quotes WHERE id=?", quote_id)
         return Quote.model_validate_json(filed[0]) if filed else None

@@ -4,7 +4,7 @@
 
 
 def _append_only(*tables: str) -> str:
-    """Triggers that let rows into `tables`, and never change or delete one."""
+    """Triggers that allow rows to be added to `tables`, but never changed or deleted."""
     return "".join(
         f"CREATE TRIGGER {table}_are_never_{done} BEFORE {verb} ON {table}"
         f" BEGIN SELECT raise(ABORT, 'law: {table} are never {done}'); END;\n"
@@ -14,7 +14,7 @@ def _append_only(*tables: str) -> str:
 
 
 def _never_replaced(key: str, *tables: str) -> str:
-    """Triggers against `INSERT OR REPLACE`, which asks no trigger on deletion."""
+    """Triggers against `INSERT OR REPLACE`, which fires no delete trigger."""
     return "".join(
         f"CREATE TRIGGER {table}_are_never_replaced BEFORE INSERT ON {table}"
         f" WHEN EXISTS (SELECT 1 FROM {table} WHERE {key} = NEW.{key})"
@@ -399,7 +399,7 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX since_of ON since(lease_id);
     """
     + _append_only("since"),
-    # A machine that is handed back (`own`) keeps all that is on it. A parked one takes no work between two permits.
+    # A machine that is handed back (`own`) keeps its files. A parked box can do no work between two permits.
     """
     CREATE TRIGGER never_used_means_looked_at BEFORE INSERT ON permits
       WHEN NEW.ground = 'never_used' AND EXISTS (

@@ -1,4 +1,4 @@
-"""What people were asked to sign, what they signed, and what was done over it: each once."""
+"""What people were asked to sign, what they signed, and what was done with it: each exactly once."""
 
 import json
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ _NAMED = 5
 
 
 class Signatures(Timeline):
-    """The part of the ledger that knows what persons have signed."""
+    """The part of the ledger that knows what people have signed."""
 
     def must_be_signed(
         self,
@@ -50,10 +50,10 @@ class Signatures(Timeline):
         digest: str | None = None,
         stands: timedelta = STANDS,
     ) -> str:
-        """The code of a person's unused signature for exactly these words; `use` takes it, once.
+        """The code of a person's unused signature for exactly these words; `use` then uses it up.
 
         Raises:
-            SignatureWanted: there is none; it has been asked for.
+            SignatureWanted: there is none; it has now been requested.
         """
         name = digest or digest_of((would, *words))
         signature = self.signed(kind, subject, name, at=at)
@@ -82,10 +82,10 @@ class Signatures(Timeline):
         at: datetime,
         stands: timedelta = STANDS,
     ) -> Asked:
-        """A person is asked to sign; whoever asks for the same again gets the same code.
+        """A person is asked to sign; asking for the same again gives the same code.
 
-        The digest names what is signed for. The words are what is shown for it: where they have
-        changed under the same name, the newest are.
+        The digest names what is signed for, and the words are shown for it. If the words have changed under the
+        same digest, the newest are shown.
         """
         told, record = shown(would), json.dumps([shown(line) for line in words])
         with self._transaction() as db:
@@ -118,7 +118,7 @@ class Signatures(Timeline):
         """What a person is asked to sign under that code.
 
         Raises:
-            BadRequest: nothing ever was.
+            BadRequest: nothing was ever requested under it.
         """
         found = self._read(_asked, f"{_ASKED} WHERE r.code=?", typed_code(code))
         if not found:
@@ -129,18 +129,18 @@ class Signatures(Timeline):
         return found[0]
 
     def all_asked(self, now: datetime) -> list[Asked]:
-        """What persons are asked to sign now, oldest first."""
+        """What people are asked to sign now, oldest first."""
         return self._read(_asked, f"{_ASKED} WHERE {_OPEN}", now.isoformat())
 
     def sign(
         self, asked: Asked, *, by: str, form: Form, at: datetime, proof: str | None = None
     ) -> Signature:
-        """The person has signed for what they were shown; it is good for one use.
+        """The person has signed for what they were shown; the signature is good for one use.
 
-        `proof` is what the person's authenticator said, where there was one.
+        `proof` is what the person's authenticator said, if there was one.
 
         Raises:
-            Refused: it was signed before, waits no more, or other words are shown for it by now.
+            Refused: it was already signed, is no longer open, or its words have changed meanwhile.
         """
         with self._transaction() as db:
             row = db.execute(f"{_ASKED} WHERE r.code=?", (asked.code,)).fetchone()
@@ -164,7 +164,7 @@ class Signatures(Timeline):
         return self._read(signature_of_row, f"{SIGNED} WHERE s.code=?", asked.code)[0]
 
     def signed(self, kind: str, subject: str, digest: str, *, at: datetime) -> Signature | None:
-        """A signature for exactly that which nothing was done over yet."""
+        """A signature for exactly that, which has not been used yet; None if there is none."""
         found = self._read(
             signature_of_row,
             f"{SIGNED} WHERE r.kind=? AND r.subject=? AND r.digest=? AND {_UNUSED}",
@@ -176,7 +176,7 @@ class Signatures(Timeline):
         return found[0] if found else None
 
     def signature(self, code: str) -> Signature | None:
-        """What was signed under that code, used or not."""
+        """The signature given under that code, used or not; None if there is none."""
         return next(iter(self._read(signature_of_row, f"{SIGNED} WHERE s.code=?", code)), None)
 
     def signed_for(self, kind: str, subject: str, *, at: datetime) -> list[Signature]:
@@ -190,10 +190,10 @@ class Signatures(Timeline):
         )
 
     def use_signature(self, code: str, *, at: datetime) -> None:
-        """The signature is used, where what it was for is no line of this ledger.
+        """The signature is used; for cases where what it was for leaves no line in this ledger.
 
         Raises:
-            Refused: it was used before, or is none.
+            Refused: it was used before, or does not exist.
         """
         with self._transaction() as db:
             use(db, code, at=at)
@@ -203,10 +203,10 @@ AGAIN = "the same call that asked for it goes on; `gpu-tenant sign` lists what i
 
 
 def use(db: Connection, code: str, *, at: datetime) -> None:
-    """The signature is used, in the transaction of what was signed for.
+    """The signature is used, in the same transaction as what was signed for.
 
     Raises:
-        Refused: it was used before, has expired, or is none.
+        Refused: it was used before, has expired, or does not exist.
     """
     signed = db.execute(
         "SELECT 1 FROM signatures s JOIN signature_requests r USING (code) WHERE code=?"
@@ -221,7 +221,7 @@ def use(db: Connection, code: str, *, at: datetime) -> None:
 
 
 def wanted(asked: Asked, *, most: int = _NAMED) -> SignatureWanted:
-    """The error that asks for that signature, with some of the words and how many there are."""
+    """The error that asks for that signature, with some of the words and their number."""
     named = "; ".join(asked.words[:most])
     more = f"; and {len(asked.words) - most} more" if len(asked.words) > most else ""
     error = SignatureWanted(
@@ -248,7 +248,7 @@ def _asked(row: Row) -> Asked:
 
 
 def signature_of_row(row: Row) -> Signature:
-    """The signature that a row of `SIGNED` holds."""
+    """The signature in a row of `SIGNED`."""
     return Signature(
         code=row["code"],
         kind=row["kind"],

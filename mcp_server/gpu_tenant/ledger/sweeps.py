@@ -1,4 +1,4 @@
-"""Sweeps: what was declared, where each cell was put and why it left, and what boxes said of it."""
+"""Sweeps: what was declared, where each cell was placed and why it left, and what boxes reported about it."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,7 +27,7 @@ class Sweeps(Leases):
     def declare_sweep(self, sweep: Sweep, *, after: str | None = None) -> Sweep:
         """The sweep is on record under the next free id, before any box hears of it.
 
-        Where there is one of exactly that grid, that is returned instead; but not the one to come `after`.
+        If a sweep of exactly that grid exists, that one is returned instead, unless it is the sweep `after`.
         """
         with self._transaction() as db:
             known = db.execute(_LIKE, (sweep.grid.digest,)).fetchone()
@@ -63,7 +63,7 @@ class Sweeps(Leases):
         return found[0] if found else None
 
     def join_sweep(self, sweep_id: str, leases: Iterable[LeaseId], *, at: datetime) -> None:
-        """Cells of the sweep may be put on those leases from now on."""
+        """Cells of the sweep may be placed on those leases from now on."""
         with self._transaction() as db:
             for lease_id in leases:
                 db.execute(
@@ -73,7 +73,7 @@ class Sweeps(Leases):
                 )
 
     def leases_of_sweep(self, sweep_id: str) -> list[LeaseId]:
-        """The leases that it runs or ran on, in the order in which they joined."""
+        """The leases that the sweep runs or ran on, in the order in which they joined."""
         return self._read(
             lambda row: LeaseId(row["lease_id"]),
             "SELECT lease_id FROM sweep_leases WHERE sweep_id=? ORDER BY seq",
@@ -91,13 +91,12 @@ class Sweeps(Leases):
     # --- where cells are
 
     def place(self, sweep_id: str, cells: Mapping[str, Job], *, at: datetime) -> list[str]:
-        """Each cell is on record as a job of its lease, before the box hears of it.
+        """Each cell is on record as a job of its lease, before the box hears of it; returns the newly placed ones.
 
-        One that is somewhere already stays there, and is not among those that are returned; nor is one
-        that was given up.
+        A cell that is placed already stays where it is and is not returned. Nor is one that was given up.
 
         Raises:
-            Refused: a job there has one of the names; none of the cells was put anywhere.
+            Refused: a job there already has one of the names; none of the cells was placed.
         """
         placed: list[str] = []
         with self._unless_it_changed() as db:
@@ -112,7 +111,7 @@ class Sweeps(Leases):
                     "INSERT INTO jobs(lease_id, id, record) VALUES (?,?,?)",
                     (job.lease_id, job.id, job.model_dump_json()),
                 )
-                # What is about to be used was used, from here on.
+                # A lease that is about to be used counts as used from here on.
                 db.execute(
                     "UPDATE leases SET touched_at=coalesce(touched_at, ?) WHERE id=?",
                     (at.isoformat(), job.lease_id),
@@ -145,12 +144,12 @@ class Sweeps(Leases):
         )
 
     def release(self, placements: Sequence[Placement], why: Released, *, at: datetime) -> None:
-        """The cells are no longer where they were put; one that was let go before stays so.
+        """The cells are no longer where they were placed; an earlier release of a cell stays as it was.
 
-        What has begun there is not withdrawn, whatever its box says now.
+        A cell that has begun there is not withdrawn, whatever its box says now.
 
         Raises:
-            Refused: for one of them that is not so (any more); none was let go.
+            Refused: one of them cannot be released, or not any more; none was.
         """
         with self._unless_it_changed() as db:
             for placement in placements:
@@ -163,7 +162,7 @@ class Sweeps(Leases):
                 )
 
     def reread(self, placements: Sequence[Placement], *, at: datetime) -> None:
-        """It is on record that the cells' files lay here as they came, after their box was lost."""
+        """It is on record that the cells' files were here unchanged when re-read after their box was lost."""
         with self._transaction() as db:
             db.executemany(
                 "INSERT INTO rereads(placement, at) SELECT ?1, ?2"
@@ -172,7 +171,7 @@ class Sweeps(Leases):
             )
 
     def give_up(self, sweep_id: str, cells: Iterable[str], *, at: datetime) -> None:
-        """Those cells are put on no box from now on; where one is, it stays until it is let go."""
+        """Those cells are placed on no box from now on; one that is on a box stays until it is released."""
         with self._transaction() as db:
             db.executemany(
                 "INSERT INTO given_up(sweep_id, cell, at) SELECT ?1, ?2, ?3"
@@ -181,7 +180,7 @@ class Sweeps(Leases):
             )
 
     def given_up(self, sweep_id: str) -> frozenset[str]:
-        """The cells of that sweep that its owner gave up."""
+        """The cells of that sweep that its owner has given up."""
         return frozenset(
             self._read(
                 lambda row: str(row["cell"]), "SELECT cell FROM given_up WHERE sweep_id=?", sweep_id
@@ -190,7 +189,7 @@ class Sweeps(Leases):
 
     @contextmanager
     def _unless_it_changed(self) -> Iterator[Connection]:
-        """A transaction whose grounds another program may have taken away since they were read."""
+        """A transaction; Refused if another program changed, since they were read, the facts that it rests on."""
         try:
             with self._transaction() as db:
                 yield db
@@ -209,7 +208,7 @@ class Sweeps(Leases):
         at: datetime,
         box_time_s: float,
     ) -> None:
-        """It is on record that the box took those jobs into its queue, at `box_time_s` by its own clock."""
+        """It is on record that the box queued those jobs, at `box_time_s` by the box's own clock."""
         with self._transaction() as db:
             for job in jobs:
                 db.execute(
@@ -224,10 +223,10 @@ class Sweeps(Leases):
             }
             self._note(db, lease_id, Event.LAUNCHED, detail, at)
 
-    # --- what became of them
+    # --- what became of the cells
 
     def heard(self, said: Mapping[int, Said]) -> None:
-        """What boxes said of placements, by their number, is on record; nothing is added that is not new."""
+        """What boxes reported about placements, by number, is on record, except reports with nothing new."""
         with self._transaction() as db:
             for seq, each in said.items():
                 row = db.execute(
@@ -242,7 +241,7 @@ class Sweeps(Leases):
                 )
 
     def settle_sweep(self, sweep_id: str, settlement: Settlement, *, signature: str) -> None:
-        """It is on record that somebody accepted exactly that list of what is wrong, and signed."""
+        """It is on record that somebody accepted exactly that list of problems, and signed."""
         with self._transaction() as db:
             use(db, signature, at=settlement.at)
             db.execute(
@@ -256,7 +255,7 @@ class Sweeps(Leases):
             )
 
     def settlements(self, sweep_id: str) -> list[Settlement]:
-        """What was accepted of that sweep, oldest first."""
+        """The lists of problems that were accepted for that sweep, oldest first."""
         return self._read(
             lambda row: Settlement.model_validate_json(row["record"]),
             "SELECT record FROM settlements WHERE sweep_id=? ORDER BY seq",

@@ -29,9 +29,9 @@ def prove(
 ) -> Proof | None:
     """What the regular file at `path` holds on its storage, hashed and inspected in one pass over it.
 
-    None where there is no such file. What the verdict says counts only where the hash is `sha256`.
-    Where the inspection takes too much it is stopped, the verdict is `opaque` and says so, and the
-    file is hashed alone. Once `stop` is set it ends soon.
+    None if there is no such file. The verdict counts only if the hash equals `sha256`. If the inspection
+    takes too much memory or time it is stopped; then the verdict is `opaque` and says so, and the file is only
+    hashed. Once `stop` is set the call ends soon.
 
     Raises:
         OSError: the storage could not be read.
@@ -44,20 +44,20 @@ def prove(
 def prove_all(
     files: Sequence[Asked], *, stop: Event | None = None, readers: Readers = SHARED
 ) -> Sequence[Proof | None]:
-    """As `prove`, for each of the files: small ones go faster together."""
+    """As `prove`, for each of the files; small ones are faster together."""
     stop = stop or Event()
     answers = readers.ask(files, "prove", stop)
     return [_proved(file, answer, stop) for file, answer in zip(files, answers, strict=True)]
 
 
 def inspect(path: Path, *, name: str, readers: Readers = SHARED) -> Verdict:
-    """What reading the file at `path` proves, as what its logical `name` claims it is.
+    """What reading the file at `path` proves about it as the format that its logical `name` claims.
 
-    Nothing from the file is executed; memory and computing stay bounded however large or hostile it
-    is: where it takes more, it is `opaque`, with the reason.
+    Nothing from the file is executed. Memory and computing stay bounded however large or hostile it is: a
+    file that takes more is `opaque`, with the reason.
 
     Raises:
-        OSError: the disk could not be read. Content never raises; it is broken, with a reason.
+        OSError: the disk could not be read. Content never raises: a bad file is `broken`, with a reason.
     """
     answer = readers.ask([Asked(path, name, _size_bytes(path))], "inspect", Event())[0]
     if why := _stopped(answer):
@@ -89,7 +89,7 @@ def _stopped(answer: Answer | Ended) -> str | None:
 
 
 def _hashed(file: Asked, stop: Event, why: str) -> Proof | None:
-    """As `prove`, by the hash alone."""
+    """As `prove`, but only by the hash."""
     stored = Stored.at(file.path)
     if stored is None:
         return None

@@ -1,4 +1,4 @@
-"""A file under inspection: bounded reads that say what is missing, and what was found."""
+"""A file under inspection: bounded reads that report what is missing, and the findings so far."""
 
 import os
 import struct
@@ -13,31 +13,31 @@ from gpu_tenant.artifacts.formats.single_pass import Passage
 
 CHUNK_BYTES = 1 << 20
 LARGE_BYTES = 1 << 20
-"""What is read into memory to be understood, and is longer, is so in one file at a time."""
+"""Content longer than this is read into memory for one file at a time only."""
 _WARNINGS_SHOWN = 50
 
 
 class Turn(Protocol):
-    """Leave to take much memory, as a lock is taken."""
+    """Permission to take much memory, acquired like a lock."""
 
     def acquire(self) -> object:
-        """It was given."""
+        """The permission was given."""
 
     def release(self) -> None:
-        """It is given back."""
+        """The permission is given back."""
 
 
 _turns: list[Turn] = [Lock()]
-"""Many files are inspected at once, but of those that take much memory only one."""
+"""Many files are inspected at once, but only one of those that take much memory."""
 
 
 def one_at_a_time(turn: Turn) -> None:
-    """From now on, leave to take much memory is got from this."""
+    """From now on, permission to take much memory is acquired from `turn`."""
     _turns[:] = [turn]
 
 
 class Broken(Exception):
-    """The file is not what it claims to be; the message says why, for a person."""
+    """The file is not what it claims to be; the message tells a person why."""
 
 
 class Unread(Exception):
@@ -46,21 +46,21 @@ class Unread(Exception):
 
 @dataclass
 class Findings:
-    """What an inspection has proved, has not, and would like a person to know."""
+    """What an inspection has proved, what it has not, and what it would like a person to know."""
 
     proved: list[str] = field(default_factory=list)
     not_proved: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
     def warn(self, warning: str) -> None:
-        """The warning is kept, unless so many are that more would say nothing new."""
+        """The warning is kept, unless there are already so many that one more would say nothing new."""
         if len(self.warnings) < _WARNINGS_SHOWN:
             self.warnings.append(warning)
         elif len(self.warnings) == _WARNINGS_SHOWN:
             self.warnings.append(f"and more: only the first {_WARNINGS_SHOWN} warnings are listed")
 
     def add(self, later: "Findings") -> None:
-        """What was found apart is found here as well, after what was found before."""
+        """The separate findings `later` are added here, after those found before."""
         self.proved += later.proved
         self.not_proved += later.not_proved
         for warning in later.warnings:
@@ -68,15 +68,15 @@ class Findings:
 
 
 def counted(number: int, noun: str) -> str:
-    """The number with its noun, in the plural where it is due."""
+    """The number with its noun, in the plural where needed."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 class Source:
     """An open file of known size, read in pieces that never exceed what it holds.
 
-    `failure` remembers the first error of the disk itself, because the parsers above would take
-    it for a broken file. Where there is a passage, what is read in rising order goes along with it.
+    `failure` remembers the first error of the disk itself, because the parsers above would otherwise take
+    it for a broken file. If there is a `passage`, reads in rising order are served from it.
     """
 
     def __init__(
@@ -105,16 +105,16 @@ class Source:
         self._file.close()
 
     def alone(self, above_bytes: int = 0) -> None:
-        """Until this file is closed, no other that takes much memory is inspected.
+        """Until this file is closed, no other file that takes much memory is inspected.
 
-        A file of no more than `above_bytes` does not take much.
+        A file of no more than `above_bytes` does not count as taking much.
         """
         if self._large is None and self.size_bytes > above_bytes:
             _turns[0].acquire()
             self._large = _turns[0]
 
     def upto(self, offset: int, size_bytes: int) -> bytes:
-        """The bytes at `offset`, fewer where the file ends first.
+        """The bytes at `offset`; fewer if the file ends first.
 
         Raises:
             OSError: the disk could not be read.
@@ -151,7 +151,7 @@ class Source:
             yield bytes(piece)
 
     def pieces(self, start: int, end: int) -> Iterator[bytes | memoryview]:
-        """As `chunks`, but each is good only until the next is asked for."""
+        """As `chunks`, but each piece is valid only until the next is requested."""
         while start < end:
             size_bytes = min(CHUNK_BYTES, end - start)
             piece = self._passing(start, size_bytes) or self.read(start, size_bytes)
@@ -159,7 +159,7 @@ class Source:
             yield piece
 
     def along(self, offset: int, size_bytes: int) -> bytes:
-        """As `read`, for a stretch that lies behind all that were asked for in this way before."""
+        """As `read`, for a stretch that comes after every stretch read this way before."""
         content = b""
         while left := size_bytes - len(content):
             piece = self._passing(offset + len(content), left)
@@ -169,10 +169,10 @@ class Source:
         return content
 
     def settle(self) -> None:
-        """Where the file is expected to be a certain one, it is.
+        """If the file is expected to have a certain hash, it has.
 
         Raises:
-            Unread: it is another.
+            Unread: it is another file.
         """
         if self.passage is None:
             return
@@ -185,7 +185,7 @@ class Source:
             raise Unread("its bytes are not those that were to be proved")
 
     def _passing(self, offset: int, size_bytes: int) -> memoryview | None:
-        """What the passage shows there, of at most that size; None where it shows nothing."""
+        """What the passage has at `offset`, at most `size_bytes`; None if it has nothing there."""
         if self.passage is None or offset >= self.size_bytes:
             return None
         try:
@@ -196,7 +196,7 @@ class Source:
 
 
 class Cursor:
-    """A place in a stretch of a source that moves on as fields are read, and never past its end."""
+    """A position in a stretch of a source; it advances as fields are read, and never past the end."""
 
     def __init__(self, source: Source, start: int = 0, end: int | None = None) -> None:
         self._source = source
@@ -223,7 +223,7 @@ class Cursor:
         return content
 
     def skip(self, size_bytes: int) -> None:
-        """The next `size_bytes` bytes lie behind.
+        """The cursor is past the next `size_bytes` bytes.
 
         Raises:
             Broken: the stretch ends before them.

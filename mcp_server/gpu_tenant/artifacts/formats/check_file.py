@@ -1,4 +1,4 @@
-"""One file hashed and judged in this very process, which is one that may be stopped over it."""
+"""One file hashed and judged in this very process, which another process may kill if it takes too much."""
 
 from contextlib import closing
 from dataclasses import dataclass
@@ -30,8 +30,8 @@ class Proof:
 def prove(path: Path, *, name: str, sha256: str | None, stop: Event | None = None) -> Proof | None:
     """What the regular file at `path` holds on its storage, hashed and inspected in one pass over it.
 
-    None where there is no such file. What the verdict says counts only where the hash is `sha256`.
-    Memory stays bounded as with `inspect`, and once `stop` is set it ends at the next block.
+    None if there is no such file. The verdict counts only if the hash equals `sha256`. Memory stays
+    bounded as with `inspect`, and once `stop` is set the pass ends at the next block.
 
     Raises:
         OSError: the storage could not be read.
@@ -48,12 +48,12 @@ def prove(path: Path, *, name: str, sha256: str | None, stop: Event | None = Non
 
 
 def inspect(path: Path, *, name: str) -> Verdict:
-    """What reading the file at `path` proves, as what its logical `name` claims it is.
+    """What reading the file at `path` proves about it as the format that its logical `name` claims.
 
     Nothing from the file is executed, and memory stays bounded however large or hostile it is.
 
     Raises:
-        OSError: the disk could not be read. Content never raises; it is broken, with a reason.
+        OSError: the disk could not be read. Content never raises: a bad file is `broken`, with a reason.
     """
     with Source(path, name) as source:
         return _judged(source)
@@ -86,7 +86,7 @@ def _judged(source: Source) -> Verdict:
     if source.failure:
         raise source.failure
     if problem and resource_limits.is_strained():
-        # A library that gets no memory has many words for that, and none is evidence against the file.
+        # Libraries report missing memory in many ways, and none of these is evidence against the file.
         unread, problem = f"{NO_MEMORY} (it ended with: {problem[:100]})", None
     reasons = [*findings.not_proved, *([unread] if unread else [])]
     return Verdict(
@@ -100,5 +100,5 @@ def _judged(source: Source) -> Verdict:
 
 
 def _printable(text: str) -> str:
-    """The text, short, and without what a file may have put there to move a terminal."""
+    """The text, shortened, and without anything a file may have put there to control a terminal."""
     return "".join(letter if letter.isprintable() else "�" for letter in text[:_LONGEST_TEXT])

@@ -1,4 +1,4 @@
-"""Compressed streams: inflated to the end, their own checksums compared, and what is inside read.
+"""Compressed streams: inflated to the end, their own checksums compared, and their content read.
 
 Source: RFC 1952 (gzip), the bzip2 and .xz file format documents, RFC 8878 (zstd). Several streams
 may follow one another, with zero bytes between them.
@@ -27,7 +27,7 @@ _MAGIC_BYTES = 10
 _XZ_MEMORY_BYTES = 128 << 20
 _ZSTD_WINDOW_BYTES = 128 << 20
 _ZSTD_FEED_BYTES = 2048
-"""Four bytes of zstd may become 128 KiB at once, and its Python interface sets no limit."""
+"""Four bytes of zstd may expand to 128 KiB at once, and its Python interface sets no limit."""
 
 _INSIDE: dict[str, Callable[[Iterable[bytes], Findings], None]] = {
     ".tar": tar.check_chunks,
@@ -41,20 +41,20 @@ _TARBALLS = (".tgz", ".tbz", ".tbz2", ".txz", ".tzst")
 
 
 def gzip(source: Source, findings: Findings) -> None:
-    """Every gzip member is whole by its CRC-32 and length, and so is what is inside."""
+    """Every gzip member is whole by its CRC-32 and length, and so is its content."""
     start = partial(Zlib, 16 + zlib.MAX_WBITS)
     _check(source, _streams(source.chunks(), start, GZIP), findings)
     findings.proved.append("the gzip stream is whole, by its CRC-32")
 
 
 def bzip2(source: Source, findings: Findings) -> None:
-    """Every bzip2 stream is whole by its CRC-32, and so is what is inside."""
+    """Every bzip2 stream is whole by its CRC-32, and so is its content."""
     _check(source, _streams(source.chunks(), bz2.BZ2Decompressor, BZIP2), findings)
     findings.proved.append("the bzip2 stream is whole, by its CRC-32")
 
 
 def xz(source: Source, findings: Findings) -> None:
-    """Every xz stream is whole by its own check, and so is what is inside."""
+    """Every xz stream is whole by its own check, and so is its content."""
 
     def start() -> Inflater:
         return lzma.LZMADecompressor(memlimit=_XZ_MEMORY_BYTES)
@@ -69,7 +69,7 @@ def xz(source: Source, findings: Findings) -> None:
 
 
 def zstd(source: Source, findings: Findings) -> None:
-    """Every zstd frame is whole, and so is what is inside.
+    """Every zstd frame is whole, and so is its content.
 
     Raises:
         Broken: one is not.
@@ -124,7 +124,7 @@ class _Zstd:
 
 
 def _check(source: Source, stream: Iterator[bytes], findings: Findings) -> None:
-    """The stream ends well, and holds what the file's inner suffix claims."""
+    """The stream ends properly, and holds what the file's inner suffix claims."""
     source.alone()
     name = PurePath(source.name.lower())
     inner = ".tar" if name.suffix in _TARBALLS else PurePath(name.stem).suffix
@@ -160,7 +160,7 @@ def _streams(
 
 
 def _padded_head(rest: bytes, packed: Iterator[bytes]) -> bytes:
-    """The beginning of the next stream, long enough to be recognised, with zero bytes before it gone."""
+    """The beginning of the next stream, without the zero bytes before it and long enough to be recognised."""
     head = rest.lstrip(b"\0")
     while len(head) < _MAGIC_BYTES and (chunk := next(packed, b"")):
         head = (head + chunk).lstrip(b"\0")

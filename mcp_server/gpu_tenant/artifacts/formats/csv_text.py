@@ -1,4 +1,4 @@
-"""CSV and TSV: text that decodes, quotes that close, and as many columns in every row.
+"""CSV and TSV: the text decodes, quotes close, and every row has as many columns.
 
 Source: RFC 4180, read as leniently as Python's `csv` does. There is no checksum and no end marker.
 """

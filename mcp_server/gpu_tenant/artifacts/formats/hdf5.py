@@ -1,4 +1,4 @@
-"""HDF5: the superblock's end-of-file address against the file's size; every dataset with `h5py`.
+"""HDF5: the superblock's end-of-file address must fit the file's size; `h5py` reads every dataset.
 
 Source: HDF5 File Format Specification 3.0, section II.A, "Format Signature and Superblock".
 """
@@ -47,7 +47,7 @@ def check(source: Source, findings: Findings) -> None:
 
 
 def _superblock(source: Source) -> int:
-    """Where the superblock is: at 0, 512, 1024, and so on, doubling."""
+    """The offset of the superblock: 0, 512, 1024, and so on, doubling."""
     at = 0
     while at < source.size_bytes:
         if source.upto(at, 8) == MAGIC:

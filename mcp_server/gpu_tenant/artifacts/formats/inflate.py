@@ -1,4 +1,4 @@
-"""Decompression in bounded pieces, behind the one interface the standard library almost agrees on."""
+"""Decompression in bounded pieces, behind one interface that the standard library almost has."""
 
 import zlib
 from collections.abc import Generator, Iterable, Iterator
@@ -9,30 +9,30 @@ from gpu_tenant.artifacts.formats.bounded_file import CHUNK_BYTES, Broken, Unrea
 _MOST_INFLATED_BYTES = 1 << 40
 _FREE_BYTES = 1 << 30
 _MOST_RATIO = 1000
-"""What is inflated beyond a GiB is at most so many times what it was packed into."""
+"""Beyond the first GiB, the output may be at most this many times the packed input."""
 
 
 class Inflater(Protocol):
-    """A decompressor of one stream, as `bz2` and `lzma` have it."""
+    """A decompressor for one stream, with the interface of `bz2` and `lzma`."""
 
     @property
     def eof(self) -> bool:
-        """Whether the stream has ended, its own checks included."""
+        """Whether the stream has ended, including its own checks."""
 
     @property
     def needs_input(self) -> bool:
-        """Whether nothing more comes out before something goes in."""
+        """Whether more input is needed before any more output comes."""
 
     @property
     def unused_data(self) -> bytes:
-        """What followed the end of the stream in the input."""
+        """The input that followed the end of the stream."""
 
     def decompress(self, packed: bytes, limit: int, /) -> bytes:
-        """At most `limit` bytes of what was packed."""
+        """At most `limit` bytes of unpacked content."""
 
 
 class Zlib:
-    """`zlib` as an `Inflater`: raw deflate or gzip, as `wbits` says."""
+    """`zlib` as an `Inflater`: raw deflate or gzip, depending on `wbits`."""
 
     def __init__(self, wbits: int) -> None:
         self._stream = zlib.decompressobj(wbits)
@@ -57,32 +57,32 @@ class Zlib:
 
 
 class Measure:
-    """How much was inflated out of how much, over all the streams of a file."""
+    """How many bytes were inflated from how many, over all the streams of a file."""
 
     def __init__(self) -> None:
         self._packed_bytes = self._inflated_bytes = 0
 
     def taking(self, packed: Iterable[bytes]) -> Iterator[bytes]:
-        """The same pieces, which count as packed."""
+        """The same pieces, counted as packed input."""
         for piece in packed:
             self._packed_bytes += len(piece)
             yield piece
 
     def add(self, size_bytes: int) -> None:
-        """So many bytes more came out.
+        """Another `size_bytes` came out.
 
         Raises:
-            Unread: that is beyond all measure.
+            Unread: the output exceeds every limit.
         """
         self._inflated_bytes += size_bytes
         check_measure(self._inflated_bytes, self._packed_bytes)
 
 
 def check_measure(inflated_bytes: int, packed_bytes: int) -> None:
-    """So much may come out of so little.
+    """This much output from this much input is within the limits.
 
     Raises:
-        Unread: it may not.
+        Unread: it is not.
     """
     if inflated_bytes > _MOST_INFLATED_BYTES:
         raise Unread("more than 1 TiB when inflated: not read here")
@@ -93,11 +93,11 @@ def check_measure(inflated_bytes: int, packed_bytes: int) -> None:
 def inflated(
     packed: Iterable[bytes], inflater: Inflater, measure: Measure
 ) -> Generator[bytes, None, bytes]:
-    """One stream's content in pieces of bounded size; returns the bytes of the last chunk beyond it.
+    """One stream's content in pieces of bounded size; returns the part of the last chunk after its end.
 
     Raises:
         Broken: the input ends before the stream does.
-        Unread: it inflates beyond all measure.
+        Unread: its output exceeds every limit.
     """
     for chunk in packed:
         pending = chunk

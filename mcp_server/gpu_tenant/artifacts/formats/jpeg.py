@@ -61,6 +61,6 @@ def _skip_scan(source: Source, cursor: Cursor) -> None:
                 cursor.skip(at)
                 return
             at = content.find(b"\xff", at + 2)
-        # A 0xFF at the very end is looked at again, with what follows it.
+        # A 0xFF at the very end is read again, together with the byte after it.
         cursor.skip(len(content) - 1 if content.endswith(b"\xff") else len(content))
     raise Broken(f"cut off inside a scan, at byte {cursor.end:,}")

@@ -12,7 +12,7 @@ from itertools import chain
 from gpu_tenant.artifacts.formats.bounded_file import LARGE_BYTES, Broken, Findings, Source, Unread
 
 _AT_ONCE_BYTES = 4 << 20
-"""Below it the standard parser is used, whose objects then fit in memory whatever they are."""
+"""Below this size the standard parser is used; its objects then fit in memory whatever they are."""
 _DEEPEST = 1_000_000
 _LONGEST_TOKEN_BYTES = 4096
 _BOM = codecs.BOM_UTF8
@@ -29,11 +29,11 @@ _QUOTED = rb'"' + _UNESCAPED + rb"(?:" + _ESCAPED + _UNESCAPED + rb')*"'
 _ATOM = rb"(?:" + rb"|".join([_NUMBER, _QUOTED, rb"true|false|null"]) + rb")"
 _COMMA = _BLANK + rb"," + _BLANK
 _RUN = rb"{1,1000}"
-"""Bounded, because each turn of a repetition is remembered until the match ends."""
+"""Bounded, because the regex engine remembers every repetition until the match ends."""
 
 _ITEMS = re.compile(rb"(?:" + _ATOM + _COMMA + rb")" + _RUN)
 _MEMBERS = re.compile(rb"(?:" + _QUOTED + _BLANK + rb":" + _BLANK + _ATOM + _COMMA + rb")" + _RUN)
-"""Runs of plain items, each with its comma: most of any large file, and taken at C speed."""
+"""Runs of plain items, each with its comma. They make up most of any large file, and match at C speed."""
 
 _SPACE = re.compile(_BLANK)
 _PLAIN = re.compile(rb'[^"\\\x00-\x1f]*')
@@ -58,7 +58,7 @@ def check_chunks(chunks: Iterable[bytes], findings: Findings) -> None:
 
     Raises:
         Broken: they are not.
-        Unread: it is nested beyond all measure.
+        Unread: it is nested too deeply.
     """
     stream = iter(chunks)
     head = b""
@@ -76,7 +76,7 @@ def check_chunks(chunks: Iterable[bytes], findings: Findings) -> None:
 
 
 def is_value(text: bytes) -> bool:
-    """True: the text is one JSON value.
+    """The text is one JSON value; always returns True.
 
     Raises:
         Broken: it is not; the message says where it stops being one.
@@ -103,7 +103,7 @@ def _streams(chunks: Iterable[bytes]) -> bool:
 
 
 class Structure:
-    """A JSON value checked as it streams past, in memory that its size does not move."""
+    """A JSON value checked as it streams past, in memory that does not grow with its size."""
 
     def __init__(self) -> None:
         self._utf8 = codecs.getincrementaldecoder("utf-8")()
@@ -168,7 +168,7 @@ class Structure:
             at = step
 
     def _token(self, text: bytes, at: int, *, final: bool) -> int:
-        """Where the token at `at` ends, or `at` itself where more text is needed to tell."""
+        """Where the token at `at` ends, or `at` itself if more text is needed to tell."""
         if run := self._run_of_atoms(text, at):
             return run
         byte = text[at : at + 1]
@@ -200,7 +200,7 @@ class Structure:
         return at + 1
 
     def _run_of_atoms(self, text: bytes, at: int) -> int:
-        """Where a run of plain items or members ends, or 0 where none begins."""
+        """Where a run of plain items or members ends; 0 if no run begins there."""
         match self._due, self._open[-1:]:
             case (("value" | "value or ]"), b"["):
                 run, due = _ITEMS.match(text, at), "value"
@@ -238,7 +238,7 @@ def _end(pattern: re.Pattern[bytes], text: bytes, at: int) -> int:
 
 
 def lines(chunks: Iterable[bytes], longest_bytes: int) -> Iterator[bytes]:
-    """The lines of the chunks without their newlines; a last line without one counts as well.
+    """The lines of the chunks without their newlines; a last line without a newline counts as well.
 
     Raises:
         Unread: a line is longer than `longest_bytes`.

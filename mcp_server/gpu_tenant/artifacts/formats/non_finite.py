@@ -1,4 +1,4 @@
-"""NaN and infinity among the floating-point values of a file: counted, named, sampled when many."""
+"""NaN and infinity among the floating-point values of a file: counted, named, and sampled if there are many."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Literal, TypeVar
 from gpu_tenant.artifacts.formats.bounded_file import CHUNK_BYTES, Findings, Source
 
 SAMPLE_LIMIT = 64 << 20
-"""Values looked at per file: about a second of work. Above it, blocks spread evenly are sampled."""
+"""The most values checked per file, about a second of work. Beyond it, evenly spread blocks are sampled."""
 
 _BLOCK_BYTES = CHUNK_BYTES // 4
 _SMALLEST_SAMPLE = 4096
@@ -15,26 +15,26 @@ _SMALLEST_SAMPLE = 4096
 
 Key = TypeVar("Key")
 Table = tuple[int, bytes]
-"""A byte of a value, counted from its top one, and a translation table: 1 for every byte that fits."""
+"""The index of a byte in a value, most significant first, and a translation table: 1 for a byte that fits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """An IEEE-like float: its width, and its exponent bits, all set in NaN and infinity alone."""
+    """An IEEE-like float: its width, and its exponent bits, which are all set only in NaN and infinity."""
 
     size_bytes: int
     exponent: int
 
     def not_finite(self) -> list[Table]:
-        """What the bytes of NaN and infinity have in common."""
+        """The byte patterns that NaN and infinity have in common."""
         return self._tables(self.exponent)
 
     def infinite(self) -> list[Table]:
-        """What the bytes of infinity have in common: no other bit is set in it but the sign's."""
+        """The byte patterns of infinity, in which no bit but the exponent's and the sign's is set."""
         return self._tables((1 << 8 * self.size_bytes - 1) - 1)
 
     def _tables(self, judged: int) -> list[Table]:
-        """The bytes in which `judged` has bits, and where these are as in infinity."""
+        """For every byte that `judged` covers, a table of the byte values that agree there with infinity."""
         tables = []
         for place in range(self.size_bytes):
             shift = 8 * (self.size_bytes - 1 - place)
@@ -50,7 +50,7 @@ LAYOUTS = {
     "F32": Layout(4, 0x7F80_0000),
     "F64": Layout(8, 0x7FF0_0000_0000_0000),
 }
-"""By the names safetensors uses: binary16, bfloat16, binary32, binary64."""
+"""Keyed by the names that safetensors uses: binary16, bfloat16, binary32, binary64."""
 
 _NOT_FINITE = {name: layout.not_finite() for name, layout in LAYOUTS.items()}
 _INFINITE = {name: layout.infinite() for name, layout in LAYOUTS.items()}
@@ -58,7 +58,7 @@ _INFINITE = {name: layout.infinite() for name, layout in LAYOUTS.items()}
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """Where `count` values of one dtype lie in a file, and what to call them."""
+    """Where `count` values of one dtype are in a file, and what to call them."""
 
     label: str
     dtype: str
@@ -69,7 +69,7 @@ class Tensor:
 
 @dataclass
 class Tally:
-    """How many of the values seen were NaN or infinite."""
+    """How many of the values checked were NaN or infinite."""
 
     seen: int = 0
     nan: int = 0
@@ -78,13 +78,13 @@ class Tally:
     def add(self, content: bytes, dtype: str, order: Literal["little", "big"] = "little") -> None:
         """The values in `content`, a whole number of them, are counted.
 
-        Byte by byte of all values at once, at C speed, and the top byte first, because that alone
-        clears almost every block.
+        One byte position of all values is checked at a time, at C speed. The most significant byte comes
+        first, because it alone clears almost every block.
         """
         width = LAYOUTS[dtype].size_bytes
 
         def fitting(tables: list[Table]) -> int:
-            """A number with a bit set for every value that fits all the tables."""
+            """A number that has a bit set for every value that fits all the tables."""
             fit = -1
             for place, table in tables:
                 flags = content[place if order == "big" else width - 1 - place :: width].translate(
@@ -102,13 +102,13 @@ class Tally:
             self.nan += not_finite - infinite
 
     def report(self, label: str, findings: Findings) -> None:
-        """A warning names the tensor, if any of its values was not finite."""
+        """A warning names the tensor if any of its values was not finite."""
         if self.nan or self.inf:
             findings.warn(f"{label}: {self.nan:,} NaN, {self.inf:,} inf of {self.seen:,}")
 
 
 class Sample:
-    """What is looked at of one tensor, while its bytes pass in rising order."""
+    """The blocks to check in one tensor, checked as the file's bytes pass in rising order."""
 
     def __init__(self, tensor: Tensor, share: int) -> None:
         self.tensor = tensor
@@ -118,7 +118,7 @@ class Sample:
         self._carried = b""
 
     def see(self, offset: int, content: bytes | memoryview) -> None:
-        """What is due of the content, which lies at `offset` in the file, is looked at."""
+        """The blocks due in `content`, which is at `offset` in the file, have been checked."""
         end = offset + len(content)
         while self._due is not None and self._due[0] < end:
             start, size_bytes = self._due
@@ -130,13 +130,13 @@ class Sample:
             self._due = next(self._blocks, None)
 
     def take(self, source: Source) -> None:
-        """What is due is read, and looked at."""
+        """The blocks that are due have been read and checked."""
         while self._due is not None:
             self.see(self._due[0], source.along(*self._due))
 
 
 def samples(tensors: Mapping[Key, Tensor]) -> dict[Key, Sample]:
-    """What is to be looked at of every tensor that holds floats, of all that a file has."""
+    """For every tensor that holds floats, the blocks to check, as its share of the limit for the file."""
     floats = {key: x for key, x in tensors.items() if x.dtype in LAYOUTS and x.count}
     total = sum(tensor.count for tensor in floats.values())
     chosen = {}
@@ -151,8 +151,8 @@ def samples(tensors: Mapping[Key, Tensor]) -> dict[Key, Sample]:
 def look(source: Source, tensors: Iterable[Tensor], findings: Findings) -> None:
     """Every tensor with values that are not finite is named in a warning.
 
-    Above `SAMPLE_LIMIT` values in the file, evenly spaced blocks are looked at, and the sample is
-    stated among what was not proved.
+    If the file has more than `SAMPLE_LIMIT` values, evenly spaced blocks are checked, and the findings state
+    this under what was not proved.
     """
     chosen = samples(dict(enumerate(tensors))).values()
     for sample in sorted(chosen, key=lambda sample: sample.tensor.offset):
@@ -161,7 +161,7 @@ def look(source: Source, tensors: Iterable[Tensor], findings: Findings) -> None:
 
 
 def report(seen: Collection[Sample], findings: Findings) -> None:
-    """Findings name what is not finite in the samples, and say how much of the file they are."""
+    """The findings name what is not finite in the samples, and say how much of the file was sampled."""
     for sample in seen:
         sample.tally.report(sample.tensor.label, findings)
     total = sum(sample.tensor.count for sample in seen)
@@ -169,7 +169,7 @@ def report(seen: Collection[Sample], findings: Findings) -> None:
 
 
 def state(seen: int, total: int, findings: Findings) -> None:
-    """Findings say how many values were looked at, and whether that was all of them."""
+    """The findings say how many values were checked, and whether that was all of them."""
     if seen < total:
         findings.not_proved.append(f"values sampled: {seen:,} of {total:,}")
     elif total:
@@ -177,13 +177,13 @@ def state(seen: int, total: int, findings: Findings) -> None:
 
 
 def _blocks(tensor: Tensor, share: int) -> Iterator[tuple[int, int]]:
-    """Where the blocks lie that are looked at, and how long they are; none overlaps another."""
+    """Offset and size of each block to check; no two of them overlap."""
     width = LAYOUTS[tensor.dtype].size_bytes
     block = min(_BLOCK_BYTES // width, share)
     blocks = -(-share // block)
     apart, gaps = tensor.count - block, blocks - 1
     if blocks * block >= tensor.count:
-        apart, gaps = block, 1  # all of it, side by side
+        apart, gaps = block, 1  # all values, block after block
     for number in range(blocks):
         start = number * apart // max(1, gaps)
         yield tensor.offset + start * width, min(block, tensor.count - start) * width

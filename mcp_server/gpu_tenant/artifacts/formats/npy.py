@@ -47,14 +47,14 @@ class Header:
     item_bytes: int
     holds_objects: bool
     dtype: str | None
-    """The float type, in the names of `floats.LAYOUTS`, where it is one."""
+    """The name of the float type in `non_finite.LAYOUTS`; None if it is not a float."""
     parts: int
-    """How many floats one element holds: two in a complex number."""
+    """How many floats are in one element: two in a complex number."""
     order: Literal["little", "big"]
 
     @property
     def size_bytes(self) -> int:
-        """How long the values are."""
+        """How many bytes the values take."""
         return self.count * self.item_bytes
 
 
@@ -63,7 +63,7 @@ def check(source: Source, findings: Findings) -> None:
 
     Raises:
         Broken: the header is damaged or values are missing.
-        Unread: a version or dtype that is not read here.
+        Unread: its version or dtype is not supported here.
     """
     head = header(source.upto(0, LONGEST_HEADER_BYTES + 12))
     if head.holds_objects:
@@ -88,8 +88,8 @@ def header(head: bytes) -> Header:
     """What the header at the start of `head` says.
 
     Raises:
-        Broken: it is no header, or a damaged one.
-        Unread: a version, a dtype or a length that is not read here.
+        Broken: it is not a header, or a damaged one.
+        Unread: its version, dtype or length is not supported here.
     """
     if head[:6] != MAGIC:
         raise Broken("it does not begin as a NumPy array does")
@@ -122,7 +122,7 @@ def header(head: bytes) -> Header:
 
 
 def _item(descr: object, depth: int) -> tuple[int, bool]:
-    """How many bytes one element takes, and whether objects are in it."""
+    """How many bytes one element takes, and whether it contains objects."""
     if depth > _DEEPEST_DTYPE:
         raise Unread("a dtype nested so deeply is not read here")
     match descr:

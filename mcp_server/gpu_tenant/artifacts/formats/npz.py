@@ -46,7 +46,7 @@ def check(source: Source, findings: Findings) -> None:
 def _array(
     member: zip_file.Member, pieces: Iterator[bytes | memoryview], budget: int, findings: Findings
 ) -> tuple[int, int]:
-    """How many floats were looked at, and how many the array has; its length is as its header says."""
+    """How many floats were checked, and how many the array has; its length agrees with its header."""
     head = b""
     for piece in pieces:
         head += piece
@@ -70,7 +70,7 @@ def _array(
 
 
 def _objects(source: Source, member: zip_file.Member, findings: Findings) -> None:
-    """A stored array of objects was followed as the pickle it is."""
+    """A stored array of objects was followed like the pickle that it is."""
     header = npy.header(source.upto(member.content_at, npy.LONGEST_HEADER_BYTES + 12))
     if header.holds_objects:
         end = member.content_at + member.packed_bytes

@@ -36,7 +36,7 @@ _NESTED: Mapping[str, Mapping[int, str]] = {
     "OperatorSet": {},
     "Value": {},
 }
-"""Which fields of which message hold which message."""
+"""For each message, which of its fields hold which message."""
 _HIGHEST = {"Model": 26, "Graph": 17, "Node": 10, "Tensor": 16, "Attribute": 23}
 _ITEM_BYTES = {
     1: 4,
@@ -66,7 +66,7 @@ _MOST_COUNT_BITS = 128
 
 @dataclass
 class _Seen:
-    """What the walk has come across."""
+    """What the walk has found so far."""
 
     fields: int = 0
     graphs: int = 0
@@ -120,9 +120,9 @@ def _walk(source: Source, cursor: Cursor, message: str, seen: _Seen, depth: int)
 
 
 def _fields(cursor: Cursor, message: str, seen: _Seen) -> Iterator[tuple[int, int, int, int]]:
-    """Every field of one message: number, wire type, and where its content lies.
+    """Every field of one message: number, wire type, and where its content is.
 
-    A varint's value stands in place of the end.
+    For a varint, its value takes the place of the end.
     """
     while cursor.left:
         at = cursor.at
@@ -161,7 +161,7 @@ def _varint(cursor: Cursor) -> int:
 
 
 def _tensor(source: Source, cursor: Cursor, seen: _Seen) -> None:
-    """The tensor's raw values are as many bytes as its dimensions and type say."""
+    """The size of the tensor's raw values agrees with its dimensions and type."""
     name, kind, count, external, raw = "a tensor", 0, 1, False, None
     begin = cursor.at
     for number, wire, start, end in _fields(cursor, "Tensor", seen):
@@ -189,7 +189,7 @@ def _tensor(source: Source, cursor: Cursor, seen: _Seen) -> None:
     if raw is None or external or kind not in _ITEM_BYTES:
         return
     size = raw[1] - raw[0]
-    # Types above 20 pack two values to the byte, and are not measured.
+    # Types above 20 pack two values into a byte, and are not checked.
     if size != count * _ITEM_BYTES[kind]:
         raise Broken(f"{name}: {size:,} bytes of values, of {count * _ITEM_BYTES[kind]:,}")
     if kind in _FLOATS:

@@ -99,7 +99,7 @@ WEIGHTS_ONLY = _TORCH_REBUILDS | frozenset(
         ),
     }
 )
-"""What torch's own weights-only unpickler builds without being asked."""
+"""What torch's own weights-only unpickler builds by default."""
 
 _NUMPY = frozenset(
     f"{package}.{name}"
@@ -149,4 +149,4 @@ _PLAIN = frozenset(
     "argparse.Namespace",
 }
 KNOWN = WEIGHTS_ONLY | _NUMPY | _PLAIN
-"""Globals whose unpickling builds plain values, tensors or arrays and does nothing else."""
+"""Globals whose unpickling only builds plain values, tensors or arrays."""

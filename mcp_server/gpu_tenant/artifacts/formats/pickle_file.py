@@ -1,4 +1,4 @@
-"""Pickles: every opcode is read to STOP, followed on symbols, and nothing is ever unpickled.
+"""Pickles: every opcode is read to STOP and followed symbolically; nothing is ever unpickled.
 
 Source: the opcode table of the standard library's `pickletools`.
 """
@@ -20,7 +20,7 @@ _OPCODES = {opcode.code: opcode for opcode in pickletools.opcodes}
 _LONGEST_LINE_BYTES = 1 << 16
 _KEPT_ARGUMENT_BYTES = 1024
 _PROTO = b"\x80"
-"""How every pickle since protocol 2 begins."""
+"""The first byte of every pickle since protocol 2."""
 _PREFIX = {
     pickletools.TAKEN_FROM_ARGUMENT1: "<B",
     pickletools.TAKEN_FROM_ARGUMENT4: "<i",
@@ -30,7 +30,7 @@ _PREFIX = {
 
 
 def check(source: Source, findings: Findings) -> None:
-    """The file is one pickle after another, each whole, to its last byte.
+    """The file is a sequence of pickles, each whole, to its last byte.
 
     Raises:
         Broken: an opcode, an operand or STOP is missing.
@@ -56,7 +56,7 @@ def scan(source: Source, start: int, end: int) -> Scan:
 
     Raises:
         Broken: it is not.
-        Unread: it is too large to be followed, or stands on out-of-band buffers.
+        Unread: it is too large to be followed, or refers to out-of-band buffers.
     """
     cursor = Cursor(source, start, end)
     machine = Machine(cursor.at)
@@ -74,7 +74,7 @@ def scan(source: Source, start: int, end: int) -> Scan:
 
 
 def _argument(opcode: pickletools.OpcodeInfo, cursor: Cursor) -> object:
-    """The opcode's argument where it is short enough to matter, and the cursor is past it."""
+    """The opcode's argument, if it is short enough to matter; the cursor is past it in any case."""
     kind = opcode.arg
     if kind is None:
         return None
@@ -102,7 +102,7 @@ def _argument(opcode: pickletools.OpcodeInfo, cursor: Cursor) -> object:
 
 
 def _line(cursor: Cursor) -> bytes:
-    """The next line with its newline, cut short beyond what is ever kept."""
+    """The next line with its newline, truncated once it is longer than anything that is kept."""
     kept = b""
     while True:
         step = cursor.take(min(256, cursor.left) or 1)

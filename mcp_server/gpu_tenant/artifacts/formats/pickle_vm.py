@@ -1,4 +1,4 @@
-"""The pickle machine on symbols: it follows names and storages, and never calls anything.
+"""A symbolic pickle machine: it follows names and storages, and never calls anything.
 
 Source: the opcode table and stack effects of the standard library's `pickletools`; persistent ids
 and rebuild functions as `torch/serialization.py` and `torch/_utils.py` write them.
@@ -70,13 +70,13 @@ class Storage:
 
     @property
     def size_bytes(self) -> int | None:
-        """How long the run is, or None where the element type is not known."""
+        """The size of the run in bytes; None if the element type is unknown."""
         return None if self.dtype is None else self.count * ITEM_BYTES[self.dtype]
 
 
 @dataclass
 class Scan:
-    """What one pickle says, as far as it can be known without unpickling it."""
+    """What one pickle says, as far as this can be known without unpickling it."""
 
     end: int = 0
     result: object = None
@@ -87,7 +87,7 @@ class Scan:
     persistent_ids: int = 0
 
     def report(self, findings: Findings) -> None:
-        """Findings say that the pickle is whole, and which of its imports are not known as harmless."""
+        """The findings say that the pickle is whole, and which of its imports are not known to be harmless."""
         findings.proved.append(f"the pickle is whole: {counted(self.opcodes, 'opcode')}, to STOP")
         if strange := sorted(self.globals - KNOWN):
             findings.warn(f"unpickling would import and may run {', '.join(strange[:12])}")
@@ -99,14 +99,14 @@ class Unseen:
 
 
 class _Mark:
-    """Stands where MARK was pushed."""
+    """Stands on the stack where MARK was pushed."""
 
 
 UNSEEN, _MARK = Unseen(), _Mark()
 
 
 class Machine:
-    """The pickle machine on symbols: names and small values are followed, the rest is `UNSEEN`."""
+    """The symbolic machine: names and small values are followed, everything else is `UNSEEN`."""
 
     def __init__(self, at: int) -> None:
         self.scan = Scan(end=at)
@@ -117,7 +117,7 @@ class Machine:
         self._room = _KEPT_VALUES
 
     def step(self, opcode: pickletools.OpcodeInfo, argument: object, cursor: Cursor) -> None:
-        """The stack is as unpickling would leave it, in shape if not in content."""
+        """The stack is as unpickling would leave it: the same shape, though not the same content."""
         self.scan.opcodes += 1
         if self.scan.opcodes > _MOST_OPCODES or len(self._stack) > _DEEPEST_STACK:
             raise Unread(
@@ -148,7 +148,7 @@ class Machine:
                     self._stack.append(self._value(opcode.name, argument, operands, items))
 
     def _operands(self, opcode: pickletools.OpcodeInfo) -> tuple[list[object], list[object]]:
-        """What the opcode takes off the stack: below its MARK, and above it."""
+        """What the opcode takes off the stack: the part below its MARK, and the part above it."""
         before = opcode.stack_before
         items: list[object] = []
         fixed = len(before)
@@ -207,7 +207,7 @@ class Machine:
                 return self._kept(argument) if isinstance(argument, (str, int)) else UNSEEN
 
     def _kept(self, value: object) -> object:
-        """The value itself, while there is room: a pickle decides how many values it has."""
+        """The value itself, or `UNSEEN` once memory is used up, because a pickle may hold any number of values."""
         self._room -= len(value) if isinstance(value, (list, tuple)) else 1
         return value if self._room > 0 else UNSEEN
 
@@ -256,7 +256,7 @@ class Machine:
                 self.scan.labels.setdefault(value.key, f"{key}"[:200])
 
     def _call(self, function: object, arguments: object) -> object:
-        """The storage a rebuilt tensor stands on, so that its name can be told."""
+        """The storage under a rebuilt tensor, so that its name can be reported."""
         if not isinstance(arguments, tuple):
             return UNSEEN
         if isinstance(function, Global) and function.name.startswith(
@@ -278,7 +278,7 @@ def _check_reach(arguments: tuple[object, ...]) -> None:
     """The tensor's last element lies within its storage.
 
     Raises:
-        Broken: it lies beyond, which torch would refuse as well.
+        Broken: it is beyond the storage, which torch would refuse as well.
     """
     match arguments:
         case (Storage() as storage, int(offset), tuple(sizes), tuple(strides), *_):

@@ -1,4 +1,4 @@
-"""The formats that can be read: what claims each of them, and the check that judges the claim."""
+"""The formats that can be read: what makes a file claim each one, and the check that judges the claim."""
 
 import re
 from collections.abc import Callable
@@ -44,7 +44,7 @@ class Format:
     suffixes: tuple[str, ...] = ()
     magic: re.Pattern[bytes] | None = None
     read_again: bool = False
-    """Whether another program reads the file, too, and finds it best in the page cache."""
+    """Whether another program reads the file as well, and should find it in the page cache."""
 
 
 def _begins(magic: bytes) -> re.Pattern[bytes]:
@@ -52,7 +52,7 @@ def _begins(magic: bytes) -> re.Pattern[bytes]:
 
 
 def _torch(source: Source, findings: Findings) -> None:
-    """A torch checkpoint of either generation is whole."""
+    """A torch checkpoint, in the new or the old layout, is whole."""
     head = source.upto(0, len(torch_legacy.MAGIC))
     if head.startswith(b"PK\x03\x04"):
         torch_zip.check(source, findings)
@@ -94,14 +94,14 @@ _REGISTRY = (
 TEXT = Format("text", text.check, (".txt", ".log", ".md", ".yaml", ".yml", ".toml", ".out", ".err"))
 _BY_SUFFIX = {suffix: format for format in (*_REGISTRY, TEXT) for suffix in format.suffixes}
 _SILENT = ("", ".bin", ".ckpt", ".db", ".model", ".dat", ".part", ".pdparams")
-"""Suffixes used for so many things that only the content tells which."""
+"""Suffixes used for so many things that only the content can tell the format."""
 
 FORMATS: tuple[str, ...] = tuple(format.name for format in _REGISTRY)
 SUFFIXES: tuple[str, ...] = tuple(_BY_SUFFIX)
 
 
 def claimed(source: Source) -> Format | None:
-    """The format a file claims: by its suffix, and where that is silent by how it begins."""
+    """The format a file claims: by its suffix, or by how it begins if the suffix does not tell."""
     suffix = PurePath(source.name).suffix.lower()
     if suffix in _BY_SUFFIX:
         return _BY_SUFFIX[suffix]

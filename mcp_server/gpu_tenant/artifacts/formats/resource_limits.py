@@ -1,7 +1,7 @@
-"""Limits of memory and of computing for a process that reads a stranger's file.
+"""Limits on memory and CPU time for a process that reads a file from a stranger.
 
-Run as a program, it imports a package, takes the limits on, and runs a script of ours under them:
-`confined.py PACKAGE COMPUTING_S SCRIPT FILE`. It needs the standard library alone.
+When run as a program, it imports a package, takes on the limits, and runs one of our scripts under them:
+`resource_limits.py PACKAGE COMPUTING_S SCRIPT FILE`. It needs only the standard library.
 """
 
 import importlib
@@ -17,32 +17,32 @@ if sys.platform != "win32":
     import resource
 
 MOST_BYTES = 512 << 20
-"""So much memory a reader may take beyond what it has before the first file."""
+"""How much memory a reader may take beyond what it has before the first file."""
 NO_MEMORY = f"reading it takes more than {MOST_BYTES >> 20} MiB of memory, and was stopped"
 _STACK_BYTES = 1 << 20
 _STRAINED = 0.75
 _taken: list[int] = []
-"""What this process had at most when its memory was limited; empty where it is not."""
+"""The peak memory of this process when its limit was set; empty if no limit is set."""
 
 
 def allowance_s(size_bytes: int) -> int:
-    """How long a file of that size may be computed over: many times what a good one takes.
+    """How many CPU seconds a file of that size may take: many times what a good file needs.
 
-    A little one gets ten seconds. A large one gets half an hour and what hashing it takes.
+    A small file gets ten seconds. A large one gets half an hour, plus the time to hash it.
     """
     megabytes = size_bytes / 1e6
     return math.ceil(min(10 + 4 * megabytes, 1800) + megabytes / 20)
 
 
 def limit_memory(most_bytes: int = MOST_BYTES) -> bool:
-    """This process gets no more than so much memory beyond what it has; whether the system holds it to that.
+    """This process gets at most `most_bytes` beyond what it has now; returns whether the system enforces that.
 
-    Only Linux does: it counts what is written to, so that a mapped file is free. macOS takes such limits
-    and does not hold them, and Windows has none of this kind: there the one who started it has to look.
+    Only Linux does. It counts memory that is written to, so a mapped file costs nothing. macOS accepts such
+    limits without enforcing them, and Windows has none of this kind. There the parent process has to watch.
     """
     if not sys.platform.startswith("linux"):
         return False
-    # The sixth field is the data and stack of the process, which is what the limit is about.
+    # The sixth field is the data and stack size of the process, which RLIMIT_DATA limits.
     fields = Path("/proc/self/statm").read_bytes().split()
     now = int(fields[5]) * os.sysconf("SC_PAGE_SIZE")
     threading.stack_size(_STACK_BYTES)
@@ -58,7 +58,7 @@ def limit_memory(most_bytes: int = MOST_BYTES) -> bool:
 
 
 def limit_computing(seconds: int) -> None:
-    """From now on, this process may compute for so long before the system ends it, where that can be said."""
+    """From now on, the system ends this process after `seconds` more of CPU time, if it supports such a limit."""
     if sys.platform != "win32":
         _, most = resource.getrlimit(resource.RLIMIT_CPU)
         soft = math.ceil(time.process_time()) + seconds
@@ -68,20 +68,20 @@ def limit_computing(seconds: int) -> None:
 
 
 def lift_memory() -> None:
-    """This process may take memory as if none had been limited: what a library needs to be imported."""
+    """This process may take memory without this module's limit, as a library needs when it is imported."""
     if sys.platform.startswith("linux"):
         _, most = resource.getrlimit(resource.RLIMIT_DATA)
         resource.setrlimit(resource.RLIMIT_DATA, (most, most))
 
 
 def leave_no_dump() -> None:
-    """A process that is ended writes no image of its memory."""
+    """If this process is killed, no image of its memory is written."""
     if sys.platform != "win32":
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def is_strained() -> bool:
-    """Whether this process has come near its limit of memory."""
+    """Whether this process has come close to its memory limit."""
     return bool(_taken) and _peak_bytes() - _taken[0] > _STRAINED * MOST_BYTES
 
 

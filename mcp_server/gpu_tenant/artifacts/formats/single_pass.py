@@ -1,4 +1,4 @@
-"""One pass over a file from its storage: every byte is hashed, and shown on the way to who asks for it."""
+"""One pass over a file from its storage: every byte is hashed, and can be inspected as it passes."""
 
 from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -9,17 +9,17 @@ from gpu_tenant.files.direct_io import Stored, flush
 
 
 class Stopped(Exception):
-    """Nobody waits any more for what the pass would have proved."""
+    """The pass was stopped, because its result is no longer needed."""
 
 
 class Passage:
-    """A pass that moves on as far as it is asked for, and never back.
+    """A pass that advances as far as it is asked to, and never goes back.
 
-    A block is hashed in a thread of its own while it is looked at.
+    Each block is hashed in a separate thread while it is being inspected.
     """
 
     def __init__(self, stored: Stored, expected: str | None, stop: Event) -> None:
-        """Nothing has passed; `expected` is the sha256 that all of it should have."""
+        """Nothing has been read yet; `expected` is the sha256 that the whole file should have."""
         flush(stored.opened)
         self._stored = stored
         self._expected = expected
@@ -32,17 +32,17 @@ class Passage:
         self._at = self._end = 0
 
     def keep(self) -> None:
-        """The page cache keeps what the pass reads, for a program that reads it again afterwards."""
+        """The page cache keeps what the pass reads, for a program that reads the file again afterwards."""
         self._stored.keep()
 
     def piece(self, offset: int, size_bytes: int) -> memoryview | None:
-        """At most so many bytes at `offset`; None where that lies behind, or beyond the end.
+        """At most `size_bytes` bytes at `offset`; None if the pass is already beyond it, or the file ends before it.
 
-        They are good until the next are asked for.
+        They are valid only until the next piece is requested.
 
         Raises:
             OSError: the storage could not be read.
-            Stopped: nobody waits for the result.
+            Stopped: the result is no longer needed.
         """
         while offset >= self._end:
             if not self._move_on():
@@ -52,22 +52,22 @@ class Passage:
         return self._block[offset - self._at :][:size_bytes]
 
     def finish(self) -> tuple[int, str]:
-        """How many bytes the file has, and their sha256; all have passed.
+        """The size of the file in bytes, and its sha256; all of it has been read.
 
         Raises:
             OSError: the storage could not be read.
-            Stopped: nobody waits for the result.
+            Stopped: the result is no longer needed.
         """
         while self._move_on():
             pass
         return self._end, self._digest.hexdigest()
 
     def is_as_expected(self) -> bool:
-        """Whether the file, all of which has passed then, has the hash that it should have."""
+        """Whether the file has the expected hash; the pass is then at its end."""
         return self.finish()[1] == self._expected
 
     def close(self) -> None:
-        """No thread of it is left."""
+        """No thread of this pass is left."""
         if self._threads is not None:
             self._threads.shutdown()
         if self._blocks is not None:

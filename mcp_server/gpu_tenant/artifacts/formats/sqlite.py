@@ -1,6 +1,6 @@
 """SQLite databases: the header's page count against the file, then SQLite's own integrity check.
 
-The check computes what the file says: an index on an expression can ask for any amount of it.
+The check evaluates what the file says: an index on an expression can demand any amount of computing.
 
 Source: https://www.sqlite.org/fileformat2.html, section 1.3, and `PRAGMA integrity_check`.
 """
@@ -17,7 +17,7 @@ def check(source: Source, findings: Findings) -> None:
 
     Raises:
         Broken: it does not.
-        Unread: it is not the file that was to be proved.
+        Unread: it is not the file that should be proved.
     """
     header = source.read(0, 100)
     if not header.startswith(MAGIC):

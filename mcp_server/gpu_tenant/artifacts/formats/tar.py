@@ -77,7 +77,7 @@ class _Blocks:
         """The next block, or nothing at the end.
 
         Raises:
-            Broken: a part of a block is left.
+            Broken: only part of a block is left.
         """
         pieces = bytearray()
         while len(pieces) < size and self._fill():

@@ -27,7 +27,7 @@ _MANY_MEMBERS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class _Followed:
-    """What the pickle says, and what is to be looked at of the members that hold its values."""
+    """What the pickle says, and which values to check in the members that hold them."""
 
     said: Scan
     samples: dict[str, Sample]
@@ -36,8 +36,8 @@ class _Followed:
 def check(source: Source, findings: Findings) -> None:
     """Every member is whole, and every storage the pickle refers to is there at its full length.
 
-    The pickle is followed first, so that the values can be looked at while the members pass; what it
-    was found to say is told last, because a damaged member explains a damaged pickle.
+    The pickle is followed first, so that the values can be checked while the members pass. Its findings come
+    last, because a damaged member explains a damaged pickle.
 
     Raises:
         Broken: one is not, or there is no `data.pkl`.
@@ -76,7 +76,7 @@ def check(source: Source, findings: Findings) -> None:
 def _follow(
     source: Source, members: dict[str, zip_file.Member], findings: Findings
 ) -> _Followed | None:
-    """What `data.pkl` refers to is there; None where it was not followed.
+    """Everything that `data.pkl` refers to is there; None if it could not be followed.
 
     Raises:
         Broken: something is not, or there is no `data.pkl`.
@@ -97,7 +97,7 @@ def _follow(
 
 
 def _pass(source: Source, member: zip_file.Member, sample: Sample | None) -> None:
-    """The member is whole, and what is to be looked at of it was."""
+    """The member is whole, and the values due in it have been checked."""
     at = member.content_at
     for piece in zip_file.content(source, member):
         if sample is not None:
@@ -106,7 +106,7 @@ def _pass(source: Source, member: zip_file.Member, sample: Sample | None) -> Non
 
 
 def holds_pickle(source: Source) -> bool:
-    """Whether a zip has the `data.pkl` that makes it a torch checkpoint, as far as can be read."""
+    """Whether a zip has the `data.pkl` that makes it a torch checkpoint; False if it cannot be read."""
     try:
         return any(
             member.name.endswith("/data.pkl") for member in zip_file.members(source, Findings())
@@ -132,7 +132,7 @@ def _members(source: Source, findings: Findings) -> dict[str, zip_file.Member]:
 def _storages(
     source: Source, members: dict[str, zip_file.Member], said: Scan, findings: Findings
 ) -> dict[str, Tensor]:
-    """Where the values of every storage lie, by the name of the member that is all values.
+    """Where the values of every storage are, by the name of the member that holds nothing else.
 
     Raises:
         Broken: a storage is missing or too short.

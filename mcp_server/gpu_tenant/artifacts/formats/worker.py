@@ -1,7 +1,7 @@
-"""The program that reads kept files for another process, which stops it where a file takes too much.
+"""The program that reads kept files for another process, which kills it if a file takes too much.
 
-A request is a line of JSON on stdin, and each of its files is answered by a line on stdout. It ends
-by itself when nobody asks it for a while, when stdin ends, and after a file that took much memory.
+A request is a line of JSON on stdin, and each of its files is answered by a line on stdout. The program
+ends when no request has come for a while, when stdin ends, and after a file that took much memory.
 """
 
 import json
@@ -21,18 +21,18 @@ _AT_ONCE = 2
 
 
 class _Asker:
-    """The other end of the two pipes."""
+    """The process at the other end of the two pipes."""
 
     def __init__(self) -> None:
         self._asked, self._told = os.dup(0), os.dup(1)
         self._speaking, self._turn = Lock(), Lock()
-        # What a library prints must not come between the answers.
+        # What a library prints must not get between the answers.
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, 0)
         os.dup2(nothing, 1)
 
     def request(self) -> bytes:
-        """The next request; nothing where there will be none."""
+        """The next request; empty if no more will come."""
         line = b""
         while not line.endswith(b"\n"):
             if not select.select([self._asked], [], [], _IDLE_S)[0]:
@@ -44,27 +44,27 @@ class _Asker:
         return line
 
     def tell(self, what: object) -> None:
-        """It was told so."""
+        """The other end has been sent `what`."""
         line = json.dumps(what).encode() + b"\n"
         with self._speaking:
             while line:
                 line = line[os.write(self._told, line) :]
 
     def acquire(self) -> None:
-        """Leave to take much memory was given: the other end sees all readers."""
+        """Permission to take much memory was given by the other end, which knows all readers."""
         self._turn.acquire()
         self.tell("turn")
         if os.read(self._asked, 1) != b"\n":
-            os._exit(0)  # nobody is there any more
+            os._exit(0)  # the other end is gone
 
     def release(self) -> None:
-        """It was given back."""
+        """The permission was given back."""
         self.tell("done")
         self._turn.release()
 
 
 def main(memory: str) -> None:
-    """Requests are answered until nobody has any."""
+    """Requests are answered until no more come."""
     asker = _Asker()
     bounded_file.one_at_a_time(asker)
     resource_limits.leave_no_dump()
@@ -78,7 +78,7 @@ def main(memory: str) -> None:
                 resource_limits.allowance_s(sum(x["size_bytes"] for x in files))
             )
             answered = partial(_answered, wanted["how"], len(files) == 1)
-            # Storage and core are both busy where two are read at once.
+            # Reading two at once keeps both the storage and a core busy.
             for answer in threads.map(answered, files) if len(files) > 1 else map(answered, files):
                 asker.tell(answer)
             if resource_limits.is_strained():
@@ -90,7 +90,7 @@ def _answered(how: str, is_alone: bool, file: Mapping[str, str]) -> object:
     if not is_alone and (
         resource_limits.is_strained() or resource_limits.NO_MEMORY in json.dumps(answer)
     ):
-        return {"stopped": resource_limits.NO_MEMORY}  # it may have been another's doing
+        return {"stopped": resource_limits.NO_MEMORY}  # the other file may have used the memory
     return answer
 
 

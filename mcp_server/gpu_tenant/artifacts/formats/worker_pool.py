@@ -1,7 +1,7 @@
-"""Processes that read kept files for this one, so that no file can hang it, or take its memory.
+"""Processes that read kept files for this one, so that no file can hang it or exhaust its memory.
 
-One is started when the first file is to be read, and goes on with the next file. It is stopped where a
-file takes more computing or more memory than a good one of its size would, and another takes its place.
+A process is started for the first file, and is used again for the next. If a file takes more CPU time or
+memory than a good one of its size would, its process is killed, and another takes its place.
 """
 
 import atexit
@@ -25,13 +25,13 @@ from gpu_tenant.artifacts.formats.single_pass import Stopped
 
 Memory = Literal["limited", "watched"]
 MEMORY: Memory = "limited" if sys.platform.startswith("linux") else "watched"
-"""Linux itself holds a process to a limit of memory; elsewhere it is looked after."""
+"""On Linux the kernel enforces a process's memory limit; elsewhere its memory is watched from here."""
 _TICK_S = 0.2
 _LONGEST_ANSWER_BYTES = 4 << 20
 _PATIENCE = 20
-"""A reader that gets a twentieth of a core, or waits for a slow disk, is still waited for."""
+"""This factor allows for a reader that gets a twentieth of a core, or waits for a slow disk."""
 _LARGE = Lock()
-"""Many files are read at once, but of those that take much memory only one."""
+"""Many files are read at once, but only one of those that take much memory."""
 _INHERITED = ("PATH", "HOME", "LANG", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT", "VIRTUAL_ENV", "TZ")
 _INHERITED_FAMILIES = ("LC_", "PYTHON", "LD_", "DYLD_", "COVERAGE_")
 
@@ -41,7 +41,7 @@ Answer = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A file to be read; `size_bytes` says about how long that may take."""
+    """A file to be read; `size_bytes` says roughly how long that may take."""
 
     path: Path
     name: str
@@ -50,15 +50,15 @@ class Asked:
 
 
 class Ended(Exception):
-    """The reader was stopped over the file, or fell; the message says why, in words."""
+    """The reader was stopped while reading the file, or crashed; the message says why."""
 
 
 class _Left(Exception):
-    """The reader had gone before it was asked: it was idle, or its last file was large."""
+    """The reader had exited before it was asked: it was idle, or its last file was large."""
 
 
 class Readers:
-    """As many readers as are asked at once."""
+    """A pool with as many readers as there are simultaneous calls."""
 
     def __init__(self, memory: Memory = MEMORY) -> None:
         self._memory = memory
@@ -67,7 +67,7 @@ class Readers:
     def ask(
         self, files: Sequence[Asked], how: Literal["prove", "inspect"], stop: Event
     ) -> Sequence[Answer | Ended]:
-        """What a reader says of each file, or why there is no answer to it.
+        """For each file, what a reader says of it, or why there is no answer.
 
         Raises:
             Stopped: `stop` was set.
@@ -75,7 +75,7 @@ class Readers:
         answers: list[Answer | Ended] = []
         at_once = len(files)
         while left := files[len(answers) : len(answers) + at_once]:
-            # Whoever comes at the same time takes another, or starts one.
+            # A simultaneous call takes another reader, or starts one.
             reader = self._taken()
             if isinstance(reader, Ended):
                 answers.append(reader)
@@ -83,7 +83,7 @@ class Readers:
             try:
                 for answer in reader.answers(left, how, stop):
                     if at_once > 1 and "stopped" in answer:
-                        break  # by itself it may have had the memory that it wanted
+                        break  # alone, this file might have had enough memory
                     answers.append(answer)
                 else:
                     self._idle.append(reader)
@@ -92,7 +92,7 @@ class Readers:
             except Ended as why:
                 if at_once == 1:
                     answers.append(why)
-                at_once = 1  # which of them it was is told when each is asked for alone
+                at_once = 1  # asking for each file alone shows which one it was
             except _Left:
                 if reader.is_new:
                     answers.append(Ended(f"its reader does not stay: {reader.last_words}"))
@@ -113,19 +113,19 @@ class Readers:
             return why
 
     def close(self) -> None:
-        """No reader that waits for work is left."""
+        """No idle reader is left."""
         while self._idle:
             self._idle.pop().close()
 
     def forget(self) -> None:
-        """Those that were started belong to the process that this one is a copy of."""
+        """After a fork: the idle readers belong to the parent process, and are not used here."""
         for reader in self._idle:
             reader.disown()
         self._idle.clear()
 
 
 class _Reader:
-    """One process, and the two pipes to it."""
+    """One process, and the pipes to it."""
 
     def __init__(self, memory: Memory) -> None:
         command = [sys.executable, "-P", "-m", "gpu_tenant.artifacts.formats.worker"]
@@ -142,7 +142,7 @@ class _Reader:
                 stderr=subprocess.PIPE,
                 env=environment(),
                 bufsize=0,
-                start_new_session=True,  # Ctrl-C is for us; and all of it can be ended at once
+                start_new_session=True,  # Ctrl-C is for us only; and the whole group can be killed at once
             )
         except OSError as error:
             raise Ended(f"no process could be started to read it: {error.strerror}") from error
@@ -153,9 +153,9 @@ class _Reader:
         """The answers, in the order of the files.
 
         Raises:
-            Ended: there is none to this file, and it is gone.
+            Ended: there is no answer for this file, and the reader is gone.
             Stopped: `stop` was set.
-            _Left: it had gone before.
+            _Left: the reader had exited before.
         """
         asked = [
             {"path": str(x.path), "name": x.name, "size_bytes": x.size_bytes, "sha256": x.sha256}
@@ -185,14 +185,14 @@ class _Reader:
         self._write(b"\n")
 
     def close(self) -> None:
-        """It is gone, and whatever it had started."""
+        """The reader is gone, and so is everything that it had started."""
         self._kill()
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             if pipe is not None:
                 pipe.close()
 
     def disown(self) -> None:
-        """Its pipes are closed in this process, which did not start it."""
+        """Its pipes are closed in this process, which is not the one that started it."""
         self._process.returncode = 0
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             if pipe is not None:
@@ -206,7 +206,7 @@ class _Reader:
             raise self._ended() from None
 
     def _line(self, patience_s: float, stop: Event) -> bytes:
-        """The next line that it says."""
+        """The next line of its output."""
         assert self._process.stdout is not None
         until = time.monotonic() + patience_s
         pipe = self._process.stdout.fileno()
@@ -229,7 +229,7 @@ class _Reader:
         return line
 
     def _ended(self) -> Exception:
-        """Why it is gone."""
+        """The error that says why the reader is gone."""
         code = self._process.wait()
         assert self._process.stderr is not None
         said = os.read(self._process.stderr.fileno(), 1 << 16).decode(errors="replace").strip()
@@ -243,7 +243,7 @@ class _Reader:
         return Ended(f"its reader crashed (signal {-code})")
 
     def _weighs(self) -> int:
-        """How much memory it and what it started hold, by the system's own list of processes."""
+        """How many bytes of memory it and its children hold, by the system's process list."""
         done = subprocess.run(
             ["ps", "-A", "-o", "pgid=,rss="], capture_output=True, check=False, encoding="ascii"
         )
@@ -261,7 +261,7 @@ class _Reader:
 
 
 def environment() -> dict[str, str]:
-    """What a process that reads strangers' files is told of ours: no key is among it."""
+    """The environment for a process that reads strangers' files; it contains no key."""
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -274,14 +274,14 @@ def environment() -> dict[str, str]:
 
 def _is_readable(pipe: int) -> bool:
     if not hasattr(select, "poll"):
-        return True  # elsewhere a pipe can only be waited for
+        return True  # without `poll`, a pipe can only be waited for
     poll = select.poll()  # `select` itself takes no descriptor above 1,023
     poll.register(pipe, select.POLLIN)
     return bool(poll.poll(_TICK_S * 1000))
 
 
 SHARED = Readers()
-"""Those of this process."""
+"""The readers of this process."""
 atexit.register(SHARED.close)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=SHARED.forget)

@@ -25,13 +25,13 @@ _END, _END_BYTES = b"PK\x05\x06", 22
 _LONGEST_COMMENT_BYTES = 0xFFFF
 _ENTRY = struct.Struct("<4s6H3I5H2I")
 _ENCRYPTED = 1 | 1 << 6 | 1 << 13
-"""Encrypted, strongly encrypted, and with an encrypted directory."""
+"""Flags for encrypted, strongly encrypted, and with an encrypted directory."""
 _UNSAID = 0xFFFF_FFFF
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One entry of the central directory, with the place of its bytes in the file."""
+    """One entry of the central directory, with the place of its content in the file."""
 
     name: str
     method: int
@@ -44,7 +44,7 @@ class Member:
 
     @property
     def stored(self) -> bool:
-        """Whether the member's bytes lie in the file as they are."""
+        """Whether the member's bytes are in the file uncompressed."""
         return self.method == 0 and not self.encrypted
 
 
@@ -53,7 +53,7 @@ def check(source: Source, findings: Findings) -> None:
 
     Raises:
         Broken: one is not, or the directory is damaged.
-        Unread: a member is encrypted, or packed in a way that is not read here.
+        Unread: a member is encrypted, or compressed in a way that is not supported here.
     """
     count = 0
     unread: dict[str, str] = {}
@@ -93,13 +93,13 @@ def members(source: Source, findings: Findings) -> Iterator[Member]:
 
 
 def content(source: Source, member: Member) -> Iterator[bytes | memoryview]:
-    """The member's bytes in bounded pieces, whose length and CRC-32 are as declared at the end.
+    """The member's bytes in bounded pieces; at the end their length and CRC-32 were as declared.
 
-    A piece is good until the next one is asked for.
+    A piece is valid only until the next one is requested.
 
     Raises:
-        Broken: they are not.
-        Unread: the member is encrypted, or packed in a way that is not read here.
+        Broken: they were not.
+        Unread: the member is encrypted, or compressed in a way that is not supported here.
     """
     if member.encrypted:
         raise Unread("is encrypted")
@@ -130,7 +130,7 @@ def content(source: Source, member: Member) -> Iterator[bytes | memoryview]:
 
 
 def _directory(source: Source, findings: Findings) -> tuple[int, Cursor, int]:
-    """Where the archive begins, its central directory, and how many entries that has."""
+    """Where the archive begins, a cursor on its central directory, and the number of entries in that."""
     tail_at = max(0, source.size_bytes - _END_BYTES - _LONGEST_COMMENT_BYTES)
     tail = source.read(tail_at, source.size_bytes - tail_at)
     found = tail.rfind(_END, 0, len(tail) - _END_BYTES + len(_END))
@@ -165,7 +165,7 @@ def _directory(source: Source, findings: Findings) -> tuple[int, Cursor, int]:
 
 
 def _member(source: Source, cursor: Cursor, start: int) -> Member:
-    """The next entry of the directory, agreeing with the header before the member's bytes."""
+    """The next entry of the directory; it agrees with the header before the member's bytes."""
     fields = _ENTRY.unpack(cursor.take(_ENTRY.size))
     signature, _, _, flags, method, _, _, crc, packed, size, named, extra, comment, *_, offset = (
         fields
@@ -186,7 +186,7 @@ def _member(source: Source, cursor: Cursor, start: int) -> Member:
 
 
 def _widened(extra: bytes, *fields: int) -> list[int]:
-    """The fields, with those that did not fit taken from the zip64 extra field, in their order."""
+    """The fields; those that did not fit are taken from the zip64 extra field, in their order."""
     at = 0
     while at + 4 <= len(extra):
         kind, size = struct.unpack_from("<2H", extra, at)

@@ -1,1 +1,1 @@
-"""Durable stores of the owner's: what is copied there, and what may be believed of them."""
+"""The owner's durable stores: what is copied there, and what they may be trusted to prove."""

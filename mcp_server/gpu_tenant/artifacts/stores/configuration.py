@@ -1,4 +1,4 @@
-"""Which durable stores the owner has named, and where their keys lie."""
+"""Which durable stores the owner has named, and where their keys are."""
 
 import re
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from gpu_tenant.domain.record import Record
 from gpu_tenant.providers.credentials import configured, resolve
 
 _S3 = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(?P<prefix>[^\s?#]*))?")
-# A remote's name, and no connection string: that may hold a password, and would be seen in `ps`.
+# The name of a remote, not a connection string: that could hold a password and would be visible in `ps`.
 _RCLONE = re.compile(r"rclone:(?P<remote>[\w.+@][\w.+@ -]*:[^\r\n]*)")
 _REFERENCE = re.compile(r"(env|file|keyring|cmd):.+", re.DOTALL)
 
@@ -35,13 +35,13 @@ class Settings(Record):
 
 
 def open_store(said: str, *, configuration: Path, environ: Mapping[str, str]) -> DurableStore:
-    """The store that the owner means by those words; it was not asked anything yet.
+    """The store that the owner means by `said`; it has not been contacted yet.
 
-    A directory here, `rclone:REMOTE:path`, `s3://bucket/prefix`, or a name under `[stores]` in the
-    configuration. A bucket that is not under a name is spoken to with the usual AWS variables and files.
+    `said` is a directory here, `rclone:REMOTE:path`, `s3://bucket/prefix`, or a name under `[stores]` in the
+    configuration. A bucket without a name there is reached with the usual AWS variables and files.
 
     Raises:
-        BadRequest: it is none of these, its directory is not there, or a key leads nowhere.
+        BadRequest: it is none of these, its directory does not exist, or a key reference leads nowhere.
         LocalTrouble: the configuration cannot be read.
     """
     name, settings = _settings(said, configuration)
@@ -64,9 +64,9 @@ def open_store(said: str, *, configuration: Path, environ: Mapping[str, str]) ->
 def box_store(
     said: str, lease_id: LeaseId, *, configuration: Path, environ: Mapping[str, str]
 ) -> dict[str, JsonValue]:
-    """The store as `scripts/keep.py` takes it, with the key that its owner made for boxes.
+    """The store in the form that `scripts/keep.py` takes, with the key that its owner made for boxes.
 
-    It holds that key in clear: it goes to the box on a stream, and is neither shown nor written.
+    It holds that key in clear text, so it goes to the box on a stream and is never shown or written down.
 
     Raises:
         BadRequest: the store cannot be reached from a box, or its owner has made no such key.
@@ -117,7 +117,7 @@ def _s3(
     environ: Mapping[str, str],
 ) -> RcloneStore:
     key = None if name is None else _key(settings, name, "", configuration, environ)
-    # With a key of its own it goes by that alone, whatever else lies in this environment.
+    # A store with a key of its own uses that key alone, whatever else is in this environment.
     ours = {"RCLONE_"} if key is None else {"RCLONE_", "AWS_"}
     surroundings = {
         variable: value
@@ -129,10 +129,10 @@ def _s3(
         "provider": "Other" if settings.endpoint else "AWS",
         "region": settings.region or environ.get("AWS_REGION") or "us-east-1",
         "no_check_bucket": "true",
-        # It would ask what size and sum the store claims; we read the bytes back instead.
+        # rclone would ask the store for size and checksum; we read the bytes back instead.
         "no_head": "true",
         "force_path_style": "true" if settings.addressing == "path" else "false",
-        # Our names are plain text already, and another program of ours writes them as they are.
+        # Our names are plain text already, and another program of ours writes them unencoded.
         "encoding": "None",
         "env_auth": "true" if key is None else "false",
     }
@@ -145,7 +145,7 @@ def _s3(
     return RcloneStore(
         f"{S3_REMOTE}:{bucket['bucket']}/{prefix}",
         words=words,
-        # Its own configuration may be locked by a password, and has no part in this.
+        # The owner's rclone configuration may be locked by a password, and is not needed here.
         environ={**surroundings, **variables, "RCLONE_CONFIG": "/nowhere"},
         secrets=key or (),
         where=ELSEWHERE,
@@ -157,7 +157,7 @@ def _aws(region: str) -> str:
 
 
 def _settings(said: str, configuration: Path) -> tuple[str | None, Settings]:
-    """What was said, as settings, with its name where it has one."""
+    """What was said, as settings, and its name if it has one."""
     if "/" in said or ":" in said or not said:
         return None, Settings(url=said)
     named = configured(configuration, "stores")
@@ -166,7 +166,7 @@ def _settings(said: str, configuration: Path) -> tuple[str | None, Settings]:
     try:
         return said, Settings.model_validate(named[said])
     except ValidationError as error:
-        # Not what it was given: a key may have been written out.
+        # The input is left out of the message, because it may contain a written-out key.
         first = error.errors(include_input=False, include_url=False)[0]
         raise LocalTrouble(
             f"{configuration}: [stores.{said}] is wrong at {'.'.join(map(str, first['loc']))}: {first['msg']}",
@@ -181,14 +181,14 @@ def _key(
     configuration: Path,
     environ: Mapping[str, str],
 ) -> tuple[str, str] | None:
-    """Both halves of a key of `[stores.NAME]`; None where neither is named."""
+    """Both halves of a key of `[stores.NAME]`; None if neither is given."""
     halves = (f"{whose}access_key_id", f"{whose}secret_access_key")
     references = [getattr(settings, half) for half in halves]
     if references == [None, None]:
         return None
     values = []
     for half, reference in zip(halves, references, strict=True):
-        # What is no reference may be the key itself, and is not repeated.
+        # What is not a reference may be the key itself, so it is not repeated in the message.
         if reference is None or not _REFERENCE.fullmatch(reference):
             raise BadRequest(
                 f"{half} of [stores.{name}] is not a reference to where it lies",

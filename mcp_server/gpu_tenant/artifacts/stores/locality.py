@@ -1,4 +1,4 @@
-"""Where a durable store lies, as far as its settings tell, and whether it might go with a lease's box."""
+"""Where a durable store is, as far as its settings tell, and whether it might vanish with a lease's box."""
 
 import asyncio
 import ipaddress
@@ -14,21 +14,21 @@ _Host = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
-    """Where the top of a store is; with nothing said it is a service that is no box."""
+    """Where the top of a store is. With no field set it is a service that cannot be a box."""
 
     directory: Path | None = None
-    """On this computer."""
+    """Its directory, if it is on this computer."""
     host: str | None = None
-    """The computer that holds it."""
+    """The computer that holds it, if one is named."""
     unknown: str | None = None
-    """Why nobody can tell, in words."""
+    """Why its place cannot be told, in words; None if it can."""
 
 
 ELSEWHERE = Whereabouts()
 
 
 def whereabouts_of(directory: Path) -> Whereabouts:
-    """Where the bytes of a directory here really lie."""
+    """Where the bytes of a directory here really are."""
     mount = mount_of(directory)
     if mount is None:
         return Whereabouts(directory=directory)
@@ -40,25 +40,25 @@ def whereabouts_of(directory: Path) -> Whereabouts:
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """Why nothing may rest on a store alone."""
+    """Why a store alone is not proof enough."""
 
     words: str
     is_the_box: bool
 
 
 async def doubted(where: Whereabouts, lease: Lease) -> Doubt | None:
-    """Why a store there may go with the lease's box; None where it cannot, or is a directory here."""
+    """Why a store there may vanish with the lease's box; None if it cannot, or is a directory here."""
     if where.unknown is not None:
         return Doubt(where.unknown, is_the_box=False)
     if where.host is None:
         return None
-    if where.host == lease.id:  # as `ssh LEASE` calls it
+    if where.host == lease.id:  # the name that `ssh LEASE` uses
         return Doubt("it is on the box itself", is_the_box=True)
     theirs = await _addresses(where.host)
     if not theirs:
         return Doubt(f"its host {where.host} has no address here", is_the_box=False)
     if any(address.is_loopback or address.is_unspecified for address in theirs):
-        # A tunnel to the box begins here, and so does a server over a directory of it.
+        # A tunnel to the box would start here, and so would a server over one of the box's directories.
         return Doubt(f"its host {where.host} is this computer, or a way from it", is_the_box=False)
     if not isinstance(lease.address, SshAddress):
         return None

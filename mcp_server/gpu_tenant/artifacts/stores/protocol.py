@@ -1,4 +1,4 @@
-"""A place of the owner's that outlives every box and this computer, and what may be believed of it.
+"""A place of the owner's that outlives every box and this computer, and what it may be trusted to prove.
 
 Nothing that a store says counts: no listing, no size, no checksum. Only bytes that were read back do.
 """
@@ -33,37 +33,37 @@ _PARTIAL = ".gpu-tenant-partial"
 class DurableStore(Protocol):
     """Files under names, kept where the owner said.
 
-    A name is relative, with `/` between its parts, in the form that `files/paths.py` speaks of.
+    A name is relative, with `/` between its parts, in the form that `files/paths.py` describes.
     """
 
     @property
     def words(self) -> str:
-        """The store as its owner named it; it holds no secret."""
+        """The store as its owner named it; contains no secret."""
         ...
 
     async def where(self) -> Whereabouts:
-        """Where it lies, as far as that can be told."""
+        """Where the store is, as far as that can be told."""
         ...
 
     async def put(self, source: Path, name: str, *, superseded: str) -> None:
-        """`name` holds the bytes of `source`; what it held before is under `superseded`.
+        """`name` holds the bytes of `source`; what it held before is now under `superseded`.
 
         Raises:
-            StoreTrouble: the store did not take it; what `name` held is there, or under `superseded`.
+            StoreTrouble: the store did not take it; what `name` held is still there, or under `superseded`.
         """
         ...
 
     async def get(self, name: str, into: Path) -> None:
-        """The new file `into` holds the bytes that the store gave for `name` just now.
+        """The new file `into` holds the bytes that the store has just given for `name`.
 
         Raises:
-            NotStored: it has nothing of that name.
+            NotStored: the store has nothing under that name.
             StoreTrouble: it could not be asked, or did not give it.
         """
         ...
 
     async def names(self, directory: str) -> frozenset[str]:
-        """Every name below `directory`, by the store's own word; of use to save work, and no proof.
+        """Every name below `directory`, as the store lists it; useful to save work, but no proof.
 
         Raises:
             StoreTrouble: it could not be asked.
@@ -72,17 +72,17 @@ class DurableStore(Protocol):
 
 
 def stored_as(lease_id: LeaseId, name: str) -> str:
-    """The name in a store of what a lease's seal calls `name`."""
+    """The name in a store for what a lease's seal calls `name`."""
     return f"{lease_id}/{name}"
 
 
 def seal_stored_as(lease_id: LeaseId, digest: str) -> str:
-    """The name in a store of the seal with that digest: what was kept, and every link among it."""
+    """The name in a store of the seal with that digest, which lists what was kept, and every link."""
     return f"{lease_id}/.seals/{digest}.json"
 
 
 def superseded_as(lease_id: LeaseId, stamp: str, name: str) -> str:
-    """The name in a store of what lay under `name` before that moment."""
+    """The name in a store for what was stored under `name` before that moment."""
     return f"{lease_id}/.superseded/{stamp}/{name}"
 
 
@@ -90,7 +90,7 @@ def superseded_as(lease_id: LeaseId, stamp: str, name: str) -> str:
 async def brought_back(
     store: DurableStore, name: str, *, size_bytes: int, scratch: Path
 ) -> AsyncIterator[Path]:
-    """A file below `scratch` with the bytes that the store gives now; it is gone afterwards.
+    """A file below `scratch` with the bytes that the store gives now; it is deleted afterwards.
 
     Raises:
         NotStored, StoreTrouble: as `DurableStore.get`.
@@ -106,7 +106,7 @@ async def brought_back(
 
 
 async def held(store: DurableStore, name: str, *, like: Reread, scratch: Path) -> Reread | None:
-    """What the store's bytes for `name` are now, expected to be `like` that; None where it has none.
+    """What the store's bytes for `name` are now, expected to equal `like`; None if the store has none.
 
     Raises:
         StoreTrouble, DiskFull: as `brought_back`.
@@ -119,7 +119,7 @@ async def held(store: DurableStore, name: str, *, like: Reread, scratch: Path) -
 
 
 class DirectoryStore:
-    """A directory of this computer: a second disk, a file server, a mounted bucket."""
+    """A directory on this computer: a second disk, a file server, a mounted bucket."""
 
     def __init__(self, root: Path, *, words: str) -> None:
         self._root = root
@@ -130,11 +130,11 @@ class DirectoryStore:
         return await asyncio.to_thread(whereabouts_of, self._root)
 
     async def put(self, source: Path, name: str, *, superseded: str) -> None:
-        """As `DurableStore.put`; it appears by rename, durably."""
+        """As `DurableStore.put`; the file appears by rename, durably."""
         await asyncio.to_thread(self._put, source, self._at(name), self._at(superseded))
 
     async def get(self, name: str, into: Path) -> None:
-        """As `DurableStore.get`; the disk is asked, and not the memory it was written from."""
+        """As `DurableStore.get`; the bytes are read from the disk, not from the page cache."""
         await asyncio.to_thread(self._get, name, into)
 
     async def names(self, directory: str) -> frozenset[str]:
@@ -146,7 +146,7 @@ class DirectoryStore:
 
     def _put(self, source: Path, final: Path, superseded: Path) -> None:
         try:
-            # Never made here: an empty mount point is not the disk that was to be mounted there.
+            # The root is never created: an empty mount point is not the disk that should be mounted there.
             if not self._root.is_dir():
                 raise self._trouble("there is no such directory now")
             handle, arrived = tempfile.mkstemp(dir=self._root, prefix=_PARTIAL)

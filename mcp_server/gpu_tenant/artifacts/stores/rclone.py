@@ -1,4 +1,4 @@
-"""A durable store that rclone speaks to: any remote of the owner's, or a bucket behind S3's protocol."""
+"""A durable store reached through rclone: any remote of the owner's, or a bucket with the S3 protocol."""
 
 import asyncio
 import json
@@ -19,19 +19,19 @@ from gpu_tenant.files.paths import is_unseen
 from gpu_tenant.providers.response_limits import BOUNDS, Bounds
 
 S3_REMOTE = "tenant"
-"""The remote of a bucket; it exists in the environment of one process and nowhere else."""
+"""The remote for a bucket; it is defined only in the environment of one process."""
 _ABSENT = (3, 4)
-"""rclone's statuses for a directory, and for a file, that is not there."""
+"""rclone's exit statuses for a directory that does not exist, and for a file that does not."""
 _SHOWN, _READ = 300, 30_000
 _FILE_S, _SLOWEST_BYTES_S = 3600, 20_000
-"""A file may take an hour, and so much longer as it is large; what is slower has hung."""
+"""A file may take an hour, and more in proportion to its size; anything slower has hung."""
 _DAY_S = 86_400
-"""As long as a file may take of which nobody has said how large it is."""
+"""How long a file of unknown size may take, in seconds."""
 _DUMP = TypeAdapter(dict[str, dict[str, str]])
 
 
 class RcloneStore:
-    """Files below one path of a remote, one rclone a call.
+    """Files below one path of a remote, with one rclone process for each call.
 
     Secrets are in the environment of that process, never in its arguments and never in a file.
     """
@@ -51,7 +51,7 @@ class RcloneStore:
         self._root = root.rstrip("/")
         self.words = words
         self._environ = dict(environ)
-        # Its bundle of certificates stops rclone, which takes the same under a name of its own.
+        # rclone fails on this variable for a certificate bundle, but takes the same file under its own name.
         bundle = self._environ.pop("AWS_CA_BUNDLE", None)
         if bundle:
             self._environ.setdefault("RCLONE_CA_CERT", bundle)
@@ -60,7 +60,7 @@ class RcloneStore:
         self._where = where
 
     def asked(self, *, attempts: int, settings: Mapping[str, str]) -> "RcloneStore":
-        """The same store, asked so often, with further settings as rclone's variables."""
+        """The same store, tried `attempts` times, with further settings as rclone's variables."""
         return RcloneStore(
             self._root,
             words=self.words,
@@ -72,7 +72,7 @@ class RcloneStore:
         )
 
     async def where(self) -> Whereabouts:
-        """As `DurableStore.where`, by the owner's configuration of rclone."""
+        """As `DurableStore.where`, according to the owner's rclone configuration."""
         if self._where is None:
             self._where = await self._found()
         return self._where
@@ -94,9 +94,9 @@ class RcloneStore:
             await self._must("moveto", self._place(name), self._place(superseded), within_s=_FILE_S)
         elif status not in (0, *_ABSENT):
             raise self._trouble(said)
-        # By default it takes an equal size and time for equal bytes, and sends nothing.
+        # Times are ignored: by default rclone takes equal size and time for equal bytes, and sends nothing.
         with tempfile.TemporaryDirectory() as plainly:
-            # A name of ours alone: of some quotation marks it makes others, and finds no such file then.
+            # A link with a name of our own: rclone rewrites some quotation marks, and then finds no such file.
             link = Path(plainly) / "source"
             link.symlink_to(source.absolute())
             await self._must(
@@ -115,7 +115,7 @@ class RcloneStore:
         )
         if status not in (0, *_ABSENT):
             raise self._trouble(said)
-        # A name that is only the beginning of others arrives as a directory, and an absent one as success.
+        # If the name is only a prefix of others, a directory arrives; if it is absent, rclone reports success.
         if into.is_dir():
             await asyncio.to_thread(shutil.rmtree, into)
         if not into.is_file():
@@ -130,7 +130,7 @@ class RcloneStore:
             return frozenset()
         if status:
             raise self._trouble(said)
-        # Names of ours are plain; whatever else lies there is none of them.
+        # Our names are plain, so a name that is not was never written by us.
         return frozenset(
             f"{directory}/{_read(line)}"
             for line in said.split("\n")
@@ -147,11 +147,11 @@ class RcloneStore:
             raise self._trouble(said)
 
     async def _run(self, *words: str, within_s: float | None = None) -> tuple[int, str]:
-        """The status, and what was said: the answer where it is 0, else the complaint.
+        """The exit status and the output: standard output if the status is 0, otherwise the complaint.
 
         Raises:
-            StoreTrouble: there is no rclone; or it did not end in that time, or in that of a list, or
-                said more than any real list.
+            StoreTrouble: there is no rclone; or it did not end within the limit (by default that of a list),
+                or its output was longer than any real list.
         """
         program = shutil.which("rclone", path=self._environ.get("PATH"))
         if program is None:
@@ -192,7 +192,7 @@ class RcloneStore:
         return status, (err if status else out).decode(errors="replace")
 
     async def _said(self, stream: StreamReader, running: Process) -> bytes:
-        """All of it; what says too much is ended, and the rest of it goes nowhere."""
+        """The whole output; a process that says too much is killed, and the rest of its output is dropped."""
         said, most = bytearray(), self._bounds.answer_bytes
         while piece := await stream.read(1 << 16):
             if len(said) <= most:
@@ -206,7 +206,7 @@ class RcloneStore:
     def _trouble(self, said: str) -> StoreTrouble:
         for secret in self._secrets:
             said = said.replace(secret, "***")
-        # What it tells last is what ended it; the lines before are its attempts.
+        # The last lines say what ended it; the lines before are its attempts.
         end = said[-_READ:]
         words = " ".join(plain(end.strip()).split())[-_SHOWN:] or "it said nothing"
         return StoreTrouble(
@@ -216,7 +216,7 @@ class RcloneStore:
 
 
 def _written(name: str) -> str:
-    """`name` as it is given to rclone, which has a use of its own for one quotation mark."""
+    """`name` as rclone takes it; rclone uses one kind of quotation mark for its own purposes."""
     return name.replace("‛", "%E2%80%9B")
 
 
@@ -225,7 +225,7 @@ def _read(name: str) -> str:
 
 
 def _is_file(said: str) -> bool:
-    """Whether `lsjson --stat` speaks of a file; in a bucket what is absent is shown as a directory."""
+    """Whether `lsjson --stat` describes a file; in a bucket an absent name is shown as a directory."""
     try:
         entry = json.loads(said)
     except ValueError:

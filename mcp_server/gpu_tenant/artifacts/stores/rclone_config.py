@@ -1,4 +1,4 @@
-"""Where a remote of rclone's leads, by its owner's configuration; nothing but that is kept of it."""
+"""Where an rclone remote leads, by its owner's configuration; nothing else of the configuration is kept."""
 
 import os
 import re
@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 from gpu_tenant.artifacts.stores.locality import ELSEWHERE, Whereabouts
 
 Settings = Mapping[str, Mapping[str, str]]
-"""What the configuration says of each remote; it holds keys, and is neither shown nor kept."""
+"""What the configuration says about each remote; it holds keys, so it is never shown or kept."""
 
 _WRAPS = frozenset({"alias", "crypt", "chunker", "compress", "hasher"})
-"""They keep everything in the one remote that they name."""
+"""Remotes that keep everything in the one remote that they name."""
 _HOST_IN: Mapping[str, str] = {
     "sftp": "host",
     "ftp": "host",
@@ -33,7 +33,7 @@ _SERVICES: Mapping[str, str] = {
     "pcloud": "",
     "mega": "",
 }
-"""Somebody's service, unless that setting says another host."""
+"""A service of some provider, unless the given setting names another host."""
 _NAMED = re.compile(r"(?P<name>[\w.+@][\w.+@ -]*):(?P<path>.*)", re.DOTALL)
 _DEEPEST = 8
 
@@ -82,7 +82,7 @@ def _served(kind: str, says: Mapping[str, str]) -> Whereabouts:
 
 
 def _said(name: str, settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
-    """What holds for that remote: its own variables before those of its kind, and these before the file."""
+    """A remote's settings: its own variables win over those of its kind, and these win over the file."""
     own = _variables(f"RCLONE_CONFIG_{name.upper()}_", environ)
     of_file = settings.get(name, {})
     kind = own.get("type") or of_file.get("type", "")
@@ -97,7 +97,7 @@ def _variables(prefix: str, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _upstream(said: str, directory: str) -> str:
-    """What a `combine` has under that name; empty where it has none."""
+    """What a `combine` remote has under that name; empty if it has nothing."""
     try:
         found = dict(each.partition("=")[::2] for each in shlex.split(said))
     except ValueError:

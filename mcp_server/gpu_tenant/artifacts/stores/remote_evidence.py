@@ -1,4 +1,4 @@
-"""What the durable store proves of a seal: its bytes, re-read from it now, and never its word."""
+"""What the durable store proves about a seal: its bytes, re-read now, and never what it merely says."""
 
 import asyncio
 import tempfile
@@ -20,11 +20,11 @@ from gpu_tenant.domain.model import Evidence, Lease, Manifest, SealedFile, Verdi
 from gpu_tenant.files.paths import below
 
 _SEAL_BYTES = 1 << 30
-"""A seal of a million files is smaller."""
+"""Larger than the seal of a million files."""
 
 
 class Witness:
-    """One store, asked about one seal; after it once did not answer it is not asked again."""
+    """One store, asked about one seal. Once the store has failed to answer, it is not asked again."""
 
     def __init__(self, store: DurableStore, lease: Lease, seal: Manifest) -> None:
         self.words = store.words
@@ -34,12 +34,12 @@ class Witness:
         self._silent: str | None = None
 
     async def at(self, entry: SealedFile) -> Path | None:
-        """Where the store's copy lies on this computer; None where it is elsewhere."""
+        """Where on this computer the store's copy is; None if it is elsewhere."""
         directory = (await self._store.where()).directory
         return None if directory is None else below(directory, self._name(entry))
 
     async def doubt(self) -> str | None:
-        """Why the store may go with the box itself; None where it cannot, or is a directory here."""
+        """Why the store may vanish with the box itself; None if it cannot, or is a directory here."""
         doubt = await doubted(await self._store.where(), self._lease)
         return None if doubt is None else doubt.words
 
@@ -52,7 +52,7 @@ class Witness:
         except NotStored:
             return f"{self.words} has it not"
         except StoreTrouble as trouble:
-            # Each of a thousand files would wait as long for the same silence.
+            # Remembered: otherwise each of a thousand files would wait just as long for no answer.
             self._silent = f"{self.words} could not be re-read: {trouble.message}"
             return self._silent
         except LocalTrouble as trouble:
@@ -88,7 +88,7 @@ class Witness:
                 kept = Manifest.model_validate_json(path.read_bytes())
             except ValidationError:
                 return f"{self.words} has a seal that is none"
-        # Over every entry, with where each link points: so an equal digest covers this one.
+        # The digest covers every entry, and where each link points. So if it is equal, this link is right.
         if digest_of(kept) != self._seal.digest:
             return f"{self.words} has another seal"
         points = ("points where it did on the box, by the seal that is kept there",)
@@ -101,6 +101,6 @@ class Witness:
         return stored_as(self._lease.id, entry.name)
 
     def _scratch(self) -> Path:
-        """Where there is most likely room: beside what was collected, if that is still there."""
+        """The place with most likely enough room: next to what was collected, if that still exists."""
         kept = Path(self._lease.kept_in or "")
         return kept if self._lease.kept_in and kept.is_dir() else Path(tempfile.gettempdir())

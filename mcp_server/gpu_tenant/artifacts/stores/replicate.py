@@ -1,4 +1,4 @@
-"""Bring what was collected to the durable store, and prove by re-reading that it lies there."""
+"""Brings what was collected to the durable store, and proves by re-reading that it is there."""
 
 import asyncio
 import shutil
@@ -25,7 +25,7 @@ from gpu_tenant.files.state_dir import Reread, reread
 from gpu_tenant.ledger import Event, Ledger
 
 _DOWN = 3
-"""So many failures in a row mean the store, and not a file."""
+"""This many failures in a row mean that the store is the problem, not a file."""
 
 
 class Kept(Record):
@@ -39,7 +39,7 @@ class Kept(Record):
     sent_files: int
     sent_bytes: int
     not_here: tuple[str, ...]
-    """What is missing or other here than on the box, and so could not be kept there."""
+    """Files that are missing here, or differ from the box, and so could not be kept there."""
 
 
 async def keep_safe(
@@ -52,15 +52,15 @@ async def keep_safe(
     clock: Clock,
     progress: Callable[[int, int], None],
 ) -> Kept:
-    """Every entry of `seal` that is here, and equal, is in the store and was re-read from it, hash by hash.
+    """Every entry of `seal` that is here unchanged is in the store, and was re-read from it, hash by hash.
 
-    `seal` is the lease's last filed one and `directory` what collect filled. What the store holds
-    already, by the same proof, is not sent again. `progress` is told the bytes proved there and in all.
+    `seal` is the last one filed for the lease and `directory` is what collect filled. What the store already
+    holds, by the same proof, is not sent again. `progress` is called with the bytes proved there and the total.
 
     Raises:
         BadRequest: the store is on the box, or is `directory` itself.
         StoreTrouble: something that is here is not proved to be there; what was proved is on record.
-        LocalTrouble: `directory` is not there, or takes nothing.
+        LocalTrouble: `directory` does not exist, or cannot be written to.
     """
     await _require_elsewhere(lease, seal, directory, store)
     here: list[SealedFile] = []
@@ -68,7 +68,7 @@ async def keep_safe(
     for entry in seal.entries:
         is_kept = await asyncio.to_thread(is_here, directory, entry)
         (here if is_kept else not_here).append(entry)
-    # A link has no bytes: the seal says where it points, and lies beside the files.
+    # A link has no bytes: the seal says where it points, and is stored next to the files.
     files = [entry for entry in here if entry.kind == "file"]
     stamp = f"{clock.now():%Y%m%dT%H%M%S.%f}"
     total = _bytes(files)
@@ -134,7 +134,7 @@ async def keep_safe(
 
 @contextmanager
 def _scratch(directory: Path, lease: Lease) -> Iterator[Path]:
-    """A directory on the disk of what was collected, where there is room; gone afterwards."""
+    """A directory on the disk of what was collected, where there is room; deleted afterwards."""
     try:
         made = tempfile.mkdtemp(dir=directory, prefix=".keeping-")
     except OSError as error:
@@ -158,7 +158,7 @@ async def _keep(
     store: DurableStore,
     scratch: Path,
 ) -> bool:
-    """The entry is in the store, as it was read back; whether it had to be sent."""
+    """The entry is in the store, as it was read back; returns whether it had to be sent."""
     name = stored_as(lease.id, entry.name)
     wanted = Reread(entry.size_bytes, entry.sha256 or "")
     if name in there and await held(store, name, like=wanted, scratch=scratch) == wanted:
@@ -172,7 +172,7 @@ async def _keep(
 async def _keep_seal(
     lease: Lease, seal: Manifest, *, stamp: str, store: DurableStore, scratch: Path
 ) -> None:
-    """The seal itself lies beside the files: it says what they are, and it alone keeps the links."""
+    """The seal itself is stored next to the files: it says what they are, and only it records the links."""
     paper = scratch / "seal.json"
     paper.write_text(seal.model_dump_json(by_alias=True), encoding="utf-8")
     name, wanted = seal_stored_as(lease.id, seal.digest), reread(paper)

@@ -1,4 +1,4 @@
-"""Readers that are too large, or too easily crashed, for this process: each runs in one of its own."""
+"""Readers that are too large for this process, or crash too easily: each runs in a process of its own."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from gpu_tenant.artifacts.formats.resource_limits import NO_MEMORY
 
 _COMPUTED_TOO_LONG = -24
 _ABORTED = -6
-"""What C++ does where it gets no memory."""
+"""The status when C++ aborts because it gets no memory."""
 _LONGEST_ANSWER_BYTES = 1 << 20
 _LONGEST_COMPLAINT_BYTES = 4096
 _NO_MEMORY_WORDS = ("MemoryError", "numpy._core._exceptions._ArrayMemoryError")
@@ -29,11 +29,11 @@ def present(package: str) -> bool:
 def read(source: Source, package: str, program: str, findings: Findings) -> None:
     """The file was read by `package` in a process of its own, and its findings are added.
 
-    Where the package is absent, or gives up for a reason of its own, that is stated instead.
+    If the package is not installed, or gives up for a reason of its own, the findings state that instead.
 
     Raises:
         Broken: the package refuses the file.
-        Unread: it took too much and was stopped, or it crashed; or it is not the file that was to be proved.
+        Unread: it took too much and was stopped, it crashed, or it is not the file that should be proved.
     """
     if not present(package):
         findings.not_proved.append(f"not read by {package}, which is not installed")
@@ -70,7 +70,7 @@ def read(source: Source, package: str, program: str, findings: Findings) -> None
         last = complained.read().decode(errors="replace").strip().rpartition("\n")[2]
     answer = _verdict(words)
     if done.returncode < 0 and answer is None:
-        # A library that gets no memory may fall over anything: its crash is no evidence against the file.
+        # A library that gets no memory may crash anywhere, so its crash is no evidence against the file.
         raise Unread(f"{package} {_ended_by(-done.returncode, computing_s)}")
     if done.returncode > 0:
         if last.startswith(_NO_MEMORY_WORDS):
@@ -90,7 +90,7 @@ def read(source: Source, package: str, program: str, findings: Findings) -> None
 
 
 def _verdict(words: bytes) -> dict[str, list[str]] | None:
-    """What the program of ours printed at its end; None where it did not come so far."""
+    """What our program printed at its end; None if it did not get that far."""
     try:
         said = json.loads(words)
     except (ValueError, RecursionError):
@@ -99,7 +99,7 @@ def _verdict(words: bytes) -> dict[str, list[str]] | None:
 
 
 def _ended_by(signal: int, computing_s: int) -> str:
-    """What a signal that ended the reader before its verdict means."""
+    """What it means that this signal ended the reader before its verdict."""
     if -signal == _COMPUTED_TOO_LONG:
         return f"computed for more than {computing_s} s, and was stopped"
     return f"ended over it: {NO_MEMORY if -signal == _ABORTED else f'signal {signal}'}"

@@ -10,12 +10,12 @@ import h5py
 
 _PIECE_BYTES = 16 << 20
 _LARGEST_CHUNK_BYTES = 128 << 20
-"""A chunk can only be read whole. Those that libraries choose have about a MiB."""
+"""A chunk can only be read whole. Those that libraries choose are about a MiB."""
 _MOST_TOLD = 20
 
 
 def walk(path: str) -> dict[str, list[str]]:
-    """What reading every dataset proves, in the shape `outside.read` reads."""
+    """What reading every dataset proves, in the form that `subprocesses.read` takes."""
     read: list[str] = []
     elsewhere: list[str] = []
     too_large: list[str] = []
@@ -55,7 +55,7 @@ def _chunk_bytes(dataset: h5py.Dataset) -> int:
 
 
 def _pieces(dataset: h5py.Dataset) -> Iterator[object]:
-    """All of a dataset that lies in the file: what was never written has no bytes that could be wrong."""
+    """All parts of a dataset that are in the file; parts never written have no bytes that could be wrong."""
     shape = dataset.shape
     if shape is None or dataset.id.get_storage_size() == 0:
         return
@@ -71,7 +71,7 @@ def _pieces(dataset: h5py.Dataset) -> Iterator[object]:
 
 
 def _boxes(shape: tuple[int, ...], most: int) -> Iterator[tuple[slice, ...]]:
-    """Boxes of at most so many values that fill the shape."""
+    """Boxes of at most `most` values each that together fill the shape."""
     steps = [0] * len(shape)
     for axis in reversed(range(len(shape))):
         steps[axis] = max(1, min(shape[axis], most))

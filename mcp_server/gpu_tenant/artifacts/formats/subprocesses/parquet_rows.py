@@ -1,4 +1,4 @@
-"""Prints whether `pyarrow` reads every row of a parquet file, page checksums compared."""
+"""Prints whether `pyarrow` reads every row of a parquet file, with page checksums compared."""
 
 import json
 import sys
@@ -10,7 +10,7 @@ _ROWS_AT_ONCE = 4096
 
 
 def rows(path: str) -> dict[str, list[str]]:
-    """What reading every row proves, in the shape `outside.read` reads."""
+    """What reading every row proves, in the form that `subprocesses.read` takes."""
     try:
         with pq.ParquetFile(path, page_checksum_verification=True, buffer_size=1 << 20) as table:
             promised = table.metadata.num_rows

@@ -11,7 +11,7 @@ _STOPPED = (sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_INTERRUP
 
 
 def check(path: str) -> dict[str, list[str]]:
-    """What the integrity check proves, in the shape `outside.read` reads."""
+    """What the integrity check proves, in the form that `subprocesses.read` takes."""
     address = f"{Path(path).as_uri()}?mode=ro&immutable=1"
     try:
         with closing(sqlite3.connect(address, uri=True)) as database:

@@ -1,4 +1,4 @@
-"""Prints whether `torch.load` builds a checkpoint's tensors, weights only and mapped from the disk."""
+"""Prints whether `torch.load` builds a checkpoint's tensors, with weights only and mapped from disk."""
 
 import json
 import pickle
@@ -7,11 +7,11 @@ import sys
 import torch
 
 _SAFE_SINCE = (2, 6)
-"""Before it, `weights_only=True` could be made to run code (CVE-2025-32434)."""
+"""In earlier versions, `weights_only=True` could be made to run code (CVE-2025-32434)."""
 
 
 def load(path: str) -> dict[str, list[str]]:
-    """What loading the file weights-only proves, in the shape `outside.read` reads."""
+    """What loading the file weights-only proves, in the form that `subprocesses.read` takes."""
     version = torch.__version__
     if tuple(int(part) for part in version.split(".")[:2]) < _SAFE_SINCE:
         return {
