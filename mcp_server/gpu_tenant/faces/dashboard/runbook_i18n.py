@@ -1,4 +1,4 @@
-"""What a platform's facts are called on its page, in English and in Chinese."""
+"""The names of a platform's facts on its page, in English and in Chinese."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -190,7 +190,7 @@ HEADINGS: Mapping[str, str] = {
 
 
 def worded(both: Mapping[str, Both], key: str, lang: Lang) -> str:
-    """The words for `key`, or the key itself where nobody has put it in words."""
+    """The words for `key` in that language, or the key itself if there are none."""
     words = both.get(key)
     return key if words is None else words[0 if lang == "en" else 1]
 

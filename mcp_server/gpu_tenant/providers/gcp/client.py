@@ -106,7 +106,7 @@ class Calls:
         raise AssertionError("unreachable")
 
     async def pages(self, service: str, inside: str = "", filtered: str = "") -> list[Message]:
-        """Every item of a list, to its last page; of an aggregated list, the items under `inside`. +
+        """Every item of a list, to its last page; of an aggregated list, the items under `inside`.
 
         Raises:
             ProviderSilent: a zone is missing, or a page repeats its cursor; nothing may be

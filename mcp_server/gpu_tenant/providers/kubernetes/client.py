@@ -61,7 +61,7 @@ class Calls:
         return self._made
 
     def alone(self, group: Literal["CoreV1Api"]) -> Client:
-        """That part of the API over a separate client, because an exec changes the client that it uses. +
+        """That part of the API over a separate client, because an exec changes the client that it uses.
 
         Raises:
             ProviderTrouble, CredentialRefused: as for `client`.

@@ -52,7 +52,7 @@ async def identity(calls: Calls, namespace: str) -> Identity:
 
 
 def must_be_noted(found: Identity, note: Path) -> None:
-    """The leases of this state directory are in that namespace, or none is noted yet. +
+    """The leases of this state directory are in that namespace, or none is noted yet.
 
     Raises:
         ProviderTrouble: they are elsewhere, or what is noted cannot be read.
@@ -75,7 +75,7 @@ def must_be_noted(found: Identity, note: Path) -> None:
 
 
 def note_once(found: Identity, note: Path) -> None:
-    """That namespace is noted durably as the one with the leases, if none was noted. +
+    """That namespace is noted durably as the one with the leases, if none was noted.
 
     Raises:
         ProviderTrouble: as for `must_be_noted`, or it could not be written.

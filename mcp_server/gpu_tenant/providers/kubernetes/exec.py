@@ -56,7 +56,7 @@ class PodTransport:
         timeout_s: float,
         listener: Listener | None = None,
     ) -> Finished:
-        """The command has ended, as `Transport.run` says; a command that does not exist ends with 127. +
+        """The command has ended, as `Transport.run` says; a command that does not exist ends with 127.
 
         Raises:
             BoxUnreachable: no such pod, the link broke, or `timeout_s` passed and it was told

@@ -1,4 +1,4 @@
-"""The lease card: a page that a chat shows beside an answer, where its host renders such pages."""
+"""The lease card: a page that a chat shows beside an answer, if its host renders such pages."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ _ASKS = frozenset({"list_leases", "monitor"})
 
 
 def page() -> str:
-    """The whole page in one text: it loads nothing, from here or from anywhere."""
+    """The whole page in one text; it loads nothing, from here or from elsewhere."""
     html = (_PARTS / "card.html").read_text(encoding="utf-8")
     for name in ("card.css", "words.js", "card.js"):
         html = html.replace(f"/* {name} */", (_PARTS / name).read_text(encoding="utf-8"))
@@ -25,9 +25,9 @@ def page() -> str:
 
 
 def meta_of(tool: str) -> dict[str, object]:
-    """What a host is told of a tool: its page if it has one, and whether that page may call it.
+    """The metadata of a tool for a host: its page if it has one, and whether that page may call the tool.
 
-    A host that keeps to the protocol lets the page call nothing that changes or ends a lease.
+    A host that follows the protocol lets the page call nothing that changes or ends a lease.
     """
     told: dict[str, object] = {}
     if tool in _SHOWN:
