@@ -302,7 +302,8 @@ class GcpEmulator:
         keys = [line.partition(":") for line in gce.ssh_keys(box)]
         if keys:
             if run == 1:
-                self._sites.delete(_site(box))  # remove what a box with this number left before a reset
+                # Remove what a box with this number left before a reset.
+                self._sites.delete(_site(box))
             at = self._sites.open(_site(box), [key for _, _, key in keys])
             box.target = f"{keys[0][0]}@{box.facts['ip']}"
             self._world.state.routes[box.target] = at

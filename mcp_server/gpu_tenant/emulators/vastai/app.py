@@ -343,7 +343,7 @@ class VastEmulator:
         self._world.state.facts["broke"] = broke
 
     def _go_broke(self, seconds: float) -> None:
-        """Everything is stopped. A saved card goes on paying for the disks; without a card they are deleted after `seconds`."""
+        """Every box is stopped; a saved card goes on paying for the disks, and without one they are deleted too."""
         for box in self._world.things():
             if box.phase in ("booting", "running") and box.status != "offline":
                 self._stop(box)
