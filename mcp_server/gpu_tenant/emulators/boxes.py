@@ -19,8 +19,8 @@ LOOPBACK = "127.0.0.1"
 SSHD = shutil.which("sshd", path=f"/usr/sbin:/usr/local/sbin:{os.environ.get('PATH', '')}")
 Way = Literal["ssh", "local"]
 MARKER = ".rehearsal.json"
-"""In the home of every box: what stands here for its platform. Whoever would switch the box off looks
-for it first, because the box is processes of this computer."""
+"""A file in the home of every box that stands in for its platform. Code that would switch the box
+off looks for it first, because the box is only processes of this computer."""
 
 
 class Sites:

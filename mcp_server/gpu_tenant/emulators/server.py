@@ -29,7 +29,7 @@ from gpu_tenant.files.rehearsal_marker import Rehearsal, put_rehearsal
 from gpu_tenant.providers.http_client import redacted
 
 _REMEMBERED = 2_000
-"""So many requests are kept to be looked at."""
+"""How many requests are remembered, to be looked at."""
 
 _FAULTS: TypeAdapter[list[Fault]] = TypeAdapter(list[Fault])
 

@@ -21,13 +21,13 @@ KEY = "rehearsal-key"
 """The account key that every emulator takes."""
 
 NEW_KEY = "rehearsal-key-2"
-"""Another key of the same account, as one has that was made anew."""
+"""Another key of the same account, as when the owner has made a new key."""
 
 BEARERS = (f"Bearer {KEY}", f"Bearer {NEW_KEY}")
-"""What a request says that comes with one of them."""
+"""The authorization headers of a request with one of these keys."""
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
-"""What a provider answers in its own words also where there is nothing."""
+"""The methods that a provider answers in its own words, even where there is nothing."""
 
 Kind = Literal["box", "volume", "filesystem", "disk", "address", "snapshot", "key"]
 

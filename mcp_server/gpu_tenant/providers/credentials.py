@@ -23,11 +23,11 @@ _FORMS = "NAME=env:VARIABLE, NAME=file:PATH, NAME=keyring:SERVICE/USER, NAME=ref
 _DOORS = frozenset(
     {"SSH_AUTH_SOCK", "SSH_AGENT_PID", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR"}
 )
-"""Ways to programs that hold keys, or that run commands outside of us."""
+"""Ways to reach programs that hold keys, or that run commands outside our control."""
 _SHORTEST_KEY, _LARGEST_KEY_BYTES = 8, 64 << 10
 
 UNATTENDED = "GPU_TENANT_UNATTENDED"
-"""Set where a command runs that an agent may have chosen: nobody signs there."""
+"""Set for a command that an agent may have chosen: nobody can sign in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Account:
 
     variables: frozenset[str]
     places: tuple[Path, ...]
-    """Files and directories that hold keys, or say where they lie."""
+    """Files and directories that hold keys, or say where keys are."""
     configuration: Path
 
     @property

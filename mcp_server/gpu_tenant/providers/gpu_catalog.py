@@ -22,7 +22,7 @@ class GpuModel:
     vram_gib: int
     form: Form = "pcie"
     also: tuple[str, ...] = ()
-    """What people call it, besides."""
+    """Other names that people use for it."""
 
 
 CATALOG: tuple[GpuModel, ...] = (
@@ -110,7 +110,7 @@ _AMBIGUOUS = {
     "h10080gb": "H100 SXM or H100 PCIe",
     "v100": "V100 SXM 32GB, V100 SXM 16GB or V100 PCIe 16GB",
 }
-"""What a person must say more precisely. A provider that says it sells what bears it in `CATALOG`."""
+"""Names that a person must make more precise. A provider that uses one means the GPU that has it in `CATALOG`."""
 
 
 _SAYS_NOTHING = {

@@ -35,14 +35,14 @@ Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | Non
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 USER_AGENT = f"gpu-tenant/{__version__}"
-"""Our own: one provider answers a library's default with 403."""
+"""Our own, because one provider answers a library's default with 403."""
 
 _TIMEOUT_S = 30.0
 _TRIES = 4
 _TURNED_AWAY = 8
 _LONGEST_WAIT_S = 60.0
 _RESERVE = 5
-"""So many calls of a provider's allowance are left for teardown."""
+"""How many calls of a provider's allowance are reserved for teardown."""
 _WORDS_CHARS = 300
 _SECRET_FIELDS = re.compile(
     r"instance_api_key|api_?key|jupyter_(token|url)|extra_env|user_?data|password|secret|result_url|^env$",

@@ -11,7 +11,7 @@ from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState
 from gpu_tenant.domain.untrusted_text import quoted
 
 _NONSENSE = (ProviderTrouble, ValueError, TypeError, KeyError, AttributeError, ArithmeticError)
-"""What reading a row that is not of its form ends in; pydantic's error is a ValueError."""
+"""The errors that reading a malformed row can raise; pydantic's error is a ValueError."""
 
 R = TypeVar("R")
 A = TypeVar("A")
@@ -24,7 +24,7 @@ class Subject:
     id: str | None
     mark: str | None
     mark_is_told: bool
-    """Whether `mark` is all there is; else the row may be of a box with any mark."""
+    """Whether `mark` is certain; if not, the row may be of a box with any mark."""
 
     @classmethod
     def told(cls, identity: object, texts: Sequence[object]) -> Self:

@@ -193,7 +193,7 @@ def _sourced(facts: Facts) -> Iterator[dict[str, Leaf]]:
 
 
 _ON_THE_WAY_OUT = ("paths", "verbs", "billing", "gone", "clocks", "interrupt", "deadman")
-"""What decides whether data survives and whether a meter stops."""
+"""The sections that decide whether data survives and whether a meter stops."""
 
 
 def _doubts(facts: Facts) -> Iterator[str]:

@@ -15,7 +15,7 @@ T = TypeVar("T")
 _LOOKS_AGAIN = "`gpu-tenant leases` looks again; the meter of a box may be running"
 PIECE_BYTES = 1 << 16
 _ABANDONED = 8
-"""So many calls of one client may hang at a time; the next is not even begun."""
+"""How many calls of one client may hang at a time; with that many, no further call is started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Bounds:
     call_s: float = 60
     list_s: float = 120
     answer_bytes: int = 32 << 20
-    """Of an answer as it is when it was unpacked."""
+    """The size of an answer, counted after unpacking."""
     pages: int = 1000
     list_bytes: int = 128 << 20
 

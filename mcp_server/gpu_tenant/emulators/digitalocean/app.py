@@ -32,7 +32,7 @@ from gpu_tenant.emulators.faults import Fault, Tariff
 from gpu_tenant.emulators.world import BEARERS, KEY, METHODS, Thing, World
 
 TARIFF = Tariff(rounding_s=1, minimum_s=60)
-"""As its CPU Droplets are billed; of GPU Droplets it does not say."""
+"""As its CPU Droplets are billed; for GPU Droplets the provider does not say."""
 
 _BOOT_S, _ENDING_S = 60.0, 10.0
 _HOUR_S, _HOURLY = 3600.0, 5000
@@ -40,7 +40,7 @@ _MINUTE_S, _MINUTELY = 60.0, 250
 _MOST_A_PAGE = 200
 _MOST_AT_ONCE = 10
 _VOLUME_USD_GIB_MONTH, _SNAPSHOT_USD_GB_MONTH = Decimal("0.10"), Decimal("0.06")
-"""The first is a stand-in: the API shows no price of a volume."""
+"""The first is made up: the API shows no price of a volume."""
 _MONTH_H = 720
 _IMAGES = ("gpu-h100x1-base", "gpu-h100x8-base", "gpu-amd-base", "ubuntu-24-04-x64")
 _FULL = "Size is not available in this region."

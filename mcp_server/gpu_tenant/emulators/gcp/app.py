@@ -18,7 +18,7 @@ TARIFF = Tariff(minimum_s=60)
 _BOOT_S, _STOP_S, _DELETE_S, _PREEMPT_S, _LATE_S = 20, 10, 8, 30, 17
 _STOCKOUT, _IN_USE = "ZONE_RESOURCE_POOL_EXHAUSTED", "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE"
 _PAGE = 2
-"""Boxes on a page: any list may be cut short of what was asked for."""
+"""How many boxes are on a page: the API may always return fewer than were asked for."""
 
 
 class GcpEmulator:

@@ -11,10 +11,10 @@ from zlib import crc32
 from gpu_tenant.emulators.world import Thing
 
 PROJECT = "rehearsal"
-"""The one project: who calls without a credential is told apart by the project that is named."""
+"""The one project; a caller without a credential is recognised by the project that it names."""
 
 IMAGES = "deeplearning-platform-release"
-"""Whose images they are: public, and not the tenant's."""
+"""The project of the images, which are public and not the tenant's."""
 
 ZONES = ("us-central1-a", "us-central1-b", "us-east1-c", "europe-west4-a")
 MONTH_H = Decimal(730)
@@ -26,7 +26,7 @@ DISK_USD_GB_MONTH = {
 ADDRESS_USD_H = Decimal("0.005")
 IMAGE_GB = 50
 _SPOT = Decimal("0.4")
-"""What part of the full price a Spot box costs here; the real part changes from day to day."""
+"""The share of the full price that a Spot box costs here; the real share changes daily."""
 
 Body: TypeAlias = dict[str, Any]
 

@@ -21,13 +21,13 @@ TARIFF = Tariff(rounding_s=60)
 
 _BOOT_S = 180.0
 _LAUNCHING_S = 45.0
-"""So long a new instance cannot be terminated."""
+"""How long a new instance cannot be terminated."""
 _ENDING_S = 25.0
 _APART_S, _LAUNCHES_APART_S = 1.0, 12.0
 _JITTER_S = 0.1
 _GIB = 2**30
 _FILESYSTEM_USD_GIB_MONTH = Decimal("0.20")
-"""A stand-in: the API shows no price of a filesystem."""
+"""Made up: the API shows no price of a filesystem."""
 _MONTH_H = 720
 
 Json = dict[str, JsonValue]

@@ -17,7 +17,7 @@ from gpu_tenant.emulators.world import Thing
 Json = dict[str, Any]
 
 CUDA = "12.8"
-"""What every host of this rehearsal reports."""
+"""The CUDA version that every host of this rehearsal reports."""
 
 ACTIONS = {
     "RUNNING": ["stop", "restart", "terminate"],
@@ -45,7 +45,7 @@ class Gpu:
     memory: int
     secure_usd_h: str
     community_usd_h: str
-    """Zero where that cloud has none."""
+    """Zero if that cloud has none."""
     most: int
     places: tuple[str, ...]
 

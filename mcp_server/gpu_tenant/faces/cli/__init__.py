@@ -46,7 +46,7 @@ SUMMARIES = {
     "serve": "The MCP server, over stdio.",
     "install": "Bring the skill and the server to an agent's host, or keep the watchdog running.",
 }
-"""Every command in the order of a lease; its module is imported when it runs."""
+"""Every command, in the order of a lease's life; a command's module is imported when it runs."""
 
 EXIT_STATUSES = """\
 Exit status: 0 done; 1 the job, the smoke or the check did not end well; 2 the call is wrong; 3 refused by

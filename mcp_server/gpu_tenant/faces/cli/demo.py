@@ -21,10 +21,10 @@ from gpu_tenant.service import Tenancy
 
 EPOCHS = 10
 _KILL_AFTER = 0.45
-"""How far the run has come when it is killed, so that there is something to resume from."""
+"""The progress at which the run is killed, so that there is something to resume from."""
 
 _MARK = f"demo-{os.getpid()}"
-"""The first run carries it in its environment, so that it alone is killed."""
+"""The first run carries this in its environment, so that only that run is killed."""
 
 _JOB = (
     "The job trains a small network to tell Python, Markdown\nand JSON apart by 64 characters of this "
@@ -32,7 +32,7 @@ _JOB = (
 )
 
 _PRETENDED_PRICE = Decimal("2.00")
-"""So that the meter has something to show; a local box costs its electricity."""
+"""So that the meter has something to show; a local box costs only electricity."""
 
 
 async def tour(keep: str | None, provider: str) -> None:

@@ -29,7 +29,7 @@ from gpu_tenant.jobs.monitor import Watched
 from gpu_tenant.service import Tenancy
 
 _RARELY_S = 5.0
-"""No provider is asked more often, whoever presses which key."""
+"""Providers are never asked more often than this, whatever keys are pressed."""
 _JOBS_EVERY_S = 3.0
 _FRAME_S = 1.0
 _LOG_BYTES = 4096
@@ -105,7 +105,7 @@ class _View:
         self._left = asyncio.Event()
         self._asking: set[str] = set()
         self.unforeseen: Exception | None = None
-        """The last failure that was no word of ours to a person."""
+        """The last failure that was not one of our own errors."""
 
     async def run(self, screen: Live) -> None:
         """Runs until q, the end of the input, or a signal to end."""

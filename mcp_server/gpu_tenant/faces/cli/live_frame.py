@@ -26,7 +26,7 @@ _SOON_S = 1800
 _BAR_WIDTH = 20
 _METRICS = 3
 NOTES = 3
-"""So many of the newest are shown."""
+"""How many of the newest notes are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Frame:
         self._now = now
         self._keys = keys
         self.from_line = from_line
-        """The first line of the middle that is shown: no more than there is to scroll, once it is drawn."""
+        """The first line of the middle that is shown; drawing limits it to what can be scrolled."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         height, free = options.height or console.height, options.reset_height()
@@ -165,7 +165,7 @@ _COLUMNS: tuple[_Column, ...] = (
     ("BY DEADLINE", lambda card, seen, past_s: Text(_money(card.forecast_deadline_usd))),
 )
 _LEFT_OUT_FIRST = ("PLATFORM", "AGE", "GPU", "BY DEADLINE")
-"""Where a terminal is narrow; the others are always there."""
+"""The columns to leave out first on a narrow terminal; all others are always shown."""
 
 
 def _fitting(

@@ -43,7 +43,7 @@ from gpu_tenant.watchdog.loop import Look
 Opened = Tenancy
 _ASK_AGAIN_S = 5
 _TOLD_EVERY_S = 10
-"""Where nobody looks at a bar: a log grows by few lines."""
+"""Without a terminal for a bar, so that a log grows by only a few lines."""
 R = TypeVar("R", bound=Record)
 
 errors = Console(stderr=True, highlight=False)

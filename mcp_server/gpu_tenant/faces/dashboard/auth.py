@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MOST_BYTES = 64 * 1024
-"""No request of ours is longer."""
+"""None of our requests is longer."""
 
 POLICY = "; ".join(
     (

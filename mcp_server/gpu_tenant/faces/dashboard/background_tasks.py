@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 _REMEMBERED = 50
 _TOLD_EVERY_S = 0.5
 _CUT = ("collect", "snapshot")
-"""What may be cut at any byte: the next one goes on from there. Anything else is waited for."""
+"""Verbs that may be cut off at any byte, because the next one goes on from there. Any other is waited for."""
 
 
 class Trouble(Record):

@@ -12,7 +12,7 @@ from gpu_tenant.providers.credentials import find_credential, resolve
 from gpu_tenant.service import Tenancy
 
 _SCHEMES = ("env", "file", "keyring")
-"""`cmd:` runs a program: whoever wants that writes it into the file with an editor."""
+"""`cmd:` is left out, because it runs a program: owners who want it edit the file themselves."""
 _NOWHERE = {
     "env": "the dashboard's own environment has no variable of that name",
     "file": "there is no file at that path that can be read here",

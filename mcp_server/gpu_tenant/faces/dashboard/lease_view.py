@@ -20,7 +20,7 @@ from gpu_tenant.ledger import Event
 
 _LAST = ("state", "fraction", "done", "total")
 _FILES = 5_000
-"""So many are listed; the rest is counted."""
+"""At most this many files are listed; the rest are counted."""
 
 
 class Rated(Record):

@@ -10,7 +10,7 @@ from gpu_tenant.service import Tenancy
 
 _WINDOW_BYTES = 1 << 20
 _BUDGET_S = 0.8
-"""Somebody waits: a long log is read over several looks."""
+"""A person waits for the answer, so a long log is read over several looks."""
 _REMEMBERED = 32
 
 
@@ -28,7 +28,7 @@ class _Course:
     read_bytes: int = 0
     size_bytes: int = 0
     begun: str = ""
-    """The line that was read in part."""
+    """The beginning of a line that was cut."""
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 

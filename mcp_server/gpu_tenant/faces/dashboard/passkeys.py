@@ -41,7 +41,7 @@ class Passkeys:
     origin: str
     _for: dict[str, bytes] = field(default_factory=dict)
     made: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """New keys that wait for a signature, by the code under which it is asked: id and public key."""
+    """The id and public key of new keys that wait for a signature, by the code of the request."""
 
     def to_set_up(self, user: str, deployment: str, known: list[Passkey]) -> str:
         """The options from which the browser makes a new key."""
@@ -125,7 +125,7 @@ class Passkeys:
 
 
 By = Literal["passkey", "terminal", "none"]
-"""What it takes to sign on this page."""
+"""The ways to sign on this page."""
 
 
 def _named(asked: Asked) -> bytes:

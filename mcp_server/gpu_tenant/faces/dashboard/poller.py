@@ -22,18 +22,18 @@ from gpu_tenant.service import Tenancy
 _log = logging.getLogger(__name__)
 
 _ASK_S = 15.0
-"""Between two looks at every provider, while a page is open."""
+"""The seconds between two looks at every provider, while a page is open."""
 _LEAST_S = 4.0
-"""Between two of them, whatever happens: providers count calls."""
+"""The least seconds between two such looks, whatever happens: providers count calls."""
 _NOTICE_S = 1.0
-"""How often the ledger is asked for the number of its newest line, which another program may have written."""
+"""How often the ledger is asked for the number of its newest event, which another program may have added."""
 _AT_ONCE = 4
-"""Boxes asked for their newest job at a time: each such look starts a program there."""
+"""How many boxes are asked for their newest job at once: each such look starts a program there."""
 _TAIL_BYTES = 4096
 _NOTHING = Leases(leases=(), alarms=())
 _UNKNOWN = dict.fromkeys(("spent_usd", "burning_usd_h", "leaking_usd_month"))
 _BEHIND = 128
-"""A page that does not read so many news is told everything anew."""
+"""How many news may wait for a page; a page that reads too slowly gets the whole state instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,10 @@ class News:
 
 
 _HISTORY = 500
-"""So many leases that have ended are shown on the page at most."""
+"""At most this many ended leases are shown on the page."""
 
 Told = asyncio.Queue[News | None]
-"""What a page is still to hear; None: there is no more."""
+"""The news for one page; None ends them."""
 
 
 class Changed(Sums):
@@ -63,7 +63,7 @@ class Looks:
     def __init__(self, opened: Callable[[], Tenancy]) -> None:
         self._opened = opened
         self.begun: Callable[[], Sequence[News]] = tuple
-        """How each errand stands, for a page that may have missed it."""
+        """The state of each action, for a page that may have missed it."""
         self._before: list[Tenancy] = []
         self.tenancy = opened()
         self.blind: dict[str, str] = {}

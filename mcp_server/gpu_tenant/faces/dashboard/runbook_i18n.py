@@ -5,7 +5,7 @@ from typing import Literal
 
 Lang = Literal["en", "zh"]
 Both = tuple[str, str]
-"""The English words, and the Chinese."""
+"""The English words and the Chinese ones."""
 
 EVENTS: Mapping[str, Both] = {
     "reboot": ("a reboot", "重启"),
@@ -83,7 +83,7 @@ SECTIONS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     ),
     "program": ("What the program goes by", "程序所依据的", ("gone", "boot", "mark")),
 }
-"""The facts that no other part of the page shows: a heading, and which parts of a profile it holds."""
+"""The facts that no other part of the page shows: each heading, with its words and the parts of a profile below it."""
 
 NAMES: Mapping[str, Both] = {
     "billing.running": ("billed while it runs", "运行时计费项"),
@@ -157,7 +157,7 @@ VALUES: Mapping[str, Mapping[str, Both]] = {
         "poweroff": ("its own power-off", "自行关机"),
     },
 }
-"""What the words of the schema mean, by the fact."""
+"""The words for the schema's values, by the fact."""
 
 ANSWERS: Mapping[str, Both] = {
     "yes": ("yes", "是"),

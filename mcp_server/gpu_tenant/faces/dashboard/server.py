@@ -34,7 +34,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _POLL_S = 0.2
 _PAGE = Path(__file__).parent / "page"
 _STATUS = {2: 400, 3: 409, 4: 502, 5: 502, 6: 500, 7: 409, 9: 502}
-"""By the exit status of the same error on the command line."""
+"""The HTTP status for each exit status of the same error on the command line."""
 
 _OPENING = """\
 <!doctype html><meta charset="utf-8"><title>gpu-tenant</title>

@@ -24,11 +24,11 @@ _log = logging.getLogger(__name__)
 _NUMBER = re.compile(r"[0-9]{1,15}")
 _EVERY_S = 2.0
 _SLOWER_S = 10.0
-"""After the job has ended, or where its box does not answer."""
+"""The pause after the job has ended, or if its box does not answer."""
 _TAIL_BYTES = 4096
 _WINDOW_BYTES = 256 * 1024
 _WINDOWS = 8
-"""A log that grows faster than this many windows a look is met at its newest end."""
+"""If a log grows by more than this many windows between two looks, the page skips to its newest end."""
 _PING_S = 15
 
 

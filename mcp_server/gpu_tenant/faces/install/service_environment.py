@@ -21,12 +21,13 @@ _OF_A_SHELL = (
     "GOOGLE_APPLICATION_CREDENTIALS",
     "GPU_TENANT_GCP_ZONES",
 )
-"""Variables that decide whether a provider is reached at all."""
+"""Variables that decide whether a provider can be reached at all."""
 _OF_A_CLUSTER = (
     ("KUBECONFIG", "kubernetes", {"kubeconfig"}, 'kubeconfig = "{}"'),
     ("SLURM_CONF", "slurm", {"login", "before"}, 'before = ["env", "SLURM_CONF={}"]'),
 )
-"""Variables that decide which cluster is asked, the table that speaks of it, and what says so there."""
+"""Variables that decide which cluster is asked; the table about it; the settings that override
+them; and the line to write there."""
 
 
 def must_start_alone(program: Sequence[str]) -> None:

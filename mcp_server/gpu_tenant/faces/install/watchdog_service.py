@@ -30,12 +30,12 @@ from gpu_tenant.files.state_dir import Home
 NAME = "gpu-tenant-watchdog"
 EVERY_S = 60
 _EVERY_MIN = 2
-"""By cron, which starts a whole program each time."""
+"""For cron, which starts a whole program each time."""
 
 Command = tuple[str, ...]
 
 _TABLE = Path("crontab")
-"""Stands for this user's table, which is no file of theirs."""
+"""Stands for this user's crontab, which is not a file of theirs."""
 
 
 class TableChange(Change):
@@ -60,12 +60,12 @@ class Service:
     name: str
     plan: Plan
     before: tuple[Command, ...]
-    """Run first; what they do may have been done already."""
+    """Run first; it is no error if what they do was done already."""
     after: tuple[Command, ...]
     then: str
-    """What a person has to know, or to do, when it is done."""
+    """What a person has to know or do afterwards."""
     line: str = ""
-    """What a person puts where it belongs, because no program here does."""
+    """A line that the person must put in its place, because no program here does."""
 
     @property
     def wanted(self) -> bool:

@@ -62,7 +62,7 @@ _MAKES = ToolAnnotations(
 _RUNS = ToolAnnotations(
     read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True
 )
-"""Whatever command it is given, on this computer: confined only as far as the system can."""
+"""Runs any command that it is given, on this computer, confined only as far as the system can confine it."""
 _ENDS = ToolAnnotations(
     read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=True
 )
@@ -88,7 +88,7 @@ TOOLS: dict[str, ToolAnnotations] = {
 _SHIELDED = frozenset(
     {"provision", "change_lease", "prepare", "launch_detached", "stop_job", "verify_and_teardown"}
 )
-"""A host's timeout must not cut these between an effect and its line in the ledger."""
+"""A host's timeout must not cancel these between an effect and its line in the ledger."""
 
 
 class StrictTool(Tool):

@@ -15,7 +15,7 @@ _WIDTH, _HEIGHT = 720, 230
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70, 26, 12, 30
 _TIMES_S = (1, 5, 15, 30, 60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86400)
 _SHADES = 8
-"""So many lines are told apart by their look; the style sheet has a class for each."""
+"""How many lines can be told apart by their look; the style sheet has a class for each."""
 
 
 @dataclass(frozen=True, slots=True)

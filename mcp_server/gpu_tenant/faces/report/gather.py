@@ -42,10 +42,10 @@ Charting = Literal["charted", "named"]
 _MOST_FILES = 400
 _MOST_JOBS = 40
 _MOST_CHARTED = 8
-"""Of so many jobs, the newest, the logs are read."""
+"""The logs of this many jobs are read, the newest ones."""
 _LOG_BYTES = 24_000_000
 _WINDOW_BYTES = 1_000_000
-"""Of a longer log so much is read, in pieces evenly apart."""
+"""Of a longer log `_LOG_BYTES` are read, in evenly spaced pieces of this size."""
 
 
 async def report_of(context: Context, lease: str) -> Report:

@@ -23,7 +23,7 @@ _MOST_CURVES = 8
 _MOST_METRICS = 8
 _SPECIAL = re.compile(r"([\\`*_\[\]|~$#])")
 _BEGINS_SOMETHING = re.compile(r"^(?:[-+=>]|\d+(?=[.)](?:\s|$)))")
-"""A list, a quotation, a heading."""
+"""The beginnings that Markdown takes for a list, a quotation or a heading."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Figure:
     title: str
     drawing: Markup
     legend: tuple[tuple[str, str], ...]
-    """The class and the name of each curve; nothing where there is one."""
+    """The class and the name of each curve; empty if there is only one."""
     note: str
 
 

@@ -42,7 +42,7 @@ _POOR = re.compile(r"balance|余额|欠费", re.IGNORECASE)
 _FULL = re.compile(r"库存|无可用|资源不足|售罄|空闲")
 _NOT_THERE = re.compile(r"RecordNotFound|不存在")
 _WRONG_ORDER = re.compile(r"ParamError|RequestParameterIsWrong|参数")
-"""Its codes are documented nowhere: code and words are looked at, as people have met them."""
+"""Its error codes are not documented: this matches codes and words that users have reported."""
 
 
 class _Instance(BaseModel):

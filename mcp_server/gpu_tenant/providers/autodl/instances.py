@@ -24,16 +24,16 @@ _SPECS = {
     "pro6000-p": ("RTX PRO 6000", 96),
     "h800": ("H800", 80),
 }
-"""The API's word for a kind of GPU; the console's; its GB. docs/instance_pro_api, appendix, 2026-08."""
+"""The API's name of a kind of GPU, the console's name, and its GB. docs/instance_pro_api, appendix, 2026-08."""
 _NEEDS_CUDA_12_8 = ("5090-p", "pro6000-p")
 _REGIONS = ("westDC3", "beijingDC2")
-"""Those that take a create; the others are for another product."""
+"""The regions that accept a create; the others are for another product."""
 ANYWHERE = "any"
 _MOST_GPUS = 4
 _DISK_GB = 80
 """30 at `/` and 50 at /root/autodl-tmp; more is sold at prices that no call tells."""
 _IMAGE, _CUDA_FROM = "base-image-l2t43iu6uk", 118
-"""The platform's own with PyTorch 2.0, CUDA 11.8 and Python 3.8."""
+"""The platform's own image, with PyTorch 2.0, CUDA 11.8 and Python 3.8."""
 _SETUP_S = 180
 _RATE_COUNTS_FOR = timedelta(days=30)
 

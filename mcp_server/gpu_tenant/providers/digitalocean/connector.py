@@ -29,13 +29,13 @@ _PAGE = 200
 _SETUP_S = 180
 
 _OUTBOUND_USD_GB = Decimal("0.01")
-"""Beyond what is included, docs.digitalocean.com/products/droplets/details/pricing, 2026-05."""
+"""Above the included amount: docs.digitalocean.com/products/droplets/details/pricing, 2026-05."""
 _SNAPSHOT_USD_GB_MONTH = Decimal("0.06")
 """docs.digitalocean.com/products/images/snapshots/details/pricing. No such page was read for volumes."""
 
 _FULL = re.compile(r"not available|unavailable|capacity|sold out", re.IGNORECASE)
 _TOO_MANY = re.compile(r"\blimit\b|quota", re.IGNORECASE)
-"""A refused create has one status for everything: only its words tell one from the other."""
+"""Refused creates all have the same status: only the words tell what was wrong."""
 
 
 class _Vram(BaseModel):

@@ -12,9 +12,9 @@ from gpu_tenant.providers.gcp.client import Message
 from gpu_tenant.providers.gpu_catalog import known
 
 AS_OF = "2026-10-04"
-"""When cloud.google.com/products/compute/pricing showed these prices; in USD."""
+"""The day on which cloud.google.com/products/compute/pricing showed these prices; in USD."""
 _IOWA = ("us-central1", "us-east1", "us-west1")
-"""Where the prices of Iowa hold. There is no table for Spot: that price moves from day to day."""
+"""The regions with Iowa's prices. There is no table for Spot, because that price changes daily."""
 MONTH_H = Decimal(730)
 ADDRESS_USD_H = Decimal("0.005")
 _UNUSED_ADDRESS_USD_H = Decimal("0.01")
@@ -29,7 +29,7 @@ _ATTACHED_USD_H = {
     "nvidia-tesla-v100": Decimal("2.48"),
 }
 _L4_USD_H, _G2_CPU_USD_H = Decimal("0.56004"), Decimal("0.036698069")
-"""A g2 has 4 GB for each CPU, whatever its size, so that one rate holds both."""
+"""A g2 has 4 GB for each CPU, whatever its size, so one rate covers both."""
 _MACHINE_USD_H = {
     "n1-standard-8": Decimal("0.38"),
     "n1-standard-16": Decimal("0.76"),
@@ -68,7 +68,7 @@ _METRICS = {
     "nvidia-tesla-a100": "NVIDIA_A100_GPUS",
     "nvidia-a100-80gb": "NVIDIA_A100_80GB_GPUS",
 }
-"""Newer GPUs, and the CPUs of most families, are counted in Cloud Quotas, which this API does not show."""
+"""Newer GPUs, and the CPUs of most families, count against Cloud Quotas, which this API does not show."""
 
 WITH_GPUS = "name eq '(a2|a3|a4|g2|g4)-.+|n1-standard-(8|16|32|64)'"
 _ATTACHED_TO = {1: "n1-standard-8", 2: "n1-standard-16", 4: "n1-standard-32", 8: "n1-standard-64"}
@@ -96,7 +96,7 @@ class Sold:
     count: int
     model: str
     ssd: str = ""
-    """`+ssd` where the machine comes with local SSDs, which any stop empties."""
+    """`+ssd` if the machine comes with local SSDs, which any stop empties."""
     cpus: int = 0
 
     @property
@@ -212,7 +212,7 @@ class Room:
     """How many boxes of a kind the quotas allow, and which of them is the tightest."""
 
     boxes: int | None
-    """None: none of the quotas could be seen."""
+    """How many; None if none of the quotas could be seen."""
     tightest: str
 
 

@@ -32,7 +32,7 @@ from gpu_tenant.providers.response_limits import (
 )
 
 Message: TypeAlias = Any
-"""One of Google's messages; their types come with a package that is not everybody's."""
+"""One of Google's messages; untyped, because the types come with an optional package."""
 
 _TIMEOUT_S, _TRIES, _PAUSE_S = 30, 4, 5.0
 _PAGE = 500

@@ -56,7 +56,7 @@ _FAMILIES = (
     "common-cu129-ubuntu-2204-nvidia-580",
     "common-cu128-ubuntu-2204-nvidia-570",
 )
-"""Drivers and CUDA; the first that has not aged out."""
+"""Image families with drivers and CUDA; the first that has not been retired is used."""
 
 _CREATED_S, _STARTED_S, _DELETED_S = 300, 180, 60
 _UNSEEN = "the quota of this GPU is kept in Cloud Quotas, and was not looked at"

@@ -5,8 +5,9 @@ from datetime import datetime, timedelta
 from gpu_tenant.providers.gcp.client import Message
 
 _AFTER_S, _LEAST_S, _LONGEST_S = 60, 30, 120 * 86400
-"""It runs from the box's start, which is later than the order, and may end half a minute late: two
-minutes after the deadline, all in all. It can be set for 30 seconds at least and 120 days at most."""
+"""The timer runs from the box's start, which is later than the order, and may fire half a minute
+late: together that is at most two minutes after the deadline. It can be set to between 30 seconds
+and 120 days."""
 
 
 def run_s(left_s: float) -> int:

@@ -26,12 +26,12 @@ from gpu_tenant.providers.response_limits import (
 Shown: TypeAlias = Mapping[str, Any]
 """An object as the API shows it."""
 Client: TypeAlias = Any
-"""The official client; its types come with a package that is not everybody's."""
+"""The official client; untyped, because the types come with an optional package."""
 
 _TIMEOUT_S = (5, 30)
 _PAGE = 250
 _EXPIRED, _BEGINNINGS = 410, 3
-"""A list may be begun anew so often when the server has forgotten where its next page begins."""
+"""How often a list may be started again when the server has forgotten where its next page begins."""
 _LOOKS_AGAIN = "`gpu-tenant leases` looks again; the pod may be running"
 
 

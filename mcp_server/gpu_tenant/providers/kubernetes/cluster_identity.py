@@ -20,7 +20,7 @@ class Identity(Record):
     """The SHA-256 of the certificates that vouch for the server; None: those of the system."""
     namespace: str
     uid: str | None
-    """Of the namespace, which no other has, in whatever cluster; None: the login may not read it."""
+    """The namespace's uid, which is unique across clusters; None: the login may not read it."""
 
     def is_one_with(self, other: "Identity") -> bool:
         """Whether both are the same namespace. The server may move and its certificates may change; the uid stays."""

@@ -36,7 +36,7 @@ from gpu_tenant.providers.kubernetes.status import Look, look
 from gpu_tenant.providers.list_rows import Subject, read_each, tried
 
 _SETUP_S = 600
-"""An image of ten gigabytes, on a node that an autoscaler has yet to start."""
+"""For an image of ten gigabytes, on a node that an autoscaler has yet to start."""
 _GIB = {
     "Ki": 2**-20,
     "Mi": 2**-10,

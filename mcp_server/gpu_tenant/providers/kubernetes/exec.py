@@ -30,7 +30,7 @@ from gpu_tenant.transports.shell import refused, taking
 
 _STALL_S = 300
 _DIAL_S = 30.0
-"""So long a cluster may take to begin an exec."""
+"""How long a cluster may take to start an exec."""
 _AUDIT = "run `gpu-tenant audit` to look again; its Job may have ended"
 _OUT, _ERR, _STATUS = 1, 2, 3
 

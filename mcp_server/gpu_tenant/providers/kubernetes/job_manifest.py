@@ -15,9 +15,9 @@ from gpu_tenant.providers.gpu_catalog import asked_for
 from gpu_tenant.providers.kubernetes.client import Shown
 
 MARK = "gpu-tenant/mark"
-"""Label and annotation of every Job of ours, and of its pod."""
+"""The label and annotation on each of our Jobs, and on its pod."""
 FIRST_POD = "gpu-tenant/first-pod"
-"""Annotation: the uid of the one pod that is the lease's box; another of the same Job is another box."""
+"""An annotation: the uid of the one pod that is the lease's box; any other pod of the Job is another box."""
 CONTAINER = "box"
 
 _INIT = """\
@@ -35,9 +35,9 @@ busy() {
 }
 while busy; do sleep 1; done
 """
-"""The first process of the container. A shell that waits reaps whatever has lost its parent; told to end,
-it asks all others to save and stays until they have, or the grace is over. Who ignores being asked (the
-guard does) is not waited for."""
+"""The first process of the container. It is a shell that waits, and so reaps orphaned processes.
+When it is told to end, it asks all other processes to save, and stays until they have ended or the
+grace period is over. It does not wait for processes that ignore the request, as the guard does."""
 _GRACE_S = 120
 _SHM = "/dev/shm"  # noqa: S108 - in the container
 

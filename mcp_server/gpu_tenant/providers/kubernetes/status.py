@@ -10,9 +10,9 @@ from gpu_tenant.providers.kubernetes.client import Shown
 from gpu_tenant.providers.kubernetes.job_manifest import CONTAINER, FIRST_POD
 
 _HOPELESS = frozenset({"InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"})
-"""Reasons to wait that no waiting ends."""
+"""Waiting reasons that will not end by themselves."""
 _LIMIT = "exceed"
-"""In the words of an eviction: it was over a limit of its own, and another pod would be, too."""
+"""This word in an eviction's message: the pod was over a limit of its own, and another pod would be too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Look:
     words: str | None = None
     taken: Fate | None = None
     pod: Shown | None = None
-    """The one that runs, also where it is not noted yet as the first."""
+    """The pod that runs, even if it is not yet noted as the first."""
 
 
 def look(job: Shown, pods: Sequence[Shown]) -> Look:

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 _READ_BYTES = 256 << 10
 _AHEAD_BYTES = 1 << 20
-"""So much input may wait here while the server takes none."""
+"""How much input may wait here while the server accepts none."""
 _QUIET_S, _SILENT_S = 30, 120
-"""After so long without a word we ask whether anybody is there, and after so long nobody is."""
+"""After `_QUIET_S` without a word a ping is sent; after `_SILENT_S` the other end counts as gone."""
 _MOST_BYTES = 32 << 20
 """No server sends a frame as large as this."""
 _BINARY, _CLOSE, _PING, _PONG = 2, 8, 9, 10
@@ -71,12 +71,16 @@ tell(0,bytes((code,)))
 fed.wait()
 os._exit(code)
 """
-"""Runs the command that it is told, in the login home. Input comes in pieces behind their lengths, and an
-empty one is its end; where the link ends before that, or after, the command is told to end. What the command
-itself has detached into a session of its own is left alone.
+"""The program at the far end: it runs the command that it is sent, in the login home.
 
-Complaints go back in pieces, too (1), and so does the exit status (0). It waits then until its input has
-ended: a server that hangs up on bytes that nobody has read takes what it said last with it."""
+Input comes in pieces, each preceded by its length, and an empty piece ends it. If the link breaks,
+before or after that, the command is told to end. Processes that the command has detached into a
+session of their own are left alone.
+
+Complaints go back in pieces too (1), and so does the exit status (0). Then the program waits until
+its input has ended: a server that hangs up while bytes are unread drops the last thing that the
+program said.
+"""
 
 
 class Frames:
@@ -233,7 +237,7 @@ class Told:
     def __init__(self) -> None:
         self._came = bytearray()
         self.exit_status: int | None = None
-        """The command's own; None while it runs, or where the far end never began."""
+        """The command's exit status; None while it runs, or if the far end never started."""
 
     def heard(self, chunk: bytes) -> bytes:
         """The complaints in it. Text in none of our forms is one too: another program ran in our program's place."""

@@ -18,7 +18,7 @@ from gpu_tenant.providers.console.registry import Lent
 from gpu_tenant.providers.gpu_catalog import asked_for, known
 
 _SETUP_S = 10.0
-"""It is on already: no more than the first contact."""
+"""The machine is on already, so this is only the time of the first contact."""
 
 
 class Machine(Record):

@@ -12,7 +12,7 @@ from gpu_tenant.providers.http_client import Json
 
 PODS, GRAPHQL = "/v2/billing/pods", "/graphql"
 MYSELF: Json = {"query": "query myself { myself { clientBalance currentSpendPerHr } }"}
-"""REST v2 has no call for the balance: the older API has, until it is retired."""
+"""REST v2 has no call for the balance, but the older API has, until it is retired."""
 WHO: Json = {"query": "query myself { myself { id } }"}
 _BY_THE_HOUR = timedelta(days=3)
 _PARTS = {"gpuAmount": "gpu", "cpuAmount": "cpu", "diskAmount": "disk"}

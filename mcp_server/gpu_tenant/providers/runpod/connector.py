@@ -40,16 +40,16 @@ Object = dict[str, Json]
 Urgency = Literal["", "teardown"]
 
 _IMAGE = "runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404"
-"""RunPod's own: it starts sshd and lets in whoever `PUBLIC_KEY` names."""
+"""RunPod's own image: it starts sshd, and lets in the holder of the key in `PUBLIC_KEY`."""
 
 _CUDA = "12.8"
-"""The least that the image runs on; a host with an older driver would never start it."""
+"""The lowest version that the image runs on; a host with an older driver would never start it."""
 
 _VOLUME_GB = 10
-"""The least that can be asked for. It bills double while stopped, and the home is not on it."""
+"""The smallest size that can be asked for. It bills double while stopped, and the home is not on it."""
 
 _MONTH_H = 720
-"""The shortest month there is: what is shown is never less than what is billed."""
+"""The shortest month there is, so that the shown price is never less than the bill."""
 
 _DISK_USD_MONTH = Decimal("0.10")
 _STOPPED_USD_MONTH = Decimal("0.20")
@@ -59,10 +59,10 @@ _CLOUDS = ("SECURE", "COMMUNITY")
 _FULL = re.compile(
     r"no longer any instances available|enough disk space|not enough free gpus", re.IGNORECASE
 )
-"""Capacity has no code of its own: these are the texts of a 400 that mean it."""
+"""A lack of capacity has no code of its own: these texts in a 400 mean it."""
 
 _SURE = (400, 404, 405, 422)
-"""Refusals of a create after which no pod exists; an answer of any other kind is unclear."""
+"""Statuses of a refused create after which no pod exists; any other status leaves that unclear."""
 
 
 class RunpodConnector:

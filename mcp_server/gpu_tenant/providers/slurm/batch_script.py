@@ -19,7 +19,7 @@ from gpu_tenant.domain.record import Record
 from gpu_tenant.files.skill_files import script
 
 UNCLAIMED = "gpu-tenant/"
-"""Begins the name of a task that is held until a lease claims it: no box yet, and nothing bills."""
+"""The prefix of the name of a task that is held until a lease claims it: no box yet, and nothing bills."""
 
 
 class Site(Record):

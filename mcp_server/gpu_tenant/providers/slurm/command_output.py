@@ -13,7 +13,7 @@ from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.providers.list_rows import Subject, tried
 
 SEPARATOR = "\x1f"
-"""It ends each field: a job's name may hold any printable sign."""
+"""Ends each field; a control character, because a job's name may hold any printable character."""
 
 JOB_FIELDS = (
     "JobID",
@@ -78,9 +78,9 @@ class Seen:
     """One job, or one task of an array, as Slurm shows it."""
 
     id: str
-    """What scancel takes: `123`, or `123_4` for a task of an array."""
+    """The id for scancel: `123`, or `123_4` for a task of an array."""
     job: str
-    """What srun takes."""
+    """The id for srun."""
     state: str
     partition: str
     reason: str
@@ -123,7 +123,7 @@ class Pool:
 
     partition: str
     kind: str | None
-    """The type that its GRES names, where it names one."""
+    """The GPU type that its GRES names; None if it names none."""
     most_on_a_node: int
     total: int
     free: int
@@ -136,10 +136,10 @@ class Told:
     """All that Slurm knows about a user's jobs, from an answer that was complete."""
 
     cluster: str
-    """What the cluster is called."""
+    """The cluster's name."""
     rows: Sequence[Seen]
     odd: Sequence[Subject] = ()
-    """What the rows are about that cannot be read."""
+    """The subjects of the rows that cannot be read."""
 
     def must_show(self, job: str) -> None:
         """Every row that may be about that job was readable.
@@ -175,10 +175,10 @@ printf '%s ended\\n' "$nonce"
   --state=TIMEOUT,PREEMPTED,NODE_FAIL,BOOT_FAIL,DEADLINE,OUT_OF_MEMORY,FAILED,COMPLETED
 printf '%s end %s\\n' "$nonce" "$?"
 """
-"""Jobs as the controller remembers them; the cluster; where the site keeps accounts, forgotten jobs.
+"""Lists the jobs that the controller remembers, the cluster and, if the site keeps accounts, forgotten jobs.
 
-Each part begins with a line that nobody could have foreseen, so that neither a login's greeting nor an
-answer that was cut short is taken for a part.
+Each part begins with a line that nobody could predict. So neither a login's greeting nor a
+truncated answer can be taken for a part.
 """
 
 

@@ -54,11 +54,11 @@ from gpu_tenant.providers.slurm.state import SlurmNotes
 
 _ASKED_WITHIN_S = 60
 _SETUP_S = 30.0
-"""From a free GPU to a step that answers; how long a queue is, nobody knows."""
+"""From a free GPU to a step that answers; how long the queue takes is unknown."""
 _REMEMBERED = "now-7days"
 _OFFER = re.compile(r"(?P<partition>[^/\s]+)/(?P<gres>gpu(?::[^:\s]+)?):(?P<count>\d+)")
 _LEFT = timedelta(hours=1)
-"""A task that no lease has claimed for so long waits for none."""
+"""A task that has gone unclaimed for this long is not waiting for a lease any more."""
 
 
 class SlurmConnector:

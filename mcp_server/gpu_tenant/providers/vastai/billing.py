@@ -14,7 +14,7 @@ from gpu_tenant.providers.http_client import Json
 
 CHARGES, USER = "/api/v0/charges/", "/api/v0/users/current"
 MONTH_H = 720
-"""Of storage, by the provider's own arithmetic."""
+"""The hours of a month of storage, by the provider's own arithmetic."""
 _DAY_S = 86_400
 _PARTS = {"gpu": "gpu", "disk": "disk", "bwu": BYTES, "bwd": BYTES}
 _EMPTY = (

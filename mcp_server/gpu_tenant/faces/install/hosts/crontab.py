@@ -8,7 +8,7 @@ import subprocess
 from gpu_tenant.domain.errors import Refused
 
 _NONE = re.compile(rb"no crontab for|can't open '[^']*': No such file", re.IGNORECASE)
-"""How cron's programs say that there is no table yet; in any other words they refuse."""
+"""How crontab programs say that there is no table yet; any other words are a refusal."""
 
 
 def program() -> str | None:

@@ -12,7 +12,7 @@ Format = Literal["json", "toml"]
 ALIAS = "gpu"
 """The server's name in every host: short, and without `_`, which one host does not allow."""
 SKILL = "gpu-tenant"
-"""The skill's directory; a host wants it to be the skill's name."""
+"""The skill's directory; hosts require it to have the skill's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,9 @@ class Places:
     """The file with the MCP servers."""
     format: Format
     key: str
-    """Under which the servers stand in `settings`."""
+    """The key in `settings` under which the servers are."""
     notes: tuple[str, ...]
-    """What a person should know that no file shows."""
+    """Facts that a person should know and that no file shows."""
 
 
 _TITLES: dict[HostName, str] = {

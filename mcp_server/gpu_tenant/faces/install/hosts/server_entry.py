@@ -22,7 +22,7 @@ class Replaced(Record):
 _STARTUP_S = 60
 """The first start after an update reads everything anew; Codex would give up after ten seconds."""
 _LONGEST_CALL_S = 3600
-"""A collect moves, and a teardown reads again, all that a job made; Codex would end it after 300 s."""
+"""A collect moves, and a teardown rereads, everything that a job made; Codex would end them after 300 s."""
 
 
 def entry(host: HostName, command: Sequence[str]) -> Entry:

@@ -3,17 +3,17 @@
 from pathlib import Path
 
 URI = "ui://gpu-tenant/lease.html"
-"""The one page for every answer it knows: it chooses by what the answer holds."""
+"""The one page for all these answers: it decides by the answer's content what to draw."""
 
 _PARTS = Path(__file__).parent
 
 _SHOWN = frozenset(
     {"list_leases", "monitor", "collect", "provision", "change_lease", "verify_and_teardown"}
 )
-"""The tools whose answers it draws."""
+"""The tools whose answers the page draws."""
 
 _ASKS = frozenset({"list_leases", "monitor"})
-"""The tools that it may call itself: they look, and nothing else."""
+"""The tools that the page may call itself: they only look."""
 
 
 def page() -> str:
