@@ -1,4 +1,5 @@
 """Provider emulators, part of the product: their APIs on loopback, real boxes, a money meter, faults.
 
-`stage` puts one on a port; `world` is what every emulator shares; `<slug>` is one provider's rules.
+`server` puts one on a port; `world` is what all emulators share; each folder has one provider's
+rules.
 """

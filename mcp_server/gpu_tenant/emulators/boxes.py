@@ -1,4 +1,4 @@
-"""The boxes of a rehearsal, which are real: a private home each, behind an sshd of its own."""
+"""The boxes of a rehearsal, which are real: each has a private home behind its own sshd."""
 
 import contextlib
 import json
@@ -19,14 +19,14 @@ LOOPBACK = "127.0.0.1"
 SSHD = shutil.which("sshd", path=f"/usr/sbin:/usr/local/sbin:{os.environ.get('PATH', '')}")
 Way = Literal["ssh", "local"]
 MARKER = ".rehearsal.json"
-"""In the home of every box: what stands here for its platform. Whoever would switch the box off looks
-for it first, because the box is processes of this computer."""
+"""A file in the home of every box that stands in for its platform. Code that would switch the box
+off looks for it first, because the box is only processes of this computer."""
 
 
 class Sites:
-    """Homes below `root`, one for each box id; reached by ssh, or directly where there is no sshd.
+    """Homes below `root`, one for each box id; reached by ssh, or directly if this computer has no sshd.
 
-    `url` is where their platform answers.
+    `url` is where the boxes' platform answers.
     """
 
     def __init__(self, root: Path, way: Way, url: str) -> None:
@@ -37,9 +37,9 @@ class Sites:
     def open(
         self, box_id: str, authorized: Sequence[str], *, environ: Mapping[str, str] | None = None
     ) -> Address:
-        """The box answers at the returned address, and lets in whoever holds one of the keys.
+        """The box answers at the returned address, and lets in everyone who holds one of the keys.
 
-        `environ` is what its first process finds in its environment at its platform.
+        `environ` is the environment that its platform gives its first process.
         """
         directory = self._root / box_id
         home = directory / "home"
@@ -54,14 +54,14 @@ class Sites:
         return SshAddress(target=f"{pwd.getpwuid(os.getuid()).pw_name}@{LOOPBACK}:{port}")
 
     def _mark(self, home: Path, box_id: str, environ: Mapping[str, str]) -> None:
-        """Nobody has logged in yet, and whoever does finds the marker."""
+        """The marker is in the home before anybody can log in."""
         said = {
             "environ": dict(environ),
             "api": self._url,
             "power_off": f"{self._url}/_rehearsal/boxes/{box_id}/power_off",
         }
         marker, content = home / MARKER, json.dumps(said)
-        # Written anew it would count among what was written since the launch.
+        # Rewriting it would make it count among the files written since the launch.
         if not marker.exists() or marker.read_text(encoding="utf-8") != content:
             marker.write_text(content, encoding="utf-8")
 
@@ -71,7 +71,8 @@ class Sites:
         doomed = set(_processes_in(directory / "home"))
         with contextlib.suppress(OSError, ValueError):
             listener = int((directory / "pid").read_text(encoding="utf-8"))
-            # A number may have passed to somebody else since: only our own sshd is ended.
+            # The process id may have been reused since, so only a process that is our own sshd is
+            # ended.
             if os.fspath(directory) in Path(f"/proc/{listener}/cmdline").read_text(
                 encoding="utf-8"
             ):
@@ -81,7 +82,7 @@ class Sites:
                 os.kill(pid, signal.SIGKILL)
 
     def wipe(self, box_id: str) -> None:
-        """The box's home is empty, as a container's disk is after a restart."""
+        """The box's home is empty, like a container's disk after a restart."""
         self.close(box_id)
         shutil.rmtree(self._root / box_id / "home", ignore_errors=True)
         (self._root / box_id / "home").mkdir(parents=True, mode=0o700)
@@ -121,7 +122,7 @@ class Sites:
             encoding="utf-8",
         )
         assert SSHD is not None
-        # Its environment carries the box's home, so that whatever it starts is found again.
+        # Its environment carries the box's home, so that every process that it starts can be found.
         subprocess.run(
             [SSHD, "-f", directory / "sshd_config", "-E", directory / "log"],
             check=True,

@@ -1,4 +1,4 @@
-"""The tenant's side of a rehearsal: its clock, and where the boxes that the API shows really are."""
+"""The tenant's side of a rehearsal: its clock, and the real addresses of the boxes that the API shows."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ _ROUTES: TypeAdapter[dict[str, Address]] = TypeAdapter(dict[str, Address])
 
 
 class RehearsalClock:
-    """The rehearsal's own clock: it runs like a real one, and long waiting jumps ahead."""
+    """The rehearsal's own clock: it runs like a real one, and long waits jump ahead."""
 
     def __init__(self, url: str, *, really_s: float = 0.25) -> None:
         self._url = url
@@ -26,14 +26,14 @@ class RehearsalClock:
         return _time(_ask(self._url, "GET", "clock"))
 
     async def sleep(self, seconds: float) -> None:
-        """As `Clock.sleep`; of the time that passes there, hardly any passes here."""
+        """As `Clock.sleep`; hardly any real time passes."""
         await asyncio.sleep(min(seconds, self._really_s))
         body = json.dumps({"advance_s": seconds})
         await asyncio.to_thread(_ask, self._url, "POST", "clock", body)
 
 
 def really_at(url: str, target: str) -> Address | None:
-    """Where the box really is that the provider shows at `target`; None where nothing is there."""
+    """The real address of the box that the provider shows at `target`; None if nothing is there."""
     return _ROUTES.validate_json(_ask(url, "GET", "routes")).get(target)
 
 
@@ -42,7 +42,7 @@ def _time(answer: bytes) -> datetime:
 
 
 def _ask(url: str, method: str, path: str, body: str | None = None) -> bytes:
-    # Not urllib's opener: time is asked for often, and this takes half as long.
+    # Not urllib's opener: the time is asked for often, and this takes half as long.
     connection = HTTPConnection(urlsplit(url).netloc, timeout=30)
     try:
         connection.request(method, f"/_rehearsal/{path}", body)

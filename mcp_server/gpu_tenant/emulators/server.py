@@ -1,4 +1,4 @@
-"""One provider's emulator on a loopback port, with the control surface that all of them have."""
+"""One provider's emulator on a loopback port, with the control interface that all emulators share."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ from gpu_tenant.files.rehearsal_marker import Rehearsal, put_rehearsal
 from gpu_tenant.providers.http_client import redacted
 
 _REMEMBERED = 2_000
-"""So many requests are kept to be looked at."""
+"""How many requests are remembered, to be looked at."""
 
 _FAULTS: TypeAdapter[list[Fault]] = TypeAdapter(list[Fault])
 
@@ -45,15 +45,15 @@ class Emulator(Protocol):
         ...
 
     def environment(self, base_url: str) -> dict[str, str]:
-        """What a client must have in its environment to speak to us; the key is `world.KEY`."""
+        """What a client must have in its environment to reach this emulator; the key is `world.KEY`."""
         ...
 
     def strike(self, fault: Fault) -> None:
-        """One of the provider's own faults has happened to the world (or will, to this request)."""
+        """One of the provider's own faults has struck the world, or will strike this request."""
         ...
 
     def happen(self, event: str, thing: Thing) -> None:
-        """Something that was put off with `World.later` is due."""
+        """An event that was scheduled with `World.later` is due."""
         ...
 
 
@@ -116,7 +116,7 @@ class Stage:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What gpu-tenant must have in its environment to be on this stage, and nowhere else."""
+        """The environment in which gpu-tenant uses this emulator, and nothing but it."""
         return {
             "GPU_TENANT_HOME": str(self.directory / "tenant"),
             **{name: at for name, at in self.for_clients.items() if at != self.url},
@@ -124,7 +124,7 @@ class Stage:
 
     @property
     def for_clients(self) -> dict[str, str]:
-        """What the provider's own programs take to speak to this stage."""
+        """The environment in which the provider's own programs use this emulator."""
         return self._emulator.environment(self.url)
 
     def __enter__(self) -> Self:
@@ -145,11 +145,11 @@ class Stage:
         self._sites.close_all()
 
     def begin_at(self, state: Path) -> None:
-        """That state directory is this rehearsal's, and says so."""
+        """That state directory belongs to this rehearsal, and a file in it says so."""
         put_rehearsal(state, Rehearsal(provider=self.provider, url=self.url))
 
     def wait(self) -> None:
-        """The server has ended: somebody pressed Ctrl-C."""
+        """The server has ended, because somebody pressed Ctrl-C."""
         while self._thread.is_alive():
             self._thread.join(0.5)
 
@@ -183,9 +183,10 @@ class Stage:
         self.world.save()
 
     def _is_for_us(self, request: Request) -> bool:
-        """Whether no web page asks: any site's script may send a request to this computer.
+        """Whether the request does not come from a web page: any site's script may send one to this computer.
 
-        It would name its own host (also after its name was pointed here), or its own origin.
+        Such a request names the site's host, even if that name was pointed here, or the site's
+        origin.
         """
         port = self._socket_port
         hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
@@ -197,7 +198,7 @@ class Stage:
     async def _on_the_wire(
         self, fault: Fault | None, request: Request, body: bytes, send: Send
     ) -> int | None:
-        """The request was answered as the fault has it; the status, or None for a broken connection."""
+        """The request was answered as the fault says; returns the status, or None for a broken connection."""
         match fault.do if fault else "":
             case "drop_before":
                 self._break(request)
@@ -244,7 +245,7 @@ class Stage:
     async def _carry_out(
         self, scope: Scope, body: bytes, send: Send | None = None, fault: Fault | None = None
     ) -> int:
-        """The provider's API has handled the request; its answer went to `send`, if anywhere."""
+        """The provider's API has handled the request; its answer went to `send`, if that is given."""
         statuses: list[int] = []
 
         async def receive() -> Message:
@@ -253,7 +254,8 @@ class Stage:
         async def keep(message: Message) -> None:
             if message["type"] == "http.response.start":
                 statuses.append(message["status"])
-                # Whoever reads the answer must find the world as the answer says, also after a crash.
+                # Saved before the answer goes out, so that its reader finds the world to match,
+                # even after a crash.
                 self.world.save()
             if send is not None:
                 await send(message)
@@ -307,11 +309,11 @@ class Stage:
         )
         requests = self.world.state.requests
         requests.append(line)
-        # The state is written after every request: it must not grow for ever.
+        # The state is written after every request, so it must not grow for ever.
         del requests[:-_REMEMBERED]
         return line
 
-    # --- the control surface
+    # --- the control interface
 
     def _control(self) -> list[Route]:
         return [
@@ -374,7 +376,7 @@ class Stage:
         return JSONResponse({"reset": True})
 
     async def _power_off(self, request: Request) -> Response:
-        """What a box does to itself; never to the computer that it is on."""
+        """A box shuts itself down; the computer that it runs on is never shut down."""
         self.world.advance(0)
         site = request.path_params["site"]
         for box in self.world.things():
@@ -393,7 +395,8 @@ class _Breakable(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.open[transport.get_extra_info("peername")[:2]] = transport
-        # asyncio does not for a socket that was made elsewhere, and answers would take 40 ms.
+        # asyncio does not set this on a socket that was made elsewhere, and each answer would take
+        # 40 ms.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         super().connection_made(transport)
 

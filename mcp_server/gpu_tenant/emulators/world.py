@@ -1,4 +1,4 @@
-"""The world of one rehearsal: a virtual clock, rented things with their money meter, what is due."""
+"""The world of one rehearsal: a virtual clock, rented things and what they cost, and events that are due."""
 
 import math
 from collections.abc import Callable
@@ -21,13 +21,13 @@ KEY = "rehearsal-key"
 """The account key that every emulator takes."""
 
 NEW_KEY = "rehearsal-key-2"
-"""Another key of the same account, as one has that was made anew."""
+"""Another key of the same account, as when the owner has made a new key."""
 
 BEARERS = (f"Bearer {KEY}", f"Bearer {NEW_KEY}")
-"""What a request says that comes with one of them."""
+"""The authorization headers of a request with one of these keys."""
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
-"""What a provider answers in its own words also where there is nothing."""
+"""The methods that a provider answers in its own words, even where there is nothing."""
 
 Kind = Literal["box", "volume", "filesystem", "disk", "address", "snapshot", "key"]
 
@@ -101,7 +101,7 @@ class State(BaseModel):
 
 
 class World:
-    """State with rules. Time moves with the real clock unless it is frozen, and by `advance`."""
+    """The state and its rules. Time follows the real clock unless it is frozen, and `advance` moves it on."""
 
     def __init__(
         self, *, tariff: Tariff, file: Path | None = None, time: Literal["runs", "frozen"] = "runs"
@@ -110,19 +110,19 @@ class World:
         self._file = file
         self._frozen = time == "frozen"
         self.on: Callable[[Due, Thing | None], None] = lambda due, thing: None
-        # Real boxes keep real time; only a frozen world is always at the same moment.
+        # Real boxes run in real time; only a frozen world always begins at the same moment.
         self.state = State() if self._frozen else State(clock=WallClock().now().timestamp())
         if file is not None and file.exists():
             self.state = State.model_validate_json(file.read_bytes())
         self._base, self._since = self.state.clock, monotonic()
 
     def start_again(self) -> None:
-        """Nothing was ever rented, and time goes on from where it is, or where a frozen one starts."""
+        """Nothing is rented; time goes on from where it is, or in a frozen world starts again."""
         self.state = State(clock=BEGIN if self._frozen else self.now)
         self._set_clock(self.state.clock)
 
     def save(self) -> None:
-        """The state is in its file, whole, for whoever starts again."""
+        """The complete state is in its file, for a later start."""
         if self._file is not None:
             self.state.clock = self.now
             new = self._file.with_suffix(".new")
@@ -152,20 +152,20 @@ class World:
         self._base, self._since = at, monotonic()
 
     def later(self, seconds: float, event: str, thing: str = "", **request: str) -> None:
-        """`event` happens to `thing` so much later."""
+        """`event` will happen to `thing` in `seconds`."""
         self.state.due.append(Due(at=self.now + seconds, event=event, thing=thing, request=request))
 
     # --- things
 
     def number(self) -> int:
-        """A number that no thing has had."""
+        """A number that no thing has had before."""
         self.state.count += 1
         return self.state.count
 
     def rent(
         self, thing_id: str, kind: Kind, name: str, *, status: str, **facts: JsonValue
     ) -> Thing:
-        """A new thing of that id stands in the books; nothing is billed for it yet."""
+        """A new thing with that id exists; nothing is billed for it yet."""
         thing = Thing(
             id=thing_id,
             kind=kind,
@@ -188,21 +188,21 @@ class World:
         ]
 
     def end(self, thing: Thing, *, status: str) -> None:
-        """The thing is gone and bills no more; nothing will happen to it."""
+        """The thing is gone and bills no more; its pending events are dropped."""
         self.bill(thing)
         thing.status, thing.phase, thing.ended_at = status, "ended", self.now
         self.state.due = [due for due in self.state.due if due.thing != thing.id]
 
     def things(self, kind: Kind = "box") -> list[Thing]:
-        """Those that exist, oldest first."""
+        """The things that exist, oldest first."""
         return [t for t in self.state.things.values() if t.kind == kind and t.phase != "ended"]
 
     def listed(self, kind: Kind = "box") -> list[Thing]:
-        """Those that the provider's list shows already."""
+        """The things that the provider's list shows already."""
         return [thing for thing in self.things(kind) if thing.listed_from <= self.now]
 
     def newest(self, fault: Fault) -> Thing | None:
-        """The box that `fault` strikes."""
+        """The box that `fault` strikes: the named one, or else the newest; None if there is none."""
         boxes = self.things()
         chosen = [box for box in boxes if fault.box in (None, box.id)]
         return chosen[-1] if chosen else None
@@ -210,12 +210,12 @@ class World:
     # --- money
 
     def billed(self, thing: Thing) -> dict[str, Decimal]:
-        """What `thing` has cost so far, by component, by the provider's own rounding."""
+        """What `thing` has cost so far, by component, with the provider's own rounding."""
         total: dict[str, Decimal] = {}
         for span in thing.spans:
             seconds = (self.now if span.until is None else span.until) - span.since
             step = self.tariff.rounding_s
-            # A millisecond of slack: a span of exactly one minute is one minute.
+            # A millisecond of tolerance: a span of exactly one minute must count as one minute.
             seconds = max(math.ceil((seconds - 0.001) / step) * step, self.tariff.minimum_s)
             if seconds > 0:
                 cost = span.usd_h * Decimal(seconds) / 3600
@@ -226,11 +226,11 @@ class World:
 
     @staticmethod
     def rate(thing: Thing) -> Decimal:
-        """What `thing` bills by the hour now."""
+        """What `thing` bills per hour now."""
         return sum((span.usd_h for span in thing.spans if span.until is None), Decimal(0))
 
     def billed_by_component(self) -> dict[str, Decimal]:
-        """What everything together has cost so far."""
+        """What everything together has cost so far, by component."""
         total: dict[str, Decimal] = {}
         for thing in self.state.things.values():
             for component, usd in self.billed(thing).items():

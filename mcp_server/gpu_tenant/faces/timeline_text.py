@@ -1,4 +1,4 @@
-"""What a line of a lease's timeline says to a person: one sentence for each kind of event."""
+"""A lease's timeline in sentences for a person, one for each kind of event."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ _LONGEST = 300
 
 
 def told(kind: str, detail: Detail) -> str:
-    """That line in a sentence; of a kind or a detail that nobody knows, as much as can be said."""
+    """That line of the timeline as a sentence; for an unknown kind or detail, as much as can be said."""
     words = _WORDS.get(kind)
     return words(detail) if words else f"{_text(kind)}."
 
@@ -400,7 +400,7 @@ def _sentence(words: str) -> str:
 
 
 def _text(value: object) -> str:
-    """Whatever it is, in one line that no eye misreads."""
+    """The value in one line, without characters that could mislead the eye."""
     said = " ".join(plain(str(value)).split())
     return said if len(said) <= _LONGEST else f"{said[: _LONGEST - 1]}…"
 
@@ -412,7 +412,7 @@ def _number(value: object) -> float | None:
 
 
 def _usd(value: object) -> str:
-    """Money for a person: to the cent, and small sums as they are."""
+    """A sum for a person: rounded to the cent from 1 USD up, and exact below."""
     try:
         amount = Decimal(str(value))
     except InvalidOperation:

@@ -23,30 +23,30 @@ _FORMS = "NAME=env:VARIABLE, NAME=file:PATH, NAME=keyring:SERVICE/USER, NAME=ref
 _DOORS = frozenset(
     {"SSH_AUTH_SOCK", "SSH_AGENT_PID", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR"}
 )
-"""Ways to programs that hold keys, or that run commands outside of us."""
+"""Ways to reach programs that hold keys, or that run commands outside our control."""
 _SHORTEST_KEY, _LARGEST_KEY_BYTES = 8, 64 << 10
 
 UNATTENDED = "GPU_TENANT_UNATTENDED"
-"""Set where a command runs that an agent may have chosen: nobody signs there."""
+"""Set for a command that an agent may have chosen: nobody can sign in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """The keys of the owner's accounts: they stay here, whoever asks."""
+    """The keys of the owner's accounts, which never leave this computer."""
 
     variables: frozenset[str]
     places: tuple[Path, ...]
-    """Files and directories that hold keys, or say where they lie."""
+    """Files and directories that hold keys, or say where keys are."""
     configuration: Path
 
     @property
     def guarded(self) -> Guarded:
-        """Those places, and the owner's keys to other clouds and machines, as they are now."""
+        """Those places, and the owner's keys to other clouds and machines, as they are at this moment."""
         return Guarded(self.places, Path.home())
 
     @property
     def commands(self) -> Mapping[str, str]:
-        """The references that the owner has written under `[references]`: those alone may be commands.
+        """The references that the owner has written under `[references]`; only these may be commands.
 
         Raises:
             LocalTrouble: the configuration cannot be read.
@@ -56,14 +56,14 @@ class Account:
 
     @classmethod
     def of(cls, profiles: Iterable[Profile], state: Path) -> "Account":
-        """Every key that the profiles know a place for, and the state directory itself."""
+        """Every key whose place the profiles know, and the state directory itself."""
         known = [profile.credential for profile in profiles if profile.credential]
         files = [Path(place.file).expanduser() for place in known if place.file]
         variables = frozenset(name for place in known for name in place.env)
         return cls(variables, (state, *files), state / "config.toml")
 
     def without(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """That environment for a command that somebody else may have chosen: no key, and no signature."""
+        """That environment without keys, for a command that may be somebody else's choice; nobody signs in it."""
         kept = {
             name: value
             for name, value in environ.items()
@@ -75,7 +75,8 @@ class Account:
         """The reference does not lead to a key of an account.
 
         Raises:
-            SecretRefused: it does; a job's key is made for the job, and can be taken back alone.
+            SecretRefused: it does; a job should get a key made for that job, which can be
+                revoked alone.
         """
         scheme, _, rest = reference.partition(":")
         if scheme == "file":
@@ -87,7 +88,7 @@ class Account:
                     real.is_file() and (real.is_relative_to("/proc") or places.has_key(path))
                 )
             except (OSError, ValueError, RuntimeError):
-                return  # it leads nowhere, and whoever resolves it says so
+                return  # it leads nowhere: resolving it says so
             if is_key:
                 raise _of_account(name)
             if is_odd:
@@ -96,10 +97,10 @@ class Account:
             raise _of_account(name)
 
     def named(self, name: str, reference: str) -> str:
-        """The reference that is meant; a command only where the owner has written that very one down.
+        """The reference that is meant; a command only if the owner has written down exactly that one.
 
         Raises:
-            SecretRefused: it is a command of somebody else's choice.
+            SecretRefused: it is a command that the owner has not written down.
             BadRequest: no reference has that name.
         """
         scheme, _, rest = reference.partition(":")
@@ -119,7 +120,7 @@ class Account:
         return reference
 
     def values(self, environ: Mapping[str, str]) -> frozenset[str]:
-        """The keys of the account that can be read here without asking anybody."""
+        """The account's keys that can be read here without asking anybody."""
         found = {environ.get(name, "").strip() for name in self.variables}
         for place in self.places:
             with suppress(OSError, UnicodeDecodeError):
@@ -141,9 +142,9 @@ def resolve_all(
     """Each `NAME=reference` with the value that its reference leads to now.
 
     Raises:
-        BadRequest: one is no reference, or leads nowhere.
-        SecretRefused: a value that looks like a secret was written out instead of referred to, or it
-            is the key of an account.
+        BadRequest: an entry is not a reference, or leads nowhere.
+        SecretRefused: a value that looks like a secret was written out instead of referred to,
+            or it is the key of an account.
     """
     values: dict[str, str] = {}
     for assignment in assignments:
@@ -156,17 +157,17 @@ def resolve_all(
         reference = account.named(name, reference)
         account.must_not_hold(name, reference)
         values[name] = resolve(name, reference, environ=account.without(environ))
-        # By any way that it came: a copy of a key is that key.
+        # However it was found: a copy of a key is that key.
         if len(values[name]) >= _SHORTEST_KEY and values[name] in account.values(environ):
             raise _of_account(name)
     return values
 
 
 def references(assignments: Sequence[str]) -> tuple[str, ...]:
-    """The same, fit to be on record: where each value is found, and no value.
+    """The same entries, fit for the record: each says where its value is found, and holds no value.
 
-    What was written out, as text or inside of a command, is left at `NAME=text:`: who resolves that
-    again learns that it is not on record.
+    A value that was written out, as text or inside a command, becomes `NAME=text:`: resolving that
+    again says that the value is not on record.
     """
     return tuple(map(_recorded, assignments))
 
@@ -181,10 +182,10 @@ def _recorded(assignment: str) -> str:
 def find_credential(
     profile: Profile, configuration: Path, environ: Mapping[str, str]
 ) -> Credential | None:
-    """Where the key of that platform lies, or None where nothing is said and nothing is found.
+    """Where the key of that platform is; None if no place is configured and none of the usual ones has it.
 
-    The owner's `[credentials]` in the configuration go first: `runpod = "keyring:runpod/me"`. Then
-    the platform's usual variables and file.
+    The owner's `[credentials]` in the configuration come first: `runpod = "keyring:runpod/me"`.
+    Then come the platform's usual variables and file.
 
     Raises:
         LocalTrouble: the configuration cannot be read.
@@ -204,7 +205,7 @@ def find_credential(
 
 
 def configured(configuration: Path, table: str) -> Mapping[str, JsonValue]:
-    """The owner's `[table]` in the configuration, empty where there is none.
+    """The owner's `[table]` in the configuration; empty if there is none.
 
     Raises:
         LocalTrouble: the configuration cannot be read.
@@ -238,17 +239,17 @@ def _credential(profile: Profile, reference: str, environ: Mapping[str, str]) ->
             )
         return key
 
-    # A reference that is no reference may be the key itself, and is not repeated.
+    # Something that is not a reference may be the key itself, and is not repeated.
     scheme, _, _ = reference.partition(":")
     shown = reference if scheme in ("env", "file", "keyring", "cmd") else "the configuration"
     return Credential(source=shown, read=read)
 
 
 def resolve(name: str, reference: str, *, environ: Mapping[str, str]) -> str:
-    """The value that the reference leads to now; `name` says in errors what it is the value of.
+    """The value that the reference leads to now; errors use `name` to say which value is meant.
 
     Raises:
-        BadRequest: it is no reference, or leads nowhere.
+        BadRequest: it is not a reference, or leads nowhere.
         SecretRefused: it looks like a secret that was written out.
     """
     scheme, _, rest = reference.partition(":")

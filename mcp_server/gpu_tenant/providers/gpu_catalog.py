@@ -22,7 +22,7 @@ class GpuModel:
     vram_gib: int
     form: Form = "pcie"
     also: tuple[str, ...] = ()
-    """What people call it, besides."""
+    """Other names that people use for it."""
 
 
 CATALOG: tuple[GpuModel, ...] = (
@@ -110,7 +110,7 @@ _AMBIGUOUS = {
     "h10080gb": "H100 SXM or H100 PCIe",
     "v100": "V100 SXM 32GB, V100 SXM 16GB or V100 PCIe 16GB",
 }
-"""What a person must say more precisely. A provider that says it sells what bears it in `CATALOG`."""
+"""Names that a person must make more precise. A provider that uses one means the GPU that has it in `CATALOG`."""
 
 
 _SAYS_NOTHING = {
@@ -134,7 +134,7 @@ _BY_NAME = {_folded(called): model for model in CATALOG for called in (model.nam
 
 
 def known(name: str) -> GpuModel | None:
-    """The GPU that a provider or a person calls so, or None: new ones appear before any table does."""
+    """The GPU that a provider or a person calls so; None if unknown, as new GPUs appear before any table does."""
     return _BY_NAME.get(_folded(name))
 
 
@@ -142,7 +142,8 @@ def asked_for(words: str) -> tuple[str, int]:
     """The canonical name and the count in `RTX 4090`, `rtx4090:2` or `H100 SXM:8`.
 
     Raises:
-        BadRequest: no such GPU is known, with the names that are nearest; or several are meant.
+        BadRequest: no such GPU is known (the error lists the nearest names), or several are
+            meant.
     """
     name, colon, count = words.partition(":")
     if colon and not (count.strip().isdigit() and int(count) > 0):

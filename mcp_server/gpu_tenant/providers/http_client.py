@@ -1,4 +1,4 @@
-"""The one HTTP client: a provider's REST API, called politely, with its answers told apart."""
+"""The one HTTP client for providers' REST APIs: it calls politely, and tells their answers apart."""
 
 import asyncio
 import contextlib
@@ -35,14 +35,14 @@ Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | Non
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 USER_AGENT = f"gpu-tenant/{__version__}"
-"""Our own: one provider answers a library's default with 403."""
+"""Our own, because one provider answers a library's default with 403."""
 
 _TIMEOUT_S = 30.0
 _TRIES = 4
 _TURNED_AWAY = 8
 _LONGEST_WAIT_S = 60.0
 _RESERVE = 5
-"""So many calls of a provider's allowance are left for teardown."""
+"""How many calls of a provider's allowance are reserved for teardown."""
 _WORDS_CHARS = 300
 _SECRET_FIELDS = re.compile(
     r"instance_api_key|api_?key|jupyter_(token|url)|extra_env|user_?data|password|secret|result_url|^env$",
@@ -52,7 +52,7 @@ _SECRET_FIELDS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Spacing:
-    """Calls that a provider wants apart: `method` on paths that `path` matches, each `seconds`."""
+    """Calls that a provider wants spaced: `method` on paths that `path` matches, `seconds` apart."""
 
     method: Method | Literal["*"]
     path: str
@@ -61,7 +61,7 @@ class Spacing:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer whose status the caller said it understands."""
+    """An answer whose status is one that the caller expects."""
 
     status: int
     headers: Mapping[str, str]
@@ -69,7 +69,7 @@ class Reply:
 
     @property
     def json(self) -> Json:
-        """The body as JSON; None where it is empty.
+        """The body as JSON; None if it is empty.
 
         Raises:
             ProviderSilent: it is something else, so nothing can be concluded.
@@ -101,7 +101,7 @@ class Reply:
 
 @dataclass(slots=True)
 class _Pace:
-    """When the next call may go out, by what the provider said and what its spacing demands."""
+    """When the next call may go out, by the provider's allowance and the required spacing."""
 
     free_at: dict[Spacing, datetime] = field(default_factory=dict)
     remaining: int | None = None
@@ -111,8 +111,8 @@ class _Pace:
 class Wire:
     """One provider's API behind one base URL and one credential.
 
-    Safe calls (GET, and what the caller names `repeatable`) are tried again after a lost answer, a 5xx
-    or a 429; others are sent once, because whoever repeats a create may pay twice.
+    Safe calls (GET, and those that the caller marks `repeatable`) are sent again after a lost
+    answer, a 5xx or a 429. Others are sent once, because repeating a create may mean paying twice.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class Wire:
         self._pace = _Pace()
 
     def asked_with(self, salt: str) -> Asking:
-        """Where and with which key the provider is asked; the key as a hash that only `salt` makes again."""
+        """Where and with which key the provider is asked; the key is a hash that takes `salt` to make again."""
         key = self._credential.read() if self._credential else ""
         return Asking(where=place(self._base), key=key_hash(key, salt))
 
@@ -175,9 +175,11 @@ class Wire:
         Raises:
             CredentialRefused: 401, or 403.
             NoFunds: 402.
-            RateLimited: 429, after every wait that was worth it. The request was not carried out.
-            ProviderSilent: no answer, or 5xx: the request may have been carried out. So is one that does
-                not end in the time of a call, all its attempts together, or that is too large.
+            RateLimited: 429, after every wait that was worth it. The request was not carried
+                out.
+            ProviderSilent: no answer, or 5xx: the request may have been carried out. The same
+                for an answer that is too large, or does not end within a call's time, counted over
+                all attempts.
             ProviderTrouble: any other status that is not expected; with the provider's words.
         """
         lost = turned_away = 0
@@ -194,7 +196,8 @@ class Wire:
                     f"{self._bounds.call_s:g} s"
                 ) from None
             except (httpx.HTTPError, httpx.InvalidURL) as error:
-                # No address is made of a page's name that is a million letters long.
+                # InvalidURL: a page name that is a million letters long does not fit into an
+                # address.
                 problem: ProviderTrouble = ProviderSilent(
                     f"{self._title} gave no answer to {method} {path}: {type(error).__name__}",
                     remedy="`gpu-tenant leases` looks again; the meter of a box may be running",
@@ -205,7 +208,7 @@ class Wire:
                 if answer.status in expect:
                     return answer
                 problem = self.trouble(method, path, answer)
-                # A 429 was turned away at the door, so any call may be sent again.
+                # A call that got a 429 was not carried out, so any call may be sent again.
                 wait_s = _retry_after_s(reply, self._clock.now())
                 if isinstance(problem, RateLimited) and self._worth_waiting(wait_s, turned_away):
                     turned_away += 1
@@ -233,7 +236,8 @@ class Wire:
         if self._credential is not None:
             headers["Authorization"] = f"{self._scheme}{self._credential.read()}"
         on_this_computer = self._base.startswith("http:")
-        # A connection each: these calls are rare, and a kept one would be of one event loop.
+        # A new connection for each call: calls are rare, and a kept one would belong to one event
+        # loop.
         async with (
             httpx.AsyncClient(
                 timeout=_TIMEOUT_S,
@@ -244,7 +248,8 @@ class Wire:
                 method, self._base + path, params=query, headers=headers, json=body
             ) as answer,
         ):
-            # Unpacked here: the library unpacks whatever comes, however large it grows.
+            # Unpacked here, within a limit: the library would unpack any answer, however large it
+            # grows.
             text = await unpacked(
                 answer.aiter_raw(),
                 answer.headers.get("Content-Encoding", ""),
@@ -254,7 +259,7 @@ class Wire:
             return Reply(answer.status_code, answer.headers, text.decode("utf-8", errors="replace"))
 
     async def _wait_for_turn(self, method: str, path: str, urgent: str) -> None:
-        """The provider's spacing has passed, and something is left of its allowance."""
+        """The provider's spacing has passed, and some of its allowance is left."""
         pace, now = self._pace, self._clock.now()
         if not urgent and pace.remaining is not None and pace.remaining <= _RESERVE:
             wait_s = (pace.renewed_at - now).total_seconds() if pace.renewed_at else 0
@@ -280,24 +285,24 @@ class Wire:
             if mine > now:
                 await self._clock.sleep((mine - now).total_seconds())
         for spacing in apart[:-1]:
-            # The wait for a later slot has made this call later than its earlier slots say.
+            # Waiting for a later slot made this call later than its earlier slots say.
             free_at = self._clock.now() + timedelta(seconds=spacing.seconds)
             pace.free_at[spacing] = max(pace.free_at[spacing], free_at)
 
     def _note_allowance(self, reply: Reply) -> None:
-        """The tightest of the windows that the answer's headers tell of is on record."""
-        # What names no time tells nothing; the answer itself is worth more than its headers.
+        """The tightest allowance window in the answer's headers is recorded."""
+        # Headers that cannot be read are ignored: the answer matters more than its headers.
         with contextlib.suppress(ValueError, OverflowError):
             windows = _windows(reply.headers, self._clock.now())
             if windows:
                 self._pace.remaining, self._pace.renewed_at = min(windows)
 
     def _without_key(self, text: str) -> str:
-        """Some answer with the request they got, key and all."""
+        """The text without the key: some servers answer with the request they got, key and all."""
         return text.replace(self._credential.read(), "(redacted)") if self._credential else text
 
     def trouble(self, method: Method, path: str, reply: Reply) -> ProviderTrouble:
-        """What that answer means where nothing more is known of it, with the provider's words."""
+        """What that answer means if nothing more specific is known, with the provider's words."""
         status = reply.status
         what = f"{self._title} answered {method} {path} with {status}: {words(reply.text)}"
         if status == 401 or status == 403:
@@ -318,26 +323,26 @@ class Wire:
 
 
 def place(base_url: str) -> str:
-    """Where that is; on this computer a rehearsal may have another port each time."""
+    """Where that address is, without the port on this computer: a rehearsal may have another each time."""
     parts = urlsplit(base_url)
     is_here = parts.hostname in ("127.0.0.1", "::1")
     return f"{parts.scheme}://{parts.hostname if is_here else parts.netloc}{parts.path.rstrip('/')}"
 
 
 def key_hash(key: str, salt: str) -> str:
-    """Which key it is, and nothing of it."""
+    """A hash that tells keys apart and reveals nothing of them."""
     return hmac.new(salt.encode(), key.encode(), hashlib.sha256).hexdigest()[:16]
 
 
 def rejected(status: int, body: str, what: str) -> Rejected:
-    """A refusal whose `status` and `body` its connector may know the meaning of."""
+    """A refusal with `status` and `body`, whose meaning its connector may know."""
     refusal = Rejected(what, remedy="`gpu-tenant leases` shows what runs")
     refusal.status, refusal.body = status, body
     return refusal
 
 
 def redacted(value: Json) -> Json:
-    """The same, without what must not be shown: keys, tokens, environments, user data."""
+    """The same value without what must not be shown: keys, tokens, environments, user data."""
     if isinstance(value, dict):
         return {
             key: "(redacted)" if _SECRET_FIELDS.search(key) else redacted(inner)
@@ -355,7 +360,7 @@ def words(body: str) -> str:
 
 
 def _retry_after_s(reply: Reply, now: datetime) -> float:
-    """How long the provider asks us to wait; a few seconds where it does not say."""
+    """How many seconds the provider asks us to wait; 5 if it does not say."""
     said = reply.headers.get("Retry-After", "")
     try:
         if said.replace(".", "", 1).isdigit():
@@ -369,14 +374,14 @@ _POLICY = re.compile(r'"(?P<name>\w+)";r=(?P<left>\d+);t=(?P<seconds>\d+)')
 
 
 def _windows(headers: Mapping[str, str], now: datetime) -> list[tuple[int, datetime]]:
-    """(calls left, when the window is renewed), in either spelling that providers use."""
+    """(calls left, when the window is renewed), in either form that providers use."""
     found = [
         (int(match["left"]), now + timedelta(seconds=int(match["seconds"])))
         for match in _POLICY.finditer(headers.get("RateLimit", ""))
     ]
     left, reset = headers.get("ratelimit-remaining", ""), headers.get("ratelimit-reset", "")
     if left.isdigit() and reset.isdigit():
-        # One provider gives seconds to go, others the second of the epoch.
+        # One provider gives the seconds left, others seconds since the epoch.
         seconds = int(reset)
         at = (
             now + timedelta(seconds=seconds)
@@ -389,7 +394,7 @@ def _windows(headers: Mapping[str, str], now: datetime) -> list[tuple[int, datet
 
 @cache
 def _certificates(trusted: Literal["all", "none"]) -> ssl.SSLContext:
-    """What TLS is checked against; reading this computer's certificates takes 50 ms, so once."""
+    """The certificates that TLS trusts; cached, because reading this computer's takes 50 ms."""
     if trusted == "none":
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     return ssl.create_default_context()

@@ -1,4 +1,4 @@
-"""A provider's list read row by row, so that one which makes no sense hides no other."""
+"""A provider's list read row by row, so that a row that cannot be read hides no other."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from gpu_tenant.domain.model import MARK_PREFIX, Box, BoxId, BoxState
 from gpu_tenant.domain.untrusted_text import quoted
 
 _NONSENSE = (ProviderTrouble, ValueError, TypeError, KeyError, AttributeError, ArithmeticError)
-"""What reading a row that is not of its form ends in; pydantic's error is a ValueError."""
+"""The errors that reading a malformed row can raise; pydantic's error is a ValueError."""
 
 R = TypeVar("R")
 A = TypeVar("A")
@@ -19,16 +19,16 @@ A = TypeVar("A")
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a row that cannot be read says of which box it is about."""
+    """What a row that cannot be read still says about which box it describes."""
 
     id: str | None
     mark: str | None
     mark_is_told: bool
-    """Whether `mark` is all there is; else the row may be of a box with any mark."""
+    """Whether `mark` is certain; if not, the row may be of a box with any mark."""
 
     @classmethod
     def told(cls, identity: object, texts: Sequence[object]) -> Self:
-        """By the field that has its id, and all those that may have its mark."""
+        """From the field that holds its id, and all the fields that may hold its mark."""
         has_id = isinstance(identity, str | int) and not isinstance(identity, bool)
         marks = [text for text in texts if isinstance(text, str) and text.startswith(MARK_PREFIX)]
         are_texts = all(text is None or isinstance(text, str) for text in texts)
@@ -40,12 +40,12 @@ class Subject:
 
 
 def in_fields(identity: str, mark: str) -> Callable[[Mapping[str, object]], Subject]:
-    """Tells the subject of a row by the fields of those names."""
+    """A function that tells a row's subject by the fields of those names."""
     return lambda row: Subject.told(row.get(identity), [row.get(mark)])
 
 
 def tried(read: Callable[[R], A], row: R) -> A | Exception:
-    """What reading that row gives, or why it cannot be read."""
+    """The result of reading that row, or why it cannot be read."""
     try:
         return read(row)
     except _NONSENSE as error:
@@ -55,10 +55,11 @@ def tried(read: Callable[[R], A], row: R) -> A | Exception:
 def read_each(
     provider: str, rows: Iterable[R], read: Callable[[R], Box], subject: Callable[[R], Subject]
 ) -> Sequence[Box]:
-    """Every row as its box; one that cannot be read, and tells its id, as a box of unknown state and price.
+    """Every row as its box; a row that cannot be read but has its id is a box of unknown state and price.
 
     Raises:
-        PartlyListed: a row does not even tell which box it is; with all that could be read.
+        PartlyListed: a row does not even say which box it is; the error carries all that could
+            be read.
     """
     boxes: list[Box] = []
     nameless = 0
@@ -88,7 +89,7 @@ def _unknown(provider: str, box_id: str, mark: str | None, error: Exception) -> 
     if isinstance(error, ProviderTrouble):
         why = quoted(error.message)
     elif isinstance(error, ValidationError):
-        # Where it is odd, and never what is there: a row may hold a secret.
+        # Names where it is odd, and never the value: a row may hold a secret.
         first = error.errors(include_input=False, include_context=False)[0]
         why = quoted(".".join(str(part) for part in first["loc"]))
     return Box(

@@ -22,14 +22,14 @@ _NUMBERS = {
 }
 
 
-# The parser in C reads all profiles in a sixth of the time, which every command pays.
+# The parser in C reads all profiles in a sixth of the time, and every command pays that time.
 class _Plain(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """YAML in which `no`, `off`, `22:30` and `2026-11-20` are text, and a fact is stated once."""
+    """YAML that reads `no`, `off`, `22:30` and `2026-11-20` as text, and refuses a fact stated twice."""
 
     def construct_mapping(
         self, node: yaml.MappingNode, deep: bool = False
     ) -> dict[Hashable, object]:
-        """The mapping, in which no key was lost to a later one of its name."""
+        """The mapping, in which no key was overwritten by a later one of the same name."""
         stated: set[str] = set()
         for key, _ in node.value:
             if key.value in stated:
@@ -41,7 +41,7 @@ class _Plain(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mis
         return mapping
 
 
-# YAML 1.1 turns words into booleans, base-60 numbers and dates; a profile means what it says.
+# YAML 1.1 turns such words into booleans, base-60 numbers and dates; a profile means them as text.
 _Plain.yaml_implicit_resolvers = {}
 _Plain.yaml_constructors = {
     tag: construct
@@ -59,7 +59,8 @@ def load_profiles(directory: Path) -> dict[str, Profile]:
     """Every profile of `directory`, by its slug.
 
     Raises:
-        LocalTrouble: one of them is not what the schema says, in one sentence that names it.
+        LocalTrouble: a profile is not what the schema says; one sentence, which names the
+            profile.
     """
     schema = (directory / "_schema.json").stat().st_mtime_ns
     return {
@@ -111,7 +112,7 @@ def load_profile(path: Path) -> Profile:
             "accounted_paths": tuple(
                 _at(entry, "path")
                 for entry in cast("list[Facts]", facts["paths"])
-                # Unknown survival is treated as loss: its bytes must be accounted for.
+                # Unknown survival is treated as loss: those bytes must be accounted for.
                 if _at(entry, "survives", "destroy") not in ("yes", "n/a")
             ),
             "places": tuple(_place(entry) for entry in cast("list[Facts]", facts["paths"])),
@@ -175,7 +176,7 @@ _NAMES_OF_THE_FILE = ("schema", "id", "title", "checked")
 
 
 def _sourced(facts: Facts) -> Iterator[dict[str, Leaf]]:
-    """Every fact by its place; a plain value rests on what the whole file was checked against."""
+    """Every fact by its place; a plain value has the source, date and confidence of the whole file."""
     whole = cast("Facts", facts["checked"])
     stating = (section for section in facts if section not in _NAMES_OF_THE_FILE)
     for section in stating:
@@ -192,11 +193,11 @@ def _sourced(facts: Facts) -> Iterator[dict[str, Leaf]]:
 
 
 _ON_THE_WAY_OUT = ("paths", "verbs", "billing", "gone", "clocks", "interrupt", "deadman")
-"""What decides whether data survives and whether a meter stops."""
+"""The sections that decide whether data survives and whether a meter stops."""
 
 
 def _doubts(facts: Facts) -> Iterator[str]:
-    """Facts on the billing and destroy paths that rest on too little, as `where: what`."""
+    """Facts about billing and destruction that rest on too little, as `where: what`."""
     for section in _ON_THE_WAY_OUT:
         for where, leaf in _leaves(facts.get(section, {}), section):
             value = leaf["v"] if isinstance(leaf, dict) else leaf
@@ -206,7 +207,7 @@ def _doubts(facts: Facts) -> Iterator[str]:
 
 
 def _leaves(facts: Leaf, where: str) -> Iterator[tuple[str, Leaf]]:
-    """Every fact below, by its dotted place; an entry of a list goes by its path or id."""
+    """Every fact below this one, by its dotted place; a list's entry is named by its path or id."""
     if isinstance(facts, dict) and "v" not in facts:
         for key, value in facts.items():
             yield from _leaves(value, f"{where}.{key}")

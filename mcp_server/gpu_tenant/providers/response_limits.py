@@ -1,4 +1,4 @@
-"""How long, how much and how far a provider is listened to: none can hold up the watch over the others."""
+"""Limits in time, size and pages for every answer, so that no provider holds up the watch over the others."""
 
 import asyncio
 import threading
@@ -15,17 +15,17 @@ T = TypeVar("T")
 _LOOKS_AGAIN = "`gpu-tenant leases` looks again; the meter of a box may be running"
 PIECE_BYTES = 1 << 16
 _ABANDONED = 8
-"""So many calls of one client may hang at a time; the next is not even begun."""
+"""How many calls of one client may hang at a time; with that many, no further call is started."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What one call, and one list, may take at most; in real time, whatever clock a lease goes by."""
+    """The limits of one call and of one list; in real time, whatever clock the lease goes by."""
 
     call_s: float = 60
     list_s: float = 120
     answer_bytes: int = 32 << 20
-    """Of an answer as it is when it was unpacked."""
+    """The size of an answer, counted after unpacking."""
     pages: int = 1000
     list_bytes: int = 128 << 20
 
@@ -34,7 +34,7 @@ BOUNDS = Bounds()
 
 
 class Leafing:
-    """One list that is followed page by page, and not for ever."""
+    """One list that is read page by page, within limits."""
 
     def __init__(self, whose: str, bounds: Bounds = BOUNDS) -> None:
         self._whose = whose
@@ -59,7 +59,7 @@ class Leafing:
 
 
 async def listed(asking: Awaitable[T], whose: str, bounds: Bounds = BOUNDS) -> T:
-    """What `asking` gave, in the time of a list.
+    """The result of `asking`, if it came within the time for a list.
 
     Raises:
         ProviderSilent: it took longer.
@@ -72,17 +72,18 @@ async def listed(asking: Awaitable[T], whose: str, bounds: Bounds = BOUNDS) -> T
 
 
 def silent(what: str) -> ProviderSilent:
-    """Nothing can be concluded: a request may have been carried out."""
+    """The error for an answer that allows no conclusion: the request may have been carried out."""
     return ProviderSilent(what, remedy=_LOOKS_AGAIN)
 
 
 async def unpacked(
     pieces: AsyncIterator[bytes], encoding: str, whose: str, bounds: Bounds = BOUNDS
 ) -> bytes:
-    """The body of an answer, unpacked, as far as its size is allowed.
+    """The body of an answer, unpacked, within the size limit.
 
     Raises:
-        ProviderSilent: it is larger, cannot be unpacked, or is packed in a way that was not asked for.
+        ProviderSilent: it is larger, cannot be unpacked, or is packed in a way that was not
+            asked for.
     """
     whole = bytearray()
     if encoding.strip().lower() in ("", "identity"):
@@ -105,7 +106,7 @@ async def unpacked(
 
 
 def bounded(pieces: Iterable[bytes], whose: str, bounds: Bounds = BOUNDS) -> bytes:
-    """All of `pieces`, as far as their size is allowed.
+    """All of `pieces`, within the size limit.
 
     Raises:
         ProviderSilent: they are larger.
@@ -125,7 +126,8 @@ def _add(whole: bytearray, piece: bytes, whose: str, bounds: Bounds) -> None:
 class Aside:
     """Calls of a client that blocks, each in a thread of its own.
 
-    A call that hangs keeps nobody: its caller is told when its time is over, and the program may end.
+    A call that hangs holds up nobody: its caller gets an error when the time is over, and the
+    program can still end.
     """
 
     def __init__(self, whose: str, bounds: Bounds = BOUNDS) -> None:
@@ -137,7 +139,8 @@ class Aside:
         """What `work` returned or raised.
 
         Raises:
-            ProviderSilent: its time is over; it may have been carried out, or be yet. Or too many hang.
+            ProviderSilent: the time is over; `work` may have been carried out, or may be
+                carried out later. Or too many earlier calls still hang.
         """
         self._hanging = [thread for thread in self._hanging if thread.is_alive()]
         if len(self._hanging) >= _ABANDONED:

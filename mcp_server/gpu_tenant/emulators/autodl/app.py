@@ -1,18 +1,18 @@
-"""AutoDL's developer API for instances Pro: created blindly, stopped, and only then released.
+"""AutoDL's developer API for instances Pro: created without knowing the stock, stopped, and only then released.
 
-Known, from the platform's page docs/instance_pro_api (read in copies of 2026-08) and from clients that ran
-against it live (2026-08, 2026-09): paths, methods, fields, the token without a scheme, failures inside a
-200, page numbers, prices in thousandths of a yuan, the states running, shutting_down and shutdown, the
-command that a box runs when it starts, and these answers: AuthorizeFailed, RecordNotFoundError,
-TORealName, 暂无库存 for no GPU, 当前实例正在关机中 to a second stop, and that a stop of a box that still
-starts changes nothing.
+Known, from the platform's page docs/instance_pro_api (read in copies of 2026-08) and from clients
+that ran against it live (2026-08, 2026-09): paths, methods, fields, the token without a scheme,
+failures inside a 200, page numbers, prices in thousandths of a yuan, the states running,
+shutting_down and shutdown, the command that a box runs when it starts, and these answers:
+AuthorizeFailed, RecordNotFoundError, TORealName, 暂无库存 for no GPU in stock, 当前实例正在关机中 to a second
+stop. It is also known that stopping a box that is still starting changes nothing.
 
-Assumed, because nobody has written it down:
+Assumed, because it is documented nowhere:
 
 - the words creating, starting, releasing; that a released box leaves the list, after some seconds;
 - that an instance's name keeps a mark with colons as it is;
 - that GPUs are billed from running until shutdown, by the second, and included disks never;
-- that payg_price is what one GPU costs where there is one; with several, nobody says for how many;
+- that payg_price is the price of one GPU if there is one; with several, for how many is unknown;
 - that an instance starts with its key command run as root, and with another port each time;
 - the codes of no GPU, no credit and a refused stop or release; a client must go by their words;
 - that no credit refuses creates and starts and leaves running boxes alone;
@@ -89,7 +89,7 @@ class AutodlEmulator:
         self._sites = sites
 
     def environment(self, base_url: str) -> dict[str, str]:
-        """As `Emulator.environment`; prices are the owner's word, so that they are there too."""
+        """As `Emulator.environment`; it includes the prices, because the owner states those."""
         prices = " ".join(f"{spec}={cny}" for spec, cny in _CNY_H.items())
         return {
             "AUTODL_API_URL": base_url,
@@ -117,7 +117,7 @@ class AutodlEmulator:
         ]
 
     def strike(self, fault: Fault) -> None:
-        """As `Emulator.strike`; a fault of one request is read where that is answered."""
+        """As `Emulator.strike`; a fault for one request is looked up where that request is answered."""
         state, box = self._world.state, self._world.newest(fault)
         match fault.do:
             case "dearer":
@@ -209,7 +209,7 @@ class AutodlEmulator:
         return ok(box.id)
 
     def _refused(self, request: Request) -> Response | None:
-        """Why no GPU is had now."""
+        """Why no GPU can be rented now; None if one can."""
         if self._world.state.facts.get("balance_zero"):
             return failed("ServerError", "账户余额不足，请充值后重试")
         if _struck(request) == "no_capacity":
@@ -266,7 +266,7 @@ class AutodlEmulator:
             return failed("ServerError", "当前实例正在关机中,无需重复操作")
         if box.status in ("shutdown", "releasing"):
             return failed("ServerError", "当前实例已关机")
-        # One that still starts was seen to start all the same.
+        # A box that is still starting was observed to start in spite of a stop.
         if box.phase == "running" or box.id in self._never_ready():
             self._go_down(box)
         return ok()
@@ -276,7 +276,7 @@ class AutodlEmulator:
         self._world.later(_STOP_S, "off", box.id)
 
     def _never_ready(self) -> set[str]:
-        """Those whose start will not end: a stop ends it."""
+        """The boxes whose start never ends by itself; a stop ends it."""
         ahead = {due.thing for due in self._world.state.due if due.event == "boot"}
         return {box.id for box in self._world.things() if box.phase == "booting"} - ahead
 
@@ -325,7 +325,7 @@ class AutodlEmulator:
         return box
 
     def _run(self, box: Thing) -> None:
-        """The box runs, at an address that it never had."""
+        """The box runs, at an address that it never had before."""
         number = self._world.number()
         box.status, box.phase = "running", "running"
         box.facts |= {
@@ -372,5 +372,5 @@ def _keys(start_command: JsonValue) -> list[JsonValue]:
 
 
 def emulate(world: World, sites: Sites) -> AutodlEmulator:
-    """AutoDL, as its own account sees it."""
+    """The emulator of AutoDL, for one account."""
     return AutodlEmulator(world, sites)

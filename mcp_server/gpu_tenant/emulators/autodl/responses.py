@@ -16,18 +16,18 @@ _NEVER: Json = {"Time": "0001-01-01T00:00:00Z", "Valid": False}
 
 
 def envelope(code: str, told: JsonValue, msg: str = "") -> Response:
-    """Every answer is a 200; `code` says what it is."""
+    """An answer of AutoDL: always a 200, in which `code` says what happened."""
     request_id = hashlib.md5(f"{code} {told}".encode(), usedforsecurity=False).hexdigest()
     return JSONResponse({"code": code, "data": told, "msg": msg, "request_id": request_id})
 
 
 def ok(told: JsonValue = None) -> Response:
-    """It was done."""
+    """The answer that it was done."""
     return envelope("Success", told)
 
 
 def failed(code: str, msg: str) -> Response:
-    """It was not done."""
+    """The answer that it was not done."""
     return envelope(code, None, msg)
 
 
@@ -71,7 +71,7 @@ def shown_instance(box: Thing) -> Json:
 
 
 def snapshot(box: Thing, *, payg_price: int, secret: str) -> Json:
-    """What is told of one instance, its root password included."""
+    """The details of one instance, including its root password."""
     facts = box.facts
     host, port = facts.get("host", ""), facts.get("port", 0)
     return {

@@ -1,4 +1,4 @@
-"""What DigitalOcean's API says: its sizes, and each thing in the form in which it is shown."""
+"""What DigitalOcean's API shows: its sizes, and each thing in the API's form."""
 
 import hashlib
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ Json = dict[str, JsonValue]
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A size; its regions are stand-ins, the real ones change daily."""
+    """A size; its regions are made up, because the real ones change daily."""
 
     gpu: str
     count: int
@@ -49,13 +49,13 @@ SIZES: Mapping[str, Size] = {
 
 
 def uuid_of(what: str) -> str:
-    """A number that looks like theirs, always the same for one thing."""
+    """An id that looks like theirs, always the same for the same thing."""
     digest = hashlib.sha256(what.encode()).hexdigest()
     return "-".join((digest[:8], digest[8:12], digest[12:16], digest[16:20], digest[20:32]))
 
 
 def instant(when: float) -> str:
-    """That moment as the API writes it."""
+    """That moment in the API's format."""
     return datetime.fromtimestamp(when, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -87,7 +87,7 @@ def _gpu(size: Size) -> Json:
 
 
 def shown_size(name: str, usd_h: Decimal) -> Json:
-    """A size, at that price."""
+    """A size at that price, as the API shows it."""
     size = SIZES[name]
     return {
         "slug": name,
@@ -106,7 +106,7 @@ def shown_size(name: str, usd_h: Decimal) -> Json:
 
 
 def shown_droplet(box: Thing) -> Json:
-    """A Droplet; its addresses appear when it has booted."""
+    """A Droplet as the API shows it; its addresses appear when it has booted."""
     facts, name = box.facts, str(box.facts["size"])
     size = SIZES[name]
     networks: list[JsonValue] = [
@@ -141,7 +141,7 @@ def shown_droplet(box: Thing) -> Json:
 
 
 def shown_key(key: Thing) -> Json:
-    """An ssh key of the team."""
+    """An ssh key of the team, as the API shows it."""
     return {"id": int(key.id), "name": key.name, **key.facts}
 
 
@@ -177,15 +177,15 @@ def shown_snapshot(each: Thing) -> Json:
 
 
 def error(status: int, code: str, message: str) -> Response:
-    """An error in the form that all of them have."""
+    """An error in the form that all errors of the API have."""
     return JSONResponse({"id": code, "message": message, "request_id": uuid_of(message)}, status)
 
 
 def refused(message: str) -> Response:
-    """A request that is understood and not carried out."""
+    """The answer to a request that is understood but not carried out."""
     return error(422, "unprocessable_entity", message)
 
 
 def not_found() -> Response:
-    """There is no such thing, or not in this team."""
+    """The answer that there is no such thing, at least in this team."""
     return error(404, "not_found", "The resource you requested could not be found.")

@@ -1,4 +1,4 @@
-"""Google Compute Engine in a rehearsal: operations that fail inside a 200, quota, a stop that bills its disk."""
+"""Google Compute Engine in a rehearsal: operations that fail inside a 200, quota, a stop whose disk still bills."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ TARIFF = Tariff(minimum_s=60)
 _BOOT_S, _STOP_S, _DELETE_S, _PREEMPT_S, _LATE_S = 20, 10, 8, 30, 17
 _STOCKOUT, _IN_USE = "ZONE_RESOURCE_POOL_EXHAUSTED", "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE"
 _PAGE = 2
-"""Boxes on a page: any list may be cut short of what was asked for."""
+"""How many boxes are on a page: the API may always return fewer than were asked for."""
 
 
 class GcpEmulator:
@@ -225,7 +225,7 @@ class GcpEmulator:
             raise gce.over_quota("GPUS_ALL_REGIONS", 0, "globally")
         for metric, need in gce.needs(body):
             where = None if metric == "GPUS_ALL_REGIONS" else gce.region_of(zone)
-            # What may be taken back, or ends by itself, may use either of the two.
+            # A box that is interruptible, or ends by itself, may use either of the two quotas.
             either = [m for m in (metric, f"PREEMPTIBLE_{metric}") if m in gce.LIMITS]
             quotas = [self._quota(m, where) for m in either]
             if all(quota["usage"] + need > quota["limit"] for quota in quotas):
@@ -285,7 +285,7 @@ class GcpEmulator:
                 self._sites.delete(_site(thing))
                 self._unreachable(thing)
                 self._world.end(thing, status="DELETED")
-            # The operation of a run that has ended since is none of this run's.
+            # The limit of a run that has already ended must not stop a later run.
             case _ if event == f"fence-{thing.facts['starts']}" and thing.status == "RUNNING":
                 if gce.scheduling(thing).get("instanceTerminationAction") == "DELETE":
                     self._world.later(0, "deleted", thing.id)
@@ -302,7 +302,8 @@ class GcpEmulator:
         keys = [line.partition(":") for line in gce.ssh_keys(box)]
         if keys:
             if run == 1:
-                self._sites.delete(_site(box))  # of a box of that number, before a reset
+                # Remove what a box with this number left before a reset.
+                self._sites.delete(_site(box))
             at = self._sites.open(_site(box), [key for _, _, key in keys])
             box.target = f"{keys[0][0]}@{box.facts['ip']}"
             self._world.state.routes[box.target] = at
@@ -350,7 +351,7 @@ class GcpEmulator:
         return self._operation(request.path_params["operation"])
 
     async def _operation_wait(self, request: Request) -> Body:
-        """As the real one, which answers when it is done, or after two minutes."""
+        """As the real call: it answers when the operation is done, or after two minutes."""
         operations: Any = self._world.state.facts.get("operations", {})
         it = operations.get(request.path_params["operation"])
         if it:
@@ -360,7 +361,7 @@ class GcpEmulator:
     # --- faults
 
     def strike(self, fault: Fault) -> None:
-        """As `Emulator.strike`; what is matched to a request is found there by its handler."""
+        """As `Emulator.strike`; a fault that is matched to a request is looked up by that request's handler."""
         world, facts = self._world, self._world.state.facts
         box = world.newest(fault)
         match fault.do:
@@ -384,12 +385,12 @@ class GcpEmulator:
                 pass
 
     def _next(self, what: str, request: Request) -> str:
-        """The fault that strikes this insert or delete, by its request or as the next one."""
+        """The fault for this insert or delete, either matched to the request or waiting for the next one."""
         own = ("no_capacity", "no_quota") if what == "insert" else ("soft_failure",)
         return next((do for do in own if self._once(do, request)), "")
 
     def _once(self, do: str, request: Request | None = None) -> bool:
-        """Whether that fault strikes here; if it was waiting for whoever came next, it is spent."""
+        """Whether that fault strikes here; one that was waiting for the next request is then used up."""
         return bool(self._world.state.facts.pop(do, None)) or (
             request is not None and _fault(request) == do
         )
@@ -402,7 +403,11 @@ class GcpEmulator:
 
 
 def _admit(request: Request) -> None:
-    """The caller may ask this: without a credential, or with the right one, and in the one project."""
+    """The caller may make this request: with no credential or the right one, and in the one project.
+
+    Raises:
+        Refusal: they may not, or the fault `rate_limit` strikes.
+    """
     named = request.path_params["project"]
     if request.headers.get("authorization", f"Bearer {KEY}") != f"Bearer {KEY}":
         raise Refusal(401, "authError", "Request had invalid authentication credentials.")
@@ -413,12 +418,12 @@ def _admit(request: Request) -> None:
 
 
 def _site(box: Thing) -> str:
-    """Where its home is: its number, because its id is a path."""
+    """The name of its home directory: its number, because its id is a path."""
     return str(box.facts["number"])
 
 
 def _uses(box: Thing) -> Iterator[tuple[str, float]]:
-    """A stopped box has given its GPUs and CPUs back, and keeps its disk."""
+    """The quotas that the box uses: a stopped box has given back its GPUs and CPUs, and keeps its disk."""
     for metric, amount in gce.needs(gce.body_of(box)):
         if box.phase != "parked" or metric.endswith("_GB"):
             yield metric, amount
@@ -430,5 +435,5 @@ def _fault(request: Request) -> str:
 
 
 def emulate(world: World, sites: Sites) -> GcpEmulator:
-    """The emulator on that world."""
+    """The emulator of that world."""
     return GcpEmulator(world, sites)

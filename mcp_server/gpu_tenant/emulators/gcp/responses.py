@@ -1,4 +1,4 @@
-"""What Compute Engine sells, charges, asks for and shows, for its rehearsal."""
+"""The Compute Engine data of a rehearsal: what is sold, what it costs, what a body asks for, what is shown."""
 
 import re
 from collections.abc import Iterator
@@ -11,10 +11,10 @@ from zlib import crc32
 from gpu_tenant.emulators.world import Thing
 
 PROJECT = "rehearsal"
-"""The one project: who calls without a credential is told apart by the project that is named."""
+"""The one project; a caller without a credential is recognised by the project that it names."""
 
 IMAGES = "deeplearning-platform-release"
-"""Whose images they are: public, and not the tenant's."""
+"""The project of the images, which are public and not the tenant's."""
 
 ZONES = ("us-central1-a", "us-central1-b", "us-east1-c", "europe-west4-a")
 MONTH_H = Decimal(730)
@@ -26,7 +26,7 @@ DISK_USD_GB_MONTH = {
 ADDRESS_USD_H = Decimal("0.005")
 IMAGE_GB = 50
 _SPOT = Decimal("0.4")
-"""What part of the full price a Spot box costs here; the real part changes from day to day."""
+"""The share of the full price that a Spot box costs here; the real share changes daily."""
 
 Body: TypeAlias = dict[str, Any]
 
@@ -129,7 +129,7 @@ _INSTANCE_FIELDS = {
 
 
 class Refusal(Exception):
-    """The API says no, in the words and the shape that it has for it."""
+    """The API's refusal, in its own words and form."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(message)
@@ -152,28 +152,28 @@ def region_of(zone: str) -> str:
 
 
 def link(path: str, project: str = PROJECT) -> str:
-    """The full link to something in a project."""
+    """The full link to a resource in a project."""
     return f"https://www.googleapis.com/compute/v1/projects/{project}/{path}"
 
 
 def path(zone: str, name: str) -> str:
-    """What the API calls a box by when it complains."""
+    """The name that the API gives a box in its complaints."""
     return f"projects/{PROJECT}/zones/{zone}/instances/{name}"
 
 
 def over_quota(metric: str, limit: float, scope: str) -> Refusal:
-    """The refusal of a box that is more than the project may have."""
+    """The refusal of a box that would exceed the project's quota."""
     said = f"Quota '{metric}' exceeded.  Limit: {float(limit)} {scope}."
     return Refusal(403, "quotaExceeded", said)
 
 
 def scheduling(box: Thing) -> Body:
-    """How the box is to end, as it was asked for."""
+    """How the box was asked to end."""
     return dict(body_of(box).get("scheduling", {}))
 
 
 def ssh_keys(box: Thing) -> list[str]:
-    """The lines `user:key` that the box lets in."""
+    """The lines `user:key` of the keys that the box lets in."""
     items = body_of(box).get("metadata", {}).get("items", [])
     return [
         line for item in items if item["key"] == "ssh-keys" for line in item["value"].split("\n")
@@ -181,13 +181,13 @@ def ssh_keys(box: Thing) -> list[str]:
 
 
 def body_of(thing: Thing) -> Body:
-    """The body that made the thing."""
+    """The body with which the thing was created."""
     body: Any = thing.facts["body"]
     return dict(body)
 
 
 def gpus_of(body: Body) -> tuple[str, int]:
-    """Which GPUs the box has: its machine type's own, or those attached to it."""
+    """The kind and number of the box's GPUs: part of its machine type, or attached to it."""
     machine = MACHINES[last(body["machineType"])]
     for attached in body.get("guestAccelerators", []):
         return last(attached["acceleratorType"]), int(attached["acceleratorCount"])
@@ -200,7 +200,7 @@ def spot(body: Body) -> bool:
 
 
 def needs(body: Body) -> Iterator[tuple[str, float]]:
-    """How much of which quota the box takes while it runs."""
+    """How much of each quota the box takes while it runs."""
     name = last(body["machineType"])
     gpu, count = gpus_of(body)
     if name.startswith(("n1-", "a2-")):
@@ -214,7 +214,7 @@ def needs(body: Body) -> Iterator[tuple[str, float]]:
 
 
 def machine_usd_h(body: Body) -> Decimal:
-    """What the machine with its GPUs costs while it runs."""
+    """What the machine with its GPUs costs per hour while it runs."""
     gpu, count = gpus_of(body)
     machine = MACHINES[last(body["machineType"])]
     usd_h = machine.usd_h + (0 if machine.gpu or not count else ATTACHED_USD_H[gpu] * count)
@@ -222,7 +222,7 @@ def machine_usd_h(body: Body) -> Decimal:
 
 
 def disk_usd_h(body: Body) -> Decimal:
-    """What its boot disk costs, running or stopped."""
+    """What its boot disk costs per hour, running or stopped."""
     kind, size_gb = _disk(body)
     return DISK_USD_GB_MONTH[kind] * size_gb / MONTH_H
 
@@ -233,7 +233,7 @@ def _disk(body: Body) -> tuple[str, int]:
 
 
 def check(zone: str, body: Body) -> None:
-    """The body is one that the API takes.
+    """The body is one that the API accepts.
 
     Raises:
         Refusal: it is not.
@@ -354,7 +354,7 @@ def instance(box: Thing) -> Body:
 
 
 def boot_disk(box: Thing) -> Body:
-    """The disk that came with the box."""
+    """The disk that was made with the box."""
     body, zone = body_of(box), str(box.facts["zone"])
     kind, size_gb = _disk(body)
     made_of = body["disks"][0]["initializeParams"]
@@ -371,7 +371,7 @@ def boot_disk(box: Thing) -> Body:
 
 
 def machine_type(name: str, zone: str) -> Body:
-    """The machine type as that zone has it."""
+    """The machine type as that zone offers it."""
     machine = MACHINES[name]
     shown: Body = {
         "kind": "compute#machineType",
@@ -394,7 +394,7 @@ def machine_type(name: str, zone: str) -> Body:
 
 
 def operation(name: str, begun: Body, now: float) -> Body:
-    """The operation as it stands; one that failed is answered with 200, and says so inside."""
+    """The operation as it stands; a failed one is answered with 200, and has its error inside."""
     zone, target = begun["zone"], begun["target"]
     done = now >= begun["done_at"]
     shown: Body = {
@@ -420,10 +420,10 @@ def operation(name: str, begun: Body, now: float) -> Body:
 
 
 def image(family: str) -> Body:
-    """The newest image of a family, in the project where the deep learning images are kept.
+    """The newest image of a family, from the project that holds the deep learning images.
 
     Raises:
-        Refusal: there is no such family, or it has aged out.
+        Refusal: there is no such family, or its images have been retired.
     """
     if not re.fullmatch(r"common-cu129-ubuntu-2[24]04-nvidia-580", family):
         raise Refusal(404, "notFound", f"The resource 'family/{family}' was not found")
@@ -439,7 +439,7 @@ def image(family: str) -> Body:
 
 
 def catalog(kind: str) -> Iterator[tuple[str, Body]]:
-    """Every machine type, or every kind of GPU that is attached to one, with its scope."""
+    """Every machine type, or every kind of GPU that can be attached to one, each with its scope."""
     for zone in ZONES:
         names = MACHINES if kind == "machineTypes" else (*ATTACHED_USD_H, "nvidia-l4")
         for name in names:
@@ -457,7 +457,7 @@ def catalog(kind: str) -> Iterator[tuple[str, Body]]:
 
 
 def nothing(scope: str) -> Body:
-    """What stands where a page of an aggregated list has nothing of a zone."""
+    """The entry for a zone that has nothing on this page of an aggregated list."""
     said = f"There are no results for scope '{scope}' on this page."
     told_of = [{"key": "scope", "value": scope}]
     return {"warning": {"code": "NO_RESULTS_ON_PAGE", "message": said, "data": told_of}}
@@ -471,13 +471,13 @@ def shown(thing: Thing) -> Body:
 
 
 def named(thing: Thing) -> Body:
-    """What everything that the API shows begins with."""
+    """The fields that everything the API shows begins with."""
     made_at = datetime.fromtimestamp(thing.created_at, UTC).isoformat(timespec="milliseconds")
     return {"id": str(crc32(thing.id.encode())), "name": thing.name, "creationTimestamp": made_at}
 
 
 def passes(filtered: str, item: Body) -> bool:
-    """Whether the item is one that the filter lets through.
+    """Whether the item passes the filter.
 
     Raises:
         Refusal: the filter is of a form that this rehearsal does not know.

@@ -1,4 +1,4 @@
-"""Lambda Cloud's REST API: one request a second, instances without a stop, and a terminate that may have to wait."""
+"""Lambda Cloud's REST API: one request a second, no way to stop an instance, and terminates that may have to wait."""
 
 import hashlib
 import re
@@ -21,13 +21,13 @@ TARIFF = Tariff(rounding_s=60)
 
 _BOOT_S = 180.0
 _LAUNCHING_S = 45.0
-"""So long a new instance cannot be terminated."""
+"""How long a new instance cannot be terminated."""
 _ENDING_S = 25.0
 _APART_S, _LAUNCHES_APART_S = 1.0, 12.0
 _JITTER_S = 0.1
 _GIB = 2**30
 _FILESYSTEM_USD_GIB_MONTH = Decimal("0.20")
-"""A stand-in: the API shows no price of a filesystem."""
+"""Made up: the API shows no price of a filesystem."""
 _MONTH_H = 720
 
 Json = dict[str, JsonValue]
@@ -36,7 +36,7 @@ Answer = Callable[[Request], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class _Type:
-    """An instance type; prices and capacity are stand-ins, the real ones change daily."""
+    """An instance type; prices and capacity are made up, because the real ones change daily."""
 
     gpu: str
     gpus: int
@@ -136,7 +136,7 @@ class LambdaCloudEmulator:
         return [*known, Route("/{path:path}", self._admitted(self._nothing), methods=METHODS)]
 
     def strike(self, fault: Fault) -> None:
-        """As `Emulator.strike`; a fault of one request is read where that is answered."""
+        """As `Emulator.strike`; a fault for one request is looked up where that request is answered."""
         state, box = self._world.state, self._world.newest(fault)
         amount = Decimal(str(1 if fault.amount is None else fault.amount))
         match fault.do:
@@ -186,7 +186,7 @@ class LambdaCloudEmulator:
     def _admitted(self, do: Answer) -> Answer:
         async def answer(request: Request) -> Response:
             if not self._in_time(request):
-                # What stands before the API says so, and not in the API's form.
+                # A gateway in front of the API gives this answer, so it is not in the API's form.
                 return PlainTextResponse("error code: 1015", 429)
             if request.headers.get("authorization") not in BEARERS:
                 return _error("global/invalid-api-key")
@@ -195,7 +195,7 @@ class LambdaCloudEmulator:
         return answer
 
     def _in_time(self, request: Request) -> bool:
-        """Whether the provider takes one more request now."""
+        """Whether the provider accepts another request now."""
         is_launch = request.url.path.endswith("/launch")
         facts, now = self._world.state.facts, self._world.now
         waits = {"asked_at": _APART_S, **({"launched_at": _LAUNCHES_APART_S} if is_launch else {})}
@@ -250,7 +250,7 @@ class LambdaCloudEmulator:
         return _ok({"instance_ids": [box.id]})
 
     def _refused(self, request: Request, body: Json) -> Response | None:
-        """What is wrong with a launch, in the order in which the provider looks."""
+        """What is wrong with a launch, checked in the provider's order; None if nothing is."""
         if self._world.state.facts.get("balance_zero"):
             return _error("global/account-inactive")
         keys = body.get("ssh_key_names")
@@ -318,7 +318,7 @@ class LambdaCloudEmulator:
         return int(_TYPES[name].cents * self._world.state.price_factor)
 
     def _bill(self, box: Thing) -> None:
-        """What is active, or was and is not terminated, bills; what boots does not."""
+        """An instance bills once it has become active and until it is terminated; one that boots does not bill."""
         if box.phase == "running" and box.status != "terminating":
             self._world.bill(box, gpu=_number(box.facts["cents"]) / 100)
 
@@ -343,7 +343,7 @@ class LambdaCloudEmulator:
         self._bill(box)
 
     def _unavailable(self, box: Thing) -> str | None:
-        """Why the instance cannot be terminated now, in the provider's code."""
+        """Why the instance cannot be terminated now, as the provider's code; None if it can."""
         if box.status in ("terminating", "terminated"):
             return "vm-is-terminating"
         if _number(box.facts.get("busy_until")) > Decimal(self._world.now):
@@ -444,5 +444,5 @@ def _invalid(message: str) -> Response:
 
 
 def emulate(world: World, sites: Sites) -> LambdaCloudEmulator:
-    """Lambda Cloud, as its own account sees it."""
+    """The emulator of Lambda Cloud, for one account."""
     return LambdaCloudEmulator(world, sites)

@@ -1,4 +1,4 @@
-"""RunPod's account in a rehearsal: what is left of its money, and what each pod has cost, by the meter."""
+"""RunPod's account in a rehearsal: the credit that is left, and what each pod has cost, by the meter."""
 
 import json
 from collections.abc import Iterator
@@ -24,12 +24,12 @@ class Account:
 
     @property
     def credit_usd(self) -> Decimal:
-        """What is left, by the meter."""
+        """What is left of the credit, by the meter."""
         spent = (sum(self._world.billed(t).values()) for t in self._world.state.things.values())
         return self._world.state.balance_usd - sum(spent, Decimal(0))
 
     async def graphql(self, request: Request) -> Response:
-        """The older API, of which only the questions for the balance and for the account are known here."""
+        """The older API; only its queries for the balance and for the account are known here."""
         asked = json.loads(await request.body() or b"{}")
         if "{ id }" in str(asked.get("query")):
             return JSONResponse(
@@ -43,7 +43,7 @@ class Account:
         return JSONResponse({"data": {"myself": myself}})
 
     async def pods(self, request: Request) -> Response:
-        """What pods have cost, in stretches of time that begin on the hour, or at midnight."""
+        """What pods have cost, in periods that begin on the hour, or at midnight."""
         asked = request.query_params
         size, named = asked.get("bucketSize", "day"), asked.get("podId")
         now = datetime.fromtimestamp(self._world.now, UTC)

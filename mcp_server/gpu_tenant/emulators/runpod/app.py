@@ -1,4 +1,4 @@
-"""RunPod's REST API, version 2: pods that boot late, change ports, and bill their volume double when stopped."""
+"""RunPod's REST API, version 2: pods that boot late, change ports, and bill double for their volume when stopped."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from decimal import Decimal
@@ -98,7 +98,7 @@ class RunpodEmulator:
         ]
 
     def strike(self, fault: Fault) -> None:
-        """As `Emulator.strike`; what is for a request and matches none waits for the next such one."""
+        """As `Emulator.strike`; a request fault that is not matched to a request waits for the next one of its kind."""
         facts, world, amount = self._world.state.facts, self._world, fault.amount
         box = world.newest(fault)
         match fault.do:
@@ -247,7 +247,7 @@ class RunpodEmulator:
 
     def _stop(self, pod: Thing) -> None:
         self._unreachable(pod)
-        # The container's disk is wiped; the volume is elsewhere, and stays.
+        # The container's disk is wiped; the volume is separate, and stays.
         self._sites.wipe(pod.id)
         pod.status, pod.phase = "EXITED", "parked"
         self._bill(pod)
@@ -271,7 +271,7 @@ class RunpodEmulator:
         self._world.state.routes[pod.target] = at
 
     def _unreachable(self, pod: Thing) -> None:
-        """Nothing that was to happen to the pod will, and nobody answers where it was."""
+        """The pod's pending events are dropped, and nothing answers at its address any more."""
         state = self._world.state
         state.due = [due for due in state.due if due.thing != pod.id]
         state.routes.pop(pod.target or "", None)
@@ -349,14 +349,14 @@ class RunpodEmulator:
         if amount == 2:
             return problem(500, "internal server error")
         if amount == 1 and cursor is None:
-            # It takes a second page to repeat a cursor.
+            # Repeating a cursor takes a second page.
             self._world.state.facts["next"] = {"do": "page_boundary", "amount": 1}
         return torn_page(name, items, cursor=(cursor or FIRST_PAGE) if amount == 1 else None)
 
-    # --- at the door
+    # --- checks before every answer
 
     def _admitted(self, answer: Answer) -> Answer:
-        """`answer`, for a caller with a key, a name of its own, and something left of its allowance."""
+        """`answer`, for a caller that has a key, a user agent of its own, and allowance left."""
 
         async def admitted(request: Request) -> Response:
             if request.headers.get("user-agent", "").startswith("Python-urllib"):
@@ -384,7 +384,7 @@ class RunpodEmulator:
         return admitted
 
     def _struck(self, request: Request, *kinds: str) -> tuple[str, float | None]:
-        """Which of `kinds` strikes this request, by itself or because it waited for the next one."""
+        """Which of `kinds` strikes this request, matched to it or waiting for the next one; and the fault's amount."""
         fault: Fault | None = request.state.fault
         if fault is not None and fault.do in kinds:
             return fault.do, fault.amount
@@ -400,7 +400,7 @@ class RunpodEmulator:
 
 
 def emulate(world: World, sites: Sites) -> RunpodEmulator:
-    """The emulator over that world and those boxes."""
+    """The emulator on that world, with those boxes."""
     return RunpodEmulator(world, sites)
 
 

@@ -1,4 +1,4 @@
-"""How RunPod's REST API, version 2, says things: its catalog, pods, pages, refusals and allowances."""
+"""The form of RunPod's REST API, version 2: its catalog, pods, pages, refusals and allowances."""
 
 import base64
 import hashlib
@@ -17,7 +17,7 @@ from gpu_tenant.emulators.world import Thing
 Json = dict[str, Any]
 
 CUDA = "12.8"
-"""What every host of this rehearsal reports."""
+"""The CUDA version that every host of this rehearsal reports."""
 
 ACTIONS = {
     "RUNNING": ["stop", "restart", "terminate"],
@@ -37,7 +37,7 @@ HOST_FULL = "There are not enough free GPUs on the host machine to start this po
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU type: what one of them costs in each of the two clouds, and where it stands."""
+    """One GPU type: its price in each of the two clouds, and the data centers that have it."""
 
     id: str
     name: str
@@ -45,16 +45,16 @@ class Gpu:
     memory: int
     secure_usd_h: str
     community_usd_h: str
-    """Zero where that cloud has none."""
+    """Zero if that cloud has none."""
     most: int
     places: tuple[str, ...]
 
     def usd_h(self, cloud: str) -> Decimal:
-        """What one costs there."""
+        """What one GPU costs there per hour."""
         return Decimal(self.community_usd_h if cloud == "COMMUNITY" else self.secure_usd_h)
 
     def placed(self, body: Json) -> list[str]:
-        """The data centers that have what `body`, a create's, asks for."""
+        """The data centers that have what a create's `body` asks for."""
         wanted = body.get("gpu", {})
         floor = wanted.get("minCudaVersion", "0.0")
         if not self.usd_h(body.get("cloud", "SECURE")) or wanted.get("count", 1) > self.most:
@@ -65,7 +65,7 @@ class Gpu:
         return [place for place in self.places if place in within]
 
     def shown(self, query: Mapping[str, str], factor: Decimal) -> Json:
-        """The type as the catalog lists it, with its stock where that was asked for."""
+        """The type as the catalog lists it, with its stock if that was asked for."""
         entry: Json = {
             "id": self.id,
             "name": self.name,
@@ -142,7 +142,7 @@ def _version(text: str) -> tuple[int, ...]:
 
 
 def shown_pod(pod: Thing, now: float) -> Json:
-    """The pod as a list or a get has it."""
+    """The pod as a list or a get shows it."""
     facts = facts_of(pod)
     asked, started_at = facts["asked"], facts["started_at"]
     running = pod.status == "RUNNING"
@@ -196,7 +196,7 @@ def shown_pod(pod: Thing, now: float) -> Json:
 
 
 def shown_volume(volume: Thing) -> Json:
-    """The network volume as the list has it."""
+    """The network volume as the list shows it."""
     facts = facts_of(volume)
     return {
         "id": volume.id,
@@ -208,17 +208,17 @@ def shown_volume(volume: Thing) -> Json:
 
 
 def facts_of(thing: Thing) -> Json:
-    """The thing's facts, of which these two files know the types."""
+    """The thing's facts as a mapping of known type."""
     return cast("Json", thing.facts)
 
 
 def identifier(number: int) -> str:
-    """An id as theirs look."""
+    """An id that looks like theirs."""
     return hashlib.sha256(str(number).encode()).hexdigest()[:14]
 
 
 def page(name: str, items: Sequence[Json], *, size: int, cursor: str | None) -> Response:
-    """All of it, as the older answer has it, where `size` is 0; or a page with the way on."""
+    """All items in the form of the older answer if `size` is 0; otherwise a page with a cursor to the next."""
     if not size:
         return JSONResponse({name: list(items)})
     begin = int(base64.b64decode(cursor)) if cursor else 0
@@ -228,7 +228,7 @@ def page(name: str, items: Sequence[Json], *, size: int, cursor: str | None) -> 
 
 
 def torn_page(name: str, items: Sequence[Json], *, cursor: str | None) -> Response:
-    """A page after which there is more, and no way to it but `cursor`."""
+    """A page that says there is more, but whose only way there is `cursor`."""
     pagination = {"nextCursor": cursor, "hasNextPage": True}
     return JSONResponse({name: list(items[:1]), "pagination": pagination})
 
@@ -293,7 +293,7 @@ _INNER = {
 
 
 def violations(body: Json) -> list[str]:
-    """Where a create's body is not what the schema allows."""
+    """The places where a create's body violates the schema."""
     wrong = [f"$: additional properties '{n}' not allowed" for n in body if n not in _FIELDS]
     wrong += [f"{n}: wrong type" for n, v in body.items() if type(v) is not _FIELDS.get(n, type(v))]
     wrong += [f"$: missing property '{n}'" for n in ("name", "image") if not body.get(n)]
@@ -309,7 +309,7 @@ def violations(body: Json) -> list[str]:
 
 
 def broken_rule(body: Json) -> str:
-    """The rule that a create breaks although the schema allows it, or nothing."""
+    """The rule that a create breaks although the schema allows it; empty if it breaks none."""
     if ("gpu" in body) == ("cpu" in body):
         return "exactly one of gpu or cpu must be set"
     mounts = body.get("mounts", {})
@@ -322,12 +322,12 @@ def broken_rule(body: Json) -> str:
 
 
 def pod_key(pod_id: str) -> str:
-    """The key that a pod finds in its own environment, good for itself alone."""
+    """The key that a pod has in its own environment; it works only for that pod."""
     return f"rehearsal-pod-key-{pod_id}"
 
 
 async def may(request: Request, key: str) -> bool:
-    """Whether a pod's own key is enough: to look at itself, to stop, and to end."""
+    """Whether a pod's own key suffices: to look at that pod, to stop it, and to end it."""
     if key != pod_key(request.path_params.get("id", "")):
         return False
     if request.url.path.endswith("/action"):
@@ -339,7 +339,7 @@ _WINDOWS = {"minute": (60, 60), "hour": (3000, 3600), "day": (50_000, 86_400)}
 
 
 def count_call(calls: dict[str, list[int]], now: float) -> tuple[dict[str, str], int]:
-    """The call is counted; the headers that tell what is left, and for how many seconds nothing is."""
+    """The call is counted; returns the allowance headers, and for how many seconds no call is left."""
     left, wait_s = [], 0
     for name, (quota, length_s) in _WINDOWS.items():
         window = int(now // length_s)

@@ -1,4 +1,4 @@
-"""Vast.ai in a rehearsal: asks and bids, hosts that come and go, disks that bill as long as they exist."""
+"""Vast.ai in a rehearsal: asks and bids, hosts that come and go, and disks that bill as long as they exist."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -43,7 +43,7 @@ _OF_A_REQUEST = (
 
 
 class VastEmulator:
-    """One account, whose state is the world's and nothing else's."""
+    """One account; all of its state is in the world."""
 
     faults: ClassVar[Mapping[str, str]] = FAULTS
 
@@ -59,7 +59,7 @@ class VastEmulator:
         return {"VAST_URL": base_url, "VAST_API_KEY": KEY}
 
     def routes(self) -> Sequence[BaseRoute]:
-        """As `Emulator.routes`; the seconds are how far apart the provider wants those calls."""
+        """As `Emulator.routes`; the seconds are the spacing that the provider wants for those calls."""
         one = "/api/v0/instances/{id:int}/"
         names = sorted({str(ask["gpu_name"]) for ask in ASKS})
         return [
@@ -82,7 +82,7 @@ class VastEmulator:
             self._door.route("PUT", "/api/v0/instances/reboot/{id:int}/", self._reboot, 1.0),
             self._door.route("PUT", "/api/v0/instances/bid_price/{id:int}/", self._bid, 5.5),
             self._door.route("PUT", "/api/v0/instances/request_logs/{id:int}/", self._logs),
-            # What a request for logs leads to is read without a key.
+            # The address that a request for logs returns is read without a key.
             Route(
                 "/s3/log/{id:int}",
                 lambda r: PlainTextResponse(f"C.{r.path_params['id']}: started\n"),
@@ -123,7 +123,7 @@ class VastEmulator:
         failed = low or self._door.struck(request, "created_despite_error")
         thing = self._rent(ask, body, bid)
         if failed or gone:
-            # It exists, does not run, and its disk bills.
+            # The box exists and does not run, but its disk bills.
             self._stop(thing, "created")
         else:
             self._world.later(_LOAD_S, "load", thing.id)
@@ -172,7 +172,7 @@ class VastEmulator:
     # --- the life of an instance
 
     def _meter(self, thing: Thing) -> None:
-        """The GPU bills while it runs, the disk as long as it exists; neither while the host is away."""
+        """The GPU bills while it runs, the disk as long as it exists; neither bills while the host is away."""
         gpu = Decimal(str(thing.facts["gpu_usd_h"])) if thing.status == "running" else Decimal(0)
         if thing.status == "offline":
             self._world.bill(thing)
@@ -180,7 +180,7 @@ class VastEmulator:
             self._world.bill(thing, gpu=gpu, disk=disk_usd_h(thing.facts))
 
     def _turn(self, thing: Thing, status: str, state: str) -> None:
-        """The container is in `status`, its contract in `state`, and the meter goes accordingly."""
+        """The container's status and the contract's state are as given, and the meter follows them."""
         thing.status, thing.facts["state"] = status, state
         self._meter(thing)
 
@@ -188,14 +188,14 @@ class VastEmulator:
         thing.facts["intended"] = thing.facts["next"] = state
 
     def _stop(self, thing: Thing, status: str = "exited") -> None:
-        """It does not run, keeps its disk, and is not meant to run."""
+        """The instance is stopped and meant to stay so; it keeps its disk."""
         self._down(thing)
         thing.phase = "parked"
         self._meant(thing, "stopped")
         self._turn(thing, status, "stopped")
 
     def _down(self, thing: Thing) -> None:
-        """Nobody answers where it was, and no start of it is under way."""
+        """Nothing answers at its address any more, and no start of it is under way."""
         self._sites.close(thing.id)
         self._world.state.routes.pop(thing.target or "", None)
         thing.target = None
@@ -301,7 +301,7 @@ class VastEmulator:
             return _no_instance()
         if not isinstance(key, str) or not key:
             return no(400, "no_ssh_key", "No ssh key provided")
-        # Whoever attaches after the box is up is let in from its next start on.
+        # A key that is attached after the box is up works only from its next start.
         thing.facts["keys"] = [
             *(keys if isinstance(keys := thing.facts["keys"], list) else []),
             key,
@@ -336,14 +336,14 @@ class VastEmulator:
     # --- what goes wrong
 
     def _settle(self) -> None:
-        """Whoever has no credit left runs nothing."""
+        """An account without credit runs nothing."""
         broke = self._account.credit_usd <= 0
         if broke and not self._world.state.facts.get("broke"):
             self._go_broke(0)
         self._world.state.facts["broke"] = broke
 
     def _go_broke(self, seconds: float) -> None:
-        """All is stopped; a saved card goes on paying for the disks, and without one they go, too."""
+        """Every box is stopped; a saved card goes on paying for the disks, and without one they are deleted too."""
         for box in self._world.things():
             if box.phase in ("booting", "running") and box.status != "offline":
                 self._stop(box)
@@ -351,7 +351,7 @@ class VastEmulator:
                 self._world.later(seconds, "unpaid", box.id)
 
     def strike(self, fault: Fault) -> None:
-        """As `Emulator.strike`; what is of one request is for its handler, or the next one's."""
+        """As `Emulator.strike`; a fault for one request waits for that request's handler, or for the next request."""
         state, box = self._world.state, self._world.newest(fault)
         factor = Decimal(str(2 if fault.amount is None else fault.amount))
         match fault.do:
@@ -389,7 +389,7 @@ class VastEmulator:
                     self._befall(box, fault)
 
     def _befall(self, box: Thing, fault: Fault) -> None:
-        """What happens to one box."""
+        """The fault has struck that box."""
         match fault.do:
             case "unknown_status":
                 box.facts["shown"] = "defrosting"
@@ -426,5 +426,5 @@ def _no_credit() -> Response:
 
 
 def emulate(world: World, sites: Sites) -> VastEmulator:
-    """The provider, on the state that `world` holds."""
+    """The emulator of Vast.ai, on the state that `world` holds."""
     return VastEmulator(world, sites)

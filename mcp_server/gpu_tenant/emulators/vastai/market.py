@@ -1,4 +1,4 @@
-"""What Vast.ai's hosts have on offer in a rehearsal, and the searches that find it."""
+"""The offers of Vast.ai's hosts in a rehearsal, and the searches that find them."""
 
 from collections.abc import Callable
 from decimal import Decimal
@@ -220,7 +220,8 @@ ASKS: tuple[dict[str, JsonValue], ...] = tuple(
             50,
             47,
         ),
-        # Cheap, and over before the hour is; and one that nobody can reach directly.
+        # The first is cheap, but its rental ends within the hour; the other cannot be reached
+        # directly.
         (
             9009,
             "RTX 4090",
@@ -286,13 +287,13 @@ VOLUME_OFFERS: list[Row] = [
 
 
 class Market:
-    """The asks of every host, as full as the account's own boxes have made them."""
+    """Every host's asks, with the room that the account's own boxes leave."""
 
     def __init__(self, world: World) -> None:
         self._world = world
 
     def search(self, request: Request, body: Row) -> Response:
-        """What a search finds."""
+        """The offers that a search finds."""
         tests = dict(body)
         kind = str(tests.pop("type", "on-demand"))
         disk = Decimal(str(tests.pop("allocated_storage", 8)))
@@ -304,7 +305,7 @@ class Market:
         return JSONResponse({"offers": found[: limit if isinstance(limit, int) else len(found)]})
 
     def free(self, ask: Row) -> int:
-        """How many more like it the ask's machine has room for; a stopped box holds no GPU."""
+        """How many more boxes of this ask's kind its machine has room for; a stopped box holds no GPU."""
         taken = sum(
             int(str(box.facts["num_gpus"]))
             for box in self._world.things()
@@ -314,7 +315,7 @@ class Market:
 
 
 def _offer(ask: Row, disk: Decimal, world: World, *, kind: str, free: int) -> Row:
-    """That ask as a search shows it, for so much disk."""
+    """That ask as a search shows it, for a disk of that size."""
     factor, bid = world.state.price_factor, kind in ("bid", "interruptible")
     gpu = Decimal(str(ask["min_bid" if bid else "dph_base"])) * factor
     hourly = disk * Decimal(str(ask["storage_cost"])) / MONTH_H
@@ -366,13 +367,14 @@ def _offer(ask: Row, disk: Decimal, world: World, *, kind: str, free: int) -> Ro
 
 
 def _searched(rows: list[Row], tests: Row, order: JsonValue) -> list[Row] | Response:
-    """The rows that pass every filter, in order."""
+    """The rows that pass every filter, in order; or a refusal."""
     for name, wanted in tests.items():
         if name not in rows[0] or not isinstance(wanted, dict) or not set(wanted) <= set(COMPARE):
             return no(400, "invalid_request", f"Error in query: {name} is not a valid search key")
     for name, wanted in tests.items():
         for op, value in wanted.items() if isinstance(wanted, dict) else ():
-            # A scope, not a field: without it community machines and data centres are shown alike.
+            # This is a scope, not a field: without it, community machines and data centers are
+            # shown alike.
             if value or name not in ("datacenter", "external"):
                 rows = [row for row in rows if COMPARE[op](row[name], _like(value, row[name]))]
     for by in reversed(order if isinstance(order, list) else []):
@@ -386,6 +388,6 @@ def _sorter(name: str) -> Callable[[Row], float]:
 
 
 def _like(value: JsonValue, field: JsonValue) -> JsonValue:
-    """A filter's value as its field is: clients send numbers as text."""
+    """A filter's value in the type of its field: clients send numbers as text."""
     number = isinstance(field, int | float) and not isinstance(field, bool)
     return float(value) if number and isinstance(value, str) else value

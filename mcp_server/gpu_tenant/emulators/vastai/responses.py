@@ -1,4 +1,4 @@
-"""How Vast.ai's API speaks: its offers, rows, pages and refusals, and what it turns away at the door."""
+"""The form of Vast.ai's answers: its offers, rows, pages and refusals, and its checks before any handler."""
 
 import json
 import re
@@ -64,14 +64,14 @@ FAULTS: Mapping[str, str] = {
 
 
 class Door:
-    """What happens to a request before its handler sees it."""
+    """The checks on a request before its handler sees it."""
 
     def __init__(self, world: World, settle: Callable[[], None]) -> None:
         self._world = world
         self._settle = settle
 
     def route(self, method: str, path: str, handler: Handler, apart_s: float = 0) -> Route:
-        """The route of a handler, which gets the parsed body of whatever is let in."""
+        """The route of a handler, which gets the parsed body of every request that passes the checks."""
 
         async def answer(request: Request) -> Response:
             turned_away = self._turned_away(request, f"{method} {path}", apart_s)
@@ -89,7 +89,7 @@ class Door:
         return Route(path, answer, methods=[method])
 
     def _turned_away(self, request: Request, endpoint: str, apart_s: float) -> Response | None:
-        """Why this request gets no further; None where it does."""
+        """Why this request is refused here; None if it passes."""
         path = request.url.path
         if self.struck(request, "two_factor"):
             return no(401, "auth_error", "This action requires Two Factor Authentication.")
@@ -104,7 +104,7 @@ class Door:
         free_at, now = self.kept("free_at"), self._world.now
         fault = request.state.fault
         if request.headers.get("Authorization") not in (None, *BEARERS):
-            endpoint += " of a box"  # each key has an allowance of its own, as far as is known
+            endpoint += " of a box"  # as far as is known, each key has its own allowance
         too_soon = now < float(str(free_at.get(endpoint, 0)))
         if too_soon and not (fault and fault.do == "twice"):
             penalty = self.kept("penalty_until")
@@ -117,7 +117,7 @@ class Door:
         return None
 
     def struck(self, request: Request, name: str) -> Fault | None:
-        """The fault that strikes this request under that name."""
+        """The fault of that name that strikes this request; None if none does."""
         fault = request.state.fault
         if isinstance(fault, Fault) and fault.do == name:
             return fault
@@ -133,7 +133,7 @@ class Door:
         return kept
 
     def _may(self, said: str, request: Request) -> bool:
-        """Whether it is an instance's own key, which starts, stops and destroys that one alone."""
+        """Whether this is an instance's own key, which may only start, stop and destroy that instance."""
         own = re.fullmatch(r"/api/v0/instances/(\d+)/", request.url.path)
         thing = self._world.state.things.get(own[1]) if own else None
         key = thing.facts.get("api_key") if thing else None
@@ -153,7 +153,7 @@ class Account:
         return JSONResponse([account_key(int(number), "key", key) for number, key in kept])
 
     def add_key(self, request: Request, body: Row) -> Response:
-        """One more ssh key is in the account."""
+        """The account has one more ssh key."""
         key = body.get("ssh_key")
         if not isinstance(key, str) or not key:
             return no(400, "no_ssh_key", "No ssh key provided")
@@ -183,7 +183,7 @@ class Account:
         )
 
     def make_volume(self, request: Request, body: Row) -> Response:
-        """A volume is rented, attached to nothing."""
+        """A volume is rented that is attached to nothing."""
         if body.get("id") != VOLUME_ASK:
             return no(400, "invalid_args", "Please provide a valid volume ID.")
         thing = self.add_volume(int(str(body.get("size", 15))), body.get("name"), "")
@@ -198,7 +198,7 @@ class Account:
         return yes()
 
     def user(self, request: Request, body: Row) -> Response:
-        """Who asks, and what credit is left."""
+        """The account that asks, and its remaining credit."""
         return JSONResponse(
             {
                 "id": int(self._world.state.account[:7], 16),
@@ -239,7 +239,7 @@ class Account:
 
     @property
     def credit_usd(self) -> Decimal:
-        """What is left of the balance, by the meter."""
+        """The rest of the balance, by the meter."""
         return self._world.state.balance_usd - Decimal(str(self._world.meter()["billed_usd"]))
 
 
@@ -247,7 +247,7 @@ class Account:
 
 
 def paged(rows: list[Row], asked: QueryParams, fault: Fault | None) -> Response:
-    """One page of those rows, as the list of version 1 has it."""
+    """One page of those rows, in the form of version 1's list."""
     try:
         filters = json.loads(asked.get("select_filters", "{}"))
         token = asked.get("after_token")
@@ -280,7 +280,7 @@ def paged(rows: list[Row], asked: QueryParams, fault: Fault | None) -> Response:
 
 
 def instance(thing: Thing, now: float) -> Row:
-    """That instance as it is shown."""
+    """That instance as the API shows it."""
     facts = thing.facts
     disk, gpu = disk_usd_h(facts), Decimal(str(facts["gpu_usd_h"]))
     burns = gpu if thing.status == "running" else Decimal(0)
@@ -352,7 +352,7 @@ def instance(thing: Thing, now: float) -> Row:
 
 
 def inside(thing: Thing) -> dict[str, str]:
-    """What the first process of that instance finds in its environment."""
+    """The environment of that instance's first process."""
     return {
         "CONTAINER_ID": thing.id,
         "VAST_CONTAINERLABEL": f"C.{thing.id}",
@@ -361,7 +361,7 @@ def inside(thing: Thing) -> dict[str, str]:
 
 
 def volume(thing: Thing, usd_h: Decimal) -> Row:
-    """That volume as it is shown."""
+    """That volume as the API shows it."""
     box = thing.facts["attached_to"]
     return {
         "id": int(thing.id),
@@ -386,10 +386,10 @@ def volume(thing: Thing, usd_h: Decimal) -> Row:
 
 
 def charged(thing: Thing, world: World) -> Row:
-    """What that contract has cost so far, as the charges show it."""
+    """What that contract has cost so far, in the form of the charges."""
     span: Row = {"start": int(thing.created_at), "end": int(thing.ended_at or world.now)}
     kind = "volume" if thing.kind == "volume" else "instance"
-    # Of the bytes nobody here counts the directions apart.
+    # Bytes in and out are not counted separately here, so all count as one direction.
     theirs = {"gpu": "gpu", "disk": "disk", "volume": "disk", "bytes": "bwd"}
     items: list[JsonValue] = [
         {
@@ -415,7 +415,7 @@ def charged(thing: Thing, world: World) -> Row:
 
 
 def account_key(number: int, name: str, key: JsonValue) -> Row:
-    """A key of the account's; making one and listing them call its text differently."""
+    """A key of the account's, as it is listed or was made: the two use different field names for its text."""
     return {
         "id": number,
         "user_id": 7,
@@ -429,7 +429,7 @@ def account_key(number: int, name: str, key: JsonValue) -> Row:
 
 
 def unfit(body: Row) -> Response | None:
-    """Why that create is refused before anything is looked up."""
+    """Why that create is refused before anything is looked up; None if it is not."""
     price, disk = body.get("price"), body.get("disk", 8)
     if not body.get("image") and not body.get("template_hash_id"):
         return no(400, "invalid_args", "error 400: Invalid args: 'image' is required")
@@ -443,7 +443,7 @@ def unfit(body: Row) -> Response | None:
 
 
 def no(status: int, error: str, said: str, **more: JsonValue) -> Response:
-    """A refusal, as the provider words them all."""
+    """A refusal, in the form that all of the provider's refusals have."""
     return JSONResponse({"success": False, "error": error, "msg": said, **more}, status)
 
 
@@ -460,17 +460,17 @@ def costs(gpu: Decimal, disk: Decimal) -> Row:
 
 
 def yes(**more: JsonValue) -> Response:
-    """An answer to what was carried out."""
+    """The answer to a request that was carried out."""
     return JSONResponse({"success": True, **more})
 
 
 def disk_usd_h(facts: Row) -> Decimal:
-    """What the disk of an instance costs by the hour."""
+    """What the disk of an instance costs per hour."""
     return Decimal(str(facts["disk"])) * Decimal(str(facts["storage_cost"])) / MONTH_H
 
 
 def ip(facts: Row) -> str:
-    """Where the machine of an ask or an instance is."""
+    """The address of an ask's or an instance's machine."""
     return f"203.0.113.{facts['machine_id']}"
 
 

@@ -46,7 +46,7 @@ SUMMARIES = {
     "serve": "The MCP server, over stdio.",
     "install": "Bring the skill and the server to an agent's host, or keep the watchdog running.",
 }
-"""Every command in the order of a lease; its module is imported when it runs."""
+"""Every command, in the order of a lease's life; a command's module is imported when it runs."""
 
 EXIT_STATUSES = """\
 Exit status: 0 done; 1 the job, the smoke or the check did not end well; 2 the call is wrong; 3 refused by
@@ -67,7 +67,7 @@ class _Lazy(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        # Not by asking every command for its help, which would import them all.
+        # Asking every command for its help would import them all.
         with formatter.section("Commands"):
             formatter.write_dl(list(SUMMARIES.items()))
 
@@ -86,7 +86,7 @@ def group() -> None:
 
 
 def main() -> None:
-    """The command of this process's arguments has run; the exit status says how it ended."""
+    """The command in this process's arguments was run; the exit status says how it ended."""
     try:
         group.main(standalone_mode=False)
     except click.exceptions.Abort:
@@ -104,7 +104,7 @@ def main() -> None:
             click.echo("hint: put `--` before the job's own command", err=True)
         sys.exit(error.exit_code)
     except Exception as error:
-        # Imported here: it pulls in nothing heavy, but only a failure needs it.
+        # Imported here because only a failure needs it, although it is light.
         from gpu_tenant.domain.errors import TenantError
 
         if not isinstance(error, TenantError):
@@ -115,7 +115,7 @@ def main() -> None:
 
 
 def _as_json(code: str, message: str, remedy: str, exit_status: int) -> None:
-    """Where the answer was to be JSON on stdout, the error is that, too."""
+    """If the answer was to be JSON on stdout, the error was printed as JSON too."""
     given = sys.argv[1:]
     if "--json" not in given[: given.index("--") if "--" in given else None]:
         return

@@ -1,4 +1,4 @@
-"""The command that shows what is open, and tries the ways in which it would be told."""
+"""The command that shows open alarms, and tests the channels that report them."""
 
 import os
 import sys
@@ -96,7 +96,7 @@ def _open(alarm: Alarm, now: datetime) -> Open:
 
 
 async def _test(tenancy: Tenancy, named: str) -> Trial:
-    """A message was sent over that channel, or over every one, whatever it wants to hear and when.
+    """A message was sent over that channel, or over every one, whatever level and hours it is set to.
 
     Raises:
         BadRequest: there is no such channel.

@@ -1,4 +1,4 @@
-"""One line for each of many leases, and what of an answer is wrong enough to be told below them."""
+"""One line for each of many leases, and the part of an answer that must be shown below the lines."""
 
 from gpu_tenant.artifacts.collect import Collected
 from gpu_tenant.artifacts.push import Pushed
@@ -11,19 +11,19 @@ from gpu_tenant.leases.cards import TornDown
 
 
 def audited(shown: Audited) -> str:
-    """What the box is, and how much is wrong with it."""
+    """The box's GPUs, and how many blockers and warnings it has."""
     gpus = f"{len(shown.gpus)}x {shown.gpus[0].name}" if shown.gpus else "no GPU"
     return f"{gpus}, {some(shown.blockers, 'blocker')}, {some(shown.warnings, 'warning')}"
 
 
 def blockers(shown: Audited) -> str | None:
-    """What must be mended before anything is launched there."""
+    """What must be fixed before anything is launched there; None if nothing must."""
     found = [f"{f.subject}: {f.seen} ({f.reason})" for f in shown.findings if f.level == "blocker"]
     return "; ".join(found) or None
 
 
 def watched(shown: Watched) -> str:
-    """How the job stands."""
+    """The state of the job."""
     code = "" if shown.exit_code is None else f", status {shown.exit_code}"
     ran = "" if shown.running_s is None else f", {span(shown.running_s)}"
     done = shown.progress.fraction if shown.progress else None
@@ -32,7 +32,7 @@ def watched(shown: Watched) -> str:
 
 
 def why(shown: Watched) -> str | None:
-    """Why the job ended otherwise than it should, and what its lease is to be heard of."""
+    """Why the job did not end as it should, and the lease's alarm; None if there is neither."""
     told = [dated(shown.why)] if shown.why else []
     return "; ".join([*told, *([shown.alarm] if shown.alarm else [])]) or None
 
@@ -43,12 +43,12 @@ def pushed(shown: Pushed) -> str:
 
 
 def collected(shown: Collected) -> str:
-    """What lies here now."""
+    """What is now kept here."""
     return f"{some(shown.files, 'file')}, {size(shown.size_bytes)}, in {shown.directory}"
 
 
 def not_collected(shown: Collected) -> str | None:
-    """What keeps the box from being torn down."""
+    """What keeps the box from being torn down; None if nothing does."""
     told = [f"cannot be kept: {words}" for words in shown.cannot_be_kept]
     told += [f"never appeared: {pattern}" for pattern in shown.never_appeared]
     if shown.unclaimed_files:
@@ -58,11 +58,11 @@ def not_collected(shown: Collected) -> str | None:
 
 
 def snapshot(shown: Snapshot) -> str:
-    """What came while the job runs."""
+    """What was pulled while the job runs."""
     return f"{some(shown.files, 'file')} came, {size(shown.size_bytes)}, in {shown.directory}"
 
 
 def torn_down(shown: TornDown) -> str:
-    """On which ground, what is kept, and what it cost."""
+    """On what grounds the box was destroyed, what is kept, and what it cost."""
     r = shown.receipt
     return f"{shown.state}: {r.ground}, {some(r.kept_files, 'file')} kept, {usd(r.cost_usd)}"

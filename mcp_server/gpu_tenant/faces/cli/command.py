@@ -1,4 +1,4 @@
-"""What every command is made of: the decorator, the shared options, the lease that was meant."""
+"""The parts that every command uses: the decorator, the shared options, the lease that was meant."""
 
 import asyncio
 import inspect
@@ -40,7 +40,7 @@ lease_option = click.option("--lease", help="as LEASE; none is needed while only
 
 
 def lease_argument(function: Callable[P, T]) -> Callable[P, T]:
-    """The command takes its lease as an argument, or as --lease."""
+    """The command takes its lease as an argument or as --lease."""
 
     def noted(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
         ctx.meta["lease"] = value
@@ -55,10 +55,10 @@ def lease_argument(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def one_lease(first: str | None, second: str | None) -> str | None:
-    """The lease that was named in either way, or none.
+    """The lease that was named in either way, or None.
 
     Raises:
-        BadRequest: two were.
+        BadRequest: two were named.
     """
     if first and second and first != second:
         raise BadRequest(f"two leases are named: {first} and {second}", remedy="name one")
@@ -74,10 +74,11 @@ class Chosen:
     every: bool
 
     def leases(self, tenancy: output.Opened) -> list[str]:
-        """Their ids, each once: of a fleet the live ones, and the only live one where none was named.
+        """Their ids, each once; a fleet gives its live leases, and without a name it is the only live lease.
 
         Raises:
-            BadRequest: none was named, and not exactly one is live; or no lease of the fleet is.
+            BadRequest: nothing was named, and not exactly one lease is live; or no lease of the
+                fleet is.
         """
         if self.every:
             return [lease.id for lease in tenancy.ledger.leases("live")]
@@ -96,7 +97,7 @@ class Chosen:
         return list(dict.fromkeys(named)) or [the_lease(None, tenancy)]
 
     def are_several(self, leases: list[str]) -> bool:
-        """Whether more than one was asked for, or a way of naming that may mean more."""
+        """Whether more than one was asked for, or the way of naming could have meant more."""
         named_otherwise = any(name not in leases for name in self.names)
         return self.every or self.fleet is not None or len(leases) > 1 or named_otherwise
 
@@ -125,7 +126,7 @@ def leases_argument(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def verb(name: str) -> Callable[[Callable[P, Awaitable[None]]], click.Command]:
-    """The coroutine as the command `name`, on the list, with its summary."""
+    """Makes the coroutine the command `name`, with its summary, and adds it to the list of commands."""
 
     def wrap(function: Callable[P, Awaitable[None]]) -> click.Command:
         def run(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -146,7 +147,7 @@ def verb(name: str) -> Callable[[Callable[P, Awaitable[None]]], click.Command]:
 
 
 def joined(words: tuple[str, ...]) -> str:
-    """The command line that was meant: one quoted string as it is, several words quoted again."""
+    """The command line that was meant: a single word is taken as it is, several words are quoted again."""
     import shlex
 
     return words[0] if len(words) == 1 else shlex.join(words)

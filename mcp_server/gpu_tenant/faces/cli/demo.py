@@ -21,10 +21,10 @@ from gpu_tenant.service import Tenancy
 
 EPOCHS = 10
 _KILL_AFTER = 0.45
-"""How far the run has come when it is killed, so that there is something to resume from."""
+"""The progress at which the run is killed, so that there is something to resume from."""
 
 _MARK = f"demo-{os.getpid()}"
-"""The first run carries it in its environment, so that it alone is killed."""
+"""The first run carries this in its environment, so that only that run is killed."""
 
 _JOB = (
     "The job trains a small network to tell Python, Markdown\nand JSON apart by 64 characters of this "
@@ -32,7 +32,7 @@ _JOB = (
 )
 
 _PRETENDED_PRICE = Decimal("2.00")
-"""So that the meter has something to show; a local box costs its electricity."""
+"""So that the meter has something to show; a local box costs only electricity."""
 
 
 async def tour(keep: str | None, provider: str) -> None:
@@ -63,7 +63,7 @@ async def tour(keep: str | None, provider: str) -> None:
 
 
 async def _lease(kept: Path, stage: Stage | None) -> None:
-    """One lease, from the smoke test to the receipt; on stage, if there is one."""
+    """One lease ran from the smoke test to the receipt; at the emulator `stage`, if there is one."""
     async with output.tenancy({**os.environ, **stage.environment} if stage else None) as tenancy:
         _phase(2, "smoke: the job's own command, here, before anything is rented")
         smoked = await tenancy.smoked(os.fspath(JOB), "python3 train.py --smoke", 60)
@@ -129,7 +129,7 @@ def _phase(number: int, words: str) -> None:
 async def _watch(
     tenancy: Tenancy, lease: str, job: str, *, kill_after: float | None
 ) -> tuple[Watched, str]:
-    """The job has ended, by itself or by a kill -9 when it had come so far; its whole log."""
+    """The job has ended, by itself or by kill -9 at the given progress; returns the last look and the whole log."""
     cursor: int | None = None
     log = ""
     with Progress(
@@ -160,7 +160,7 @@ async def _watch(
 
 
 def _kill() -> None:
-    """The training process of this demo is killed, as a host that dies would do it."""
+    """The demo's training process was killed, as a dying host would do it."""
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             words = (entry / "cmdline").read_bytes().split(b"\0")

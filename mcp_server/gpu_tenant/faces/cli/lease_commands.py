@@ -1,4 +1,4 @@
-"""The commands that look for a box, have one, and change its terms."""
+"""The commands that find a box, rent it, and change its terms."""
 
 import sys
 from collections.abc import Callable
@@ -119,7 +119,7 @@ async def offers(
 
 
 def _terms(function: Callable[P, T]) -> Callable[P, T]:
-    """The options of what is agreed for a new lease."""
+    """Adds the options for the terms of a new lease."""
     for option in (
         click.option(
             "--hours",

@@ -1,4 +1,4 @@
-"""What a person sees of all leases at once: a table, what is not theirs, the alarms, and the sums."""
+"""All leases at once for a person: a table, boxes that are not theirs, the alarms, and the sums."""
 
 from decimal import Decimal
 
@@ -15,7 +15,7 @@ _SHOWN = 3
 
 
 def provisioned(shown: Card) -> None:
-    """What was rented: a lease, and where several were asked for, how many there are and why."""
+    """What was rented was printed: one lease, or if several were asked for, how many there are and why."""
     card(shown)
     whole = shown.together
     if whole is None:
@@ -31,7 +31,7 @@ def provisioned(shown: Card) -> None:
 
 
 def leases(shown: Leases) -> None:
-    """A table of leases, the alarms, and what all of it comes to."""
+    """A table of leases was printed, with the alarms and the totals."""
     table = Table(box=None, pad_edge=False)
     in_fleets = any(row.fleet for row in shown.leases)
     for column in (
@@ -46,7 +46,7 @@ def leases(shown: Leases) -> None:
         "BY DEADLINE",
         "JOBS",
     ):
-        # A lease's name is what the next command needs: it is never cut short.
+        # A lease's name is needed for the next command, so it is never cut short.
         widest = max((len(row.lease) for row in shown.leases), default=0)
         table.add_column(column, min_width=widest if column == "LEASE" else None)
     for row in shown.leases:
@@ -85,7 +85,7 @@ def leases(shown: Leases) -> None:
 
 
 def summed(shown: Leases) -> str:
-    """What burns, what leaks and what is spent, in a line; what is unknown is named."""
+    """What bills, what bills unused and what is spent, in one line; unknown sums are named."""
     burning = [row for row in shown.leases if row.state.live and row.leaking_usd_month is None]
     boxes = f"{some(len(burning), 'box')} burn{'s' if len(burning) == 1 else ''}"
     lacks = list(shown.not_counted[:_SHOWN])
@@ -102,5 +102,5 @@ def summed(shown: Leases) -> str:
 
 
 def _sum(amount: Decimal | None) -> str:
-    """Cents, or less where there are none."""
+    """The sum in USD with two decimals, or with four if it is below 1; `unknown` for None."""
     return "unknown" if amount is None else f"{amount:.2f}" if amount >= 1 else f"{amount:.4f}"

@@ -1,4 +1,4 @@
-"""What an owner says at their terminal: the limits, and what goes beyond what was agreed."""
+"""The owner's decisions at the terminal: the limits, and what goes beyond the agreed terms."""
 
 from collections.abc import Awaitable, Callable
 from decimal import Decimal
@@ -63,10 +63,10 @@ async def limits(as_json: bool, **given: Any) -> None:
 
 
 async def as_owner(tenancy: Tenancy, act: Callable[[], Awaitable[T]]) -> T:
-    """What it came to; what only its owner can say for it was asked here, where they sit.
+    """The result of `act`; if it needs the owner's decision, the person at this terminal was asked for it.
 
     Raises:
-        Limit, SignatureWanted: nobody sits here, or they did not say so.
+        Limit, SignatureWanted: nobody is at a terminal, or they did not agree.
     """
     while True:
         try:
@@ -89,7 +89,7 @@ def _somebody_is_here() -> bool:
 
 
 def _raised(tenancy: Tenancy, limit: Limit) -> bool:
-    """Whether the owner has set the limit anew."""
+    """Whether the owner has set a new value for the limit."""
     written = limit.name in configured(tenancy.home.configuration, TABLE)
     by = "you wrote it" if written else "a careful default: nothing is written yet"
     click.echo(f"{limit.message}\n{limit.name} is {limit.value}: {by}", err=True)

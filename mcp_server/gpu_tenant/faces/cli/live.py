@@ -1,4 +1,4 @@
-"""Everything that is leased on one screen, for as long as a person looks."""
+"""Every lease on one screen, for as long as a person looks."""
 
 import asyncio
 import os
@@ -29,7 +29,7 @@ from gpu_tenant.jobs.monitor import Watched
 from gpu_tenant.service import Tenancy
 
 _RARELY_S = 5.0
-"""No provider is asked more often, whoever presses which key."""
+"""Providers are never asked more often than this, whatever keys are pressed."""
 _JOBS_EVERY_S = 3.0
 _FRAME_S = 1.0
 _LOG_BYTES = 4096
@@ -42,13 +42,14 @@ _MOVES = {b"\x1b[A": -1, b"k": -1, b"\x1b[B": 1, b"j": 1, b"\x1b[5~": -_PAGE, b"
 
 
 async def live(which: Literal["live", "all"], every_s: float) -> None:
-    """The person has left with q, and the terminal is as it was; Ctrl-C and a signal leave it so, too.
+    """The person has left with q, and the terminal is as it was; also after Ctrl-C or a signal.
 
-    Providers are asked every `every_s` seconds, boxes with a running job every few. What failed in a
-    way that nobody foresaw is words on the screen, and its traceback is told once the person has left.
+    Providers are asked every `every_s` seconds, boxes with a running job every few seconds. An
+    unexpected failure is shown in words on the screen, and its traceback is printed after the
+    person has left.
 
     Raises:
-        BadRequest: nobody looks: this is no terminal, or none that can be drawn on.
+        BadRequest: this is not a terminal, or it cannot be drawn on.
     """
     console = Console(highlight=False)
     if not sys.stdout.isatty() or console.is_dumb_terminal:
@@ -71,7 +72,7 @@ async def live(which: Literal["live", "all"], every_s: float) -> None:
 
 @contextmanager
 def _keys_alone() -> Iterator[None]:
-    """Each key comes at once and unseen; afterwards the terminal is as it was."""
+    """Each key arrives at once and is not echoed; afterwards the terminal is as it was."""
     if not sys.stdin.isatty():
         yield
         return
@@ -79,7 +80,7 @@ def _keys_alone() -> Iterator[None]:
     try:
         tty.setcbreak(sys.stdin)
         told = termios.tcgetattr(sys.stdin)
-        # Ctrl-Z would leave a shell on a screen that is not its own.
+        # Ctrl-Z is off: it would leave the shell on the alternate screen.
         told[6][termios.VSUSP] = os.fpathconf(sys.stdin.fileno(), "PC_VDISABLE").to_bytes(1, "big")
         termios.tcsetattr(sys.stdin, termios.TCSANOW, told)
         yield
@@ -88,7 +89,7 @@ def _keys_alone() -> Iterator[None]:
 
 
 class _View:
-    """What is seen, who looks, and what the keys do."""
+    """What is shown, the tasks that look, and what the keys do."""
 
     def __init__(
         self, tenancy: Tenancy, which: Literal["live", "all"], every_s: float, notes: deque[str]
@@ -104,10 +105,10 @@ class _View:
         self._left = asyncio.Event()
         self._asking: set[str] = set()
         self.unforeseen: Exception | None = None
-        """The last failure that was no word of ours to a person."""
+        """The last failure that was not one of our own errors."""
 
     async def run(self, screen: Live) -> None:
-        """Until q, the end of the input, or a signal to end."""
+        """Runs until q, the end of the input, or a signal to end."""
         loop = asyncio.get_running_loop()
         status = 0
 
@@ -137,7 +138,7 @@ class _View:
 
     def _key(self) -> None:
         pressed = os.read(sys.stdin.fileno(), 64)
-        # No bytes at all: nobody is there any more.
+        # No bytes at all mean that the input has ended.
         for key in _KEY.findall(pressed) or [b"q"]:
             if key in (b"q", b"Q"):
                 self._left.set()
@@ -160,7 +161,7 @@ class _View:
             await _set_within(self._changed, _FRAME_S)
 
     def _words_of(self, error: Exception) -> str:
-        """What a person reads of it; the rest of what nobody foresaw is kept for the end."""
+        """The words for a person; an unexpected failure is also kept, to be shown at the end."""
         if isinstance(error, TenantError):
             return f"{error.message}; {error.remedy}"
         self.unforeseen = error
@@ -186,7 +187,7 @@ class _View:
         seen.leases, seen.trouble, seen.at = leases, None, self._tenancy.clock.now()
 
     async def _look_at_jobs(self) -> None:
-        """A box that is slow to answer keeps no other waiting: it is only not asked twice at once."""
+        """Jobs are looked at for ever; a slow box delays no other, and is not asked again until it has answered."""
         async with asyncio.TaskGroup() as rounds:
             while True:
                 try:
@@ -232,7 +233,7 @@ class _View:
 
 
 async def _set_within(event: asyncio.Event, seconds: float) -> None:
-    """The event was set, and is so no more, or that much time has passed."""
+    """The event was set and is cleared again, or `seconds` have passed."""
     try:
         async with asyncio.timeout(max(0.0, seconds)):
             await event.wait()

@@ -1,4 +1,4 @@
-"""One frame of the live view: everything that is leased as it was last seen, and the clock running on."""
+"""One frame of the live view: every lease as it was last seen, with the figures that grow with the clock."""
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,12 +26,12 @@ _SOON_S = 1800
 _BAR_WIDTH = 20
 _METRICS = 3
 NOTES = 3
-"""So many of the newest are shown."""
+"""How many of the newest notes are shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blind:
-    """A box that does not answer: since when, and in what words."""
+    """A box that does not answer: since when, and with which error."""
 
     since: datetime
     words: str
@@ -39,7 +39,7 @@ class Blind:
 
 @dataclass(slots=True)
 class Seen:
-    """What was seen last of everything, and when."""
+    """The last state seen of everything, and when it was seen."""
 
     titles: Mapping[str, str]
     leases: Leases | None = None
@@ -51,19 +51,19 @@ class Seen:
     notes: deque[str] = field(default_factory=lambda: deque(maxlen=NOTES))
 
     def since_s(self, now: datetime) -> float:
-        """How old the figures of the leases are."""
+        """How old the leases' figures are, in seconds."""
         return 0 if self.at is None else max(0.0, (now - self.at).total_seconds())
 
 
 class Frame:
-    """All of it on one screen: the head and the foot stand, and what is between them scrolls."""
+    """Everything on one screen: the head and the foot stay in place, and the middle scrolls."""
 
     def __init__(self, seen: Seen, now: datetime, *, from_line: int, keys: str) -> None:
         self._seen = seen
         self._now = now
         self._keys = keys
         self.from_line = from_line
-        """The first line of the middle that is shown: no more than there is to scroll, once it is drawn."""
+        """The first line of the middle that is shown; drawing limits it to what can be scrolled."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         height, free = options.height or console.height, options.reset_height()
@@ -107,11 +107,11 @@ class Frame:
     def _rows_in_sight(
         self, console: Console, options: ConsoleOptions, end: int
     ) -> list[list[Segment]]:
-        """The table's lines down to `end`: of thousands of leases only those are laid out that are shown."""
+        """The table's lines in sight, down to `end`; only the leases shown are laid out, as there may be thousands."""
         first = self.from_line
         cards = self._cards[max(0, first - 1) : end - 1]
         table = _fitting(cards, self._seen, self._now, console, options)
-        # Its head is the first line of all.
+        # The table's head is the middle's first line.
         return console.render_lines(table, options)[min(first, 1) :]
 
     def _below_the_table(self) -> Iterator[RenderableType]:
@@ -149,7 +149,7 @@ class Frame:
                 yield from _job(watched, _course(card, self._seen.since_s(self._now)))
 
 
-# A row of the table is what each column says of a card, so many seconds after it was seen.
+# Each column of the table is a function of a card and of the seconds since it was seen.
 
 _Column = tuple[str, Callable[[Card, Seen, float], Text]]
 
@@ -165,13 +165,13 @@ _COLUMNS: tuple[_Column, ...] = (
     ("BY DEADLINE", lambda card, seen, past_s: Text(_money(card.forecast_deadline_usd))),
 )
 _LEFT_OUT_FIRST = ("PLATFORM", "AGE", "GPU", "BY DEADLINE")
-"""Where a terminal is narrow; the others are always there."""
+"""The columns to leave out first on a narrow terminal; all others are always shown."""
 
 
 def _fitting(
     cards: tuple[Card, ...], seen: Seen, now: datetime, console: Console, options: ConsoleOptions
 ) -> Table:
-    """The table with as many columns as there is room for."""
+    """The table, with as many columns as there is room for."""
     for count in range(len(_LEFT_OUT_FIRST) + 1):
         columns = [column for column in _COLUMNS if column[0] not in _LEFT_OUT_FIRST[:count]]
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
@@ -192,7 +192,7 @@ def _titled(title: str, lines: Sequence[RenderableType]) -> Iterator[RenderableT
 
 
 def _meters(cards: tuple[Card, ...]) -> list[Text]:
-    """What ends each bill then; leases of which the same is true share a line."""
+    """What ends each bill if this computer dies; leases with the same answer share a line."""
     said: dict[str, list[str]] = {}
     for card in cards:
         if card.state.live:
@@ -207,7 +207,7 @@ def _of_others(box: Foreign) -> str:
 
 
 def _course(card: Card, past_s: float) -> str:
-    """When its job will have ended and what it will have cost by then, so far as that can be told."""
+    """When its job will have ended and what it will have cost by then; empty if that is unknown."""
     if card.job_ends_in_s is None:
         return ""
     left = f"ends in {span(max(0.0, card.job_ends_in_s - past_s))}"
@@ -249,7 +249,7 @@ def _job(watched: Watched, course: str) -> Iterator[RenderableType]:
 
 
 def _load(watched: Watched) -> str:
-    """What the job takes of its box."""
+    """What the job uses of its box."""
     gpus = [
         f"GPU {gpu.index} {_known(gpu.util_pct)} % {_known(gpu.mem_used_mib)}/{_known(gpu.mem_total_mib)} MiB"
         for gpu in watched.gpus
@@ -267,15 +267,15 @@ def _state(card: Card) -> Text:
 
 
 def _gpus(card: Card, seen: Seen) -> str:
-    """By its quote, or else by what a job's box showed."""
+    """The lease's GPUs, by its quote or else by what a job's box reported."""
     watched = seen.jobs.get(card.lease)
-    # A row has one line, whatever a box calls its GPU.
+    # A row has one line, even if a box reports a GPU name with line breaks.
     names = [" ".join(gpu.name.split()) for gpu in watched.gpus] if watched else []
     return seen.gpus.get(card.lease, counted(names[0], len(names)) if names else "unknown")
 
 
 def counted(gpu: str, count: int) -> str:
-    """So many of that GPU, in short."""
+    """That GPU with its count, in short."""
     return gpu if count == 1 else f"{gpu} x{count}"
 
 
@@ -307,12 +307,12 @@ def _spent(card: Card, past_s: float) -> str:
 
 
 def _since(card: Card, past_s: float) -> Decimal:
-    """What it has cost since it was seen, as far as that is known."""
+    """What it has cost since it was seen; 0 if that is unknown."""
     if card.price_usd_h is None or card.cost_usd is None or not card.state.live:
         return Decimal(0)
     return (card.price_usd_h * Decimal(past_s) / 3600).quantize(CENT)
 
 
 def _said(words: str, style: str = "") -> Text:
-    """Words from anywhere: no markup, and nothing that a terminal would obey."""
+    """Words from any source: without markup, and without characters that control a terminal."""
     return Text(plain(words), style=style)

@@ -1,4 +1,4 @@
-"""One verb on one lease or on many at once: what came of each, and the worst of it as the exit status."""
+"""One verb on one lease or on many: the result of each, and the worst exit status."""
 
 import json
 import sys
@@ -30,12 +30,13 @@ async def on_each(
     begun: Literal["is cut", "goes on"] = "is cut",
     moves: str | None = None,
 ) -> None:
-    """The verb was carried out on every lease that was chosen; the process ends with the worst status.
+    """The verb was carried out on every lease that was chosen; the process exits with the worst status.
 
-    For one lease it is as it always was: its words or its record, and its error raised. Of several each
-    has a line, in order, and what is wrong with one is told below; as JSON they are an array, in which
-    an error stands in the place of its lease. `wrong` says what of an answer is to be told there. After
-    Ctrl-C no other lease is begun, and what has come is shown. What `moves` bytes has a bar for one.
+    For one lease nothing is special: its words or its record are printed, and its error is raised.
+    For several, each has a line, in order, and problems are printed below the lines. As JSON they
+    are an array, with the error in place of a lease that failed. `wrong` gives the problem in an
+    answer, if there is one. After Ctrl-C no other lease is started, and the results so far are
+    shown. If the verb `moves` bytes, a single lease has a progress bar.
     """
     leases = chosen.leases(tenancy)
     if not chosen.are_several(leases):
@@ -63,7 +64,7 @@ def must_be_one(chosen: Chosen, tenancy: output.Opened, why: str) -> str:
     """The one lease that was chosen.
 
     Raises:
-        BadRequest: several were; `why` that cannot be.
+        BadRequest: several were chosen; `why` says why that cannot be.
     """
     leases = chosen.leases(tenancy)
     if len(leases) > 1:

@@ -27,7 +27,7 @@ _port = click.option(
 
 
 def options(function: Callable[P, T]) -> Callable[P, T]:
-    """What a launch takes besides, where it is one job over several leases."""
+    """Adds the options of a launch of one job over several leases."""
     for option in (
         click.option(
             "--together",
@@ -52,7 +52,7 @@ def is_meant(over: Mapping[str, object]) -> bool:
     """Whether one job over several leases was asked for.
 
     Raises:
-        BadRequest: it was not, and an option for it was given.
+        BadRequest: it was not, but one of its options was given.
     """
     if over["launcher"] is None and (over["processes"] or over["interface"]):
         raise BadRequest(
@@ -93,7 +93,7 @@ async def launch(
     name: str | None,
     python: Literal["prepared", "image"],
 ) -> LaunchedTogether:
-    """The words are leases, as far as they name some, and then the job's own command."""
+    """The job is launched on all the leases: `words` are lease ids first, and then the job's own command."""
     known = {lease.id for lease in tenancy.ledger.leases()}
     count = next((n for n, word in enumerate(words) if word not in known), len(words))
     return await launch_together(

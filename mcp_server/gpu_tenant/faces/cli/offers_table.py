@@ -1,4 +1,4 @@
-"""What a person sees of the market: offers, what each would cost in the end, and what is missing."""
+"""The market as a person sees it: offers, what each would cost in the end, and what is missing."""
 
 from collections.abc import Sequence
 from decimal import Decimal
@@ -14,7 +14,7 @@ from gpu_tenant.leases.offers import Found, Ranked
 
 
 def found(shown: Found) -> None:
-    """A table of offers, best first, and under it what was left out and who did not answer."""
+    """A table of offers was printed, best first; below it what was left out, and who did not answer."""
     table = Table(box=None, pad_edge=False)
     for column, justify in (
         *(("QUOTE", "left"), ("PROVIDER", "left"), ("GPU", "left"), ("REGION", "left")),
@@ -25,8 +25,8 @@ def found(shown: Found) -> None:
     for row in shown.offers:
         table.add_row(*(Text(cell) for cell in _cells(row)))
     if shown.offers:
-        # As wide as it is: a terminal wraps a long line, and a pipe keeps it whole. What is long is
-        # said below, once.
+        # At full width: a terminal wraps a long line, and a pipe keeps it whole. Long notes are
+        # printed once, below the table.
         width = max(Console().width, Console(width=10_000).measure(table).maximum)
         Console(highlight=False, soft_wrap=True, width=width).print(table)
     else:
@@ -38,7 +38,7 @@ def found(shown: Found) -> None:
 
 
 def _noted(rows: Sequence[Ranked]) -> dict[str, list[str]]:
-    """Every note, and the offers that it is about."""
+    """Every note, with the offers that it is about."""
     noted: dict[str, list[str]] = {}
     for row in rows:
         for note in dict.fromkeys(row.notes):
@@ -47,7 +47,7 @@ def _noted(rows: Sequence[Ranked]) -> dict[str, list[str]]:
 
 
 def explained(shown: Found) -> None:
-    """Each offer with the terms that its expected cost is made of."""
+    """Each offer was printed with the terms that make up its expected cost."""
     for row in shown.offers:
         total = "unknown" if row.expected_usd is None else f"{row.expected_usd} USD"
         title = f"{row.quote or 'no quote'}: {_gpu(row)} at {row.provider}, in all {total}"

@@ -43,7 +43,7 @@ from gpu_tenant.watchdog.loop import Look
 Opened = Tenancy
 _ASK_AGAIN_S = 5
 _TOLD_EVERY_S = 10
-"""Where nobody looks at a bar: a log grows by few lines."""
+"""Without a terminal for a bar, so that a log grows by only a few lines."""
 R = TypeVar("R", bound=Record)
 
 errors = Console(stderr=True, highlight=False)
@@ -52,7 +52,7 @@ _MARKS = {"ok": "[green]ok[/]", "warning": "[yellow]warning[/]", "blocker": "[re
 
 @asynccontextmanager
 async def tenancy(environ: Mapping[str, str] | None = None) -> AsyncIterator[Tenancy]:
-    """This user's tenancy, closed at the end; what it has to tell goes to stderr."""
+    """This user's tenancy, closed at the end; its notices go to stderr."""
     opened = open_tenancy(environ, tell=lambda words: click.echo(f"note: {words}", err=True))
     try:
         yield opened
@@ -61,7 +61,7 @@ async def tenancy(environ: Mapping[str, str] | None = None) -> AsyncIterator[Ten
 
 
 def answer(record: R, as_json: bool, words: Callable[[R], None]) -> None:
-    """The answer is on stdout, as JSON or in words."""
+    """The answer was printed to stdout, as JSON or in words."""
     if as_json:
         click.echo(record.model_dump_json(indent=2))
     else:
@@ -69,17 +69,17 @@ def answer(record: R, as_json: bool, words: Callable[[R], None]) -> None:
 
 
 def until(seconds: float) -> str:
-    """A moment that is so far ahead, or past."""
+    """A time that is `seconds` ahead, or past if negative, in words."""
     return f"in {span(seconds)}" if seconds >= 0 else f"passed {span(-seconds)} ago"
 
 
 def usd(amount: Decimal | None) -> str:
-    """Money for a person; unknown is never shown as 0."""
+    """A sum for a person; unknown is never shown as 0."""
     return "unknown" if amount is None else f"{amount:.4f} USD"
 
 
 def listed(title: str, lines: Sequence[tuple[str, object]]) -> None:
-    """A title, and a line for each thing worth knowing."""
+    """A title was printed, and below it a line for each name and value."""
     click.echo(click.style(title, bold=True))
     width = max(len(name) for name, _ in lines)
     for name, value in lines:
@@ -88,7 +88,7 @@ def listed(title: str, lines: Sequence[tuple[str, object]]) -> None:
 
 
 def smoke(receipt: SmokeReceipt) -> None:
-    """A smoke test's outcome."""
+    """A smoke test's outcome was printed."""
     how = "passed" if receipt.passed else "failed"
     ended = (
         "ran into its time limit"
@@ -114,7 +114,7 @@ def smoke(receipt: SmokeReceipt) -> None:
 
 
 def card(shown: Card) -> None:
-    """One lease."""
+    """One lease was printed."""
     rows: list[tuple[str, object]] = [
         ("box", f"{shown.box} at {shown.address}"),
         ("price", shown.price_words),
@@ -146,14 +146,14 @@ def _foretold(shown: Card) -> str:
 
 
 def policy(shown: Policy) -> None:
-    """What is in force for a lease."""
+    """The terms in force for a lease were printed."""
     for words in shown.terms:
         click.echo(f"{shown.lease}: {words}")
     click.echo(f"{shown.lease}: if this computer dies: {shown.if_this_computer_dies}")
 
 
 def look(shown: Look) -> None:
-    """What one look of a watchdog did, and what is to be told."""
+    """What one look of a watchdog did was printed, with its notices."""
     for words in shown.did:
         click.echo(words)
     for alarm in shown.alarms:
@@ -162,7 +162,7 @@ def look(shown: Look) -> None:
 
 
 def audit(shown: Audited) -> None:
-    """Findings, worst last, where the eye ends."""
+    """Findings were printed, the worst last, where the eye ends."""
     out = Console(highlight=False, soft_wrap=True)
     order = {"ok": 0, "warning": 1, "blocker": 2}
     for finding in sorted(shown.findings, key=lambda f: order[f.level]):
@@ -175,7 +175,7 @@ def audit(shown: Audited) -> None:
 
 
 def pushed(shown: Pushed) -> None:
-    """What a push did."""
+    """What a push did was printed."""
     click.echo(
         f"{shown.lease}: {some(shown.sent_files, 'file')} sent ({size(shown.sent_bytes)}), "
         f"{shown.unchanged_files} unchanged; next: {in_commands(shown.next)}"
@@ -183,7 +183,7 @@ def pushed(shown: Pushed) -> None:
 
 
 def launched(shown: Launched) -> None:
-    """What was started."""
+    """What was started was printed."""
     listed(
         f"{shown.job} on {shown.lease}: {'was already started' if shown.already else 'started'}",
         [
@@ -197,7 +197,7 @@ def launched(shown: Launched) -> None:
 
 
 def watched(shown: Watched) -> None:
-    """One look at a job: its log on stdout, then its state."""
+    """One look at a job was printed: its log on stdout, then its state."""
     if shown.log_skipped_bytes:
         click.echo(f"... {size(shown.log_skipped_bytes)} of log passed over ...", err=True)
     if shown.log:
@@ -220,7 +220,7 @@ def watched(shown: Watched) -> None:
         ("deadline", until(shown.deadline_in_s)),
         *([("alarm", shown.alarm)] if shown.alarm else []),
         *([("together", shown.gang)] if shown.gang else []),
-        ("next", shown.next.removesuffix(" with this cursor")),  # --json shows it
+        ("next", shown.next.removesuffix(" with this cursor")),  # --json has the cursor
     ]
     listed(f"{shown.job} on {shown.lease}", rows)
 
@@ -240,7 +240,7 @@ def _progress(shown: Watched) -> str:
 
 
 def collected(shown: Collected) -> None:
-    """What lies here now, and what stands in the way of a teardown."""
+    """What is now kept here was printed, and what stands in the way of a teardown."""
     rows: list[tuple[str, object]] = [
         ("here", f"{some(shown.files, 'file')}, {size(shown.size_bytes)}, in {shown.directory}"),
         ("fetched now", f"{some(shown.fetched_files, 'file')}, {size(shown.fetched_bytes)}"),
@@ -271,7 +271,7 @@ def collected(shown: Collected) -> None:
 
 
 def receipt(shown: TornDown) -> None:
-    """The proof of the end."""
+    """The proof of the end was printed."""
     r = shown.receipt
     rows: list[tuple[str, object]] = [
         ("ground", r.ground),
@@ -302,7 +302,7 @@ def receipt(shown: TornDown) -> None:
 
 
 def checkup(shown: Checkup) -> None:
-    """What doctor found."""
+    """The findings of `doctor` were printed."""
     out = Console(highlight=False, soft_wrap=True)
     for finding in shown.findings:
         out.print(_MARKS[finding.level] + " " * (9 - len(finding.level)), end="")
@@ -313,7 +313,7 @@ def checkup(shown: Checkup) -> None:
 
 
 class _Words(ProgressColumn):
-    """As of the moment it is drawn: a stall is seen although nobody tells of it."""
+    """The words are computed when drawn, so that a stall shows although no new bytes are reported."""
 
     def __init__(self, eta: Eta) -> None:
         super().__init__(table_column=Column(no_wrap=True))
@@ -325,7 +325,7 @@ class _Words(ProgressColumn):
 
 @contextmanager
 def bytes_bar(verb: str, usd_h: Decimal | None = None) -> Iterator[None]:
-    """Bytes, rate, time left and what that costs, on stderr, while the block moves files."""
+    """While the block moves files, stderr shows bytes, rate, time left and what that costs."""
     eta = Eta(usd_h)
     with Progress(
         TextColumn("{task.description}"),
@@ -354,7 +354,7 @@ def bytes_bar(verb: str, usd_h: Decimal | None = None) -> Iterator[None]:
 
 
 async def follow(opened: Tenancy, lease: str, job: str | None, cursor: int | None) -> Watched:
-    """The job has ended; its log went to stdout as it came, its progress to a bar on stderr.
+    """The job has ended; its log went to stdout as it came, and its progress to a bar on stderr.
 
     A box that does not answer is asked again until it does: the job goes on meanwhile.
     """
@@ -377,7 +377,7 @@ async def follow(opened: Tenancy, lease: str, job: str | None, cursor: int | Non
                 continue
             cursor, job = seen.cursor, seen.job
             if seen.log and errors.is_terminal and sys.stdout.isatty():
-                # Above the bar, which would otherwise be drawn into the line.
+                # Printed above the bar, which would otherwise be drawn into the line.
                 bar.console.print(seen.log.rstrip("\n"), markup=False, soft_wrap=True)
             elif seen.log:
                 click.echo(seen.log, nl=False)

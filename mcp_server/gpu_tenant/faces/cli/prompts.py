@@ -1,4 +1,4 @@
-"""What only a person types: a password that becomes a key, a signature at a terminal."""
+"""Input that only a person types: a password that becomes a key, a signature at a terminal."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ from gpu_tenant.providers.credentials import UNATTENDED
 
 
 def password() -> str:
-    """The first line of stdin, or what was typed unseen where stdin is a terminal.
+    """The first line of stdin; if stdin is a terminal, it was typed without echo.
 
     Raises:
         BadRequest: there was none.
@@ -30,19 +30,19 @@ def password() -> str:
 
 
 def is_at_terminal() -> bool:
-    """Whether a person is there who sees what is shown, and can type."""
+    """Whether a person is at a terminal, sees what is shown, and can type."""
     return not os.environ.get(UNATTENDED) and sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def at_terminal(*, instead: str) -> None:
-    """A person is there who sees what is shown, and can type.
+    """A person is at a terminal, sees what is shown, and can type.
 
     Raises:
         Refused: nobody is; `instead` is what to do.
     """
     if not is_at_terminal():
         raise Refused("a person signs at a terminal, and this is none", remedy=instead)
-    # asyncio would only note the first Ctrl-C, and these prompts must heed it.
+    # asyncio would only record the first Ctrl-C, and these prompts must stop at it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -57,7 +57,7 @@ def signature(question: str, *, instead: str, default: str | None = None) -> str
 
 
 def shown_whole(lines: Sequence[str]) -> None:
-    """Every line was on the terminal, a screenful at a time, before anything is asked."""
+    """Every line was shown at the terminal, a screenful at a time, before anything is asked."""
     columns, rows = shutil.get_terminal_size()
     room = max(rows - 2, 5)
     for number, page in enumerate(_pages(lines, columns, room)):

@@ -1,4 +1,4 @@
-"""A rehearsal on stage: the provider's emulator answers until Ctrl-C, and says how to get there."""
+"""A rehearsal: the provider's emulator answers until Ctrl-C, and the terminal shows how to use it."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ from gpu_tenant.files.mounts import lasting_scratch
 
 
 async def rehearse(provider: str, port: int, keep: str | None, *, as_json: bool) -> None:
-    """Somebody pressed Ctrl-C, and nothing of the rehearsal runs any more.
+    """The rehearsal ran until Ctrl-C, and nothing of it runs any more.
 
     Raises:
         BadRequest: that provider cannot be rehearsed.
@@ -45,6 +45,6 @@ async def rehearse(provider: str, port: int, keep: str | None, *, as_json: bool)
         here = asyncio.current_task()
         assert here is not None
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, here.cancel)
-        # Ctrl-C cancels this, and only this: the stage is left as any block is, and its boxes end.
+        # Ctrl-C cancels only this wait: the `with` block is left normally, and its boxes end.
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.to_thread(stage.wait)

@@ -1,4 +1,4 @@
-"""The command that writes a lease down as one file to keep."""
+"""The command that writes a report of a lease into a file to keep."""
 
 import os
 import stat
@@ -59,10 +59,10 @@ def _said(written: Reported) -> None:
 
 
 def _places(lease: str, to: str | None, form: str | None) -> list[tuple[Form, Path]]:
-    """Which forms go where.
+    """The form and the path of each file to write.
 
     Raises:
-        BadRequest: the name of the file says another form.
+        BadRequest: the file's name has the ending of another form.
     """
     given = Path(to).expanduser() if to is not None else Path()
     named: dict[str, Form] = {".html": "html", ".htm": "html", ".md": "md", ".markdown": "md"}
@@ -85,10 +85,10 @@ def _places(lease: str, to: str | None, form: str | None) -> list[tuple[Form, Pa
 
 
 def _require_ours(place: Path, lease: str, form: Form) -> None:
-    """Nothing is at `place`, or an earlier report of the same lease.
+    """Nothing is at `place`, or an earlier report of the same lease is.
 
     Raises:
-        BadRequest: another file is there, or what is no file.
+        BadRequest: another file is there, or something that is not a file.
         LocalTrouble: it could not be looked at.
     """
     try:
@@ -112,7 +112,7 @@ def _require_ours(place: Path, lease: str, form: Form) -> None:
 
 
 def _write(place: Path, text: str) -> None:
-    """The file has that text, all of it, or is as it was.
+    """The file holds all of that text; after an error it is as it was.
 
     Raises:
         LocalTrouble: it could not be written.

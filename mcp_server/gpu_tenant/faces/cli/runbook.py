@@ -1,4 +1,4 @@
-"""What is known of the platforms, for a terminal: a line for each, or the facts and the runbook of one."""
+"""The platforms' profiles at a terminal: a line for each, or the facts and the runbook of one."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ _EVENTS = ("reboot", "park", "destroy", "host_loss", "preempt")
 
 
 def platforms(chosen: Sequence[Profile], *, shown_as: Literal["json", "lines", "runbook"]) -> None:
-    """The platforms are on stdout."""
+    """The platforms were printed to stdout."""
     if shown_as == "json":
         click.echo(json.dumps([profile.model_dump(mode="json") for profile in chosen], indent=2))
         return
@@ -24,7 +24,7 @@ def platforms(chosen: Sequence[Profile], *, shown_as: Literal["json", "lines", "
 
 
 def _facts(profile: Profile) -> Iterator[str]:
-    """The front matter that a person in a hurry needs; the runbook does not say it again."""
+    """The facts that a person in a hurry needs; the runbook does not repeat them."""
     yield f"{profile.title}, as of {profile.checked_on}"
     yield f"  ends the bill   {profile.stops}"
     yield f"  the trap        {profile.trap}"

@@ -1,4 +1,4 @@
-"""The command with which a person signs."""
+"""The command by which a person signs."""
 
 import getpass
 from collections.abc import Awaitable, Callable
@@ -58,10 +58,10 @@ async def sign(code: str | None, lost_passkey: bool, as_json: bool) -> None:
 
 
 async def with_signature(tenancy: Tenancy, purpose: str, act: Callable[[], Awaitable[T]]) -> T:
-    """What `act` does; where that wants a signature, the person at this terminal is asked for it first.
+    """The result of `act`; if that needs a signature, the person at this terminal was asked for it first.
 
     Raises:
-        SignatureWanted: nobody is here.
+        SignatureWanted: nobody is at a terminal.
         Refused: something else was typed.
     """
     try:
@@ -74,10 +74,10 @@ async def with_signature(tenancy: Tenancy, purpose: str, act: Callable[[], Await
 
 
 def sign_here(tenancy: Tenancy, asked: Asked, purpose: str) -> Signature:
-    """The person at this terminal has seen all of it, has typed its subject, and has signed.
+    """The person at this terminal has seen the whole list, typed its subject, and so signed it.
 
     Raises:
-        Refused: nobody is here, or something else was typed.
+        Refused: nobody is at a terminal, or something else was typed.
     """
     instead = f"run `gpu-tenant sign {asked.code}` in a terminal; nothing was signed"
     prompts.at_terminal(instead=instead)

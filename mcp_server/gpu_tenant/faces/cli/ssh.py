@@ -43,7 +43,7 @@ async def ssh(
 
     With our key, and only to the host that was pinned for the lease. Without a command: a shell.
     """
-    # What --lease names is not named again: the words are then the command, all of them.
+    # A lease named by --lease is not named again: all the words are then the command.
     name, command = (lease, words) if lease or not words else (words[0], words[1:])
     wanted = [part for forward in forwards for part in ("-L", forwarded(forward))]
     async with output.tenancy() as tenancy:
@@ -67,7 +67,7 @@ async def ssh(
 
 
 def forwarded(forward: str) -> str:
-    """What ssh's -L wants: this end on loopback, so that nobody else here reaches the box by it."""
+    """The argument for ssh's -L: this end is on loopback, so that no other computer reaches the box by it."""
     told = _FORWARD.fullmatch(forward)
     ports = [int(port) for port in (told[1], told[3] or told[1])] if told else []
     if told is None or not all(0 < port < 65536 for port in ports):
@@ -103,6 +103,6 @@ def _become(argv: list[str]) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     if os.name == "posix":
-        # This very process: the terminal, its signals and the exit status are ssh's own.
+        # ssh replaces this process, so the terminal, its signals and the exit status are ssh's own.
         os.execvp(argv[0], argv)  # noqa: S606
     sys.exit(subprocess.call(argv))

@@ -1,4 +1,4 @@
-"""The commands of a sweep: the launch over a grid of parameters, its table, and what is done about it."""
+"""The commands of a sweep: the launch over a grid of parameters, its table, and what to do about its cells."""
 
 import asyncio
 import json
@@ -32,7 +32,7 @@ _OPTIONS = ("matrix", "cells", "attempts", "slots")
 
 
 def options(function: Any) -> Any:
-    """What a launch takes besides, where it is a sweep."""
+    """Adds the options of a launch that is a sweep."""
     for option in (
         click.option(
             "--matrix",
@@ -55,10 +55,10 @@ def options(function: Any) -> Any:
 
 
 def taken(over: MutableMapping[str, Any]) -> dict[str, Any] | None:
-    """The options of a sweep, out of those of a launch; None where none was asked for.
+    """The options of a sweep, taken out of those of a launch; None if no sweep was asked for.
 
     Raises:
-        BadRequest: it was not, and an option for it was given.
+        BadRequest: no sweep was asked for, but one of its options was given.
     """
     mine = {name: over.pop(name) for name in _OPTIONS}
     if mine["matrix"] or mine["cells"]:
@@ -87,7 +87,7 @@ async def launch(
     name: str | None,
     python: Literal["prepared", "image"],
 ) -> Tended:
-    """The words are leases and fleets, as far as they name some, and then the cells' own command."""
+    """The sweep is launched: `words` are leases and fleets first, and then the cells' own command."""
     known = tenancy.ledger.lease_ids() | set(tenancy.ledger.fleets())
     count = next((n for n, word in enumerate(words) if word not in known), len(words))
     if count == len(words):
@@ -200,7 +200,7 @@ def _newest(tenancy: output.Opened) -> str:
 
 
 def table(shown: Tended) -> None:
-    """The cells, those that somebody must look at first; what is wrong, and what comes next."""
+    """The cells were printed, first those that a person must look at; then what is wrong, and what comes next."""
     found = shown.table
     order = (
         "failed",
@@ -231,7 +231,7 @@ def table(shown: Tended) -> None:
 
 
 def next_step(found: Reckoning) -> str:
-    """What may be done about it now, in a sentence."""
+    """The next command, in a sentence."""
     states = found.counts
     if states["running"] or states["queued"]:
         return f"`gpu-tenant sweep {found.sweep} --watch`"

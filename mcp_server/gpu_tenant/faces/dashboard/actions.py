@@ -1,4 +1,4 @@
-"""What the page does: each verb of a lease, through the same service and under the same law as everywhere."""
+"""The routes that act: each verb of a lease, through the same service and under the same law as everywhere."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -132,7 +132,7 @@ class Begun(Record):
 
 
 async def act(request: Request) -> Response:
-    """One verb of one lease is under way."""
+    """One verb on one lease has been started."""
     verb, opened = request.path_params["verb"], tenancy(request)
     if verb not in _VERBS:
         raise BadRequest(f"a lease is not told to {verb!r}", remedy=f"one of: {', '.join(_VERBS)}")
@@ -163,13 +163,13 @@ async def adopt(request: Request) -> Response:
 
 
 async def begun(request: Request) -> Response:
-    """What was begun since the dashboard started."""
+    """Everything that was started since the dashboard started."""
     errands: Errands = request.app.state.errands
     return answer(Begun(errands=tuple(errands.newest_first)))
 
 
 async def credential(request: Request) -> Response:
-    """A reference is in the configuration, and was tried."""
+    """The reference was written into the configuration and tried."""
     body = await body_of(request, Credential)
     written = await keep_reference(tenancy(request), body.provider, body.reference)
     looks(request).reopened()

@@ -1,8 +1,8 @@
-"""Who may speak to the dashboard: this computer's own page, with the token of this start, and nobody else.
+"""Who may use the dashboard: this computer's own page, with the token of this start, and nobody else.
 
-A web page of another site can send requests to a loopback port, and a name of its own can be made to
-lead there. So each request must name us as its host, come from our own origin where it says whence it
-comes, and carry a token that is in no cookie: nothing that a browser adds by itself opens this gate.
+A web page of another site can send requests to a loopback port, and can make a name of its own lead
+there. So each request must name us as its host, must come from our own origin if it states one, and
+must carry a token that is in no cookie: nothing that a browser adds by itself opens this gate.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MOST_BYTES = 64 * 1024
-"""No request of ours is longer."""
+"""None of our requests is longer."""
 
 POLICY = "; ".join(
     (
@@ -25,7 +25,7 @@ POLICY = "; ".join(
         "base-uri 'none'",
         "form-action 'none'",
         "frame-ancestors 'none'",
-        # Nothing on this page makes HTML out of text, and no browser that knows this lets it.
+        # Our page never makes HTML out of text; browsers that know this directive enforce it.
         "require-trusted-types-for 'script'",
         "trusted-types 'none'",
     )
@@ -45,13 +45,13 @@ _HEADERS = {
 
 
 class Gate:
-    """Before the routes: what is not ours is refused here, and every answer leaves with strict headers."""
+    """Stands before the routes: it refuses requests that are not ours, and puts strict headers on every answer."""
 
     def __init__(
         self, app: ASGIApp, *, port: int, token: str, names: Iterable[str] = ("127.0.0.1",)
     ) -> None:
         self._app = app
-        # `localhost` only where it is ours by both of its addresses: see `serving`.
+        # `localhost` is accepted only if both of its addresses are ours: see `server`.
         self._hosts = frozenset(f"{name}:{port}" for name in names)
         self._token = token.encode()
 
@@ -61,7 +61,7 @@ class Gate:
             await self._app(scope, receive, send)
             return
         if scope["type"] != "http":
-            return  # a socket that nobody accepts is closed
+            return  # a websocket that nobody accepts is closed
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -81,7 +81,7 @@ class Gate:
         if origin is not None and origin != f"http://{host}":
             return _refused(403, "OTHER_ORIGIN", "another site asked")
         is_api = scope["path"].startswith("/api/")
-        # A link from elsewhere may open the page, and nothing of what it shows.
+        # A link from elsewhere may open the page, but gets none of its data.
         is_link = not is_api and said.one(b"sec-fetch-mode") == "navigate"
         ours = (None, "same-origin") if is_api else (None, "same-origin", "none")
         if site not in ours and not is_link:
@@ -103,7 +103,7 @@ class Gate:
 
 
 class _Said:
-    """The headers of a request, of which none that matters may come twice."""
+    """The headers of a request. A repeated one is joined with a comma, and so matches no expected value."""
 
     def __init__(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
         self._all = list(headers)

@@ -1,4 +1,4 @@
-"""Actions that take a while: begun by the page, told as they go, and not ended by closing it."""
+"""Actions that take a while: the page starts them, hears of their progress, and does not end them by closing."""
 
 import asyncio
 import logging
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 _REMEMBERED = 50
 _TOLD_EVERY_S = 0.5
 _CUT = ("collect", "snapshot")
-"""What may be cut at any byte: the next one goes on from there. Anything else is waited for."""
+"""Verbs that may be cut off at any byte, because the next one goes on from there. Any other is waited for."""
 
 
 class Trouble(Record):
@@ -61,7 +61,7 @@ class Errand(Record):
 
 @dataclass(slots=True)
 class Errands:
-    """What was begun since this dashboard started, the newest last; `changed` hears of each change."""
+    """Everything started since this dashboard started, the newest last; `changed` is called at each change."""
 
     clock: Clock
     changed: Callable[[Errand], None]
@@ -73,7 +73,7 @@ class Errands:
 
     @property
     def newest_first(self) -> list[Errand]:
-        """All that are remembered."""
+        """All that are remembered, the newest first."""
         return list(reversed(self._all.values()))
 
     def begin(
@@ -84,10 +84,10 @@ class Errands:
         *,
         asked: str,
     ) -> Errand:
-        """It is under way; what it comes to is told as it changes. Asked for twice, it is done once.
+        """The action is under way, and each change is reported; an action asked for twice is done once.
 
         Raises:
-            Refused: another of that verb is, to which something else was said in `asked`.
+            Refused: the same verb is under way for this lease with a different `asked`.
         """
         for other in self._all.values():
             if (other.lease, other.verb, other.state) == (lease, verb, "running"):
@@ -111,12 +111,12 @@ class Errands:
 
     @property
     def under_way(self) -> list[str]:
-        """What must not be cut, in words."""
+        """The running actions that must not be cut off, in words."""
         waited = (e for e in self._all.values() if e.state == "running" and e.verb not in _CUT)
         return [f"{e.verb} of {e.lease or 'a box'}" for e in waited]
 
     async def aclose(self) -> None:
-        """What may be cut was cut; what changes the world was waited for."""
+        """Actions that may be cut off were cancelled; those that change the world were waited for."""
         for number, task in self._tasks.items():
             if self._all[number].verb in _CUT:
                 task.cancel()

@@ -1,4 +1,4 @@
-"""Where each platform's key is kept, said by its owner on the page, and whether it opens the account."""
+"""Where each platform's key is kept, as the owner sets it on the page, and whether it opens the account."""
 
 from pydantic import Field
 
@@ -12,7 +12,7 @@ from gpu_tenant.providers.credentials import find_credential, resolve
 from gpu_tenant.service import Tenancy
 
 _SCHEMES = ("env", "file", "keyring")
-"""`cmd:` runs a program: whoever wants that writes it into the file with an editor."""
+"""`cmd:` is left out, because it runs a program: owners who want it edit the file themselves."""
 _NOWHERE = {
     "env": "the dashboard's own environment has no variable of that name",
     "file": "there is no file at that path that can be read here",
@@ -60,7 +60,7 @@ class Written(Record):
 
 
 def platforms(tenancy: Tenancy) -> list[Platform]:
-    """Every platform; nobody is asked."""
+    """Every platform; none of them is asked."""
     return [_platform(profile, tenancy) for profile in tenancy.profiles.values()]
 
 
@@ -108,11 +108,13 @@ async def try_key(tenancy: Tenancy, provider: str) -> Tested:
 
 
 async def keep_reference(tenancy: Tenancy, provider: str, reference: str) -> Written:
-    """The owner's configuration says where that key is, with all else in it as it was; the key was tried.
+    """The configuration says where that key is, the rest of it is unchanged, and the key was tried.
 
     Raises:
-        BadRequest: it is no reference that the page takes, or leads nowhere; nothing was written.
-        SecretRefused: it looks like the key itself; nothing was written, and it is not repeated.
+        BadRequest: it is not a reference that the page takes, or leads nowhere; nothing was
+            written.
+        SecretRefused: it looks like the key itself; nothing was written, and it is not
+            repeated.
         LocalTrouble: the configuration cannot be read or written.
     """
     profile = _with_key(tenancy, provider)
@@ -132,7 +134,7 @@ async def keep_reference(tenancy: Tenancy, provider: str, reference: str) -> Wri
     try:
         resolve(f"the key of {profile.title}", f"{scheme}:{rest}", environ=tenancy.context.environ)
     except BadRequest:
-        # What was typed behind the scheme may be the key itself: it is not repeated.
+        # What was typed after the scheme may be the key itself, so it is not repeated.
         raise BadRequest(
             _NOWHERE[scheme],
             remedy="see that it is there for the program that is the dashboard, and write where it is; "

@@ -1,4 +1,4 @@
-"""What the page shows of each lease at a glance: its card, and what a person may do about it now."""
+"""Each lease at a glance for the page: its card, and what a person may do about it now."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal
@@ -133,7 +133,7 @@ def row_of(
 
 
 def gpu_of(lease: Lease, job: Working | None = None) -> str | None:
-    """The box's GPUs, by the offer that it was rented by or by its own word; None: nobody has said."""
+    """The box's GPUs, by its offer or else by what the box reports; None if unknown."""
     if lease.quote is not None:
         offer = lease.quote.offer
         return offer.gpu if offer.gpu_count == 1 else f"{offer.gpu} x{offer.gpu_count}"
@@ -141,7 +141,7 @@ def gpu_of(lease: Lease, job: Working | None = None) -> str | None:
 
 
 def gpu_words(names: Sequence[str]) -> str | None:
-    """What those GPUs are together; None where there is none."""
+    """Those GPUs in a few words; None if there are none."""
     if not names:
         return None
     return names[0] if len(names) == 1 else f"{names[0]} x{len(names)}"

@@ -1,4 +1,4 @@
-"""One lease whole: its terms, jobs, story, and every file with what was proved of it."""
+"""One lease in full: its terms, jobs and timeline, and every file with what was proved of it."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -20,7 +20,7 @@ from gpu_tenant.ledger import Event
 
 _LAST = ("state", "fraction", "done", "total")
 _FILES = 5_000
-"""So many are listed; the rest is counted."""
+"""At most this many files are listed; the rest are counted."""
 
 
 class Rated(Record):
@@ -148,7 +148,7 @@ class Detail(Record):
 
 
 async def detail_of(looks: Looks, name: str) -> Detail:
-    """The lease as it is on record now; nobody is asked.
+    """The lease as it is on record now; no box and no provider is asked.
 
     Raises:
         UnknownLease: there is none of that name.
@@ -164,7 +164,7 @@ async def detail_of(looks: Looks, name: str) -> Detail:
         if kind == Event.PROGRESS and "job" in d
     }
     row = looks.row(lease.id) or row_of(
-        # One that has ended is not among those looked at.
+        # A lease that has ended is not among the rows that are polled.
         on_card(tenancy.context, lease.id),
         lease,
         tenancy.profiles[lease.provider],

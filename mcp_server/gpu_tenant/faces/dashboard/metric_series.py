@@ -1,4 +1,4 @@
-"""The metrics of the jobs that a page looks at, out of every line of their logs: read on from where the last look ended."""
+"""The metrics of the jobs that pages look at, from every line of their logs; each look continues the last."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from gpu_tenant.service import Tenancy
 
 _WINDOW_BYTES = 1 << 20
 _BUDGET_S = 0.8
-"""Somebody waits: a long log is read over several looks."""
+"""A person waits for the answer, so a long log is read over several looks."""
 _REMEMBERED = 32
 
 
@@ -28,7 +28,7 @@ class _Course:
     read_bytes: int = 0
     size_bytes: int = 0
     begun: str = ""
-    """The line that was read in part."""
+    """The beginning of a line that was cut."""
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -39,7 +39,7 @@ class Courses:
         self._all: dict[tuple[str, str], _Course] = {}
 
     async def upto_now(self, tenancy: Tenancy, lease: str, job: str) -> Course:
-        """What the log tells by step, as far as it could be read in about a second.
+        """The metrics in the log by step, as much of it as could be read in about a second.
 
         Raises:
             TenantError: the log could not be read.
@@ -57,12 +57,13 @@ class Courses:
                 )
                 course.size_bytes = part.size
                 if part.size < course.read_bytes:
-                    # It was begun anew.
+                    # The log is shorter than before: it was started again.
                     course.metrics, course.read_bytes, course.begun = Metrics(), 0, ""
                     continue
                 if part.to <= course.read_bytes:
                     break
-                # Where a line was read in part, the next window mostly begins with all of it.
+                # A window may end inside a line. The next one mostly begins with that whole line
+                # again; only if it continues exactly at the cut are the two parts joined.
                 goes_on = part.from_ == course.read_bytes
                 text = course.begun + part.text if goes_on else part.text
                 whole, newline, begun = text.rpartition("\n")

@@ -1,7 +1,8 @@
-"""A passkey on the page: the one signature that nobody gives who only runs commands as the owner.
+"""Passkeys on the page: the one kind of signature that a program running as the owner cannot give.
 
-A passkey belongs to a name and not to a number, so the page is opened as `localhost` for it. What the
-browser's key has signed is checked against the public key in the ledger, and kept there with the signature.
+A passkey belongs to a host name and not to a number, so the page is opened as `localhost` for it.
+What the browser's key has signed is checked against the public key in the ledger, and kept there
+with the signature.
 """
 
 import json
@@ -35,15 +36,15 @@ _REQUIRED = UserVerificationRequirement.REQUIRED
 
 @dataclass(slots=True)
 class Passkeys:
-    """The challenges that are out; each is good for one answer."""
+    """The challenges that were handed out; each is good for one answer."""
 
     origin: str
     _for: dict[str, bytes] = field(default_factory=dict)
     made: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """New keys that wait for a signature, by the code under which it is asked: id and public key."""
+    """The id and public key of new keys that wait for a signature, by the code of the request."""
 
     def to_set_up(self, user: str, deployment: str, known: list[Passkey]) -> str:
-        """What the browser makes a new key by."""
+        """The options from which the browser makes a new key."""
         challenge = self._for["new"] = secrets.token_bytes(32)
         return options_to_json(
             generate_registration_options(
@@ -63,7 +64,7 @@ class Passkeys:
         """The new key's id and public key.
 
         Raises:
-            Refused: it does not answer what was asked.
+            Refused: the answer does not fit the challenge.
         """
         try:
             made = verify_registration_response(
@@ -80,7 +81,7 @@ class Passkeys:
         )
 
     def to_sign(self, asked: Asked, known: list[Passkey]) -> str:
-        """What the browser signs with a known key: exactly what is listed, once."""
+        """The options with which the browser signs by a known key: for exactly what is listed, once."""
         challenge = self._for[asked.code] = secrets.token_bytes(32) + _named(asked)
         return options_to_json(
             generate_authentication_options(
@@ -92,7 +93,7 @@ class Passkeys:
         )
 
     def must_fit(self, asked: Asked, credential: str, known: list[Passkey]) -> str:
-        """The proof that one of the known keys has signed for exactly that list.
+        """The proof that one of the known keys has signed exactly that list.
 
         Raises:
             Refused: none has.
@@ -114,7 +115,8 @@ class Passkeys:
                 expected_origin=self.origin,
                 require_user_verification=True,
                 credential_public_key=base64url_to_bytes(key.public_key),
-                # A challenge is good for once, and many keys do not count.
+                # A challenge is good only once, and many keys keep no counter, so the counter is
+                # not checked.
                 credential_current_sign_count=0,
             )
         except (WebAuthnException, ValueError) as error:
@@ -123,7 +125,7 @@ class Passkeys:
 
 
 By = Literal["passkey", "terminal", "none"]
-"""What it takes to sign on this page."""
+"""The ways to sign on this page."""
 
 
 def _named(asked: Asked) -> bytes:

@@ -1,4 +1,4 @@
-"""How everything stands, for the pages that are open: providers are asked while somebody looks, and no oftener than needed."""
+"""The state of everything, for the open pages: providers are asked while a page is open, and no more than needed."""
 
 import asyncio
 import logging
@@ -22,33 +22,33 @@ from gpu_tenant.service import Tenancy
 _log = logging.getLogger(__name__)
 
 _ASK_S = 15.0
-"""Between two looks at every provider, while a page is open."""
+"""The seconds between two looks at every provider, while a page is open."""
 _LEAST_S = 4.0
-"""Between two of them, whatever happens: providers count calls."""
+"""The least seconds between two such looks, whatever happens: providers count calls."""
 _NOTICE_S = 1.0
-"""How often the ledger is asked for the number of its newest line, which another program may have written."""
+"""How often the ledger is asked for the number of its newest event, which another program may have added."""
 _AT_ONCE = 4
-"""Boxes asked for their newest job at a time: each such look starts a program there."""
+"""How many boxes are asked for their newest job at once: each such look starts a program there."""
 _TAIL_BYTES = 4096
 _NOTHING = Leases(leases=(), alarms=())
 _UNKNOWN = dict.fromkeys(("spent_usd", "burning_usd_h", "leaking_usd_month"))
 _BEHIND = 128
-"""A page that does not read so many news is told everything anew."""
+"""How many news may wait for a page; a page that reads too slowly gets the whole state instead."""
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """Something for the pages that are open."""
+    """Something to tell the open pages."""
 
     event: str
     content: Record
 
 
 _HISTORY = 500
-"""So many leases that have ended are shown on the page at most."""
+"""At most this many ended leases are shown on the page."""
 
 Told = asyncio.Queue[News | None]
-"""What a page is still to hear; None: there is no more."""
+"""The news for one page; None ends them."""
 
 
 class Changed(Sums):
@@ -58,12 +58,12 @@ class Changed(Sums):
 
 
 class Looks:
-    """The newest overview, and who is to hear of the next."""
+    """The newest overview, and the pages that hear of the next one."""
 
     def __init__(self, opened: Callable[[], Tenancy]) -> None:
         self._opened = opened
         self.begun: Callable[[], Sequence[News]] = tuple
-        """How each errand stands, for a page that may have missed it."""
+        """The state of each action, for a page that may have missed it."""
         self._before: list[Tenancy] = []
         self.tenancy = opened()
         self.blind: dict[str, str] = {}
@@ -80,7 +80,7 @@ class Looks:
     # What is shown
 
     async def overview(self, which: Literal["live", "all"] = "live") -> Overview:
-        """Everything as it was last seen; it is looked at first where nobody has yet."""
+        """Everything as it was last seen; if it was not seen lately, it is looked at first."""
         if which == "all":
             seen = await self.tenancy.list_leases("all", _HISTORY)
             return self._shown(seen, self.tenancy.clock.now())
@@ -89,23 +89,23 @@ class Looks:
         return self._shown(self._seen or _NOTHING)
 
     def row(self, lease: str) -> Row | None:
-        """That lease as it was last seen; None where it was not among them."""
+        """That lease as it was last seen; None if it was not among the leases."""
         cards = self._seen.leases if self._seen else ()
         shown = tuple(card for card in cards if card.lease == lease)
         return next(iter(self._rows(Leases(leases=shown, alarms=()))), None)
 
     def job_of(self, lease: str) -> str | None:
-        """The job that is shown of that lease; None where none was looked at yet."""
+        """The job that is shown for that lease; None if none was looked at yet."""
         job = self._working.get(lease)
         return None if job is None else job.id
 
     def others_on(self, lease: str) -> int:
-        """How many further jobs run there."""
+        """How many other jobs run there."""
         job = self._working.get(lease)
         return 0 if job is None else job.others_running
 
     def declared(self, lease: str, run: str) -> str:
-        """The job in the ledger that the box knows by that run."""
+        """The id in the ledger of the job that the box knows by that run."""
         known = {job.id for job in self.tenancy.ledger.jobs(self.tenancy.ledger.lease(lease).id)}
         return run if run in known else run.rpartition(".")[0]
 
@@ -117,7 +117,7 @@ class Looks:
         sums = sums_of(
             seen, self.tenancy.profiles, at=at or self._at or now, now=now, trouble=self._trouble
         )
-        # Where nobody could look yet, nothing is known, which is not nothing.
+        # Before the first look the sums are unknown, which is not the same as zero.
         return sums.model_copy(update=_UNKNOWN) if seen is _NOTHING else sums
 
     def _rows(self, seen: Leases) -> tuple[Row, ...]:
@@ -127,7 +127,7 @@ class Looks:
 
     @contextmanager
     def heard(self) -> Iterator[Told]:
-        """While the block runs, all news are put there."""
+        """While the block runs, all news go into this queue."""
         news: Told = asyncio.Queue(_BEHIND)
         self._hearers.add(news)
         self._wanted.set()
@@ -137,7 +137,7 @@ class Looks:
             self._hearers.discard(news)
 
     def tell(self, event: str, content: Record) -> None:
-        """Every open page hears of it; one that is too far behind is told everything anew instead."""
+        """Every open page is told; a page that is too far behind gets the whole state instead."""
         for news in self._hearers:
             if news.full():
                 while not news.empty():
@@ -147,18 +147,18 @@ class Looks:
             news.put_nowait(News(event, content))
 
     def end(self) -> None:
-        """Every open page hears no more."""
+        """Every open page's stream ends."""
         for news in self._hearers:
             if news.full():
                 news.get_nowait()
             news.put_nowait(None)
 
     def want(self) -> None:
-        """Everything is looked at again soon."""
+        """Everything will be looked at again soon."""
         self._wanted.set()
 
     def sees(self, lease: str, job: Working) -> None:
-        """The job that is shown of that lease stands so; its box answered."""
+        """The job shown for that lease is `job`, and its box answered."""
         changed = self._working.get(lease) != job or lease in self.blind
         self._working[lease] = job
         self.blind.pop(lease, None)
@@ -177,17 +177,17 @@ class Looks:
             self.tell("rows", Changed(**dict(self._sums(self._seen)), rows=(row,)))
 
     def reopened(self) -> None:
-        """The tenancy is opened anew: it knows the keys that were added. What still uses the old one may go on."""
+        """The tenancy was opened again and knows keys that were added; users of the old one may go on with it."""
         fresh = self._opened()
         self._before.append(self.tenancy)
         self.tenancy = fresh
         self.want()
 
-    # Who looks
+    # Polling
 
     @asynccontextmanager
     async def kept_up(self) -> AsyncIterator[None]:
-        """While the block runs, it is looked as long as a page is open."""
+        """While the block runs, everything is polled as long as a page is open."""
         tasks = [
             asyncio.create_task(_insisting(turn))
             for turn in (self._ask, self._notice, self._see_work)
@@ -219,11 +219,11 @@ class Looks:
                 self.want()
 
     async def _look(self) -> None:
-        """Every provider was asked, or it is on record here why not; open pages have heard of it."""
+        """Every provider was asked, or the reason why not is recorded here; the open pages were told."""
         self._wanted.clear()
         async with self._looking:
             if _now_s() - self._looked_s < _LEAST_S / 2:
-                return  # somebody else has just looked
+                return  # another caller has just looked
             try:
                 self._seen = await self.tenancy.list_leases()
                 self._at, self._trouble = self.tenancy.clock.now(), None
@@ -242,7 +242,7 @@ class Looks:
         self.tell("overview", self._shown(seen))
 
     async def _see_work(self) -> None:
-        """The newest job of each lease that runs is seen now and then, a few boxes at a time."""
+        """The newest job of each running lease is looked at from time to time, a few boxes at once."""
         while True:
             begun_s = _now_s()
             if self._hearers and self._seen is not None:
@@ -253,7 +253,8 @@ class Looks:
                     if self._unsettled(card.lease)
                 ]
                 await each(running, self._see, at_once=_AT_ONCE)
-            # As long as it took is left to whatever else these boxes and this computer do.
+            # Pause for twice as long as the round took, so that these boxes and this computer have
+            # time for other work.
             await asyncio.sleep(max(3.0, min(60.0, 2 * (_now_s() - begun_s))))
 
     def _unsettled(self, lease: str) -> bool:
@@ -278,7 +279,7 @@ class Looks:
             self.sees(lease, Working.of(job, others_running=others))
 
     async def _running_on(self, lease: str) -> list[str]:
-        """The jobs that run there, the newest last; not asked where there is but one."""
+        """The jobs that run there, the newest last; empty, without asking, if the lease has only one job."""
         jobs = [job.id for job in self.tenancy.ledger.jobs(self.tenancy.ledger.lease(lease).id)]
         if len(jobs) == 1:
             return []
@@ -288,7 +289,7 @@ class Looks:
 
 
 async def _insisting(turn: Callable[[], Awaitable[None]]) -> None:
-    """It goes on for ever: what nobody foresaw is logged, and ends no page's news."""
+    """Repeats for ever: an unexpected failure is logged, and no page stops hearing news because of it."""
     while True:
         try:
             await turn()

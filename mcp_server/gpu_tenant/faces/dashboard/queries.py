@@ -1,4 +1,4 @@
-"""What the page asks for: one lease whole, its files and their evidence, offers, history, platforms."""
+"""The routes that read: one lease in full, its files and their evidence, offers, history, platforms."""
 
 import re
 from contextlib import suppress
@@ -44,7 +44,7 @@ def answer(record: Record, status: int = 200) -> Response:
 
 
 def looks(request: Request) -> Looks:
-    """Who knows how everything stands."""
+    """The object that knows how everything stands."""
     found: Looks = request.app.state.looks
     return found
 
@@ -55,10 +55,10 @@ def tenancy(request: Request) -> Tenancy:
 
 
 def number(request: Request, name: str, default: int) -> int:
-    """A whole number of the query.
+    """A whole number from the query.
 
     Raises:
-        BadRequest: it is none.
+        BadRequest: it is not a whole number.
     """
     said = request.query_params.get(name)
     if said is None:
@@ -77,18 +77,19 @@ async def overview(request: Request) -> Response:
 
 
 async def lease(request: Request) -> Response:
-    """One lease whole."""
+    """One lease in full."""
     return answer(await detail_of(looks(request), request.path_params["lease"]))
 
 
 async def readings(request: Request) -> Response:
-    """How a job's numbers went."""
+    """How a job's numbers changed over time."""
     opened, courses = tenancy(request), request.app.state.courses
     found = opened.ledger.lease(request.path_params["lease"])
     job = request.query_params.get("job")
     known = Course(**dict(readings_of(opened.home, found.id, job)))
     if job is not None:
-        # Its log has every step, where a look every few seconds met some; a silent box leaves those.
+        # Its log has every step, while polling saw only some. If the box is silent, those are
+        # shown.
         with suppress(TenantError):
             told = await courses.upto_now(opened, found.id, job)
             known = known.model_copy(
@@ -116,7 +117,7 @@ async def log(request: Request) -> Response:
 
 
 async def search(request: Request) -> Response:
-    """Where a text is in a job's log."""
+    """The places where a text occurs in a job's log."""
     places, query = request.path_params, request.query_params
     if not query.get("q"):
         raise BadRequest("nothing to look for", remedy="type a word of the log")
@@ -133,7 +134,7 @@ async def search(request: Request) -> Response:
 
 
 async def losses(request: Request) -> Response:
-    """What would be gone for good if the box were destroyed now."""
+    """What would be lost for good if the box were destroyed now."""
     opened = tenancy(request)
     report: LossReport = await assess_loss(opened.context, request.path_params["lease"])
     asked = asked_to_waive(opened.context, report).code if report.losses else None
@@ -141,7 +142,7 @@ async def losses(request: Request) -> Response:
 
 
 def by(request: Request) -> Literal["passkey", "terminal", "none"]:
-    """What it takes to sign here: a passkey where one is set up, else the code of our terminal."""
+    """How a person signs here: by a passkey if one is set up, otherwise by a code in our terminal."""
     opened = tenancy(request)
     if opened.ledger.passkeys(opened.clock.now()):
         return "passkey"
@@ -158,7 +159,7 @@ async def report(request: Request) -> Response:
     found = opened.ledger.lease(request.path_params["lease"])
     told = await report_of(opened.context, found.id)
     written = as_html(told) if form == "html" else as_markdown(told)
-    # Never as a page of ours: whoever asked saves it.
+    # Always as a download: a report is never shown as a page of this origin.
     return Response(
         written,
         media_type="application/octet-stream",
@@ -200,7 +201,7 @@ async def known_platforms(request: Request) -> Response:
 
 
 async def checkup(request: Request) -> Response:
-    """What `doctor` says of this computer."""
+    """The findings of `doctor` about this computer."""
     return answer(await tenancy(request).doctor())
 
 

@@ -1,4 +1,4 @@
-"""What a request of the page may say: short, of a stated shape, and nothing besides."""
+"""The bodies that the page's requests may have: short, of a stated shape, and with nothing else in them."""
 
 from typing import Annotated, TypeVar
 
@@ -24,7 +24,7 @@ async def body_of(request: Request, shape: type[B]) -> B:
     """The request's body.
 
     Raises:
-        BadRequest: it is not of that shape; what was sent is not repeated.
+        BadRequest: it is not of that shape; the error does not repeat what was sent.
     """
     try:
         return shape.model_validate_json(await request.body())

@@ -1,11 +1,11 @@
-"""What a platform's facts are called on its page, in English and in Chinese."""
+"""The names of a platform's facts on its page, in English and in Chinese."""
 
 from collections.abc import Mapping
 from typing import Literal
 
 Lang = Literal["en", "zh"]
 Both = tuple[str, str]
-"""The English words, and the Chinese."""
+"""The English words and the Chinese ones."""
 
 EVENTS: Mapping[str, Both] = {
     "reboot": ("a reboot", "重启"),
@@ -83,7 +83,7 @@ SECTIONS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     ),
     "program": ("What the program goes by", "程序所依据的", ("gone", "boot", "mark")),
 }
-"""The facts that no other part of the page shows: a heading, and which parts of a profile it holds."""
+"""The facts that no other part of the page shows: each heading, with its words and the parts of a profile below it."""
 
 NAMES: Mapping[str, Both] = {
     "billing.running": ("billed while it runs", "运行时计费项"),
@@ -157,7 +157,7 @@ VALUES: Mapping[str, Mapping[str, Both]] = {
         "poweroff": ("its own power-off", "自行关机"),
     },
 }
-"""What the words of the schema mean, by the fact."""
+"""The words for the schema's values, by the fact."""
 
 ANSWERS: Mapping[str, Both] = {
     "yes": ("yes", "是"),
@@ -190,7 +190,7 @@ HEADINGS: Mapping[str, str] = {
 
 
 def worded(both: Mapping[str, Both], key: str, lang: Lang) -> str:
-    """The words for `key`, or the key itself where nobody has put it in words."""
+    """The words for `key` in that language, or the key itself if there are none."""
     words = both.get(key)
     return key if words is None else words[0 if lang == "en" else 1]
 

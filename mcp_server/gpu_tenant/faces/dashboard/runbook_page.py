@@ -1,6 +1,7 @@
-"""A platform's profile as a page to read: what traps, what stops the meter, what survives, and by whose word.
+"""A platform's profile as a page: its traps, what stops the meter, what survives, and the source of each fact.
 
-The page has no script and no style of its own, so that it can be read and printed when nothing else works.
+The page has no script and no style of its own, so that it can be read and printed when nothing else
+works.
 """
 
 import re
@@ -36,7 +37,7 @@ class Stated(Record):
 
 
 def runbook_page(profile: Profile, lang: Lang = "en") -> str:
-    """The page of that platform as HTML; the facts themselves stay in the words of the profile."""
+    """The page of that platform as HTML; the facts stay in the profile's own words."""
     notes = _Notes(profile.facts)
     facts = {fact.place: fact for fact in profile.facts}
     body, contents = _rendered(profile.runbook)
@@ -79,7 +80,7 @@ def runbook_page(profile: Profile, lang: Lang = "en") -> str:
 
 
 class _Notes:
-    """The sources by number; the first is what the whole profile was checked against."""
+    """The sources by number; the first is the one that the whole profile was checked against."""
 
     def __init__(self, facts: Sequence[Fact]) -> None:
         self.known = list(dict.fromkeys(map(_ground, facts)))
@@ -89,7 +90,7 @@ class _Notes:
             self.known.insert(0, whole)
 
     def number(self, fact: Fact) -> int | None:
-        """Under which it is listed; None for the first, which goes without saying."""
+        """The number of the fact's source; None for the first, which needs no note."""
         at = self.known.index(_ground(fact))
         return at + 1 if at else None
 
@@ -109,7 +110,7 @@ def _fate(facts: dict[str, Fact], notes: _Notes, path: str, event: str) -> tuple
 def _stated(
     facts: Sequence[Fact], parts: Sequence[str], notes: _Notes, lang: Lang
 ) -> Iterator[Stated]:
-    """The facts of those parts that the tables and boxes above do not show."""
+    """The facts of those parts that the page's tables and boxes do not show."""
     for fact in facts:
         part = re.split(r"[.\[]", fact.place, maxsplit=1)[0]
         told = fact.place.endswith((".id", ".path")) or "].survives." in fact.place
@@ -131,7 +132,7 @@ def _shown(fact: Fact | None, notes: _Notes, lang: Lang) -> Stated | None:
 
 
 def _named(place: str, value: str, lang: Lang) -> tuple[str, str]:
-    """What a fact is called, and its value, in words where there are any."""
+    """The fact's name and value, in words if there are any."""
     found = _PLACE.fullmatch(place)
     if found is None or found["entry"] is None:
         return worded(words.NAMES, place, lang), _value(place, value, lang)
@@ -174,7 +175,7 @@ def _texts(inline: Token) -> Iterator[str]:
 
 
 def _tamed(token: Token) -> None:
-    """No inline style; a block that scrolls can be reached by keyboard; a link leads somewhere."""
+    """The token has no inline style, its scrolling blocks are reachable by keyboard, and its links lead somewhere."""
     token.attrs.pop("style", None)
     if token.type in ("fence", "code_block"):
         token.attrSet("tabindex", "0")
@@ -188,7 +189,7 @@ def _tamed(token: Token) -> None:
 
 
 def _lead(link: Token) -> None:
-    """To another platform's page, or out into the world; what this server does not have is text."""
+    """A link leads to another platform's page or to another site; if this server lacks its target, it becomes text."""
     href = str(link.attrs.get("href", ""))
     if platform := _PLATFORM.fullmatch(href):
         link.attrSet("href", f"/runbooks/{platform[1]}")

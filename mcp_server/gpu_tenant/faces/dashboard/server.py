@@ -1,4 +1,4 @@
-"""The dashboard on a port of this computer, from its first link to its last errand."""
+"""The dashboard on a port of this computer, from its first link to the end of its last action."""
 
 import asyncio
 import contextlib
@@ -34,7 +34,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _POLL_S = 0.2
 _PAGE = Path(__file__).parent / "page"
 _STATUS = {2: 400, 3: 409, 4: 502, 5: 502, 6: 500, 7: 409, 9: 502}
-"""By the exit status of the same error on the command line."""
+"""The HTTP status for each exit status of the same error on the command line."""
 
 _OPENING = """\
 <!doctype html><meta charset="utf-8"><title>gpu-tenant</title>
@@ -51,15 +51,17 @@ async def serve(
     ready: Callable[[str, Path], None],
     tell: Callable[[str], None],
 ) -> None:
-    """The dashboard answered until it was told to end; what its page began was waited for.
+    """The dashboard answered until it was told to end; what its page had started was waited for.
 
     `ready` is called once with the link, which holds the token of this start, and with a file that
-    leads there and only this user can read: what a browser is started with, all users may see. `sign`
-    shows a code to the person at the terminal, if one started it there; `tell` says what is waited for.
+    opens the link and that only this user can read. The file is what a browser is started with,
+    because all users may see a command line. `sign` shows a code to the person at the terminal, if
+    one started it there; `tell` says what is being waited for.
 
     Raises:
         BadRequest: the port is taken.
-        KeyboardInterrupt: that is how it was told; a second time, what its page began was left to the ledger.
+        KeyboardInterrupt: Ctrl-C ended it; after a second one, what its page had started was left
+            to the ledger.
     """
     with contextlib.ExitStack() as listened:
         listening = [listened.enter_context(place) for place in _listening(port)]
@@ -98,17 +100,17 @@ async def serve(
 
 
 class _Server(uvicorn.Server):
-    """Without signal handlers of its own: what was begun outlives the last answer."""
+    """A server without its own signal handlers, because running actions outlive the last answer."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """None is."""
+        """No signal is captured."""
         yield
 
 
 @contextlib.contextmanager
 def _told_to_end(server: uvicorn.Server, looks: Looks) -> Iterator[list[int]]:
-    """While the block runs, a signal ends the server; which came, in their order."""
+    """While the block runs, a signal ends the server; yields the signals that came, in order."""
     came: list[int] = []
     loop = asyncio.get_running_loop()
 
@@ -129,7 +131,7 @@ def _told_to_end(server: uvicorn.Server, looks: Looks) -> Iterator[list[int]]:
 async def _waited_for(
     errands: Errands, signals: Sequence[int], tell: Callable[[str], None]
 ) -> None:
-    """What the page began has ended, or a second signal came."""
+    """What the page had started has ended, or another signal came."""
     if errands.under_way:
         tell(
             f"waiting for the {', the '.join(errands.under_way)}; Ctrl-C leaves it to the ledger, "
@@ -143,7 +145,7 @@ async def _waited_for(
 
 
 def _listening(port: int) -> list[socket.socket]:
-    """The port, at both of this computer's own addresses where it has two and nobody else has the other."""
+    """Sockets on the port: at 127.0.0.1, and at ::1 too if there is one and nobody else has the port there."""
     try:
         first = socket.create_server((HOST, port))
     except OSError as error:
@@ -159,7 +161,7 @@ def _listening(port: int) -> list[socket.socket]:
 
 
 def _is_ours(listening: Sequence[socket.socket]) -> bool:
-    """Whether whoever asks for `localhost` at that port comes to us, by whichever address."""
+    """Whether a request to `localhost` at that port reaches us, whichever address it takes."""
     if len(listening) > 1:
         return True
     try:
@@ -181,7 +183,7 @@ def _write_privately(path: Path, text: str) -> None:
 def application(
     looks: Looks, sign: Callable[[str], None] | None, *, origin: str = f"http://{NAME}"
 ) -> Starlette:
-    """The routes, with what they share; a gate must stand before them. Passkeys sign at `origin`."""
+    """The routes and what they share; a gate must stand before them. Passkeys sign at `origin`."""
     errands = Errands(
         looks.tenancy.clock, changed=lambda errand: looks.tell("errand", errand), ended=looks.want
     )

@@ -1,4 +1,4 @@
-"""What waits for a person's signature, on the page, and how it is signed there."""
+"""The requests that wait for a person's signature, and how they are signed on the page."""
 
 import getpass
 
@@ -72,7 +72,7 @@ def _passkeys(request: Request) -> Passkeys:
 
 
 async def waiting(request: Request) -> Response:
-    """All that persons are asked to sign now."""
+    """Everything that a person is asked to sign now."""
     opened = tenancy(request)
     now = opened.clock.now()
     known = opened.ledger.passkeys(now)
@@ -87,7 +87,7 @@ async def waiting(request: Request) -> Response:
 
 
 async def to_sign(request: Request) -> Response:
-    """One of them whole; the terminal shows the code that it takes, or the passkey is asked."""
+    """One request in full; the terminal shows the code for it, or the browser gets the passkey's options."""
     opened = tenancy(request)
     asked, how = opened.ledger.asked(request.path_params["code"]), by(request)
     if asked.kind == "lost_passkey":
@@ -102,7 +102,7 @@ async def to_sign(request: Request) -> Response:
 
 
 async def sign(request: Request) -> Response:
-    """It is signed."""
+    """The request is signed."""
     body, opened = await body_of(request, Typed), tenancy(request)
     asked, now = opened.ledger.asked(request.path_params["code"]), opened.clock.now()
     if body.shown != asked.shown:
@@ -129,7 +129,7 @@ async def sign(request: Request) -> Response:
 
 
 async def to_set_up(request: Request) -> Response:
-    """What the browser makes a passkey by."""
+    """The options from which the browser makes a passkey."""
     opened = tenancy(request)
     known = opened.ledger.passkeys(opened.clock.now())
     options = _passkeys(request).to_set_up(getpass.getuser(), opened.ledger.deployment, known)
@@ -137,7 +137,7 @@ async def to_set_up(request: Request) -> Response:
 
 
 async def set_up(request: Request) -> Response:
-    """The browser has made one; a person is asked to sign that it signs from now on."""
+    """The browser has made a passkey; a person is asked to sign that it may sign from now on."""
     body, opened = await body_of(request, Made), tenancy(request)
     made = _passkeys(request).set_up(body.credential)
     asked = opened.ledger.ask_signature(
@@ -153,7 +153,7 @@ async def set_up(request: Request) -> Response:
 
 
 async def signs_now(request: Request) -> Response:
-    """The passkey that was signed for signs from now on."""
+    """The passkey that a person signed for may sign from now on."""
     opened, code = tenancy(request), request.path_params["code"]
     made, signature = _passkeys(request).made.get(code), opened.ledger.signature(code)
     if made is None or signature is None:
@@ -165,12 +165,12 @@ async def signs_now(request: Request) -> Response:
 
 
 async def lost(request: Request) -> Response:
-    """The passkeys end a day from now, or it is said what is to be signed for that."""
+    """The passkeys end a day from now, or the answer says what must be signed for that."""
     return _over_a_signature(request, "lost")
 
 
 async def keep(request: Request) -> Response:
-    """The passkeys stay, or it is said what is to be signed for that."""
+    """The passkeys stay, or the answer says what must be signed for that."""
     return _over_a_signature(request, "keep")
 
 

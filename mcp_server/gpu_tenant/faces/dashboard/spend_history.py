@@ -1,4 +1,4 @@
-"""What was spent, by day and by lease, and how fast money burned: from the rates on record alone."""
+"""What was spent, by day and by lease, and the hourly cost over time: from the recorded rates alone."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -72,7 +72,7 @@ class _Stretch:
     usd_h: Decimal | None
 
     def usd(self, since: datetime, until: datetime) -> Decimal:
-        """What of it lies between those moments; what is unknown counts nothing."""
+        """Its cost between those moments; 0 if the rate is unknown."""
         seconds = (min(self.until, until) - max(self.since, since)).total_seconds()
         if seconds <= 0 or self.usd_h is None:
             return Decimal(0)
@@ -80,7 +80,7 @@ class _Stretch:
 
 
 def history(tenancy: Tenancy) -> History:
-    """What is on record; nobody is asked."""
+    """The history on record; no provider is asked."""
     now, leases = tenancy.clock.now(), tenancy.ledger.leases()
     free = {slug for slug, profile in tenancy.profiles.items() if profile.kind == "own"}
     stretches = [stretch for lease in leases for stretch in _stretches(lease, now)]
@@ -150,7 +150,7 @@ def _burning(stretches: Sequence[_Stretch], now: datetime) -> tuple[Burning, ...
     found: dict[float, Decimal] = {}
     for at, change in sorted(steps, key=lambda step: step[0]):
         total += change
-        # What still runs is summed up to now, and does not end here.
+        # A lease that still runs is counted up to now, which is not its end.
         if at < now:
             found[at.timestamp()] = total
     newest = [Burning(at=at, usd_h=usd_h) for at, usd_h in found.items()][-_STEPS:]

@@ -1,4 +1,4 @@
-"""What changes, told to an open page as it happens: server-sent events, one stream a page."""
+"""Server-sent events that tell an open page what changes as it happens; one stream for each page."""
 
 import asyncio
 import logging
@@ -24,11 +24,11 @@ _log = logging.getLogger(__name__)
 _NUMBER = re.compile(r"[0-9]{1,15}")
 _EVERY_S = 2.0
 _SLOWER_S = 10.0
-"""After the job has ended, or where its box does not answer."""
+"""The pause after the job has ended, or if its box does not answer."""
 _TAIL_BYTES = 4096
 _WINDOW_BYTES = 256 * 1024
 _WINDOWS = 8
-"""A log that grows faster than this many windows a look is met at its newest end."""
+"""If a log grows by more than this many windows between two looks, the page skips to its newest end."""
 _PING_S = 15
 
 
@@ -82,7 +82,7 @@ def _event(name: str, content: Record) -> ServerSentEvent:
 
 
 class _Closely:
-    """One job for one page: how it stands every two seconds, and each byte of its log once."""
+    """One job for one page: its state every two seconds, and each byte of its log once."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class _Closely:
         self._lease, self._job, self._cursor = lease, job, cursor
 
     async def forever(self) -> None:
-        """Until it is cancelled; a box that does not answer is told, and asked again."""
+        """Runs until it is cancelled; a box that does not answer is reported, and asked again."""
         was_blind: bool | None = None
         while True:
             try:
@@ -110,7 +110,7 @@ class _Closely:
                     )
                 self._looks.is_blind(self._lease, trouble.message)
             except TenantError:
-                state = "over"  # it has ended, or has no job: the overview says which
+                state = "over"  # the lease has ended, or has no job: the overview says which
             except Exception:  # noqa: BLE001 - logged, and looked again
                 _log.exception("%s could not be looked at", self._lease)
                 state = "over"
@@ -124,7 +124,7 @@ class _Closely:
     async def _once(self) -> str:
         tenancy = self._looks.tenancy
         if not tenancy.ledger.lease(self._lease).lets_us_in:
-            # To ask would be to wait for it, and to hold the lease meanwhile.
+            # Its box does not let us in: asking would wait for it, and hold the lease meanwhile.
             return "over"
         chosen = self._job or self._looks.job_of(self._lease)
         seen = await tenancy.follow(
@@ -140,7 +140,7 @@ class _Closely:
         if self._cursor is None:
             self._cursor = seen.log_size_bytes
         if self._cursor > seen.log_size_bytes:
-            self._cursor = 0  # it was begun anew
+            self._cursor = 0  # the log was started again
         if seen.log_size_bytes - self._cursor > _WINDOWS * _WINDOW_BYTES:
             self._cursor = seen.log_size_bytes - _WINDOW_BYTES
         for _ in range(_WINDOWS):

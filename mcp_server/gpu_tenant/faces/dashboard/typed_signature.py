@@ -1,8 +1,8 @@
-"""A signature on the page: typed there, with a code that only the terminal of the dashboard shows.
+"""A signature typed on the page, with a code that only the dashboard's terminal shows.
 
-The token of the dashboard lies where every program of this user can read it. So it signs nothing by itself:
-whoever signs has the terminal before them at which a person started the dashboard. Where a passkey is set
-up, that is not enough either: see `passkeys`.
+Every program of this user can read the dashboard's token, so the token alone signs nothing: to
+sign, one must see the terminal at which a person started the dashboard. Where a passkey is set up,
+that is not enough either: see `passkeys`.
 """
 
 import secrets
@@ -19,13 +19,13 @@ _LENGTH = 6
 
 @dataclass(slots=True)
 class Signing:
-    """The codes that are out; `tell` is None where no person started the dashboard at a terminal."""
+    """The codes that were shown; `tell` is None if no person started the dashboard at a terminal."""
 
     tell: Callable[[str], None] | None
     _out: dict[str, str] = field(default_factory=dict)
 
     def ask(self, asked: Asked) -> None:
-        """The terminal shows the code for exactly what is listed; nothing where there is no terminal."""
+        """The terminal shows the code for exactly what is listed; without a terminal nothing happens."""
         if self.tell is None:
             return
         code = self._out.get(asked.shown) or "".join(
@@ -35,7 +35,7 @@ class Signing:
         self.tell(f"to sign on the page ({asked.would}), type there: {code}")
 
     def must_fit(self, asked: Asked, code: str) -> None:
-        """The code is the one that was shown for that list; it is good for once.
+        """The code is the one that was shown for that list, and cannot be used again.
 
         Raises:
             Refused: it is not, or there is no terminal that could have shown one.

@@ -1,1 +1,1 @@
-"""What is written into a person's own files, and taken out again: the skill, the server, the watchdog."""
+"""Writes into a person's own files, and can undo that: the skill, the server, the watchdog."""

@@ -1,4 +1,4 @@
-"""The skill and the server's entry, in the files of one host: what would change."""
+"""The changes that put the skill and the server's entry into one host's files."""
 
 import os
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ PARTS = ("SKILL.md", "profiles", "references", "scripts")
 def plan(
     places: Places, *, way: Way, project: Path | None, command: Sequence[str], register: Path
 ) -> Plan:
-    """What has to change for `places` to have the skill and the server.
+    """The changes that give `places` the skill and the server.
 
     Raises:
         Refused: what is there is not ours to change, or cannot be changed safely.
@@ -61,7 +61,7 @@ def plan(
         raise _broken(places, error) from None
     untouched = was is not None and digest(before) == was.settings_digest
     if after != text:
-        # Where nobody wrote since, the backup of what was there before us stays that.
+        # If nobody has written to it since, the backup from before us stays the backup.
         backup: Literal["kept", "none"] = "none" if untouched else "kept"
         changes.append(Change(settings, before, after.encode(), _mode(settings), backup))
     made = missing_above([*(c.path for c in changes if c.after is not None), register])
@@ -83,7 +83,7 @@ def plan(
 
 
 def plan_removal(places: Places, *, project: Path | None, register: Path) -> Plan:
-    """What has to change for `places` to be as it was before this command first wrote there.
+    """The changes that bring `places` back to what it was before this command first wrote there.
 
     Raises:
         Refused: the settings cannot be changed safely.
@@ -117,16 +117,16 @@ def plan_removal(places: Places, *, project: Path | None, register: Path) -> Pla
     return Plan(tuple(changes), tuple(notes), register, was, None)
 
 
-# What is there, and what should be
+# What is there now, and what should be
 
 
 def _skill(host: HostName, way: Way) -> dict[str, tuple[Content, int]]:
-    """What belongs into the skill's directory, by name."""
+    """The content of the skill's directory, by name."""
     root = skill_directory()
     parts = (*PARTS, "agents") if host == "codex" else PARTS
     wanted: dict[str, tuple[Content, int]] = {}
     for part in parts:
-        # SKILL.md is copied all the same: Codex does not read one that is a link.
+        # SKILL.md is copied even then: Codex does not read it through a link.
         if way == "link" and (root / part).is_dir():
             wanted[part] = (root / part, 0o644)
             continue
@@ -157,7 +157,7 @@ def _text(content: Content) -> str:
 
 
 def _mode(path: Path) -> int:
-    # A file with servers in it may hold keys of other people's.
+    # A new file is private, because a file with servers in it may hold other people's keys.
     return path.stat().st_mode & 0o7777 if path.exists() else 0o600
 
 
@@ -170,7 +170,7 @@ def _named(project: Path | None) -> str | None:
 
 def _settings_without(before: bytes, backup: Content, was: Installed, places: Places) -> Content:
     if was.settings_digest == was.settings_before:
-        return before  # the entry stood there already
+        return before  # the entry was there before us
     if digest(before) == was.settings_digest:
         if was.settings_before is None:
             return None

@@ -1,4 +1,4 @@
-"""What was installed on this computer, by which it can be taken back: that, and nothing else."""
+"""The record of what was installed on this computer, so that exactly that can be undone."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -84,24 +84,24 @@ class Register(Record):
     watchdog: Kept | None = None
 
     def of(self, host: HostName, project: str | None) -> Installed | None:
-        """What was written for that host, there."""
+        """The record of what was written for that host in that project."""
         return next((i for i in self.installed if (i.host, i.project) == (host, project)), None)
 
     def without(self, gone: Entry | None) -> "Register":
-        """The rest."""
+        """The register without that entry."""
         return Register(
             installed=tuple(i for i in self.installed if i != gone),
             watchdog=None if self.watchdog == gone else self.watchdog,
         )
 
     def also(self, entry: Entry) -> "Register":
-        """With one more."""
+        """The register with one more entry."""
         if isinstance(entry, Kept):
             return self.model_copy(update={"watchdog": entry})
         return self.model_copy(update={"installed": (*self.installed, entry)})
 
     def answering_for(self, directories: Sequence[str]) -> "Register":
-        """The last to be taken back takes the directories along that another one of ours made."""
+        """The register in which a remaining entry answers for these directories, to remove them when it is undone."""
         entries: list[Entry] = [*self.installed, *([self.watchdog] if self.watchdog else [])]
         if not entries or not directories:
             return self
@@ -111,7 +111,7 @@ class Register(Record):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Every change for one host, or for the watchdog, not yet made."""
+    """The changes for one host, or for the watchdog; none is made yet."""
 
     changes: tuple[Change, ...]
     notes: tuple[str, ...]
@@ -126,11 +126,11 @@ class Plan:
 
 
 def carry_out(plan: Plan) -> None:
-    """Every change of `plan` is made: each file whole or not at all, with a backup where it says so.
+    """Every change of `plan` is made: each file completely or not at all, with a backup if the change asks for one.
 
     Raises:
         Refused: a file is no longer what the plan was made for; nothing was changed.
-        LocalTrouble: a file could not be written; the same command goes on from there.
+        LocalTrouble: a file could not be written; running the same command again continues.
     """
     for change in plan.changes:
         if change.now() != change.before:
@@ -140,14 +140,14 @@ def carry_out(plan: Plan) -> None:
             )
     kept = read(plan.register).without(plan.was)
     try:
-        if plan.becomes is not None:  # first, so that a run that is cut off can be taken back
+        if plan.becomes is not None:  # first, so that a run that is cut off can be undone
             _write(plan.register, kept.also(plan.becomes))
         for change in plan.changes:
             change.make()
         if plan.was is not None and plan.becomes is None:
             left = _without_empty(plan.was.directories)
             _write(plan.register, kept.answering_for(left))
-            _without_empty(left)  # the register's own
+            _without_empty(left)  # now also the register's own directory
     except OSError as error:
         raise LocalTrouble(
             f"{error.filename or plan.register}: {error.strerror}",
@@ -175,13 +175,13 @@ def _write(register: Path, said: Register) -> None:
     if said == Register():
         register.unlink(missing_ok=True)
         return
-    # As whoever opens the ledger would make it: what it will hold is nobody else's.
+    # Made as the ledger would make it: what it will hold is private.
     register.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     place(register, said.model_dump_json(indent=1).encode(), 0o600)
 
 
 def _without_empty(directories: Iterable[str]) -> list[str]:
-    """Those of the directories that are still there, because they are not empty."""
+    """The directories that still exist, because they are not empty."""
     for directory in sorted(directories, key=len, reverse=True):
         with suppress(OSError):
             Path(directory).rmdir()

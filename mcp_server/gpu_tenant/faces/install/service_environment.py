@@ -1,4 +1,4 @@
-"""What a program that nobody attends would lack of this shell: its keys, its proxies, itself."""
+"""What an unattended program would lack compared with this shell: its keys, its proxies, the program itself."""
 
 import os
 import subprocess
@@ -21,16 +21,17 @@ _OF_A_SHELL = (
     "GOOGLE_APPLICATION_CREDENTIALS",
     "GPU_TENANT_GCP_ZONES",
 )
-"""Variables that decide whether a provider is reached at all."""
+"""Variables that decide whether a provider can be reached at all."""
 _OF_A_CLUSTER = (
     ("KUBECONFIG", "kubernetes", {"kubeconfig"}, 'kubeconfig = "{}"'),
     ("SLURM_CONF", "slurm", {"login", "before"}, 'before = ["env", "SLURM_CONF={}"]'),
 )
-"""Variables that decide which cluster is asked, the table that speaks of it, and what says so there."""
+"""Variables that decide which cluster is asked; the table about it; the settings that override
+them; and the line to write there."""
 
 
 def must_start_alone(program: Sequence[str]) -> None:
-    """The program starts where nothing of this shell is set.
+    """The program starts even if nothing of this shell's environment is set.
 
     Raises:
         Refused: it does not.
@@ -63,7 +64,7 @@ def lacking(
     profiles: Iterable[Profile],
     environ: Mapping[str, str],
 ) -> Iterator[str]:
-    """What this shell has and an unattended program will not, in sentences; keys first.
+    """What this shell has and an unattended program will lack, in sentences; keys first.
 
     Raises:
         LocalTrouble: the configuration cannot be read.
@@ -93,7 +94,7 @@ def lacking(
 
 
 def _clusters(configuration: Path, environ: Mapping[str, str]) -> Iterator[str]:
-    """Where a cluster is named by this shell alone, and another may be asked without it."""
+    """Where only this shell names the cluster, so that without the shell another one may be asked."""
     said = _said(configuration)
     for variable, table, settles, line in _OF_A_CLUSTER:
         value, named = environ.get(variable), said.get(table)
@@ -112,7 +113,7 @@ def _put(profile: Profile, configuration: Path) -> str:
 
 
 def _references(configuration: Path) -> Iterator[str]:
-    """Every variable that the configuration refers to, wherever it stands."""
+    """Every variable that the configuration refers to, anywhere in it."""
     waiting: list[object] = [_said(configuration)]
     while waiting:
         said = waiting.pop()

@@ -1,4 +1,4 @@
-"""How the watchdog keeps running on this computer: what would be written, and then started."""
+"""How the watchdog keeps running on this computer: the files to write, and the commands that start it."""
 
 import getpass
 import os
@@ -30,42 +30,42 @@ from gpu_tenant.files.state_dir import Home
 NAME = "gpu-tenant-watchdog"
 EVERY_S = 60
 _EVERY_MIN = 2
-"""By cron, which starts a whole program each time."""
+"""For cron, which starts a whole program each time."""
 
 Command = tuple[str, ...]
 
 _TABLE = Path("crontab")
-"""Stands for this user's table, which is no file of theirs."""
+"""Stands for this user's crontab, which is not a file of theirs."""
 
 
 class TableChange(Change):
-    """The change of a crontab, which no file is."""
+    """A change of the crontab, which is not a file."""
 
-    context_lines = 0  # a line of somebody else's may hold a key
+    context_lines = 0  # a line of somebody else's may hold a key, so none is shown
 
     def now(self) -> Content:
-        """The table at this moment."""
+        """The crontab at this moment."""
         return crontab.read()
 
     def put(self) -> None:
-        """The table is as it would be."""
+        """The crontab is what the change makes of it."""
         crontab.write(self.after if isinstance(self.after, bytes) else None)
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """What keeps the watchdog running, or takes that back: files first, then commands."""
+    """What keeps the watchdog running, or undoes that: files first, then commands."""
 
     by: KeptBy
     name: str
     plan: Plan
     before: tuple[Command, ...]
-    """Run first; what they do may have been done already."""
+    """Run first; it is no error if what they do was done already."""
     after: tuple[Command, ...]
     then: str
-    """What a person has to know, or to do, when it is done."""
+    """What a person has to know or do afterwards."""
     line: str = ""
-    """What a person puts where it belongs, because no program here does."""
+    """A line that the person must put in its place, because no program here does."""
 
     @property
     def wanted(self) -> bool:
@@ -82,10 +82,11 @@ def plan(
     profiles: Iterable[Profile],
     environ: Mapping[str, str],
 ) -> Service:
-    """What has to change for the watchdog to run from now on.
+    """The changes after which the watchdog runs from now on.
 
     Raises:
-        Refused: it is kept running in another way already, or the program does not start by itself.
+        Refused: it is kept running in another way already, or the program does not start by
+            itself.
         BadRequest: this is a rehearsal.
         LocalTrouble: the configuration cannot be read.
     """
@@ -114,10 +115,10 @@ def plan(
 
 
 def plan_removal(home: Home) -> Service:
-    """What has to change for nothing of this command's to keep the watchdog running.
+    """The changes after which nothing from this command keeps the watchdog running.
 
     Raises:
-        Refused: a file cannot be read, or the crontab's marks were changed.
+        Refused: a file cannot be read, or the marks in the crontab were changed.
     """
     register = _register(home)
     was = read(register).watchdog
@@ -143,11 +144,11 @@ def plan_removal(home: Home) -> Service:
 
 
 def begin(service: Service) -> None:
-    """The files are as planned, and what they describe was started, or ended.
+    """The files are as planned, and the service that they describe was started, or ended.
 
     Raises:
         Refused: a file is no longer what the plan was made for; nothing was changed.
-        LocalTrouble: a file could not be written, or what was written does not start.
+        LocalTrouble: a file could not be written, or the service does not start.
     """
     for command in service.before:
         _run(command)
@@ -178,7 +179,8 @@ def _systemd(
     units = _units(environ)
     text = unit([*program, "watchdog", "--every", str(every_s)], _variables(home))
     file = units / _unit_name(name)
-    # The link is what `enable` makes: written here, it is shown before and taken back exactly.
+    # This is the link that `systemctl enable` makes: written here, it is shown first and undone
+    # exactly.
     link = units / "default.target.wants" / file.name
     planned = _plan(home, "systemd", {file: text.encode(), link: file}, was, notes)
     after: tuple[Command, ...] = ()
@@ -251,7 +253,7 @@ def _cron(
         ]
     first = None if before is None else digest(before)
     written = Written(path=str(_TABLE), digest=digest(after), before=first)
-    if known is not None:  # what somebody else added since is not ours to answer for
+    if known is not None:  # what somebody else added since is not ours to undo
         left_as = written.digest if changes else known.digest
         written = known.model_copy(update={"digest": left_as})
     made = {*(was.made if was else ()), *missing_above([register])}
@@ -272,7 +274,7 @@ def _plan(
         before = there(path)
         change = replacing(path, content, 0o644, known=known.digest if known else None)
         if change is not None and change.before is None:
-            change = replace(change, backup="kept")  # its diff is then shown, whole
+            change = replace(change, backup="kept")  # the diff of such a change is shown whole
         changes += [change] if change else []
         first = known.before if known else None if before is None else digest(before)
         written.append(Written(path=str(path), digest=digest(content), before=first))
@@ -283,13 +285,13 @@ def _plan(
 
 
 def _taken_back(home: Home, name: str, written: Written, notes: list[str]) -> Change | None:
-    """The change that has the file as it was before this command."""
+    """The change that makes the file what it was before this command; None if there is none to make."""
     path = Path(written.path)
     if path == _TABLE:
         return _table_taken_back(home, name, written)
     now, backup = there(path), there(backup_of(path))
     if now is None or written.digest == written.before:
-        return None  # it is gone already, or stood there before us
+        return None  # it is gone already, or was there before us
     if digest(now) != written.digest:
         notes.append(f"{path} was changed since: left as it is")
         return None
@@ -318,7 +320,7 @@ def _usual(environ: Mapping[str, str]) -> KeptBy:
 
 
 def _systemd_answers() -> bool:
-    """Whether a service manager of this user's runs here."""
+    """Whether this user has a running systemd here."""
     if shutil.which("systemctl") is None:
         return False
     return _run(("systemctl", "--user", "show", "--property=Version")).returncode == 0
@@ -352,7 +354,7 @@ def _domain() -> str:
 
 
 def _name(home: Home) -> str:
-    """A name of its own for every state directory: each has its own leases to be looked at."""
+    """A separate name for each state directory, because each has its own leases to watch."""
     return NAME if _is_usual(home) else f"{NAME}-{digest(str(home.root).encode())[:8]}"
 
 

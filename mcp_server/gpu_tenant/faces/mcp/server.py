@@ -62,7 +62,7 @@ _MAKES = ToolAnnotations(
 _RUNS = ToolAnnotations(
     read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True
 )
-"""Whatever command it is given, on this computer: confined only as far as the system can."""
+"""Runs any command that it is given, on this computer, confined only as far as the system can confine it."""
 _ENDS = ToolAnnotations(
     read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=True
 )
@@ -88,11 +88,11 @@ TOOLS: dict[str, ToolAnnotations] = {
 _SHIELDED = frozenset(
     {"provision", "change_lease", "prepare", "launch_detached", "stop_job", "verify_and_teardown"}
 )
-"""A host's timeout must not cut these between an effect and its line in the ledger."""
+"""A host's timeout must not cancel these between an effect and its line in the ledger."""
 
 
 class StrictTool(Tool):
-    """A tool that refuses arguments it does not know, and tells our errors in their own words."""
+    """A tool that refuses arguments it does not know, and reports our errors in their own words."""
 
     @classmethod
     def of(cls, verb: Callable[..., Any], annotations: ToolAnnotations) -> "StrictTool":
@@ -104,7 +104,8 @@ class StrictTool(Tool):
             meta=chat_card.meta_of(verb.__name__),
         )
         assert isinstance(tool, cls)
-        # The SDK drops unknown arguments silently, and a misspelt cap must not be a missing one.
+        # The SDK drops unknown arguments silently, and a misspelt cap must not count as a missing
+        # one.
         model = tool.fn_metadata.arg_model
         model.model_config["extra"] = "forbid"
         model.model_rebuild(force=True)
@@ -116,7 +117,7 @@ class StrictTool(Tool):
     async def run(
         self, arguments: dict[str, Any], context: Context[Any, Any], convert_result: bool = False
     ) -> Any:
-        """As the SDK's, with progress told, billable work shielded, and errors as text with a remedy."""
+        """As the SDK's; reports progress, shields billable work, and gives errors as text with a remedy."""
         try:
             self.fn_metadata.validate_arguments(arguments)
         except ValidationError as error:
@@ -145,7 +146,7 @@ class StrictTool(Tool):
 
 
 def _slim(node: Any, in_properties: bool = False) -> Any:
-    """The schema without the titles that pydantic adds: a third of its tokens, and no information."""
+    """The schema without the titles that pydantic adds, which are a third of its tokens and say nothing new."""
     if isinstance(node, dict):
         return {
             key: _slim(value, key in ("properties", "$defs"))
@@ -157,7 +158,7 @@ def _slim(node: Any, in_properties: bool = False) -> Any:
 
 @asynccontextmanager
 async def _progress_told(context: Context[Any, Any]) -> AsyncIterator[None]:
-    """Bytes done and in all, rate and time left reach the client about once a second while the block runs."""
+    """While the block runs, the client hears about once a second: bytes done and in all, rate, time left."""
     eta, now_s = Eta(), asyncio.get_running_loop().time
 
     async def tell() -> None:
@@ -185,7 +186,7 @@ class Seen(BaseModel):
 
 
 class _Rooms:
-    """The tenancy of this process, opened at the first call: listing tools needs none of it."""
+    """The tenancy of this process, opened at the first call: listing tools does not need it."""
 
     def __init__(self, scope: Literal["full", "read-only"]) -> None:
         self._scope = scope
@@ -193,7 +194,7 @@ class _Rooms:
 
     def tenancy(self) -> Tenancy:
         if self._tenancy is None:
-            # Profiles bring jsonschema and YAML along, and a host waits for the list of tools.
+            # Profiles import jsonschema and YAML, and a host waits for the list of tools.
             from gpu_tenant.app import open_tenancy
 
             tending: Literal["on", "off"] = "on" if self._scope == "full" else "off"
@@ -206,7 +207,7 @@ class _Rooms:
 
 
 def make_server(scope: Literal["full", "read-only"] = "full") -> MCPServer[None]:
-    """The server, over stdio or in memory; `read-only` changes nothing, and moves no sweep on."""
+    """The server, over stdio or in memory; `read-only` has only tools that look, and moves no sweep on."""
     rooms = _Rooms(scope)
 
     @asynccontextmanager
@@ -235,7 +236,7 @@ def make_server(scope: Literal["full", "read-only"] = "full") -> MCPServer[None]
 
 
 def _verb(name: str, rooms: _Rooms) -> Callable[..., Any]:
-    """The method of that name, of a tenancy that is opened when it is first called."""
+    """The method of that name as a function; the tenancy is opened at the first call."""
     if name == "verify_and_teardown":
         return _teardown_or_ask(rooms)
     if name == "collect":
@@ -293,7 +294,7 @@ def _collect_or_snapshot(rooms: _Rooms) -> Callable[..., Any]:
 
 
 def _teardown_or_ask(rooms: _Rooms) -> Callable[..., Any]:
-    """Whoever is the client may answer a host's question: so it tells a person where to sign, and no more."""
+    """Any program may be the client and answer a host's question, so the question only tells a person where to sign."""
 
     async def tell(lease: str, on_refusal: str, ctx: Context[None]) -> Seen | Elicit[Seen]:
         can_tell = ctx.client_capabilities and ctx.client_capabilities.elicitation is not None
@@ -340,7 +341,7 @@ def _teardown_or_ask(rooms: _Rooms) -> Callable[..., Any]:
 
 
 def _lease_card() -> Apps:
-    """The page beside some answers; a host that does not render it shows the answers as ever."""
+    """The page that is shown beside some answers; hosts that do not render it show the plain answers."""
     apps = Apps()
     apps.add_html_resource(
         chat_card.URI, chat_card.page(), name="lease-card", title="Lease card", prefers_border=True

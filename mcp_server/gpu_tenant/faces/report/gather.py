@@ -1,4 +1,4 @@
-"""What a report says, gathered from what is on record here: no box and no provider is asked."""
+"""The content of a report, gathered from this computer's records: no box and no provider is asked."""
 
 import asyncio
 import os
@@ -42,10 +42,10 @@ Charting = Literal["charted", "named"]
 _MOST_FILES = 400
 _MOST_JOBS = 40
 _MOST_CHARTED = 8
-"""Of so many jobs, the newest, the logs are read."""
+"""The logs of this many jobs are read, the newest ones."""
 _LOG_BYTES = 24_000_000
 _WINDOW_BYTES = 1_000_000
-"""Of a longer log so much is read, in pieces evenly apart."""
+"""Of a longer log `_LOG_BYTES` are read, in evenly spaced pieces of this size."""
 
 
 async def report_of(context: Context, lease: str) -> Report:
@@ -134,7 +134,7 @@ def _cost(lease: Lease, events: Sequence[Line], now: datetime, receipt: Receipt 
         for rate, end in zip(lease.rates, ends, strict=False)
     ]
     return Cost(
-        # Where nobody looked, the receipt knows better than the rates what is likely.
+        # If the box was not watched to its end, the receipt has a better estimate than the rates.
         spent_usd=receipt.cost_usd if receipt and receipt.cost_most_usd else lease.cost_usd(now),
         budget_usd=lease.terms.budget_usd,
         max_price_usd_h=lease.terms.max_price_usd_h,
@@ -151,7 +151,7 @@ def _cost(lease: Lease, events: Sequence[Line], now: datetime, receipt: Receipt 
 
 
 def _parked(events: Sequence[Line], until: datetime) -> timedelta:
-    """How long its box did not run, by our own record."""
+    """How long its box was parked, by our own record."""
     total, since = timedelta(), None
     for at, kind, _ in events:
         if kind == Event.PARKED:
@@ -293,7 +293,7 @@ async def _job(
 def _metrics(
     job: Job, logs: Sequence[Path], others: Collection[str]
 ) -> tuple[dict[str, Series], str]:
-    """The job's metrics out of its log, where that is here, and how much of it was read."""
+    """The job's metrics from its log, if the log is here, and how much of the log was read."""
     for place in logs:
         opened = open_regular(_latest(place, job.id, others))
         if opened is None:
@@ -305,7 +305,8 @@ def _metrics(
                 file.seek(start)
                 held = file.read(_WINDOW_BYTES)
                 if whole > _LOG_BYTES:
-                    # Between two pieces there are lines that nobody reads.
+                    # Lines between two pieces are not read, so the cut lines at a piece's ends are
+                    # dropped.
                     held = b"\n" + held.partition(b"\n")[2].rpartition(b"\n")[0] + b"\n"
                 metrics.feed(held.decode("utf-8", "replace"))
             metrics.end()
@@ -316,7 +317,7 @@ def _metrics(
 
 
 def _latest(place: Path, job: str, others: Collection[str]) -> Path:
-    """Where the log of the job's latest run lies: of a cell that was tried again, the last try's."""
+    """The path of the log of the job's latest run; for a cell that was retried, that is the last try."""
     is_run = re.compile(rf"{re.escape(job)}\.(\d+)\.log")
     runs = [
         (int(run[1]), path)

@@ -23,23 +23,23 @@ _MOST_CURVES = 8
 _MOST_METRICS = 8
 _SPECIAL = re.compile(r"([\\`*_\[\]|~$#])")
 _BEGINS_SOMETHING = re.compile(r"^(?:[-+=>]|\d+(?=[.)](?:\s|$)))")
-"""A list, a quotation, a heading."""
+"""The beginnings that Markdown takes for a list, a quotation or a heading."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A chart with what stands below it."""
+    """A chart with the numbers below it."""
 
     title: str
     drawing: Markup
     legend: tuple[tuple[str, str], ...]
-    """The class and the name of each curve; nothing where there is one."""
+    """The class and the name of each curve; empty if there is only one."""
     note: str
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a chart shows, in numbers."""
+    """A chart in numbers."""
 
     name: str
     first: str
@@ -50,7 +50,7 @@ class Summary:
 
 
 def as_html(report: Report) -> str:
-    """The report as one file: no script, nothing from anywhere else, on screen and on paper."""
+    """The report as one file for screen and paper; it has no script and loads nothing."""
     page = _templates().get_template("page.html")
     return page.render(
         report=report,
@@ -76,7 +76,7 @@ def as_markdown(report: Report) -> str:
 
 
 def mark_of(lease: str, form: Literal["html", "md"]) -> str:
-    """What the first lines of such a file of that lease have, and no other file."""
+    """The text that is in the first lines of such a file for that lease, and in no other file."""
     if form == "html":
         return f'<meta name="generator" content="gpu-tenant report {lease}">'
     return f"<!-- gpu-tenant report {lease} -->"
@@ -97,7 +97,7 @@ def _templates() -> Environment:
 
 
 def _words() -> dict[str, object]:
-    """What a template says values with."""
+    """The functions with which a template formats values."""
     return {
         "usd": _usd,
         "when": _when,
@@ -120,16 +120,16 @@ def _when(at: datetime | None) -> str:
 
 
 def _cell(value: object) -> str:
-    """The words as Markdown shows them, in one line, wherever they come from."""
+    """The value as one line of Markdown text, safe wherever it comes from."""
     said = " ".join(plain(str(value)).split())
     said = _SPECIAL.sub(r"\\\1", said.replace("&", "&amp;").replace("<", "&lt;"))
     said = _BEGINS_SOMETHING.sub(lambda begun: f"{begun[0][:-1]}&#{ord(begun[0][-1])};", said)
-    # What looks like an address, or calls somebody, is text as well.
+    # Text that looks like an address or a mention stays plain text.
     return said.replace("://", ":&#47;&#47;").replace("@", "&#64;").replace("www.", "www&#46;")
 
 
 def _fenced(value: object) -> str:
-    """The words as code, in a fence that they cannot close."""
+    """The value as code, in a fence that it cannot close."""
     said = plain(str(value))
     longest = max((len(ticks) for ticks in re.findall(r"`+", said)), default=0)
     fence = "`" * max(3, longest + 1)
@@ -214,7 +214,7 @@ def _metric_figures(number: int, job: JobTold) -> Iterator[Figure]:
 
 
 def _rate_figure(report: Report) -> Figure | None:
-    """What the lease cost by the hour over time; None where it was always the same, or is unknown."""
+    """What the lease cost by the hour over time; None if that never changed, or is unknown."""
     rates = report.cost.rates
     if len({rate.usd_h for rate in rates}) < 2:
         return None

@@ -42,7 +42,7 @@ _POOR = re.compile(r"balance|余额|欠费", re.IGNORECASE)
 _FULL = re.compile(r"库存|无可用|资源不足|售罄|空闲")
 _NOT_THERE = re.compile(r"RecordNotFound|不存在")
 _WRONG_ORDER = re.compile(r"ParamError|RequestParameterIsWrong|参数")
-"""Its codes are documented nowhere: code and words are looked at, as people have met them."""
+"""Its error codes are not documented: this matches codes and words that users have reported."""
 
 
 class _Instance(BaseModel):
@@ -89,13 +89,13 @@ _TEXT = TypeAdapter(str)
 
 
 class AutodlConnector:
-    """One account at AutoDL, through the API for instances Pro; others are rented by hand.
+    """One account at AutoDL, through the API for instances Pro; its other boxes are rented by hand.
 
-    No call tells what one of them has cost, so it is no `Billing`.
+    No call tells what a box has cost, so this is no `Billing`.
     """
 
     def __init__(self, setting: Setting) -> None:
-        # Not the setting whole: its environment may hold the key.
+        # Not the whole setting: its environment may hold the key.
         self._states, self._public_key = setting.profile.states, setting.public_key
         self._clock = setting.clock
         said = {name: setting.environ.get(name, "") for name in _SAID}
@@ -111,7 +111,7 @@ class AutodlConnector:
     # --- boxes
 
     async def create(self, lease: Lease) -> Box:
-        """As `Connector.create`; our key gets in by the command that the box runs when it starts."""
+        """As `Connector.create`; our key gets in through the command that the box runs when it starts."""
         quote = wanted(lease)
         for box in await self.list_boxes():
             if box.mark == lease.mark:
@@ -137,7 +137,7 @@ class AutodlConnector:
         except Rejected as error:
             if error.status != 200 or _WRONG_ORDER.search(error.body):
                 raise
-            # A failure whose meaning nobody has written down is no proof that there is no box.
+            # What this failure means is not documented, so it does not prove that there is no box.
             raise ProviderSilent(error.message, remedy="`gpu-tenant leases` looks again") from error
         return Box(
             provider="autodl",
@@ -149,7 +149,7 @@ class AutodlConnector:
         )
 
     async def list_boxes(self) -> Sequence[Box]:
-        """As `Connector.list_boxes`: every instance Pro; what it calls released is not there."""
+        """As `Connector.list_boxes`: every instance Pro, except those that AutoDL calls released."""
         there = [row for row in await self._instances() if row.get("status") != "released"]
         details = {
             shown.uuid: await self._snapshot(shown.uuid)
@@ -169,11 +169,11 @@ class AutodlConnector:
         return self._wire.asked_with(salt)
 
     async def account(self) -> str | None:
-        """As `Accounted.account`: no call of its API names it."""
+        """As `Accounted.account`: None, because no call of the API names the account."""
         return None
 
     async def destroy(self, permit: TeardownPermit) -> None:
-        """As `Connector.destroy`; the box is powered off first, and stays so where a release fails."""
+        """As `Connector.destroy`; the box is powered off first, and stays off if the release fails."""
         permit = genuine(permit, provider="autodl")
         give_up_at = self._clock.now() + timedelta(seconds=_RELEASE_WITHIN_S)
         hindrance = ""
@@ -185,7 +185,7 @@ class AutodlConnector:
                 if status == "shutdown":
                     await self._tell("release", permit.box_id, urgent="teardown")
                     return
-                # Told twice it refuses; told while it starts it may start all the same.
+                # A second power_off is refused; one sent while the box starts may not stop it.
                 if status != "shutting_down":
                     await self._tell("power_off", permit.box_id, urgent="teardown")
             except Rejected as error:
@@ -201,11 +201,11 @@ class AutodlConnector:
             await self._clock.sleep(_ASK_AGAIN_S)
 
     async def park(self, lease: Lease) -> None:
-        """As `Parking.park`; its GPU is anybody's from then on, and after 15 days it is released."""
+        """As `Parking.park`; anybody may then take its GPU, and after 15 days the box is released."""
         await self._switch(lease, "power_off", ("shutting_down", "shutdown"), {})
 
     async def resume(self, lease: Lease) -> None:
-        """As `Parking.resume`; port and password may be others, and our key is let in anew."""
+        """As `Parking.resume`; port and password may have changed, and our key is let in anew."""
         more: dict[str, Json] = {"payload": "gpu", "start_command": _lets_in(self._public_key())}
         await self._switch(lease, "power_on", ("starting", "running"), more)
 
@@ -222,18 +222,18 @@ class AutodlConnector:
     # --- what can be rented, and what is left
 
     async def offers(self, wish: Wish) -> Sequence[Offer]:
-        """As `Market.offers`: every kind of GPU that the API rents; its stock shows at a create only.
+        """As `Market.offers`: every kind of GPU that the API rents; stock is known only at a create.
 
-        The API tells no price before a box exists, so that they are the owner's word.
+        The API tells no price before a box exists, so prices are those that the owner states.
         """
         held = _read(_HELD, await self._told("POST", _BALANCE, body={}))
         cny = Decimal(held.assets + held.voucher_balance) / 1000
         return offers(wish, self._owner(), cny, today=self._clock.now().date())
 
     async def leftovers(self) -> Sequence[Leftover]:
-        """As `Residue.leftovers`: saved images, at a price that the API does not tell.
+        """As `Residue.leftovers`: saved images, whose price the API does not tell.
 
-        What lies in the file storage of a region may bill too, and no call shows it.
+        Files in a region's file storage may bill too, and no call shows them.
         """
         images = _read(_IMAGES, await self._pages(f"{_PRO}/image/private/list", "image_uuid"))
         return [
@@ -252,7 +252,7 @@ class AutodlConnector:
     # --- the provider's answers
 
     def _is_looked_into(self, shown: _Instance) -> bool:
-        """Whether its address and price are asked for."""
+        """Whether to ask for its address and price."""
         state = self._states.get(shown.status, BoxState.UNKNOWN)
         return _mark(shown) is not None and state in (BoxState.READY, BoxState.UNKNOWN)
 
@@ -261,9 +261,8 @@ class AutodlConnector:
         mark = _mark(shown)
         address, price = None, None
         if state in (BoxState.BOOTING, BoxState.PARKED):
-            price = Decimal(
-                0
-            )  # it bills from running on, and keeps its included disks at no charge
+            # Billing starts when it runs; disks that are included cost nothing.
+            price = Decimal(0)
         elif self._is_looked_into(shown):
             detail = _read(_SNAPSHOT, details[shown.uuid])
             price = self._usd_h(shown, detail)
@@ -283,7 +282,10 @@ class AutodlConnector:
         )
 
     def _usd_h(self, shown: _Instance, detail: _Snapshot) -> Decimal | None:
-        """What it costs by the provider's word, which is for one GPU, or for all: nobody says which."""
+        """What it costs by the provider's figure; None unless it has one GPU at the plain hourly rate.
+
+        For several GPUs it is not documented whether the figure is for one of them or for all.
+        """
         plain_one = (shown.req_gpu_amount, shown.start_mode, shown.charge_type) == (
             1,
             "gpu",
@@ -294,12 +296,12 @@ class AutodlConnector:
         try:
             owner = self._owner()
         except LocalTrouble:
-            return None  # a bad line in a file of ours hides no box
+            return None  # a bad line in our own configuration must not hide a box
         usd_h = owner.usd(Decimal(detail.payg_price) / 1000)
         return None if usd_h is None else usd_h.quantize(CENT)
 
     async def _snapshot(self, box_id: str) -> Json:
-        """What tells its address and price; nothing where the provider does not tell them yet."""
+        """The answer that holds its address and price; empty while the provider does not give them."""
         query = {"instance_uuid": box_id}
         try:
             return await self._told("GET", f"{_PRO}/snapshot", query=query)
@@ -307,7 +309,7 @@ class AutodlConnector:
             return {}
 
     async def _status(self, box_id: str, *, urgent: Literal["", "teardown"] = "") -> str | None:
-        """What the provider calls its state; None where it knows none such, and lists none."""
+        """The provider's word for its state; None if it knows no such box and lists none."""
         query = {"instance_uuid": box_id}
         try:
             return _read(
@@ -316,7 +318,7 @@ class AutodlConnector:
         except Rejected as error:
             if not _NOT_THERE.search(error.body):
                 raise
-            # Its words for it are not documented, so they alone prove nothing.
+            # Its wording for this is not documented, so the words alone prove nothing.
             rows = await self._instances(urgent=urgent)
             if not all(isinstance(row.get("uuid"), str) for row in rows):
                 raise _incomplete(f"{_PRO}/list", "a row does not tell its box") from error
@@ -335,14 +337,14 @@ class AutodlConnector:
         await self._told("POST", f"{_PRO}/{verb}", body=body, urgent=urgent)
 
     async def _instances(self, *, urgent: Literal["", "teardown"] = "") -> list[Mapping[str, Json]]:
-        """Every row of the list of instances; one that is no row at all is an empty one."""
+        """Every row of the list of instances; a row that is not an object becomes an empty one."""
         rows = await self._pages(f"{_PRO}/list", "uuid", urgent=urgent)
         return [row if isinstance(row, dict) else {} for row in rows]
 
     async def _pages(
         self, path: str, identity: str, *, urgent: Literal["", "teardown"] = ""
     ) -> list[JsonValue]:
-        """Everything that list holds, each once, as far as rows tell what they are about."""
+        """Every row of that list, each once, where rows say what they are about."""
         rows: list[JsonValue] = []
         page, leafing = 1, Leafing(f"AutoDL's list of {path}")
         while True:
@@ -371,11 +373,11 @@ class AutodlConnector:
         once: Literal["", "once"] = "",
         urgent: Literal["", "teardown"] = "",
     ) -> Json:
-        """What the provider's envelope holds; a failure is told inside a 200.
+        """The data in the provider's envelope; a failure comes inside a 200.
 
         Raises:
             Rejected: it failed, in the provider's words, with the envelope as its body.
-            ProviderTrouble: as `Wire.call`, and where those words are known.
+            ProviderTrouble: as `Wire.call`, and for failures whose words are known.
         """
         reply = await self._wire.call(
             method,
@@ -396,7 +398,7 @@ class AutodlConnector:
         raise self._refusal(method, path, code, reply)
 
     def _refusal(self, method: str, path: str, code: str, reply: Reply) -> ProviderTrouble:
-        """What a failure means, as far as that is known."""
+        """What a failure means, if that is known."""
         said = f"{code} {reply.fields.get('msg') or ''}"
         what = f"AutoDL answered {method} {path} with {words(said)}"
         if _UNVERIFIED.search(said):
@@ -421,7 +423,7 @@ def _mark(shown: _Instance) -> str | None:
 
 
 def _read(kind: TypeAdapter[T], told: object) -> T:
-    """What was told, in its form.
+    """The data, validated against its form.
 
     Raises:
         ProviderSilent: it is not of that form, so nothing can be concluded.
@@ -430,7 +432,8 @@ def _read(kind: TypeAdapter[T], told: object) -> T:
         return kind.validate_python(told)
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors(include_input=False)[0]["loc"])
-    # Raised out here, and telling only where: the error itself holds the value, maybe a password.
+    # Raised outside the handler, and names only the place: the validation error holds the value,
+    # which may be a password.
     raise ProviderSilent(
         f"an answer of AutoDL cannot be read: its {where or 'data'} is not as documented",
         remedy="try again in a minute; `gpu-tenant leases` looks again",
@@ -445,9 +448,9 @@ def _incomplete(path: str, why: str) -> ProviderSilent:
 
 
 def _lets_in(public_key: str) -> str:
-    """What the box runs when it starts: our key is among those that it lets in.
+    """The command that the box runs when it starts: it adds our key to those that are let in.
 
-    Without a quote: nobody has written down how the provider passes the command on.
+    It has no quotes, because how the provider passes the command on is not documented.
     """
     kind, text = public_key.split()[:2]
     file = "/root/.ssh/authorized_keys"

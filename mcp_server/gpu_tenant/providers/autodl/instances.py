@@ -1,4 +1,4 @@
-"""What AutoDL rents as instances Pro, at the prices that its owner names: its API names none."""
+"""What AutoDL rents as instances Pro, at the prices that the owner states: its API tells none."""
 
 import re
 import tomllib
@@ -24,16 +24,16 @@ _SPECS = {
     "pro6000-p": ("RTX PRO 6000", 96),
     "h800": ("H800", 80),
 }
-"""The API's word for a kind of GPU; the console's; its GB. docs/instance_pro_api, appendix, 2026-08."""
+"""The API's name of a kind of GPU, the console's name, and its GB. docs/instance_pro_api, appendix, 2026-08."""
 _NEEDS_CUDA_12_8 = ("5090-p", "pro6000-p")
 _REGIONS = ("westDC3", "beijingDC2")
-"""Those that take a create; the others are for another product."""
+"""The regions that accept a create; the others are for another product."""
 ANYWHERE = "any"
 _MOST_GPUS = 4
 _DISK_GB = 80
 """30 at `/` and 50 at /root/autodl-tmp; more is sold at prices that no call tells."""
 _IMAGE, _CUDA_FROM = "base-image-l2t43iu6uk", 118
-"""The platform's own with PyTorch 2.0, CUDA 11.8 and Python 3.8."""
+"""The platform's own image, with PyTorch 2.0, CUDA 11.8 and Python 3.8."""
 _SETUP_S = 180
 _RATE_COUNTS_FOR = timedelta(days=30)
 
@@ -50,11 +50,11 @@ class Owner(Record):
     cny_h: dict[str, Decimal] = Field(default={}, description="an hour of one GPU, by kind")
 
     def usd(self, cny: Decimal | None) -> Decimal | None:
-        """The same in USD; None is unknown."""
+        """The amount in USD; None if the amount or the rate is unknown."""
         return None if cny is None or self.cny_usd is None else cny * self.cny_usd
 
     def converted(self, cny: Decimal, today: date) -> str | None:
-        """The sum that is really billed and the rate it was converted at, with the day of that rate."""
+        """The sum that is really billed, and the exchange rate that was used, with the day of that rate."""
         if self.cny_usd is None:
             return None
         on = self.cny_usd_on
@@ -68,20 +68,20 @@ class Owner(Record):
 
 
 def owners_word(configuration: Path, environ: Mapping[str, str]) -> Owner:
-    """What the owner says; AUTODL_CNY_USD, its _ON and AUTODL_CNY_H (`v-48g=3`) go before the file.
+    """What the owner states; AUTODL_CNY_USD, its _ON and AUTODL_CNY_H (`v-48g=3`) override the file.
 
     Raises:
         LocalTrouble: it cannot be read as prices.
     """
     try:
-        # TOML's numbers with a point are money here.
+        # Money is Decimal: TOML's decimal numbers are not read as floats.
         text = configuration.read_text(encoding="utf-8") if configuration.exists() else ""
         said = tomllib.loads(text, parse_float=Decimal)
         own = {**said.get("autodl", {})}
         rates = said.get("rates", {})
         own["cny_usd"], own["cny_usd_on"] = rates.get("cny_usd"), rates.get("cny_usd_on")
         if environ.get("AUTODL_CNY_USD"):
-            # A rate goes with its own day.
+            # A rate is used with its own day, never with the day of another rate.
             own["cny_usd"] = environ["AUTODL_CNY_USD"]
             own["cny_usd_on"] = environ.get("AUTODL_CNY_USD_ON") or None
         if environ.get("AUTODL_CNY_H"):
@@ -101,7 +101,7 @@ def owners_word(configuration: Path, environ: Mapping[str, str]) -> Owner:
 
 
 class Ordered(NamedTuple):
-    """What an offer's id says is to be rented."""
+    """What an offer's id says should be rented."""
 
     spec: str
     gpu_count: int
@@ -110,13 +110,13 @@ class Ordered(NamedTuple):
 
 
 def ordered(offer_id: str) -> Ordered | None:
-    """What that offer is of, or None where AutoDL never had one of this id."""
+    """What that offer is for, or None if the id is not one that AutoDL's offers have."""
     told = re.fullmatch(r"(.+):([1-4])@(.+)", offer_id)
     return Ordered(told[1], int(told[2]), told[3]) if told and told[1] in _SPECS else None
 
 
 def offers(wish: Wish, owner: Owner, held_cny: Decimal, *, today: date) -> list[Offer]:
-    """An offer for each kind of GPU; whether there is one shows when it is created."""
+    """An offer for each kind of GPU; whether one is in stock is known only when a box is created."""
     if wish.offer is not None:
         again = ordered(wish.offer)
         return [] if again is None else [_offer(again, owner, held_cny, today)]
@@ -124,7 +124,7 @@ def offers(wish: Wish, owner: Owner, held_cny: Decimal, *, today: date) -> list[
     regions = [region for region in _REGIONS if meant in region.casefold()]
     if not regions or wish.gpu_count > _MOST_GPUS:
         return []
-    # Naming no region finds a GPU most often.
+    # An order that names no region finds a GPU most often.
     where = "+".join(regions) if meant else ANYWHERE
     found = [
         _offer(Ordered(spec, wish.gpu_count, where), owner, held_cny, today) for spec in _SPECS

@@ -1,7 +1,7 @@
-"""Boxes that a person rents, starts, stops and ends in a platform's console, where no API does.
+"""Boxes that a person rents, starts, stops and ends in a platform's console, because no API does.
 
-The program proves that nothing would be lost, says the words, and believes the person who says
-that it is done; the box itself may contradict, by answering.
+The program proves that nothing would be lost, tells the person what to do, and believes the person
+who says that it is done. A box that still answers contradicts that.
 """
 
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from gpu_tenant.providers.console.registry import Lent
 
 
 class ByHand:
-    """A connector whose list is ours, and whose verbs are a person's."""
+    """A connector that keeps its own list of boxes, and asks a person to act."""
 
     def __init__(self, profile: Profile, directory: Path) -> None:
         self._profile = profile
@@ -38,14 +38,14 @@ class ByHand:
         return self._lent.lend(lease)
 
     async def list_boxes(self) -> list[Box]:
-        """As `Connector.list_boxes`: those whose end nobody has attested yet."""
+        """As `Connector.list_boxes`: the boxes whose end no person has attested yet."""
         return self._lent.boxes()
 
     async def destroy(self, permit: TeardownPermit) -> None:
-        """As `Connector.destroy`: only a person can, so it is asked of one.
+        """As `Connector.destroy`: only a person can do it, so a person is asked.
 
         Raises:
-            OwnerMustAct: the words for the person; the box is as it was.
+            OwnerMustAct: with the words for the person; the box is as it was.
         """
         box_id = genuine(permit, provider=self._profile.id).box_id
         if self._lent.find(box_id) is not None:
@@ -56,7 +56,7 @@ class ByHand:
             )
 
     async def park(self, lease: Lease) -> None:
-        """As `Parking.park`: it was stopped, by a command on it or by a person."""
+        """As `Parking.park`: the box was stopped, by a command on it or by a person."""
         self._change(lease, state=BoxState.PARKED)
 
     async def resume(self, lease: Lease) -> None:
@@ -83,7 +83,7 @@ class ByHand:
 
 
 class Both:
-    """A platform with an API for some of its boxes, and a console for the others."""
+    """A platform with an API for some of its boxes, and only a console for the others."""
 
     def __init__(self, api: Connector, by_hand: ByHand) -> None:
         self._api = api
@@ -121,7 +121,7 @@ class Both:
         await self._parking(lease).resume(lease)
 
     def asked_with(self, salt: str) -> Asking | None:
-        """As `Accounted.asked_with`; None where its boxes are all of the console."""
+        """As `Accounted.asked_with`; None if all its boxes are rented in the console."""
         return self._api.asked_with(salt) if isinstance(self._api, Accounted) else None
 
     async def account(self) -> str | None:
@@ -133,7 +133,7 @@ class Both:
         return await self._api.leftovers() if isinstance(self._api, Residue) else []
 
     async def timer_at(self, lease: Lease) -> datetime | None:
-        """As `Timed.timer_at`; None, too, where the API's boxes have no timer."""
+        """As `Timed.timer_at`; None, too, if the API's boxes have no timer."""
         if isinstance(self._api, Timed) and not self.tends(lease.box_id):
             return await self._api.timer_at(lease)
         return None

@@ -1,4 +1,4 @@
-"""Boxes that stand on no list but ours: one small file each, while a lease stands on them."""
+"""Boxes that no provider lists: one small file each, as long as a lease uses the box."""
 
 import json
 import os
@@ -20,8 +20,8 @@ class Lent:
         """The machine that the lease names is on the list, under that lease.
 
         Raises:
-            BadRequest: it names none.
-            BoxTaken: another lease stands on it.
+            BadRequest: the lease names no machine.
+            BoxTaken: another lease uses the machine.
         """
         if not isinstance(lease.address, SshAddress):
             raise BadRequest(
@@ -51,7 +51,7 @@ class Lent:
             ProviderTrouble: the list cannot be read to its end.
         """
         try:
-            # Not glob: it takes a directory that cannot be read for an empty one.
+            # Not glob: it treats a directory that cannot be read as empty.
             files = sorted(path for path in self._directory.iterdir() if path.suffix == ".json")
         except FileNotFoundError:
             return []
@@ -62,12 +62,12 @@ class Lent:
         return [_read(path) for path in files]
 
     def find(self, box_id: str) -> Box | None:
-        """The box of that name, where it is lent."""
+        """The box with that name, if it is lent."""
         path = self._file(box_id)
         return _read(path) if path.exists() else None
 
     def write(self, box: Box) -> None:
-        """The list has the box as it is given here."""
+        """The list holds the box as given here."""
         self._directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         path = self._file(box.id)
         being_written = path.with_suffix(".new")
@@ -75,7 +75,7 @@ class Lent:
         being_written.replace(path)
 
     def remove(self, box_id: str) -> None:
-        """The list does not have the box."""
+        """The list does not hold the box."""
         self._file(box_id).unlink(missing_ok=True)
 
     def _file(self, box_id: str) -> Path:

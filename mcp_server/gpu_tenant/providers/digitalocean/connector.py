@@ -29,13 +29,13 @@ _PAGE = 200
 _SETUP_S = 180
 
 _OUTBOUND_USD_GB = Decimal("0.01")
-"""Beyond what is included, docs.digitalocean.com/products/droplets/details/pricing, 2026-05."""
+"""Above the included amount: docs.digitalocean.com/products/droplets/details/pricing, 2026-05."""
 _SNAPSHOT_USD_GB_MONTH = Decimal("0.06")
 """docs.digitalocean.com/products/images/snapshots/details/pricing. No such page was read for volumes."""
 
 _FULL = re.compile(r"not available|unavailable|capacity|sold out", re.IGNORECASE)
 _TOO_MANY = re.compile(r"\blimit\b|quota", re.IGNORECASE)
-"""A refused create has one status for everything: only its words tell one from the other."""
+"""Refused creates all have the same status: only the words tell what was wrong."""
 
 
 class _Vram(BaseModel):
@@ -147,10 +147,13 @@ _MADE, _ADDED = TypeAdapter(_Made), TypeAdapter(_Added)
 
 
 class DigitalOceanConnector:
-    """One account (a team) at DigitalOcean. Its invoices name a box when the month is over: no `Billing`."""
+    """One account (a team) at DigitalOcean.
+
+    Its invoices name a box only when the month is over, so this is no `Billing`.
+    """
 
     def __init__(self, setting: Setting) -> None:
-        # Not the setting whole: its environment may hold the key.
+        # Not the whole setting: its environment may hold the key.
         self._states, self._public_key = setting.profile.states, setting.public_key
         self._wire = Wire(
             title=setting.profile.title,
@@ -184,8 +187,8 @@ class DigitalOceanConnector:
     async def list_boxes(self) -> Sequence[Box]:
         """As `Connector.list_boxes`: every GPU Droplet.
 
-        A list without a type shows none of them, and one of a tag cannot be of a type: so all are
-        asked for, and the marks are looked for here.
+        A list without a type shows no GPU Droplet, and a list by tag cannot name a type. So every
+        GPU Droplet is asked for, and the marks are looked for here.
         """
         shown = await self._pages(_DROPLETS, "droplets", _DROPLET_LIST, {"type": "gpus"})
         named = [row["id"] for row in shown if isinstance(row.get("id"), int)]
@@ -200,7 +203,7 @@ class DigitalOceanConnector:
         return self._wire.asked_with(salt)
 
     async def account(self) -> str | None:
-        """As `Accounted.account`: a team's Droplets are the team's, whoever's token it is."""
+        """As `Accounted.account`: a team's Droplets belong to the team, whoever owns the token."""
         shown = _read(_ACCOUNT, await self._wire.get("/v2/account"), "account")
         return f"team {shown.team.uuid}" if shown.team else f"user {shown.uuid}"
 
@@ -215,7 +218,7 @@ class DigitalOceanConnector:
         return self._box(_read(_MADE, reply).droplet)
 
     async def destroy(self, permit: TeardownPermit) -> None:
-        """As `Connector.destroy`; what was attached to the box, or taken of it, is left as it is."""
+        """As `Connector.destroy`; volumes and snapshots of the box are left as they are."""
         permit = genuine(permit, provider="digitalocean")
         path = f"{_DROPLETS}/{permit.box_id}"
         reply = await self._wire.call(
@@ -227,7 +230,7 @@ class DigitalOceanConnector:
     # --- what can be rented, and what is left
 
     async def offers(self, wish: Wish) -> Sequence[Offer]:
-        """As `Market.offers`: an offer for each size in each region that has some."""
+        """As `Market.offers`: an offer for each size in each region that has it in stock."""
         found = [
             _offer(size, size.gpu_info, region)
             for size in await self._pages(_SIZES, "sizes", _SIZE_LIST, {})
@@ -239,7 +242,7 @@ class DigitalOceanConnector:
         return [offer for offer in found if offer.suits(wish)]
 
     async def leftovers(self) -> Sequence[Leftover]:
-        """As `Residue.leftovers`: volumes of no Droplet, and snapshots, which never have one."""
+        """As `Residue.leftovers`: volumes that are attached to no Droplet, and all snapshots."""
         volumes = await self._all(_VOLUMES, "volumes", _VOLUME_LIST, {})
         snapshots = await self._all(_SNAPSHOTS, "snapshots", _SNAPSHOT_LIST, {})
         return [
@@ -275,7 +278,7 @@ class DigitalOceanConnector:
     async def _all(
         self, path: str, field: str, kind: TypeAdapter[list[Row]], query: Mapping[str, str]
     ) -> list[Row]:
-        """Everything that list holds, each once."""
+        """Every item of that list, each once."""
         rows = await self._pages(path, field, kind, query)
         if len({row.id for row in rows}) < len(rows):
             raise _incomplete(path, "something is on two pages")
@@ -305,7 +308,7 @@ class DigitalOceanConnector:
         return rows
 
     async def _key_id(self) -> int:
-        """The account's number for our public key; it was added if it was not there."""
+        """The account's number for our public key; the key was added if it was missing."""
         ours = self._public_key()
         text = ours.split()[1]
         name = f"gpu-tenant-{hashlib.sha256(base64.b64decode(text)).hexdigest()[:16]}"
@@ -317,7 +320,7 @@ class DigitalOceanConnector:
             reply = await self._wire.call("POST", _KEYS, body=added, expect=(201, 422))
             if reply.status == 201:
                 return _read(_ADDED, reply).ssh_key.id
-            # It may be there by now: somebody else of this account has the same one.
+            # The key may be there by now: another user of this account may have added the same one.
         raise self._wire.trouble("POST", _KEYS, reply)
 
     def _box(self, shown: _Droplet) -> Box:
@@ -340,7 +343,7 @@ class DigitalOceanConnector:
         )
 
     def _refusal(self, reply: Reply) -> ProviderTrouble:
-        """What a create's answer means that made no box."""
+        """What a create's answer means if no box was made."""
         told = self._wire.trouble("POST", _DROPLETS, reply)
         said = _message(reply)
         if _TOO_MANY.search(said):
@@ -351,7 +354,7 @@ class DigitalOceanConnector:
 
 
 def _read(kind: TypeAdapter[T], reply: Reply, field: str | None = None) -> T:
-    """What the answer, or one field of it, holds.
+    """The answer, or one field of it, validated against its form.
 
     Raises:
         ProviderSilent: it is not of that form, so nothing can be concluded.
@@ -360,7 +363,7 @@ def _read(kind: TypeAdapter[T], reply: Reply, field: str | None = None) -> T:
         return kind.validate_python(reply.fields.get(field) if field else reply.fields)
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors(include_input=False)[0]["loc"])
-    # Raised out here, and telling only where: the error itself holds the value.
+    # Raised outside the handler, and names only the place: the validation error holds the value.
     raise ProviderSilent(
         f"an answer of DigitalOcean cannot be read: its {field or ''} {where} is not as documented",
         remedy="try again in a minute; `gpu-tenant leases` looks again",
@@ -431,10 +434,10 @@ def _offer(size: _Size, gpu: _Gpu, region: str) -> Offer:
 
 
 def _gpu(gpu: _Gpu) -> tuple[str, float | None]:
-    """The canonical name and the memory of each, read out of `nvidia_rtx6000_ada`."""
+    """The canonical name and the memory of each GPU, parsed from `nvidia_rtx6000_ada`."""
     called = gpu.model.replace("_", " ")
     amount = gpu.vram.amount if gpu.vram else None
-    # Some sizes tell the memory of all GPUs together, some of each; the catalog knows which it is.
+    # Some sizes state the memory of all GPUs together, others of one; the GPU catalog tells which.
     for each in (amount, amount // gpu.count if amount and gpu.count else None):
         model = known(called) or known(f"{called} {each}GB")
         if model is not None and each in (None, model.vram_gib):

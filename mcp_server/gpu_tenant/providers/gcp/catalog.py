@@ -1,4 +1,4 @@
-"""What Compute Engine sells with GPUs, what it costs by the list, and how many the quotas allow."""
+"""What Compute Engine sells with GPUs, what it costs by the price list, and how many the quotas allow."""
 
 import math
 import re
@@ -12,9 +12,9 @@ from gpu_tenant.providers.gcp.client import Message
 from gpu_tenant.providers.gpu_catalog import known
 
 AS_OF = "2026-10-04"
-"""When cloud.google.com/products/compute/pricing showed these prices; in USD."""
+"""The day on which cloud.google.com/products/compute/pricing showed these prices; in USD."""
 _IOWA = ("us-central1", "us-east1", "us-west1")
-"""Where the prices of Iowa hold. There is no table for Spot: that price moves from day to day."""
+"""The regions with Iowa's prices. There is no table for Spot, because that price changes daily."""
 MONTH_H = Decimal(730)
 ADDRESS_USD_H = Decimal("0.005")
 _UNUSED_ADDRESS_USD_H = Decimal("0.01")
@@ -29,7 +29,7 @@ _ATTACHED_USD_H = {
     "nvidia-tesla-v100": Decimal("2.48"),
 }
 _L4_USD_H, _G2_CPU_USD_H = Decimal("0.56004"), Decimal("0.036698069")
-"""A g2 has 4 GB for each CPU, whatever its size, so that one rate holds both."""
+"""A g2 has 4 GB for each CPU, whatever its size, so one rate covers both."""
 _MACHINE_USD_H = {
     "n1-standard-8": Decimal("0.38"),
     "n1-standard-16": Decimal("0.76"),
@@ -68,7 +68,7 @@ _METRICS = {
     "nvidia-tesla-a100": "NVIDIA_A100_GPUS",
     "nvidia-a100-80gb": "NVIDIA_A100_80GB_GPUS",
 }
-"""Newer GPUs, and the CPUs of most families, are counted in Cloud Quotas, which this API does not show."""
+"""Newer GPUs, and the CPUs of most families, count against Cloud Quotas, which this API does not show."""
 
 WITH_GPUS = "name eq '(a2|a3|a4|g2|g4)-.+|n1-standard-(8|16|32|64)'"
 _ATTACHED_TO = {1: "n1-standard-8", 2: "n1-standard-16", 4: "n1-standard-32", 8: "n1-standard-64"}
@@ -96,32 +96,32 @@ class Sold:
     count: int
     model: str
     ssd: str = ""
-    """`+ssd` where the machine comes with local SSDs, which any stop empties."""
+    """`+ssd` if the machine comes with local SSDs, which any stop empties."""
     cpus: int = 0
 
     @property
     def id(self) -> str:
-        """What its offer is called."""
+        """The id of its offer."""
         return f"{self.zone}/{self.machine}/{self.count}x{self.gpu}/{self.model}{self.ssd}"
 
     @property
     def region(self) -> str:
-        """The region of its zone, which its quotas and its prices are for."""
+        """The region of its zone; quotas and prices are by region."""
         return self.zone.rpartition("-")[0]
 
     @property
     def attached(self) -> bool:
-        """Whether its GPUs are asked for besides the machine."""
+        """Whether its GPUs must be requested in addition to the machine."""
         return self.gpu in _ATTACHED_USD_H
 
     @property
     def gpu_name(self) -> str:
-        """The canonical name, or Google's own where no table knows it."""
+        """The canonical name of its GPU, or Google's own name if the table does not have it."""
         return _GPUS.get(self.gpu, self.gpu)
 
     @property
     def rate_key(self) -> str:
-        """What the owner calls it in `[rates.gcp]`."""
+        """The key of its rate in the owner's `[rates.gcp]`."""
         besides = f"+{self.count}x{self.gpu}" if self.attached else ""
         return self.machine + besides + (" spot" if self.model == "spot" else "")
 
@@ -132,7 +132,7 @@ class Sold:
 
 
 def sold_as(offer_id: str) -> Sold | None:
-    """What the offer of that id is for, or None where it is no offer of Google's."""
+    """What the offer with that id sells; None if it is not one of Google's offers."""
     asked = _ID.fullmatch(offer_id)
     if asked is None:
         return None
@@ -147,7 +147,7 @@ def sold_as(offer_id: str) -> Sold | None:
 
 
 def list_usd_h(sold: Sold) -> Decimal | None:
-    """What the machine with its GPUs costs by the list; None where there is no such table."""
+    """What the machine with its GPUs costs by the price list; None if the list does not have it."""
     if sold.region not in _IOWA or sold.model != "standard":
         return None
     if sold.machine.startswith("g2-standard-"):
@@ -160,12 +160,12 @@ def list_usd_h(sold: Sold) -> Decimal | None:
 
 
 def disk_usd_gb_month(region: str, kind: str) -> Decimal | None:
-    """What a disk of that kind costs there by the list."""
+    """What a disk of that kind costs in that region by the price list."""
     return _DISK_USD_GB_MONTH.get(kind) if region in _IOWA else None
 
 
 def unused_address_usd_month(region: str) -> Decimal | None:
-    """What a reserved address costs that nothing uses."""
+    """What a reserved address that nothing uses costs."""
     return _UNUSED_ADDRESS_USD_H * MONTH_H if region in _IOWA else None
 
 
@@ -193,7 +193,7 @@ def sales(machines: Iterable[Message], gpus: Iterable[Message]) -> Iterator[Sold
 
 
 def fits(sold: Sold, wish: Wish) -> bool:
-    """Whether it is what was wished for, as far as the catalog tells."""
+    """Whether it meets the wish, judging only by the catalog."""
     if wish.offer is not None:
         return sold.id == wish.offer
     model = known(sold.gpu_name)
@@ -212,7 +212,7 @@ class Room:
     """How many boxes of a kind the quotas allow, and which of them is the tightest."""
 
     boxes: int | None
-    """None: none of the quotas could be seen."""
+    """How many; None if none of the quotas could be seen."""
     tightest: str
 
 
@@ -224,10 +224,11 @@ def quotas_of(holder: Message) -> dict[str, tuple[float, float]]:
 def room(
     sold: Sold, quotas: Mapping[str, tuple[float, float]], *, disk_gb: int, hours: float
 ) -> Room:
-    """How many such boxes may be made, as the minimum over every quota that one takes of."""
+    """How many such boxes may be made: the minimum over every quota that a box counts against."""
     family = sold.machine.partition("-")[0]
     cpus = "CPUS" if family == "n1" else f"{family.upper()}_CPUS"
-    # What may be taken back, or ends by itself within a week, may use the other quota, too.
+    # A box that is interruptible, or ends by itself within a week, may use the preemptible quota
+    # too.
     timed = not sold.ssd and hours + 1 <= _WEEK_H
     besides = ["PREEMPTIBLE_"] if sold.model == "spot" or timed else []
     gpu = _METRICS.get(sold.gpu, "")
@@ -255,7 +256,7 @@ def room(
 
 
 def seen(sold: Sold, quotas: Mapping[str, object]) -> bool:
-    """Whether the quota of its very GPU is one that this API shows."""
+    """Whether this API shows the quota for exactly this GPU."""
     return _METRICS.get(sold.gpu) in quotas
 
 

@@ -32,7 +32,7 @@ from gpu_tenant.providers.response_limits import (
 )
 
 Message: TypeAlias = Any
-"""One of Google's messages; their types come with a package that is not everybody's."""
+"""One of Google's messages; untyped, because the types come with an optional package."""
 
 _TIMEOUT_S, _TRIES, _PAUSE_S = 30, 4, 5.0
 _PAGE = 500
@@ -42,10 +42,10 @@ _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 
 
 class Calls:
-    """The Compute Engine API for one project: each answer, or one of our errors.
+    """The Compute Engine API for one project: each call gives its answer or raises one of our errors.
 
-    The client's own retries are off, and of its methods only those are used that return the plain
-    operation: the others poll it at the real address, whatever endpoint was named.
+    The client's own retries are off. Only the client's methods that return the plain operation are
+    used: the others poll the operation at the real address, whatever endpoint was configured.
     """
 
     def __init__(
@@ -64,10 +64,10 @@ class Calls:
 
     @property
     def project(self) -> str:
-        """The project that is rented in.
+        """The project in which boxes are rented.
 
         Raises:
-            BadRequest: none is named.
+            BadRequest: no project is named.
         """
         named = self._credential.read().strip() if self._credential else ""
         if not named:
@@ -84,7 +84,7 @@ class Calls:
     ) -> Message:
         """The answer of that method of that service of the client.
 
-        A lost answer is asked for again, except of a call that is to be sent `once`; a call that was
+        A call whose answer was lost is sent again, unless it is to be sent `once`. A call that was
         turned away for its rate was not carried out, and is always sent again.
 
         Raises:
@@ -106,10 +106,11 @@ class Calls:
         raise AssertionError("unreachable")
 
     async def pages(self, service: str, inside: str = "", filtered: str = "") -> list[Message]:
-        """Every item to the last page: of a list, or of an aggregated one, where they are `inside`.
+        """Every item of a list, to its last page; of an aggregated list, the items under `inside`.
 
         Raises:
-            ProviderSilent: a zone is missing, or a page repeats its cursor; nothing may be concluded.
+            ProviderSilent: a zone is missing, or a page repeats its cursor; nothing may be
+                concluded.
         """
         fields: dict[str, object] = {"max_results": _PAGE}
         if filtered:
@@ -160,9 +161,10 @@ class Calls:
         options = {"api_endpoint": self._endpoint} if self._endpoint else {}
         made = getattr(compute, f"{service}Client")
         try:
-            # One each: a kept connection would be shared by threads.
+            # A client for each call: a kept connection would be shared by threads.
             with made(credentials=self._key, client_options=options) as client:
-                # The client has no public name for its session, and reads an answer of any size.
+                # The client has no public name for its session, and would read an answer of any
+                # size.
                 hook = partial(self._read, said)
                 vars(client.transport)["_session"].hooks["response"].append(hook)
                 return getattr(client, method)(fields, retry=None, timeout=_TIMEOUT_S)
@@ -180,7 +182,7 @@ class Calls:
                 ):
                     return _by_rows(compute, said[-1])
             raise _silent(f"no answer to {service}.{method}: {type(error).__name__}") from error
-        # Google's own client stumbles in many ways over an error that has not the form of its API's.
+        # Google's own client fails in many ways on an error that does not have its API's form.
         except (
             OSError,
             ValueError,
@@ -194,7 +196,7 @@ class Calls:
             raise _silent(f"no answer to {service}.{method}: {type(error).__name__}") from error
 
     def _read(self, said: list[bytes], answer: Message, **_: object) -> None:
-        """The answer's body is here, before the client would read it whole."""
+        """The answer's body was read here, within the limit, before the client could read all of it."""
         body = bounded(
             answer.raw.stream(PIECE_BYTES, decode_content=True),
             "Google Cloud: an answer",
@@ -218,9 +220,9 @@ class Calls:
 
 
 def _by_rows(compute: Message, body: bytes) -> Message:
-    """A page of instances of which one is not of its form: that one by its number, zone and labels alone.
+    """A page of instances, in which an instance that cannot be parsed keeps only its number, zone and labels.
 
-    Where it does not tell all three, it is an empty one.
+    An instance that cannot be parsed even with those three becomes an empty one.
     """
 
     def readable(row: object) -> bool:
@@ -244,7 +246,7 @@ def _by_rows(compute: Message, body: bytes) -> Message:
 
 
 def failure(operation: Message) -> ProviderTrouble | None:
-    """What went wrong in an operation, which is answered with 200 all the same."""
+    """What went wrong in an operation; Google answers with 200 even when an operation failed."""
     said = [(entry.code, entry.message) for entry in operation.error.errors]
     if not said:
         return None
@@ -262,9 +264,9 @@ def _refusal(call: str, error: Message) -> ProviderTrouble:
     status = int(error.code or 0)
     try:
         listed = error.errors
-    except TypeError:  # what was sent as a list of errors is none
+    except TypeError:  # Google's list of errors was not a list
         listed = []
-    # As text, because one that is no text cannot be looked for.
+    # As text: a reason that is not text might not be hashable.
     reasons = {str(entry.get("reason", "")) for entry in listed if isinstance(entry, dict)}
     message = str(error.message)
     what = f"Google answered {call} with {status}: {words(message)}"
@@ -284,10 +286,10 @@ def _refusal(call: str, error: Message) -> ProviderTrouble:
 
 
 def _whole(service: str, page: Message) -> None:
-    """Nothing is missing on the page, by its own word.
+    """By its own account, the page lacks nothing.
 
     Raises:
-        ProviderSilent: something is.
+        ProviderSilent: something is missing.
     """
     missing = list(getattr(page, "unreachables", ()))
     if page.warning.code not in ("", "NO_RESULTS_ON_PAGE"):

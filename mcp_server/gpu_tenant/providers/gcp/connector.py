@@ -56,7 +56,7 @@ _FAMILIES = (
     "common-cu129-ubuntu-2204-nvidia-580",
     "common-cu128-ubuntu-2204-nvidia-570",
 )
-"""Drivers and CUDA; the first that has not aged out."""
+"""Image families with drivers and CUDA; the first that has not been retired is used."""
 
 _CREATED_S, _STARTED_S, _DELETED_S = 300, 180, 60
 _UNSEEN = "the quota of this GPU is kept in Cloud Quotas, and was not looked at"
@@ -68,7 +68,8 @@ _ENDPOINT = "https://compute.googleapis.com"
 class GcpConnector:
     """Rents, stops and deletes VMs with GPUs in one project.
 
-    Only an export of the whole bill to BigQuery tells what one of them has cost: it is no `Billing`.
+    What one VM has cost is only in an export of the whole bill to BigQuery, so this is no
+    `Billing`.
     """
 
     def __init__(self, setting: Setting) -> None:
@@ -113,7 +114,7 @@ class GcpConnector:
     async def _insert(
         self, zone: str, body: dict[str, Any], request_id: str
     ) -> ProviderTrouble | None:
-        """The box is asked for; what Google said against it, where it may stand all the same.
+        """The box is requested; returns Google's complaint if the box may exist all the same.
 
         Raises:
             NoCapacity, NoQuota, ...: no box was made.
@@ -150,7 +151,7 @@ class GcpConnector:
         metadata = {
             "ssh-keys": f"{_USER}:{self._setting.public_key()}",
             "block-project-ssh-keys": "TRUE",
-            # Where the project has OS Login on, the key above would not be looked at.
+            # If the project has OS Login on, the key above would be ignored.
             "enable-oslogin": "FALSE",
         }
         body: dict[str, Any] = {
@@ -205,7 +206,7 @@ class GcpConnector:
         return read_each("gcp", shown, self._box, _subject)
 
     def asked_with(self, salt: str) -> Asking:
-        """As `Accounted.asked_with`: the boxes are the project's, whoever may ask for them."""
+        """As `Accounted.asked_with`: the boxes belong to the project, whichever account asks for them."""
         endpoint = self._setting.api(_ENDPOINT, variable="GPU_TENANT_GCP_ENDPOINT")
         return Asking(where=place(endpoint), key=key_hash(self._calls.project, salt))
 
@@ -224,13 +225,13 @@ class GcpConnector:
             raise
 
     async def destroy(self, permit: TeardownPermit) -> None:
-        """As `Connector.destroy`; by the box's number, which no later box of its name has."""
+        """As `Connector.destroy`; by the box's number, which no later box of the same name has."""
         permit = genuine(permit, provider="gcp")
         where = _where(permit.box_id)
         try:
             operation = await self._calls.ask("Instances", "delete_unary", where)
         except Rejected as error:
-            # A project that is not there is a 404, too, and says nothing about the box.
+            # A missing project is a 404 too, and says nothing about the box.
             if error.status == 404 and f"instances/{where['instance']}" in error.body:
                 return
             raise
@@ -249,7 +250,7 @@ class GcpConnector:
         _unless_failed(await self._calls.ask("Instances", "stop_unary", where))
 
     async def resume(self, lease: Lease) -> None:
-        """As `Parking.resume`; whether the zone has such a GPU is told by the operation's end."""
+        """As `Parking.resume`; whether the zone has such a GPU is known only when the operation ends."""
         where = _where(lease.box_id)
         operation = await self._calls.ask("Instances", "start_unary", where)
         done = await self._calls.finished(where["zone"], operation, within_s=_STARTED_S)
@@ -282,7 +283,7 @@ class GcpConnector:
         )
 
     def _price_now(self, instance: Message, state: BoxState) -> Decimal | None:
-        """What a box of ours costs; its disk is of the kind that we gave it."""
+        """What a box of ours costs now; its disk is of the kind that we gave it."""
         gpus = [
             (last(a.accelerator_type), a.accelerator_count) for a in instance.guest_accelerators
         ]
@@ -304,7 +305,7 @@ class GcpConnector:
         """As `Market.offers`: what the zones sell and the project's quotas leave room for.
 
         Raises:
-            NoQuota: they leave room for none of it; with the tightest of them.
+            NoQuota: the quotas leave room for none of it; the error names the tightest of them.
         """
         machines, gpus, regions, project, image = await asyncio.gather(
             self._calls.pages("MachineTypes", "machine_types", WITH_GPUS),
@@ -369,7 +370,7 @@ class GcpConnector:
         )
 
     def _price(self, sold: Sold, disk_gb: int) -> Price:
-        """What the owner says that it costs, or else the list."""
+        """The price by the owner's rates, or else by the list."""
         owner = self._owner_rates()
         machine = owner.get(sold.rate_key, list_usd_h(sold))
         disk = owner.get(sold.disk_type, disk_usd_gb_month(sold.region, sold.disk_type))
@@ -401,7 +402,7 @@ class GcpConnector:
     # --- leftovers
 
     async def leftovers(self) -> Sequence[Leftover]:
-        """As `Residue.leftovers`: disks that no box uses, addresses that nothing uses, snapshots."""
+        """As `Residue.leftovers`: disks that no box uses, addresses that nothing uses, and snapshots."""
         disks, addresses, snapshots = await asyncio.gather(
             self._calls.pages("Disks", "disks"),
             self._calls.pages("Addresses", "addresses"),
@@ -442,10 +443,10 @@ def _left(
 
 
 def _label(mark: str) -> str:
-    """The mark in the alphabet of labels, from which `_mark` makes the same mark again.
+    """The mark in the characters that labels allow; `_mark` turns it back into the same mark.
 
     Raises:
-        BadRequest: it cannot be written so.
+        BadRequest: the mark cannot be written so.
     """
     label = mark.removeprefix(MARK_PREFIX).replace(":", "_", 1)
     if not mark or _mark(label) != mark:
@@ -468,16 +469,16 @@ def _subject(instance: Message) -> Subject:
 
 
 def _where(box_id: str | None) -> dict[str, str]:
-    """Which zone and which number of an instance our id of a box stands for."""
+    """The zone and the number of the instance that our id of a box stands for."""
     zone, _, number = (box_id or "").partition("/instances/")
     return {"zone": zone, "instance": number}
 
 
 def _unless_failed(operation: Message) -> None:
-    """Nothing went wrong in the operation so far.
+    """Nothing has gone wrong in the operation so far.
 
     Raises:
-        NoCapacity, NoQuota, ProviderTrouble: what did.
+        NoCapacity, NoQuota, ProviderTrouble: something has.
     """
     trouble = failure(operation)
     if trouble is not None:

@@ -1,1 +1,1 @@
-"""Kubernetes as both its connector and the way into a pod need it: the client, the order, what is seen."""
+"""Kubernetes, for both its connector and the way into a pod: the client, the Job, and how its state is read."""

@@ -26,17 +26,17 @@ from gpu_tenant.providers.response_limits import (
 Shown: TypeAlias = Mapping[str, Any]
 """An object as the API shows it."""
 Client: TypeAlias = Any
-"""The official client; its types come with a package that is not everybody's."""
+"""The official client; untyped, because the types come with an optional package."""
 
 _TIMEOUT_S = (5, 30)
 _PAGE = 250
 _EXPIRED, _BEGINNINGS = 410, 3
-"""A list may be begun anew so often when the server has forgotten where its next page begins."""
+"""How often a list may be started again when the server has forgotten where its next page begins."""
 _LOOKS_AGAIN = "`gpu-tenant leases` looks again; the pod may be running"
 
 
 class Calls:
-    """The API of the cluster that one context of a kubeconfig names: each answer, or one of our errors."""
+    """The API of the cluster that one kubeconfig context names: each call gives its answer or raises our error."""
 
     def __init__(self, context: str, kubeconfig: str | None, bounds: Bounds = BOUNDS) -> None:
         self._context = context
@@ -46,12 +46,13 @@ class Calls:
         self._aside = Aside("Kubernetes", bounds)
 
     def client(self) -> Client:
-        """The official client of that context, made once; its connections are shared by threads.
+        """The official client of that context, made once; threads share its connections.
 
         Raises:
-            ProviderTrouble: the package is not installed, or the kubeconfig has no such context, or
-                cannot be read.
-            CredentialRefused: the program that it names for a key gave none.
+            ProviderTrouble: the package is not installed, or the kubeconfig has no such
+                context, or cannot be read.
+            CredentialRefused: the program that the kubeconfig names for getting a key gave
+                none.
         """
         if self._made is None:
             self._made = _client(self._context, self._kubeconfig)
@@ -60,7 +61,7 @@ class Calls:
         return self._made
 
     def alone(self, group: Literal["CoreV1Api"]) -> Client:
-        """That part of the API over a client of its own: an exec changes the client that it goes over.
+        """That part of the API over a separate client, because an exec changes the client that it uses.
 
         Raises:
             ProviderTrouble, CredentialRefused: as for `client`.
@@ -87,8 +88,8 @@ class Calls:
         """Every item of that list, to the last page.
 
         Raises:
-            ProviderSilent: a page is no list or repeats its cursor, or the cursor expired again and
-                again; nothing may be concluded.
+            ProviderSilent: a page is no list or repeats its cursor, or the cursor expired again
+                and again; nothing may be concluded.
         """
         for _ in range(_BEGINNINGS):
             try:
@@ -106,7 +107,7 @@ class Calls:
         more: dict[str, object] = {}
         leafing = Leafing(method, self._bounds)
         while True:
-            # As it is: the client's own types refuse a whole page for one odd item.
+            # The raw answer: the client's own types refuse a whole page because of one odd item.
             page = await self.ask(
                 group, method, limit=_PAGE, _preload_content=False, **fields, **more
             )
@@ -158,21 +159,21 @@ class Calls:
 
 
 def _without_nulls(told: Any) -> Any:
-    """As the client tells it: what has no value is left out."""
+    """The answer without its nulls, as the client's own types would give it."""
     if isinstance(told, dict):
         return {k: _without_nulls(value) for k, value in told.items() if value is not None}
     return [_without_nulls(each) for each in told] if isinstance(told, list) else told
 
 
 class _Pools:
-    """The connections of a client, whose answers are read here as far as their size is allowed."""
+    """The connections of a client; each answer is read here, within the size limit."""
 
     def __init__(self, pools: Client, bounds: Bounds) -> None:
         self._pools = pools
         self._bounds = bounds
 
     def request(self, *said: object, **more: object) -> object:
-        """The answer, whole.
+        """The complete answer.
 
         Raises:
             ProviderSilent: it is too large.
@@ -207,7 +208,7 @@ def _client(context: str, kubeconfig: str | None) -> Client:
             remedy="pip install 'gpu-tenant[kubernetes]'",
         ) from error
     settings = kubernetes.Configuration()
-    # What is sent again is decided here, and not below.
+    # Retries are decided in this program, and not in the client.
     settings.retries = False
     try:
         config.load_kube_config(
@@ -225,7 +226,7 @@ def _client(context: str, kubeconfig: str | None) -> Client:
 
 
 def refusal(call: str, status: int | None, body: str) -> ProviderTrouble:
-    """What the server's answer means that is no success; 403 is a quota as well as a missing right."""
+    """What an answer that reports failure means; a 403 can be a quota as well as a missing right."""
     said = words(body)
     what = f"the cluster answered {call} with {status}: {said}"
     if status == 429:
@@ -244,5 +245,5 @@ def refusal(call: str, status: int | None, body: str) -> ProviderTrouble:
 
 
 def silent(what: str) -> ProviderSilent:
-    """Nothing can be concluded from what the cluster said."""
+    """The error for an answer of the cluster that allows no conclusion."""
     return ProviderSilent(f"Kubernetes: {what}", remedy=_LOOKS_AGAIN)

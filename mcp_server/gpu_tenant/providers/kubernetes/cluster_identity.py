@@ -1,4 +1,4 @@
-"""Which cluster the leases are in, noted when it is first known: another one's complete list proves nothing."""
+"""The identity of the cluster that the leases are in: a complete list from another cluster proves nothing."""
 
 import asyncio
 import contextlib
@@ -13,17 +13,17 @@ from gpu_tenant.providers.kubernetes.client import Calls
 
 
 class Identity(Record):
-    """A namespace of a cluster, as far as a login may see it."""
+    """A namespace of a cluster, as much of it as a login may see."""
 
     server: str
     authority: str | None
     """The SHA-256 of the certificates that vouch for the server; None: those of the system."""
     namespace: str
     uid: str | None
-    """Of the namespace, which no other has, in whatever cluster; None: the login may not read it."""
+    """The namespace's uid, which is unique across clusters; None: the login may not read it."""
 
     def is_one_with(self, other: "Identity") -> bool:
-        """Whether both are one namespace. A server may move, and its certificates change; its uid stays."""
+        """Whether both are the same namespace. The server may move and its certificates may change; the uid stays."""
         if self.uid and other.uid:
             return self.uid == other.uid
         here = (self.server, self.authority, self.namespace)
@@ -35,14 +35,14 @@ class Identity(Record):
 
 
 async def identity(calls: Calls, namespace: str) -> Identity:
-    """What that namespace is known by.
+    """What identifies that namespace.
 
     Raises:
         ProviderTrouble: the cluster does not say, or has no such namespace.
     """
     settings = (await asyncio.to_thread(calls.client)).configuration
     uid = authority = None
-    # A login that may make Jobs need not be one that may look at their namespace.
+    # A login that may create Jobs may still lack the right to read their namespace.
     with contextlib.suppress(CredentialRefused):
         shown = await calls.ask("CoreV1Api", "read_namespace", name=namespace)
         uid = str(shown["metadata"]["uid"])
@@ -52,7 +52,7 @@ async def identity(calls: Calls, namespace: str) -> Identity:
 
 
 def must_be_noted(found: Identity, note: Path) -> None:
-    """The leases of this state directory are there, or nothing is noted yet.
+    """The leases of this state directory are in that namespace, or none is noted yet.
 
     Raises:
         ProviderTrouble: they are elsewhere, or what is noted cannot be read.
@@ -75,7 +75,7 @@ def must_be_noted(found: Identity, note: Path) -> None:
 
 
 def note_once(found: Identity, note: Path) -> None:
-    """That is noted as where the leases are, durably, if nothing was.
+    """That namespace is noted durably as the one with the leases, if none was noted.
 
     Raises:
         ProviderTrouble: as for `must_be_noted`, or it could not be written.
@@ -86,7 +86,8 @@ def note_once(found: Identity, note: Path) -> None:
             being_written.write(found.model_dump_json().encode())
             being_written.flush()
             os.fsync(being_written.fileno())
-            # Whoever comes second finds the first's there, and whole.
+            # The link fails if another process was first, and what that one wrote is then there and
+            # complete.
             os.link(being_written.name, note)
     except FileExistsError:
         must_be_noted(found, note)

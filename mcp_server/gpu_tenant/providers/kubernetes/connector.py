@@ -36,7 +36,7 @@ from gpu_tenant.providers.kubernetes.status import Look, look
 from gpu_tenant.providers.list_rows import Subject, read_each, tried
 
 _SETUP_S = 600
-"""An image of ten gigabytes, on a node that an autoscaler has yet to start."""
+"""For an image of ten gigabytes, on a node that an autoscaler has yet to start."""
 _GIB = {
     "Ki": 2**-20,
     "Mi": 2**-10,
@@ -50,7 +50,7 @@ _GIB = {
 
 
 class KubernetesConnector:
-    """The Jobs of ours in one namespace. What a node costs, and who removes it, its owner knows."""
+    """Our Jobs in one namespace. What a node costs, and who removes it, is for the owner to know."""
 
     def __init__(self, setting: Setting) -> None:
         self._configuration = setting.state / "config.toml"
@@ -59,7 +59,7 @@ class KubernetesConnector:
 
     @cached_property
     def _where(self) -> Cluster:
-        """The owner's word, read when it is needed: what is wrong with it is this provider's trouble alone."""
+        """The owner's settings, read only when needed, so that an error in them affects this provider alone."""
         return cluster(self._configuration)
 
     @cached_property
@@ -71,10 +71,11 @@ class KubernetesConnector:
         return Calls(self._where.context, self._kubeconfig)
 
     async def _noted(self) -> Identity:
-        """The namespace that is asked: the one where the leases are, or nothing is noted yet.
+        """The namespace that is asked; the leases are in it, or none is noted yet.
 
         Raises:
-            ProviderTrouble: another is. That nothing of ours is in it says nothing of ours is gone.
+            ProviderTrouble: the leases are in another one. That this one has none of our boxes
+                does not mean that they are gone.
         """
         found = await identity(self._calls, self._where.namespace)
         must_be_noted(found, self._note_of_cluster)
@@ -83,7 +84,7 @@ class KubernetesConnector:
     # --- boxes
 
     async def create(self, lease: Lease) -> Box:
-        """As `Connector.create`. The Job's name is made of the mark: a second of it cannot be."""
+        """As `Connector.create`. The Job's name is derived from the mark, so there cannot be a second one."""
         quote = wanted(lease)
         asked = job(
             lease.mark,
@@ -97,7 +98,7 @@ class KubernetesConnector:
         except Rejected as refused:
             if refused.status != 409:
                 raise
-            # A create that was lost on its way back, or one that another process sent.
+            # The Job exists: the answer to an earlier create was lost, or another process made it.
             made = await self._calls.ask(
                 "BatchV1Api", "read_namespaced_job", name=job_name(lease.mark), **where
             )
@@ -114,24 +115,24 @@ class KubernetesConnector:
         return self._box(made, look(made, []))
 
     async def list_boxes(self) -> Sequence[Box]:
-        """As `Connector.list_boxes`: every Job that carries a mark; what else runs there is not ours to see.
+        """As `Connector.list_boxes`: every Job that carries a mark; other Jobs there are not looked at.
 
-        A pod that runs for the first time is noted on its Job: it is the box from then on, and one that
-        the Job starts in its place is not.
+        A pod that runs for the first time is noted on its Job, and is the box from then on. A pod
+        that the Job starts in its place is not.
         """
         where = {"namespace": self._where.namespace, "label_selector": MARK}
         here = await self._noted()
-        # The Jobs first: a pod without its Job is one that was made in between.
+        # The Jobs first: a pod whose Job is not listed was then made between the two calls.
         jobs = await self._calls.pages("BatchV1Api", "list_namespaced_job", **where)
         pods = await self._calls.pages("CoreV1Api", "list_namespaced_pod", **where)
         noted = await asyncio.gather(*(self._noted_look(shown, pods) for shown in jobs))
         if any(isinstance(tried(mark_on, shown), str) for shown in jobs):
-            # One that no create of this state directory made may become a lease, too.
+            # A Job that was not made from this state directory may become a lease too.
             note_once(here, self._note_of_cluster)
         return read_each("kubernetes", zip(jobs, noted, strict=True), self._read, _subject)
 
     async def destroy(self, permit: TeardownPermit) -> None:
-        """As `Connector.destroy`: the Job and its pod; a claim, its disk and the node are left as they are."""
+        """As `Connector.destroy`: the Job and its pod; the claim, its disk and the node are left as they are."""
         permit = genuine(permit, provider="kubernetes")
         namespace, name, uid = _where(permit.box_id)
         await self._noted()
@@ -148,7 +149,7 @@ class KubernetesConnector:
                 raise
 
     async def _is_another(self, namespace: str, name: str, uid: str) -> bool:
-        """Whether a later Job has that name, and the permitted one is gone."""
+        """Whether the permitted Job is gone, and a later one may have its name."""
         try:
             shown = await self._calls.ask(
                 "BatchV1Api", "read_namespaced_job", name=name, namespace=namespace
@@ -170,9 +171,9 @@ class KubernetesConnector:
         return self._box(shown, seen)
 
     async def _note(self, shown: Shown, seen: Look) -> Look:
-        """The pod that runs stands on its Job as the first; until it does, it is not ready.
+        """The pod that runs is noted on its Job as the first; until it is noted, the box is not ready.
 
-        A Job that is none of ours is left as it is.
+        A Job that is not ours is left as it is.
         """
         metadata = shown["metadata"]
         if (
@@ -227,7 +228,7 @@ class KubernetesConnector:
     # --- what can be had, and what is left
 
     async def offers(self, wish: Wish) -> Sequence[Offer]:
-        """As `Market.offers`: what its owner says may be asked for; whether there is room, a pod finds out."""
+        """As `Market.offers`: what the owner says may be asked for; whether there is room shows only with a pod."""
         notes = await self._notes()
         found = []
         for gpus in self._where.gpus:
@@ -259,7 +260,7 @@ class KubernetesConnector:
 
     def _price(self, gpu_count: int) -> Price:
         usd_h = self._usd_h(gpu_count)
-        # The owner's rate is for everything: nothing else is billed where it is known.
+        # The owner's rate covers everything, so if it is known, nothing else is billed.
         rest = None if usd_h is None else Decimal(0)
         return Price(
             gpu_usd_h=usd_h,
@@ -293,7 +294,7 @@ class KubernetesConnector:
         return f"{await self._survival()}; {node}"
 
     async def _survival(self) -> str:
-        """What becomes of what was written, by the claim and by the reclaim policy of its volume."""
+        """What becomes of the written data, by the claim and by its volume's reclaim policy."""
         name, path = self._where.claim, self._where.claim_path
         if name is None:
             return "nothing outlives the pod: no claim is named in [kubernetes]"
@@ -352,9 +353,9 @@ class KubernetesConnector:
 
 
 def connect(setting: Setting) -> KubernetesConnector | None:
-    """The connector for the cluster of `[kubernetes]`; None where the configuration names none.
+    """The connector for the cluster of `[kubernetes]`; None if the configuration names no cluster.
 
-    What is wrong there, its calls say.
+    Errors in that table are raised by the connector's calls.
     """
     return KubernetesConnector(setting) if is_named(setting.state / "config.toml") else None
 
@@ -369,10 +370,10 @@ def _where(box_id: str | None) -> tuple[str, str, str]:
 
 
 def _identity(shown: Shown) -> str:
-    """Our id of the box that the Job is.
+    """Our id of the box, from its Job.
 
     Raises:
-        ValueError: it does not tell what it is called.
+        ValueError: the Job does not show what it is called.
     """
     metadata = shown["metadata"]
     parts = [metadata["namespace"], metadata["name"], metadata["uid"]]
@@ -388,7 +389,7 @@ def _subject(row: tuple[Shown, object]) -> Subject:
         tried(lambda it: it["metadata"]["labels"][MARK], shown),
     ]
     identity = tried(_identity, shown)
-    # Without both of them, nobody knows whose it is.
+    # Without both, it is unknown whose it is.
     has_mark = all(isinstance(each, str) for each in told)
     mark = tried(mark_on, shown) if has_mark else None
     return Subject(
@@ -402,7 +403,7 @@ def _owned(shown: Shown, pods: Iterable[Shown]) -> list[Shown]:
     """The pods of that Job.
 
     Raises:
-        ProviderSilent: a pod does not tell whose it is, and may be of this one.
+        ProviderSilent: a pod does not show whose it is, and may belong to this Job.
     """
     uid = shown["metadata"]["uid"]
     found, nobody_s = [], 0

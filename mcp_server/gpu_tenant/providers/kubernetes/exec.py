@@ -1,4 +1,4 @@
-"""The way into a container over the API's exec: one websocket for each command, and nothing kept open."""
+"""The way into a container through the API's exec: one websocket for each command, and none kept open."""
 
 import asyncio
 import contextlib
@@ -30,17 +30,17 @@ from gpu_tenant.transports.shell import refused, taking
 
 _STALL_S = 300
 _DIAL_S = 30.0
-"""So long a cluster may take to begin an exec."""
+"""How long a cluster may take to start an exec."""
 _AUDIT = "run `gpu-tenant audit` to look again; its Job may have ended"
 _OUT, _ERR, _STATUS = 1, 2, 3
 
 
 class PodTransport:
-    """Runs commands in, and copies to, the container of one pod.
+    """Runs commands in the container of one pod, and copies files to it.
 
-    On the far side a few lines of Python start the command, and end it when the link breaks: an exec
-    whose client is gone would run on. They also know where the input ends, which version 4 of the
-    protocol cannot tell and version 5 could: so both will do.
+    At the far side, a few lines of Python start the command, and end it when the link breaks: an
+    exec whose client is gone would run on. They also find the end of the input, which version 4 of
+    the protocol cannot signal and version 5 can, so either version will do.
     """
 
     def __init__(self, address: PodAddress) -> None:
@@ -56,11 +56,13 @@ class PodTransport:
         timeout_s: float,
         listener: Listener | None = None,
     ) -> Finished:
-        """The command has ended, as `Transport.run` says; one that is not there ends with 127.
+        """The command has ended, as `Transport.run` says; a command that does not exist ends with 127.
 
         Raises:
-            BoxUnreachable: no such pod, the link broke, or `timeout_s` passed and it was told to end.
-            BoxTrouble: exec is not allowed, the image has no python3, or more than 64 MiB was printed.
+            BoxUnreachable: no such pod, the link broke, or `timeout_s` passed and it was told
+                to end.
+            BoxTrouble: exec is not allowed, the image has no python3, or more than 64 MiB was
+                printed.
         """
         try:
             async with asyncio.timeout(timeout_s):
@@ -71,7 +73,7 @@ class PodTransport:
             ) from None
 
     async def put(self, source: Path, destination: str, *, mode: int = 0o600) -> None:
-        """`destination` holds the bytes of `source`, complete: it appeared by rename.
+        """`destination` holds all the bytes of `source`; it appeared by a rename.
 
         Raises:
             BoxUnreachable: as for `run`, or nothing moved for five minutes.
@@ -108,7 +110,7 @@ class PodTransport:
             raise refused(destination, ended)
 
     async def open(self, argv: Sequence[str], *, way: Literal["kept", "own"]) -> Channel:
-        """The command was sent, over a websocket of its own: here is no connection to keep.
+        """The command was sent over a websocket of its own: there is no connection to reuse here.
 
         Raises:
             BoxUnreachable, BoxTrouble: as for `run`.
@@ -116,7 +118,7 @@ class PodTransport:
         return await self._begin(argv, complaints="dropped")
 
     async def aclose(self) -> None:
-        """Every link is closed, and what still ran over one was told to end."""
+        """Every link is closed, and each command that still ran over one was told to end."""
         for link in list(self._left):
             link.hang_up()
 
@@ -162,7 +164,7 @@ class PodTransport:
         return link
 
     async def _dialled(self) -> Frames:
-        """As `_dial`, in a thread that this program's end need not wait for; one that comes too late is closed."""
+        """As `_dial`, in a thread that does not hold up the program's end; a link that comes too late is closed."""
         answer: Future[Frames] = Future()
 
         def dial() -> None:
@@ -181,7 +183,7 @@ class PodTransport:
         return await asyncio.wrap_future(answer)
 
     def _dial(self) -> Frames:
-        """The far end waits for its command.
+        """The far end is started, and waits for its command.
 
         Raises:
             BoxUnreachable, BoxTrouble: as for `run`.
@@ -214,9 +216,9 @@ class PodTransport:
 
 @cache
 def _limit_dialling() -> None:
-    """From now on a websocket of the official client gives up on a server that says nothing.
+    """From now on the official client gives up connecting a websocket if the server says nothing.
 
-    The client has no option for it. `Frames` has a time of its own for what comes later.
+    The client has no option for this. Once connected, `Frames` has a time limit of its own.
     """
     client: Any = import_module("kubernetes.stream.ws_client")
     websocket = client.WebSocket
@@ -230,7 +232,7 @@ def _limit_dialling() -> None:
 
 
 class _Exec:
-    """One command in the container, with its input and outputs as sockets of this computer."""
+    """One command in the container, with its input and outputs as local sockets."""
 
     def __init__(
         self,
@@ -255,19 +257,19 @@ class _Exec:
             self.complaints, self._complaints = socketpair()
 
     def start(self) -> None:
-        """Bytes move from now on, in a thread of its own, until either end hangs up."""
+        """From now on bytes move, in a separate thread, until either end hangs up."""
         threading.Thread(target=self._move, name="exec", daemon=True).start()
 
     def hang_up(self) -> None:
-        """Nothing more comes, and the command is told to end; also from another thread, and again."""
+        """The link ends, and the command is told to end. May be called from another thread, and more than once."""
         self._frames.hang_up()
 
     def status(self) -> int:
-        """The exit status, when the link has ended.
+        """The exit status; waits until the link has ended.
 
         Raises:
-            BoxUnreachable: it broke before one came.
-            BoxTrouble: the command could not be begun.
+            BoxUnreachable: the link broke before a status came.
+            BoxTrouble: the command could not be started.
         """
         self._ended.wait()
         if self._far.exit_status is not None:
@@ -293,7 +295,7 @@ class _Exec:
             self._over(self)
 
     def _take(self, channel: int, chunk: bytes) -> None:
-        """What came over one of the exec's channels is with whoever reads it."""
+        """Bytes from one of the exec's channels were passed to their reader."""
         if channel == _OUT:
             _hand(self._output, chunk)
         elif channel == _ERR:
@@ -307,13 +309,13 @@ class _Exec:
 
 
 def _hand(near: socket, chunk: bytes) -> None:
-    # Who has hung up here hears no more.
+    # A reader that has hung up gets no more.
     with contextlib.suppress(OSError):
         near.sendall(chunk)
 
 
 def _never_began(told: bytes) -> BoxTrouble:
-    """Why the far end said nothing, by the API's status object."""
+    """Why the far end never started, by the API's status object."""
     try:
         said = str(json.loads(told).get("message", ""))
     except (ValueError, AttributeError, RecursionError):
@@ -327,13 +329,13 @@ def _never_began(told: bytes) -> BoxTrouble:
 
 
 def _kept_out(at: PodAddress, said: str) -> BoxTrouble:
-    """Why no exec was begun, by the words of the client, which keeps no status."""
+    """Why no exec was started, by the client's error text: the client does not keep the status code."""
     status = re.match(r"Handshake status (\d+)", said)
     if status is None:
         return BoxUnreachable(
             f"the cluster of {at.context} does not answer: {as_told(said.encode())}", remedy=_AUDIT
         )
-    # Then come the answer's headers, and at the end what it says.
+    # After the status, the text has the answer's headers and then its body.
     what = f"the cluster would not let us into {at.pod} ({status[1]}): {as_told(said.rpartition('-+-+-')[2].encode())}"
     if status[1] in ("401", "403"):
         return BoxTrouble(

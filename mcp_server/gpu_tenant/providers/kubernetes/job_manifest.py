@@ -1,4 +1,4 @@
-"""What a lease orders of a cluster: the owner's `[kubernetes]`, and the Job that comes of it."""
+"""What a lease asks of a cluster: the owner's `[kubernetes]`, and the Job made from it."""
 
 import re
 import tomllib
@@ -15,9 +15,9 @@ from gpu_tenant.providers.gpu_catalog import asked_for
 from gpu_tenant.providers.kubernetes.client import Shown
 
 MARK = "gpu-tenant/mark"
-"""Label and annotation of every Job of ours, and of its pod."""
+"""The label and annotation on each of our Jobs, and on its pod."""
 FIRST_POD = "gpu-tenant/first-pod"
-"""Annotation: the uid of the one pod that is the lease's box; another of the same Job is another box."""
+"""An annotation: the uid of the one pod that is the lease's box; any other pod of the Job is another box."""
 CONTAINER = "box"
 
 _INIT = """\
@@ -35,15 +35,15 @@ busy() {
 }
 while busy; do sleep 1; done
 """
-"""The first process of the container. A shell that waits reaps whatever has lost its parent; told to end,
-it asks all others to save and stays until they have, or the grace is over. Who ignores being asked (the
-guard does) is not waited for."""
+"""The first process of the container. It is a shell that waits, and so reaps orphaned processes.
+When it is told to end, it asks all other processes to save, and stays until they have ended or the
+grace period is over. It does not wait for processes that ignore the request, as the guard does."""
 _GRACE_S = 120
 _SHM = "/dev/shm"  # noqa: S108 - in the container
 
 
 class Cluster(Record):
-    """`[kubernetes]` of the configuration: where boxes may be had, and of what kind."""
+    """`[kubernetes]` of the configuration: where boxes may be rented, and of what kind."""
 
     context: str = Field(description="of the kubeconfig; never the current one, which may change")
     namespace: str = Field(default="default", pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")
@@ -67,7 +67,7 @@ class Cluster(Record):
 
 
 def is_named(configuration: Path) -> bool:
-    """Whether the owner names a cluster there, however badly; so, too, where that cannot be told."""
+    """Whether the configuration has such a table, even a wrong one; also true if that cannot be told."""
     try:
         return "kubernetes" in tomllib.loads(configuration.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -77,13 +77,14 @@ def is_named(configuration: Path) -> bool:
 
 
 def cluster(configuration: Path) -> Cluster:
-    """What the owner says of their cluster.
+    """The owner's settings for the cluster.
 
     Raises:
-        ProviderTrouble: it cannot be understood; nothing may be concluded of what runs there.
+        ProviderTrouble: they cannot be understood; nothing may be concluded about what runs
+            there.
     """
     try:
-        # TOML's numbers with a point are money here.
+        # Money is Decimal: TOML's decimal numbers are not read as floats.
         said = tomllib.loads(configuration.read_text(encoding="utf-8"), parse_float=Decimal)
         found = Cluster.model_validate(said.get("kubernetes", {}))
         for gpus in found.gpus:
@@ -104,10 +105,10 @@ def cluster(configuration: Path) -> Cluster:
 
 
 def label(mark: str) -> str:
-    """The mark in the alphabet of labels, from which `mark_of` makes the same mark again.
+    """The mark in the characters that labels allow; `mark_of` turns it back into the same mark.
 
     Raises:
-        BadRequest: it cannot be written so.
+        BadRequest: the mark cannot be written so.
     """
     text = mark.removeprefix(MARK_PREFIX).replace(":", "_", 1)
     if not mark or mark_of(text) != mark:
@@ -116,20 +117,20 @@ def label(mark: str) -> str:
 
 
 def mark_of(text: str) -> str | None:
-    """The mark that stands in such a label; None where none of ours does."""
+    """The mark that such a label holds; None if it holds none of ours."""
     fits = re.fullmatch(r"[a-z0-9]([-a-z0-9_]{0,61}[a-z0-9])?", text)
     return MARK_PREFIX + text.replace("_", ":", 1) if fits else None
 
 
 def job_name(mark: str) -> str:
-    """The name of the Job of that mark: the same however often it is asked for, and nobody else's."""
+    """The name of that mark's Job: always the same for one mark, and different for every other."""
     return f"gt-{label(mark).replace('_', '-')}"
 
 
 def mark_on(shown: Shown) -> str | None:
     """The mark that we gave that Job.
 
-    None where it is no mark, or stands on a copy: whoever copies a Job of ours copies all but its name.
+    None if it has no mark of ours, or is a copy: a copy of our Job has everything but its name.
     """
     metadata = shown["metadata"]
     told = metadata.get("annotations", {}).get(MARK)
@@ -139,10 +140,10 @@ def mark_on(shown: Shown) -> str | None:
 
 
 def job(mark: str, where: Cluster, *, gpu_count: int) -> dict[str, object]:
-    """The Job of that mark: one pod, and never a second.
+    """The Job for that mark: one pod, and never a second.
 
-    It has no `activeDeadlineSeconds`, which would end unsaved work over nobody's permit, and no
-    `ttlSecondsAfterFinished`: what became of it can be read until it is torn down.
+    It has no `activeDeadlineSeconds`, which would end unsaved work without a permit. It has no
+    `ttlSecondsAfterFinished`, so that its outcome can be read until it is torn down.
     """
     labels = {MARK: label(mark)}
     annotations = {MARK: mark}
@@ -153,7 +154,7 @@ def job(mark: str, where: Cluster, *, gpu_count: int) -> dict[str, object]:
     ]
     volumes: list[dict[str, Any]] = [
         {"name": "scratch", "emptyDir": {}},
-        # Without it, /dev/shm has 64 MB, which is too little for a loader's workers.
+        # Without it, /dev/shm has 64 MB, too little for a data loader's workers.
         {"name": "shm", "emptyDir": {"medium": "Memory"}},
     ]
     if where.claim:

@@ -1,4 +1,4 @@
-"""What a Job and its pods show of a box, in our words: pure, and told apart by what took it."""
+"""The state of a box, read from its Job and pods: pure; what took the box is told apart."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,26 +10,26 @@ from gpu_tenant.providers.kubernetes.client import Shown
 from gpu_tenant.providers.kubernetes.job_manifest import CONTAINER, FIRST_POD
 
 _HOPELESS = frozenset({"InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError"})
-"""Reasons to wait that no waiting ends."""
+"""Waiting reasons that will not end by themselves."""
 _LIMIT = "exceed"
-"""In the words of an eviction: it was over a limit of its own, and another pod would be, too."""
+"""This word in an eviction's message: the pod was over a limit of its own, and another pod would be too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """One Job as it stands: its state, what it needs words for, what took it, and the pod to reach."""
+    """One Job as it stands: its state, words where the state needs them, what took it, and the pod to reach."""
 
     state: BoxState
     words: str | None = None
     taken: Fate | None = None
     pod: Shown | None = None
-    """The one that runs, also where it is not noted yet as the first."""
+    """The pod that runs, even if it is not yet noted as the first."""
 
 
 def look(job: Shown, pods: Sequence[Shown]) -> Look:
-    """The box of that Job; `pods` are those that it owns.
+    """The box of that Job; `pods` are those that the Job owns.
 
-    Its first pod alone is the box: one that the Job started in its place has an empty disk.
+    Only the Job's first pod is the box: a pod that the Job started in its place has an empty disk.
     """
     first = _metadata(job).get("annotations", {}).get(FIRST_POD)
     own = next((pod for pod in pods if _metadata(pod)["uid"] == first), None)
@@ -85,7 +85,7 @@ def _of_pod(pod: Shown, ended: Look | None) -> Look:
 
 
 def _taken(pod: Shown) -> tuple[Fate, str] | None:
-    """What the cluster itself says that took the pod."""
+    """What took the pod, if the cluster itself says so."""
     status = pod.get("status", {})
     reason, said = str(status.get("reason", "")), plain(str(status.get("message", "")))
     told = _condition(pod, "DisruptionTarget")
@@ -159,7 +159,7 @@ _IMAGE = {
 
 
 def _ended(job: Shown) -> Look | None:
-    """What the Job itself says of its end; None while it has none."""
+    """What the Job itself says of its end; None while it has not ended."""
     failed = _condition(job, "Failed") or _condition(job, "FailureTarget")
     if failed and failed.get("status") == "True":
         reason, said = plain(str(failed.get("reason", ""))), plain(str(failed.get("message", "")))

@@ -1,4 +1,4 @@
-"""A websocket that carries an exec: frames both ways in one thread, and the few lines at its far end."""
+"""A websocket that carries an exec: frames in both directions in one thread, and the Python at its far end."""
 
 import os
 import selectors
@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 _READ_BYTES = 256 << 10
 _AHEAD_BYTES = 1 << 20
-"""So much input may wait here while the server takes none."""
+"""How much input may wait here while the server accepts none."""
 _QUIET_S, _SILENT_S = 30, 120
-"""After so long without a word we ask whether anybody is there, and after so long nobody is."""
+"""After `_QUIET_S` without a word a ping is sent; after `_SILENT_S` the other end counts as gone."""
 _MOST_BYTES = 32 << 20
 """No server sends a frame as large as this."""
 _BINARY, _CLOSE, _PING, _PONG = 2, 8, 9, 10
@@ -71,16 +71,20 @@ tell(0,bytes((code,)))
 fed.wait()
 os._exit(code)
 """
-"""Runs the command that it is told, in the login home. Input comes in pieces behind their lengths, and an
-empty one is its end; where the link ends before that, or after, the command is told to end. What the command
-itself has detached into a session of its own is left alone.
+"""The program at the far end: it runs the command that it is sent, in the login home.
 
-Complaints go back in pieces, too (1), and so does the exit status (0). It waits then until its input has
-ended: a server that hangs up on bytes that nobody has read takes what it said last with it."""
+Input comes in pieces, each preceded by its length, and an empty piece ends it. If the link breaks,
+before or after that, the command is told to end. Processes that the command has detached into a
+session of their own are left alone.
+
+Complaints go back in pieces too (1), and so does the exit status (0). Then the program waits until
+its input has ended: a server that hangs up while bytes are unread drops the last thing that the
+program said.
+"""
 
 
 class Frames:
-    """A connected websocket, past its handshake, as a client has it."""
+    """The client side of a websocket that is connected and past its handshake."""
 
     def __init__(self, link: socket.socket) -> None:
         self._link = link
@@ -91,30 +95,31 @@ class Frames:
         self._hang_up, self._told = socket.socketpair()
 
     def hang_up(self) -> None:
-        """The link ends, whoever waits on it; also from another thread, and again."""
+        """The link ends, whoever waits on it. May be called from another thread, and more than once."""
         try:
             self._hang_up.send(b"x")
         except OSError:
             return
 
     def end_input(self) -> None:
-        """Nothing more goes there, whatever is left of it here; from the thread that carries alone."""
+        """No more input is sent, even if some is left here. Only for the thread that runs `carry`."""
         if self._feeding:
             self._feeding = False
             self._say(b"")
 
     def close(self) -> None:
-        """Nothing is open any more."""
+        """Every socket is closed."""
         for each in (self._link, self._hang_up, self._told):
             each.close()
 
     def carry(
         self, order: bytes, source: socket.socket, take: Callable[[int, bytes], None]
     ) -> None:
-        """`order` and all of `source` went to the far end, and what it said to `take`, until it hung up.
+        """`order` and all of `source` were sent, and `take` got what the far end sent, until that hung up.
 
         Raises:
-            OSError, EOFError: the link broke, nobody was there any more, or it was hung up here.
+            OSError, EOFError: the link broke, the far end no longer answered, or this side hung
+                up.
         """
         self._say(order)
         source.setblocking(False)
@@ -148,7 +153,7 @@ class Frames:
         self._frame(_BINARY, bytes((_STDIN,)) + struct.pack(">I", len(piece)) + piece)
 
     def _frame(self, kind: int, content: bytes) -> None:
-        """One frame waits to be sent, masked, as a client's must be."""
+        """One frame is queued for sending; it is masked, as a client's frames must be."""
         size = len(content)
         if size < 126:
             head = struct.pack(">BB", 0x80 | kind, 0x80 | size)
@@ -169,7 +174,7 @@ class Frames:
             return
 
     def _receive(self, take: Callable[[int, bytes], None]) -> str:
-        """What came was taken; `over` where the far end has hung up in good order."""
+        """What arrived was handed on; returns `over` if the far end closed the link in good order."""
         while True:
             try:
                 chunk = self._link.recv(_READ_BYTES)
@@ -188,7 +193,7 @@ class Frames:
                     take(content[0], content[1:])
 
     def _next(self) -> tuple[int, bytes] | None:
-        """The first whole frame of what came, taken off it. A part of a message counts as one."""
+        """The first complete frame of what arrived, removed from it. A fragment of a message counts as one."""
         came = self._came
         if len(came) < 2:
             return None
@@ -215,7 +220,7 @@ def _masked(content: bytes, mask: bytes) -> bytes:
 
 
 def _watch(waiting: selectors.BaseSelector, what: socket.socket, events: int) -> None:
-    """From now on that is waited for, and nothing else of it."""
+    """From now on these events of that socket are waited for, and no others of it."""
     known = waiting.get_map().get(what)
     if known is None:
         if events:
@@ -227,15 +232,15 @@ def _watch(waiting: selectors.BaseSelector, what: socket.socket, events: int) ->
 
 
 class Told:
-    """What the far end says besides the command's output, put together again from pieces of any size."""
+    """What the far end says besides the command's output, reassembled from pieces of any size."""
 
     def __init__(self) -> None:
         self._came = bytearray()
         self.exit_status: int | None = None
-        """The command's own; None while it runs, or where the far end never began."""
+        """The command's exit status; None while it runs, or if the far end never started."""
 
     def heard(self, chunk: bytes) -> bytes:
-        """The complaints in it. What is in no form of ours is one: some other program's, in its place."""
+        """The complaints in it. Text in none of our forms is one too: another program ran in our program's place."""
         self._came += chunk
         complaints = bytearray()
         while len(self._came) >= 5:

@@ -1,4 +1,4 @@
-"""Boxes at Lambda Cloud: whole virtual machines by the minute, that nothing but a terminate stops billing."""
+"""Boxes at Lambda Cloud: whole virtual machines, by the minute; only terminating one stops its bill."""
 
 import base64
 import hashlib
@@ -34,7 +34,7 @@ _TERMINATE = "/api/v1/instance-operations/terminate"
 _KEYS = "/api/v1/ssh-keys"
 
 _SPACING = (Spacing("POST", _LAUNCH, 12.0), Spacing("*", ".*", 1.0))
-"""The longer one first: a slot of the shorter must be the moment of the call."""
+"""The longer one first: a slot of the shorter one must be the moment of the call."""
 
 _MARK_TAG, _CREATED_TAG = "gpu-tenant", "gpu-tenant-created"
 _MOST_NAME_CHARS = 64
@@ -134,10 +134,10 @@ T = TypeVar("T")
 
 
 class LambdaCloudConnector:
-    """One account at Lambda Cloud. Its API has no call for money: it is no `Billing`."""
+    """One account at Lambda Cloud. Its API has no call for money, so it is no `Billing`."""
 
     def __init__(self, setting: Setting) -> None:
-        # Not the setting whole: its environment may hold the key.
+        # Not the whole setting: its environment may hold the key.
         self._states, self._clock = setting.profile.states, setting.clock
         self._public_key = setting.public_key
         self._wire = Wire(
@@ -164,7 +164,8 @@ class LambdaCloudConnector:
             "name": lease.mark[:_MOST_NAME_CHARS],
             "tags": [
                 {"key": _MARK_TAG, "value": lease.mark},
-                # The API tells no instance's age; whoever finds this one in the console can read it.
+                # The API does not tell an instance's age; this tag shows it to people who find it
+                # in the console.
                 {"key": _CREATED_TAG, "value": self._clock.now().isoformat()},
             ],
         }
@@ -175,14 +176,14 @@ class LambdaCloudConnector:
             (made,) = _payload(_LAUNCHED, reply).instance_ids
             shown = await self._shown(made)
         except (ValueError, ProviderTrouble) as error:
-            # Anything but silence would say that no box was made.
+            # Any error but ProviderSilent would say that no box was made.
             raise self._unseen(reply) from error
         if shown is None:
             raise self._unseen(reply)
         return self._box(shown)
 
     async def list_boxes(self) -> Sequence[Box]:
-        """As `Connector.list_boxes`; the provider's list is one page, of what is not terminated."""
+        """As `Connector.list_boxes`; the provider's list is one page of every instance that is not terminated."""
         shown = _payload(_INSTANCE_LIST, await self._wire.get(_INSTANCES))
         return read_each(
             "lambda_cloud", shown, lambda row: self._box(_INSTANCE.validate_python(row)), _subject
@@ -193,7 +194,7 @@ class LambdaCloudConnector:
         return self._wire.asked_with(salt)
 
     async def account(self) -> str | None:
-        """As `Accounted.account`: its number for our public key, because no call names the account itself."""
+        """As `Accounted.account`: the account's id for our public key, because no call names the account itself."""
         ours = self._public_key().split()[:2]
         keys = _payload(_KEY_LIST, await self._wire.get(_KEYS))
         return next(
@@ -219,7 +220,7 @@ class LambdaCloudConnector:
             await self._clock.sleep(_ASK_AGAIN_S)
 
     async def _terminate(self, box_id: BoxId) -> str | None:
-        """The instance is on its way out or not there; otherwise what hinders it, in words."""
+        """The instance is terminating or gone, and None is returned; otherwise the hindrance, in words."""
         reply = await self._wire.call(
             "POST",
             _TERMINATE,
@@ -238,14 +239,14 @@ class LambdaCloudConnector:
         if shown is None or shown.status in ("terminating", "terminated"):
             return None
         if shown.actions.terminate.available and reply.status == 200:
-            # It was carried out for nobody, and says so only by naming nobody.
+            # The request succeeded for no instance, which shows only in its empty list.
             raise told
         return plain(shown.actions.terminate.reason_code or "") or told.message
 
     # --- what can be rented, and what is left
 
     async def offers(self, wish: Wish) -> Sequence[Offer]:
-        """As `Market.offers`: an offer for each type in each region that has some."""
+        """As `Market.offers`: an offer for each type in each region that has it in stock."""
         types = _payload(_OFFERED, await self._wire.get("/api/v1/instance-types"))
         found = [
             _offer(offered.instance_type, region.name)
@@ -277,7 +278,7 @@ class LambdaCloudConnector:
     # --- the provider's answers
 
     async def _key_name(self) -> str:
-        """A name under which the account holds our public key; it was added if it was not there."""
+        """A name under which the account holds our public key; the key was added if it was missing."""
         ours = self._public_key()
         text = ours.split()[1]
         fingerprint = hashlib.sha256(base64.b64decode(text)).hexdigest()
@@ -289,13 +290,14 @@ class LambdaCloudConnector:
             reply = await self._wire.call("POST", _KEYS, body=added, expect=(200, 400, 409))
             if reply.status == 200:
                 return _payload(_KEY, reply).name
-            # It may be there by now: another launch of ours needed it at the same moment.
+            # The key may be there by now: another launch of ours may have added it at the same
+            # moment.
         raise self._wire.trouble("POST", _KEYS, reply)
 
     async def _shown(
         self, box_id: str, *, urgent: Literal["", "teardown"] = ""
     ) -> _Instance | None:
-        """The instance as the provider shows it now; None where it says that there is none."""
+        """The instance as the provider shows it now; None if the provider says there is none."""
         path = f"{_INSTANCES}/{box_id}"
         reply = await self._wire.get(path, expect=(200, 404), urgent=urgent)
         if reply.status == 200:
@@ -314,19 +316,20 @@ class LambdaCloudConnector:
             state=state,
             mark=next((mark for mark in marks if mark.startswith(MARK_PREFIX)), None),
             address=ssh_address(f"ubuntu@{shown.ip.strip()}") if shown.ip else None,
-            # It bills from its first passed health check on.
+            # Billing starts at its first passed health check.
             price_usd_h=Decimal(0) if state is BoxState.BOOTING else _usd_h(shown.instance_type),
             running_usd_h=_usd_h(shown.instance_type),
             booting_usd_h=Decimal(0),
             words=f"Lambda Cloud calls it {plain(shown.status)}" if told else None,
             taken="preempted" if shown.status == "preempted" else None,
-            # The API tells no instance's age: this is our own word, from just before its launch.
+            # The API does not tell an instance's age: this is our own note from just before its
+            # launch.
             created_at=instant(_tagged(shown, _CREATED_TAG)),
             made_by_word_of="request",
         )
 
     def _refusal(self, reply: Reply) -> ProviderTrouble:
-        """What a launch's answer means that made no box."""
+        """What a launch's answer means if no box was made."""
         told = self._wire.trouble("POST", _LAUNCH, reply)
         match _code(reply):
             case "instance-operations/launch/insufficient-capacity":
@@ -344,7 +347,7 @@ class LambdaCloudConnector:
                 return told
 
     def _unseen(self, reply: Reply) -> ProviderSilent:
-        """A launch was carried out, and its box is not shown."""
+        """The error for a launch that was carried out but whose box is not shown."""
         return ProviderSilent(
             f"{self._wire.trouble('POST', _LAUNCH, reply).message}; and then did not show the box",
             remedy="`gpu-tenant leases` looks again; its meter starts when it is active",
@@ -352,7 +355,7 @@ class LambdaCloudConnector:
 
 
 def _payload(kind: TypeAdapter[T], reply: Reply) -> T:
-    """What the provider's envelope holds.
+    """The data in the provider's envelope.
 
     Raises:
         ProviderSilent: it is not of that form, so nothing can be concluded.
@@ -361,7 +364,8 @@ def _payload(kind: TypeAdapter[T], reply: Reply) -> T:
         return kind.validate_python(reply.fields.get("data"))
     except ValidationError as error:
         where = ".".join(str(part) for part in error.errors(include_input=False)[0]["loc"])
-    # Raised out here, and telling only where: the error itself holds the value, maybe a token.
+    # Raised outside the handler, and names only the place: the validation error holds the value,
+    # which may be a token.
     raise ProviderSilent(
         f"an answer of Lambda Cloud cannot be read: its {where or 'data'} is not as documented",
         remedy="try again in a minute; `gpu-tenant leases` looks again",
@@ -427,14 +431,14 @@ def _offer(kind: _Type, region: str) -> Offer:
 
 
 def _gpu(kind: _Type) -> tuple[str, float | None]:
-    """The canonical name and the memory, read out of `8x A100 (40 GB SXM4)`."""
+    """The canonical name and the memory, parsed from `8x A100 (40 GB SXM4)`."""
     told = _DESCRIPTION.fullmatch(kind.description)
     if told is None:
         return plain(kind.description), None
     model, gb, form = told["model"], told["gb"], told["form"]
     for called in (f"{model} {form} {gb}GB", f"{model} {form}", f"{model} {gb}GB", model):
         gpu = known(called)
-        # One model is sold with two sizes of memory: the name alone may mean the other.
+        # One model is sold with two sizes of memory, so the name alone may mean the other.
         if gpu is not None and gpu.vram_gib == int(gb):
             return gpu.name, gpu.vram_gib
     return plain(model), int(gb)

@@ -62,11 +62,12 @@ class LocalConnector:
             ) from error
 
     async def destroy(self, permit: TeardownPermit) -> None:
-        """As `Connector.destroy`; the box's processes are ended first, by their own mark."""
+        """As `Connector.destroy`; the box's processes are ended first, found by the box's mark."""
         permit = genuine(permit, provider="local")
         directory = self._boxes / permit.box_id
         dying = self._boxes / f"{_DYING}{permit.box_id}"
-        # At once: what the permit allows to be lost needs no grace, and the guard heeds no request.
+        # Killed at once: the permit allows the loss, so no grace is needed, and the guard ignores
+        # requests to end.
         for _ in range(100):
             pids = list(_processes_of(directory))
             if not pids:
@@ -75,7 +76,8 @@ class LocalConnector:
                 _kill(pid)
             await asyncio.sleep(0.02)
         try:
-            # Before it is moved, so that the box is still where its lease says while this is refused.
+            # Checked before the move, so that after a refusal the box is still where its lease
+            # says.
             await asyncio.to_thread(require_unmounted, directory)
             if directory.exists():
                 directory.rename(dying)
@@ -103,7 +105,7 @@ class LocalConnector:
 
 
 def _processes_of(directory: Path) -> Iterator[int]:
-    """The processes of this computer that carry the box's mark in their environment."""
+    """The processes of this computer whose environment carries the box's mark."""
     carried = f"{BOX_VARIABLE}={directory / 'home'}".encode()
     for entry in Path("/proc").glob("[0-9]*"):
         try:

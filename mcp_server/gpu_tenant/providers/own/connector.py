@@ -1,4 +1,4 @@
-"""Machines of the owner's, lent to a lease and handed back; nothing is ever deleted on them."""
+"""The owner's own machines, lent to a lease and handed back; nothing is ever deleted on them."""
 
 import tomllib
 from collections import Counter
@@ -18,7 +18,7 @@ from gpu_tenant.providers.console.registry import Lent
 from gpu_tenant.providers.gpu_catalog import asked_for, known
 
 _SETUP_S = 10.0
-"""It is on already: no more than the first contact."""
+"""The machine is on already, so this is only the time of the first contact."""
 
 
 class Machine(Record):
@@ -36,7 +36,7 @@ class Machine(Record):
 
 
 class OwnConnector:
-    """The machines that may be lent, by the owner's configuration, and the list of those that are.
+    """The machines that may be lent, by the owner's configuration, and the list of those that are lent.
 
     A lent machine is one small file below one directory of this computer.
     """
@@ -68,7 +68,7 @@ class OwnConnector:
         return self._lent.boxes()
 
     async def destroy(self, permit: TeardownPermit) -> None:
-        """As `Connector.destroy`: the machine is off the list; on it, nothing was touched."""
+        """As `Connector.destroy`: the machine was taken off the list; nothing on it was touched."""
         self._lent.remove(genuine(permit, provider="own").box_id)
 
     def let_go(self, lease: Lease) -> None:
@@ -78,13 +78,13 @@ class OwnConnector:
 
 
 def connect(setting: Setting) -> OwnConnector:
-    """The connector for machines that are noted below the user's state directory."""
+    """The connector for machines that are recorded below the user's state directory."""
     return OwnConnector(setting.state / "lent", setting.state / "config.toml")
 
 
 def _machines(configuration: Path) -> list[Machine]:
     try:
-        # TOML's numbers with a point are money here.
+        # Money is Decimal: TOML's decimal numbers are not read as floats.
         said = tomllib.loads(configuration.read_text(encoding="utf-8"), parse_float=Decimal)
     except FileNotFoundError:
         return []
@@ -133,7 +133,7 @@ def _bad(name: str, why: str) -> LocalTrouble:
 def _offer(machine: Machine, wish: Wish) -> Offer:
     gpu, gpu_count = asked_for(machine.gpus)
     model = known(gpu)
-    # The owner's rate is for everything: nothing else is billed where it is known.
+    # The owner's rate covers everything, so if it is known, nothing else is billed.
     rest = None if machine.rate_usd_h is None else Decimal(0)
     notes = [f"your own, at {machine.address}: trusted as far as you trust it"]
     if machine.disk_gb is None:

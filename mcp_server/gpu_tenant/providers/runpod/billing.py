@@ -1,4 +1,4 @@
-"""How RunPod tells sums: what a pod has cost, in stretches of time; a volume's rate; the balance."""
+"""How RunPod states money: a pod's cost by periods of time, a volume's rate, and the balance."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -12,7 +12,7 @@ from gpu_tenant.providers.http_client import Json
 
 PODS, GRAPHQL = "/v2/billing/pods", "/graphql"
 MYSELF: Json = {"query": "query myself { myself { clientBalance currentSpendPerHr } }"}
-"""REST v2 has no call for the balance: the older API has, until it is retired."""
+"""REST v2 has no call for the balance, but the older API has, until it is retired."""
 WHO: Json = {"query": "query myself { myself { id } }"}
 _BY_THE_HOUR = timedelta(days=3)
 _PARTS = {"gpuAmount": "gpu", "cpuAmount": "cpu", "diskAmount": "disk"}
@@ -22,7 +22,7 @@ _EMPTY = (
 
 
 def in_time(lease: Lease, now: datetime) -> dict[str, str]:
-    """The query for what the lease's pod has cost, by the hour while it is young."""
+    """The query for what the lease's pod has cost; by the hour while the pod is young, then by the day."""
     since = lease.active_at or lease.created_at
     bucket = "hour" if now - since <= _BY_THE_HOUR else "day"
     return {
@@ -34,7 +34,7 @@ def in_time(lease: Lease, now: datetime) -> dict[str, str]:
 
 
 def cost(answer: Mapping[str, Json], pod_id: str, now: datetime) -> Billed | None:
-    """What those records say of the pod; None where they say nothing yet."""
+    """What those records say about the pod; None if they say nothing yet."""
     records = answer.get("records")
     if not isinstance(records, list):
         raise _unreadable()
@@ -49,7 +49,7 @@ def cost(answer: Mapping[str, Json], pod_id: str, now: datetime) -> Billed | Non
         for field, part in _PARTS.items():
             by_part[part] += _usd(record.get(field))
         begin, end = _time(record.get("startTime")), _time(record.get("endTime"))
-        # The stretch that is under way holds what was billed of it, and nobody says until when.
+        # The current period holds only what was billed so far, and does not say until when.
         covered.append(end if end <= now else begin)
     if not covered:
         return None
@@ -62,7 +62,7 @@ def cost(answer: Mapping[str, Json], pod_id: str, now: datetime) -> Billed | Non
 
 
 def balance(answer: Mapping[str, Json]) -> Balance | None:
-    """What the account holds; None where the older API does not tell any more."""
+    """What the account holds; None if the older API no longer tells."""
     data = answer.get("data")
     myself = data.get("myself") if isinstance(data, dict) else None
     if not isinstance(myself, dict) or myself.get("clientBalance") is None:
@@ -76,7 +76,7 @@ def balance(answer: Mapping[str, Json]) -> Balance | None:
 
 
 def owner(answer: Mapping[str, Json]) -> str | None:
-    """Whose key it is; None where the older API does not tell."""
+    """The owner of the key; None if the older API does not tell."""
     data = answer.get("data")
     myself = data.get("myself") if isinstance(data, dict) else None
     name = myself.get("id") if isinstance(myself, dict) else None
@@ -88,7 +88,8 @@ def leftover(volume: Mapping[str, Json]) -> Leftover:
     name, size_gb = str(volume.get("name", "")), volume.get("size")
     usd_month = None
     if isinstance(size_gb, int) and volume.get("type") == "STANDARD":
-        # "0.05 above 1 TB" may mean all of it, or what is above: this is the dearer reading.
+        # "0.05 above 1 TB" may apply to all of it or only to the part above; this takes the dearer
+        # reading.
         each = Decimal("0.05") * size_gb + Decimal("0.02") * min(size_gb, 1000)
         usd_month = each.quantize(CENT)
     return Leftover(

@@ -40,16 +40,16 @@ Object = dict[str, Json]
 Urgency = Literal["", "teardown"]
 
 _IMAGE = "runpod/pytorch:1.0.2-cu1281-torch280-ubuntu2404"
-"""RunPod's own: it starts sshd and lets in whoever `PUBLIC_KEY` names."""
+"""RunPod's own image: it starts sshd, and lets in the holder of the key in `PUBLIC_KEY`."""
 
 _CUDA = "12.8"
-"""The least that the image runs on; a host with an older driver would never start it."""
+"""The lowest version that the image runs on; a host with an older driver would never start it."""
 
 _VOLUME_GB = 10
-"""The least that can be asked for. It bills double while stopped, and the home is not on it."""
+"""The smallest size that can be asked for. It bills double while stopped, and the home is not on it."""
 
 _MONTH_H = 720
-"""The shortest month there is: what is shown is never less than what is billed."""
+"""The shortest month there is, so that the shown price is never less than the bill."""
 
 _DISK_USD_MONTH = Decimal("0.10")
 _STOPPED_USD_MONTH = Decimal("0.20")
@@ -59,10 +59,10 @@ _CLOUDS = ("SECURE", "COMMUNITY")
 _FULL = re.compile(
     r"no longer any instances available|enough disk space|not enough free gpus", re.IGNORECASE
 )
-"""Capacity has no code of its own: these are the texts of a 400 that mean it."""
+"""A lack of capacity has no code of its own: these texts in a 400 mean it."""
 
 _SURE = (400, 404, 405, 422)
-"""Refusals of a create after which no pod exists; an answer of any other kind is unclear."""
+"""Statuses of a refused create after which no pod exists; any other status leaves that unclear."""
 
 
 class RunpodConnector:
@@ -82,7 +82,7 @@ class RunpodConnector:
     # --- boxes
 
     async def create(self, lease: Lease) -> Box:
-        """As `Connector.create`; NoCapacity also where this account may not use the pool."""
+        """As `Connector.create`; raises NoCapacity also if this account may not use the pool."""
         quote = wanted(lease)
         for box in await self.list_boxes():
             if box.mark == lease.mark:
@@ -95,7 +95,8 @@ class RunpodConnector:
         except Rejected as no:
             raise _refusal(no) from no
         if reply.status == 403 and '"title"' not in reply.text:
-            # Not the API speaks so but the wall before it, which does not like who asks.
+            # A 403 without a title comes from the firewall in front of the API, which refuses the
+            # client.
             raise self._wire.trouble("POST", "/v2/pods", reply)
         if reply.status == 403:
             raise NoCapacity(
@@ -105,7 +106,7 @@ class RunpodConnector:
         return self._box(reply.fields)
 
     async def list_boxes(self) -> Sequence[Box]:
-        """As `Connector.list_boxes`, with the members of clusters; a terminated pod is none any more."""
+        """As `Connector.list_boxes`, with the members of clusters; a terminated pod is not listed."""
         shown = [p for p in await self._pods() if p.get("status") != "TERMINATED"]
         return read_each("runpod", shown, self._box, _subject)
 
@@ -114,11 +115,11 @@ class RunpodConnector:
         return self._wire.asked_with(salt)
 
     async def account(self) -> str | None:
-        """As `Accounted.account`, by the older API; None, too, for a key that may not use that."""
+        """As `Accounted.account`, by the older API; None, too, if the key may not use that API."""
         return owner((await self._wire.call("POST", GRAPHQL, body=WHO)).fields)
 
     async def found(self, lease: Lease) -> Box | None:
-        """As `Findable.found`; a 404 is said, too, of what this key may not see."""
+        """As `Findable.found`; a 404 can also mean that this key may not see the pod."""
         reply = await self._wire.get(f"/v2/pods/{lease.box_id}", expect=(200, 404))
         if reply.status == 404 or reply.fields.get("status") == "TERMINATED":
             return None
@@ -131,7 +132,7 @@ class RunpodConnector:
         reply = await self._wire.call(
             "DELETE", path, expect=(204, 404), repeatable="repeatable", urgent="teardown"
         )
-        # A 404 is said of what is gone, and of what this key may not see.
+        # A 404 can mean that the pod is gone, or that this key may not see it.
         if reply.status == 404 and permit.box_id in {
             p.get("id") for p in await self._pods("teardown")
         }:
@@ -142,11 +143,11 @@ class RunpodConnector:
         await self._act(lease, "stop", done=("EXITED",))
 
     async def resume(self, lease: Lease) -> None:
-        """As `Parking.resume`; a pod keeps to its host, and waits there or starts."""
+        """As `Parking.resume`; a pod stays on its host, and either starts there or waits."""
         await self._act(lease, "start", done=("RUNNING", "STARTING", "PROVISIONING"))
 
     async def _act(self, lease: Lease, action: str, *, done: Sequence[str]) -> None:
-        """The pod was told to; a refusal of what it has done already is none."""
+        """The pod was told to do it; a refusal is no error if the pod has already done it."""
         pod = f"/v2/pods/{lease.box_id}"
         try:
             await self._wire.call(
@@ -179,7 +180,8 @@ class RunpodConnector:
             "mounts": {"persistent": {"size": _VOLUME_GB, "path": "/workspace"}},
             "ports": ["22/tcp"],
             "startSsh": True,
-            # The name can be changed in the console, and the account's own keys are not ours to touch.
+            # The mark is in the environment, because the name can be changed in the console. Our
+            # key is too, because the account's own keys are not ours to touch.
             "env": {"GPU_TENANT_MARK": mark, "PUBLIC_KEY": self._public_key()},
         }
 
@@ -203,7 +205,7 @@ class RunpodConnector:
     # --- what can be rented
 
     async def offers(self, wish: Wish) -> Sequence[Offer]:
-        """As `Market.offers`; one request for each of the two clouds that may be good enough."""
+        """As `Market.offers`; with one request for each of the two clouds that may be good enough."""
         if wish.interruptible == "yes":
             return []
         clouds = _CLOUDS if wish.trust == "any" else _CLOUDS[:1]
@@ -248,10 +250,10 @@ class RunpodConnector:
     async def _every(
         self, path: str, name: str, query: dict[str, str], urgent: Urgency = ""
     ) -> list[Object]:
-        """Everything of that list, to its last page.
+        """Every item of that list, to its last page.
 
         Raises:
-            ProviderSilent: a page failed, or the way to the next one is lost.
+            ProviderSilent: a page failed, or the cursor to the next one is missing or wrong.
         """
         found: dict[str, Object] = {}
         seen: set[str] = set()
@@ -304,7 +306,7 @@ def _subject(pod: Object) -> Subject:
 
 
 def _direct(pod: Object) -> SshAddress | None:
-    """Where the pod's own sshd answers; the proxy takes neither files nor commands."""
+    """Where the pod's own sshd answers; the proxy carries neither files nor commands."""
     user, host, port = (_at(pod, "ssh", "direct", key) for key in ("username", "host", "port"))
     if not (isinstance(user, str) and isinstance(host, str) and isinstance(port, int)):
         return None
@@ -312,7 +314,7 @@ def _direct(pod: Object) -> SshAddress | None:
 
 
 def _price_usd_h(pod: Object, state: BoxState) -> Decimal | None:
-    """What the pod costs now: RunPod's figure is for the compute alone, and 0.0 when it is stopped."""
+    """What the pod costs now. RunPod's figure covers only the compute, and is 0.0 when the pod is stopped."""
     kept_gb, disk_gb = _at(pod, "mounts", "persistent", "size") or 0, pod.get("disk")
     if not isinstance(kept_gb, int) or not isinstance(disk_gb, int):
         return None
@@ -323,7 +325,7 @@ def _price_usd_h(pod: Object, state: BoxState) -> Decimal | None:
 
 
 def _offer(gpu: Object, wish: Wish, cloud: str) -> Offer | None:
-    """That GPU type in that cloud as an offer, or None where it does not fit or is not to be had."""
+    """That GPU type in that cloud as an offer; None if it does not fit or is not available."""
     theirs, memory = gpu.get("id"), gpu.get("memory")
     if not isinstance(theirs, str):
         return None
@@ -346,7 +348,7 @@ def _offer(gpu: Object, wish: Wish, cloud: str) -> Offer | None:
         or gpu.get(cloud.lower()) is not True
         or (not places and (within or part))
         or wish.offer not in (None, identity)
-        or gpu.get("manufacturer") != "NVIDIA"  # the image is for CUDA
+        or gpu.get("manufacturer") != "NVIDIA"  # the image needs CUDA
         or not isinstance(most, int)
         or most < wish.gpu_count
         or (wish.gpu is not None and wish.gpu != name)
@@ -384,7 +386,7 @@ def _offer(gpu: Object, wish: Wish, cloud: str) -> Offer | None:
 
 
 def _id(cloud: str, count: int, gpu: str, places: Sequence[str]) -> str:
-    """The offer's id: which cloud, how many, of what, and where unless anywhere."""
+    """The offer's id: which cloud, how many, which GPU, and where, unless it may be anywhere."""
     return f"{cloud}/{count}/{gpu}" + (f"/{','.join(places)}" if places else "")
 
 
@@ -401,7 +403,7 @@ def _parts(offer: str) -> tuple[str, int, str, tuple[str, ...]]:
 
 
 def _places(gpu: Object) -> dict[str, str]:
-    """The data centers that have it now, and their names."""
+    """The data centers that have it in stock now, and their names."""
     centers = gpu.get("dataCenters")
     return {
         str(center["id"]): str(center.get("name", ""))
@@ -417,7 +419,7 @@ def _mounted(pod: Object) -> list[Json]:
 
 
 def _at(value: Json, *keys: str) -> Json:
-    """What lies at the end of `keys`, or None where nothing does."""
+    """The value at the end of `keys`, or None if there is none."""
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value
@@ -437,7 +439,7 @@ def _disk_usd_h(size_gb: int) -> Decimal:
 
 
 def _usd(value: Json) -> Decimal | None:
-    """A price; zero is no price of anything that runs."""
+    """A price; None for zero, because nothing that runs is free."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
         return None
     return sane(Decimal(str(value)))

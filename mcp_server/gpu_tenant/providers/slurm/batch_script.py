@@ -1,4 +1,4 @@
-"""What is asked of Slurm for a lease: its owner's word on the site, and the batch script; pure but for two files."""
+"""What is asked of Slurm for a lease: the owner's settings and the batch script; pure except for two files."""
 
 import base64
 import math
@@ -19,7 +19,7 @@ from gpu_tenant.domain.record import Record
 from gpu_tenant.files.skill_files import script
 
 UNCLAIMED = "gpu-tenant/"
-"""Begins the name of a task that is held until a lease claims it: no box yet, and nothing bills."""
+"""The prefix of the name of a task that is held until a lease claims it: no box yet, and nothing bills."""
 
 
 class Site(Record):
@@ -51,7 +51,7 @@ class Site(Record):
 
 
 def is_named(configuration: Path) -> bool:
-    """Whether its owner names a cluster there.
+    """Whether the configuration names a cluster.
 
     Raises:
         ProviderTrouble: that cannot be told.
@@ -60,10 +60,10 @@ def is_named(configuration: Path) -> bool:
 
 
 def site(configuration: Path, environ: Mapping[str, str]) -> Site:
-    """The owner's word on the cluster; where this computer is its login node, by its own environment.
+    """The owner's settings for the cluster; if they give no way to it, SLURM_CONF of this computer is used.
 
     Raises:
-        ProviderTrouble: it is none that could be understood.
+        ProviderTrouble: they cannot be understood.
     """
     try:
         found = Site.model_validate(_said(configuration).get("slurm", {}))
@@ -101,10 +101,10 @@ def order(
     max_hours: float | None,
     now: datetime,
 ) -> Sequence[str]:
-    """The options of sbatch for the lease: its walltime is what is left until the deadline.
+    """The options of sbatch for the lease; the walltime is what is left until the deadline.
 
-    It is asked to save by a signal to the batch script alone, which is the runner. Where the owner has
-    said where work that was taken goes on, the job does not start again by itself as well.
+    The signal to save goes to the batch script alone, which is the runner. If the owner has said
+    where interrupted work goes on, Slurm does not also start the job again.
     """
     left_h = (lease.terms.deadline_at - now).total_seconds() / 3600
     hours = left_h if max_hours is None else min(left_h, max_hours)
@@ -130,12 +130,12 @@ def order(
 
 
 def batch(directory_of: str, *, grace_s: int) -> str:
-    """The batch script: it signs in, brings the runner along, and becomes it.
+    """The batch script: it signs in, unpacks the runner, and runs it to its end.
 
-    `directory_of` is a word of the shell that is the lease's directory; where it is not one, nothing
-    starts. When the runner was asked to
-    leave, the script waits for the end that was announced: one that ends by itself before a preemption
-    would not be started again, and one before the wall time would not be told as that.
+    `directory_of` is a shell word that gives the lease's directory; if its value is not a path of
+    the expected form, nothing starts. When the runner was asked to leave, the script waits for the
+    end that was announced. If it ended before a preemption, Slurm would not start it again; if it
+    ended before the wall time, Slurm would not report a timeout.
     """
     brought = "\n".join(_brought(name) for name in ("caretaker", "runner"))
     return f"""\
@@ -164,20 +164,21 @@ sleep 3600 & wait
 
 
 def of_lease(lease: Lease) -> str:
-    """That lease's directory, as a word of the shell."""
+    """That lease's directory, as a shell word."""
     return shlex.quote(lease.directory)
 
 
 def of_task(site: Site) -> str:
-    """The directory of the lease that a task of an array was claimed for, by the name it has now."""
-    # By its job's id alone, the last task is asked for as the whole array.
+    """The directory of the lease that claimed this task of an array, by the task's current name."""
+    # The task is named by array and index: the last task's plain job id would select the whole
+    # array.
     task = "${SLURM_ARRAY_JOB_ID}_${SLURM_ARRAY_TASK_ID}"
     name = f'{shlex.join([*site.before, "scontrol"])} show job -o "{task}"'
     return f"gpu-tenant/$({name} | sed -n 's/.* JobName=[^ ]*:\\([a-z0-9_-]*\\) .*/\\1/p')"
 
 
 def array_name(lease: Lease) -> str:
-    """What the unclaimed tasks of a fleet's array are called; it is no lease's mark."""
+    """The name of a fleet array's unclaimed tasks; it is no lease's mark."""
     return f"{lease.mark.rpartition(':')[0]}/{lease.fleet}".replace(MARK_PREFIX, UNCLAIMED)
 
 

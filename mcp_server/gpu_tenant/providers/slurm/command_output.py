@@ -1,4 +1,4 @@
-"""What Slurm's own commands say of jobs and partitions, as records; pure."""
+"""What Slurm's own commands say about jobs and partitions, as records; pure."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +13,7 @@ from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.providers.list_rows import Subject, tried
 
 SEPARATOR = "\x1f"
-"""It ends each field: a job's name may hold any printable sign."""
+"""Ends each field; a control character, because a job's name may hold any printable character."""
 
 JOB_FIELDS = (
     "JobID",
@@ -78,9 +78,9 @@ class Seen:
     """One job, or one task of an array, as Slurm shows it."""
 
     id: str
-    """What scancel takes: `123`, or `123_4` for a task of an array."""
+    """The id for scancel: `123`, or `123_4` for a task of an array."""
     job: str
-    """What srun takes."""
+    """The id for srun."""
     state: str
     partition: str
     reason: str
@@ -94,7 +94,7 @@ class Seen:
 
     @property
     def array(self) -> str:
-        """The id of the array that it is a task of; else its own."""
+        """The id of the array that it is a task of; otherwise its own id."""
         return self.id.partition("_")[0]
 
     @property
@@ -109,7 +109,7 @@ class Seen:
 
     @property
     def taken(self) -> Fate | None:
-        """What took the allocation, as far as Slurm says."""
+        """What took the allocation away, if Slurm says so."""
         if self.is_being_preempted or (self.state == "PENDING" and self.restarts):
             return "preempted"
         if self.state == "SUSPENDED":
@@ -123,7 +123,7 @@ class Pool:
 
     partition: str
     kind: str | None
-    """The type that its GRES names, where it names one."""
+    """The GPU type that its GRES names; None if it names none."""
     most_on_a_node: int
     total: int
     free: int
@@ -133,28 +133,28 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """All that Slurm knows of a user's jobs, heard to its end."""
+    """All that Slurm knows about a user's jobs, from an answer that was complete."""
 
     cluster: str
-    """What the cluster is called."""
+    """The cluster's name."""
     rows: Sequence[Seen]
     odd: Sequence[Subject] = ()
-    """What the rows are about that cannot be read."""
+    """The subjects of the rows that cannot be read."""
 
     def must_show(self, job: str) -> None:
-        """That job is in no row that cannot be read.
+        """Every row that may be about that job was readable.
 
         Raises:
-            ProviderSilent: it may be.
+            ProviderSilent: a row that cannot be read may be about it.
         """
         if any(odd.id in (None, job) for odd in self.odd):
             raise odd_row()
 
     def must_show_mark(self, mark: str) -> None:
-        """No job with that mark is in a row that cannot be read.
+        """Every row that may carry that mark was readable.
 
         Raises:
-            ProviderSilent: one may be.
+            ProviderSilent: a row that cannot be read may carry it.
         """
         if any(not odd.mark_is_told or odd.mark == mark for odd in self.odd):
             raise odd_row()
@@ -175,10 +175,10 @@ printf '%s ended\\n' "$nonce"
   --state=TIMEOUT,PREEMPTED,NODE_FAIL,BOOT_FAIL,DEADLINE,OUT_OF_MEMORY,FAILED,COMPLETED
 printf '%s end %s\\n' "$nonce" "$?"
 """
-"""Jobs as the controller remembers them; the cluster; where the site keeps accounts, forgotten jobs.
+"""Lists the jobs that the controller remembers, the cluster and, if the site keeps accounts, forgotten jobs.
 
-Each part begins with a line that nobody could have foreseen, so that neither a login's greeting nor an
-answer that was cut short is taken for a part.
+Each part begins with a line that nobody could predict. So neither a login's greeting nor a
+truncated answer can be taken for a part.
 """
 
 
@@ -186,8 +186,8 @@ def told(answer: Finished, nonce: str) -> Told:
     """The answer to `QUEUE`.
 
     Raises:
-        ProviderSilent: it is not whole: unknown, and not empty.
-        ProviderTrouble: a command of it was refused.
+        ProviderSilent: the answer is not complete: what runs is unknown, and not nothing.
+        ProviderTrouble: one of its commands was refused.
     """
     lines = answer.stdout.decode(errors="replace").split("\n")
     marks = [
@@ -213,7 +213,8 @@ def told(answer: Finished, nonce: str) -> Told:
     listed, odd_now = jobs(known_now)
     rows = {row.id: row for row in (*over_now, *listed)}
     shown = {row.id for row in listed}
-    # What the controller shows is all that must be known of a job; one that is over is no box by its id.
+    # A job that the controller shows is fully known from there, so an unreadable sacct row about it
+    # does not count. Other unreadable sacct rows are about no box by id, and may carry any mark.
     nobody = Subject(None, None, mark_is_told=False)
     odd = [*odd_now, *(nobody for each in odd_over if each.id not in shown)]
     for each in odd_now:
@@ -225,7 +226,7 @@ def made(answer: Finished) -> str:
     """The id of the job that `sbatch --parsable` made.
 
     Raises:
-        ProviderSilent: it names none, and a job may have been made.
+        ProviderSilent: the answer names no job, and one may have been made.
     """
     found = re.findall(rb"^(\d+)(?:;\S*)?\r?$", answer.stdout, re.MULTILINE)
     if not found:
@@ -237,12 +238,12 @@ def made(answer: Finished) -> str:
 
 
 def jobs(text: str) -> tuple[list[Seen], list[Subject]]:
-    """The rows of squeue, with `JOB_FIELDS`; and what those are about that cannot be read."""
+    """The rows of squeue, with `JOB_FIELDS`; and the subjects of those that cannot be read."""
     return _each(text, JOB_FIELDS, _seen, _id)
 
 
 def ended(text: str) -> tuple[list[Seen], list[Subject]]:
-    """As `jobs`, the rows of sacct, with `ENDED_FIELDS`: runs that were requeued are none of them."""
+    """As `jobs`, for the rows of sacct with `ENDED_FIELDS`; they leave out runs that were requeued."""
     return _each(text, ENDED_FIELDS, _seen_ended, lambda said: said["JobID"])
 
 
@@ -262,7 +263,7 @@ def _each(
             seen.append(one)
             continue
         named = tried(identity, said)
-        # A number and no more: what a row is cut from may be anything.
+        # Accept a number and nothing else: a row that was cut wrongly may hold anything.
         found = isinstance(named, str) and re.fullmatch(r"[0-9]{1,18}(?:_[0-9]{1,18})?", named)
         odd.append(
             Subject(
@@ -285,7 +286,7 @@ def _seen_ended(said: dict[str, str]) -> Seen:
             "State": said["State"].split(" ")[0],
             "EndTime": said["End"],
             "Partition": said["Partition"],
-            # Few sites keep comments; both were given the mark.
+            # Few sites keep comments, so the job's name carries the mark too.
             "Comment": said["Comment"] or said["JobName"],
         }
     )
@@ -293,7 +294,7 @@ def _seen_ended(said: dict[str, str]) -> Seen:
 
 def pools(text: str, *, preemption: Literal["on", "off"]) -> list[Pool]:
     """The GPUs of each partition that takes jobs, by the rows of sinfo with `PARTITION_FIELDS`."""
-    # A login may greet before them.
+    # A login may print a greeting before the rows.
     text = "\n".join(line for line in text.split("\n") if SEPARATOR in line)
     rows = [
         dict(zip(PARTITION_FIELDS, row, strict=True)) for row in _rows(text, len(PARTITION_FIELDS))
@@ -338,13 +339,13 @@ def _rows(text: str, width: int) -> Iterator[list[str]]:
 
 
 def _split(text: str) -> Iterator[list[str]]:
-    # Not splitlines: a name may hold other signs that end a line.
+    # Not splitlines: a name may contain other characters that end a line.
     for line in filter(None, text.split("\n")):
         yield [field.strip() for field in line.split(SEPARATOR)]
 
 
 def odd_row() -> ProviderSilent:
-    """A row of Slurm's tells nothing that could be relied upon."""
+    """The error for a row of Slurm's that says nothing reliable."""
     return _odd("a row is not of its form")
 
 
@@ -368,7 +369,7 @@ def _seen(told: dict[str, str]) -> Seen:
         ends_at=_time(told["EndTime"]),
         gpus=sum(count for _, count in _gpus(told["tres-per-node"]))
         * max(1, _number(told["NumNodes"])),
-        # Not its name: an srun from inside an allocation inherits that.
+        # Not from the name: an srun from inside an allocation inherits that.
         mark=_mark(told["Comment"]),
         comment=told["Comment"],
     )
@@ -393,15 +394,15 @@ def _number(text: str) -> int:
 
 
 def _time(text: str) -> datetime | None:
-    """A time in seconds since the epoch, as SLURM_TIME_FORMAT=%s asks for."""
+    """A time in seconds since the epoch, the form that SLURM_TIME_FORMAT=%s asks for."""
     try:
         return datetime.fromtimestamp(int(text), UTC) if text.isdigit() and int(text) else None
     except (ValueError, OverflowError, OSError):
-        return None  # a time that no calendar has
+        return None  # a time outside any calendar
 
 
 def _hours(limit: str) -> float | None:
-    """`2-12:00:00`, `1:00:00`, `30:00`; None where there is no limit."""
+    """`2-12:00:00`, `1:00:00` or `30:00` in hours; None if there is no limit."""
     found = re.fullmatch(r"(?:(\d+)-)?(?:(?:(\d+):)?(\d+):)?(\d+)", limit)
     if found is None:
         return None
@@ -410,12 +411,12 @@ def _hours(limit: str) -> float | None:
 
 
 def words_of(told: Finished) -> str:
-    """The end of what the command complained of."""
+    """The end of the command's error output."""
     return plain(told.stderr.decode(errors="replace").strip())[-400:]
 
 
 def refusal(command: str, told: Finished) -> ProviderTrouble:
-    """What a command of Slurm that failed means."""
+    """What it means that a Slurm command failed."""
     words = f"{command}: {words_of(told) or f'it ended with {told.exit_status}'}"
     if told.exit_status == 127:
         return ProviderTrouble(

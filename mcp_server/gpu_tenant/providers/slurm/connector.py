@@ -54,18 +54,18 @@ from gpu_tenant.providers.slurm.state import SlurmNotes
 
 _ASKED_WITHIN_S = 60
 _SETUP_S = 30.0
-"""From a free GPU to a step that answers; how long a queue is, nobody knows."""
+"""From a free GPU to a step that answers; how long the queue takes is unknown."""
 _REMEMBERED = "now-7days"
 _OFFER = re.compile(r"(?P<partition>[^/\s]+)/(?P<gres>gpu(?::[^:\s]+)?):(?P<count>\d+)")
 _LEFT = timedelta(hours=1)
-"""A task that no lease has claimed for so long waits for none."""
+"""A task that has gone unclaimed for this long is not waiting for a lease any more."""
 
 
 class SlurmConnector:
-    """One user's jobs in one cluster, by the commands of its login node.
+    """One user's jobs in one cluster, through the commands of its login node.
 
-    A box is a job that carries a mark of ours. One that was ended by Slurm is shown, as broken, until
-    it is torn down here: what it left in a shared home can still be kept. One that was cancelled is gone.
+    A box is a job that carries one of our marks. A job that Slurm ended is shown, as broken, until
+    it is torn down here: what it left in a shared home can still be kept. A cancelled job is gone.
     """
 
     def __init__(self, setting: Setting) -> None:
@@ -78,7 +78,7 @@ class SlurmConnector:
     async def create(self, lease: Lease) -> Box:
         """As `Connector.create`: a job was submitted under the lease's mark, and may wait in the queue.
 
-        A lease of a fleet gets a task of an array, see `_claimed`.
+        A lease of a fleet gets one task of an array: see `_claimed`.
         """
         quote, owner = wanted(lease), self._site()
         ordered = _OFFER.fullmatch(quote.offer.id)
@@ -107,7 +107,7 @@ class SlurmConnector:
             said.must_show_mark(lease.mark)
             if (lease.fleet_size or 1) > 1:
                 box_id = await self._claimed(login, owner, lease, options, rows)
-                # Held until now: from here on it may start, and bill.
+                # It was held until now: from here on it may start, and bill.
                 await self._done(login, owner, "scontrol", "release", box_id)
             else:
                 text = batch(of_lease(lease), grace_s=owner.grace_s)
@@ -124,9 +124,9 @@ class SlurmConnector:
         )
 
     async def list_boxes(self) -> Sequence[Box]:
-        """As `Connector.list_boxes`: every job of this user that is not over, and ours that Slurm ended.
+        """As `Connector.list_boxes`: every job of this user that is not over, and those of ours that Slurm ended.
 
-        None where no cluster was ever named.
+        Empty if no cluster was ever named.
         """
         if not self._is_named():
             return []
@@ -138,7 +138,7 @@ class SlurmConnector:
         """As `Connector.destroy`: the job was cancelled; what it wrote to a shared home stays.
 
         Raises:
-            ProviderTrouble: the job of that id is another one by now; it was left alone.
+            ProviderTrouble: that id now belongs to another job, which was left alone.
         """
         shown = genuine(permit, provider="slurm")
         owner = self._site()
@@ -155,17 +155,17 @@ class SlurmConnector:
             if not said.odd:
                 others = [each for each in said.rows if each.id != row.id]
                 await self._tidy(login, owner, others, array=row.array)
-        # Slurm remembers for days what has ended: from now on that is no box any more.
+        # Slurm lists ended jobs for days: this note says that the job is no longer a box.
         await asyncio.to_thread(self._notes.hand_back, row.id, row.mark)
 
     async def _tidy(
         self, login: Transport, owner: Site, rows: Sequence[Seen], *, array: str
     ) -> None:
-        """Tasks that no lease ever claimed do not wait on when the last lease of their array has ended."""
+        """Once the last lease of the array has ended, tasks of it that no lease claimed are cancelled."""
         others = [row for row in rows if row.array == array and not row.is_over]
         left = [row for row in others if _is_unclaimed(row)]
         if left and not any(row.mark for row in others):
-            # By name as well: one that was claimed a moment ago has another.
+            # By name as well: a task that was claimed a moment ago has another name.
             only = ["--state=PENDING", f"--name={left[0].comment}"]
             await self._asked(login, owner, "scancel", *only, *(row.id for row in left))
 
@@ -179,7 +179,7 @@ class SlurmConnector:
             said.must_show(str(lease.box_id))
         return seen.ends_at if seen and seen.state == "RUNNING" else None
 
-    # --- what can be had
+    # --- what can be rented
 
     async def offers(self, wish: Wish) -> Sequence[Offer]:
         """As `Market.offers`: GPUs of each kind in each partition, at the rate that the owner states."""
@@ -213,8 +213,8 @@ class SlurmConnector:
     ) -> str:
         """A task of the fleet's array carries the lease's mark.
 
-        The array was submitted at once, and held: a task that no lease has claimed never starts, so
-        that no meter runs without a lease, and each lease has its own.
+        The whole array was submitted in one go, and held. A task starts only when a lease has
+        claimed it, so no meter runs without a lease, and each lease has its own task.
         """
         name = array_name(lease)
         task = next((row.id for row in rows if row.comment == name and row.is_held), None)
@@ -257,7 +257,7 @@ class SlurmConnector:
         return read_each("slurm", every, read, _subject)
 
     def _is_left(self, row: Seen) -> bool:
-        """Whether the task waits for a lease of this deployment, and none came for long."""
+        """Whether the task waits for a lease of this deployment, and none has claimed it for a long time."""
         of = row.comment.removeprefix(UNCLAIMED).partition("/")[0]
         return (
             _is_unclaimed(row)
@@ -294,7 +294,7 @@ class SlurmConnector:
         )
 
     async def _told(self, login: Transport, owner: Site, *, of: Lease | None = None) -> Told:
-        """Every job, of the cluster where the leases are; `of` is noted as one that begins there.
+        """Every job, from the cluster where the leases are; `of` is noted as a lease begun there.
 
         Raises:
             ProviderTrouble: another cluster answers.
@@ -323,7 +323,7 @@ class SlurmConnector:
     async def _done(
         self, login: Transport, owner: Site, command: str, *argv: str, stdin: bytes = b""
     ) -> Finished:
-        """What that command of Slurm said; it succeeded."""
+        """The result of that Slurm command, which succeeded."""
         answer = await self._asked(login, owner, command, *argv, stdin=stdin)
         if answer.exit_status:
             raise refusal(command, answer)
@@ -355,11 +355,11 @@ class SlurmConnector:
         return is_named(self._setting.state / "config.toml") or self._notes.exist
 
     def _site(self) -> Site:
-        """The owner's word on the cluster.
+        """The owner's settings for the cluster.
 
         Raises:
-            ProviderTrouble: there is none any more, or it cannot be understood; nothing was asked, and
-                nothing may be concluded of what runs there.
+            ProviderTrouble: they are gone, or cannot be understood; nothing was asked, and
+                nothing may be concluded about what runs there.
         """
         configuration = self._setting.state / "config.toml"
         if not is_named(configuration):
@@ -423,12 +423,12 @@ def _named(name: str) -> list[str]:
 
 
 def _is_unclaimed(row: Seen) -> bool:
-    """Whether no lease has claimed the task, and it cannot start; one that could is a box, and bills."""
+    """Whether no lease has claimed the task and it is held; a task that may start is a box, and bills."""
     return row.comment.startswith(UNCLAIMED) and row.is_held
 
 
 def _said(row: Seen) -> str | None:
-    """What Slurm calls it, where that says more than its state in our words."""
+    """Slurm's words for its state, if they say more than ours do."""
     if row.state == "RUNNING" and not row.is_being_preempted:
         return None
     words = f"Slurm says {row.state}" + (f" ({row.reason})" if row.reason else "")

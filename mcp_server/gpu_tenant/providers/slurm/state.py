@@ -1,4 +1,4 @@
-"""What the state directory holds of a Slurm cluster: Slurm gives the ids of its jobs out again."""
+"""What the state directory records of a Slurm cluster, because Slurm reuses job ids."""
 
 from pathlib import Path
 
@@ -6,9 +6,9 @@ from gpu_tenant.domain.errors import ProviderTrouble
 
 
 class SlurmNotes:
-    """What the cluster is called, the marks of leases that were begun in it, and jobs handed back.
+    """The cluster's name, the marks of leases that were begun in it, and the jobs that were handed back.
 
-    Each is the name of an empty file, so that none is lost when two processes write.
+    Each is the name of an empty file, so that nothing is lost when two processes write.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -20,7 +20,7 @@ class SlurmNotes:
         return self._directory.exists()
 
     def begin(self, mark: str, *, cluster: str) -> None:
-        """A lease with that mark is being begun in that cluster: the first one settles which it is.
+        """A lease with that mark is being begun in that cluster; the first lease settles which cluster it is.
 
         Raises:
             ProviderTrouble: as `check`; nothing was noted.
@@ -31,10 +31,11 @@ class SlurmNotes:
         self._note("begun", mark)
 
     def check(self, cluster: str) -> None:
-        """That is where the leases are, or there are none.
+        """The leases are in that cluster, or there are none.
 
         Raises:
-            ProviderTrouble: it is another one; nothing may be concluded from what it lists.
+            ProviderTrouble: they are in another one; nothing may be concluded from what this
+                one lists.
         """
         known = self._of("cluster")
         if known and cluster not in known:
@@ -45,10 +46,11 @@ class SlurmNotes:
             )
 
     def check_ours(self, job: str, mark: str | None, *, lease: str) -> None:
-        """The job carries the mark of that lease; only one that took it up may find another mark.
+        """The job carries the lease's mark, or another mark if this lease was not begun here but took the job over.
 
         Raises:
-            ProviderTrouble: it does not: it is another job by now, or somebody has changed its comment.
+            ProviderTrouble: it does not: the id belongs to another job now, or somebody has
+                changed the job's comment.
         """
         begun = {_lease(each) for each in self._of("begun")}
         if mark is None or (_lease(mark) != lease and lease in begun):
@@ -58,17 +60,17 @@ class SlurmNotes:
             )
 
     def hand_back(self, job: str, mark: str | None) -> None:
-        """That job is no box any more."""
+        """That job is no longer a box."""
         self._note("handed_back", f"{job}-{mark}")
 
     def shown(self, job: str, mark: str | None) -> bool:
-        """Whether a job that has ended is of this deployment, and was not handed back."""
+        """Whether a job that has ended belongs to a deployment that began leases here and was not handed back."""
         return self.is_here((mark or "").rpartition(":")[0]) and (
             f"{job}-{mark}" not in self._of("handed_back")
         )
 
     def is_here(self, deployment: str) -> bool:
-        """Whether leases of that deployment, as `gpu-tenant:0a1b2c`, were begun from here."""
+        """Whether leases of that deployment, such as `gpu-tenant:0a1b2c`, were begun from here."""
         return deployment in {each.rpartition(":")[0] for each in self._of("begun")}
 
     def _note(self, kind: str, name: str) -> None:

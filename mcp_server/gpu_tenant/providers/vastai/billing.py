@@ -1,4 +1,4 @@
-"""How Vast.ai tells sums: the charges of a contract, by GPU, disk and bytes; a volume's; the credit."""
+"""How Vast.ai states money: a contract's charges by GPU, disk and bytes; a volume's price; the credit."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from gpu_tenant.providers.http_client import Json
 
 CHARGES, USER = "/api/v0/charges/", "/api/v0/users/current"
 MONTH_H = 720
-"""Of storage, by the provider's own arithmetic."""
+"""The hours of a month of storage, by the provider's own arithmetic."""
 _DAY_S = 86_400
 _PARTS = {"gpu": "gpu", "disk": "disk", "bwu": BYTES, "bwd": BYTES}
 _EMPTY = (
@@ -24,7 +24,7 @@ _EMPTY = (
 
 
 def asked(lease: Lease, now: datetime) -> dict[str, str]:
-    """The query for the charges of all contracts since the lease began, as the official client puts it."""
+    """The query for the charges of all contracts since the lease began, in the official client's form."""
     since = lease.active_at or lease.created_at
     day = {"gte": int(since.timestamp()) // _DAY_S * _DAY_S, "lte": int(now.timestamp())}
     return {
@@ -36,7 +36,7 @@ def asked(lease: Lease, now: datetime) -> dict[str, str]:
 
 
 def charge(rows: Sequence[Mapping[str, Json]], box_id: str, now: datetime) -> Billed | None:
-    """What those rows say of one instance; None where they say nothing."""
+    """What those rows say about one instance; None if they say nothing about it."""
     row = next((row for row in rows if row.get("source") == f"instance-{box_id}"), None)
     if row is None:
         return None
@@ -76,7 +76,7 @@ def leftover(row: Mapping[str, Json]) -> Leftover:
 
 
 def money(value: Json) -> Decimal | None:
-    """A sum that was told, or None where none was."""
+    """A sum of money; None if the value is not one."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     sum_usd = Decimal(str(value))

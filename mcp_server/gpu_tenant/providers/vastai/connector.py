@@ -35,7 +35,7 @@ from gpu_tenant.providers.vastai.billing import (
     money,
 )
 
-# The provider's own default: it takes the CUDA version that the host's driver can run.
+# The provider's default: it picks the CUDA version that the host's driver can run.
 _IMAGE = "vastai/base-image:@vastai-automatic-tag"
 _SPACING = (
     Spacing("PUT", r"/api/v0/asks/\d+/", 4.5),
@@ -48,7 +48,8 @@ _SPACING = (
     Spacing("GET", CHARGES, 1.0),
 )
 _SETUP_S = 240
-# A create's answer is read whatever its status is: an error may tell of a box. A 429 never does.
+# A create's answer is read whatever its status: an error may name a box that was made. A 429 never
+# does.
 _ANY = tuple(status for status in range(200, 600) if status != 429)
 _GONE = ("not_found", "no_such_instance")
 _BID = ":bid"
@@ -59,7 +60,7 @@ _OUTBID = (
     "what is interruptible and nobody parked was outbid; it may start again by itself, and bill"
 )
 
-# Where a canonical name is not theirs. They sell two sizes of memory under one name.
+# Canonical names that differ from theirs. They sell two sizes of memory under one name.
 _THEIR_NAMES: Mapping[str, tuple[str, ...]] = {
     "RTX 4080 SUPER": ("RTX 4080S",),
     "RTX 4070 SUPER": ("RTX 4070S",),
@@ -96,10 +97,10 @@ class VastConnector:
         )
 
     async def create(self, lease: Lease) -> Box:
-        """As `Connector.create`; a box that a refusal tells of is returned as it stands, for giving back.
+        """As `Connector.create`; if a refusal names a box, that box is returned as it is, to be given back.
 
-        Whether the box is interruptible is what the provider says of it, not what was asked for: a
-        request whose bid is lost on the way rents at the full price without a word.
+        Whether the box is interruptible is what the provider says, not what was asked for: a
+        request that loses its bid on the way rents at the full price, without any notice.
         """
         quote = wanted(lease)
         for box in await self._boxes({"label": {"in": [lease.mark]}}):
@@ -111,7 +112,7 @@ class VastConnector:
         contract = _field(reply, "new_contract")
         if not isinstance(contract, int):
             refusal = self._refusal("PUT", path, reply)
-            # With neither a box nor a reason that is known, only the list can tell.
+            # It names neither a box nor a known reason, so only the list can tell.
             raise silent(refusal.message) if reply.status == 200 else refusal
         shown = f"/api/v0/instances/{contract}/"
         key: Json = {"ssh_key": self._setting.public_key()}
@@ -119,7 +120,7 @@ class VastConnector:
             await self._call("POST", f"{shown}ssh/", body=key, how="repeatable")
             row = (await self._call("GET", shown, query={"owner": "me"})).fields.get("instances")
         except ProviderTrouble as error:
-            # Anything but silence would say that no box was made.
+            # Any error but ProviderSilent would say that no box was made.
             raise silent(f"Vast.ai made instance {contract}, but: {error.message}") from error
         if not isinstance(row, dict):
             raise silent(f"Vast.ai made instance {contract}, and does not show it yet")
@@ -164,7 +165,7 @@ class VastConnector:
             raise refusal
 
     async def resume(self, lease: Lease) -> None:
-        """As `Parking.resume`; a start that the provider puts off is withdrawn, lest it bill unseen."""
+        """As `Parking.resume`; a start that the provider queues is cancelled, or it could bill unseen."""
         refusal = await self._set(lease, "running")
         if refusal is None:
             return
@@ -210,7 +211,7 @@ class VastConnector:
         label, word = row.get("label"), _word(row)
         state = self._setting.profile.states.get(word, BoxState.UNKNOWN)
         now = row.get("instance")
-        # While it loads it bills its disk alone.
+        # While it loads, only its disk bills.
         price = sane(money(now.get("totalHour") if isinstance(now, dict) else None))
         running = sane(money(row.get("dph_total"))) if state is BoxState.BOOTING else None
         return Box(
@@ -241,7 +242,7 @@ class VastConnector:
         return "; ".join(filter(None, told)) or None
 
     def _order(self, mark: str, quote: Quote) -> dict[str, Json]:
-        """The body of a create; a bid is what the quote says, and never above its cap."""
+        """The body of a create; a bid is the quote's price, and never above the quote's cap."""
         bid = None
         if quote.offer.interruptible:
             bid, price = quote.offer.price.gpu_usd_h, quote.offer.price.running_usd_h
@@ -258,8 +259,8 @@ class VastConnector:
             "label": mark,
             "price": None if bid is None else float(bid),
             "disk": float(quote.wish.disk_gb),
-            # Without the first, a login lands in a tmux. The second lets us in even if the attaching
-            # of the key is lost.
+            # The first command keeps logins out of a tmux. The rest lets our key in even if the
+            # call that attaches it is lost.
             "onstart": "touch ~/.no_auto_tmux; mkdir -p ~/.ssh; "
             f"grep -qxF {key} ~/.ssh/authorized_keys || echo {key} >> ~/.ssh/authorized_keys",
             # Otherwise an offer that is gone leaves a stopped box behind, whose disk bills.
@@ -277,7 +278,7 @@ class VastConnector:
         }
 
     async def offers(self, wish: Wish) -> Sequence[Offer]:
-        """As `Market.offers`; two requests where a bid is as good as a firm price."""
+        """As `Market.offers`; with two requests if a bid is as good as a firm price."""
         number, bid, rest = (wish.offer or "").partition(_BID)
         if wish.offer is not None and (rest or not number.isdigit()):
             return []
@@ -297,7 +298,7 @@ class VastConnector:
         return [leftover(row) for row in rows if not row.get("instances")]
 
     async def billed(self, lease: Lease) -> Billed | None:
-        """As `Billing.billed`: the charges name each contract, and cannot be asked for one alone."""
+        """As `Billing.billed`: the charges name each contract, and cannot be requested for one alone."""
         now = self._setting.clock.now()
         query = asked(lease, now)
         leafing = Leafing("Vast.ai's list of charges")
@@ -324,7 +325,7 @@ class VastConnector:
         expect: Sequence[int] = (200,),
         how: Literal["", "repeatable", "teardown"] = "",
     ) -> Reply:
-        """As `Wire.call`; but a 404 is not believed where it means the key."""
+        """As `Wire.call`, except that a 404 about the key is raised as a refused credential."""
         reply = await self._wire.call(
             method,
             path,
@@ -339,7 +340,7 @@ class VastConnector:
         return reply
 
     def _refusal(self, method: Method, path: str, reply: Reply) -> ProviderTrouble:
-        """What an answer means that is not what was asked for."""
+        """What an answer means that did not give what was asked for."""
         trouble = self._wire.trouble(method, path, reply)
         error, said = _field(reply, "error"), trouble.message
         if _about_the_key(reply):
@@ -357,14 +358,15 @@ class VastConnector:
 def _word(row: Mapping[str, Json]) -> str:
     """The provider's word for the state of a box."""
     status = row.get("actual_status", "missing")
-    # A container's state outlives its contract's: a stopped box reads "exited", as a dead one does.
+    # A container's state is shown after its contract has stopped: a stopped box reads "exited", as
+    # a dead one does.
     if row.get("cur_state") == "stopped" and status not in ("offline", "unknown"):
         return "stopped"
     return "created" if status is None else str(status)
 
 
 def _direct(row: Mapping[str, Json]) -> SshAddress | None:
-    """Where the box's own sshd answers; `ssh_host` is the provider's proxy, and slow."""
+    """Where the box's own sshd answers; `ssh_host` is the provider's proxy, which is slow."""
     ports, ip = row.get("ports"), row.get("public_ipaddr")
     bound = ports.get("22/tcp") if isinstance(ports, dict) else None
     first = bound[0] if isinstance(bound, list) and bound else None
@@ -398,7 +400,7 @@ def _search(wish: Wish, kind: str) -> dict[str, Json]:
 
 
 def _offer(row: Mapping[str, Json], wish: Wish, kind: str) -> Offer | None:
-    """What is offered, or None where it does not fit the wish."""
+    """The offer in that row, or None if it does not fit the wish."""
     name, vram = _gpu(str(row.get("gpu_name")), _number(row.get("gpu_ram")))
     place, seconds = row.get("geolocation"), _number(row.get("duration"))
     region = plain(place) if isinstance(place, str) else None
@@ -426,7 +428,7 @@ def _offer(row: Mapping[str, Json], wish: Wish, kind: str) -> Offer | None:
             gpu_usd_h=money(row.get("min_bid" if kind == "bid" else "dph_base")),
             disk_usd_h=disk,
             parked_usd_h=None if disk is None else disk.quantize(CENT),
-            # Theirs is seen from the box: what goes up to it is what it downloads.
+            # Their figures are seen from the box: what is uploaded to it is what it downloads.
             upload_usd_gb=money(row.get("inet_down_cost")),
             download_usd_gb=money(row.get("inet_up_cost")),
             source="api",
@@ -454,7 +456,7 @@ def _gpu(theirs: str, ram_mb: float | None) -> tuple[str, float | None]:
     models = [model for model in map(known, called or [theirs]) if model is not None]
     if not models:
         return plain(theirs), gib
-    # The driver's figure is a little under what the maker prints on the box.
+    # The driver's figure is a little lower than the maker's.
     nearest = min(models, key=lambda model: abs(model.vram_gib - (gib or 0)))
     fits = gib is not None and abs(nearest.vram_gib - gib) <= 0.07 * nearest.vram_gib
     return nearest.name, nearest.vram_gib if fits else gib
@@ -469,7 +471,7 @@ def _rows(answer: Mapping[str, Json], name: str) -> list[dict[str, Json]]:
 
 
 def _field(reply: Reply, name: str) -> Json:
-    """That field of an answer, or None where the answer is no object."""
+    """That field of an answer, or None if the answer is not an object."""
     try:
         answer: Json = json.loads(reply.text)
     except (ValueError, RecursionError):
@@ -478,7 +480,7 @@ def _field(reply: Reply, name: str) -> Json:
 
 
 def _about_the_key(reply: Reply) -> bool:
-    """Whether it is about the key: billing endpoints say so with a 404."""
+    """Whether the answer is about the key: billing endpoints report a bad key with a 404."""
     return _field(reply, "error") == "auth_error" or _field(reply, "msg") == "Invalid user key"
 
 

@@ -1,4 +1,4 @@
-"""A person's own crontab: our lines in it, and everything else as it is, byte for byte."""
+"""A person's own crontab: our lines are set or removed, and every other byte stays as it is."""
 
 import os
 import re
@@ -8,16 +8,16 @@ import subprocess
 from gpu_tenant.domain.errors import Refused
 
 _NONE = re.compile(rb"no crontab for|can't open '[^']*': No such file", re.IGNORECASE)
-"""How cron's programs say that there is no table yet; in any other words they refuse."""
+"""How crontab programs say that there is no table yet; any other words are a refusal."""
 
 
 def program() -> str | None:
-    """What reads and writes such tables here; None where nothing does."""
+    """The program that reads and writes crontabs here; None if there is none."""
     return shutil.which("crontab")
 
 
 def read() -> bytes | None:
-    """The table, or None where this user has none.
+    """The user's crontab, or None if this user has none.
 
     Raises:
         Refused: it cannot be read.
@@ -31,10 +31,10 @@ def read() -> bytes | None:
 
 
 def write(table: bytes | None) -> None:
-    """This user's table is that, or there is none.
+    """This user's crontab is `table`, or this user has none if it is None.
 
     Raises:
-        Refused: it was not taken.
+        Refused: the crontab program did not accept it.
     """
     ran = _crontab("-r") if table is None else _crontab("-", table)
     if ran.returncode:
@@ -42,12 +42,12 @@ def write(table: bytes | None) -> None:
 
 
 def with_lines(table: bytes, name: str, lines: str) -> bytes:
-    """The table with our lines, where they stood or before all others.
+    """The table with our lines, where they stood before or else at the top.
 
-    The variables that somebody sets further down then hold for their own lines alone.
+    At the top, variables that a person sets further down do not affect our lines.
 
     Raises:
-        Refused: our marks are no longer as they were written.
+        Refused: the marks around our lines are no longer as they were written.
     """
     begins, ends = _marks(name)
     ours = b"%s\n%s\n%s\n" % (begins, lines.encode(), ends)
@@ -59,7 +59,7 @@ def without_lines(table: bytes, name: str) -> bytes:
     """The table without our lines.
 
     Raises:
-        Refused: our marks are no longer as they were written.
+        Refused: the marks around our lines are no longer as they were written.
     """
     start, end = _span(table, name)
     return table[:start] + table[end:]
@@ -71,7 +71,7 @@ def _marks(name: str) -> tuple[bytes, bytes]:
 
 
 def _span(table: bytes, name: str) -> tuple[int, int]:
-    """Where our lines are, from and to; at the very beginning where they are not there."""
+    """The start and the end of our lines; both 0 if they are not there."""
     begins, ends = _marks(name)
     starts = [found.start() for found in re.finditer(rb"(?m)^%s$" % re.escape(begins), table)]
     stops = [found.end() for found in re.finditer(rb"(?m)^%s(\n|\Z)" % re.escape(ends), table)]

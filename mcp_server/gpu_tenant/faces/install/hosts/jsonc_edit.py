@@ -1,7 +1,7 @@
-"""A server in a host's JSON file, set or taken out by changing those characters and no others.
+"""A server in a host's JSON file, set or removed by changing the server's characters and no others.
 
-Comments and commas at the end of a list, which some hosts allow, stay where they are. Whatever is
-written was read back first and found to be what was meant.
+Comments and trailing commas, which some hosts allow, stay where they are. The new text is read back
+before it is written, and must mean what was intended.
 """
 
 import json
@@ -17,7 +17,7 @@ _SCALAR = re.compile(r'"(?:[^"\\\n]|\\.)*"|-?\d[\d.eE+-]*|true|false|null')
 
 
 class Broken(ValueError):
-    """The text is not what its format says; `line` is where reading it ended."""
+    """The text is not of its format; `line` is where reading it stopped."""
 
     def __init__(self, words: str, line: int) -> None:
         super().__init__(words)
@@ -54,7 +54,7 @@ def with_member(text: str, path: tuple[str, str], value: Json) -> str:
     """`text` with `value` at `path` of its outer object; everything else is as it was.
 
     Raises:
-        Broken: `text` is not an object of objects where `path` leads.
+        Broken: `text` is not an object of objects along `path`.
     """
     outer, inner = path
     root = _object(text, _whole(text))
@@ -75,10 +75,10 @@ def with_member(text: str, path: tuple[str, str], value: Json) -> str:
 
 
 def without_member(text: str, path: tuple[str, str], *, keep: tuple[str, ...] = ()) -> str:
-    """`text` without the value at `path`, and without its holder if that is empty now and not in `keep`.
+    """`text` without the value at `path`, and without its holder if that is now empty and not in `keep`.
 
     Raises:
-        Broken: `text` is not an object of objects where `path` leads.
+        Broken: `text` is not an object of objects along `path`.
     """
     outer, inner = path
     root = _object(text, _whole(text))
@@ -121,7 +121,7 @@ def _inserted(text: str, holder: _Node, key: str, value: Json, *, depth: int) ->
         return f"{opened}{before}{new}{kept}{closing}{text[holder.end - 1 :]}"
     last = holder.members[-1].value.end
     comma = _space(text, last)
-    # One was left at the end: so it is again.
+    # A trailing comma stays a trailing comma.
     trailing = text[comma] == ","
     last = comma + 1 if trailing else last
     remark = _REST_OF_THE_LINE.match(text, last)
@@ -151,7 +151,7 @@ def _removed(text: str, holder: _Node, old: _Member) -> str:
 
 
 def _step(text: str, holder: _Node) -> str:
-    """One step of indentation, as this text has it."""
+    """One step of indentation, as this text uses it."""
     found = re.search(r"\n([ \t]+)\S", text)
     return found[1] if found else "  "
 

@@ -1,4 +1,4 @@
-"""Where each host reads skills and MCP servers from, and how it wants a server written down."""
+"""Where each host reads skills and MCP servers from, and the form in which it wants a server."""
 
 import sys
 from collections.abc import Mapping
@@ -12,12 +12,12 @@ Format = Literal["json", "toml"]
 ALIAS = "gpu"
 """The server's name in every host: short, and without `_`, which one host does not allow."""
 SKILL = "gpu-tenant"
-"""The skill's directory; a host wants it to be the skill's name."""
+"""The skill's directory; hosts require it to have the skill's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """What one host reads, for a user or in a project."""
+    """The files that one host reads, for a user or in a project."""
 
     host: HostName
     title: str
@@ -27,9 +27,9 @@ class Places:
     """The file with the MCP servers."""
     format: Format
     key: str
-    """Under which the servers stand in `settings`."""
+    """The key in `settings` under which the servers are."""
     notes: tuple[str, ...]
-    """What a person should know that no file shows."""
+    """Facts that a person should know and that no file shows."""
 
 
 _TITLES: dict[HostName, str] = {
@@ -63,7 +63,7 @@ _OF_A_PROJECT = (
 def places(
     host: HostName, *, user: Path, project: Path | None, environ: Mapping[str, str]
 ) -> Places:
-    """Where `host` reads from, for `project` or for the whole user whose home is `user`."""
+    """Where `host` reads from: for `project`, or for the user whose home is `user`."""
     if project is None:
         skills, settings = _of_user(host, user, environ)
     else:
@@ -120,7 +120,7 @@ def _of_project(host: HostName, project: Path) -> tuple[Path, Path]:
 
 
 def this_program(argv0: str) -> list[str]:
-    """What starts this very program, from anywhere."""
+    """The command that starts this very program from any directory."""
     started = Path(argv0).absolute()
     for program in (started, Path(sys.executable).with_name(SKILL + started.suffix)):
         if program.stem == SKILL and program.is_file():

@@ -1,4 +1,4 @@
-"""Our server's entry in a host's settings: as the host wants it, and what is ours to change."""
+"""Our server's entry in a host's settings: its form for each host, and which part of it is ours to change."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,11 +22,11 @@ class Replaced(Record):
 _STARTUP_S = 60
 """The first start after an update reads everything anew; Codex would give up after ten seconds."""
 _LONGEST_CALL_S = 3600
-"""A collect moves, and a teardown reads again, all that a job made; Codex would end it after 300 s."""
+"""A collect moves, and a teardown rereads, everything that a job made; Codex would end them after 300 s."""
 
 
 def entry(host: HostName, command: Sequence[str]) -> Entry:
-    """The server as `host` writes it down. It never holds a key: the server finds those itself."""
+    """The server in the form that `host` uses. It holds no key: the server finds its keys itself."""
     program, *arguments = command
     started: Entry = {"command": program, "args": [*arguments]}
     if host == "codex":
@@ -40,12 +40,12 @@ def entry(host: HostName, command: Sequence[str]) -> Entry:
 
 
 def with_server(text: str, places: Places, command: Sequence[str]) -> tuple[str, Replaced | None]:
-    """The settings with our server in them, and what an entry of ours said there before.
+    """The settings with our server in them, and the command that our entry had before, if it changes.
 
-    What somebody added to that entry, `--read-only` or an environment, stays.
+    Options and environment that a person added to that entry, such as `--read-only`, stay.
 
     Raises:
-        Broken: `text` is not what the host's format says, or not safely changed.
+        Broken: `text` is not in the host's format, or cannot be changed safely.
         Refused: another server has our name.
     """
     wanted = entry(places.host, command)
@@ -65,10 +65,10 @@ def with_server(text: str, places: Places, command: Sequence[str]) -> tuple[str,
 
 
 def without_server(text: str, places: Places, replaced: Replaced | None) -> str:
-    """The settings without our server, or with the entry that it replaced; another's is left alone.
+    """The settings without our server, or with the entry that it replaced; another's entry is left alone.
 
     Raises:
-        Broken: `text` is not what the host's format says, or not safely changed.
+        Broken: `text` is not in the host's format, or cannot be changed safely.
     """
     now = _stated(text, places)
     if _ours(now) is None or not isinstance(now, dict):
@@ -96,7 +96,7 @@ def _set(text: str, places: Places, value: Mapping[str, Json]) -> str:
 
 
 def _ours(found: Json) -> Replaced | None:
-    """The command and arguments of an entry that starts this program's server."""
+    """The command and arguments of an entry that starts this program's server; None if it does not."""
     if not isinstance(found, dict):
         return None
     program, arguments = found.get("command"), found.get("args")

@@ -1,7 +1,7 @@
-"""A server in a host's TOML file, set or taken out by changing its own lines and no others.
+"""A server in a host's TOML file, set or removed by changing the server's lines and no others.
 
-The table is added at the end, where nothing can follow it that would become its own. Whatever is
-written was read back first and found to be what was meant.
+The table is added at the end, where nothing can follow that would become part of it. The new text
+is read back before it is written, and must mean what was intended.
 """
 
 import json
@@ -53,7 +53,7 @@ def with_table(text: str, path: tuple[str, str], value: dict[str, Json]) -> str:
 
 
 def without_table(text: str, path: tuple[str, str]) -> str:
-    """`text` without the table at `path` and what is below it.
+    """`text` without the table at `path` and the tables below it.
 
     Raises:
         Broken: `text` is not TOML, or has the table in a form that is not changed safely.
@@ -69,14 +69,14 @@ def without_table(text: str, path: tuple[str, str]) -> str:
     after = text
     while (block := _block(after, path)) is not None:
         start, end = block
-        # The empty line before it came with it.
+        # The empty line before the table was added with it, so it goes too.
         before = re.sub(r"(\n|^)\r?\n$", r"\1", after[:start])
         after = before + after[end:]
     return _proved(after, meant)
 
 
 def _block(text: str, path: tuple[str, str]) -> tuple[int, int] | None:
-    """From the header of the table, or of one below it, to the next header or the end."""
+    """The span from the header of the table, or of one below it, to the next header or the end."""
     outer, inner = path
     header = rf"^[ \t]*\[\s*{outer}\s*\.\s*\"?{inner}\"?\s*(?:\.[^\]]*)?\][^\n]*\n?"
     found = re.search(header, text, re.MULTILINE)
@@ -84,7 +84,7 @@ def _block(text: str, path: tuple[str, str]) -> tuple[int, int] | None:
         return None
     following = re.search(r"^[ \t]*\[", text[found.end() :], re.MULTILINE)
     until = found.end() + following.start() if following else len(text)
-    # Remarks at its end stand before what follows, and belong to that.
+    # Comments at the end of the block belong to what follows.
     own = re.sub(
         r"(?:^[ \t]*(?:#[^\n]*)?(?:\n|\Z))+\Z", "", text[found.end() : until], flags=re.MULTILINE
     )
@@ -118,5 +118,5 @@ def _proved(after: str, meant: dict[str, Json]) -> str:
 
 
 def _written(value: Json) -> str:
-    # JSON's strings, numbers and lists of them are TOML's, too.
+    # Strings, numbers and lists of them are written alike in JSON and TOML.
     return json.dumps(value, ensure_ascii=False)

@@ -1,23 +1,23 @@
-"""The lease card: a page that a chat shows beside an answer, where its host renders such pages."""
+"""The lease card: a page that a chat shows beside an answer, if its host renders such pages."""
 
 from pathlib import Path
 
 URI = "ui://gpu-tenant/lease.html"
-"""The one page for every answer it knows: it chooses by what the answer holds."""
+"""The one page for all these answers: it decides by the answer's content what to draw."""
 
 _PARTS = Path(__file__).parent
 
 _SHOWN = frozenset(
     {"list_leases", "monitor", "collect", "provision", "change_lease", "verify_and_teardown"}
 )
-"""The tools whose answers it draws."""
+"""The tools whose answers the page draws."""
 
 _ASKS = frozenset({"list_leases", "monitor"})
-"""The tools that it may call itself: they look, and nothing else."""
+"""The tools that the page may call itself: they only look."""
 
 
 def page() -> str:
-    """The whole page in one text: it loads nothing, from here or from anywhere."""
+    """The whole page in one text; it loads nothing, from here or from elsewhere."""
     html = (_PARTS / "card.html").read_text(encoding="utf-8")
     for name in ("card.css", "words.js", "card.js"):
         html = html.replace(f"/* {name} */", (_PARTS / name).read_text(encoding="utf-8"))
@@ -25,9 +25,9 @@ def page() -> str:
 
 
 def meta_of(tool: str) -> dict[str, object]:
-    """What a host is told of a tool: its page if it has one, and whether that page may call it.
+    """The metadata of a tool for a host: its page if it has one, and whether that page may call the tool.
 
-    A host that keeps to the protocol lets the page call nothing that changes or ends a lease.
+    A host that follows the protocol lets the page call nothing that changes or ends a lease.
     """
     told: dict[str, object] = {}
     if tool in _SHOWN:
