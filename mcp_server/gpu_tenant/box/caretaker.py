@@ -165,12 +165,12 @@ class Index(_Reply):
     placed: dict[str, Known] = {}
     """What the box itself has on record of pushed files; a job can write that."""
     since_ns: int | None = None
-    """What is written from then on counts, by the box's clock."""
+    """Files that are written from this time on count, by the box's clock."""
     work: str = ""
     disk_free_bytes: int | None = None
     inodes_free: int | None = None
     other: tuple[str, ...] = ()
-    """Those that were to be put in place, and hold other bytes than was said."""
+    """The files that should have been put in place, but hold other bytes than announced."""
 
 
 class Judged(_Reply):

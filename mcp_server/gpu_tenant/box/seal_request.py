@@ -16,7 +16,7 @@ class Told(Record):
     pushed: dict[str, list[tuple[int, str]]]
     """Each version of each file that went there, by name: size and hash."""
     older: bool
-    """Some went there before that was on record here: the box's own record counts, too."""
+    """Whether some files went there before we kept such records: then the box's own record counts, too."""
     since_ns: int | None
     ours: list[str]
     """The hashes of the scripts that we may have brought."""

@@ -34,7 +34,7 @@ class LocalTransport:
         timeout_s: float,
         listener: Listener | None = None,
     ) -> Finished:
-        """The command has ended, as `Transport.run` says; one that is not there ends with 127.
+        """The command has ended, as `Transport.run` says; a command that does not exist ends with 127.
 
         Raises:
             BoxUnreachable: the directory is gone, or `timeout_s` passed and the command was killed.

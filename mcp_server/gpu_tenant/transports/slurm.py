@@ -75,7 +75,7 @@ class SlurmTransport:
         timeout_s: float,
         listener: Listener | None = None,
     ) -> Finished:
-        """The command has ended, as `Transport.run` says; one that is not there ends with 127.
+        """The command has ended, as `Transport.run` says; a command that does not exist ends with 127.
 
         When the allocation is over and its files lie in a shared home, the command runs on the login node,
         as soon as no process of the job can still be writing.
