@@ -128,6 +128,8 @@ def _in_namespaces(libc: ctypes.CDLL, said: dict[str, object]) -> int:
 
 
 def _enter(libc: ctypes.CDLL, said: dict[str, object], readies: int) -> None:
+    # Three processes: this one makes the namespaces and waits for `init`, the first process in the new pid
+    # namespace, which prepares the mounts and waits for `command`.
     must = _musts(libc)
     user, group = os.getuid(), os.getgid()
     network = _NEWNET if said["network"] == "none" else 0
