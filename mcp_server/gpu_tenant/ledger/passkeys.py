@@ -44,7 +44,7 @@ class Passkeys(Signatures):
     def set_up_passkey(
         self, passkey_id: str, public_key: str, signature: Signature, *, at: datetime
     ) -> None:
-        """The passkey signs from now on, authorised by a signature; with another passkey, if there was one."""
+        """The passkey signs from now on, authorised by `signature`, which another passkey gave if there was one."""
         with self._transaction() as db:
             use(db, signature.code, at=at)
             db.execute(
