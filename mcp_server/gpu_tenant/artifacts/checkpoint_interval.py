@@ -17,15 +17,15 @@ _MOST_OF_MTBI = 1 / 50
 """As in `scripts/cadence.py`: beyond it a second interruption before the next save is no longer rare."""
 _PRIOR_S = 86_400 / float(INTERRUPTIONS_PER_DAY)
 _WRITE_BYTES_S = 200e6
-"""What a container's disk takes at the least, where nothing shows how long a save took."""
+"""The least that a container's disk writes per second; used if nothing shows how long a save took."""
 _APART_S = 20
 """Files that were written closer together than this are one save."""
 _LOOKED_AT = 8
-"""So many of the newest saves count: a job that changed its mind is believed soon."""
+"""How many of the newest saves count. Few, so that a changed interval is soon believed."""
 _BOXES = 256
-"""So many of the newest boxes count: enough for a mean, and asked for at every look at a job."""
+"""How many of the newest boxes count: enough for a mean, but not too many for every look at a job."""
 _WORTH_SAYING = 1.5
-"""The loss is flat around its best: half as often, or twice, costs a quarter more."""
+"""The loss is flat around its best value: saving half as often, or twice as often, costs a quarter more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,11 @@ class Cadence:
 
     interval_s: float
     lost_share: float
-    """Of the paid time: saves, and work that is done twice."""
+    """The share of the paid time that goes into saves and into work done twice."""
     holds: bool
-    """Whether the formula may be trusted for such times."""
+    """Whether the formula is reliable for such times."""
     notice: Literal["none", "fits", "too_short"]
-    """Whether a save fits into the notice that the platform gives."""
+    """Whether a save fits into the notice that the platform gives before it takes the box."""
 
 
 def advise(save_s: float, mtbi_s: float, grace_s: float | None = None) -> Cadence:
@@ -69,7 +69,7 @@ class Save:
     at_s: float
     """When its last file was written, by the box's clock."""
     took_s: float
-    """From its first file to its last."""
+    """The time from its first file to its last."""
     size_bytes: int
 
 

@@ -27,18 +27,18 @@ class Listed(Record):
 
     taken_at: AwareDatetime
     login: str
-    """The home on the box, below which an artifact outside of the work directory may lie."""
+    """The login's home on the box; artifacts outside of the work directory may be below it."""
     entries: tuple[SealedFile, ...]
     brought: tuple[str, ...]
-    """The names whose version here a snapshot brought, and neither a collect nor a person."""
+    """The names whose version here came with a snapshot, not with a collect or from a person."""
     broken: dict[str, str]
-    """What arrived and does not load, by name: the hash, so that it is not fetched again."""
+    """What arrived but does not load, by name; the hash keeps it from being fetched again."""
     left: tuple[SealedFile, ...] = ()
-    """What snapshots brought and nothing goes on from any more: a job deleted it, or a policy gave it up."""
+    """What snapshots brought and no job resumes from any more: a job deleted it, or a policy dropped it."""
     only_here: tuple[SealedFile, ...] = ()
-    """What was removed from the box on its owner's word: the copy here is the only one, and is never pruned."""
+    """What was removed from the box at its owner's word: the copy here is the only one, and is never pruned."""
     lacking: tuple[str, ...] | None = None
-    """What else was declared and on the box, such as what was still being written; None: nobody noted it."""
+    """What else was declared and on the box, such as files still being written; None if this was not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Restorable:
     taken_at: datetime
     login: str
     files: Mapping[str, tuple[SealedFile, Path]]
-    """By name: what it is, and where it lies here."""
+    """For each name, the entry, and the path here."""
 
 
 async def newest(lease: Lease, *, ledger: Ledger) -> Restorable | None:

@@ -166,6 +166,7 @@ async def _gathered(
         return sealing.result() if sealing.done() else None
 
     try:
+        # First what is surely wanted, while the box still seals; then, by the seal, what is still missing.
         await gathering.fetch(way.sure, sealed)
         seal = await sealing
         ledger.file_seal(lease.id, seal, at=clock.now())

@@ -21,7 +21,7 @@ from gpu_tenant.transfer.partial_file import discard, forget, held_bytes
 from gpu_tenant.transfer.readback import Arrived
 
 _WORTH_COPYING_BYTES = 64 << 10
-"""A smaller file is fetched sooner than looked for."""
+"""Fetching a smaller file is faster than looking for a copy of it."""
 _LANDED_AT_ONCE, _LANDED_AT_ONCE_BYTES = 256, 64 << 20
 
 
@@ -33,7 +33,7 @@ class Way(NamedTuple):
     sure: list[SealedFile]
     """They are fetched, whatever their hash turns out to be."""
     unsure: list[SealedFile]
-    """They may lie here already, and the seal's hash will tell."""
+    """They may be here already; the hash in the seal will tell."""
 
 
 class Gathering:

@@ -20,13 +20,13 @@ class Here:
     """Which of one lease's artifacts are on this computer, each proved by hash when it came."""
 
     files: Mapping[str, str]
-    """By kept name: the hash, or what a link leads to."""
+    """By kept name: the hash, or the target of a link."""
     ended: frozenset[JobId] = frozenset()
-    """The jobs that had ended when the box was sealed; all that these left is among the files."""
+    """The jobs that had ended when the box was sealed; everything that they left is among the files."""
     lacking: frozenset[str] = frozenset()
-    """Without a seal: what was on the box by then, and is not here."""
+    """What was on the box and is not here, as of the newest snapshot; empty if no snapshot counts."""
     as_of: datetime | None = None
-    """Without a seal: when that was."""
+    """When that snapshot was taken; None if no snapshot counts."""
     more: Literal["may come", "never"] = "may come"
     """Whether the box can still be asked for what is not here."""
 

@@ -23,7 +23,7 @@ _AT_ONCE = min(os.cpu_count() or 1, 8)
 """Files re-read at the same time: each takes a core, and some megabytes of memory."""
 _MOST_TOGETHER = 100
 _MOST_BYTES_TOGETHER = 1 << 20
-"""Small files go to a reader together."""
+"""Small files are sent to a reader in batches of about this size."""
 
 
 class Loss(Record):

@@ -6,7 +6,7 @@ from gpu_tenant.domain.untrusted_text import quoted
 from gpu_tenant.domain.wording import some
 
 IN_WORDS = 3
-"""So many names are in the sentence itself; all of them are in the list that a person signs."""
+"""How many names the sentence itself contains; the list that a person signs has all of them."""
 
 
 def vanished(now: Manifest, collected: Manifest | None) -> tuple[str, ...]:

@@ -26,10 +26,10 @@ from gpu_tenant.files.paths import below
 from gpu_tenant.ledger import Event, Ledger
 
 ARRIVES = f"{PARTIAL}/live"
-"""Apart from what a collect fetches, which may come at any moment and is not kept waiting."""
+"""Separate from the directory of collect, which may start at any moment and must not have to wait."""
 QUIET_S = 5
 SHARE = 0.25
-"""So much of one core, of the box's disk and of the link a snapshot takes at most, unless its owner says another."""
+"""The most that a snapshot uses of one core, of the box's disk and of the link, unless its owner says otherwise."""
 _LOCK = "lock"
 _SUPERSEDED_KEPT = 2
 _WITHIN_S = 1800

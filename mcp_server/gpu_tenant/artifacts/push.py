@@ -22,10 +22,10 @@ from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.transfer.bandwidth_share import Share
 
 _ASKS = {"uv.lock", "requirements.txt", "requirements.lock", "pyproject.toml"}
-"""Any of these at the top of a tree asks for packages."""
+"""Any of these at the top of a tree means that the tree needs packages."""
 _HEAD_BYTES = 65_536
 _BODY_BYTES = 1 << 20
-"""So much of each file is scanned for secrets."""
+"""How much of each file is scanned for secrets."""
 
 
 class Pushed(Record):

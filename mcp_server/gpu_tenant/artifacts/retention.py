@@ -17,14 +17,14 @@ from gpu_tenant.providers.credentials import configured
 _STEP = re.compile(
     r"(?i)(?<![a-z])(checkpoint|ckpt|step|iter|iteration|epoch)s?([-_.=]?)(\d+)(?![0-9a-z])"
 )
-"""As `scripts/caretaker.py` knows one."""
+"""The same pattern as in `scripts/caretaker.py`."""
 _METRIC = re.compile(r"(?<==)\d+\.\d+")
-"""What Lightning writes into a name beside the step, and what tells nothing of its kind."""
+"""A metric that Lightning writes into a name beside the step; it says nothing about the kind of checkpoint."""
 _WEIGHTS = re.compile(
     r"(?i).+\.(?:pth?|ckpt|safetensors|bin|h5|keras|msgpack|distcp|gguf)"
     r"|.+\.(?:index|meta|data-\d{5}-of-\d{5})|_CHECKPOINT_METADATA|manifest\.ocdbt"
 )
-"""A number alone makes no checkpoint: `samples/step-100.png` is somebody's result."""
+"""A step number alone does not make a checkpoint: `samples/step-100.png` is somebody's result."""
 
 
 class Retention(Record):
@@ -92,7 +92,7 @@ class Checkpoint:
     at: str
     """Its name in the kept directory."""
     kind: str
-    """The same with the number taken out: only what is alike in all else is compared."""
+    """The name with the number taken out; only checkpoints of the same kind are compared."""
     step: tuple[int, ...]
     entries: tuple[SealedFile, ...]
 

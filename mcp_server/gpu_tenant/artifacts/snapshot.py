@@ -46,10 +46,10 @@ from gpu_tenant.transfer.readback import Arrived
 from gpu_tenant.transfer.shared_state import Turn
 
 _LIMIT_BYTES = 16 << 30
-"""So much is read on the box in one look, newest first."""
+"""How much is read on the box in one look, newest first."""
 _LIMIT_S = 900
 _RESERVE_BYTES = 1 << 30
-"""So much stays free here: a disk that is full stops everything, the ledger first."""
+"""How much stays free here: a full disk stops everything, the ledger first."""
 _NAMED, _SAVES = 5, 40
 _LEFT = 5000
 
@@ -204,6 +204,7 @@ class _Look:
 
         If a newer checkpoint turns out broken, an older one becomes wanted after all.
         """
+        # Each round may find checkpoints broken, which changes what the policy keeps; so look until nothing is new.
         tried: set[str] = set()
         while True:
             unsound = tried - {entry.name for entry in entries if self._is_sound(entry)}

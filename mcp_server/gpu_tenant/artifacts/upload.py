@@ -27,7 +27,7 @@ from gpu_tenant.transfer.upload_state import (
 from gpu_tenant.transfer.upload_worker import NotTaken, sent
 
 _INCOMING = ".gpu-tenant-incoming"
-"""As the caretaker calls it; what lies there is never collected."""
+"""The caretaker's name for it; nothing in it is ever collected."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Why a job ended: what the box counted, what the log says last, and what the provider says, weighed."""
+"""Why a job ended, weighed from what the box counted, what the log says last, and what the provider says."""
 
 import re
 import signal
@@ -41,7 +41,7 @@ Verdict = Literal[
 
 @dataclass(frozen=True, slots=True)
 class BoxSeen:
-    """What the provider shows of the box, and what became of it where its words say so."""
+    """What the provider shows of the box, and what became of the box if its words say so."""
 
     state: BoxState
     words: str = ""
@@ -50,7 +50,7 @@ class BoxSeen:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Why a job ended: the verdict, what says so, what to do next, and the page about it."""
+    """Why a job ended: the verdict, the evidence for it, what to do next, and the page about it."""
 
     verdict: Verdict
     evidence: str
@@ -148,7 +148,7 @@ ADVICE: Final[Mapping[Verdict, tuple[str, str]]] = {
     "stopped": ("it was stopped on request", "references/phase-4-monitor.md"),
     "unknown": ("find the cause before you change the experiment", f"{_GOTCHAS}#vanished-process"),
 }
-"""What to do, and where it is written: one sentence and one page for each verdict."""
+"""What to do, and where it is described: one sentence and one page for each verdict."""
 
 _BY_US: Final[Mapping[str, Verdict]] = {
     "stopped": "stopped",
@@ -166,7 +166,7 @@ _STANDS_ALONE: Final[Mapping[Kind, Verdict]] = {
     "host_lost": "host_lost",
     "scheduler_oom": "cgroup_oom",
 }
-"""What a log may say of the end without a fact beside it, for no counter counts these."""
+"""Ends for which the log's word is enough without another fact, because no counter counts them."""
 
 _OUT_OF_MEMORY: Final[tuple[Verdict, ...]] = ("cgroup_oom", "host_oom")
 _FULL: Final[tuple[Verdict, ...]] = ("disk_full", "inodes_full")
@@ -191,7 +191,7 @@ _IN_SHM: Final = re.compile(r"/dev/shm/|</?torch_")  # noqa: S108
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """How the command itself ended: by itself, by a signal, or nobody saw it."""
+    """How the command itself ended: by itself, by a signal, or unseen."""
 
     exit_code: int | None
     signal: str | None
@@ -203,10 +203,10 @@ class _End:
 
 
 def diagnose(status: JobStatus, log_tail: str, *, box: BoxSeen | None = None) -> Diagnosis | None:
-    """Why the job ended, by the strongest evidence there is; None while it lives, and when it finished.
+    """Why the job ended, by the strongest evidence there is; None while it runs, and if it finished.
 
-    What the box counted goes before what the log says, and of the log its last words alone count.
-    Where they contradict each other, or nothing speaks, the verdict is `unknown`, with what is known.
+    What the box counted outranks what the log says, and of the log only its last words count. If the two
+    contradict each other, or nothing is conclusive, the verdict is `unknown`, with what is known.
     """
     if status.state not in ENDED:
         return _taken(box) if status.state != "absent" else None
@@ -273,7 +273,7 @@ def _weighed(
 
 
 def _unseen(end: _End, signs: Mapping[str, str], says: str) -> tuple[Verdict, str]:
-    """Nobody saw the end: the command and its supervisor are gone."""
+    """The verdict if nobody saw the end, because the command and its supervisor are both gone."""
     for memory in _OUT_OF_MEMORY:
         if memory in signs:
             return memory, f"{signs[memory]}; {end.words}"
@@ -322,7 +322,7 @@ def _by_signal(
 def _by_bus_error(
     end: _End, signs: Mapping[str, str], shares: Mapping[str, float], words: LastWords, says: str
 ) -> tuple[Verdict, str]:
-    """Memory that is a file was touched where its disk has no room, or that file has been cut."""
+    """A bus error: a mapped file was touched whose disk has no room, or which was truncated."""
     disk, shm = "disk_full" in signs, "shm_full" in signs
     if disk and shm:
         return "unknown", f"{end.words}; {signs['shm_full']}; {signs['disk_full']}"
@@ -390,7 +390,7 @@ def _by_exit(
 def _without_space(
     end: _End, signs: Mapping[str, str], shares: Mapping[str, float], words: LastWords, says: str
 ) -> tuple[Verdict, str]:
-    """The system refused a write for want of bytes or of inodes: which, the facts say."""
+    """The system refused a write because bytes or inodes ran out; the facts decide which."""
     if _IN_SHM.search(words.line):
         return _without_shm(signs, shares, says)
     disk, inodes = "disk_full" in signs, "inodes_full" in signs
@@ -405,7 +405,7 @@ def _without_space(
     if left is not None and left < _LOW and free is not None and free > _AMPLE:
         return "inodes_full", f"{says}; {left:.1%} of the inodes were free then"
     if left is not None and left > _AMPLE and not _ELSEWHERE.search(words.line):
-        # One removed file gives bytes back; half of all inodes were hardly removed since.
+        # Removing one file frees bytes again; half of all inodes can hardly have been freed since.
         return "disk_full", f"{says}; there was room again when it had ended, and inodes all along"
     return "unknown", f"{says}, and there was room where it worked; {end.words}"
 
@@ -417,7 +417,7 @@ def _without_shm(
         return "shm_full", f"{signs['shm_full']}; {says}"
     whole, free = shares.get("shm_bytes", 0), shares.get("shm_free_bytes", 0)
     if whole > _TINY_SHM and free > whole * _AMPLE:
-        # What a dead process held there is free again, but so much was hardly ever in use.
+        # What a dead process held there is free again, but it can hardly have held this much.
         return "unknown", f"{says}, but {int(free)} of {int(whole)} bytes are free in /dev/shm"
     return "shm_full", says
 

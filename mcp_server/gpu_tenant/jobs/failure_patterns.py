@@ -1,4 +1,4 @@
-"""What a job's log ends with: the failure that its last words name, where they name one."""
+"""What a job's log ends with: the failure that its last words name, if they name one."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -29,12 +29,12 @@ Kind = Literal[
     "host_lost",
     "scheduler_oom",
 ]
-"""`echo`: a pipe or a worker broke, which is what others hear of a death; `error`: any other failure;
-`talk`: the last line names none."""
+"""`echo`: a pipe or a worker broke, which is how other processes notice a death; `error`: any other failure;
+`talk`: the last line names no failure."""
 
 _LINES: Final = 400
 _AFTER: Final = 40
-"""A traceback further from the end than so many lines is not what the job died of."""
+"""A traceback more lines than this from the end is not what ended the job."""
 
 _RANK = re.compile(r"^(?:\[(?:rank|default)?\d+\]:? ?|\(\w+ pid=\d+[^)]*\) ?|\d+: (?=\S))+")
 _HEADER = re.compile(r"(?:^|\])\s*(?:\w+ )?Traceback \(most recent call last\):$")
@@ -193,7 +193,7 @@ _OF_LINES: Final = _kinds(
 )
 _NEAR_THE_END: Final = 8
 _ANYWHERE: Final = ("nccl_timeout", "killed", "scheduler_oom", "shm")
-"""Of these, many lines may follow that say nothing new: stack frames, a launcher's own traceback."""
+"""These may be followed by many lines that say nothing new, such as stack frames or a launcher's traceback."""
 _WEAK: Final = ("talk", "error", "echo", "write_failed", "gpu_error", "silent")
 
 
@@ -204,18 +204,18 @@ class LastWords:
     kind: Kind
     line: str = ""
     raised: bool = False
-    """Whether an exception that nobody caught says it."""
+    """Whether this comes from an uncaught exception."""
 
 
 @dataclass(slots=True)
 class _Raised:
-    """One exception that a traceback in the log ends with."""
+    """One exception at the end of a traceback in the log."""
 
     at: int
     line: str
     block: Sequence[str]
     caused: bool = False
-    """Whether the one after it arose from it."""
+    """Whether it led to the exception after it."""
 
     @property
     def kind(self) -> Kind:
@@ -226,10 +226,10 @@ class _Raised:
 
 
 def read_last_words(log_tail: str, *, exit_code: int | None) -> LastWords:
-    """What the log names at its very end as what the job dies of; a job that went on died of something else.
+    """The failure that the very end of the log names; one that the job survived does not count.
 
-    An uncaught exception ends Python with status 1, so after another status a traceback is a thing
-    that the job has told of, and not its end.
+    An uncaught exception ends Python with status 1. So after any other status a traceback was only reported
+    by the job, and is not what ended it.
     """
     lines = [_RANK.sub("", line) for line in plain(log_tail).split("\n")]
     lines = [line for line in lines if line.strip()][-_LINES:]
@@ -255,7 +255,7 @@ def read_last_words(log_tail: str, *, exit_code: int | None) -> LastWords:
 
 
 def _last_life(lines: Sequence[str]) -> int:
-    """The index after the last line that shows the job at work; a bar drawn once more is no work."""
+    """The index after the last line that shows the job at work; a progress bar that is only redrawn does not."""
     after, place = 0, None
     for index, line in enumerate(lines):
         seen = None if line.startswith(("  File ", "    ")) else _LIFE.search(line)
@@ -269,7 +269,7 @@ def _last_life(lines: Sequence[str]) -> int:
 
 
 def _tracebacks(lines: Sequence[str]) -> Iterator[_Raised]:
-    """Every exception with a traceback, in the log's order."""
+    """Every exception with a traceback, in the order of the log."""
     index, before = 0, None
     while index < len(lines):
         if before and _CHAINED.match(lines[index]):
@@ -290,7 +290,7 @@ def _told_after(lines: Sequence[str], one: _Raised) -> Sequence[str]:
 
 
 def _chosen(raised: Sequence[_Raised]) -> LastWords | None:
-    """The exception that ended the job, or the one it arose from where that says more."""
+    """The exception that ended the job, or the one that caused it if that says more."""
     if not raised:
         return None
     last = raised[-1]
@@ -304,7 +304,7 @@ def _chosen(raised: Sequence[_Raised]) -> LastWords | None:
 
 
 def _named(lines: Sequence[str]) -> LastWords | None:
-    """What a line at the end names outside of any traceback."""
+    """The failure named by a line near the end, outside of any traceback."""
     telling = [line for line in lines if not _SKIPPED.match(line)]
     near = telling[-_NEAR_THE_END:]
     for kind, pattern in _OF_LINES:

@@ -1,4 +1,4 @@
-"""Start one detached job on a box: declared before it runs, and started at most once."""
+"""Starts one detached job on a box: recorded before it runs, and started at most once."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -55,12 +55,12 @@ async def launch(
     clock: Clock,
     store: Mapping[str, JsonValue] | None = None,
 ) -> Launched:
-    """The job runs on the box in a session of its own and needs nobody here.
+    """The job runs on the box in a session of its own, and no longer depends on this computer.
 
-    Calling again after a crash, for a job that was declared and never confirmed, takes that one up.
+    If a job was recorded but its start never confirmed, for example after a crash, calling again continues it.
 
     Raises:
-        BadRequest: no artifact is declared, a pattern leaves the box, or the name is another job's.
+        BadRequest: no artifact is declared, a pattern leaves the box, or another job has the name.
         CaretakerFailed: the box could not start it.
     """
     if clock.now() >= lease.terms.deadline_at:
@@ -121,13 +121,13 @@ async def must_be_taken(
     *,
     caretaker: Caretaker,
 ) -> None:
-    """The box can match by those patterns, and none of `discard` covers a place as a whole.
+    """The box can match those patterns, and no pattern in `discard` covers a whole place.
 
-    It is asked before they are on record, and only about those that lead out of the work directory: what
-    they cover depends on where its home is.
+    The box is asked before the patterns are on record, and only about those that lead outside the work
+    directory, because what they cover depends on where its home is.
 
     Raises:
-        BadRequest: by one it cannot, or one does.
+        BadRequest: one cannot be matched, or covers too much.
     """
     given_up = [pattern for pattern in discard if pattern[:1] in ("/", "~")]
     kept = [pattern for pattern in artifacts if pattern[:1] in ("/", "~")]

@@ -1,4 +1,4 @@
-"""The course of a job's metrics by step, out of every line of its log: loss, accuracy, learning rate."""
+"""The course of a job's metrics by step, from every line of its log: loss, accuracy, learning rate."""
 
 import math
 import re
@@ -10,12 +10,12 @@ from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.jobs.progress import MAX_METRICS, Place, told_by
 
 MOST_POINTS = 1500
-"""Of one metric: more than a chart has pixels."""
+"""For one metric: more than a chart has pixels."""
 _PER_STRETCH = 3
-"""The least, the greatest, and one that is no number."""
+"""The least, the greatest, and one that is not a number."""
 _MOST_STRETCHES = MOST_POINTS // _PER_STRETCH
 _LINE_CHARACTERS = 4000
-"""No line that tells of a step is longer; of one that is, the beginning is read."""
+"""No line that reports a step is longer; of a longer line only the beginning is read."""
 _ENDS = re.compile(r"[\r\n]+")
 _WORTH_READING = re.compile(r"\d")
 
@@ -30,14 +30,14 @@ class Series(Record):
 
 class _Point(NamedTuple):
     number: int
-    """Which value of its metric it was, counted from 0."""
+    """The index of this value within its metric, from 0."""
     step: float
     value: float | None
 
 
 @dataclass(slots=True)
 class _Stretch:
-    """So many values in a row, of which the extremes stay."""
+    """A run of consecutive values, of which the extremes are kept."""
 
     least: _Point | None = None
     greatest: _Point | None = None
@@ -58,28 +58,28 @@ class _Stretch:
             self.greatest = point
 
     def points(self) -> list[_Point]:
-        """What stays of it, in the order in which it came."""
+        """The points that are kept, in the order in which they came."""
         held = {point for point in (self.least, self.greatest, self.odd) if point is not None}
         return sorted(held)
 
 
 @dataclass(slots=True)
 class Course:
-    """One metric as it comes along, in at most `MOST_POINTS` points, however long it goes on.
+    """The course of one metric, in at most `MOST_POINTS` points, however long it goes on.
 
-    Stretches of equal length keep their least and their greatest value; when there are too many of
-    them, each two become one.
+    It is divided into stretches of equal length, each of which keeps its least and its greatest value. When
+    there are too many stretches, they are merged in pairs.
     """
 
     _stretches: list[_Stretch] = field(default_factory=list)
     _length: int = 1
     count: int = 0
-    """How many values there were."""
+    """How many values there have been."""
     _not_finite: int = 0
     _last_step: float = -math.inf
 
     def add(self, step: float, value: float | None) -> None:
-        """One more value. At a step before the last one the job has gone back: what came after is dropped."""
+        """Adds one value. A step before the last one means that the job went back; what came after it is dropped."""
         if step < self._last_step:
             self._go_back(step)
         if value is not None and not math.isfinite(value):
@@ -96,7 +96,7 @@ class Course:
         self._last_step = step
 
     def series(self) -> Series:
-        """What is held of it, by ascending step."""
+        """The points that are kept, by ascending step."""
         points = [point for stretch in self._stretches for point in stretch.points()]
         return Series(
             steps=tuple(point.step for point in points),
@@ -105,7 +105,7 @@ class Course:
         )
 
     def _halve(self) -> None:
-        """Each two stretches are one, and the next ones are of that length."""
+        """The stretches are merged in pairs, and later ones are twice as long as before."""
         merged = []
         for i in range(0, len(self._stretches), 2):
             pair = _Stretch(count=self._length * 2)
@@ -131,9 +131,9 @@ class Course:
 
 
 class Metrics:
-    """The metrics of one job, out of its log as that comes: any piece of text, from its beginning on.
+    """The metrics of one job, from its log as it arrives: pieces of text of any length, from the beginning.
 
-    Each line is read once, and what is held does not grow with the log.
+    Each line is read once, and the memory used does not grow with the log.
     """
 
     def __init__(self) -> None:
@@ -143,19 +143,19 @@ class Metrics:
         self._steps = _Steps()
 
     def feed(self, text: str) -> None:
-        """More of the log; a line may end with a later piece."""
+        """Takes more of the log; a line may be completed by a later piece."""
         *lines, rest = _ENDS.split(self._begun + text)
         for line in lines:
             self._read(line)
         self._begun = rest[:_LINE_CHARACTERS]
 
     def end(self) -> None:
-        """No more comes: the last line is whole."""
+        """The log is complete, so its last line is whole."""
         self._read(self._begun)
         self._begun = ""
 
     def series(self) -> dict[str, Series]:
-        """Each metric's course so far, the first one that the log told of first."""
+        """Each metric's course so far, in the order in which the log first mentioned them."""
         return {name: course.series() for name, course in self._courses.items()}
 
     def _read(self, line: str) -> None:
@@ -174,21 +174,21 @@ class Metrics:
 
 
 class _Steps:
-    """Where each line lies on one axis, whatever it counts: steps, where the log ever tells of any."""
+    """Puts every line on one axis, whatever it counts: on steps, if the log ever reports any."""
 
     def __init__(self) -> None:
         self._epoch: float | None = None
         self._is_new_epoch = False
         self._base = 0.0
-        """What is added to a count that began anew."""
+        """What is added to a count that started over."""
         self._counted: float | None = None
-        """The last step, as it was told."""
+        """The last step as reported."""
         self._last: float | None = None
 
     def at(self, epoch: Place | None, step: Place | None) -> float | None:
-        """Where the line lies that tells of those; one that tells of neither is where the last one was.
+        """The position of a line that reports these; a line that reports neither is where the last one was.
 
-        None: nothing has told of any yet.
+        None if nothing has reported any position yet.
         """
         if epoch is not None:
             self._is_new_epoch = self._epoch is not None and epoch.done > self._epoch

@@ -1,4 +1,4 @@
-"""Look at a job without disturbing it: its state, what is new in its log, and what it costs."""
+"""Looks at a job without disturbing it: its state, what is new in its log, and what it costs."""
 
 import codecs
 import secrets
@@ -76,10 +76,10 @@ async def watch(
     clock: Clock,
     box: BoxSeen | None = None,
 ) -> Watched:
-    """The state of what the box knows by that name, and the newest of its log since byte `cursor`.
+    """The state of the job that the box knows by that name, and the newest of its log since byte `cursor`.
 
-    Of that no more than `limit_bytes`. With `wait_s` it answers when the job has ended, or that much time
-    has passed.
+    At most `limit_bytes` of the log are returned. With `wait_s` the call returns when the job has ended, or
+    after that time.
     """
     until = clock.now() + timedelta(seconds=wait_s)
     log = bytearray()
@@ -93,7 +93,7 @@ async def watch(
             offset = status.log.next_offset
         behind = status.log_bytes - offset
         if behind > limit_bytes:
-            # A log that grows faster than it is read is met at its newest end.
+            # If the log grows faster than it is read, the reading skips to its newest part.
             skipped += len(log) + behind - limit_bytes
             log.clear()
             offset = status.log_bytes - limit_bytes
@@ -107,7 +107,7 @@ async def watch(
         del log[:-limit_bytes]
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     text = plain(decoder.decode(bytes(log), status.state in ENDED))
-    # A character that is only half written yet comes whole with the next look.
+    # A character of which only some bytes are there yet comes whole with the next look.
     offset -= len(decoder.getstate()[0])
     why = await _why(status, bytes(log), caretaker, box)
     seen = _answer(lease, status, why, text, offset, skipped, clock=clock)
@@ -117,14 +117,14 @@ async def watch(
 
 
 def fenced(seen: Watched) -> Watched:
-    """The same, with the log between tags that mark it as the box's words."""
+    """The same, with the log between tags that mark it as text from the box."""
     if not seen.log:
         return seen
     return seen.model_copy(update={"log": fence(seen.log, nonce=secrets.token_hex(4))})
 
 
 def job_of(lease: Lease, name: str | None, *, ledger: Ledger) -> Job:
-    """The job of that name, or the newest one where none is named.
+    """The job with that name, or the newest one if no name is given.
 
     Raises:
         BadRequest: there is no such job.
@@ -190,7 +190,7 @@ def _answer(
 async def _why(
     status: JobStatus, held: bytes, caretaker: Caretaker, box: BoxSeen | None
 ) -> str | None:
-    """The verdict on a job that has ended, by the end of its log, of which `held` is what was read."""
+    """The verdict on a job that has ended, by the end of its log; `held` is the part that has been read."""
     if status.state not in ENDED or status.state == "finished":
         return None
     if len(held) < min(status.log_bytes, _DIAGNOSED_BYTES):

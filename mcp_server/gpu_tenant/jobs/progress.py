@@ -1,4 +1,4 @@
-"""How far a job has come, as its own log tells it."""
+"""How far a job has come, according to its own log."""
 
 import json
 import math
@@ -29,7 +29,7 @@ class Progress(Record):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one line of a log says that the job is."""
+    """Where the job is, according to one line of its log."""
 
     done: float
     total: float | None
@@ -38,11 +38,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What one line of a log tells."""
+    """What one line of a log reports."""
 
     epoch: Place | None
     step: Place | None
-    """Or an iteration; in a line that tells of an epoch, too, one within that."""
+    """Or an iteration; if the line also reports an epoch, it is one within that epoch."""
     metrics: tuple[tuple[str, float], ...]
 
 
@@ -56,7 +56,7 @@ _UNITS: dict[str, Unit] = {
 }
 _COUNT = r"\d[\d,]*(?:\.\d+)?"
 _WORDED = re.compile(
-    # The letters first: most words begin with none of them, and that is soon seen.
+    # The first letter is checked first: most words begin with none of these, so they fail fast.
     rf"\b(?=[ebis])(?P<unit>epoch|step|batch|iteration|iter|it)s?\b\W{{0,4}}?(?P<done>{_COUNT})"
     rf"(?:\s*(?:/|of|out of)\s*(?P<total>{_COUNT}))?",
     re.IGNORECASE,
@@ -94,10 +94,10 @@ _DONE_KEYS: dict[str, Unit] = {
 
 
 def read_progress(log_tail: str) -> Progress | None:
-    """The last place and the last value of each metric in the log, None where it tells of neither.
+    """The last position and the last value of each metric in the log; None if it reports neither.
 
-    Steps told after an epoch are counted as steps within it: `epoch 3/10 step 5/20` is 2.25 epochs
-    of 10, and `epoch 3 step 5/20` is no known fraction of the whole.
+    Steps reported after an epoch count as steps within it: `epoch 3/10 step 5/20` is 2.25 epochs of 10, and
+    `epoch 3 step 5/20` is an unknown fraction of the whole.
     """
     epoch: Place | None = None
     inner: Place | None = None
@@ -114,7 +114,7 @@ def read_progress(log_tail: str) -> Progress | None:
 
 
 def told_by(line: str) -> Told:
-    """What a line of plain text tells of the job's place, and of its metrics."""
+    """What a line of plain text reports about the job's position and its metrics."""
     fields = _fields(line)
     epoch: Place | None = None
     step: Place | None = None
@@ -144,7 +144,7 @@ def _combined(
 
 
 def _better(held: Place | None, later: Place) -> Place:
-    """The later of the two, unless only the other knows its total."""
+    """The later of the two, unless only the earlier one has a total."""
     return held if held is not None and held.total and not later.total else later
 
 
@@ -152,14 +152,14 @@ def _written(line: str) -> Iterator[Place]:
     for match in _WORDED.finditer(line):
         unit, all_of_it = _UNITS[match["unit"].lower()], match["total"]
         if unit == "epoch" and "." in match["done"] and not all_of_it:
-            continue  # "epoch: 0.3" is another way to tell the steps, not what they lie in
+            continue  # "epoch: 0.3" reports progress in steps, and is not an epoch that contains them
         total = _count(all_of_it) if all_of_it else None
         yield Place(done=_count(match["done"]), total=total, unit=unit)
     if "[" not in line and "%|" not in line:
         return
     for match in _BRACKETED.finditer(line):
         done, total = _count(match["done"]), _count(match["total"])
-        if done <= total:  # else it is a date
+        if done <= total:  # otherwise it is a date
             yield Place(done=done, total=total, unit="step")
     for match in _BAR.finditer(line):
         reached, whole = _scaled(match["done"], match["dk"]), _scaled(match["total"], match["tk"])
@@ -176,7 +176,7 @@ def _told(fields: dict[str, float]) -> Iterator[Place]:
             total = next(totals, None)
             yield Place(done=fields[key], total=total, unit=unit)
             if total and unit != "epoch":
-                return  # such a line counts its steps through all epochs
+                return  # such a line counts its steps across all epochs
 
 
 def _measured(fields: dict[str, float], line: str) -> Iterator[tuple[str, float]]:
@@ -194,7 +194,7 @@ def _is_metric(name: str) -> bool:
 
 
 def _fields(line: str) -> dict[str, float]:
-    """The numbers of a JSON log line, nothing for any other line."""
+    """The numbers in a JSON log line; empty for any other line."""
     if not line.lstrip().startswith("{"):
         return {}
     try:
@@ -213,7 +213,7 @@ def _fields(line: str) -> dict[str, float]:
 
 
 def _name(said: str) -> str:
-    """As it is shown: JSON can spell what no text has, such as half a character."""
+    """The name in printable form: JSON can encode what no text contains, such as half a character."""
     return (said if said.isprintable() else plain(said))[:64]
 
 

@@ -1,4 +1,4 @@
-"""What was read of a job while it ran, kept on this computer: GPU, memory, disk, progress over time."""
+"""Readings of a job while it ran, kept on this computer: GPU, memory, disk, progress over time."""
 
 import fcntl
 import math
@@ -19,11 +19,11 @@ from gpu_tenant.jobs.metrics import MOST_POINTS, Course, Series
 from gpu_tenant.jobs.monitor import Watched
 
 _APART_S = 2.0
-"""Two looks that lie closer together leave one reading: several faces may look at once."""
+"""Looks closer together than this leave one reading, because several interfaces may look at once."""
 _MOST_BYTES = 2_000_000
 _TAIL_BYTES = 32_768
 _GROUP = 16
-"""Of so many older readings at most half stay: those with the extremes."""
+"""Of each group of this many older readings at most half stay: those with the extremes."""
 _NAME_CHARACTERS = 80
 _MOST_GPUS = 64
 
@@ -56,12 +56,12 @@ class Reading(Record):
 
     @property
     def gpu_use(self) -> float | None:
-        """Of all its GPUs, on average."""
+        """The average over all its GPUs."""
         return _mean([gpu.util for gpu in self.gpus])
 
     @property
     def gpu_mem(self) -> float | None:
-        """Of all its GPUs together."""
+        """The sum over all its GPUs."""
         return _sum([gpu.mem for gpu in self.gpus])
 
 
@@ -100,9 +100,9 @@ class Readings(Record):
 
 
 def keep_reading(home: Home, seen: Watched, *, at: datetime) -> None:
-    """The look is on record, unless one just before it is.
+    """The look is on record as a reading, unless there is one from just before it.
 
-    Nothing comes of trouble: a full disk costs readings, and never a look.
+    Errors are ignored: a full disk costs readings, but never a look.
     """
     if seen.state == "absent":
         return
@@ -147,7 +147,7 @@ def _append(path: Path, reading: Reading) -> None:
         tail = os.pread(opened, _TAIL_BYTES, max(0, size - _TAIL_BYTES))
         if _is_near(reading, tail):
             return
-        # What a full disk cut short must not take the next line along.
+        # A line that a full disk cut short must not spoil the next one.
         torn = b"\n" if tail and not tail.endswith(b"\n") else b""
         line = torn + _line(reading)
         os.write(opened, line)
@@ -158,7 +158,7 @@ def _append(path: Path, reading: Reading) -> None:
 
 
 def _locked(path: Path) -> int | None:
-    """The file, open for appending, and nobody else's until it is closed; None while it is another's."""
+    """The file, opened for appending and locked until it is closed; None if another process has the lock."""
     flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
     while True:
         opened = os.open(path, flags, 0o600)
@@ -174,12 +174,12 @@ def _locked(path: Path) -> int | None:
         except OSError:
             os.close(opened)
             raise
-        # Thinned between the two: the file of that name is another one by now.
+        # The file was thinned between opening and locking, so another file has its name by now.
         os.close(opened)
 
 
 def _is_near(reading: Reading, tail: bytes) -> bool:
-    """Whether the job's last reading is as good as this one."""
+    """Whether the job's last reading is recent enough to stand for this one."""
     last = next((x for x in _parsed(reversed(tail.split(b"\n"))) if x.job == reading.job), None)
     return last is not None and last.state == reading.state and 0 <= reading.at - last.at < _APART_S
 
@@ -189,7 +189,7 @@ def _line(reading: Reading) -> bytes:
 
 
 def _thin(path: Path) -> None:
-    """The older half of the file has half as many readings or less; nobody else writes meanwhile."""
+    """The older half of the file has at most half as many readings; the lock keeps other writers out."""
     readings = list(_parsed(path.read_bytes().split(b"\n")))
     middle = len(readings) // 2
     older = [
@@ -208,7 +208,7 @@ def _thin(path: Path) -> None:
 
 
 def _telling(readings: Sequence[Reading]) -> list[Reading]:
-    """Those of them that have the extremes, and the first; in their order."""
+    """Those readings that hold the extremes, and the first one, in their order."""
     chosen = {0}
     measures: tuple[Callable[[Reading], float | None], ...] = (
         lambda one: one.gpu_use,
@@ -228,9 +228,9 @@ def _telling(readings: Sequence[Reading]) -> list[Reading]:
 
 
 def readings_of(home: Home, lease: str, job: str | None = None) -> Readings:
-    """What was read of that job over time, or of the lease's jobs all together; nothing where none was.
+    """The readings of that job over time, or of all the lease's jobs together; empty if there are none.
 
-    At most `MOST_POINTS` entries in each array.
+    Each array has at most `MOST_POINTS` entries.
     """
     opened = open_regular(home.readings(lease))
     held = b""
@@ -280,7 +280,7 @@ def readings_of(home: Home, lease: str, job: str | None = None) -> Readings:
 
 
 def _parsed(lines: Sequence[bytes] | Iterator[bytes]) -> Iterator[Reading]:
-    """The readings among the lines; what is none is passed over."""
+    """The readings among the lines; a line that is not a reading is skipped."""
     for line in lines:
         if line:
             with suppress(ValidationError):
@@ -288,7 +288,7 @@ def _parsed(lines: Sequence[bytes] | Iterator[bytes]) -> Iterator[Reading]:
 
 
 def _spans(count: int) -> list[tuple[int, int]]:
-    """Which readings each entry stands for, or each two entries."""
+    """For each entry, or each pair of entries, the range of readings that it stands for."""
     if count <= MOST_POINTS:
         return [(i, i + 1) for i in range(count)]
     parts = MOST_POINTS // 2

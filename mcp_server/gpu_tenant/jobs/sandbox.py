@@ -1,9 +1,9 @@
-"""Run one command so that it sees a read-only system and no home, and leaves no process behind.
+"""Runs one command so that it sees a read-only system and no home, and leaves no process behind.
 
-A program of its own, and of the standard library alone: it makes the namespaces after its start, and
-everything after that is in them. `python -I confine.py JSON`, where the JSON says what may be seen; its
-first line on the descriptor `says` is `namespaces`, or `processes: WHY` where the system has none for us:
-then the command runs as any program does, and only its processes are seen to.
+This is a program of its own that needs only the standard library: it makes the namespaces after its start,
+and everything after that happens in them. Usage: `python -I sandbox.py JSON`, where the JSON says what the
+command may see. Its first line on the descriptor `says` is `namespaces`, or `processes: WHY` if the system
+does not allow us any. In that case the command runs like any program, and only its processes are cleaned up.
 """
 
 import ctypes
@@ -20,15 +20,15 @@ _BIND, _REC, _PRIVATE, _NOSUID, _NODEV, _DETACH = 1 << 12, 1 << 14, 1 << 18, 2, 
 _PDEATHSIG, _SUBREAPER, _NO_NEW_PRIVS = 1, 36, 38
 _MOUNT_SETATTR, _AT_RECURSIVE, _RDONLY = 442, 0x8000, 1
 _MASKED = ("/run/user", "/run/dbus", "/run/docker.sock", "/run/podman", "/run/containerd")
-"""Doors to programs outside, which would do there what cannot be done in here."""
+"""Doors to programs outside, which could do on the command's behalf what it cannot do in here."""
 
 
 class Lacking(Exception):
-    """This system does not have that for us."""
+    """This system does not offer us that."""
 
 
 def main() -> int:
-    """The command's exit status; nothing that it started runs any more."""
+    """The command's exit status; nothing that it started is still running."""
     said = json.loads(sys.argv[1])
     try:
         if sys.platform != "linux":
@@ -57,12 +57,12 @@ def _status(waited: int) -> int:
     return code if code >= 0 else 128 - code
 
 
-# As any program, but for its processes
+# Like any program, except that its processes are cleaned up
 
 
 def _as_any_program(said: dict[str, object]) -> int:
     if sys.platform == "linux":
-        # What leaves its session comes to us when its parent ends, and to nobody else.
+        # As the subreaper, this process inherits every descendant whose parent ends, even one in another session.
         ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
     child = os.fork()
     if not child:
@@ -72,7 +72,7 @@ def _as_any_program(said: dict[str, object]) -> int:
 
 
 def _end_all() -> None:
-    """None of our children, or of theirs, runs any more."""
+    """None of our children or their descendants is still running."""
     while True:
         for pid in _children():
             _end(pid)
@@ -99,10 +99,10 @@ def _become(said: dict[str, object]) -> None:
 
 
 def _in_namespaces(libc: ctypes.CDLL, said: dict[str, object]) -> int:
-    """The first process of a new world, which runs the command and ends with it.
+    """The pid of a process that runs the command in new namespaces, and ends with it.
 
     Raises:
-        Lacking: the system gives us no such world; nothing was started.
+        Lacking: the system gives us no namespaces; nothing was started.
     """
     ready, readies = os.pipe()
     child = os.fork()
@@ -128,6 +128,8 @@ def _in_namespaces(libc: ctypes.CDLL, said: dict[str, object]) -> int:
 
 
 def _enter(libc: ctypes.CDLL, said: dict[str, object], readies: int) -> None:
+    # Three processes: this one makes the namespaces and waits for `init`, the first process in the new pid
+    # namespace, which prepares the mounts and waits for `command`.
     must = _musts(libc)
     user, group = os.getuid(), os.getgid()
     network = _NEWNET if said["network"] == "none" else 0
@@ -144,7 +146,7 @@ def _enter(libc: ctypes.CDLL, said: dict[str, object], readies: int) -> None:
     proc = _look(libc, must, said)
     if network:
         _loopback_up()
-    # In a user namespace below, so that nothing above can be mounted anew, root or not.
+    # In a further user namespace, nothing of the outer one can be mounted again, not even by root.
     must("unshare", libc.unshare(_NEWUSER))
     _map(user, group, f"/proc/self/fd/{proc}/self")
     os.close(proc)
@@ -158,7 +160,7 @@ def _enter(libc: ctypes.CDLL, said: dict[str, object], readies: int) -> None:
     while True:
         ended, waited = os.wait()
         if ended == command:
-            os._exit(_status(waited))  # and with us, the first process, all the others
+            os._exit(_status(waited))  # as init, so all others end too
 
 
 def _musts(libc: ctypes.CDLL) -> Callable[[str, int], None]:
@@ -185,7 +187,8 @@ def _map(user: int, group: int, at: str = "/proc/self") -> None:
 def _look(libc: ctypes.CDLL, must: Callable[[str, int], None], said: dict[str, object]) -> int:
     """The system is read-only, the owner's places are empty, and `own` is as it was.
 
-    An open `/proc` that can be written to, for us alone: root's own files in there want no right but to be root.
+    Returns a writable `/proc`, open for us alone. The command must not have one, because to write to root's files
+    in it, it is enough to be root.
     """
     own = os.fsencode(str(said["own"]))
     hidden = [os.fsencode(x) for x in list(said["hidden"]) if os.path.isdir(x)]  # type: ignore[call-overload]
@@ -230,7 +233,7 @@ def _look(libc: ctypes.CDLL, must: Callable[[str, int], None], said: dict[str, o
             b"workdir=" + work,
         )
         if libc.mount(b"overlay", path, b"overlay", _NODEV, b",".join((*parts, b"userxattr"))):
-            again(path)  # what is there can be read
+            again(path)  # no overlay here, so the cache can at least be read
         else:
             writable.append(path)
     for path in map(os.fsencode, list(said["masked"])):  # type: ignore[call-overload]
@@ -255,7 +258,7 @@ def _set(libc: ctypes.CDLL, path: bytes, flags: int, given: int, taken: int) -> 
 
 
 def _loopback_up() -> None:
-    """`127.0.0.1` answers, as it does on any computer."""
+    """`127.0.0.1` answers, as on any computer."""
     import fcntl
     import socket
 

@@ -1,7 +1,7 @@
-"""Run the job's own command briefly on this computer, on CPU and in a copy, before money is spent.
+"""Runs the job's own command briefly on this computer, on CPU and in a copy, before money is spent.
 
 An agent may have chosen the command, and a stranger may have written what it runs. So it has a home of its
-own and no way to the owner's keys, as far as this system can keep it from them (`jobs/sandbox.py`), and nothing
+own and, as far as this system can prevent it (`jobs/sandbox.py`), no access to the owner's keys. Nothing
 that it started runs on.
 """
 
@@ -34,8 +34,8 @@ from gpu_tenant.providers.credentials import configured
 _TAIL_CHARS = 2000
 _PATIENCE_S = 10
 _CACHES = {"HF_HUB_CACHE": ".cache/huggingface/hub", "TORCH_HOME": ".cache/torch"}
-"""What was downloaded once may be read, and more comes to a layer above it, which goes with the test: below a
-home, and the variable that leads to it."""
+"""Caches of earlier downloads, each with the variable that names it and its place below a home. They may be
+read; new downloads go to a layer above them, which is deleted with the test."""
 
 Network = Literal["full", "none"]
 
@@ -68,12 +68,12 @@ async def smoke(
 ) -> SmokeReceipt:
     """The command has run in a copy of `directory`, with CUDA hidden, and the outcome is on record.
 
-    It runs in `environ`, which holds no key of an account, with a HOME and a TMPDIR of its own. Where the
-    system has namespaces for us, it sees no file of the owner's but the tree and the programs, and can
-    write to its copy alone; where it has none, the receipt says so. Nothing that it started runs on.
+    It runs in `environ`, which holds no key of an account, with a HOME and a TMPDIR of its own. If the system
+    gives us namespaces, the command sees none of the owner's files but the tree and the programs, and can write
+    only to its copy. If not, the receipt says so. Nothing that it started runs on.
 
-    A command that is still running well at the time limit is stopped and has failed: give the smoke
-    a short command of its own (`--epochs 1`, `--smoke`), so that its end is seen too.
+    A command that still runs well at the time limit is stopped and has failed. Give the smoke test a short
+    command of its own (`--epochs 1`, `--smoke`), so that its end is seen too.
 
     Raises:
         BadRequest: `directory` is no directory.
@@ -117,10 +117,10 @@ async def smoke(
 
 
 def network_of(configuration: Path) -> Network:
-    """What the owner lets smoke tests reach: `[smoke]`, `network = "none"`; everything when left out.
+    """What the owner allows smoke tests to reach: `[smoke]`, `network = "none"`; everything if left out.
 
     Raises:
-        LocalTrouble: it is neither.
+        LocalTrouble: the setting has another value.
     """
     match configured(configuration, "smoke").get("network", "full"):
         case "full":
@@ -135,7 +135,7 @@ def network_of(configuration: Path) -> Network:
 
 
 def fenced(receipt: SmokeReceipt) -> SmokeReceipt:
-    """The same for a model: what the command printed is data, whoever wrote the command."""
+    """The same for a model: what the command printed is marked as data, whoever wrote the command."""
     if not receipt.log_tail:
         return receipt
     return receipt.model_copy(
@@ -158,7 +158,7 @@ def _files(directory: Path) -> list[Path]:
 
 
 class _Inside:
-    """What the command is to see of this computer."""
+    """What the command may see of this computer."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class _Inside:
 
     @property
     def environ(self) -> dict[str, str]:
-        """Its variables: the owner's, without what leads to the owner's own files."""
+        """The command's variables: the owner's, without those that lead to the owner's own files."""
         usual = {n: value for n, value in self._environ.items() if not n.startswith("XDG_")}
         caches = {
             name: str(home / place)
@@ -193,7 +193,7 @@ class _Inside:
         }
 
     def said(self, command: str, says: int) -> str:
-        """As `jobs/sandbox.py` takes it."""
+        """The request in the form that `jobs/sandbox.py` takes."""
         hidden = {*self._homes, *(p for p in self._guarded.places if p.is_dir())} - {Path("/")}
         return json.dumps(
             {
@@ -212,7 +212,7 @@ class _Inside:
         )
 
     def _shown(self) -> Iterator[Path]:
-        """Programs, and what they are made of; what was downloaded; the tree, which they may name."""
+        """Programs and what they consist of, earlier downloads, and the tree, which the programs may refer to."""
         if not self._guarded.meets(self._directory):
             yield from self._not_a_home(self._directory)
         prefixes = (self._environ.get("VIRTUAL_ENV"), self._environ.get("CONDA_PREFIX"))
@@ -229,7 +229,7 @@ class _Inside:
                 yield from self._not_a_home(home / name)
 
     def _not_a_home(self, place: Path) -> Iterator[Path]:
-        """That place, and where its links lead; neither where a home is in it, nor what nothing hides."""
+        """That place, and where its links lead, as far as they exist; never a place that contains a home."""
         for path in (place, place.resolve()):
             real = path.resolve()
             if path.exists() and not any(home.is_relative_to(real) for home in self._homes):
@@ -237,7 +237,7 @@ class _Inside:
 
 
 async def _run(command: str, inside: _Inside, time_limit_s: float) -> tuple[int | None, bytes, str]:
-    """How it ended (None: not in time), the end of what it printed, and what kept it from this computer."""
+    """Its exit status (None: not in time), the end of its output, and how it was confined."""
     told, says = os.pipe()
     with tempfile.TemporaryFile() as log, os.fdopen(told, "rb") as telling:
         try:
@@ -268,7 +268,7 @@ async def _run(command: str, inside: _Inside, time_limit_s: float) -> tuple[int 
 
 
 async def _ended(process: asyncio.subprocess.Process) -> None:
-    """It runs no more, and neither does anything that it started."""
+    """The process has ended, and so has everything that it started."""
     with suppress(ProcessLookupError):
         process.send_signal(signal.SIGTERM)
     try:

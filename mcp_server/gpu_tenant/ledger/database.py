@@ -21,7 +21,7 @@ _SHUT = {
     sqlite3.SQLITE_PERM,
     sqlite3.SQLITE_IOERR,
 }
-"""What SQLite says of a file that is not let write, whatever is in it."""
+"""SQLite's errors for a file that cannot be opened or written, whatever is in it."""
 
 Connection = sqlite3.Connection
 Row = sqlite3.Row

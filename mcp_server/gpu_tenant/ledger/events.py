@@ -67,7 +67,7 @@ class Ran:
     state: LeaseState
     ended_at: datetime | None
     turns: tuple[tuple[datetime, str, str | None], ...]
-    """Each time it was ready, parked or taken: when, which, and its fate; oldest first."""
+    """Each time it became ready, was parked, or was taken: when, which of them, and its fate; oldest first."""
 
 
 class Timeline(Holds):

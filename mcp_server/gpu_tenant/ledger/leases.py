@@ -37,7 +37,7 @@ _RENTED_BY = (
 )
 
 Allowed = Callable[[str, Terms, Decimal | None], None]
-"""Raises where a lease at that provider, on those terms and at that price, is more than its owner allows."""
+"""Raises if a lease at that provider, on those terms and at that price, exceeds what its owner allows."""
 
 
 def anything(provider: str, terms: Terms, usd_h: Decimal | None) -> None:
@@ -100,7 +100,7 @@ class Leases(Signatures):
     def _must_be_unused(
         db: Connection, quote_id: str, others: Sequence[str], fleet: str | None
     ) -> None:
-        """No live lease, except of the same fleet, came from the quote; for a single box, none from `others`."""
+        """The quote is unused, except in the same fleet; for a single box, no single lease used `others` either."""
         used = db.execute(
             f"{_RENTED_BY} AND ((named.value=?2 AND (fleet IS NULL OR ?3 IS NULL OR fleet <> ?3))"
             " OR (fleet IS NULL AND ?3 IS NULL)) ORDER BY created_at LIMIT 1",

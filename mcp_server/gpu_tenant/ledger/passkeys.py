@@ -8,7 +8,7 @@ from gpu_tenant.ledger.database import Row, moment
 from gpu_tenant.ledger.signatures import Signatures, use
 
 GRACE = timedelta(hours=24)
-"""Who has lost a passkey signs without it after so long; whoever hears of it before can keep it."""
+"""After this time, a person who has lost a passkey can sign without it. Until then, its holder can keep it."""
 
 _IN_FORCE = (
     "SELECT p.*, (SELECT min(e.ends_at) FROM passkey_ends e WHERE e.passkey=p.id"
@@ -44,7 +44,7 @@ class Passkeys(Signatures):
     def set_up_passkey(
         self, passkey_id: str, public_key: str, signature: Signature, *, at: datetime
     ) -> None:
-        """The passkey signs from now on, authorised by a signature; with another passkey, if there was one."""
+        """The passkey signs from now on, authorised by `signature`, which another passkey gave if there was one."""
         with self._transaction() as db:
             use(db, signature.code, at=at)
             db.execute(

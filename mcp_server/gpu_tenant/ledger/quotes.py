@@ -6,7 +6,7 @@ from gpu_tenant.domain.offers import Quote
 from gpu_tenant.ledger.database import Database, record
 
 _KEPT = timedelta(days=7)
-"""For whoever asks what became of a quote; what was rented by it is in its lease."""
+"""For later questions about a quote; a quote that was rented is also recorded in its lease."""
 
 
 class Quotes(Database):

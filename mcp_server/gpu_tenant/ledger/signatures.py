@@ -33,7 +33,7 @@ _UNUSED = (
     " ORDER BY s.seq DESC"
 )
 _NAMED = 5
-"""So many of the words are told in a refusal; the person sees all of them."""
+"""How many of the words a refusal names; the person sees all of them."""
 
 
 class Signatures(Timeline):

@@ -67,7 +67,7 @@ def check(source: Source, findings: Findings) -> None:
 
     Raises:
         Broken: one does not, or the header is damaged.
-        Unread: a version that is not read here.
+        Unread: its version is not supported here.
     """
     source.alone(LARGE_BYTES)
     cursor = Cursor(source)

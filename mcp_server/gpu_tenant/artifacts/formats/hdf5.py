@@ -15,7 +15,7 @@ def check(source: Source, findings: Findings) -> None:
 
     Raises:
         Broken: it is not.
-        Unread: a superblock version that is not read here.
+        Unread: its superblock version is not supported here.
     """
     at = _superblock(source)
     version = source.read(at + 8, 1)[0]

@@ -90,7 +90,7 @@ class _Blocks:
         return bytes(pieces)
 
     def skip(self, size: int) -> None:
-        """A member's content, padded to whole blocks, lies behind.
+        """The stream is past a member's content, which is padded to whole blocks.
 
         Raises:
             Broken: the archive ends before it.
@@ -105,7 +105,7 @@ class _Blocks:
             size -= step
 
     def trailing(self) -> int:
-        """How many bytes follow that are not padding; all of them are read."""
+        """How many bytes follow that are not padding; all of them have been read."""
         count = 0
         while self._fill():
             rest = self._rest[self._used :]
@@ -122,7 +122,7 @@ class _Blocks:
 
 
 def _header_size(header: bytes, at: int) -> int:
-    """How long the member is, once the header's checksum was compared."""
+    """The size of the member's content; the header's checksum has been compared."""
     try:
         claimed = int(header[148:156].strip(b"\0 ") or b"0", 8)
     except ValueError as error:
@@ -141,7 +141,7 @@ def _header_size(header: bytes, at: int) -> int:
 
 
 def _pax_size(blocks: _Blocks, size: int) -> int | None:
-    """The size an extended header gives to the member that follows, where it gives one."""
+    """The size that an extended header gives for the member after it; None if it gives none."""
     if size > _LONGEST_PAX_BYTES:
         blocks.skip(size)
         return None

@@ -74,6 +74,7 @@ class Readers:
         """
         answers: list[Answer | Ended] = []
         at_once = len(files)
+        # Small files are asked for in one batch. If one stops the reader, the rest are asked for one by one.
         while left := files[len(answers) : len(answers) + at_once]:
             # A simultaneous call takes another reader, or starts one.
             reader = self._taken()

@@ -1,1 +1,1 @@
-"""A job's log, wherever it is by now: windows, search, and what was read already."""
+"""A job's log, wherever it is now: windows, search, and a copy of what has been read."""

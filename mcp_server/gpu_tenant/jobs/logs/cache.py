@@ -1,4 +1,4 @@
-"""What was read of logs on boxes, kept here so that no byte of it is fetched twice."""
+"""Copies of what was read from logs on boxes, kept here so that no byte is fetched twice."""
 
 import fcntl
 import os
@@ -7,20 +7,20 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 MOST_BYTES = 1 << 30
-"""What all copies may take together; the one that was used longest ago goes first."""
+"""What all copies may take together; the least recently used one is deleted first."""
 
 
 class LogCopy:
-    """One log from its beginning, as far as it was read; any number of processes may use it.
+    """The beginning of one log, as far as it has been read; any number of processes may use it.
 
-    To lose it costs nothing but time, so a disk that does not take it is no trouble: it is shorter then.
+    Losing it costs nothing but time. So if the disk has no room the copy is just shorter, and this is no error.
     """
 
     def __init__(self, path: Path, *, most_bytes: int = MOST_BYTES) -> None:
         self._path, self._most_bytes = path, most_bytes
 
     def size_bytes(self) -> int:
-        """How much of the log is here."""
+        """How many bytes of the log are here."""
         try:
             return self._path.stat().st_size
         except OSError:
@@ -35,10 +35,10 @@ class LogCopy:
             return b""
 
     def join(self, at: int, raw: bytes, size_bytes: int) -> None:
-        """The bytes `raw`, which the log has from `at` on, are here if they follow on what was.
+        """The bytes `raw`, which are at `at` in the log, are here if they continue what was here before.
 
-        The log has `size_bytes` now. If it is shorter than what is here, or other where both are
-        known, it is another log by now: then nothing is here but what follows on its beginning.
+        The log now has `size_bytes`. If it is shorter than the copy, or differs from it where both are known, it is a
+        different log. The copy is then emptied, and keeps `raw` only if that starts at the log's beginning.
         """
         if not raw and not self.size_bytes():
             return
@@ -65,7 +65,7 @@ class LogCopy:
             os.close(file)
 
     def _make_room(self) -> None:
-        """All copies together take no more than they may."""
+        """All copies together take at most the allowed space."""
         copies = []
         for path in self._path.parent.parent.glob("*/*"):
             with suppress(FileNotFoundError):
@@ -81,7 +81,7 @@ class LogCopy:
 
 
 def forget_copies(copies: Path, kept: Path) -> None:
-    """Of the logs that lie in the directory `kept` there is no copy in `copies`."""
+    """No copy is left in `copies` of any log that is in the directory `kept`."""
     with suppress(OSError):
         for copy in copies.iterdir():
             if (kept / copy.name).is_file():

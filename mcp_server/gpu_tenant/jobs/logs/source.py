@@ -1,4 +1,4 @@
-"""The bytes of a job's log, from wherever they are to be had: the box, or a file on this computer."""
+"""The bytes of a job's log, from wherever they are available: the box, or a file on this computer."""
 
 import asyncio
 import os
@@ -11,19 +11,19 @@ from gpu_tenant.files.direct_io import open_regular
 from gpu_tenant.jobs.logs.cache import LogCopy
 
 Source = Literal["box", "kept", "seen"]
-"""Where a log was read: on the box; in what was collected; or in what this computer had read of it
-before the box fell silent."""
+"""Where a log was read: on the box, in what was collected, or in what this computer had read of it before
+the box fell silent."""
 
 _SEAM_BYTES = 64
-"""So much of what is known is asked for again: another log under the same name would differ there."""
+"""How much of the known part is fetched again: another log under the same name would differ there."""
 _NEAR_BYTES = 1 << 20
-"""What is so near to the end of the known part is fetched with all that lies between."""
+"""A start this close to the end of the known part is fetched together with everything in between."""
 _LEAST_BYTES, _MOST_BYTES = 1 << 20, 8 << 20
 _QUICK_S, _SLOW_S = 0.5, 2.0
 
 
 class Stretch(NamedTuple):
-    """Some bytes of a log, and how it stood when they were read."""
+    """Some bytes of a log, and the state of the log when they were read."""
 
     at: int
     raw: bytes
@@ -33,12 +33,12 @@ class Stretch(NamedTuple):
 
 
 class Log(Protocol):
-    """One job's log, by bytes."""
+    """The log of one job, by bytes."""
 
     source: Source
 
     async def read(self, start: int, limit: int) -> Stretch:
-        """Bytes of the log from `start` on, at least one if there are any, and `limit` at most.
+        """Bytes of the log from `start` on: at least one if there are any, and at most `limit`.
 
         A negative `start` counts from the end.
 
@@ -49,7 +49,7 @@ class Log(Protocol):
 
 
 async def stretch(log: Log, start: int, limit: int) -> Stretch:
-    """As `Log.read`, and fewer than `limit` only where the log ends.
+    """As `Log.read`, but fewer than `limit` bytes only if the log ends.
 
     Raises:
         BoxTrouble: the box did not give them.
@@ -63,14 +63,14 @@ async def stretch(log: Log, start: int, limit: int) -> Stretch:
 
 
 class LogHere:
-    """A log that lies in a file on this computer."""
+    """A log in a file on this computer."""
 
     def __init__(self, path: Path, source: Literal["kept", "seen"]) -> None:
         self._path = path
         self.source: Source = source
 
     async def read(self, start: int, limit: int) -> Stretch:
-        """As `Log.read`; nothing where the file is gone."""
+        """As `Log.read`; empty if the file is gone."""
         return await asyncio.to_thread(self._read, start, limit)
 
     def _read(self, start: int, limit: int) -> Stretch:
@@ -87,9 +87,9 @@ class LogHere:
 
 
 class LogOnBox:
-    """A log on the box, of which a copy is kept here as far as it was read from its beginning.
+    """A log on the box, with a copy here of its beginning, as far as that has been read.
 
-    For one call of a verb: the box is asked at least once, and what is known by then is not asked again.
+    Made for one call of a verb: it asks the box at least once, and what it knows after that it does not ask again.
     """
 
     source: Source = "box"
@@ -111,7 +111,7 @@ class LogOnBox:
             return await self._asked(start, min(limit, self._piece))
         seam = max(0, known - _SEAM_BYTES)
         missing = max(0, start + limit - known)
-        # At least a piece, also where less was wanted: each asking starts a program on the box.
+        # At least one whole piece even if less is wanted, because each request starts a program on the box.
         ahead = min(max(missing, self._piece), self._piece + _NEAR_BYTES)
         got = await self._asked(seam, known - seam + ahead)
         if got.at <= start < got.at + len(got.raw):
@@ -119,11 +119,11 @@ class LogOnBox:
         if start >= self._size:
             return self._told(self._size, b"")
         raw = await asyncio.to_thread(self._copy.read, start, limit)
-        # Without a copy: it was of another log, or there is no room for one.
+        # The copy may be empty, because it was of another log or there is no room. Then the box is asked.
         return self._told(start, raw) if raw else await self._asked(start, min(limit, self._piece))
 
     async def _asked(self, offset: int, limit: int) -> Stretch:
-        """What the box gives; what follows on the copy has joined it."""
+        """What the box returns; bytes that continue the copy have been added to it."""
         clock = asyncio.get_running_loop().time
         began = clock()
         status = await self._caretaker.status(self._run, offset=offset, limit=limit, sample="plain")

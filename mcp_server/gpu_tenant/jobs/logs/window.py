@@ -1,4 +1,4 @@
-"""A job's log in windows, and a search through all of it, with nothing left in it that a page would obey."""
+"""A job's log in windows, and a search through all of it, without anything that a page would obey."""
 
 import asyncio
 import re
@@ -14,18 +14,18 @@ from gpu_tenant.jobs.logs.source import Log, Source, Stretch, stretch
 MOST_WINDOW_BYTES = 4 << 20
 
 _LONG_LINE_BYTES = 32 << 10
-"""A longer line may lie in two windows."""
+"""A longer line may be split between two windows."""
 _ESCAPE_BYTES = 4 << 10
-"""No longer escape sequence is kept in one piece."""
+"""A longer escape sequence may be split."""
 _ENOUGH_BYTES = 2 * _LONG_LINE_BYTES
-"""A window over so much ends further on than it begins, wherever that is."""
+"""A window over this many bytes always ends after its beginning, wherever it is."""
 _BEFORE_BYTES = _LONG_LINE_BYTES + _ESCAPE_BYTES + 4
-"""What must be known of the log before a place to tell whether a window may begin there."""
+"""How much of the log before a position must be known to tell whether a window may begin there."""
 
 _OPEN_ESCAPE = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b\n]*|[ -/]*)")
 
 _SEARCHED_BYTES = 512 << 10
-"""So much at once: it holds up everything else in this process for some hundredths of a second."""
+"""How much is searched at once; it blocks everything else in this process for some hundredths of a second."""
 _MOST_HITS = 200
 _SHOWN_CHARACTERS = 300
 
@@ -64,12 +64,12 @@ class Hits(Record):
 
 
 async def window(log: Log, *, start: int, limit: int) -> LogWindow:
-    """The lines of the log about its bytes from `start` to `start + limit`, with no escape sequences but colours.
+    """The lines around the log's bytes from `start` to `start + limit`, with no escape sequences except colours.
 
-    A negative `start` counts from the end. Where a window may begin and end depends on the bytes
-    there alone, so windows tile: the next one is from `to` on, and one that is asked for up to `from`
-    ends there. It is not empty unless the log ends. At the end of a log that still grows it may lack the bytes of
-    half a character.
+    A negative `start` counts from the end. Where a window may begin and end depends only on the bytes there, so
+    windows tile: the next one starts at `to`, and one that is requested up to `from` ends there. A window is
+    empty only at the end of the log. At the end of a log that still grows, it may lack the bytes of an incomplete
+    character.
 
     Raises:
         BoxTrouble: the box did not give it.
@@ -95,9 +95,10 @@ async def window(log: Log, *, start: int, limit: int) -> LogWindow:
 async def search(
     log: Log, *, q: str, start: int, case: Literal["no", "yes"], budget_s: float = 1.0
 ) -> Hits:
-    """The lines from byte `start` on that have the text `q`, as an eye would see them.
+    """The lines from byte `start` on that contain the text `q`, as a reader would see them.
 
-    After some 200 hits, or about `budget_s`, it answers with what it has; some of the log is searched in any case.
+    After some 200 hits, or about `budget_s` seconds, it returns what it has; part of the log is searched in any
+    case.
 
     Raises:
         BadRequest: there is nothing to search for, or more than one line.
@@ -124,7 +125,7 @@ async def search(
 
 
 def _end(got: Stretch, place: int) -> int:
-    """Where a window ends that should end there."""
+    """Where a window really ends that should end at `place`."""
     if place < len(got.raw):
         return _boundary(got.raw, place)
     return _between(got.raw, len(got.raw)) if got.grows else len(got.raw)
@@ -134,14 +135,14 @@ def _shown(raw: bytes) -> str:
     return coloured(raw.decode("utf-8", "replace"))
 
 
-# Where a log may be cut: each place is told by the bytes before it, so that everybody cuts alike
+# Where a log may be cut. Only the bytes before a position decide, so every reader cuts at the same ones.
 
 
 def _boundary(raw: bytes, place: int) -> int:
-    """The last place, up to this one, at which a window may begin.
+    """The last position, up to `place`, at which a window may begin.
 
-    After a newline; in the midst of a line only where it has gone on for long. `raw` begins
-    `_BEFORE_BYTES` before the place, or with the log. Of what it answers it answers the same.
+    That is after a newline, or within a line only if the line is very long already. `raw` begins `_BEFORE_BYTES`
+    before `place`, or with the log. Asked about a position that it returned, it returns the same one.
     """
     whole = _between(raw, place)
     newline = raw.rfind(b"\n", max(0, whole - _LONG_LINE_BYTES), whole)
@@ -151,7 +152,7 @@ def _boundary(raw: bytes, place: int) -> int:
 
 
 def _between(raw: bytes, place: int) -> int:
-    """The place, or the one before the character or the escape sequence that it would cut."""
+    """The position, or the start of the character or escape sequence that it would cut."""
     place = _between_characters(raw, place)
     if raw[place : place + 1] == b"\x1b":
         return place
@@ -162,7 +163,7 @@ def _between(raw: bytes, place: int) -> int:
 
 
 def _between_characters(raw: bytes, place: int) -> int:
-    """The place, or the one before the character of UTF-8 that it would cut."""
+    """The position, or the start of the UTF-8 character that it would cut."""
     for back in range(min(4, place + 1)):
         byte = raw[place - back] if place - back < len(raw) else 0x80
         if byte >= 0xC0:
@@ -179,16 +180,16 @@ def _between_characters(raw: bytes, place: int) -> int:
 class _Part(NamedTuple):
     raw: bytes
     at: int
-    """The byte of the log with which `raw` begins."""
+    """The position in the log where `raw` begins."""
     begin: int
-    """In `raw`, as the next two: what is looked at."""
+    """Where in `raw` the search starts; `unseen` and `end` are positions in `raw` as well."""
     unseen: int
-    """What begins before it is no news."""
+    """What begins before this position has been reported already."""
     end: int
 
 
 def _before(raw: bytes, place: int) -> int:
-    """Where to begin, so that what lies across the place is found."""
+    """Where to begin the search, so that a match across `place` is found."""
     begin = _boundary(raw, place)
     if begin == place and raw[place - 1 : place] != b"\n":
         return _between(raw, max(0, place - _LONG_LINE_BYTES))
@@ -198,7 +199,7 @@ def _before(raw: bytes, place: int) -> int:
 def _found(
     part: _Part, wanted: str, case: Literal["no", "yes"], most: int
 ) -> tuple[list[Hit], int]:
-    """The lines of the part that have it, `most` at most, and the byte of the log up to which was looked."""
+    """At most `most` lines of the part that contain the text, and the log position up to which was searched."""
     raw = part.raw[part.begin : part.end]
     text = _folded(raw, case)
     lines: list[int] = []
@@ -228,17 +229,17 @@ def _folded(raw: bytes, case: Literal["no", "yes"]) -> str:
 
 
 def _known_characters(part: _Part, wanted: str, case: Literal["no", "yes"]) -> int:
-    """Up to where the folded text of the part has nothing but what was found before."""
+    """The position in the folded text before which no new match can begin."""
     newline = part.raw.find(b"\n", part.unseen, part.end)
     rest = part.raw[part.unseen : part.end if newline < 0 else newline].rstrip(b"\r")
     if part.unseen == part.begin or b"\r" in rest:
-        return 0  # a line that is redrawn shows nothing of what it was
+        return 0  # a redrawn line no longer shows what it was before
     known = _folded(part.raw[part.begin : part.unseen], case)
     return max(0, len(known) - len(wanted) + 1)
 
 
 def _around(line: str, wanted: str, case: Literal["no", "yes"]) -> str:
-    """So much of the line as is shown, with the place where it was found."""
+    """The part of the line that is shown, around the place where the text was found."""
     if len(line) <= _SHOWN_CHARACTERS:
         return line
     place = (line if case == "yes" else line.casefold()).find(wanted)

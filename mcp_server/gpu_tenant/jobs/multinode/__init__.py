@@ -1,1 +1,1 @@
-"""One job over several boxes: whether they can talk, and its launch on all or none."""
+"""One job over several boxes: whether they can reach each other, and its launch on all or none."""

@@ -1,4 +1,4 @@
-"""Over which network several boxes speak to each other: one that each of them is in, under an address of its own."""
+"""The network over which several boxes talk: one that all of them are in, each under its own address."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from gpu_tenant.domain.errors import BadRequest, Refused
 from gpu_tenant.domain.record import Record
 
 _OF_A_HOST_ALONE = ("lo", "docker", "br-", "veth", "virbr", "cni", "lxc", "podman", "kube-ipvs")
-"""Bridges and the like: each machine has its own, often with the very addresses of its neighbour's."""
+"""Bridges and the like: each machine has its own, often with the same addresses as its neighbour's."""
 
 Network = IPv4Network | IPv6Network
 
 Address = Annotated[str, Field(pattern=r"^[0-9A-Fa-f.:]{2,45}(/[0-9]{1,3})?$")]
-"""Without a scope, which may be any text, and leads nowhere from another box."""
+"""Without a scope, which may be any text and means nothing on another box."""
 
 
 class Interface(Record):
@@ -32,7 +32,7 @@ class Interface(Record):
 
 @dataclass(frozen=True, slots=True)
 class Foothold:
-    """Where a box stands in a network."""
+    """The place of a box in a network."""
 
     interface: str
     address: str
@@ -41,7 +41,7 @@ class Foothold:
 
     @property
     def is_public(self) -> bool:
-        """Whether anybody on the internet may come to it."""
+        """Whether anybody on the internet may be able to reach it."""
         return _ip(self.address).is_global
 
     @property
@@ -53,10 +53,10 @@ class Foothold:
 def chosen(
     seen: Mapping[str, Sequence[Interface]], wanted: str | None
 ) -> tuple[str, Mapping[str, Foothold]]:
-    """What was chosen, in words, and where each box stands in it.
+    """The name of what was chosen, and the place of each box in it.
 
-    `wanted` is the name of an interface, or a network such as `10.0.0.0/16` where it has different
-    names; when left out, a private network that all are in, the one with the largest frames first.
+    `wanted` is the name of an interface, or a network such as `10.0.0.0/16` if the interfaces have different
+    names. If left out, it is a private network that all boxes are in, preferably the one with the largest frames.
 
     Raises:
         BadRequest: a box has no such interface, or it has no address.
@@ -85,7 +85,7 @@ def chosen(
 
 
 def shared(at: Mapping[str, Foothold]) -> Mapping[str, Sequence[str]]:
-    """The addresses that more than one box believes to be its own, with those boxes."""
+    """The addresses that more than one box believes to be its own, each with those boxes."""
     by_address: dict[str, list[str]] = {}
     for box, foothold in at.items():
         by_address.setdefault(foothold.address, []).append(box)

@@ -1,4 +1,4 @@
-"""One job over several boxes: the line that begins it on each of them, and who its members are."""
+"""One job over several boxes: the command line that starts it on each of them, and which boxes take part."""
 
 import shlex
 from collections.abc import Iterable, Sequence
@@ -12,9 +12,9 @@ from gpu_tenant.domain.record import Record
 
 Launcher = Literal["torchrun", "accelerate"]
 EVENT = "gang"
-"""The kind of line in a lease's timeline that holds one."""
+"""The kind of the timeline event that records a gang."""
 PORT = 29400
-"""Where the members meet, on the first one: torchrun's own."""
+"""Where the members meet, on the first of them: torchrun's default."""
 
 _MODULES: dict[Launcher, str] = {
     "torchrun": "torch.distributed.run",
@@ -25,13 +25,13 @@ _NOT_A_SCRIPT = {"python", "python3", "torchrun", "accelerate", "deepspeed"}
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One box of several, as the others reach it."""
+    """One of several boxes, as the others reach it."""
 
     lease: LeaseId
     address: str
     interface: str
     processes: int
-    """So many workers on it: one a GPU."""
+    """How many workers run on it: one per GPU."""
     gpus: int
     infiniband: Literal["active", "none"]
 
@@ -44,23 +44,23 @@ class Gang(Record):
     leases: tuple[str, ...]
     """In the order of their ranks: the first one has rank 0."""
     command: str
-    """The script with its arguments, as it was asked for."""
+    """The script with its arguments, as requested."""
     lines: tuple[str, ...]
     interface: str
 
     def others(self, lease: str) -> tuple[str, ...]:
-        """All members but that one."""
+        """All members except that one."""
         return tuple(name for name in self.leases if name != lease)
 
     @property
     def stop(self) -> str:
-        """What ends it everywhere, as a command."""
+        """The command that ends it everywhere."""
         each = " && ".join(f"gpu-tenant stop {name} --job {self.job}" for name in self.leases)
         return f"`{each}`"
 
 
 def gangs(events: Iterable[tuple[datetime, str, dict[str, object]]]) -> list[Gang]:
-    """The gangs that a lease's timeline tells of, oldest first."""
+    """The gangs recorded in a lease's timeline, oldest first."""
     return [Gang.model_validate(detail) for _, kind, detail in events if kind == EVENT]
 
 
@@ -73,16 +73,16 @@ def lines(
     port: int,
     pythons: Sequence[str],
 ) -> tuple[str, ...]:
-    """What each node runs, in their order: environment, launcher, and `command`, its script with arguments.
+    """What each node runs, in order: environment, launcher, and `command`, its script with arguments.
 
-    The rendezvous is a static one: the first node has rank 0 and is the master, so that it is known
-    before where rank 0 writes, and no node is asked for a host name that the others cannot resolve.
-    The launcher is called as a module of `pythons`, one for each node: a script of its name on PATH may
-    belong to another environment than the one that was prepared.
+    The rendezvous is static: the first node has rank 0 and is the master. So it is known in advance where rank 0
+    writes, and no node is asked for a host name that the others cannot resolve. The launcher is called as a module
+    of `pythons`, one for each node: a script of that name on PATH may belong to another environment than the one
+    that was prepared.
 
     Raises:
-        BadRequest: fewer than two nodes, a command that is no script, or nodes that are unlike where
-            the launcher wants them alike.
+        BadRequest: there are fewer than two nodes, the command is not a script, or the nodes differ where the
+            launcher needs them to be alike.
     """
     if len(nodes) < 2:
         raise BadRequest(
@@ -134,8 +134,8 @@ def lines(
 def environment(nodes: Sequence[Node], node: Node) -> list[str]:
     """What the libraries must be told on that node, as `env NAME=VALUE ...`.
 
-    Without it they take the interface that a host's name resolves to: in a container 127.0.1.1, or a
-    bridge that every machine has. InfiniBand is used by all or by none: a mixture waits for ever.
+    Without it they use the interface that a host's name resolves to: in a container 127.0.1.1, or a bridge that
+    every machine has. InfiniBand is used by all or by none, because a mixture waits for ever.
     """
     told = {
         # NCCL takes a prefix, unless it begins with `=`; Gloo takes the name itself.

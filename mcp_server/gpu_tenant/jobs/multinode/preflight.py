@@ -1,4 +1,4 @@
-"""Whether every box of several can talk to every other, on the interface that their job will use."""
+"""Whether several boxes can all reach one another, on the interface that their job will use."""
 
 import asyncio
 import json
@@ -19,12 +19,13 @@ from gpu_tenant.jobs.multinode.interfaces import Foothold, Interface, chosen, sh
 
 _LIST_WITHIN_S = 40
 _MEET_WITHIN_S = 110
-"""A box ends its part by itself before that."""
+"""A box ends its part by itself before this."""
 _TRIED_PORTS = 2
-"""Besides the one where they meet: NCCL and Gloo listen wherever the system lets them."""
+"""Besides the one where they meet: NCCL and Gloo listen on whatever port the system gives them."""
 
 _FROM_STDIN = "import sys; exec(compile(sys.stdin.read(int(sys.argv.pop(1))), 'pairs.py', 'exec'))"
-"""Runs so many characters of its input, so that nothing is written on the box; the rest is the request."""
+"""Runs the first characters of its input, as many as the argument says; the rest is the request. So nothing
+is written on the box."""
 
 
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -96,7 +97,7 @@ class Preflight(Record):
 
     @property
     def passed(self) -> bool:
-        """Whether all of them can talk."""
+        """Whether all of them can reach one another."""
         return not self.trouble
 
 
@@ -107,10 +108,10 @@ async def preflight(
     wanted: str | None,
     port: int,
 ) -> Preflight:
-    """What each box has, which network was chosen, and every ordered pair of them tried out in it.
+    """What each box has, which network was chosen, and how every ordered pair of boxes did in it.
 
-    On each box one process listens on `port` and on two others for as long as that takes, some twenty
-    seconds at most where something is wrong; it ends by itself.
+    On each box one process listens on `port` and on two other ports while this runs, which is some twenty seconds
+    at most if something is wrong. It ends by itself.
 
     Raises:
         BadRequest, Refused: there is no such network.
@@ -175,7 +176,7 @@ async def _seen(lease: Lease, way: Transport) -> Seen:
 async def _meet(
     lease: Lease, way: Transport, nodes: Mapping[str, str], ports: Sequence[int], secret: str
 ) -> object:
-    """What it met; where it did not say, the trouble. The others have still to be heard."""
+    """What it met, or the error if it did not say; an error is returned, so that the others are still heard."""
     request = {"secret": secret, "me": lease.id, "nodes": dict(nodes), "ports": list(ports)}
     try:
         return await _asked(lease, way, "meet", request, within_s=_MEET_WITHIN_S)
@@ -208,19 +209,19 @@ async def _asked(
 
 
 def _others(port: int, ranges: Sequence[tuple[int, int]]) -> list[int]:
-    """Ports that each of them may give to a program, drawn anew each time."""
+    """Ports that every box may give to a program, chosen at random each time."""
     low, high = max(low for low, _ in ranges), min(high for _, high in ranges)
     free = [number for number in range(max(low, 1024), high + 1) if number != port]
     return secrets.SystemRandom().sample(free, min(_TRIED_PORTS, len(free)))
 
 
-# What it means
+# What the answers mean
 
 
 def judged(
     said: Mapping[str, object], at: Mapping[str, Foothold], ports: Sequence[int]
 ) -> tuple[Pair, ...]:
-    """Every ordered pair of those boxes, by what each said that it met, or by the trouble there was."""
+    """Every ordered pair of those boxes, by what each one reported, or by the error there was."""
     met = {box: _understood(box, answer) for box, answer in said.items()}
     return tuple(_pair(a, b, at, met, ports) for a in met for b in met if a != b)
 
