@@ -73,6 +73,7 @@ def read_each(
             about = Subject(None, None, mark_is_told=False)
         if about.id:
             boxes.append(_unknown(provider, about.id, about.mark, box))
+        # Counted although its box is listed: with an unknown mark it may be any lease's box.
         nameless += not (about.id and about.mark_is_told)
     if nameless:
         raise PartlyListed(

@@ -31,7 +31,7 @@ class Signing:
         code = self._out.get(asked.shown) or "".join(
             secrets.choice(_LETTERS) for _ in range(_LENGTH)
         )
-        self._out = {asked.shown: code}
+        self._out = {asked.shown: code}  # one list at a time: the codes of others end
         self.tell(f"to sign on the page ({asked.would}), type there: {code}")
 
     def must_fit(self, asked: Asked, code: str) -> None:

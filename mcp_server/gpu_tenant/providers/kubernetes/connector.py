@@ -420,7 +420,7 @@ def _owned(shown: Shown, pods: Iterable[Shown]) -> list[Shown]:
 
 
 def _owners(pod: Shown) -> list[str]:
-    pod["metadata"]["uid"]
+    pod["metadata"]["uid"]  # a pod without a uid raises here, and so counts as unreadable
     return [str(owner["uid"]) for owner in pod["metadata"].get("ownerReferences", [])]
 
 

@@ -195,6 +195,7 @@ class VastConnector:
             for row in _rows(page, "instances"):
                 if (number := str(row.get("id"))) in rows:
                     raise silent("Vast.ai's list: an instance is on two pages")
+                # A row without a number is kept too: it must be reported as unreadable.
                 rows[number if number.isdigit() else f"none {len(rows)}"] = row
             token, total = page.get("next_token"), page.get("total_instances")
             if token is None:
