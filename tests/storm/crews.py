@@ -11,6 +11,8 @@ import tempfile
 import time
 import traceback
 from collections import Counter
+from collections.abc import Sequence
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from storm.clients import preload
@@ -52,6 +54,36 @@ def work(seeds: range, until: float, only: str, root: Path, into: Path) -> None:
             stage.close()
 
 
+def sail(seeds: range, workers: int, until: float, only: str, root: Path, into: Path) -> None:
+    """All of them were lived by so many workers, forks of this process: what verbs need is loaded once."""
+    signal.signal(signal.SIGTERM, _leave)
+    preload()
+    fork = multiprocessing.get_context("fork")
+    crews = [
+        fork.Process(target=work, args=(seeds[n::workers], until, only, root, into))
+        for n in range(workers)
+    ]
+    for crew in crews:
+        crew.start()
+    try:
+        for crew in crews:
+            # A life under way may end.
+            crew.join(max(1, until + _LAST_LIFE_S - time.monotonic()))
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        # What has not is ended, with the stages that it began.
+        _end(crews)
+
+
+def _end(crews: Sequence[BaseProcess]) -> None:
+    """None of them runs; where Python dropped the signal, it was sent again."""
+    while still := [crew for crew in crews if crew.is_alive()]:
+        for crew in still:
+            crew.terminate()
+        for crew in still:
+            crew.join(30)
+
+
 def storm(
     leases: int, minutes: float, seed: int, workers: int, only: str, into: Path
 ) -> dict[str, object]:
@@ -60,28 +92,17 @@ def storm(
     until = began + minutes * 60
     root = Path(tempfile.mkdtemp(prefix="storm-"))
     into.write_text("", encoding="utf-8")
-    preload()
-    fork = multiprocessing.get_context("fork")
-    crews = [
-        fork.Process(
-            target=work, args=(range(seed + n, seed + leases, workers), until, only, root, into)
-        )
-        for n in range(workers)
-    ]
-    signal.signal(signal.SIGTERM, _leave)
-    for crew in crews:
-        crew.start()
+    # A new process has no threads, and may fork.
+    ship = multiprocessing.get_context("spawn").Process(
+        target=sail, args=(range(seed, seed + leases), workers, until, only, root, into)
+    )
+    was = signal.signal(signal.SIGTERM, _leave)
+    ship.start()
     try:
-        for crew in crews:
-            # A life under way may end.
-            crew.join(max(1, until + _LAST_LIFE_S - time.monotonic()))
+        ship.join()
     finally:
-        # What has not is ended, with the stages that it began; told again, where Python dropped the signal.
-        while still := [crew for crew in crews if crew.is_alive()]:
-            for crew in still:
-                crew.terminate()
-            for crew in still:
-                crew.join(30)
+        _end([ship])
+        signal.signal(signal.SIGTERM, was)
     lines = [json.loads(line) for line in into.read_text(encoding="utf-8").splitlines()]
     with contextlib.suppress(OSError):
         root.rmdir()

@@ -9,11 +9,11 @@ from storm.crews import storm
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("mode", ["copy"])
+@pytest.mark.parametrize(("mode", "seed"), [("copy", 0), ("faults", 20)])
 def test_nothing_is_lost_and_nothing_bills_unseen_in_a_small_storm(
-    mode: str, tmp_path: Path
+    mode: str, seed: int, tmp_path: Path
 ) -> None:
-    sums = storm(2, 3, 0, 2, mode, tmp_path / "storm.jsonl")
+    sums = storm(2, 3, seed, 2, mode, tmp_path / "storm.jsonl")
 
     assert sums["driver_failed"] == 0, (tmp_path / "storm.jsonl").read_text()
     assert sums["lives"] == 2

@@ -171,6 +171,24 @@ def test_a_ledger_that_may_not_be_written_is_said_to_be_so(written: Path) -> Non
     assert "backup" not in told.value.remedy
 
 
+def test_a_ledger_whose_shared_memory_finds_no_room_says_that_the_disk_is_full(
+    written: Path,
+) -> None:
+    # No file may grow beyond that; SQLite's next to the ledger needs 32 KiB.
+    code = (
+        "import resource, sys; from pathlib import Path; from gpu_tenant.ledger import Ledger;"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (16384, 16384)); Ledger(Path(sys.argv[1]))"
+    )
+    before = written.read_bytes()
+
+    ended = subprocess.run(
+        [sys.executable, "-c", code, written], capture_output=True, encoding="utf-8", check=False
+    )
+
+    assert "DISK_FULL" in ended.stderr.splitlines()[-1]
+    assert written.read_bytes() == before
+
+
 def test_a_ledger_in_a_directory_that_takes_nothing_is_not_said_to_be_spoilt(
     written: Path,
 ) -> None:

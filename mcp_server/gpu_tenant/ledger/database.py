@@ -99,7 +99,11 @@ class Database:
                     f"another program holds {self._path} for writing",
                     remedy="try again; if it stays, `fuser` on that file names the process",
                 ) from error
-            if "disk is full" in str(error):
+            # The memory that its readers share is a file, too: where that may not grow, SQLite says "disk I/O error".
+            if (
+                "disk is full" in str(error)
+                or error.sqlite_errorcode == sqlite3.SQLITE_IOERR_SHMSIZE
+            ):
                 raise self._full() from error
             if _is_shut(error):
                 raise self._shut(error) from error
