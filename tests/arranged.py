@@ -42,6 +42,8 @@ TERMS = Terms(deadline_at=NOON + timedelta(hours=8))
 class HandClock:
     """A clock that moves only when it is told to, and when somebody sleeps on it."""
 
+    shared_with_boxes = False
+
     def __init__(self) -> None:
         self._now = NOON
 
