@@ -178,15 +178,6 @@ class Runner:
         """How every queued job stands, in one answer."""
         return await self._ask("roll", {"tenant": True}, Roll, timeout_s=_LOOK_WITHIN_S)
 
-    def stay_argv(self) -> tuple[str, ...]:
-        """The command that an allocation's batch script becomes, from the login home (see `present`).
-
-        Its request is on stdin: {"grace_s", "signal", "linger_s"}, each optional. Exit status 0: nothing
-        may run any more; 75: it was asked to leave by SIGTERM or SIGUSR1 and something may still run,
-        which the next `stay` in this home goes on with.
-        """
-        return self._argv("stay")
-
     async def present(self) -> None:
         """This script and the caretaker lie on the box."""
         await self._caretaker.present()
