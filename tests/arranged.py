@@ -39,8 +39,20 @@ LEASE = LeaseId("local-abcd")
 TERMS = Terms(deadline_at=NOON + timedelta(hours=8))
 
 
+class Alone:
+    """The turn of a transfer that shares the link with no other."""
+
+    def connections(self, wanted: int) -> int:
+        return wanted
+
+    def pause_s(self, n_bytes: int) -> float:
+        return 0.0
+
+
 class HandClock:
     """A clock that moves only when it is told to, and when somebody sleeps on it."""
+
+    shared_with_boxes = False
 
     def __init__(self) -> None:
         self._now = NOON
@@ -79,8 +91,8 @@ def profile(provider: str = "local", *, list_lag_s: float = 0) -> Profile:
         doubts=(),
         checked_on=date(2026, 11, 20),
         mirror_needed=False,
-        speed_up=None,
         stops="nothing needs to",
+        speed_up=None,
         price_source="owner",
         credential=None,
         states={},

@@ -44,6 +44,8 @@ CENT = Decimal("0.01")
 class QuickClock:
     """The rehearsal's clock; waiting takes no time."""
 
+    shared_with_boxes = False
+
     def __init__(self, url: str) -> None:
         self._url = f"{url}/_rehearsal/clock"
 

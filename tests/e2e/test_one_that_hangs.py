@@ -53,6 +53,8 @@ class Hanging(TinyProvider):
 class Ahead:
     """This computer's clock, which a test may put forward."""
 
+    shared_with_boxes = False
+
     def __init__(self) -> None:
         self.by = timedelta()
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from arranged import Alone
 from contract.staged import PROFILES
 from crash.mortal import Fate, MortalTransport
 from crash.rented import Scene
@@ -26,7 +27,6 @@ from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.recover import may_recover, recover
 from gpu_tenant.ledger import Event
 from gpu_tenant.service import Tenancy
-from gpu_tenant.transfer.shared_state import Alone
 from gpu_tenant.transports.local import LocalTransport
 
 JOB = """\

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gpu_tenant.app import known_platforms
+from gpu_tenant.domain.errors import TenantError
 from gpu_tenant.domain.wording import dated
 from gpu_tenant.faces.cli import main, output
 from gpu_tenant.jobs.monitor import Watched
@@ -30,7 +31,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Tell:
     def tell(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["gpu-tenant", *words])
+        monkeypatch.setattr(sys, "argv", ["/x/__main__.py", *words])
         status = 0
         try:
             main()
@@ -61,7 +62,18 @@ def test_an_error_is_one_json_object_where_the_answer_would_have_been_one(
     error = json.loads(out)["error"]
     assert (error["code"], error["exit_status"], ended) == (code, status, status)
     assert error["message"] in err
-    assert "`gpu-tenant" in error["remedy"]
+    assert "`gpu-tenant " in error["remedy"]
+    assert "__main__" not in out + err
+
+
+def test_help_tells_every_exit_status(told: Tell) -> None:
+    _, out, _ = told("--help")
+
+    listed = out[out.index("Exit status") :]
+    kinds = [TenantError]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+        assert f" {kind.exit_status} " in " ".join(listed.split()), kind
 
 
 def test_a_jobs_own_json_option_is_not_ours(told: Tell) -> None:

@@ -93,7 +93,6 @@ def test_what_landed_is_known_without_being_read(kept: Path) -> None:
 
     assert is_told(known, ENTRY) == "here"
     assert known.is_here(ENTRY)
-    assert known.sha256_of(ENTRY.name) == ENTRY.sha256
     assert is_told(known, file(ENTRY.name, OTHER)) == "missing"
 
 
@@ -105,7 +104,6 @@ def test_other_bytes_of_the_same_size_are_read_and_then_known_for_what_they_are(
     known = Known.of(kept)
 
     assert is_told(known, ENTRY) == "unread"
-    assert known.sha256_of(ENTRY.name) is None
     assert not known.is_here(ENTRY)
     assert is_told(known, ENTRY) != "here"
     assert known.is_here(file(ENTRY.name, OTHER))
@@ -170,7 +168,6 @@ def test_the_very_file_behind_a_linked_directory_is_not_here(
 
     assert is_told(known, ENTRY) == "missing"
     assert not known.is_here(ENTRY)
-    assert known.sha256_of(ENTRY.name) is None
     assert brought.find(ENTRY.sha256 or "", ENTRY.size_bytes) is None
 
 
@@ -270,8 +267,6 @@ def test_names_of_any_bytes_are_known(tmp_path: Path) -> None:
 def test_a_name_that_leads_out_is_refused(kept: Path, name: str) -> None:
     with pytest.raises(ValueError, match="not a relative name"):
         Known.of(kept).glance([file(name)])
-    with pytest.raises(ValueError, match="not a relative name"):
-        Known.of(kept).sha256_of(name)
 
 
 def test_a_link_is_here_where_it_points_as_it_did(tmp_path: Path) -> None:
@@ -283,7 +278,6 @@ def test_a_link_is_here_where_it_points_as_it_did(tmp_path: Path) -> None:
     assert is_told(known, link(entry.name, "step-20")) == "missing"
     assert is_told(known, file(entry.name)) == "missing"
     assert is_told(known, link("work/out", "latest")) == "missing"
-    assert known.sha256_of(entry.name) is None
 
 
 def test_many_directories_are_looked_at_with_few_open(tmp_path: Path) -> None:

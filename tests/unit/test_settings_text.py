@@ -5,11 +5,13 @@ import re
 import tomllib
 
 import pytest
+import tomlkit
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpu_tenant.faces.install.hosts import jsonc_edit, toml_edit
-from gpu_tenant.faces.install.hosts.jsonc_edit import Broken
+from gpu_tenant.faces.install.hosts import jsonc_edit
+from gpu_tenant.files import toml_edit
+from gpu_tenant.files.toml_edit import Broken
 
 AT = ("mcpServers", "gpu")
 ENTRY: dict[str, jsonc_edit.Json] = {"command": "/bin/gpu-tenant", "args": ["serve"]}
@@ -147,14 +149,79 @@ def test_toml_with_another_table_of_ours_changes_those_lines_alone() -> None:
     assert taken.strip() == "# next\n[z]"
 
 
+IN_ANY_FORM = {
+    "inline": (
+        '[mcp_servers]\n"gpu" = { command = "old", args = ["serve"] } # mine\na = { command = "x" }\n',
+        '[mcp_servers]\na = { command = "x" }\n',
+    ),
+    "all inline": (
+        'mcp_servers = { gpu = { command = "old", args = ["serve"] }, a = {} } # mine\n',
+        "mcp_servers = {  a = {} } # mine\n",
+    ),
+    "dotted names": (
+        'z = 1 # mine\nmcp_servers.gpu.command = "old"\nmcp_servers.gpu.args = ["serve"]\n',
+        "z = 1 # mine\n",
+    ),
+    "in two places": (
+        '[mcp_servers.gpu.env] # mine\nA = "b"\n\n[z]\n\n[mcp_servers.gpu]\ncommand = "old"\nargs = ["serve"]\n\n# end\n',
+        "\n[z]\n\n# end\n",
+    ),
+    "a list over lines": (
+        '[mcp_servers.gpu]\ncommand = "old"\nargs = [\n  "serve", # mine\n]\n',
+        "",
+    ),
+    "windows lines": (
+        '[mcp_servers.gpu]\r\ncommand = "old" # mine\r\nargs = ["serve"]\r\n\r\n# z is next\r\n[z]\r\n',
+        "\r\n# z is next\r\n[z]\r\n",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "without"), IN_ANY_FORM.values(), ids=IN_ANY_FORM)
+def test_toml_in_any_form_has_one_value_changed_and_its_comments_kept(
+    text: str, without: str
+) -> None:
+    changed = toml_edit.with_table(text, TABLE, ENTRY)
+
+    assert changed == text.replace('"old"', '"/bin/gpu-tenant"')
+    assert toml_edit.without_table(changed, TABLE) == without
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_a_new_line_in_a_table_stands_above_the_remarks_on_the_next(newline: str) -> None:
+    text = "[limits] # mine\na = 1 # one\n\n# about z\n[z]\n".replace("\n", newline)
+
+    changed = toml_edit.with_table(text, ("limits",), {"a": 2, "b": 3})
+
+    assert changed == text.replace("a = 1 # one", f"a = 2 # one{newline}b = 3")
+
+
+def test_items_of_a_list_keep_their_comments() -> None:
+    text = '[mcp_servers.gpu]\nargs = [\n  "a", # one\n  "b", # two\n  "c",\n]\n'
+
+    longer, shorter = (
+        toml_edit.with_table(text, TABLE, {"args": args})
+        for args in (["a", "B", "c", "d"], ["serve", "b"])
+    )
+
+    assert longer == text.replace('"b"', '"B"').replace('"c",\n', '"c",\n  "d",\n')
+    assert shorter == text.replace('"a"', '"serve"').replace('  "c",\n', "")
+
+
+def test_toml_gets_an_entry_in_the_form_that_the_others_have() -> None:
+    added = toml_edit.with_table("mcp_servers = { a = {} } # mine\n", TABLE, ENTRY)
+
+    assert tomllib.loads(added)["mcp_servers"] == {"a": {}, "gpu": ENTRY}
+    assert added.endswith("} # mine\n")
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [
         ('a = 1\nb = "x\n', 2),
-        ("mcp_servers = {}\n", 1),
-        ('mcp_servers = {gpu = {command = "x"}}\n', 1),
-        ('[mcp_servers.gpu]\nargs = [\n  "x",\n]\n', 1),
         ("mcp_servers = 3\n", 1),
+        ("[mcp_servers]\ngpu = 3\n", 1),
+        ("[[mcp_servers]]\n", 1),
     ],
 )
 def test_toml_that_is_not_changed_safely_is_refused(text: str, line: int) -> None:
@@ -162,3 +229,22 @@ def test_toml_that_is_not_changed_safely_is_refused(text: str, line: int) -> Non
         toml_edit.with_table(text, TABLE, ENTRY)
 
     assert refused.value.line >= line
+
+
+ODD = st.text("a\u00e9 \"'\\\n\r\t#[]=,{}\0", max_size=6)
+
+
+@settings(max_examples=40)
+@given(
+    st.dictionaries(
+        st.sampled_from(["a", "mcp_servers", "z"]),
+        st.dictionaries(st.sampled_from("ab"), st.dictionaries(st.sampled_from("xyz"), ODD)),
+    )
+)
+def test_any_toml_is_the_same_again(held: dict[str, dict[str, dict[str, str]]]) -> None:
+    text = tomlkit.dumps(held)
+
+    added = toml_edit.with_table(text, TABLE, ENTRY)
+
+    assert tomllib.loads(added)["mcp_servers"]["gpu"] == ENTRY
+    assert toml_edit.without_table(added, TABLE) == text

@@ -13,7 +13,7 @@ from threading import Thread
 from typing import Literal
 
 import pytest
-from arranged import LEASE, HandClock, active, eventually, job, seal
+from arranged import LEASE, Alone, HandClock, active, eventually, job, seal
 
 from gpu_tenant.artifacts.checkpoints import newest
 from gpu_tenant.artifacts.prune import Pruned, prune_box, prune_here
@@ -25,7 +25,6 @@ from gpu_tenant.domain.model import Lease, LocalAddress, SealedFile
 from gpu_tenant.domain.ports import Channel
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.ledger import Event, Ledger
-from gpu_tenant.transfer.shared_state import Alone
 from gpu_tenant.transports.local import LocalTransport
 
 

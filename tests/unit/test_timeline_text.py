@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from gpu_tenant.faces.timeline_text import told
 from gpu_tenant.ledger import Event
 
-KINDS = [value for name, value in vars(Event).items() if name.isupper()]
+KINDS = list(Event)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -73,6 +73,16 @@ def test_no_detail_is_too_odd_to_be_told(kind: str, detail: dict[str, object]) -
                 "words": "its invoices",
             },
             "Its provider has billed 3.10 USD until 2026-11-20 12:00 UTC, by its invoices.",
+        ),
+        (
+            Event.GANG,
+            {"job": "train", "launcher": "torchrun", "leases": ["a", "b"]},
+            "The job train is one over 2 boxes, begun by torchrun.",
+        ),
+        (
+            Event.BROKERED,
+            {"broker": "skypilot", "name": "mine", "place": "1.2.3.4"},
+            "The box is rented by skypilot, which calls it mine and ends its bill.",
         ),
         (Event.BILLED, {"usd": None}, "Its provider was asked for the bill, and does not say."),
         (

@@ -7,7 +7,7 @@ from threading import Thread
 from typing import Literal
 
 import pytest
-from arranged import eventually
+from arranged import Alone, eventually
 from transferring import (
     LYING,
     MB,
@@ -28,7 +28,6 @@ from gpu_tenant.transfer.chunks import Bundle, Coming, Comparison, Piece, Stretc
 from gpu_tenant.transfer.download_state import Work
 from gpu_tenant.transfer.partial_file import Partial, Span
 from gpu_tenant.transfer.readback import Arrived, Lost, Prover
-from gpu_tenant.transfer.shared_state import Alone
 
 LARGE_BYTES = 3 * MB // 2
 UNREADABLE = "/sys/class/net/lo/speed"

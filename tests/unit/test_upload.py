@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from arranged import LEASE, PATIENCE_S, HandClock, active
+from arranged import LEASE, PATIENCE_S, Alone, HandClock, active
 from pydantic import JsonValue
 
 from gpu_tenant.artifacts.push import Pushed, push
@@ -28,7 +28,6 @@ from gpu_tenant.files.protected_files import Guarded
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.transfer.bandwidth_share import Share
-from gpu_tenant.transfer.shared_state import Alone
 from gpu_tenant.transports.local import LocalTransport
 
 MB = 1 << 20

@@ -178,15 +178,6 @@ class Runner:
         """The state of every queued job, in one answer."""
         return await self._ask("roll", {"tenant": True}, Roll, timeout_s=_LOOK_WITHIN_S)
 
-    def stay_argv(self) -> tuple[str, ...]:
-        """The command that an allocation's batch script runs, from the login home (see `present`).
-
-        It reads its request from stdin: {"grace_s", "signal", "linger_s"}, each optional. Exit status 0 means
-        that nothing is left to run. 75 means that SIGTERM or SIGUSR1 asked it to leave while jobs may still
-        have to run; the next `stay` in this home continues with them.
-        """
-        return self._argv("stay")
-
     async def present(self) -> None:
         """The runner's script and the caretaker's lie on the box."""
         await self._caretaker.present()

@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 class WallClock:
     """This computer's clock, and the event loop's sleep."""
 
+    shared_with_boxes = True
+
     def now(self) -> datetime:
         """As `Clock.now`."""
         return datetime.now(UTC)  # noqa: TID251 - the one place

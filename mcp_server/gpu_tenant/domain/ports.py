@@ -17,6 +17,11 @@ from gpu_tenant.domain.permit import TeardownPermit
 class Clock(Protocol):
     """The only source of time."""
 
+    @property
+    def shared_with_boxes(self) -> bool:
+        """Whether boxes are to tell the same time: then a difference is worth an alarm."""
+        ...
+
     def now(self) -> datetime:
         """The current instant, aware, in UTC."""
         ...

@@ -17,6 +17,9 @@ _ROUTES: TypeAdapter[dict[str, Address]] = TypeAdapter(dict[str, Address])
 class RehearsalClock:
     """The rehearsal's own clock: it runs like a real one, and long waits jump ahead."""
 
+    shared_with_boxes = False
+    """Its boxes are real processes on this computer, and keep this computer's time."""
+
     def __init__(self, url: str, *, really_s: float = 0.25) -> None:
         self._url = url
         self._really_s = really_s

@@ -52,6 +52,11 @@ def _takes_over(detail: Detail) -> str:
     return f"A person has this lease stand in the place of {_of(detail, 'over')}."
 
 
+def _brokered(detail: Detail) -> str:
+    tool, name = _of(detail, "broker"), _of(detail, "name")
+    return f"The box is rented by {tool}, which calls it {name} and ends its bill."
+
+
 def _parking(detail: Detail) -> str:
     how = "by its own command" if detail.get("how") == "in_box" else "by its owner, in the console"
     return f"The box is to be parked {how}."
@@ -159,6 +164,12 @@ def _launched(detail: Detail) -> str:
         )
     command = f": {_of(detail, 'command')}" if detail.get("command") else ""
     return f"The job {_of(detail, 'job')} was launched{command}."
+
+
+def _gang(detail: Detail) -> str:
+    leases = detail.get("leases")
+    boxes = some(len(leases), "box") if isinstance(leases, list | tuple) else "several boxes"
+    return f"The job {_of(detail, 'job')} is one over {boxes}, begun by {_of(detail, 'launcher')}."
 
 
 def _progress(detail: Detail) -> str:
@@ -307,6 +318,7 @@ _WORDS: dict[str, Callable[[Detail], str]] = {
     Event.MARKED: _marked,
     Event.LOOKED: _looked,
     Event.TAKES_OVER: _takes_over,
+    Event.BROKERED: _brokered,
     Event.PARKING: _parking,
     Event.RUNS_ON: _runs_on,
     Event.PARKED: _parked,
@@ -325,6 +337,7 @@ _WORDS: dict[str, Callable[[Detail], str]] = {
     Event.PREPARED: _prepared,
     Event.GUARDED: _guarded,
     Event.LAUNCHED: _launched,
+    Event.GANG: _gang,
     Event.PROGRESS: _progress,
     Event.STOPPED: _stopped,
     Event.SNAPSHOT: _snapshot,

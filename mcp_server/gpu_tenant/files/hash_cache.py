@@ -113,17 +113,6 @@ class Known:
             self._records[entry.name] = Remembered(*_identity(after), held.sha256)
         return (held.size_bytes, held.sha256) == (entry.size_bytes, entry.sha256)
 
-    def sha256_of(self, name: str) -> str | None:
-        """The hash of the file of that name; None if there is none, or if only reading it could tell.
-
-        Raises:
-            ValueError: a file of that name cannot be kept.
-        """
-        with Tree(self._directory) as tree:
-            seen = _seen(tree, name)
-        record = self._records.get(name)
-        return record.sha256 if record and record.is_still(seen) else None
-
     def note(self, landed: Iterable[SealedFile]) -> None:
         """The hashes of those entries that are files, and have just landed, are known from now on.
 

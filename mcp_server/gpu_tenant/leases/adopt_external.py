@@ -9,7 +9,7 @@ from gpu_tenant.domain.ports import Lending
 from gpu_tenant.domain.terms import USUAL, Asked
 from gpu_tenant.leases.cards import Card
 from gpu_tenant.leases.context import Context
-from gpu_tenant.leases.external_tools import EVENT, Brokered, brokered, found
+from gpu_tenant.leases.external_tools import Brokered, brokered, found
 from gpu_tenant.leases.overview import card_of
 from gpu_tenant.leases.provision import intend
 from gpu_tenant.leases.readiness import closed, fulfilled, made_ready, reach, settled
@@ -99,7 +99,9 @@ def _follow(context: Context, lease_id: LeaseId, there: Brokered, entries: str) 
     """From now on the lease uses that place, and no other that the tool may name later."""
     config = context.home.brokered(lease_id) / "config"
     config.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    context.ledger.note(lease_id, EVENT, there.model_dump(mode="json"), at=context.clock.now())
+    context.ledger.note(
+        lease_id, Event.BROKERED, there.model_dump(mode="json"), at=context.clock.now()
+    )
     being_written = config.with_name("config.new")
     being_written.write_text(entries, encoding="utf-8")
     being_written.replace(config)

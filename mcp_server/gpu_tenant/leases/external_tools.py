@@ -9,11 +9,9 @@ from typing import Literal
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.untrusted_text import sentence
+from gpu_tenant.ledger import Event
 
 Broker = Literal["skypilot", "dstack"]
-
-EVENT = "brokered"
-"""The kind of timeline entry that holds a `Brokered`."""
 
 _FILES: Mapping[Broker, str] = {
     "skypilot": ".sky/generated/ssh/*",
@@ -57,7 +55,7 @@ class Brokered(Record):
 
 def brokered(events: Iterable[tuple[datetime, str, dict[str, object]]]) -> Brokered | None:
     """Which other tool rents the box, by its lease's timeline; None if none does."""
-    told = [detail for _, kind, detail in events if kind == EVENT]
+    told = [detail for _, kind, detail in events if kind == Event.BROKERED]
     return Brokered.model_validate(told[-1]) if told else None
 
 

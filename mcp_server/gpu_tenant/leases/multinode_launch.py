@@ -13,7 +13,7 @@ from gpu_tenant.domain.model import JobId, Lease
 from gpu_tenant.domain.record import Record
 from gpu_tenant.jobs.launch import Launched, launch
 from gpu_tenant.jobs.monitor import Watched
-from gpu_tenant.jobs.multinode.launcher import EVENT, PORT, Gang, Launcher, Node, gangs, lines
+from gpu_tenant.jobs.multinode.launcher import PORT, Gang, Launcher, Node, gangs, lines
 from gpu_tenant.jobs.multinode.preflight import Preflight, preflight
 from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.readiness import active
@@ -233,7 +233,9 @@ def _declared(
         interface=checked.network,
     )
     for lease in members:
-        context.ledger.note(lease.id, EVENT, gang.model_dump(mode="json"), at=context.clock.now())
+        context.ledger.note(
+            lease.id, Event.GANG, gang.model_dump(mode="json"), at=context.clock.now()
+        )
     return gang
 
 

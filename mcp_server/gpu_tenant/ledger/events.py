@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 from itertools import groupby
 from typing import Literal
 
@@ -11,8 +12,8 @@ from gpu_tenant.ledger.database import Connection, moment
 from gpu_tenant.ledger.holds import Holds
 
 
-class Event:
-    """The kinds of line in a lease's timeline."""
+class Event(StrEnum):
+    """The kinds of line in a lease's timeline, as they are stored; nothing else is written there."""
 
     INTENDED = "intended"
     BOUND = "bound"
@@ -21,6 +22,8 @@ class Event:
     MARKED = "marked"
     LOOKED = "looked"
     TAKES_OVER = "takes over"
+    BROKERED = "brokered"
+    """Another tool rents the box, and ends its bill."""
     PARKING = "parking"
     RUNS_ON = "runs on"
     PARKED = "parked"
@@ -39,6 +42,8 @@ class Event:
     PREPARED = "prepared"
     GUARDED = "guarded"
     LAUNCHED = "launched"
+    GANG = "gang"
+    """One job was declared on several leases at once."""
     PROGRESS = "progress"
     STOPPED = "stopped"
     SNAPSHOT = "snapshot"
@@ -74,7 +79,7 @@ class Timeline(Holds):
     """The append-only part of the ledger."""
 
     def note(
-        self, lease_id: LeaseId, kind: str, detail: dict[str, object], *, at: datetime
+        self, lease_id: LeaseId, kind: Event, detail: dict[str, object], *, at: datetime
     ) -> None:
         """The lease's timeline has one more line."""
         with self._transaction() as db:
@@ -82,7 +87,7 @@ class Timeline(Holds):
 
     @staticmethod
     def _note(
-        db: Connection, lease_id: str, kind: str, detail: dict[str, object], at: datetime
+        db: Connection, lease_id: str, kind: Event, detail: dict[str, object], at: datetime
     ) -> None:
         db.execute(
             "INSERT INTO events(lease_id, kind, detail, at) VALUES (?,?,?,?)",

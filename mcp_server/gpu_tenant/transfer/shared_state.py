@@ -23,18 +23,6 @@ class Turn(Protocol):
         ...
 
 
-class Alone:
-    """The turn of a transfer that shares with no other."""
-
-    def connections(self, wanted: int) -> int:
-        """All of them."""
-        return wanted
-
-    def pause_s(self, n_bytes: int) -> float:
-        """Never any wait."""
-        return 0.0
-
-
 class Portion(Protocol):
     """What one request asks for."""
 

@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 
 from gpu_tenant.box.caretaker import Standing
 from gpu_tenant.domain.alarm import Level
-from gpu_tenant.domain.clock import WallClock
 from gpu_tenant.domain.errors import (
     BoxTrouble,
     LeaseHeld,
@@ -204,7 +203,7 @@ class Attendant:
 
     def _apart(self, standing: Standing) -> timedelta | None:
         # A rehearsal's clock differs from its boxes' clocks, and is meant to.
-        if standing.now is None or not isinstance(self._tenancy.clock, WallClock):
+        if standing.now is None or not self._tenancy.clock.shared_with_boxes:
             return None
         return timedelta(seconds=round(self._tenancy.clock.now().timestamp() - standing.now))
 

@@ -50,7 +50,8 @@ SUMMARIES = {
 
 EXIT_STATUSES = """\
 Exit status: 0 done; 1 the job, the smoke or the check did not end well; 2 the call is wrong; 3 refused by
-the law or the terms; 4 the box; 5 the provider; 6 this computer; 7 another process holds the lease; 130 left with Ctrl-C.
+the law or the terms; 4 the box; 5 the provider; 6 this computer; 7 another process holds the lease; 8 a bug in
+this program, which destroyed nothing; 9 the durable store; 130 left with Ctrl-C.
 """
 
 
@@ -88,7 +89,7 @@ def group() -> None:
 def main() -> None:
     """The command in this process's arguments was run; the exit status says how it ended."""
     try:
-        group.main(standalone_mode=False)
+        group.main(prog_name="gpu-tenant", standalone_mode=False)
     except click.exceptions.Abort:
         click.echo("stopped here; boxes and jobs go on (`gpu-tenant leases`)", err=True)
         sys.exit(130)

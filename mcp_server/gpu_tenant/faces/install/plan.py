@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Literal
 
 from gpu_tenant.domain.errors import Refused
-from gpu_tenant.faces.install.hosts.jsonc_edit import Broken
 from gpu_tenant.faces.install.hosts.places import ALIAS, SKILL, HostName, Places
 from gpu_tenant.faces.install.hosts.server_entry import with_server, without_server
 from gpu_tenant.faces.install.registry import Installed, Plan, Way, read
@@ -20,6 +19,7 @@ from gpu_tenant.files.planned_changes import (
     there,
 )
 from gpu_tenant.files.skill_files import skill_directory
+from gpu_tenant.files.toml_edit import Broken
 
 PARTS = ("SKILL.md", "profiles", "references", "scripts")
 

@@ -9,10 +9,9 @@ from typing import Literal
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.model import LeaseId
 from gpu_tenant.domain.record import Record
+from gpu_tenant.ledger import Event
 
 Launcher = Literal["torchrun", "accelerate"]
-EVENT = "gang"
-"""The kind of the timeline event that records a gang."""
 PORT = 29400
 """Where the members meet, on the first of them: torchrun's default."""
 
@@ -61,7 +60,7 @@ class Gang(Record):
 
 def gangs(events: Iterable[tuple[datetime, str, dict[str, object]]]) -> list[Gang]:
     """The gangs recorded in a lease's timeline, oldest first."""
-    return [Gang.model_validate(detail) for _, kind, detail in events if kind == EVENT]
+    return [Gang.model_validate(detail) for _, kind, detail in events if kind == Event.GANG]
 
 
 def lines(

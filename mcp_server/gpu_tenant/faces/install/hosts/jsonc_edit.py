@@ -9,19 +9,13 @@ import re
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from gpu_tenant.files.toml_edit import Broken
+
 Json = dict[str, "Json"] | list["Json"] | str | int | float | bool | None
 
 _SPACE = re.compile(r"(?:[ \t\r\n\ufeff]|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _REST_OF_THE_LINE = re.compile(r"[ \t]*(?://[^\r\n]*|/\*[^\n]*?\*/[ \t]*)(?=\r?\n)")
 _SCALAR = re.compile(r'"(?:[^"\\\n]|\\.)*"|-?\d[\d.eE+-]*|true|false|null')
-
-
-class Broken(ValueError):
-    """The text is not of its format; `line` is where reading it stopped."""
-
-    def __init__(self, words: str, line: int) -> None:
-        super().__init__(words)
-        self.line = line
 
 
 class _Member(NamedTuple):

@@ -5,9 +5,10 @@ from pathlib import Path
 
 from gpu_tenant.domain.errors import Refused
 from gpu_tenant.domain.record import Record
-from gpu_tenant.faces.install.hosts import jsonc_edit, toml_edit
+from gpu_tenant.faces.install.hosts import jsonc_edit
 from gpu_tenant.faces.install.hosts.jsonc_edit import Json
 from gpu_tenant.faces.install.hosts.places import ALIAS, SKILL, HostName, Places
+from gpu_tenant.files import toml_edit
 
 Entry = dict[str, Json]
 

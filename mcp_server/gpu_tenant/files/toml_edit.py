@@ -1,0 +1,170 @@
+"""A table in an owner's TOML file, set or taken out, with everything else as it was, byte for byte.
+
+`tomlkit` makes the change. What it made is read back by another parser before anybody writes it, and
+has to be what was meant.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import Any
+
+import tomlkit
+from tomlkit.exceptions import TOMLKitError
+from tomlkit.items import AoT, Array, InlineTable, Table, Whitespace
+
+_UNSAFE = "it is written in a way that this program does not change safely"
+_PLACE = "\0"
+"""Stands where a table was taken out: no TOML file holds this character."""
+_REMARKS = re.compile(r"(?:^[ \t]*(?:#[^\n]*)?\r?(?:\n|\Z))+\Z", re.MULTILINE)
+"""Empty lines and comments at the end of a table: they belong to what follows it."""
+
+
+class Broken(ValueError):
+    """The text is not what its format says; `line` is where reading it ended."""
+
+    def __init__(self, words: str, line: int) -> None:
+        super().__init__(words)
+        self.line = line
+
+
+def read(text: str) -> dict[str, Any]:
+    """The value that `text` holds.
+
+    Raises:
+        Broken: it is not TOML.
+    """
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        found = re.search(r"line (\d+)", str(error))
+        line = int(found[1]) if found else text.count("\n") + 1
+        raise Broken(re.sub(r" \(at .*\)", "", str(error)).lower(), line) from None
+
+
+def with_table(text: str, path: Sequence[str], values: Mapping[str, object]) -> str:
+    """`text` with `values` in the table at `path`; what else the table holds stays.
+
+    Raises:
+        Broken: `text` is not TOML, or `path` leads to what is no table, or it is not changed safely.
+    """
+    meant = read(text)
+    table = meant
+    for key in path:
+        table = table.setdefault(key, {})
+        if not isinstance(table, dict):
+            raise Broken(f"{key} is not a table", 1)
+    changed = {key: value for key, value in values.items() if table.get(key) != value}
+    table.update(values)
+
+    newline = "\r\n" if "\r\n" in text else "\n"
+    document = _parsed(text)
+    found: MutableMapping[str, Any] = document
+    missing = list(path)
+    while missing and missing[0] in found:
+        found = found[missing.pop(0)]
+    try:
+        if not missing:
+            _set(found, changed, newline)
+        elif isinstance(found, InlineTable):
+            for key in missing:
+                found[key] = tomlkit.inline_table()
+                found = found[key]
+            found.update(values)
+        else:
+            return _proved(text + _appended(text, path, values, newline), meant)
+        return _proved(tomlkit.dumps(document), meant)
+    except (TOMLKitError, TypeError, ValueError) as error:
+        raise Broken(_UNSAFE, 1) from error
+
+
+def without_table(text: str, path: tuple[str, str]) -> str:
+    """`text` without the table at `path` and what is below it.
+
+    Raises:
+        Broken: `text` is not TOML, or has the table in a form that is not changed safely.
+    """
+    outer, inner = path
+    meant = read(text)
+    holder = meant.get(outer)
+    if not isinstance(holder, dict) or inner not in holder:
+        return text
+    del holder[inner]
+
+    document = _parsed(text)
+    # A table may be written in several places, with others between them.
+    for name, item in document.body:
+        if name is None or name.key != outer:
+            continue
+        if isinstance(item, InlineTable):
+            del item[inner]
+        elif isinstance(item, Table):
+            body = item.value.body
+            for at, (key, found) in enumerate(body):
+                if key is not None and key.key == inner:
+                    body[at] = (None, Whitespace(_left_of(found, dotted=key.is_dotted())))
+    after = tomlkit.dumps(document)
+    # The empty line before a table came with it.
+    after = re.sub(rf"(\n|\A)\r?\n{_PLACE}", r"\1", after).replace(_PLACE, "")
+    if not holder and outer not in read(after):
+        del meant[outer]
+    return _proved(after, meant)
+
+
+def _parsed(text: str) -> tomlkit.TOMLDocument:
+    try:
+        document = tomlkit.parse(text)
+    except TOMLKitError as error:
+        raise Broken(_UNSAFE, 1) from error
+    if tomlkit.dumps(document) != text:
+        raise Broken(_UNSAFE, 1)
+    return document
+
+
+def _appended(text: str, path: Sequence[str], values: Mapping[str, object], newline: str) -> str:
+    """The table after the end, where nothing can follow it that would become its own."""
+    table: Mapping[str, object] = values
+    for key in reversed(path):
+        table = {key: table}
+    gap = "" if not text else newline if text.endswith("\n") else newline * 2
+    return gap + tomlkit.dumps(table).replace("\n", newline)
+
+
+def _set(found: MutableMapping[str, Any], values: Mapping[str, object], newline: str) -> None:
+    # A new line stands below the table's last one, not below the remarks on what follows the table.
+    body = found.value.body if isinstance(found, Table) else []
+    remarks = []
+    while body and body[-1][0] is None:
+        remarks.append(body.pop())
+    for key, value in values.items():
+        old = found.get(key)
+        if isinstance(old, Array) and isinstance(value, list):
+            _set_items(old, value)
+            continue
+        new = tomlkit.item(value)
+        if old is None:
+            new.trivia.trail = newline
+        found[key] = new
+    body.extend(reversed(remarks))
+
+
+def _set_items(array: Array, values: Sequence[object]) -> None:
+    """The array holds these; comments at the items that stay are where they were."""
+    for at, value in enumerate(values[: len(array)]):
+        if array[at] != value:
+            array[at] = value
+    del array[len(values) :]
+    array.extend(values[len(array) :])
+
+
+def _left_of(found: object, *, dotted: bool) -> str:
+    if dotted or not isinstance(found, Table | AoT):
+        return ""
+    remarks = _REMARKS.search(found.as_string())
+    return _PLACE + (remarks[0] if remarks else "")
+
+
+def _proved(after: str, meant: dict[str, Any]) -> str:
+    if read(after) != meant:
+        raise Broken(_UNSAFE, 1)
+    return after
