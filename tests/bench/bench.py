@@ -28,6 +28,7 @@ RUNS = 15
 POLLS = 60
 EMPTY = "from mcp.server import MCPServer; MCPServer('empty').run()"
 PYTHON = sys.executable
+VERBS = ("leases", "profiles", "offers --help", "monitor --help", "terms --help")
 
 
 def timed(run: Callable[[], object]) -> float:
@@ -123,11 +124,19 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         STATE["GPU_TENANT_HOME"] = f"{scratch}/state"
         module = (PYTHON, "-m", "gpu_tenant")
-        idle, helped = in_turn(command(PYTHON, "-c", "pass"), command(*module, "--help"))
+        idle, helped, *verbs = in_turn(
+            command(PYTHON, "-c", "pass"),
+            command(*module, "--help"),
+            *(command(*module, *verb.split()) for verb in VERBS),
+        )
         empty, ours = in_turn(ready(PYTHON, "-c", EMPTY), ready(*module, "serve"))
         p = asyncio.run(polls(Path(scratch)))
     table = [
         ("command line --help / an idle Python", helped, idle, "s"),
+        *(
+            (f"command line {verb} / an idle Python", took, idle, "s")
+            for verb, took in zip(VERBS, verbs, strict=True)
+        ),
         ("command line --help / an empty mcp server ready", helped, empty, "s"),
         ("MCP ready for tools / an empty mcp server", ours, empty, "s"),
         ("monitor poll, kept ssh connection / `true` on it", p["poll_ms"], p["true_ms"], "ms"),

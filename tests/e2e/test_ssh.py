@@ -13,7 +13,7 @@ from e2e.people import NewBox, Person, Told, ended
 from sshd import LOOPBACK, Sshd, _free_port, make_key, wait_until
 
 from gpu_tenant.domain.errors import BadRequest, Refused
-from gpu_tenant.faces.cli.registry import COMMANDS
+from gpu_tenant.faces.cli.registry import command
 from gpu_tenant.faces.cli.ssh import forwarded
 from gpu_tenant.leases.login import login
 
@@ -139,7 +139,7 @@ def test_setup_shows_its_one_line_first_and_keeps_the_files_mode(person: Person)
     config.chmod(0o640)
 
     def setup(said: str) -> Result:
-        return CliRunner().invoke(COMMANDS["ssh"], ["--setup"], input=said)
+        return CliRunner().invoke(command("ssh"), ["--setup"], input=said)
 
     declined = setup("n\n")
     untouched = config.read_text(encoding="utf-8")

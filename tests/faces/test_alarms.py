@@ -13,7 +13,7 @@ from hooks import Hook, hook
 from gpu_tenant.doctor import examine
 from gpu_tenant.domain.alarm import Level
 from gpu_tenant.domain.errors import BadRequest
-from gpu_tenant.faces.cli.registry import COMMANDS
+from gpu_tenant.faces.cli.registry import command
 from gpu_tenant.files.state_dir import Home
 from gpu_tenant.ledger import Ledger
 
@@ -47,7 +47,7 @@ def configured(home: Path, text: str) -> None:
 def run(*argv: str) -> int:
     """The exit status of `gpu-tenant alarms` with those arguments."""
     try:
-        COMMANDS["alarms"].main(list(argv), standalone_mode=False)
+        command("alarms").main(list(argv), standalone_mode=False)
     except SystemExit as left:
         return int(str(left.code))
     except click.ClickException as error:

@@ -36,6 +36,18 @@ def test_help_lists_every_verb_and_imports_nothing_heavy(tmp_path: Path) -> None
     )
 
 
+@pytest.mark.parametrize("verb", ["offers", "leases", "monitor", "terms", "launch", "limits"])
+def test_the_help_of_a_verb_imports_nothing_of_a_tenancy(verb: str) -> None:
+    watched = f"import sys, gpu_tenant.faces.cli as c; c.sys.argv = ['gpu-tenant', '{verb}', '--help']\ntry: c.main()\nfinally: print(*sys.modules, file=sys.stderr)"
+    ran = subprocess.run(
+        [sys.executable, "-c", watched], capture_output=True, encoding="utf-8", check=True
+    )
+
+    loaded = set(ran.stderr.split())
+    assert not {"gpu_tenant.app", "gpu_tenant.service", "mcp", "httpx", "jsonschema"} & loaded
+    assert not {"asyncssh", "jinja2", "sqlite3", "gpu_tenant.faces.cli.install"} & loaded
+
+
 @pytest.mark.parametrize("verb", SUMMARIES)
 def test_every_verb_explains_itself(verb: str, tmp_path: Path) -> None:
     ran = run(tmp_path, verb, "--help")

@@ -10,7 +10,7 @@ from mcp import Client
 from mcp.server import MCPServer
 from rich.console import Console
 
-from gpu_tenant.faces.cli import main, output
+from gpu_tenant.faces.cli import bars, main
 from gpu_tenant.faces.mcp.server import TOOLS, StrictTool
 from gpu_tenant.leases.context import call_bytes_s, progress_to
 
@@ -20,9 +20,9 @@ MB = 10**6
 def test_at_a_terminal_there_is_a_bar_with_the_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = io.StringIO()
     terminal = Console(file=seen, force_terminal=True, width=100, highlight=False)
-    monkeypatch.setattr(output, "errors", terminal)
+    monkeypatch.setattr(bars, "errors", terminal)
 
-    with output.bytes_bar("collect"):
+    with bars.bytes_bar("collect"):
         progress_to.get()(5 * MB, 10 * MB)
 
     assert "5.0 MB of 10.0 MB" in seen.getvalue()
@@ -31,11 +31,11 @@ def test_at_a_terminal_there_is_a_bar_with_the_bytes(monkeypatch: pytest.MonkeyP
 def test_in_a_log_there_is_a_line_now_and_then_and_none_for_what_is_soon_done(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with output.bytes_bar("push"):
+    with bars.bytes_bar("push"):
         progress_to.get()(0, 10 * MB)
     short = capsys.readouterr()
-    monkeypatch.setattr(output, "_TOLD_EVERY_S", 0)
-    with output.bytes_bar("push"):
+    monkeypatch.setattr(bars, "_TOLD_EVERY_S", 0)
+    with bars.bytes_bar("push"):
         progress_to.get()(5 * MB, 10 * MB)
     long = capsys.readouterr()
 

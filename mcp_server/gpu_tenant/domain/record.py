@@ -47,4 +47,5 @@ Line = Annotated[str, AfterValidator(lambda said: sentence(said, most=400))]
 class Record(BaseModel):
     """A value that crosses a boundary: immutable, and closed to fields nobody declared."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # Built when the first value is made: a command needs few of the forms that it imports.
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)

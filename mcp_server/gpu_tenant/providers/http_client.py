@@ -15,8 +15,6 @@ from functools import cache
 from typing import Literal, TypeAlias
 from urllib.parse import urlsplit
 
-import httpx
-
 from gpu_tenant import __version__
 from gpu_tenant.domain.errors import (
     BadRequest,
@@ -182,6 +180,10 @@ class Wire:
                 all attempts.
             ProviderTrouble: any other status that is not expected; with the provider's words.
         """
+        # Here, as it is a tenth of the start of a verb, and most verbs ask no provider. It is loaded
+        # before the first attempt, so that no attempt's time pays for it.
+        import httpx
+
         lost = turned_away = 0
         left_s, real_s = self._bounds.call_s, asyncio.get_running_loop().time
         while True:
@@ -228,6 +230,8 @@ class Wire:
     async def _send(
         self, method: str, path: str, query: Mapping[str, str] | None, body: Json
     ) -> Reply:
+        import httpx
+
         headers = {
             "User-Agent": USER_AGENT,
             "Accept": "application/json",

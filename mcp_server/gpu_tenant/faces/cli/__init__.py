@@ -64,8 +64,7 @@ class _Lazy(click.Group):
             return None
         from gpu_tenant.faces.cli import registry
 
-        command: click.Command = registry.COMMANDS[cmd_name]
-        return command
+        return registry.command(cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         # Asking every command for its help would import them all.

@@ -1,13 +1,19 @@
 """One line for each of many leases, and the part of an answer that must be shown below the lines."""
 
-from gpu_tenant.artifacts.collect import Collected
-from gpu_tenant.artifacts.push import Pushed
-from gpu_tenant.artifacts.snapshot import Snapshot
-from gpu_tenant.box.audit.run import Audited
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from gpu_tenant.domain.wording import dated, size, some, span
 from gpu_tenant.faces.cli.output import usd
-from gpu_tenant.jobs.monitor import Watched
-from gpu_tenant.leases.cards import TornDown
+
+if TYPE_CHECKING:
+    from gpu_tenant.artifacts.collect import Collected
+    from gpu_tenant.artifacts.push import Pushed
+    from gpu_tenant.artifacts.snapshot import Snapshot
+    from gpu_tenant.box.audit.run import Audited
+    from gpu_tenant.jobs.monitor import Watched
+    from gpu_tenant.leases.cards import TornDown
 
 
 def audited(shown: Audited) -> str:

@@ -1,17 +1,22 @@
 """The parts that every command uses: the decorator, the shared options, the lease that was meant."""
 
+from __future__ import annotations
+
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import click
 
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.record import amount
-from gpu_tenant.faces.cli import SUMMARIES, output
+from gpu_tenant.faces.cli import SUMMARIES
+
+if TYPE_CHECKING:
+    from gpu_tenant.service import Tenancy
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -73,7 +78,7 @@ class Chosen:
     fleet: str | None
     every: bool
 
-    def leases(self, tenancy: output.Opened) -> list[str]:
+    def leases(self, tenancy: Tenancy) -> list[str]:
         """Their ids, each once; a fleet gives its live leases, and without a name it is the only live lease.
 
         Raises:
@@ -153,7 +158,7 @@ def joined(words: tuple[str, ...]) -> str:
     return words[0] if len(words) == 1 else shlex.join(words)
 
 
-def the_lease(named: str | None, tenancy: output.Opened) -> str:
+def the_lease(named: str | None, tenancy: Tenancy) -> str:
     """The lease that was named, or the only live one.
 
     Raises:

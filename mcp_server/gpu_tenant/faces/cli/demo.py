@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from gpu_tenant.box.caretaker import ENDED
 from gpu_tenant.domain.errors import Unverified
 from gpu_tenant.emulators.server import Stage
-from gpu_tenant.faces.cli import offers_table, output
+from gpu_tenant.faces.cli import bars, offers_table, output
 from gpu_tenant.faces.demo import JOB
 from gpu_tenant.files.mounts import lasting_scratch
 from gpu_tenant.jobs.monitor import Watched
@@ -116,7 +116,7 @@ async def _lease(kept: Path, stage: Stage | None) -> None:
             click.echo(f"  refused: {refusal.message}\n  hint: {refusal.remedy}")
 
         _phase(5, "seal and collect, then verify and tear down")
-        with output.bytes_bar("collect"):
+        with bars.bytes_bar("collect"):
             collected = await tenancy.collect(lease, os.fspath(kept))
         output.collected(collected)
         output.receipt(await tenancy.verify_and_teardown(lease))

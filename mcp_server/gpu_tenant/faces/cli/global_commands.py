@@ -1,5 +1,7 @@
 """The commands about everything: leases, this computer, platforms, the server, the rehearsals."""
 
+from __future__ import annotations
+
 import sys
 from typing import Literal
 
@@ -11,8 +13,6 @@ from gpu_tenant.faces.cli.command import (
     as_json,
     verb,
 )
-from gpu_tenant.leases.lifecycle import reconcile_all
-from gpu_tenant.leases.overview import confirm_account
 
 _EVERY_S = 15.0
 
@@ -68,6 +68,9 @@ async def leases(
 @as_json
 async def reconcile(same_account: str | None, as_json: bool) -> None:
     """Every provider is asked; what is ours is moved forward, twins are given back, the rest is told."""
+    from gpu_tenant.leases.lifecycle import reconcile_all
+    from gpu_tenant.leases.overview import confirm_account
+
     async with output.tenancy() as tenancy:
         if same_account is not None:
             typed = prompts.signature(

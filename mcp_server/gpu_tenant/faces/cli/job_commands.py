@@ -1,12 +1,12 @@
 """The commands that use a box, and end it: read the arguments, call the verb, show the answer."""
 
+from __future__ import annotations
+
 import sys
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from gpu_tenant.artifacts.retention import Retention
-from gpu_tenant.artifacts.snapshot import Snapshot
 from gpu_tenant.domain.errors import BadRequest, OwnerMustAct
 from gpu_tenant.domain.wording import in_commands, size, some
 from gpu_tenant.faces.cli import brief_lines, multinode, output, sign, sweep
@@ -22,16 +22,23 @@ from gpu_tenant.faces.cli.command import (
     verb,
 )
 from gpu_tenant.faces.cli.many_leases import must_be_one, on_each
-from gpu_tenant.leases.context import call_bytes_s
-from gpu_tenant.leases.end import attest, waive_ahead
-from gpu_tenant.leases.watch_actions import policy_of, pull
-from gpu_tenant.transfer.bandwidth_share import bytes_a_second
+
+if TYPE_CHECKING:
+    from gpu_tenant.artifacts.snapshot import Snapshot
 
 _LOG_BYTES = 65_536
+
+
+def _rate(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
+    from gpu_tenant.transfer.bandwidth_share import bytes_a_second
+
+    return None if value is None else bytes_a_second(value)
+
+
 _limit_option = click.option(
     "--limit",
     metavar="RATE",
-    callback=lambda _, __, value: None if value is None else bytes_a_second(value),
+    callback=_rate,
     help="at most so many bytes a second, e.g. 20M; for all calls: limit_mb_s under [transfers] in config.toml",
 )
 
@@ -86,6 +93,8 @@ async def push(
 
     What was written on the box and is saved nowhere is not replaced unless it is named.
     """
+    from gpu_tenant.leases.context import call_bytes_s
+
     async with output.tenancy() as tenancy:
         call_bytes_s.set(limit)
         await on_each(
@@ -209,7 +218,9 @@ async def monitor(
         if follow or cursor is not None:
             one = must_be_one(leases, tenancy, "a log is followed, or read on, from one box")
         if follow:
-            seen = await output.follow(tenancy, one, job, cursor)
+            from gpu_tenant.faces.cli import bars
+
+            seen = await bars.follow(tenancy, one, job, cursor)
             if as_json:
                 output.answer(seen, as_json, output.watched)
             if seen.state != "finished":
@@ -296,6 +307,10 @@ async def collect(
             "a collect takes everything",
             remedy="--keep-last, --keep-every and --prune-box go with --live",
         )
+    from gpu_tenant.artifacts.retention import Retention
+    from gpu_tenant.leases.context import call_bytes_s
+    from gpu_tenant.leases.watch_actions import pull
+
     async with output.tenancy() as tenancy:
         call_bytes_s.set(limit)
         if to is not None:
@@ -383,6 +398,8 @@ async def teardown(leases: Chosen, ended: bool, as_json: bool) -> None:
                 click.echo(asked.message, err=True)
             else:
                 return
+        from gpu_tenant.leases.end import attest
+
         name = must_be_one(leases, tenancy, "one box is attested at a time")
         purpose = "when its console shows that it is gone (Ctrl-C to do it later)"
         done = await sign.with_signature(tenancy, purpose, lambda: attest(tenancy.context, name))
@@ -402,6 +419,9 @@ async def waive(lease: str | None, ahead: bool, as_json: bool) -> None:
     """The loss is listed, all of it, and the lease's id must be typed at a terminal."""
     if lease is None:  # it is the person who must name the lease, even if only one is live
         raise BadRequest("which lease?", remedy="name it: `gpu-tenant leases` lists them")
+    from gpu_tenant.leases.end import waive_ahead
+    from gpu_tenant.leases.watch_actions import policy_of
+
     async with output.tenancy() as tenancy:
         if ahead:
             await sign.with_signature(

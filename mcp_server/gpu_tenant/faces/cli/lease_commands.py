@@ -1,5 +1,7 @@
 """The commands that find a box, rent it, and change its terms."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Callable
 from decimal import Decimal
@@ -24,11 +26,6 @@ from gpu_tenant.faces.cli.command import (
     verb,
 )
 from gpu_tenant.faces.cli.limits import as_owner
-from gpu_tenant.leases import adopt as adopting
-from gpu_tenant.leases import recover as recovering
-from gpu_tenant.leases.adopt import bootstrap
-from gpu_tenant.leases.adopt_external import adopt_from
-from gpu_tenant.leases.watch_actions import policy_of
 
 
 @verb("smoke")
@@ -251,6 +248,9 @@ async def adopt(
             "--recovers is for a box that another tool moved",
             remedy=f"with --from skypilot:CLUSTER or dstack:RUN; else `gpu-tenant recover {recovers}`",
         )
+    from gpu_tenant.leases import adopt as adopting
+    from gpu_tenant.leases.adopt_external import adopt_from
+
     async with output.tenancy() as tenancy:
         if source is not None:
             asked = Asked(store=tenancy.context.known_store(store), **terms)
@@ -262,7 +262,7 @@ async def adopt(
             )
             output.answer(taken, as_json, output.card)
             return
-        cell = bootstrap(tenancy.context, provider) if target is None else None
+        cell = adopting.bootstrap(tenancy.context, provider) if target is None else None
         if cell is not None:
             click.echo(cell)
             return
@@ -317,6 +317,8 @@ async def extend(lease: str | None, hours: float, as_json: bool) -> None:
 @as_json
 async def terms(lease: str | None, as_json: bool, **given: Any) -> None:
     """What is in force for a lease; with options: changed, up or down. `extend` moves its deadline."""
+    from gpu_tenant.leases.watch_actions import policy_of
+
     async with output.tenancy() as tenancy:
         name = the_lease(lease, tenancy)
         if any(value is not None for value in given.values()):
@@ -370,6 +372,8 @@ async def _change(
 async def recover(lease: str | None, as_json: bool) -> None:
     """From the newest checkpoint that is here, by the identical command, inside what is left of its
     budget and deadline; where its terms name a place (`provision --recover`). Repeat until it runs."""
+    from gpu_tenant.leases import recover as recovering
+
     async with output.tenancy() as tenancy:
         name = the_lease(lease, tenancy)
         card = await as_owner(

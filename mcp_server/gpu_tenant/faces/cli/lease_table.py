@@ -1,6 +1,9 @@
 """All leases at once for a person: a table, boxes that are not theirs, the alarms, and the sums."""
 
+from __future__ import annotations
+
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -9,7 +12,9 @@ from rich.table import Table
 
 from gpu_tenant.domain.wording import some, span
 from gpu_tenant.faces.cli.output import card, errors, listed, until, usd
-from gpu_tenant.leases.cards import Card, Leases
+
+if TYPE_CHECKING:
+    from gpu_tenant.leases.cards import Card, Leases
 
 _SHOWN = 3
 

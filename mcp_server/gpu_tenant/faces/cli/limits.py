@@ -1,8 +1,10 @@
 """The owner's decisions at the terminal: the limits, and what goes beyond the agreed terms."""
 
+from __future__ import annotations
+
 from collections.abc import Awaitable, Callable
 from decimal import Decimal
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from pydantic import ValidationError
@@ -12,10 +14,9 @@ from gpu_tenant.domain.record import Record
 from gpu_tenant.faces.cli import output, prompts
 from gpu_tenant.faces.cli.command import USD, as_json, verb
 from gpu_tenant.faces.cli.sign import sign_here
-from gpu_tenant.files.config_edit import write_settings
-from gpu_tenant.leases.spending_limits import TABLE, Limits
-from gpu_tenant.providers.credentials import configured
-from gpu_tenant.service import Tenancy
+
+if TYPE_CHECKING:
+    from gpu_tenant.service import Tenancy
 
 T = TypeVar("T")
 
@@ -90,6 +91,9 @@ def _somebody_is_here() -> bool:
 
 def _raised(tenancy: Tenancy, limit: Limit) -> bool:
     """Whether the owner has set a new value for the limit."""
+    from gpu_tenant.leases.spending_limits import TABLE
+    from gpu_tenant.providers.credentials import configured
+
     written = limit.name in configured(tenancy.home.configuration, TABLE)
     by = "you wrote it" if written else "a careful default: nothing is written yet"
     click.echo(f"{limit.message}\n{limit.name} is {limit.value}: {by}", err=True)
@@ -105,6 +109,8 @@ def _raised(tenancy: Tenancy, limit: Limit) -> bool:
 
 
 def _set(tenancy: Tenancy, changes: dict[str, Any]) -> None:
+    from gpu_tenant.leases.spending_limits import TABLE
+
     prompts.at_terminal(instead=_AT_A_TERMINAL)
     for name, value in changes.items():
         click.echo(
@@ -121,6 +127,9 @@ def _set(tenancy: Tenancy, changes: dict[str, Any]) -> None:
 
 
 def _write(tenancy: Tenancy, changes: dict[str, Any]) -> None:
+    from gpu_tenant.files.config_edit import write_settings
+    from gpu_tenant.leases.spending_limits import TABLE, Limits
+
     try:
         Limits.model_validate({k: int(v) if k == "boxes" else v for k, v in changes.items()})
     except (ValidationError, ValueError) as error:
@@ -151,6 +160,9 @@ def _plain(value: object) -> str:
 
 
 def _shown(tenancy: Tenancy) -> Shown:
+    from gpu_tenant.leases.spending_limits import TABLE, Limits
+    from gpu_tenant.providers.credentials import configured
+
     now, written = tenancy.context.owner.limits, configured(tenancy.home.configuration, TABLE)
     used: dict[str, str] = {use.name: use.words for use in tenancy.context.owner.used()}
     return Shown(

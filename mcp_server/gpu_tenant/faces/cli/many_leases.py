@@ -1,25 +1,30 @@
 """One verb on one lease or on many: the result of each, and the worst exit status."""
 
+from __future__ import annotations
+
 import json
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import click
 
 from gpu_tenant.concurrency import each
 from gpu_tenant.domain.errors import BadRequest, TenantError
-from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.wording import in_commands, some
 from gpu_tenant.faces.cli import output
 from gpu_tenant.faces.cli.command import Chosen
 
-R = TypeVar("R", bound=Record)
+if TYPE_CHECKING:
+    from gpu_tenant.domain.record import Record
+    from gpu_tenant.service import Tenancy
+
+R = TypeVar("R", bound="Record")
 
 
 async def on_each(
     chosen: Chosen,
-    tenancy: output.Opened,
+    tenancy: Tenancy,
     do: Callable[[str], Awaitable[R]],
     *,
     as_json: bool,
@@ -43,7 +48,9 @@ async def on_each(
         if moves is None:
             answer = await do(leases[0])
         else:
-            with output.bytes_bar(moves, tenancy.ledger.lease(leases[0]).price_usd_h):
+            from gpu_tenant.faces.cli import bars
+
+            with bars.bytes_bar(moves, tenancy.ledger.lease(leases[0]).price_usd_h):
                 answer = await do(leases[0])
         output.answer(answer, as_json, words)
         if status(answer):
@@ -60,7 +67,7 @@ async def on_each(
     sys.exit(max((_status(what, status) for what in came.values()), default=0))
 
 
-def must_be_one(chosen: Chosen, tenancy: output.Opened, why: str) -> str:
+def must_be_one(chosen: Chosen, tenancy: Tenancy, why: str) -> str:
     """The one lease that was chosen.
 
     Raises:

@@ -1,8 +1,10 @@
 """The commands for one job over several boxes: whether they can talk, and the launch on all of them."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import click
 
@@ -11,8 +13,11 @@ from gpu_tenant.domain.wording import some
 from gpu_tenant.faces.cli import output
 from gpu_tenant.faces.cli.command import P, T, as_json, joined, verb
 from gpu_tenant.jobs.multinode.launcher import PORT, Launcher
-from gpu_tenant.jobs.multinode.preflight import Preflight
-from gpu_tenant.leases.multinode_launch import LaunchedTogether, launch_together, preflight_of
+
+if TYPE_CHECKING:
+    from gpu_tenant.jobs.multinode.preflight import Preflight
+    from gpu_tenant.leases.multinode_launch import LaunchedTogether
+    from gpu_tenant.service import Tenancy
 
 _interface = click.option(
     "--interface", help="its name, or their network (10.0.0.0/16) where the names differ"
@@ -71,6 +76,8 @@ async def preflight(
     leases: tuple[str, ...], interface: str | None, port: int, as_json: bool
 ) -> None:
     """Each listens for some seconds, and goes to every other one: who answers must know a secret of this call."""
+    from gpu_tenant.leases.multinode_launch import preflight_of
+
     async with output.tenancy() as tenancy:
         checked = await preflight_of(tenancy.context, leases, interface=interface, port=port)
         output.answer(checked, as_json, _checked)
@@ -79,7 +86,7 @@ async def preflight(
 
 
 async def launch(
-    tenancy: output.Opened,
+    tenancy: Tenancy,
     words: Sequence[str],
     artifact: Sequence[str],
     discard: Sequence[str],
@@ -94,6 +101,8 @@ async def launch(
     python: Literal["prepared", "image"],
 ) -> LaunchedTogether:
     """The job is launched on all the leases: `words` are lease ids first, and then the job's own command."""
+    from gpu_tenant.leases.multinode_launch import launch_together
+
     known = {lease.id for lease in tenancy.ledger.leases()}
     count = next((n for n, word in enumerate(words) if word not in known), len(words))
     return await launch_together(

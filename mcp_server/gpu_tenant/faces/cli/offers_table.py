@@ -1,7 +1,10 @@
 """The market as a person sees it: offers, what each would cost in the end, and what is missing."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
@@ -10,7 +13,9 @@ from rich.text import Text
 
 from gpu_tenant.domain.wording import in_commands
 from gpu_tenant.faces.cli.output import errors
-from gpu_tenant.leases.offers import Found, Ranked
+
+if TYPE_CHECKING:
+    from gpu_tenant.leases.offers import Found, Ranked
 
 
 def found(shown: Found) -> None:

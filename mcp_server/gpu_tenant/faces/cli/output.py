@@ -1,50 +1,34 @@
 """What a person sees: answers on stdout, everything else on stderr."""
 
-import asyncio
-import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from decimal import Decimal
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TextColumn,
-    TimeElapsedColumn,
-)
-from rich.table import Column
-from rich.text import Text
 
-from gpu_tenant.app import open_tenancy
-from gpu_tenant.artifacts.collect import Collected
-from gpu_tenant.artifacts.push import Pushed
-from gpu_tenant.box.audit.run import Audited
-from gpu_tenant.box.caretaker import ENDED
-from gpu_tenant.doctor import Checkup
-from gpu_tenant.domain.errors import BoxUnreachable
-from gpu_tenant.domain.policy import Policy
-from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.wording import dated, in_commands, size, some, span
-from gpu_tenant.jobs.launch import Launched
-from gpu_tenant.jobs.monitor import Watched
-from gpu_tenant.jobs.smoke import SmokeReceipt
-from gpu_tenant.leases.cards import Card, TornDown
-from gpu_tenant.leases.context import progress_to
-from gpu_tenant.service import Tenancy
-from gpu_tenant.transfer.eta import Eta
-from gpu_tenant.watchdog.loop import Look
 
-Opened = Tenancy
-_ASK_AGAIN_S = 5
-_TOLD_EVERY_S = 10
-"""Without a terminal for a bar, so that a log grows by only a few lines."""
-R = TypeVar("R", bound=Record)
+# What a verb shows is imported by the verb that does it.
+if TYPE_CHECKING:
+    from gpu_tenant.artifacts.collect import Collected
+    from gpu_tenant.artifacts.push import Pushed
+    from gpu_tenant.box.audit.run import Audited
+    from gpu_tenant.doctor import Checkup
+    from gpu_tenant.domain.policy import Policy
+    from gpu_tenant.domain.record import Record
+    from gpu_tenant.jobs.launch import Launched
+    from gpu_tenant.jobs.monitor import Watched
+    from gpu_tenant.jobs.smoke import SmokeReceipt
+    from gpu_tenant.leases.cards import Card, TornDown
+    from gpu_tenant.service import Tenancy
+    from gpu_tenant.watchdog.loop import Look
+
+R = TypeVar("R", bound="Record")
 
 errors = Console(stderr=True, highlight=False)
 _MARKS = {"ok": "[green]ok[/]", "warning": "[yellow]warning[/]", "blocker": "[red]blocker[/]"}
@@ -53,6 +37,9 @@ _MARKS = {"ok": "[green]ok[/]", "warning": "[yellow]warning[/]", "blocker": "[re
 @asynccontextmanager
 async def tenancy(environ: Mapping[str, str] | None = None) -> AsyncIterator[Tenancy]:
     """This user's tenancy, closed at the end; its notices go to stderr."""
+    # Here, because `--help` and a call that is wrong need no tenancy, and it is most of the program.
+    from gpu_tenant.app import open_tenancy
+
     opened = open_tenancy(environ, tell=lambda words: click.echo(f"note: {words}", err=True))
     try:
         yield opened
@@ -202,11 +189,11 @@ def watched(shown: Watched) -> None:
         click.echo(f"... {size(shown.log_skipped_bytes)} of log passed over ...", err=True)
     if shown.log:
         click.echo(shown.log.rstrip("\n"))
-    rows: list[tuple[str, object]] = [("state", _state(shown))]
+    rows: list[tuple[str, object]] = [("state", state_of(shown))]
     if shown.why:
         rows.append(("why", dated(shown.why)))
     if shown.progress is not None:
-        rows.append(("progress", _progress(shown)))
+        rows.append(("progress", progress_of(shown)))
     rows += [
         (
             f"GPU {g.index}",
@@ -225,13 +212,13 @@ def watched(shown: Watched) -> None:
     listed(f"{shown.job} on {shown.lease}", rows)
 
 
-def _state(shown: Watched) -> str:
+def state_of(shown: Watched) -> str:
     code = "" if shown.exit_code is None else f", status {shown.exit_code}"
     ran = "" if shown.running_s is None else f", after {span(shown.running_s)}"
     return f"{shown.state}{code}{ran}"
 
 
-def _progress(shown: Watched) -> str:
+def progress_of(shown: Watched) -> str:
     if shown.progress is None:
         return ""
     metrics = "  ".join(f"{k}={v:g}" for k, v in list(shown.progress.metrics.items())[:4])
@@ -307,91 +294,3 @@ def checkup(shown: Checkup) -> None:
     for finding in shown.findings:
         out.print(_MARKS[finding.level] + " " * (9 - len(finding.level)), end="")
         out.print(f"{finding.subject}: {finding.words}", markup=False)
-
-
-# Bars
-
-
-class _Words(ProgressColumn):
-    """The words are computed when drawn, so that a stall shows although no new bytes are reported."""
-
-    def __init__(self, eta: Eta) -> None:
-        super().__init__(table_column=Column(no_wrap=True))
-        self._eta = eta
-
-    def render(self, task: Task) -> Text:
-        return Text(self._eta.words(at_s=task.get_time()) if task.total else "")
-
-
-@contextmanager
-def bytes_bar(verb: str, usd_h: Decimal | None = None) -> Iterator[None]:
-    """While the block moves files, stderr shows bytes, rate, time left and what that costs."""
-    eta = Eta(usd_h)
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=None),
-        _Words(eta),
-        console=errors,
-        transient=True,
-        disable=not errors.is_terminal,
-    ) as bar:
-        task, told_s = bar.add_task(verb, total=None), bar.get_time()
-
-        def hear(done: int, total: int) -> None:
-            nonlocal told_s
-            at_s = bar.get_time()
-            eta.heard(done, total, at_s=at_s)
-            bar.update(task, completed=done, total=total)
-            if not errors.is_terminal and at_s - told_s >= _TOLD_EVERY_S:
-                told_s = at_s
-                click.echo(f"{verb}: {eta.words(at_s=at_s)}", err=True)
-
-        token = progress_to.set(hear)
-        try:
-            yield
-        finally:
-            progress_to.reset(token)
-
-
-async def follow(opened: Tenancy, lease: str, job: str | None, cursor: int | None) -> Watched:
-    """The job has ended; its log went to stdout as it came, and its progress to a bar on stderr.
-
-    A box that does not answer is asked again until it does: the job goes on meanwhile.
-    """
-    with Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[words]}"),
-        TimeElapsedColumn(),
-        console=errors,
-        transient=True,
-        disable=not errors.is_terminal,
-    ) as bar:
-        task = bar.add_task(lease, total=1.0, words="")
-        while True:
-            try:
-                seen = await opened.follow(lease, job, cursor=cursor, wait_s=1, limit_bytes=65_536)
-            except BoxUnreachable as error:
-                click.echo(f"note: {error.message}; asking again", err=True)
-                await asyncio.sleep(_ASK_AGAIN_S)
-                continue
-            cursor, job = seen.cursor, seen.job
-            if seen.log and errors.is_terminal and sys.stdout.isatty():
-                # Printed above the bar, which would otherwise be drawn into the line.
-                bar.console.print(seen.log.rstrip("\n"), markup=False, soft_wrap=True)
-            elif seen.log:
-                click.echo(seen.log, nl=False)
-            if seen.progress is not None:
-                bar.update(
-                    task,
-                    completed=seen.progress.fraction or 0,
-                    words=f"{_progress(seen)}  {usd(seen.cost_usd)}",
-                )
-            if seen.state in ENDED or seen.state == "absent":
-                break
-    sys.stdout.flush()
-    rows = [("state", _state(seen))] + ([("why", dated(seen.why))] if seen.why else [])
-    rows.append(("next", f"gpu-tenant collect {lease}" if seen.state == "finished" else seen.next))
-    for name, value in rows:
-        click.echo(f"  {name:<6} {value}", err=True)
-    return seen

@@ -1,37 +1,58 @@
-"""All the commands, by name."""
+"""Where each command is: its module is imported when it is asked for, and no other."""
 
-from gpu_tenant.faces.cli import (
-    alarms,
-    dashboard,
-    global_commands,
-    install,
-    job_commands,
-    lease_commands,
-    limits,
-    multinode,
-    prepare,
-    report,
-    sign,
-    ssh,
-    sweep,
-    watchdog,
-)
+from importlib import import_module
+
+import click
+
 from gpu_tenant.faces.cli.command import COMMANDS
 
-__all__ = [
-    "COMMANDS",
-    "alarms",
-    "dashboard",
-    "global_commands",
-    "install",
-    "job_commands",
-    "lease_commands",
-    "limits",
-    "multinode",
-    "prepare",
-    "report",
-    "sign",
-    "ssh",
-    "sweep",
-    "watchdog",
-]
+_MODULES = {
+    "alarms": ("alarms",),
+    "dashboard": ("dashboard",),
+    "global_commands": (
+        "demo",
+        "doctor",
+        "leases",
+        "profiles",
+        "reconcile",
+        "rehearse",
+        "serve",
+    ),
+    "install": ("install",),
+    "job_commands": (
+        "audit",
+        "push",
+        "launch",
+        "monitor",
+        "stop",
+        "collect",
+        "teardown",
+        "waive",
+    ),
+    "lease_commands": (
+        "smoke",
+        "offers",
+        "provision",
+        "adopt",
+        "extend",
+        "terms",
+        "park",
+        "resume",
+        "recover",
+    ),
+    "limits": ("limits",),
+    "multinode": ("preflight",),
+    "prepare": ("prepare",),
+    "report": ("report",),
+    "sign": ("sign",),
+    "ssh": ("ssh",),
+    "sweep": ("sweep",),
+    "watchdog": ("watchdog",),
+}
+_PLACES = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def command(name: str) -> click.Command:
+    """The command of that name, one of `SUMMARIES`."""
+    import_module(f"gpu_tenant.faces.cli.{_PLACES[name]}")
+    return COMMANDS[name]

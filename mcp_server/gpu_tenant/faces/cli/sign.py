@@ -1,9 +1,11 @@
 """The command by which a person signs."""
 
+from __future__ import annotations
+
 import getpass
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -12,8 +14,9 @@ from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.signature import Asked, Signature
 from gpu_tenant.faces.cli import output, prompts
 from gpu_tenant.faces.cli.command import as_json, verb
-from gpu_tenant.leases.passkeys import end_passkeys, told
-from gpu_tenant.service import Tenancy
+
+if TYPE_CHECKING:
+    from gpu_tenant.service import Tenancy
 
 T = TypeVar("T")
 
@@ -39,6 +42,7 @@ async def sign(code: str | None, lost_passkey: bool, as_json: bool) -> None:
     """
     async with output.tenancy() as tenancy:
         if lost_passkey:
+            from gpu_tenant.leases.passkeys import end_passkeys, told
 
             async def end() -> datetime:
                 return end_passkeys(tenancy.ledger, at=tenancy.clock.now())

@@ -1,20 +1,23 @@
 """The command by which a person logs in to a box, with the ssh client of this computer."""
 
+from __future__ import annotations
+
 import difflib
 import os
 import re
 import shutil
 import subprocess
 import sys
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from gpu_tenant.domain.errors import BadRequest, LocalTrouble
 from gpu_tenant.faces.cli import output
 from gpu_tenant.faces.cli.command import joined, lease_option, the_lease, verb
-from gpu_tenant.leases import login as lease_login
-from gpu_tenant.leases.login import inclusion_of
+
+if TYPE_CHECKING:
+    from gpu_tenant.service import Tenancy
 
 _FORWARD = re.compile(r"(\d{1,5})(?::(?:([\w.-]+):)?(\d{1,5}))?")
 
@@ -50,6 +53,8 @@ async def ssh(
         if setup:
             _include(tenancy)
             return
+        from gpu_tenant.leases import login as lease_login
+
         login = await lease_login.login(tenancy.context, the_lease(name, tenancy))
     if print_config:
         click.echo(login.entry, nl=False)
@@ -78,7 +83,9 @@ def forwarded(forward: str) -> str:
     return f"127.0.0.1:{ports[0]}:{told[2] or '127.0.0.1'}:{ports[1]}"
 
 
-def _include(tenancy: output.Opened) -> None:
+def _include(tenancy: Tenancy) -> None:
+    from gpu_tenant.leases.login import inclusion_of
+
     change = inclusion_of(tenancy.context)
     if change.done:
         click.echo(f"{change.file} has the line `{change.line}` already")

@@ -1,11 +1,13 @@
 """The commands of a sweep: the launch over a grid of parameters, its table, and what to do about its cells."""
 
+from __future__ import annotations
+
 import asyncio
 import json
 import sys
 from collections.abc import MutableMapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 from rich.console import Console
@@ -13,19 +15,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from gpu_tenant.domain.errors import BadRequest
-from gpu_tenant.domain.sweep_grid import grid_of
 from gpu_tenant.faces.cli import output, sign
 from gpu_tenant.faces.cli.command import Chosen, as_json, joined, verb
-from gpu_tenant.sweeps.commands import (
-    Tended,
-    add_to_sweep,
-    begin_sweep,
-    give_up_cells,
-    retry_cells,
-    settle_sweep,
-    tend,
-)
-from gpu_tenant.sweeps.status import Reckoning, Row
+
+if TYPE_CHECKING:
+    from gpu_tenant.service import Tenancy
+    from gpu_tenant.sweeps.commands import Tended
+    from gpu_tenant.sweeps.status import Reckoning, Row
 
 _SHOWN = 40
 _OPTIONS = ("matrix", "cells", "attempts", "slots")
@@ -72,7 +68,7 @@ def taken(over: MutableMapping[str, Any]) -> dict[str, Any] | None:
 
 
 async def launch(
-    tenancy: output.Opened,
+    tenancy: Tenancy,
     words: Sequence[str],
     lease: str | None,
     artifact: Sequence[str],
@@ -88,6 +84,9 @@ async def launch(
     python: Literal["prepared", "image"],
 ) -> Tended:
     """The sweep is launched: `words` are leases and fleets first, and then the cells' own command."""
+    from gpu_tenant.domain.sweep_grid import grid_of
+    from gpu_tenant.sweeps.commands import begin_sweep
+
     known = tenancy.ledger.lease_ids() | set(tenancy.ledger.fleets())
     count = next((n for n, word in enumerate(words) if word not in known), len(words))
     if count == len(words):
@@ -162,6 +161,14 @@ async def sweep(
 ) -> None:
     """Every cell and what became of it. To look is to tend: what a dead client left half done is done, and
     idle boxes are given work. Status 1 while something is wrong that nobody has accepted."""
+    from gpu_tenant.sweeps.commands import (
+        add_to_sweep,
+        give_up_cells,
+        retry_cells,
+        settle_sweep,
+        tend,
+    )
+
     async with output.tenancy() as tenancy:
         chosen = sweep or _newest(tenancy)
         tended = await tend(tenancy.context, chosen)
@@ -189,7 +196,7 @@ async def sweep(
         sys.exit(1)
 
 
-def _newest(tenancy: output.Opened) -> str:
+def _newest(tenancy: Tenancy) -> str:
     known = tenancy.ledger.sweeps()
     if not known:
         raise BadRequest(
