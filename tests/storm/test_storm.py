@@ -1,4 +1,4 @@
-"""A small storm: what the driver is for, `make storm`, has no end but its time."""
+"""A small storm of copies of a ledger. Faults strike at other moments on a busy machine: `make storm` has them."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from storm.crews import storm
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(("mode", "seed"), [("copy", 0), ("faults", 20)])
+@pytest.mark.parametrize(("mode", "seed"), [("copy", 0)])
 def test_nothing_is_lost_and_nothing_bills_unseen_in_a_small_storm(
     mode: str, seed: int, tmp_path: Path
 ) -> None:
