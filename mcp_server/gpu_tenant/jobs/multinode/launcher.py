@@ -9,7 +9,6 @@ from typing import Literal
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.model import LeaseId
 from gpu_tenant.domain.record import Record
-from gpu_tenant.ledger import Event
 
 Launcher = Literal["torchrun", "accelerate"]
 PORT = 29400
@@ -60,6 +59,9 @@ class Gang(Record):
 
 def gangs(events: Iterable[tuple[datetime, str, dict[str, object]]]) -> list[Gang]:
     """The gangs recorded in a lease's timeline, oldest first."""
+    # Here, because the help of the verbs that launch needs the launchers' names and no database.
+    from gpu_tenant.ledger import Event
+
     return [Gang.model_validate(detail) for _, kind, detail in events if kind == Event.GANG]
 
 
