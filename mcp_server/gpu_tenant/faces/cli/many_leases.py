@@ -11,12 +11,12 @@ import click
 
 from gpu_tenant.concurrency import each
 from gpu_tenant.domain.errors import BadRequest, TenantError
+from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.wording import in_commands, some
 from gpu_tenant.faces.cli import output
 from gpu_tenant.faces.cli.command import Chosen
 
 if TYPE_CHECKING:
-    from gpu_tenant.domain.record import Record
     from gpu_tenant.service import Tenancy
 
 R = TypeVar("R", bound="Record")
