@@ -28,7 +28,7 @@ class Broken(ValueError):
         self.line = line
 
 
-def read(text: str) -> dict[str, Any]:
+def read(text: str) -> dict[str, object]:
     """The value that `text` holds.
 
     Raises:
@@ -51,9 +51,10 @@ def with_table(text: str, path: Sequence[str], values: Mapping[str, object]) -> 
     meant = read(text)
     table = meant
     for key in path:
-        table = table.setdefault(key, {})
-        if not isinstance(table, dict):
+        below = table.setdefault(key, {})
+        if not isinstance(below, dict):
             raise Broken(f"{key} is not a table", 1)
+        table = below
     changed = {key: value for key, value in values.items() if table.get(key) != value}
     table.update(values)
 
@@ -164,7 +165,7 @@ def _left_of(found: object, *, dotted: bool) -> str:
     return _PLACE + (remarks[0] if remarks else "")
 
 
-def _proved(after: str, meant: dict[str, Any]) -> str:
+def _proved(after: str, meant: dict[str, object]) -> str:
     if read(after) != meant:
         raise Broken(_UNSAFE, 1)
     return after
