@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from kube.cluster import Cluster
@@ -19,6 +20,9 @@ os.environ["PATH"] = os.pathsep.join((f"{sys.base_prefix}/bin", os.environ["PATH
 # What is imported is compiled once, and not by each of thousands of programs.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# A busy machine is slow to draw an input, which says nothing of the program.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 # A run in the background ignores Ctrl-C, and so would every program that a test sends it to.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

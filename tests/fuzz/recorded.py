@@ -39,7 +39,7 @@ def asking(provider: str, root: Path) -> Iterator[tuple[Connector, Desk]]:
     desk = Desk()
     desk.always = {path: json.dumps(said) for path, said in answers(provider).items()}
     try:
-        connector: Connector = import_module(f"gpu_tenant.providers.{provider}").connect(
+        connector: Connector = import_module(f"gpu_tenant.providers.{provider}.connector").connect(
             replace(
                 setting(root),
                 profile=_PROFILES[provider],

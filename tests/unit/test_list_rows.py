@@ -228,7 +228,7 @@ async def listed_elsewhere(provider: str, root: Path, rows: Rows) -> Sequence[Bo
         encoding="utf-8",
     )
     try:
-        connector: Connector = import_module(f"gpu_tenant.providers.{provider}").connect(
+        connector: Connector = import_module(f"gpu_tenant.providers.{provider}.connector").connect(
             replace(
                 setting(root),
                 profile=PROFILES[provider],

@@ -208,12 +208,13 @@ def test_what_only_resembles_a_secret_is_let_through(line: str) -> None:
     ],
     ids=["random bytes", "token lines", "one long name", "one word", "addresses", "json lines"],
 )
-def test_64_kib_are_read_in_milliseconds(head: bytes) -> None:
+def test_64_kib_never_take_a_pattern_long(head: bytes) -> None:
     times_s = []
     for _ in range(5):
-        began = time.perf_counter()
+        began = time.process_time()
         reasons = find_secrets("file.bin", head)
-        times_s.append(time.perf_counter() - began)
+        times_s.append(time.process_time() - began)
 
     assert reasons == ()
-    assert min(times_s) < 0.015  # 5 ms where nothing else runs
+    # Of computing: 5 ms. A pattern that goes back and forth over such a head computes for seconds.
+    assert min(times_s) < 0.2
