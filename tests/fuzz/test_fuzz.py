@@ -6,7 +6,7 @@ from fuzz.targets import TARGETS, run
 INPUTS = {
     "loads": 400,
     "answered": 8_000,
-    "requested": 200,
+    "requested": 60,
     "framed": 300,
     "listed": 80,
     "probed": 260,
