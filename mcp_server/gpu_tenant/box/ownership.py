@@ -25,8 +25,6 @@ _BEFORE_IT_WAS_MADE = timedelta(hours=1)
 """What is on a box counts from this long before the box was made, because provider and box have different clocks."""
 _PROMPT = timedelta(hours=1)
 """A first contact sooner than this after the box was asked for is prompt: nobody else was there before."""
-_STOPPED_WITHIN = timedelta(minutes=15)
-"""Our own stop of a box comes at most this long after the look that precedes it."""
 _USES = {Event.PUSHED, Event.LAUNCHED, Event.PREPARING}
 
 
@@ -131,19 +129,6 @@ def was_let_in(events: Sequence[tuple[datetime, str, Mapping[str, object]]]) -> 
 def is_another_s(lease: Lease) -> bool:
     """Whether its box carries another lease's mark: then it is a twin of that one's box, and nobody waited for it."""
     return lease.mark is not None and lease.mark.rpartition(":")[2] != lease.id
-
-
-def was_left_unused(events: Sequence[tuple[datetime, str, Mapping[str, object]]]) -> bool:
-    """Whether a look directly before a parked box was stopped showed that nobody had used it."""
-    parked_at: datetime | None = None
-    for at, kind, _ in reversed(events):
-        if kind == Event.PARKED and parked_at is None:
-            parked_at = at
-        if kind in (Event.LOOKED, Event.RESUMED):
-            # After an older look, something may have been done before somebody else stopped the box.
-            soon = parked_at is not None and parked_at - at <= _STOPPED_WITHIN
-            return kind == Event.LOOKED and soon
-    return False
 
 
 def was_rented_empty(lease: Lease, profile: Profile) -> bool:

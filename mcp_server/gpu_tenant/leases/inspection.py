@@ -13,7 +13,6 @@ from gpu_tenant.box.ownership import (
     is_another_s,
     refusing,
     use,
-    was_left_unused,
     was_let_in,
 )
 from gpu_tenant.domain.errors import (
@@ -93,7 +92,7 @@ class Inspection:
         # Nobody here waited for a twin to let us in: that it never did does not show that nobody else got in.
         came_in = was_let_in(events) or is_another_s(lease)
         if lease.parked_at is not None:
-            if not came_in or was_left_unused(events):
+            if not came_in:
                 return NeverIn()
             return Unseen(
                 "it is parked", f"`gpu-tenant resume {lease.id}`, then the same command again"

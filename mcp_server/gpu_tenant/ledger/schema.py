@@ -399,16 +399,16 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX since_of ON since(lease_id);
     """
     + _append_only("since"),
-    # A machine that is handed back (`own`) keeps its files. A parked box can do no work between two permits.
+    # A machine that is handed back (`own`) keeps its files. Whoever has the provider's console can start a parked box,
+    # work on it and stop it again, so no look from before the stop counts.
     """
     CREATE TRIGGER never_used_means_looked_at BEFORE INSERT ON permits
       WHEN NEW.ground = 'never_used' AND EXISTS (
         SELECT 1 FROM leases WHERE id = NEW.lease_id AND provider <> 'own')
       AND EXISTS (SELECT 1 FROM events WHERE lease_id = NEW.lease_id AND kind IN ('ready','marked'))
       AND NOT EXISTS (SELECT 1 FROM events WHERE lease_id = NEW.lease_id AND kind = 'looked' AND seq >
-        (SELECT coalesce(max(seq), 0) FROM events WHERE lease_id = NEW.lease_id AND (
-          kind IN ('ready','resumed') OR (kind = 'permitted' AND EXISTS (
-            SELECT 1 FROM leases WHERE id = NEW.lease_id AND parked_at IS NULL)))))
+        (SELECT coalesce(max(seq), 0) FROM events WHERE lease_id = NEW.lease_id
+          AND kind IN ('ready','resumed','parked','permitted')))
       BEGIN SELECT raise(ABORT, 'law: nobody has looked whether this box was used'); END;
     """,
 )
