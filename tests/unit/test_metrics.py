@@ -102,11 +102,11 @@ def test_a_log_of_many_names_and_of_endless_lines_is_held_in_little() -> None:
     "stuff", ["a" * 300_000, "loss " * 60_000, "[" * 150_000, "\r" * 300_000, "1/" * 150_000]
 )
 def test_a_hostile_log_costs_no_time(stuff: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
 
     courses(stuff, stuff)
 
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1
 
 
 @given(st.lists(st.text()))

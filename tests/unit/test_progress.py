@@ -96,8 +96,8 @@ def test_no_log_is_too_odd_to_be_read(log: str) -> None:
 
 @pytest.mark.parametrize("stuff", ["a" * 100_000, "loss " * 20_000, "[" * 50_000, "1/" * 50_000])
 def test_a_hostile_log_costs_no_time(stuff: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
 
     read_progress(stuff)
 
-    assert time.perf_counter() - began < 0.5
+    assert time.process_time() - began < 0.5
