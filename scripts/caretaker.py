@@ -3465,28 +3465,19 @@ SEALING = (
     "work! roots artifacts discard default_discard exclude ever rented_ns quiet hash running"
     " named key pushed older since_ns ours alone elsewhere"
 )
-VERBS = {  # what each takes; `!` marks what it cannot do without
-    "start": (
-        start,
-        "job! argv! cwd! env env_unset artifacts discard max_runtime_s grace_s stop_signal",
-    ),
-    "status": (status, "job offset limit sample"),
-    "tail": (tail, "job! offset limit"),
-    "stop": (stop, "job! grace_s signal"),
-    "manifest": (
-        manifest,
-        SEALING,
-    ),
-    "patterns": (patterns, "work! roots artifacts discard"),
-    "complete": (complete, "work! artifacts done quiet_s limit_bytes limit_s share key"),
-    "prune": (prune, "work! artifacts checkpoints! key"),
-    "index": (index, "work! paths! begin key"),
-    "receive": (receive, "work! over"),
-    "place": (place, "work! files! stale over"),
-    "guard": (
-        guard,
-        "deadline left_s grace_s signal idle_s end store seal copy_s scripts disarm",
-    ),
+TAKES = {  # what each verb takes; `!` marks what it cannot do without
+    "start": "job! argv! cwd! env env_unset artifacts discard max_runtime_s grace_s stop_signal",
+    "status": "job offset limit sample",
+    "tail": "job! offset limit",
+    "stop": "job! grace_s signal",
+    "manifest": SEALING,
+    "patterns": "work! roots artifacts discard",
+    "complete": "work! artifacts done quiet_s limit_bytes limit_s share key",
+    "prune": "work! artifacts checkpoints! key",
+    "index": "work! paths! begin key",
+    "receive": "work! over",
+    "place": "work! files! stale over",
+    "guard": "deadline left_s grace_s signal idle_s end store seal copy_s scripts disarm",
 }
 FIELDS = {  # kind, and help for a person
     "job": ("text", "name of the job"),
@@ -3560,7 +3551,7 @@ def _checked(verb: str, arguments: object) -> dict:
     Raises:
         Refusal: BAD_REQUEST.
     """
-    names = {name.rstrip("!"): name for name in (VERBS[verb][1] + " tenant tells_s").split()}
+    names = {name.rstrip("!"): name for name in (TAKES[verb] + " tenant tells_s").split()}
     if not isinstance(arguments, dict) or not set(arguments) <= set(names):
         raise Refusal(
             "BAD_REQUEST", "%s takes one JSON object of: %s" % (verb, " ".join(names.values()))
@@ -3613,6 +3604,22 @@ def _valued(kind: str, value: object) -> object:
     raise ValueError("it is %s" % ascii(value)[:80])
 
 
+VERBS = {
+    "start": start,
+    "status": status,
+    "tail": tail,
+    "stop": stop,
+    "manifest": manifest,
+    "patterns": patterns,
+    "complete": complete,
+    "prune": prune,
+    "index": index,
+    "receive": receive,
+    "place": place,
+    "guard": guard,
+}
+
+
 def _by_hand(argv: list[str]) -> tuple[str, str, object]:
     """The home, the verb and the arguments, from flags or from stdin."""
     import argparse
@@ -3624,13 +3631,13 @@ def _by_hand(argv: list[str]) -> tuple[str, str, object]:
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--home", required=True, help="where records and logs are kept")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for verb, (body, takes) in VERBS.items():
+    for verb, body in VERBS.items():
         summary = (body.__doc__ or "").splitlines()[0]
         flags = verbs.add_parser(verb, help=summary, description=summary)
         flags.add_argument(
             "--request", choices=["-"], help="read all arguments from stdin, as one JSON object"
         )
-        for name in (takes + " tenant tells_s").replace("!", "").split():
+        for name in (TAKES[verb] + " tenant tells_s").replace("!", "").split():
             kind, text = FIELDS[name]
             flag = "--" + (name[:-1] if name in ("artifacts", "roots", "paths") else name).replace(
                 "_", "-"
@@ -3693,7 +3700,7 @@ def _answer(argv: list[str]) -> dict:
                 os.utime(file.fileno())
         except OSError:  # a full disk
             pass
-    return dict(VERBS[verb][0](home, request), ok=True)
+    return dict(VERBS[verb](home, request), ok=True)
 
 
 def main(argv: list[str]) -> int:

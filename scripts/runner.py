@@ -329,7 +329,7 @@ class Runner:
         self.session = os.urandom(8).hex()
         self.leave_by, self.left_at = None, 0.0
         self._paused, self._watched, self._seen_bytes = {}, [], 0
-        self._empty_since, self._trouble = None, None
+        self._empty_since = None
 
     def appears(self):
         """It can be reached, and is on record."""
