@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 UV := $(shell command -v uv 2>/dev/null)
 
-.PHONY: demo test check fix docs fuzz evals lock bench bench-fleet bench-transfers torture deaths storm kube wheel clean
+.PHONY: demo test check fix docs scripts fuzz evals lock bench bench-fleet bench-transfers torture deaths storm kube wheel clean
 
 PROVIDER ?= local
 demo: $(VENV)/.ready            ## a whole lease on this computer; PROVIDER=vastai: at a rehearsal of one
@@ -22,6 +22,9 @@ fix: $(VENV)/.ready-dev
 
 docs: $(VENV)/.ready-dev        ## write the generated parts; `make test` compares them
 	GPU_TENANT_SNAPSHOTS=write $(BIN)/pytest -q tests/docs tests/faces -k 'generated or snapshot'
+
+scripts: $(VENV)/.ready-dev     ## join what runs on a box from its parts; `make test` compares them
+	$(BIN)/python -m box_scripts.build
 
 lock:                           ## what scripts/serve.sh installs, with hashes, for every system; needs uv
 	uv pip compile -q --universal --generate-hashes --python-version 3.11 --custom-compile-command "make lock" pyproject.toml scripts/build.in -o scripts/requirements.lock

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# `make scripts` joins this file from mcp_server/box_scripts/caretaker: change it there.
 """The one file put on a rented box: it runs jobs, tells what became of them, seals what they wrote.
 
 It needs Python 3.7 and nothing else (no root, tmux, docker, systemd, rsync, pip), and deletes nothing but
@@ -22,8 +23,6 @@ DIR holds jobs/<job>/{lock,log,spec,started,main,exit,ending}, since, since-push
 (.json each), pruned (lines of JSON), heartbeat, and queue/, which is runner.py's. The values of `env`
 are never written to it.
 """
-# mypy: disable-error-code="type-arg"
-# A bare `dict` is a JSON object, whose fields `_read` and `_checked` have proved.
 
 from __future__ import annotations
 
@@ -43,90 +42,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from typing import IO, NoReturn
 
-DEFAULT_DISCARD = [
-    "__pycache__/",
-    "*.pyc",
-    ".cache/",
-    ".ipynb_checkpoints/",
-    ".pytest_cache/",
-    ".mypy_cache/",
-    ".ruff_cache/",
-    ".nv/",
-    ".triton/",
-    ".venv/",
-    "venv/",
-    "node_modules/",
-    ".gpu-tenant-incoming-*",
-    "~/.bash_history",
-    "~/.python_history",
-    "~/.lesshst",
-    "~/.viminfo",
-    "~/.ssh/known_hosts",
-    "~/.rehearsal.json",
-]
-LIVE = ("starting", "running", "lingering")
-JOB_NAME = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,64}").fullmatch
-TENANT_SCRIPT = re.compile(
-    rb"(?:activity|caretaker|keep|leave|runner)-([0-9a-f]{16})\.py"
-).fullmatch
-ARRIVING = re.compile(rb"\.gpu-tenant-[0-9a-f]{16}\.part").fullmatch
-SCRIPT_BYTES = 1 << 20
-QUIET_BYTES = 1 << 20  # what a service of the image's writes is smaller
-LOOK_S = 60.0
-DEEPEST, LONGEST = 512, 3500
-INCOMING = b".gpu-tenant-incoming"
-INCOMING_NAME = re.compile(r"[0-9a-f]{64}").fullmatch
-START_LIMIT_S = 15.0
-KILL_LIMIT_S = 10.0
-RACY_NS = 2_000_000_000
-FULL_BELOW_BYTES = 1 << 20
-CHUNK_BYTES = 1 << 20
-SPARE_BYTES = 2048
-NUMBER = (int, float)
-STARTED = {
-    "pid": int,
-    "start_ticks": int,
-    "boot_id": str,
-    "started_at": NUMBER,
-    "supervisor_pid": int,
-    "supervisor_ticks": int,
-    "init_ticks": int,
-}
-SPEC = {
-    "cwd": str,
-    "artifacts": list,
-    "discard": list,
-    "oom_kills": dict,
-    "grace_s": NUMBER,
-    "stop_signal": int,
-}
-EXIT = {
-    "exit_code": (int, type(None)),
-    "signal": (str, type(None)),
-    "ended_at": NUMBER,
-    "facts": dict,
-}
-ENDING = {"why": str, "at": NUMBER}
-PLACED = {
-    "name": str,
-    "incoming": str,
-    "size": int,
-    "sha256": str,
-    "mode": int,
-    "mtime": NUMBER,
-}
-SINCE = {"since_ns": int}
-GUARD = {
-    "state": str,
-    "deadline": (*NUMBER, type(None)),
-    "pid": int,
-    "start_ticks": int,
-    "boot_id": str,
-}
-NO_GUARD = {"state": "not_armed", "deadline": None, "pid": 0, "start_ticks": 0, "boot_id": ""}
-ASKED_OF_A_GUARD = ("deadline", "grace_s", "signal", "idle_s", "end", "scripts")
-GUARD_GRACE_S, COPY_S = 60.0, 1800.0
-SHARE = 0.25
+
+# --- refusal -------------------------------------------------------------------------------------
+# What a request that was not carried out is answered with.
 
 
 class Refusal(Exception):
@@ -135,6 +53,10 @@ class Refusal(Exception):
     def __init__(self, code: str, message: str, **more: object) -> None:
         super().__init__(message)
         self.reply = dict(more, ok=False, code=code, message=message)
+
+
+# --- progress ------------------------------------------------------------------------------------
+# Tells whoever asked how much of long work is done so far.
 
 
 class Telling:
@@ -157,19 +79,15 @@ class Telling:
 TELLING = Telling()
 
 
-# --- names and patterns -------------------------------------------------------------------------
+# --- paths ---------------------------------------------------------------------------------------
+# File names as printable text, and which path lies below which directory.
+
 
 _UNPRINTABLE = re.compile(
     "[%\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
     "\U000e0000-\U000e0fff]"
 )
 _PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})?")
-_ONE = "(?:%[0-9A-F]{2}|[^/%])"  # one character of an escaped name, an escape being one
-_TOKEN = re.compile(
-    r"(?P<run>(?:%[0-9A-Fa-f]{2})+)|\\(?P<quoted>.)|(?P<star>\*+)|(?P<one>\?)"
-    r"|\[(?P<not>[!^]?)(?P<set>\]?[^]]*)\]|(?P<plain>.)",
-    re.DOTALL,
-)
 
 
 def escape_path(raw: bytes) -> str:
@@ -211,6 +129,18 @@ def _inner_path(raw: bytes) -> bytes:
     if raw.startswith(b"/") or b".." in parts or b"\0" in raw:
         raise Refusal("UNSAFE_PATH", "not a path below the work directory: " + escape_path(raw))
     return b"/".join(parts)
+
+
+# --- patterns ------------------------------------------------------------------------------------
+# Globs as in .gitignore, over escaped paths.
+
+
+_ONE = "(?:%[0-9A-F]{2}|[^/%])"  # one character of an escaped name, an escape being one
+_TOKEN = re.compile(
+    r"(?P<run>(?:%[0-9A-Fa-f]{2})+)|\\(?P<quoted>.)|(?P<star>\*+)|(?P<one>\?)"
+    r"|\[(?P<not>[!^]?)(?P<set>\]?[^]]*)\]|(?P<plain>.)",
+    re.DOTALL,
+)
 
 
 def _segment(text: str) -> tuple[str, bytes | None]:
@@ -290,7 +220,45 @@ class Pattern:
         return [*real, *segments[len(names) :]]
 
 
-# --- records ------------------------------------------------------------------------------------
+# --- records -------------------------------------------------------------------------------------
+# The small JSON records in the caretaker's home: their fields, whole writes, strict reads, and locks.
+
+
+SPARE_BYTES = 2048
+NUMBER = (int, float)
+STARTED = {
+    "pid": int,
+    "start_ticks": int,
+    "boot_id": str,
+    "started_at": NUMBER,
+    "supervisor_pid": int,
+    "supervisor_ticks": int,
+    "init_ticks": int,
+}
+SPEC = {
+    "cwd": str,
+    "artifacts": list,
+    "discard": list,
+    "oom_kills": dict,
+    "grace_s": NUMBER,
+    "stop_signal": int,
+}
+EXIT = {
+    "exit_code": (int, type(None)),
+    "signal": (str, type(None)),
+    "ended_at": NUMBER,
+    "facts": dict,
+}
+ENDING = {"why": str, "at": NUMBER}
+SINCE = {"since_ns": int}
+GUARD = {
+    "state": str,
+    "deadline": (*NUMBER, type(None)),
+    "pid": int,
+    "start_ticks": int,
+    "boot_id": str,
+}
+NO_GUARD = {"state": "not_armed", "deadline": None, "pid": 0, "start_ticks": 0, "boot_id": ""}
 
 
 def _put_bytes(path: str, content: bytes, flags: int) -> None:
@@ -385,7 +353,9 @@ class Locked:
         os.close(self._fd)
 
 
-# --- processes ----------------------------------------------------------------------------------
+# --- processes -----------------------------------------------------------------------------------
+# The processes of this machine, as /proc or ps shows them.
+
 
 Process = namedtuple("Process", "pid parent session ticks")
 
@@ -462,6 +432,14 @@ def _restarted(started: dict) -> str | None:
     if started["init_ticks"] and _ticks(1) not in (0, started["init_ticks"]):
         return "process 1 has been started again since: the container was restarted"
     return None
+
+
+# --- jobs ----------------------------------------------------------------------------------------
+# A job of this home: its records and its processes.
+
+
+LIVE = ("starting", "running", "lingering")
+JOB_NAME = re.compile(r"(?!\.\.?$)[A-Za-z0-9._-]{1,64}").fullmatch
 
 
 class Job:
@@ -544,7 +522,8 @@ def _all_jobs(home: str) -> list[Job]:
         return []
 
 
-# --- what became of a job -----------------------------------------------------------------------
+# --- cgroups -------------------------------------------------------------------------------------
+# What the kernel counts against our cgroups: kills for memory, limits that were reached.
 
 
 def _cgroup_files(v2: str, v1: str, controller: str = "memory") -> list[str]:
@@ -602,6 +581,13 @@ def _risen(before: dict, names: dict) -> dict:
     return dict(risen[:6])  # the record has to fit where it was reserved
 
 
+# --- disk_room -----------------------------------------------------------------------------------
+# How much room a file system has.
+
+
+FULL_BELOW_BYTES = 1 << 20
+
+
 def _room(path: bytes) -> dict:
     try:
         seen = os.statvfs(path)
@@ -613,6 +599,17 @@ def _room(path: bytes) -> dict:
 
 def _share(free: int, whole: int) -> float | None:
     return round(free / whole, 3) if whole else None
+
+
+def _full_of(room: dict) -> str | None:
+    free, inodes = room.get("disk_free_bytes"), room.get("inodes_free")
+    if free is not None and free < FULL_BELOW_BYTES:
+        return "disk_full"
+    return "inodes_full" if inodes is not None and inodes < 1 else None
+
+
+# --- failure_cause -------------------------------------------------------------------------------
+# Why a job has ended, by what the box shows.
 
 
 def _facts(spec: dict, log_directory: str) -> dict:
@@ -641,13 +638,6 @@ def _facts(spec: dict, log_directory: str) -> dict:
         if full and len(place) < 200:
             facts["full_elsewhere"] = [full, place]
     return facts
-
-
-def _full_of(room: dict) -> str | None:
-    free, inodes = room.get("disk_free_bytes"), room.get("inodes_free")
-    if free is not None and free < FULL_BELOW_BYTES:
-        return "disk_full"
-    return "inodes_full" if inodes is not None and inodes < 1 else None
 
 
 def _kernel_tells(start_ticks: int) -> dict:
@@ -747,6 +737,10 @@ def seek_reason(
     return {"code": code, "evidence": evidence, "signs": signs, "shares": shares}
 
 
+# --- job_state -----------------------------------------------------------------------------------
+# How a job stands.
+
+
 Observed = namedtuple("Observed", "state started end held")
 
 
@@ -815,6 +809,10 @@ def _reason(job: Job, seen: Observed) -> dict | None:
     if end:
         return seek_reason(spec, end["facts"], None, kernel, otherwise)
     return seek_reason(spec, _facts(spec, job.directory), _restarted(started), kernel, otherwise)
+
+
+# --- status --------------------------------------------------------------------------------------
+# The verbs `status` and `tail`.
 
 
 def _log_part(job: Job, request: dict) -> dict:
@@ -921,7 +919,8 @@ def tail(home: str, request: dict) -> dict:
     return dict(_log_part(job, request), job=job.name)
 
 
-# --- start --------------------------------------------------------------------------------------
+# --- since ---------------------------------------------------------------------------------------
+# The moment from which written bytes count.
 
 
 def _set_since(home: str, name: str, directory: bytes) -> int:
@@ -942,6 +941,132 @@ def _set_since(home: str, name: str, directory: bytes) -> int:
             os.unlink(marker)
         _write(path, {"since_ns": min(moments)})
     return min(moments)
+
+
+def _since_ns(home: str, jobs: list[Job], told_ns: int | None) -> int | None:
+    """From when on written bytes count: by the record here, or earlier, where the tenant was told so."""
+    since = _read(os.path.join(home, "since.json"), SINCE)
+    if jobs and not since:
+        raise Refusal(
+            "RECORD_CORRUPT",
+            os.path.join(home, "since.json") + " is missing though a job was started",
+        )
+    push = _read(os.path.join(home, "since-push.json"), SINCE)
+    moments = [one["since_ns"] for one in (since or push,) if one]
+    return min([*moments, *([told_ns] if told_ns is not None else [])], default=None)
+
+
+# --- detached ------------------------------------------------------------------------------------
+# A process that outlives its caller.
+
+
+def _spawn(body: Callable[[], object], keep: set[int]) -> None:
+    """`body` is being run by a process that shares only the descriptors in `keep` with its caller."""
+    import signal
+
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a caller that ignores it would reap for us
+    courier = os.fork()
+    if courier:
+        os.waitpid(courier, 0)
+        return
+    try:
+        os.setsid()
+        if os.fork() == 0:
+            for signum in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+                signal.signal(signum, signal.SIG_IGN)
+            os.chdir("/")
+            null = os.open(os.devnull, os.O_RDWR)
+            for fd in range(3):
+                os.dup2(null, fd)
+            for name in os.listdir("/dev/fd"):
+                if int(name) > 2 and int(name) not in keep:
+                    try:
+                        os.close(int(name))
+                    except OSError:  # the listing's own
+                        pass
+            body()
+    finally:
+        os._exit(0)
+
+
+# --- stop ----------------------------------------------------------------------------------------
+# The verb `stop`, and how every process of a job is ended.
+
+
+START_LIMIT_S = 15.0
+KILL_LIMIT_S = 10.0
+
+
+def _record_ending(job: Job, why: str) -> None:
+    """It is on record that we are about to end the job; the first such record stands."""
+    if job.ending() is None:
+        # a full disk must not keep a job running
+        _write_if_possible(
+            job.path("ending.json"), {"why": why, "at": time.time(), "boot_id": _boot_id()}
+        )
+
+
+def _end(asked: list[tuple[Job, int, float]]) -> list[int]:
+    """No process of these jobs is left; those that outlive even SIGKILL are returned.
+
+    Each job goes with the signal that asks it to end, and with the seconds that it may take.
+    """
+    import signal
+
+    begun, told = time.monotonic(), set()
+    give_up = KILL_LIMIT_S + max((grace_s for _, _, grace_s in asked), default=0.0)
+    while True:
+        passed, alive = time.monotonic() - begun, set()
+        for job, signum, grace_s in asked:
+            for process in job.members():
+                alive.add(process)
+                numbers = (signal.SIGKILL,) if passed >= grace_s else (signum, signal.SIGCONT)
+                if process in told and passed < grace_s:
+                    continue
+                for number in numbers:
+                    try:
+                        if _ticks(process.pid) == process.ticks:
+                            os.kill(process.pid, number)
+                    except OSError:
+                        pass
+        if not alive or passed > give_up:
+            return sorted(p.pid for p in alive)
+        told |= alive
+        time.sleep(0.05)
+
+
+def stop(home: str, request: dict) -> dict:
+    """The job has ended and none of its processes is left.
+
+    Raises:
+        Refusal: NO_SUCH_JOB, or STILL_ALIVE with the processes that do not go.
+    """
+    job, give_up = Job(home, request["job"]), time.monotonic() + START_LIMIT_S
+    seen = observe(job)
+    while seen.state == "starting" and time.monotonic() < give_up:
+        time.sleep(0.05)
+        seen = observe(job)
+    if seen.state == "absent":
+        raise Refusal("NO_SUCH_JOB", "no job of that name was started here")
+    already = seen.state not in LIVE
+    if not already:
+        spec = job.spec()
+        _record_ending(job, "stopped")
+        signum = request.get("signal", spec["stop_signal"])
+        left = _end([(job, signum, request.get("grace_s", spec["grace_s"]))])
+        give_up = time.monotonic() + KILL_LIMIT_S
+        while seen.state in LIVE and not left and time.monotonic() < give_up:
+            time.sleep(0.02)
+            seen = observe(job)
+        if seen.state in LIVE:
+            raise Refusal(
+                "STILL_ALIVE", "the job does not end; processes left: %s" % left, pids=left
+            )
+    return dict(_full(job, seen), already=already)
+
+
+# --- launch --------------------------------------------------------------------------------------
+# The verb `start`: a job under a supervisor of its own.
 
 
 def start(home: str, request: dict) -> dict:
@@ -1000,35 +1125,6 @@ def start(home: str, request: dict) -> dict:
     started = job.started() or {}
     reply = {name: started[name] for name in ("pid", "start_ticks", "boot_id", "started_at")}
     return dict(reply, job=job.name, already=already, since_ns=since_ns)
-
-
-def _spawn(body: Callable[[], object], keep: set[int]) -> None:
-    """`body` is being run by a process that shares only the descriptors in `keep` with its caller."""
-    import signal
-
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a caller that ignores it would reap for us
-    courier = os.fork()
-    if courier:
-        os.waitpid(courier, 0)
-        return
-    try:
-        os.setsid()
-        if os.fork() == 0:
-            for signum in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
-                signal.signal(signum, signal.SIG_IGN)
-            os.chdir("/")
-            null = os.open(os.devnull, os.O_RDWR)
-            for fd in range(3):
-                os.dup2(null, fd)
-            for name in os.listdir("/dev/fd"):
-                if int(name) > 2 and int(name) not in keep:
-                    try:
-                        os.close(int(name))
-                    except OSError:  # the listing's own
-                        pass
-            body()
-    finally:
-        os._exit(0)
 
 
 def _launch(
@@ -1163,368 +1259,12 @@ def _become_job(
         os._exit(127)
 
 
-# --- stop and guard -----------------------------------------------------------------------------
+# --- hashing -------------------------------------------------------------------------------------
+# SHA-256 of files, and the memory of hashes.
 
 
-def _record_ending(job: Job, why: str) -> None:
-    """It is on record that we are about to end the job; the first such record stands."""
-    if job.ending() is None:
-        # a full disk must not keep a job running
-        _write_if_possible(
-            job.path("ending.json"), {"why": why, "at": time.time(), "boot_id": _boot_id()}
-        )
-
-
-def _end(asked: list[tuple[Job, int, float]]) -> list[int]:
-    """No process of these jobs is left; those that outlive even SIGKILL are returned.
-
-    Each job goes with the signal that asks it to end, and with the seconds that it may take.
-    """
-    import signal
-
-    begun, told = time.monotonic(), set()
-    give_up = KILL_LIMIT_S + max((grace_s for _, _, grace_s in asked), default=0.0)
-    while True:
-        passed, alive = time.monotonic() - begun, set()
-        for job, signum, grace_s in asked:
-            for process in job.members():
-                alive.add(process)
-                numbers = (signal.SIGKILL,) if passed >= grace_s else (signum, signal.SIGCONT)
-                if process in told and passed < grace_s:
-                    continue
-                for number in numbers:
-                    try:
-                        if _ticks(process.pid) == process.ticks:
-                            os.kill(process.pid, number)
-                    except OSError:
-                        pass
-        if not alive or passed > give_up:
-            return sorted(p.pid for p in alive)
-        told |= alive
-        time.sleep(0.05)
-
-
-def stop(home: str, request: dict) -> dict:
-    """The job has ended and none of its processes is left.
-
-    Raises:
-        Refusal: NO_SUCH_JOB, or STILL_ALIVE with the processes that do not go.
-    """
-    job, give_up = Job(home, request["job"]), time.monotonic() + START_LIMIT_S
-    seen = observe(job)
-    while seen.state == "starting" and time.monotonic() < give_up:
-        time.sleep(0.05)
-        seen = observe(job)
-    if seen.state == "absent":
-        raise Refusal("NO_SUCH_JOB", "no job of that name was started here")
-    already = seen.state not in LIVE
-    if not already:
-        spec = job.spec()
-        _record_ending(job, "stopped")
-        signum = request.get("signal", spec["stop_signal"])
-        left = _end([(job, signum, request.get("grace_s", spec["grace_s"]))])
-        give_up = time.monotonic() + KILL_LIMIT_S
-        while seen.state in LIVE and not left and time.monotonic() < give_up:
-            time.sleep(0.02)
-            seen = observe(job)
-        if seen.state in LIVE:
-            raise Refusal(
-                "STILL_ALIVE", "the job does not end; processes left: %s" % left, pids=left
-            )
-    return dict(_full(job, seen), already=already)
-
-
-def guard(home: str, request: dict) -> dict:
-    """A process on the box holds the deadline; a request without one is told how that stands.
-
-    What was asked before is replaced. At the end the jobs are asked to stop, each by its own signal;
-    what is to be kept is copied, where a `store` was given; and the box ends its own bill, where
-    `end` says how. `store` is kept in the memory of that process alone.
-    """
-    path, already = os.path.join(home, "guard.json"), False
-    with Locked(home, "guard.lock"):
-        try:
-            record = _read(path, GUARD) or dict(NO_GUARD)
-        except Refusal:
-            if "deadline" not in request and not request.get("disarm"):
-                raise
-            record = dict(NO_GUARD)
-        if record["state"] == "armed" and not _holds_still(record):
-            record["state"] = "not_armed"
-        if request.get("disarm"):
-            record = dict(NO_GUARD, state="disarmed")
-            _write(path, record)
-        elif "deadline" in request:
-            wanted = {name: request.get(name) for name in ASKED_OF_A_GUARD}
-            already = record["state"] == "armed" and "store" not in request
-            already = already and all(record.get(n) == v for n, v in wanted.items())
-            if not already:
-                _reserve(path)
-                record = _posted(home, request, wanted)
-                _write(path, record)
-    return dict(record, already=already, now=time.time())
-
-
-def _holds_still(record: dict) -> bool:
-    ticks: int = record["start_ticks"]
-    return record["boot_id"] == _boot_id() and _ticks(record["pid"]) == ticks > 0
-
-
-def _elapsed() -> float:
-    """Seconds that no change of the wall clock touches; those of a machine's sleep count."""
-    try:
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-    except (AttributeError, OSError):
-        return time.monotonic()
-
-
-def _posted(home: str, request: dict, wanted: dict) -> dict:
-    """The record of a detached process that waits for the guard's lock, and then holds the deadline."""
-    left_s = request.get("left_s", request["deadline"] - time.time())
-    fires, held = _elapsed() + left_s, dict(request)
-    if "store" in request:
-        held["seal"] = _checked("manifest", request.get("seal"))
-    places = dict(request.get("scripts") or {})
-    held["scripts"] = {name: os.path.realpath(places[name]) for name in places}
-    record = dict(wanted, state="armed", boot_id=_boot_id(), armed_at=time.time())
-    record["store"] = "held" if "store" in request else None
-    told, tell = os.pipe()
-
-    def body() -> None:
-        mine = dict(record, pid=os.getpid(), start_ticks=_ticks(os.getpid()))
-        os.write(tell, b"%d %d" % (mine["pid"], mine["start_ticks"]))
-        os.close(tell)
-        guarding = Guarding(home, held, mine, fires)
-        if guarding.holds():
-            guarding.ends()
-
-    _spawn(body, {tell})
-    os.close(tell)
-    with os.fdopen(told, "rb") as file:
-        pid, ticks = file.read().split()
-    return dict(record, pid=int(pid), start_ticks=int(ticks))
-
-
-class Guarding:
-    """What the guard's process does: it holds to what it was asked, whatever becomes of its record."""
-
-    def __init__(self, home: str, request: dict, record: dict, fires: float) -> None:
-        self._home, self._request, self._record, self._fires = home, request, record, fires
-        self._path = os.path.join(home, "guard.json")
-        self._quiet: tuple = ()
-        self._quiet_since = self._looked_at = _elapsed()
-        self._look: object = None
-
-    def holds(self) -> bool:
-        """The deadline has passed, or the box stood idle for too long; False: another has taken over.
-
-        Time is what has passed since the guard was posted: a wall clock that is set neither
-        shortens nor prolongs the lease.
-        """
-        idle_s = self._request.get("idle_s")
-        while True:
-            why = "deadline" if _elapsed() >= self._fires else None
-            if why is None and idle_s is not None and self._quiet_s() >= idle_s:
-                if self._is_judged_idle(idle_s):
-                    why = "idle"
-                else:  # somebody works here, if no job of ours does
-                    self._quiet_since = _elapsed()
-            more = {"state": "fired", "why": why, "fired_at": time.time()} if why else {}
-            if not self._notes(**more):
-                return False
-            if why:
-                return True
-            self._take_a_look()
-            most_s = 2.0 if idle_s is None else min(2.0, idle_s / 4)
-            time.sleep(min(most_s, max(0.05, self._fires - _elapsed())))
-
-    def _notes(self, **more: object) -> bool:
-        """It is on record, where it can be; False where another guard has taken over, or no box is left."""
-        try:
-            with Locked(self._home, "guard.lock"):
-                if not self._is_ours():
-                    return False
-                if more:
-                    self._record.update(more)
-                    _write_if_possible(self._path, self._record)
-        except (Refusal, OSError):  # what cannot be read is no reason to let go
-            return os.path.isdir(self._home)
-        return True
-
-    def _is_ours(self) -> bool:
-        """Whether no other guard is on record; a record that was lost or damaged is written again."""
-        try:
-            latest = _read(self._path, GUARD)
-        except Refusal:
-            latest = None
-        if latest is None:
-            _write_if_possible(self._path, self._record)
-            return True
-        return bool(latest["pid"] == os.getpid())
-
-    def _quiet_s(self) -> float:
-        """How long we have watched that no job lives and nobody looks; 0 before the first job."""
-        states, heartbeat = [], 0
-        for job in _all_jobs(self._home):
-            try:
-                states.append(observe(job).state)
-            except (Refusal, OSError):  # unknown, which is not idle
-                states.append("running")
-        try:
-            heartbeat = os.stat(os.path.join(self._home, "heartbeat")).st_mtime_ns
-        except OSError:
-            pass
-        seen = (tuple(states), heartbeat)
-        if seen != self._quiet or set(LIVE) & set(states) or set(states) <= {"absent"}:
-            self._quiet, self._quiet_since = seen, _elapsed()
-        return _elapsed() - self._quiet_since
-
-    def _is_judged_idle(self, idle_s: float) -> bool:
-        """Whether the judge agrees, by what all of this user's processes did; without one it is so."""
-        script = self._request["scripts"].get("activity")
-        if script is None or not os.path.isfile(script):
-            return True
-        try:
-            said = json.loads(
-                _output(sys.executable, "-I", "-S", script, "judge", "--home", self._home)
-            )
-            return bool(said["phase"] == "idle" and said["idle_s"] >= idle_s - 2 * LOOK_S)
-        except (ValueError, KeyError, TypeError):  # unknown, which is not idle
-            return False
-
-    def _take_a_look(self) -> None:
-        """Once a minute somebody else judges what the box does; whatever becomes of that."""
-        import subprocess
-
-        script = self._request["scripts"].get("activity")
-        if script is None or _elapsed() < self._looked_at:
-            return
-        self._looked_at = _elapsed() + LOOK_S
-        null = subprocess.DEVNULL
-        try:
-            if self._look is not None and self._look.poll() is None:  # type: ignore[attr-defined]
-                self._look.kill()  # type: ignore[attr-defined]
-            if os.path.isfile(script):
-                argv = [sys.executable, "-I", "-S", script, "look", "--home", self._home]
-                self._look = subprocess.Popen(argv, stdin=null, stdout=null, stderr=null)
-        except OSError:
-            pass
-
-    def ends(self) -> None:
-        """The jobs were asked to end, what is to be kept was copied, and this box's bill is being ended."""
-        most_s = self._request.get("grace_s", GUARD_GRACE_S)
-        asked, problems = [], {}
-        for job in _all_jobs(self._home):
-            signum, grace_s = 15, 10.0
-            try:
-                if observe(job).state not in LIVE:
-                    continue
-                spec = job.spec()
-                signum, grace_s = spec["stop_signal"], spec["grace_s"]
-                _record_ending(job, "deadline")
-            except (Refusal, OSError) as error:
-                problems[job.name] = str(error)
-            asked.append((job, self._request.get("signal", signum), min(grace_s, most_s)))
-        left = _end(asked)
-        if not self._notes(stopped=[job.name for job, _, _ in asked], left=left, problems=problems):
-            return
-        if "store" in self._request:
-            try:
-                kept = self._copied()
-            except Exception as error:  # noqa: BLE001  the bill has to be ended all the same
-                kept = {"ok": False, "message": type(error).__name__}
-            self._notes(kept=kept)
-        self._ends_the_bill()
-
-    def _copied(self) -> dict:
-        """What became of the copy to the store."""
-        give_up = time.monotonic() + KILL_LIMIT_S
-        while True:
-            try:
-                entries = manifest(self._home, dict(self._request["seal"]))["entries"]
-                break
-            except (Refusal, OSError) as error:
-                if time.monotonic() > give_up:
-                    return {"ok": False, "message": str(error)[:300]}
-                time.sleep(0.2)
-        names = ("name", "at", "size", "sha256")
-        files = [{n: entry[n] for n in names} for entry in entries if entry["kind"] == "file"]
-        wanted = {"store": self._request["store"], "files": files}
-        said = self._ask("keep", "keep", wanted, self._request.get("copy_s", COPY_S))
-        kept, failed = said.get("kept") or [], said.get("failed") or []
-        why = said.get("message") or (json.dumps(failed[0]) if failed else "")
-        told = {"ok": said.get("ok") is True, "files": len(files), "kept": len(kept)}
-        return dict(told, at=time.time(), message=str(why)[:300])
-
-    def _ends_the_bill(self) -> None:
-        """The platform is asked until this box is no more, or until another guard has taken over."""
-        import signal
-
-        end = self._request.get("end") or {"kind": "none"}
-        if end["kind"] == "none" or "leave" not in self._request["scripts"]:
-            self._notes(meter="nothing on this box ends its bill")
-            return
-        tries, wait_s = 0, 1.0
-        wanted = {name: end[name] for name in ("kind", "command") if name in end}
-        wanted["may"] = "terminate" if end.get("on") == "waive" else "stop"
-        begins = _elapsed()
-        if (
-            end.get("on") == "waive"
-        ):  # its owner signed for what is past the deadline, and no idleness before
-            begins = max(begins, self._fires)
-        begins += float(end.get("after_s") or 0.0)
-        left_s = begins - _elapsed()
-        if left_s > 0:
-            self._notes(meter="runs on until %.0f, as was agreed" % (time.time() + left_s))
-        while _elapsed() < begins:
-            if not self._notes():
-                return
-            self._take_a_look()
-            time.sleep(min(2.0, max(0.05, begins - _elapsed())))
-        while True:
-            said = self._ask("leave", "end", wanted, 60.0)
-            tries += 1
-            names = ("asked", "how", "status", "why", "message")
-            meter = {n: said[n] for n in names if said.get(n) is not None}
-            if not self._notes(meter=dict(meter, tries=tries, at=time.time())):
-                return
-            if said.get("asked"):
-                signal.signal(
-                    signal.SIGTERM, signal.SIG_DFL
-                )  # a system that goes down need not wait
-                wait_s = max(wait_s, 30.0)
-            time.sleep(wait_s)
-            wait_s = min(wait_s * 2, 300.0)
-            if not self._notes():
-                return
-
-    def _ask(self, script: str, verb: str, request: dict, limit_s: float) -> dict:
-        """The reply of one of our scripts on this box, or why there is none."""
-        import subprocess
-
-        path = self._request["scripts"].get(script, "")
-        argv = [sys.executable, "-I", "-S", path, verb, "--request", "-"]
-        try:
-            done = subprocess.run(
-                argv,
-                input=json.dumps(request).encode(),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                timeout=limit_s,
-                check=False,
-            )
-            said = json.loads(done.stdout.splitlines()[-1].decode())
-        except subprocess.TimeoutExpired:
-            return {"ok": False, "message": "it did not end within %d s" % limit_s}
-        except (OSError, ValueError, IndexError) as error:
-            return {
-                "ok": False,
-                "message": "%s gave no answer: %s" % (script, type(error).__name__),
-            }
-        return said if isinstance(said, dict) else {"ok": False, "message": "no answer"}
-
-
-# --- the seal -----------------------------------------------------------------------------------
+RACY_NS = 2_000_000_000
+CHUNK_BYTES = 1 << 20
 
 
 class Changing(Exception):
@@ -1613,6 +1353,10 @@ def _identity(seen: os.stat_result) -> str:
     )
 
 
+# --- open_files ----------------------------------------------------------------------------------
+# Which files processes have open.
+
+
 def _writers(modes: tuple = (os.O_WRONLY, os.O_RDWR)) -> dict[tuple[int, int], int]:
     """Files that a process has open for writing, as far as we may look: which, and who."""
     found = {}
@@ -1633,6 +1377,14 @@ def _writers(modes: tuple = (os.O_WRONLY, os.O_RDWR)) -> dict[tuple[int, int], i
         except OSError:
             continue
     return found
+
+
+# --- survey --------------------------------------------------------------------------------------
+# One walk over all that jobs may have written.
+
+
+QUIET_BYTES = 1 << 20  # what a service of the image's writes is smaller
+DEEPEST, LONGEST = 512, 3500
 
 
 class Survey:
@@ -1780,248 +1532,90 @@ def _ours_of(paths: Iterable[bytes]) -> Iterator[bytes]:
             continue
 
 
-def _refuse_running(home: str) -> list[Job]:
-    """The jobs that were started here, all of which have ended; and no other waits to be."""
-    seen = [(job, observe(job).state) for job in _all_jobs(home)]
-    running = [job.name for job, state in seen if state in LIVE]
-    if running:
-        raise Refusal("JOB_RUNNING", "still running: " + ", ".join(running), jobs=running)
-    waiting = _waiting(home)
-    if waiting:
-        told = ", ".join(waiting[:5]) + (" and %d more" % (len(waiting) - 5) if waiting[5:] else "")
-        raise Refusal("JOB_RUNNING", "queued, and may still run: " + told, jobs=waiting)
-    return [job for job, state in seen if state != "absent"]
+# --- mounts --------------------------------------------------------------------------------------
+# File systems that are another machine's, or no disk.
 
 
-def _started(home: str) -> list[Job]:
-    """The jobs that were started here, also those that still run."""
-    return [job for job in _all_jobs(home) if observe(job).state != "absent"]
-
-
-def _waiting(home: str) -> list[str]:
-    """The jobs that runner.py may still start, from its journal; none once the guard has ended the work."""
-    path = os.path.join(home, "queue", "journal")
-    try:
-        with open(path, "rb") as file:
-            whole = file.read().rpartition(b"\n")[0]  # a line that was cut off was never written
-    except FileNotFoundError:
-        return []
-    try:
-        guard_record = _read(os.path.join(home, "guard.json"), GUARD) or NO_GUARD
-    except Refusal:  # damaged, which says nothing
-        guard_record = NO_GUARD
-    if guard_record["state"] == "fired":
-        return []
-    waiting, withdrawn = {}, set()
-    try:
-        for line in map(json.loads, whole.splitlines()):
-            if "queued" in line:
-                waiting[line["queued"]] = True
-            elif "withdrawn" in line:
-                withdrawn.add(line["withdrawn"])
-            elif "ended" in line:
-                waiting[line["job"]] = not line["final"]
-    except (ValueError, TypeError, KeyError):
-        raise Refusal("RECORD_CORRUPT", path + " has a line that is not whole") from None
-    return [name for name, waits in waiting.items() if waits and name not in withdrawn]
-
-
-def _since_ns(home: str, jobs: list[Job], told_ns: int | None) -> int | None:
-    """From when on written bytes count: by the record here, or earlier, where the tenant was told so."""
-    since = _read(os.path.join(home, "since.json"), SINCE)
-    if jobs and not since:
-        raise Refusal(
-            "RECORD_CORRUPT",
-            os.path.join(home, "since.json") + " is missing though a job was started",
-        )
-    push = _read(os.path.join(home, "since-push.json"), SINCE)
-    moments = [one["since_ns"] for one in (since or push,) if one]
-    return min([*moments, *([told_ns] if told_ns is not None else [])], default=None)
-
-
-def manifest(home: str, request: dict) -> dict:
-    """Every byte written since launch is an entry, pushed, discarded, unclaimed or a problem.
-
-    With `hash: recalled` nothing is read: where a hash is not known from before there is none, and then no
-    digest either. That is no seal, but enough to begin to fetch while the seal is made. With
-    `running: listed` jobs may run meanwhile: that is a look at what there is so far, and never has a digest.
-
-    What a job can write is believed only where nobody says better: `pushed`, `since_ns` and `ours` (the
-    hashes of the tenant's scripts) come from the tenant's own records, `key` is for the memory of hashes.
-
-    Raises:
-        Refusal: JOB_RUNNING, or AT_WORK where a process that is no job's is at work in what would be sealed.
-    """
-    is_look, reads = request.get("running") == "listed", request.get("hash") != "recalled"
-    if is_look and reads:
-        raise Refusal(
-            "BAD_REQUEST", "what a job still writes is listed, and not read: hash is recalled"
-        )
-    jobs = _started(home) if is_look else _refuse_running(home)
-    specs = [job.spec() for job in jobs]
-    wanted = [p for spec in specs for p in spec["artifacts"]] + request.get("artifacts", [])
-    unwanted = [p for spec in specs for p in spec["discard"]] + request.get("discard", [])
-    since_ns = 0 if request.get("ever") else _since_ns(home, jobs, request.get("since_ns"))
-    tops = [request["work"], *sorted(request.get("roots", []))]
-    bounds, problems = Bounds(home, request["work"], tops), []
-    artifacts = _good(wanted, None, problems)
-    discards = _good(unwanted, bounds, problems)
-    defaults = [Pattern(p) for p in DEFAULT_DISCARD] if request.get("default_discard", True) else []
-    own = Own(home, request, {job.name for job in jobs})
-    skip = {os.path.realpath(os.fsencode(__file__))} | set(request.get("exclude", []))
-    survey = Survey(request["work"], skip, since_ns, artifacts, own.is_ours)
-    survey.problems += problems
-    if request.get("rented_ns") and not request.get("ever"):
-        survey.before(request["rented_ns"], request.get("quiet", []), home)
-        survey.launched_ns = _since_ns(home, jobs, None)
-    for top in tops:
-        survey.walk(top, True)
-    places = [unescape_path(spec["cwd"]) for spec in specs]
-    for top in [*places, *sorted(survey.leads), os.fsencode(home)]:
-        survey.walk(top, True)
-    at_work = AtWork(
-        home, [request["work"], *places], tops if request.get("alone") else [], since_ns
-    )
-    if not is_look:
-        at_work.refuse()
-    for pattern in artifacts:  # a declared file counts wherever it lies
-        if not pattern.relative:
-            survey.walk(pattern.prefix, False)
-    survey.problems = [  # a place that need not be kept need not be read
-        p
-        for p in survey.problems
-        if p["why"] not in ("unreadable", "too_deep")
-        or not _discarded_by(p["at"] + "/%00", survey.inner(p["at"] + "/%00"), discards, defaults)
-    ]
-    hashes = Hashes(home, request.get("key"))
-    entries: list[dict] = []
-    writers = _writers() if survey.files else {}
-    logs = [("log/%s.log" % job.name, os.fsencode(job.path("log"))) for job in jobs]
-    for name, path in survey.files + logs:
-        at = escape_path(path)
-        try:
-            sha256, seen = hashes.of(path) if reads else hashes.recalled(path)
-        except (Changing, FileNotFoundError):
-            survey.problem(at, "changing", "it changed, or vanished, while it was read")
-            continue
-        except OSError as error:
-            survey.problem(at, "unreadable", error.strerror)
-            continue
-        if (seen.st_dev, seen.st_ino) in writers:
-            survey.problem(
-                at, "open_for_writing", "by process %d" % writers[seen.st_dev, seen.st_ino]
-            )
-        kind = "log" if name.startswith("log/") else "artifact"
-        facts = {"size": seen.st_size, "sha256": sha256, "mtime_ns": seen.st_mtime_ns}
-        entries.append(dict(facts, name=name, at=at, kind="file", **{"class": kind}))
-    entries += _link_entries(survey, {path for _, path in survey.files})
-
-    heaps = Heaps(survey, hashes, Sent(home, request), discards, defaults, reads)
-    heaps.sort()
-    hashes.save()
-    if not is_look and [job.name for job in _refuse_running(home)] != [job.name for job in jobs]:
-        raise Refusal("JOB_RUNNING", "a job was started while the seal was made; seal again")
-    if not is_look:
-        at_work.refuse()
-    entries.sort(key=lambda entry: entry["name"])
-    is_sure = heaps.is_sure and all(entry["sha256"] is not None for entry in entries)
-    return dict(
-        heaps.told(request.get("named", 20)),
-        sealed_at=time.time(),
-        boot_id=_boot_id(),
-        since_ns=since_ns,
-        digest=_digest(entries) if is_sure and not is_look else "",
-        entries=entries,
-        problems=sorted(survey.problems, key=lambda p: (p["at"], p["why"])),
-        unmatched=[p.text for p in artifacts if p.text not in survey.matched],
-        elsewhere=_elsewhere_written(tops, since_ns) if request.get("elsewhere") else None,
-    )
-
-
-def _good(texts: list[str], bounds: Bounds | None, problems: list[dict]) -> list[Pattern]:
-    """The patterns among them; what is none, or gives up whatever there is, is a problem and no more."""
-    found = []
-    for text in dict.fromkeys(texts):
-        try:
-            pattern = Pattern(text)
-        except Refusal as refusal:
-            why, detail = "bad_pattern", refusal.reply["message"]
-        else:
-            wide = bounds.passed_by(pattern) if bounds else None
-            if wide is None:
-                found.append(pattern)
-                continue
-            why, detail = "wide_pattern", "it gives up %s, unseen" % wide
-        problems.append({"at": _plain(text), "why": why, "detail": str(detail)})
+def _far_mounts(mountinfo: str) -> set[bytes]:
+    """Where another machine's disks are mounted, and what is no disk."""
+    found = set()
+    for line in mountinfo.splitlines():
+        mount, _, system = line.partition(" - ")
+        if ELSEWHERE(system) or system.split(" ")[0] in (
+            "proc",
+            "sysfs",
+            "cgroup",
+            "cgroup2",
+            "devtmpfs",
+        ):
+            place = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m.group(1), 8)), mount.split()[4])
+            found.add(os.fsencode(place))
     return found
 
 
-def _plain(text: str) -> str:
-    """The pattern as a path that can be shown, whatever it holds."""
-    return escape_path(_utf8(text))
+ELSEWHERE = re.compile(
+    r"nfs|cifs|smb|fuse|ceph|lustre|gluster|beegfs|gpfs|weka|9p|virtiofs|afs"
+).match
 
 
-TEMPORARY = (b"/tmp", b"/var/tmp", b"/dev/shm")
-PROBES = (  # names that have nothing in common but that jobs write such
-    "a",
-    "zz9.bin",
-    "Q7",
-    ".h/x",
-    "d/e/f",
-    "model.pt",
-    "metrics.csv",
-    "README",
-    "7",
-    "ckpt-100/w.safetensors",
-    "x.y.z",
-    "checkpoints/last",
-    "results_final.json",
-    "1/2",
+def _elsewhere(mountinfo: str) -> set[int]:
+    """The devices whose files another machine dates."""
+    found = set()
+    for line in mountinfo.splitlines():
+        mount, _, system = line.partition(" - ")
+        if ELSEWHERE(system):
+            major, minor = mount.split()[2].split(":")
+            found.add(os.makedev(int(major), int(minor)))
+    return found
+
+
+# --- caches --------------------------------------------------------------------------------------
+# What a cache looks like by its form.
+
+
+DOWNLOADS = (  # below .cache/, what the tools keep there that can be had again
+    rb"(?:pip|uv|torch|torch_extensions|triton|matplotlib|conda|mamba|numba|nvidia|fontconfig|pre-commit|pypoetry"
+    rb"|vllm|flashinfer|deep_gemm|jax|tvm|ccache|go-build|yarn|npm|mesa_shader_cache[^/]*|motd\.[^/]*)(?:/.*|)"
+    rb"|huggingface/(?:hub/(?:\.locks/.*|version\.txt|CACHEDIR\.TAG|(?:models|datasets|spaces)--[^/]+"
+    rb"/(?:blobs|refs|snapshots|\.no_exist)/.*)|datasets/.*|modules/.*|xet/.*|assets/.*|token|stored_tokens)"
 )
+CACHES = (
+    re.compile(rb".*/__pycache__/[^/]+\.pyc(?:\.\d+)?|.*\.pyc"),
+    re.compile(rb".*/\.cache/(?:" + DOWNLOADS + rb")"),
+    re.compile(
+        rb".*/\.(?:nv/ComputeCache|triton/(?:cache|dump|llvm|nvidia|pybind11|json)|pytest_cache/(?:v|d|README\.md|CACHEDIR\.TAG"
+        rb"|\.gitignore)|mypy_cache/[\d.]+|ruff_cache/[\d.]+)(?:/.*|)"
+    ),
+    re.compile(rb".*/\.ipynb_checkpoints/[^/]+-checkpoint\.[^/]+"),
+)
+ENVIRONMENT = re.compile(
+    rb"(.*/(?:\.venv|venv))/(?:(?:lib|lib64|bin|include|share|etc|scratch|clone)/.*|[^/]+)"
+).fullmatch
+MODULES = re.compile(rb"(.*/node_modules)/(?:\.[^/]+(?:/.*)?|((?:@[^/]+/)?[^/]+)/.*)").fullmatch
 
 
-def _is_wide(matched: list[str]) -> bool:
-    """Whether a pattern that means those probes means whatever there is, or whatever is in a directory."""
-    return 2 * len(matched) >= len(PROBES) or sum("/" in probe for probe in matched) >= 4
+def is_cache(path: bytes) -> bool:
+    """Whether the file is what such a directory holds by its form, or of the tenant's own."""
+    if any(shape.fullmatch(path) for shape in CACHES):
+        return True
+    environment = ENVIRONMENT(path)
+    if environment:
+        return os.path.isfile(os.path.join(environment.group(1), b"pyvenv.cfg"))
+    modules = MODULES(path)
+    if modules:
+        package = modules.group(2)
+        return package is None or os.path.isfile(
+            os.path.join(modules.group(1), package, b"package.json")
+        )
+    return False
 
 
-class Bounds:
-    """How much a pattern may give up: what it names, and no place as a whole, nor another lease's."""
-
-    def __init__(self, home: str, work: bytes, tops: list[bytes]) -> None:
-        login = os.path.realpath(os.path.expanduser(b"~"))
-        self._leases, self._own = os.path.join(login, b"gpu-tenant"), os.path.dirname(work)
-        # What is temporary by its very name may be given up by that name.
-        kept = [top for top in tops if top not in TEMPORARY]
-        self._work, self._tops = work, list(dict.fromkeys([*kept, login]))
-        self._home = os.fsencode(home)
-
-    def passed_by(self, pattern: Pattern) -> str | None:
-        """What the pattern would give up as a whole, or None."""
-        if pattern.relative:
-            matched = [probe for probe in PROBES if pattern.matches(probe)]
-            return "all that is written" if _is_wide(matched) else None
-        for top in self._tops:
-            at = escape_path(top).rstrip("/") + "/"
-            if _is_wide([probe for probe in PROBES if pattern.matches(at + probe)]):
-                return "all of " + escape_path(top)
-        if _is_below(self._work, self._own) and _is_below(self._own, self._leases):
-            others = escape_path(os.path.join(self._leases, b"own-zzzz/work/out/a"))
-            is_there = _is_below(pattern.prefix, self._leases) and not _is_below(
-                pattern.prefix, self._own
-            )
-            if pattern.matches(others) or is_there:
-                return "what belongs to another lease"
-        return None
+# --- pushed_files --------------------------------------------------------------------------------
+# What a push has put on this box.
 
 
-def patterns(home: str, request: dict) -> dict:
-    """Of those patterns, which are none or give up too much: nothing was done."""
-    problems: list[dict] = []
-    tops = [request["work"], *sorted(request.get("roots", []))]
-    _good(request.get("artifacts", []), None, problems)
-    _good(request.get("discard", []), Bounds(home, request["work"], tops), problems)
-    return {"problems": problems}
+INCOMING = b".gpu-tenant-incoming"
+INCOMING_NAME = re.compile(r"[0-9a-f]{64}").fullmatch
 
 
 class Sent:
@@ -2060,6 +1654,26 @@ class Sent:
                 key = hashlib.sha256(("%d %s %s" % (size, sha256, name)).encode("utf-8"))
                 found.add(key.hexdigest().encode())
         return found
+
+
+def _pushed(home: str) -> dict[str, dict]:
+    """What `receive` and `place` have put in place: escaped path below the work directory to size and sha256."""
+    path = os.path.join(home, "pushed.json")
+    record = _read(path, {}) or {}
+    if not all(isinstance(f, dict) and {"size", "sha256"} <= set(f) for f in record.values()):
+        raise Refusal("RECORD_CORRUPT", path + " is not a whole record; it was left as it is")
+    return record
+
+
+# --- own_files -----------------------------------------------------------------------------------
+# What the tenant itself has put on this box.
+
+
+TENANT_SCRIPT = re.compile(
+    rb"(?:activity|caretaker|keep|leave|runner)-([0-9a-f]{16})\.py"
+).fullmatch
+ARRIVING = re.compile(rb"\.gpu-tenant-[0-9a-f]{16}\.part").fullmatch
+SCRIPT_BYTES = 1 << 20
 
 
 class Own:
@@ -2185,6 +1799,123 @@ def _content_of(path: bytes) -> bytes | None:
         return None
 
 
+# --- pattern_bounds ------------------------------------------------------------------------------
+# How much a pattern may give up; the verb `patterns`.
+
+
+def _good(texts: list[str], bounds: Bounds | None, problems: list[dict]) -> list[Pattern]:
+    """The patterns among them; what is none, or gives up whatever there is, is a problem and no more."""
+    found = []
+    for text in dict.fromkeys(texts):
+        try:
+            pattern = Pattern(text)
+        except Refusal as refusal:
+            why, detail = "bad_pattern", refusal.reply["message"]
+        else:
+            wide = bounds.passed_by(pattern) if bounds else None
+            if wide is None:
+                found.append(pattern)
+                continue
+            why, detail = "wide_pattern", "it gives up %s, unseen" % wide
+        problems.append({"at": _plain(text), "why": why, "detail": str(detail)})
+    return found
+
+
+def _plain(text: str) -> str:
+    """The pattern as a path that can be shown, whatever it holds."""
+    return escape_path(_utf8(text))
+
+
+TEMPORARY = (b"/tmp", b"/var/tmp", b"/dev/shm")
+PROBES = (  # names that have nothing in common but that jobs write such
+    "a",
+    "zz9.bin",
+    "Q7",
+    ".h/x",
+    "d/e/f",
+    "model.pt",
+    "metrics.csv",
+    "README",
+    "7",
+    "ckpt-100/w.safetensors",
+    "x.y.z",
+    "checkpoints/last",
+    "results_final.json",
+    "1/2",
+)
+
+
+def _is_wide(matched: list[str]) -> bool:
+    """Whether a pattern that means those probes means whatever there is, or whatever is in a directory."""
+    return 2 * len(matched) >= len(PROBES) or sum("/" in probe for probe in matched) >= 4
+
+
+class Bounds:
+    """How much a pattern may give up: what it names, and no place as a whole, nor another lease's."""
+
+    def __init__(self, home: str, work: bytes, tops: list[bytes]) -> None:
+        login = os.path.realpath(os.path.expanduser(b"~"))
+        self._leases, self._own = os.path.join(login, b"gpu-tenant"), os.path.dirname(work)
+        # What is temporary by its very name may be given up by that name.
+        kept = [top for top in tops if top not in TEMPORARY]
+        self._work, self._tops = work, list(dict.fromkeys([*kept, login]))
+        self._home = os.fsencode(home)
+
+    def passed_by(self, pattern: Pattern) -> str | None:
+        """What the pattern would give up as a whole, or None."""
+        if pattern.relative:
+            matched = [probe for probe in PROBES if pattern.matches(probe)]
+            return "all that is written" if _is_wide(matched) else None
+        for top in self._tops:
+            at = escape_path(top).rstrip("/") + "/"
+            if _is_wide([probe for probe in PROBES if pattern.matches(at + probe)]):
+                return "all of " + escape_path(top)
+        if _is_below(self._work, self._own) and _is_below(self._own, self._leases):
+            others = escape_path(os.path.join(self._leases, b"own-zzzz/work/out/a"))
+            is_there = _is_below(pattern.prefix, self._leases) and not _is_below(
+                pattern.prefix, self._own
+            )
+            if pattern.matches(others) or is_there:
+                return "what belongs to another lease"
+        return None
+
+
+def patterns(home: str, request: dict) -> dict:
+    """Of those patterns, which are none or give up too much: nothing was done."""
+    problems: list[dict] = []
+    tops = [request["work"], *sorted(request.get("roots", []))]
+    _good(request.get("artifacts", []), None, problems)
+    _good(request.get("discard", []), Bounds(home, request["work"], tops), problems)
+    return {"problems": problems}
+
+
+# --- unclaimed -----------------------------------------------------------------------------------
+# What was written and is no artifact: discarded, pushed, empty, or claimed by nobody.
+
+
+DEFAULT_DISCARD = [
+    "__pycache__/",
+    "*.pyc",
+    ".cache/",
+    ".ipynb_checkpoints/",
+    ".pytest_cache/",
+    ".mypy_cache/",
+    ".ruff_cache/",
+    ".nv/",
+    ".triton/",
+    ".venv/",
+    "venv/",
+    "node_modules/",
+    ".gpu-tenant-incoming-*",
+    "~/.bash_history",
+    "~/.python_history",
+    "~/.lesshst",
+    "~/.viminfo",
+    "~/.ssh/known_hosts",
+    "~/.rehearsal.json",
+]
+
+
 class Heaps:
     """What was written since launch and is no artifact, each file in the heap where it belongs."""
 
@@ -2270,6 +2001,28 @@ class Heaps:
             "pushed": {"count": self._pushed[0], "bytes": self._pushed[1]},
             "empty": {"count": len(self._empty), "first": sorted(self._empty)[:20]},
         }
+
+
+ODD_BYTES, NAME_BYTES = 10 << 20, 2048
+
+
+def _discarded_by(
+    at: str, inner: str | None, discards: list[Pattern], defaults: list[Pattern]
+) -> str | None:
+    """The text of the first pattern that discards the file; caches are caches outside of work too."""
+    for pattern in discards:
+        text = inner if pattern.relative else at
+        if text is not None and pattern.matches(text):
+            return pattern.text
+    for pattern in defaults:
+        text = at if not pattern.relative else inner if inner is not None else at[1:]
+        if pattern.matches(text):
+            return pattern.text
+    return None
+
+
+# --- at_work -------------------------------------------------------------------------------------
+# Processes that are no job's and still work where the seal is taken.
 
 
 SHELLS = {"sh", "bash", "dash", "zsh", "fish", "ksh", "ash", "tcsh", "csh"}
@@ -2420,7 +2173,9 @@ def _cpu_s(pid: int) -> float:
     return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK") if len(fields) > 13 else 0.0
 
 
-# --- what lies where nobody looks ---------------------------------------------------------------
+# --- elsewhere -----------------------------------------------------------------------------------
+# What was written on this box outside of all that is accounted for.
+
 
 SYSTEM = {
     b"/bin",
@@ -2475,68 +2230,8 @@ def _elsewhere_written(tops: list[bytes], since_ns: int | None) -> dict | None:
     }
 
 
-def _far_mounts(mountinfo: str) -> set[bytes]:
-    """Where another machine's disks are mounted, and what is no disk."""
-    found = set()
-    for line in mountinfo.splitlines():
-        mount, _, system = line.partition(" - ")
-        if ELSEWHERE(system) or system.split(" ")[0] in (
-            "proc",
-            "sysfs",
-            "cgroup",
-            "cgroup2",
-            "devtmpfs",
-        ):
-            place = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m.group(1), 8)), mount.split()[4])
-            found.add(os.fsencode(place))
-    return found
-
-
-ODD_BYTES, NAME_BYTES = 10 << 20, 2048
-DOWNLOADS = (  # below .cache/, what the tools keep there that can be had again
-    rb"(?:pip|uv|torch|torch_extensions|triton|matplotlib|conda|mamba|numba|nvidia|fontconfig|pre-commit|pypoetry"
-    rb"|vllm|flashinfer|deep_gemm|jax|tvm|ccache|go-build|yarn|npm|mesa_shader_cache[^/]*|motd\.[^/]*)(?:/.*|)"
-    rb"|huggingface/(?:hub/(?:\.locks/.*|version\.txt|CACHEDIR\.TAG|(?:models|datasets|spaces)--[^/]+"
-    rb"/(?:blobs|refs|snapshots|\.no_exist)/.*)|datasets/.*|modules/.*|xet/.*|assets/.*|token|stored_tokens)"
-)
-CACHES = (
-    re.compile(rb".*/__pycache__/[^/]+\.pyc(?:\.\d+)?|.*\.pyc"),
-    re.compile(rb".*/\.cache/(?:" + DOWNLOADS + rb")"),
-    re.compile(
-        rb".*/\.(?:nv/ComputeCache|triton/(?:cache|dump|llvm|nvidia|pybind11|json)|pytest_cache/(?:v|d|README\.md|CACHEDIR\.TAG"
-        rb"|\.gitignore)|mypy_cache/[\d.]+|ruff_cache/[\d.]+)(?:/.*|)"
-    ),
-    re.compile(rb".*/\.ipynb_checkpoints/[^/]+-checkpoint\.[^/]+"),
-)
-ENVIRONMENT = re.compile(
-    rb"(.*/(?:\.venv|venv))/(?:(?:lib|lib64|bin|include|share|etc|scratch|clone)/.*|[^/]+)"
-).fullmatch
-MODULES = re.compile(rb"(.*/node_modules)/(?:\.[^/]+(?:/.*)?|((?:@[^/]+/)?[^/]+)/.*)").fullmatch
-
-
-def is_cache(path: bytes) -> bool:
-    """Whether the file is what such a directory holds by its form, or of the tenant's own."""
-    if any(shape.fullmatch(path) for shape in CACHES):
-        return True
-    environment = ENVIRONMENT(path)
-    if environment:
-        return os.path.isfile(os.path.join(environment.group(1), b"pyvenv.cfg"))
-    modules = MODULES(path)
-    if modules:
-        package = modules.group(2)
-        return package is None or os.path.isfile(
-            os.path.join(modules.group(1), package, b"package.json")
-        )
-    return False
-
-
-def _digest(entries: list[dict]) -> str:
-    """The hash of the sorted lines `sha256 size kind target-or-dash name`."""
-    import hashlib
-
-    form = "%(sha256)s %(size)d %(kind)s %(target)s %(name)s\n"
-    lines = sorted(form % dict(entry, target=entry.get("target", "-")) for entry in entries)
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
+# --- links ---------------------------------------------------------------------------------------
+# Symbolic links among the artifacts.
 
 
 def _link_entries(survey: Survey, kept: set[bytes]) -> list[dict]:
@@ -2602,127 +2297,169 @@ def _plain_way(path: bytes, text: bytes, work: bytes) -> bytes:
     return os.path.relpath(place, parent)
 
 
-def _discarded_by(
-    at: str, inner: str | None, discards: list[Pattern], defaults: list[Pattern]
-) -> str | None:
-    """The text of the first pattern that discards the file; caches are caches outside of work too."""
-    for pattern in discards:
-        text = inner if pattern.relative else at
-        if text is not None and pattern.matches(text):
-            return pattern.text
-    for pattern in defaults:
-        text = at if not pattern.relative else inner if inner is not None else at[1:]
-        if pattern.matches(text):
-            return pattern.text
-    return None
+# --- seal ----------------------------------------------------------------------------------------
+# The verb `manifest`: every byte written since launch is accounted for.
 
 
-# --- what is complete while jobs run ------------------------------------------------------------
+def _refuse_running(home: str) -> list[Job]:
+    """The jobs that were started here, all of which have ended; and no other waits to be."""
+    seen = [(job, observe(job).state) for job in _all_jobs(home)]
+    running = [job.name for job, state in seen if state in LIVE]
+    if running:
+        raise Refusal("JOB_RUNNING", "still running: " + ", ".join(running), jobs=running)
+    waiting = _waiting(home)
+    if waiting:
+        told = ", ".join(waiting[:5]) + (" and %d more" % (len(waiting) - 5) if waiting[5:] else "")
+        raise Refusal("JOB_RUNNING", "queued, and may still run: " + told, jobs=waiting)
+    return [job for job, state in seen if state != "absent"]
 
 
-PATIENCE_NS = 600 * 10**9
-UNDER_WAY = (
-    re.compile(  # the names of what is renamed when it is whole, as Orbax, transformers and curl do
-        rb"(?i)tmp-.+|\.tmp.*|.+\.part|.+[._-](?:tmp|partial|incomplete|inprogress)(?:[-_.]?\d+)?"
-        rb"|.+\.tmp\.[\w-]{1,16}"
-    ).fullmatch
-)
-STEP = re.compile(
-    rb"(?i)(?<![a-z])(checkpoint|ckpt|step|iter|iteration|epoch)s?([-_.=]?)(\d+)(?![0-9a-z])"
-)
-GROWS = re.compile(rb"(?i).*\.(?:log|txt|csv|jsonl|out|err)|events\.out\..*").fullmatch
-SHARD = re.compile(rb"(.+?)-(\d{5})-of-(\d{5})(\.(?:safetensors|bin|pth?)|)").fullmatch
-DONE = re.compile(
-    rb"(?i)[._]?(?:done|success|completed?|finished|commit_success)(?:\.txt)?"
-).fullmatch
-WRITTEN_LAST = (  # what a directory is or holds, where to look for what is written last there, and its name
-    (
-        re.compile(rb"checkpoint-\d+/.*"),
-        "in",
-        re.compile(rb"trainer_state\.json|random_states_\d+\.pkl"),
-    ),
-    (re.compile(rb"[^/]*/.+\.distcp"), "in", re.compile(rb"\.metadata")),
-    (re.compile(rb"global_step\d+/.*"), "beside", re.compile(rb"latest")),
-    (re.compile(rb"iter_\d{7}/.*"), "beside", re.compile(rb"latest_checkpointed_iteration\.txt")),
-)
-ELSEWHERE = re.compile(
-    r"nfs|cifs|smb|fuse|ceph|lustre|gluster|beegfs|gpfs|weka|9p|virtiofs|afs"
-).match
+def _started(home: str) -> list[Job]:
+    """The jobs that were started here, also those that still run."""
+    return [job for job in _all_jobs(home) if observe(job).state != "absent"]
 
 
-def complete(home: str, request: dict) -> dict:
-    """What the declared artifacts match and nobody is writing now, though jobs may run; newest first.
+def _waiting(home: str) -> list[str]:
+    """The jobs that runner.py may still start, from its journal; none once the guard has ended the work."""
+    path = os.path.join(home, "queue", "journal")
+    try:
+        with open(path, "rb") as file:
+            whole = file.read().rpartition(b"\n")[0]  # a line that was cut off was never written
+    except FileNotFoundError:
+        return []
+    try:
+        guard_record = _read(os.path.join(home, "guard.json"), GUARD) or NO_GUARD
+    except Refusal:  # damaged, which says nothing
+        guard_record = NO_GUARD
+    if guard_record["state"] == "fired":
+        return []
+    waiting, withdrawn = {}, set()
+    try:
+        for line in map(json.loads, whole.splitlines()):
+            if "queued" in line:
+                waiting[line["queued"]] = True
+            elif "withdrawn" in line:
+                withdrawn.add(line["withdrawn"])
+            elif "ended" in line:
+                waiting[line["job"]] = not line["final"]
+    except (ValueError, TypeError, KeyError):
+        raise Refusal("RECORD_CORRUPT", path + " has a line that is not whole") from None
+    return [name for name, waits in waiting.items() if waits and name not in withdrawn]
 
-    A look, and no seal: it proves what each file held, and not that nothing else was written. Complete
-    is what the job's own convention says: what bears no temporary name, of a checkpoint that has what is
-    written last into it, and what was equal at two looks `quiet_s` apart and is open for writing by nobody.
 
-    It works and reads at most `share` of the time (a quarter), on one core, at the lowest priority. At
-    most `limit_bytes` are read, but always one file; what is left out has its turn in the next call.
+def manifest(home: str, request: dict) -> dict:
+    """Every byte written since launch is an entry, pushed, discarded, unclaimed or a problem.
+
+    With `hash: recalled` nothing is read: where a hash is not known from before there is none, and then no
+    digest either. That is no seal, but enough to begin to fetch while the seal is made. With
+    `running: listed` jobs may run meanwhile: that is a look at what there is so far, and never has a digest.
+
+    What a job can write is believed only where nobody says better: `pushed`, `since_ns` and `ours` (the
+    hashes of the tenant's scripts) come from the tenant's own records, `key` is for the memory of hashes.
+
+    Raises:
+        Refusal: JOB_RUNNING, or AT_WORK where a process that is no job's is at work in what would be sealed.
     """
-    share = min(1.0, max(0.01, request.get("share", SHARE)))
-    began, turn = time.monotonic(), _Turn(share)
-    stepped_back = _step_back()
-    survey, running = _artifacts_now(home, request)
-    hashes = Hashes(home, request.get("key"), turn.rest)
-    quiet_ns = int(request.get("quiet_s", 5) * 1e9)
-    seen, busy = _looked_twice(survey.files, quiet_ns, hashes)
-    listing = _listing(seen, request["work"])
-    done = [re.compile(_segment(text)[0]).fullmatch for text in request.get("done", [])]
-    held_back = unfinished(seen, busy, listing, request["work"], time.time_ns(), quiet_ns, done)
-    newest_first = sorted(
-        (one for one in survey.files if one[1] in seen and one[1] not in held_back),
-        key=lambda one: (-seen[one[1]].st_mtime_ns, one[0]),
+    is_look, reads = request.get("running") == "listed", request.get("hash") != "recalled"
+    if is_look and reads:
+        raise Refusal(
+            "BAD_REQUEST", "what a job still writes is listed, and not read: hash is recalled"
+        )
+    jobs = _started(home) if is_look else _refuse_running(home)
+    specs = [job.spec() for job in jobs]
+    wanted = [p for spec in specs for p in spec["artifacts"]] + request.get("artifacts", [])
+    unwanted = [p for spec in specs for p in spec["discard"]] + request.get("discard", [])
+    since_ns = 0 if request.get("ever") else _since_ns(home, jobs, request.get("since_ns"))
+    tops = [request["work"], *sorted(request.get("roots", []))]
+    bounds, problems = Bounds(home, request["work"], tops), []
+    artifacts = _good(wanted, None, problems)
+    discards = _good(unwanted, bounds, problems)
+    defaults = [Pattern(p) for p in DEFAULT_DISCARD] if request.get("default_discard", True) else []
+    own = Own(home, request, {job.name for job in jobs})
+    skip = {os.path.realpath(os.fsencode(__file__))} | set(request.get("exclude", []))
+    survey = Survey(request["work"], skip, since_ns, artifacts, own.is_ours)
+    survey.problems += problems
+    if request.get("rented_ns") and not request.get("ever"):
+        survey.before(request["rented_ns"], request.get("quiet", []), home)
+        survey.launched_ns = _since_ns(home, jobs, None)
+    for top in tops:
+        survey.walk(top, True)
+    places = [unescape_path(spec["cwd"]) for spec in specs]
+    for top in [*places, *sorted(survey.leads), os.fsencode(home)]:
+        survey.walk(top, True)
+    at_work = AtWork(
+        home, [request["work"], *places], tops if request.get("alone") else [], since_ns
     )
-    names = [name for name, path in survey.files if path in held_back]
-    entries, kept, read, left_out, saved = [], set(), 0, 0, began
-    for name, path in newest_first:
-        fresh = 0 if hashes.knows(seen[path]) else seen[path].st_size
-        over = read + fresh > request.get("limit_bytes", 1 << 62)
-        if read and fresh and (over or time.monotonic() - began > request.get("limit_s", 1 << 62)):
-            names, left_out = [*names, name], left_out + 1
-            continue
-        read += fresh
-        try:
-            sha256, now = hashes.of(path)
-        except (Changing, OSError):
-            names.append(name)
-            continue
-        if time.monotonic() - saved > 30:  # so that what was read is known though the link breaks
-            hashes.save()
-            saved = time.monotonic()
-        facts = {"size": now.st_size, "sha256": sha256, "mtime_ns": now.st_mtime_ns}
-        at = escape_path(path)
-        entries.append(dict(facts, name=name, at=at, kind="file", **{"class": "artifact"}))
-        kept.add(path)
-    hashes.save()
-    links = _link_entries(survey, kept)
-    amiss = {problem["at"] for problem in survey.problems}
-    return {
-        "files": entries + [link for link in links if link["at"] not in amiss],
-        "inodes": {entry["name"]: seen[unescape_path(entry["at"])].st_ino for entry in entries},
-        "left_out": left_out,
-        "unfinished": sorted(names),
-        "running": running,
-        "pace": "at most %g of one core's time and of its disk's, %s" % (share, stepped_back),
-        "now": time.time(),
-        "login": escape_path(os.path.realpath(os.path.expanduser(b"~"))),
-    }
-
-
-def _artifacts_now(home: str, request: dict) -> tuple[Survey, list[str]]:
-    """Every declared artifact that is there, and the jobs that run."""
-    jobs = [job for job in _all_jobs(home) if job.started()]
-    wanted = [p for job in jobs for p in job.spec()["artifacts"]] + request.get("artifacts", [])
-    artifacts = [Pattern(p) for p in dict.fromkeys(wanted)]
-    skip = {os.path.realpath(os.fsencode(p)) for p in (home, __file__)}
-    skip.add(os.path.join(request["work"], INCOMING))
-    survey = Survey(request["work"], skip, None, artifacts)
-    survey.walk(request["work"], False)
-    for pattern in artifacts:
+    if not is_look:
+        at_work.refuse()
+    for pattern in artifacts:  # a declared file counts wherever it lies
         if not pattern.relative:
             survey.walk(pattern.prefix, False)
-    return survey, [job.name for job in jobs if observe(job).state in LIVE]
+    survey.problems = [  # a place that need not be kept need not be read
+        p
+        for p in survey.problems
+        if p["why"] not in ("unreadable", "too_deep")
+        or not _discarded_by(p["at"] + "/%00", survey.inner(p["at"] + "/%00"), discards, defaults)
+    ]
+    hashes = Hashes(home, request.get("key"))
+    entries: list[dict] = []
+    writers = _writers() if survey.files else {}
+    logs = [("log/%s.log" % job.name, os.fsencode(job.path("log"))) for job in jobs]
+    for name, path in survey.files + logs:
+        at = escape_path(path)
+        try:
+            sha256, seen = hashes.of(path) if reads else hashes.recalled(path)
+        except (Changing, FileNotFoundError):
+            survey.problem(at, "changing", "it changed, or vanished, while it was read")
+            continue
+        except OSError as error:
+            survey.problem(at, "unreadable", error.strerror)
+            continue
+        if (seen.st_dev, seen.st_ino) in writers:
+            survey.problem(
+                at, "open_for_writing", "by process %d" % writers[seen.st_dev, seen.st_ino]
+            )
+        kind = "log" if name.startswith("log/") else "artifact"
+        facts = {"size": seen.st_size, "sha256": sha256, "mtime_ns": seen.st_mtime_ns}
+        entries.append(dict(facts, name=name, at=at, kind="file", **{"class": kind}))
+    entries += _link_entries(survey, {path for _, path in survey.files})
+
+    heaps = Heaps(survey, hashes, Sent(home, request), discards, defaults, reads)
+    heaps.sort()
+    hashes.save()
+    if not is_look and [job.name for job in _refuse_running(home)] != [job.name for job in jobs]:
+        raise Refusal("JOB_RUNNING", "a job was started while the seal was made; seal again")
+    if not is_look:
+        at_work.refuse()
+    entries.sort(key=lambda entry: entry["name"])
+    is_sure = heaps.is_sure and all(entry["sha256"] is not None for entry in entries)
+    return dict(
+        heaps.told(request.get("named", 20)),
+        sealed_at=time.time(),
+        boot_id=_boot_id(),
+        since_ns=since_ns,
+        digest=_digest(entries) if is_sure and not is_look else "",
+        entries=entries,
+        problems=sorted(survey.problems, key=lambda p: (p["at"], p["why"])),
+        unmatched=[p.text for p in artifacts if p.text not in survey.matched],
+        elsewhere=_elsewhere_written(tops, since_ns) if request.get("elsewhere") else None,
+    )
+
+
+def _digest(entries: list[dict]) -> str:
+    """The hash of the sorted lines `sha256 size kind target-or-dash name`."""
+    import hashlib
+
+    form = "%(sha256)s %(size)d %(kind)s %(target)s %(name)s\n"
+    lines = sorted(form % dict(entry, target=entry.get("target", "-")) for entry in entries)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+# --- pace ----------------------------------------------------------------------------------------
+# How the caretaker keeps out of the jobs' way: its share of the time, its priority.
+
+
+SHARE = 0.25
 
 
 class _Turn:
@@ -2775,61 +2512,36 @@ def _step_back() -> str:
     return words
 
 
-def _looked_twice(
-    files: list[tuple[str, bytes]], quiet_ns: int, hashes: Hashes
-) -> tuple[dict[bytes, os.stat_result], set[bytes]]:
-    """The regular files as they are, and which of them are being written.
-
-    A file that this kernel's clock dates before the last `quiet_ns` is as it was then: one look tells
-    both. One with another clock's dates (a network's file system, the future) is looked at twice.
-    """
-    first = _looked(files)
-    remote = _elsewhere(_text_of("/proc/self/mountinfo"))
-    now_ns = time.time_ns()
-    undated = {
-        path
-        for path, seen in first.items()
-        if seen.st_dev in remote or max(seen.st_mtime_ns, seen.st_ctime_ns) > now_ns
-    }
-    if not all(hashes.knows(first[path]) for path in undated):
-        time.sleep(quiet_ns / 1e9)
-    second, writers = _looked(files), _writers() if files else {}
-    busy = set()
-    for path, seen in second.items():
-        if path in undated:
-            is_busy = _identity(first[path]) != _identity(seen)
-        else:
-            is_busy = max(seen.st_mtime_ns, seen.st_ctime_ns) > now_ns - quiet_ns
-        if is_busy or path not in first or (seen.st_dev, seen.st_ino) in writers:
-            busy.add(path)
-    return second, busy
+# --- checkpoints ---------------------------------------------------------------------------------
+# Whether a checkpoint is whole, by names and times alone.
 
 
-def _looked(files: list[tuple[str, bytes]]) -> dict[bytes, os.stat_result]:
-    found = {}
-    for _, path in files:
-        try:
-            seen = os.lstat(path)
-        except OSError:
-            continue
-        if stat.S_ISREG(seen.st_mode):
-            found[path] = seen
-    return found
-
-
-def _elsewhere(mountinfo: str) -> set[int]:
-    """The devices whose files another machine dates."""
-    found = set()
-    for line in mountinfo.splitlines():
-        mount, _, system = line.partition(" - ")
-        if ELSEWHERE(system):
-            major, minor = mount.split()[2].split(":")
-            found.add(os.makedev(int(major), int(minor)))
-    return found
-
-
+PATIENCE_NS = 600 * 10**9
+UNDER_WAY = (
+    re.compile(  # the names of what is renamed when it is whole, as Orbax, transformers and curl do
+        rb"(?i)tmp-.+|\.tmp.*|.+\.part|.+[._-](?:tmp|partial|incomplete|inprogress)(?:[-_.]?\d+)?"
+        rb"|.+\.tmp\.[\w-]{1,16}"
+    ).fullmatch
+)
+STEP = re.compile(
+    rb"(?i)(?<![a-z])(checkpoint|ckpt|step|iter|iteration|epoch)s?([-_.=]?)(\d+)(?![0-9a-z])"
+)
+GROWS = re.compile(rb"(?i).*\.(?:log|txt|csv|jsonl|out|err)|events\.out\..*").fullmatch
+SHARD = re.compile(rb"(.+?)-(\d{5})-of-(\d{5})(\.(?:safetensors|bin|pth?)|)").fullmatch
+DONE = re.compile(
+    rb"(?i)[._]?(?:done|success|completed?|finished|commit_success)(?:\.txt)?"
+).fullmatch
+WRITTEN_LAST = (  # what a directory is or holds, where to look for what is written last there, and its name
+    (
+        re.compile(rb"checkpoint-\d+/.*"),
+        "in",
+        re.compile(rb"trainer_state\.json|random_states_\d+\.pkl"),
+    ),
+    (re.compile(rb"[^/]*/.+\.distcp"), "in", re.compile(rb"\.metadata")),
+    (re.compile(rb"global_step\d+/.*"), "beside", re.compile(rb"latest")),
+    (re.compile(rb"iter_\d{7}/.*"), "beside", re.compile(rb"latest_checkpointed_iteration\.txt")),
+)
 # whether a checkpoint is whole, by names and times alone
-
 if TYPE_CHECKING:
     Dates = dict[bytes, tuple[int, int]]  # name: its mtime_ns and ctime_ns
     Dated = dict[bytes, Dates]  # by directory
@@ -2987,7 +2699,129 @@ def _has_all_shards(names: Iterable[bytes], one: bytes | None) -> bool:
     return all(len(found) >= int(of[1]) for of, found in there.items())
 
 
-# --- what its owner no longer wants -------------------------------------------------------------
+# --- complete ------------------------------------------------------------------------------------
+# The verb `complete`: what is whole while jobs run.
+
+
+def complete(home: str, request: dict) -> dict:
+    """What the declared artifacts match and nobody is writing now, though jobs may run; newest first.
+
+    A look, and no seal: it proves what each file held, and not that nothing else was written. Complete
+    is what the job's own convention says: what bears no temporary name, of a checkpoint that has what is
+    written last into it, and what was equal at two looks `quiet_s` apart and is open for writing by nobody.
+
+    It works and reads at most `share` of the time (a quarter), on one core, at the lowest priority. At
+    most `limit_bytes` are read, but always one file; what is left out has its turn in the next call.
+    """
+    share = min(1.0, max(0.01, request.get("share", SHARE)))
+    began, turn = time.monotonic(), _Turn(share)
+    stepped_back = _step_back()
+    survey, running = _artifacts_now(home, request)
+    hashes = Hashes(home, request.get("key"), turn.rest)
+    quiet_ns = int(request.get("quiet_s", 5) * 1e9)
+    seen, busy = _looked_twice(survey.files, quiet_ns, hashes)
+    listing = _listing(seen, request["work"])
+    done = [re.compile(_segment(text)[0]).fullmatch for text in request.get("done", [])]
+    held_back = unfinished(seen, busy, listing, request["work"], time.time_ns(), quiet_ns, done)
+    newest_first = sorted(
+        (one for one in survey.files if one[1] in seen and one[1] not in held_back),
+        key=lambda one: (-seen[one[1]].st_mtime_ns, one[0]),
+    )
+    names = [name for name, path in survey.files if path in held_back]
+    entries, kept, read, left_out, saved = [], set(), 0, 0, began
+    for name, path in newest_first:
+        fresh = 0 if hashes.knows(seen[path]) else seen[path].st_size
+        over = read + fresh > request.get("limit_bytes", 1 << 62)
+        if read and fresh and (over or time.monotonic() - began > request.get("limit_s", 1 << 62)):
+            names, left_out = [*names, name], left_out + 1
+            continue
+        read += fresh
+        try:
+            sha256, now = hashes.of(path)
+        except (Changing, OSError):
+            names.append(name)
+            continue
+        if time.monotonic() - saved > 30:  # so that what was read is known though the link breaks
+            hashes.save()
+            saved = time.monotonic()
+        facts = {"size": now.st_size, "sha256": sha256, "mtime_ns": now.st_mtime_ns}
+        at = escape_path(path)
+        entries.append(dict(facts, name=name, at=at, kind="file", **{"class": "artifact"}))
+        kept.add(path)
+    hashes.save()
+    links = _link_entries(survey, kept)
+    amiss = {problem["at"] for problem in survey.problems}
+    return {
+        "files": entries + [link for link in links if link["at"] not in amiss],
+        "inodes": {entry["name"]: seen[unescape_path(entry["at"])].st_ino for entry in entries},
+        "left_out": left_out,
+        "unfinished": sorted(names),
+        "running": running,
+        "pace": "at most %g of one core's time and of its disk's, %s" % (share, stepped_back),
+        "now": time.time(),
+        "login": escape_path(os.path.realpath(os.path.expanduser(b"~"))),
+    }
+
+
+def _artifacts_now(home: str, request: dict) -> tuple[Survey, list[str]]:
+    """Every declared artifact that is there, and the jobs that run."""
+    jobs = [job for job in _all_jobs(home) if job.started()]
+    wanted = [p for job in jobs for p in job.spec()["artifacts"]] + request.get("artifacts", [])
+    artifacts = [Pattern(p) for p in dict.fromkeys(wanted)]
+    skip = {os.path.realpath(os.fsencode(p)) for p in (home, __file__)}
+    skip.add(os.path.join(request["work"], INCOMING))
+    survey = Survey(request["work"], skip, None, artifacts)
+    survey.walk(request["work"], False)
+    for pattern in artifacts:
+        if not pattern.relative:
+            survey.walk(pattern.prefix, False)
+    return survey, [job.name for job in jobs if observe(job).state in LIVE]
+
+
+def _looked_twice(
+    files: list[tuple[str, bytes]], quiet_ns: int, hashes: Hashes
+) -> tuple[dict[bytes, os.stat_result], set[bytes]]:
+    """The regular files as they are, and which of them are being written.
+
+    A file that this kernel's clock dates before the last `quiet_ns` is as it was then: one look tells
+    both. One with another clock's dates (a network's file system, the future) is looked at twice.
+    """
+    first = _looked(files)
+    remote = _elsewhere(_text_of("/proc/self/mountinfo"))
+    now_ns = time.time_ns()
+    undated = {
+        path
+        for path, seen in first.items()
+        if seen.st_dev in remote or max(seen.st_mtime_ns, seen.st_ctime_ns) > now_ns
+    }
+    if not all(hashes.knows(first[path]) for path in undated):
+        time.sleep(quiet_ns / 1e9)
+    second, writers = _looked(files), _writers() if files else {}
+    busy = set()
+    for path, seen in second.items():
+        if path in undated:
+            is_busy = _identity(first[path]) != _identity(seen)
+        else:
+            is_busy = max(seen.st_mtime_ns, seen.st_ctime_ns) > now_ns - quiet_ns
+        if is_busy or path not in first or (seen.st_dev, seen.st_ino) in writers:
+            busy.add(path)
+    return second, busy
+
+
+def _looked(files: list[tuple[str, bytes]]) -> dict[bytes, os.stat_result]:
+    found = {}
+    for _, path in files:
+        try:
+            seen = os.lstat(path)
+        except OSError:
+            continue
+        if stat.S_ISREG(seen.st_mode):
+            found[path] = seen
+    return found
+
+
+# --- prune ---------------------------------------------------------------------------------------
+# The verb `prune`, the one that removes anything.
 
 
 def prune(home: str, request: dict) -> dict:
@@ -3141,7 +2975,18 @@ def _unlinked(top: bytes, files: dict[bytes, tuple[int, str, int, int]]) -> str 
     return why
 
 
-# --- files pushed to the box --------------------------------------------------------------------
+# --- push ----------------------------------------------------------------------------------------
+# The verbs `index`, `receive` and `place`: files pushed to the box.
+
+
+PLACED = {
+    "name": str,
+    "incoming": str,
+    "size": int,
+    "sha256": str,
+    "mode": int,
+    "mtime": NUMBER,
+}
 
 
 def index(home: str, request: dict) -> dict:
@@ -3450,16 +3295,9 @@ def _holds_what_was_said(path: bytes, said: dict) -> bool:
     return True
 
 
-def _pushed(home: str) -> dict[str, dict]:
-    """What `receive` and `place` have put in place: escaped path below the work directory to size and sha256."""
-    path = os.path.join(home, "pushed.json")
-    record = _read(path, {}) or {}
-    if not all(isinstance(f, dict) and {"size", "sha256"} <= set(f) for f in record.values()):
-        raise Refusal("RECORD_CORRUPT", path + " is not a whole record; it was left as it is")
-    return record
+# --- requests ------------------------------------------------------------------------------------
+# What each verb takes, and the arguments in their own types.
 
-
-# --- the call -----------------------------------------------------------------------------------
 
 SEALING = (
     "work! roots artifacts discard default_discard exclude ever rented_ns quiet hash running"
@@ -3602,6 +3440,308 @@ def _valued(kind: str, value: object) -> object:
     if kind == "number" and type(value) in NUMBER and 0 <= value < 1e12:  # type: ignore[operator]
         return value
     raise ValueError("it is %s" % ascii(value)[:80])
+
+
+# --- guard ---------------------------------------------------------------------------------------
+# The verb `guard`: the deadline is held on the box, by a process there.
+
+
+LOOK_S = 60.0
+ASKED_OF_A_GUARD = ("deadline", "grace_s", "signal", "idle_s", "end", "scripts")
+GUARD_GRACE_S, COPY_S = 60.0, 1800.0
+
+
+def guard(home: str, request: dict) -> dict:
+    """A process on the box holds the deadline; a request without one is told how that stands.
+
+    What was asked before is replaced. At the end the jobs are asked to stop, each by its own signal;
+    what is to be kept is copied, where a `store` was given; and the box ends its own bill, where
+    `end` says how. `store` is kept in the memory of that process alone.
+    """
+    path, already = os.path.join(home, "guard.json"), False
+    with Locked(home, "guard.lock"):
+        try:
+            record = _read(path, GUARD) or dict(NO_GUARD)
+        except Refusal:
+            if "deadline" not in request and not request.get("disarm"):
+                raise
+            record = dict(NO_GUARD)
+        if record["state"] == "armed" and not _holds_still(record):
+            record["state"] = "not_armed"
+        if request.get("disarm"):
+            record = dict(NO_GUARD, state="disarmed")
+            _write(path, record)
+        elif "deadline" in request:
+            wanted = {name: request.get(name) for name in ASKED_OF_A_GUARD}
+            already = record["state"] == "armed" and "store" not in request
+            already = already and all(record.get(n) == v for n, v in wanted.items())
+            if not already:
+                _reserve(path)
+                record = _posted(home, request, wanted)
+                _write(path, record)
+    return dict(record, already=already, now=time.time())
+
+
+def _holds_still(record: dict) -> bool:
+    ticks: int = record["start_ticks"]
+    return record["boot_id"] == _boot_id() and _ticks(record["pid"]) == ticks > 0
+
+
+def _elapsed() -> float:
+    """Seconds that no change of the wall clock touches; those of a machine's sleep count."""
+    try:
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    except (AttributeError, OSError):
+        return time.monotonic()
+
+
+def _posted(home: str, request: dict, wanted: dict) -> dict:
+    """The record of a detached process that waits for the guard's lock, and then holds the deadline."""
+    left_s = request.get("left_s", request["deadline"] - time.time())
+    fires, held = _elapsed() + left_s, dict(request)
+    if "store" in request:
+        held["seal"] = _checked("manifest", request.get("seal"))
+    places = dict(request.get("scripts") or {})
+    held["scripts"] = {name: os.path.realpath(places[name]) for name in places}
+    record = dict(wanted, state="armed", boot_id=_boot_id(), armed_at=time.time())
+    record["store"] = "held" if "store" in request else None
+    told, tell = os.pipe()
+
+    def body() -> None:
+        mine = dict(record, pid=os.getpid(), start_ticks=_ticks(os.getpid()))
+        os.write(tell, b"%d %d" % (mine["pid"], mine["start_ticks"]))
+        os.close(tell)
+        guarding = Guarding(home, held, mine, fires)
+        if guarding.holds():
+            guarding.ends()
+
+    _spawn(body, {tell})
+    os.close(tell)
+    with os.fdopen(told, "rb") as file:
+        pid, ticks = file.read().split()
+    return dict(record, pid=int(pid), start_ticks=int(ticks))
+
+
+class Guarding:
+    """What the guard's process does: it holds to what it was asked, whatever becomes of its record."""
+
+    def __init__(self, home: str, request: dict, record: dict, fires: float) -> None:
+        self._home, self._request, self._record, self._fires = home, request, record, fires
+        self._path = os.path.join(home, "guard.json")
+        self._quiet: tuple = ()
+        self._quiet_since = self._looked_at = _elapsed()
+        self._look: object = None
+
+    def holds(self) -> bool:
+        """The deadline has passed, or the box stood idle for too long; False: another has taken over.
+
+        Time is what has passed since the guard was posted: a wall clock that is set neither
+        shortens nor prolongs the lease.
+        """
+        idle_s = self._request.get("idle_s")
+        while True:
+            why = "deadline" if _elapsed() >= self._fires else None
+            if why is None and idle_s is not None and self._quiet_s() >= idle_s:
+                if self._is_judged_idle(idle_s):
+                    why = "idle"
+                else:  # somebody works here, if no job of ours does
+                    self._quiet_since = _elapsed()
+            more = {"state": "fired", "why": why, "fired_at": time.time()} if why else {}
+            if not self._notes(**more):
+                return False
+            if why:
+                return True
+            self._take_a_look()
+            most_s = 2.0 if idle_s is None else min(2.0, idle_s / 4)
+            time.sleep(min(most_s, max(0.05, self._fires - _elapsed())))
+
+    def _notes(self, **more: object) -> bool:
+        """It is on record, where it can be; False where another guard has taken over, or no box is left."""
+        try:
+            with Locked(self._home, "guard.lock"):
+                if not self._is_ours():
+                    return False
+                if more:
+                    self._record.update(more)
+                    _write_if_possible(self._path, self._record)
+        except (Refusal, OSError):  # what cannot be read is no reason to let go
+            return os.path.isdir(self._home)
+        return True
+
+    def _is_ours(self) -> bool:
+        """Whether no other guard is on record; a record that was lost or damaged is written again."""
+        try:
+            latest = _read(self._path, GUARD)
+        except Refusal:
+            latest = None
+        if latest is None:
+            _write_if_possible(self._path, self._record)
+            return True
+        return bool(latest["pid"] == os.getpid())
+
+    def _quiet_s(self) -> float:
+        """How long we have watched that no job lives and nobody looks; 0 before the first job."""
+        states, heartbeat = [], 0
+        for job in _all_jobs(self._home):
+            try:
+                states.append(observe(job).state)
+            except (Refusal, OSError):  # unknown, which is not idle
+                states.append("running")
+        try:
+            heartbeat = os.stat(os.path.join(self._home, "heartbeat")).st_mtime_ns
+        except OSError:
+            pass
+        seen = (tuple(states), heartbeat)
+        if seen != self._quiet or set(LIVE) & set(states) or set(states) <= {"absent"}:
+            self._quiet, self._quiet_since = seen, _elapsed()
+        return _elapsed() - self._quiet_since
+
+    def _is_judged_idle(self, idle_s: float) -> bool:
+        """Whether the judge agrees, by what all of this user's processes did; without one it is so."""
+        script = self._request["scripts"].get("activity")
+        if script is None or not os.path.isfile(script):
+            return True
+        try:
+            said = json.loads(
+                _output(sys.executable, "-I", "-S", script, "judge", "--home", self._home)
+            )
+            return bool(said["phase"] == "idle" and said["idle_s"] >= idle_s - 2 * LOOK_S)
+        except (ValueError, KeyError, TypeError):  # unknown, which is not idle
+            return False
+
+    def _take_a_look(self) -> None:
+        """Once a minute somebody else judges what the box does; whatever becomes of that."""
+        import subprocess
+
+        script = self._request["scripts"].get("activity")
+        if script is None or _elapsed() < self._looked_at:
+            return
+        self._looked_at = _elapsed() + LOOK_S
+        null = subprocess.DEVNULL
+        try:
+            if self._look is not None and self._look.poll() is None:  # type: ignore[attr-defined]
+                self._look.kill()  # type: ignore[attr-defined]
+            if os.path.isfile(script):
+                argv = [sys.executable, "-I", "-S", script, "look", "--home", self._home]
+                self._look = subprocess.Popen(argv, stdin=null, stdout=null, stderr=null)
+        except OSError:
+            pass
+
+    def ends(self) -> None:
+        """The jobs were asked to end, what is to be kept was copied, and this box's bill is being ended."""
+        most_s = self._request.get("grace_s", GUARD_GRACE_S)
+        asked, problems = [], {}
+        for job in _all_jobs(self._home):
+            signum, grace_s = 15, 10.0
+            try:
+                if observe(job).state not in LIVE:
+                    continue
+                spec = job.spec()
+                signum, grace_s = spec["stop_signal"], spec["grace_s"]
+                _record_ending(job, "deadline")
+            except (Refusal, OSError) as error:
+                problems[job.name] = str(error)
+            asked.append((job, self._request.get("signal", signum), min(grace_s, most_s)))
+        left = _end(asked)
+        if not self._notes(stopped=[job.name for job, _, _ in asked], left=left, problems=problems):
+            return
+        if "store" in self._request:
+            try:
+                kept = self._copied()
+            except Exception as error:  # noqa: BLE001  the bill has to be ended all the same
+                kept = {"ok": False, "message": type(error).__name__}
+            self._notes(kept=kept)
+        self._ends_the_bill()
+
+    def _copied(self) -> dict:
+        """What became of the copy to the store."""
+        give_up = time.monotonic() + KILL_LIMIT_S
+        while True:
+            try:
+                entries = manifest(self._home, dict(self._request["seal"]))["entries"]
+                break
+            except (Refusal, OSError) as error:
+                if time.monotonic() > give_up:
+                    return {"ok": False, "message": str(error)[:300]}
+                time.sleep(0.2)
+        names = ("name", "at", "size", "sha256")
+        files = [{n: entry[n] for n in names} for entry in entries if entry["kind"] == "file"]
+        wanted = {"store": self._request["store"], "files": files}
+        said = self._ask("keep", "keep", wanted, self._request.get("copy_s", COPY_S))
+        kept, failed = said.get("kept") or [], said.get("failed") or []
+        why = said.get("message") or (json.dumps(failed[0]) if failed else "")
+        told = {"ok": said.get("ok") is True, "files": len(files), "kept": len(kept)}
+        return dict(told, at=time.time(), message=str(why)[:300])
+
+    def _ends_the_bill(self) -> None:
+        """The platform is asked until this box is no more, or until another guard has taken over."""
+        import signal
+
+        end = self._request.get("end") or {"kind": "none"}
+        if end["kind"] == "none" or "leave" not in self._request["scripts"]:
+            self._notes(meter="nothing on this box ends its bill")
+            return
+        tries, wait_s = 0, 1.0
+        wanted = {name: end[name] for name in ("kind", "command") if name in end}
+        wanted["may"] = "terminate" if end.get("on") == "waive" else "stop"
+        begins = _elapsed()
+        if (
+            end.get("on") == "waive"
+        ):  # its owner signed for what is past the deadline, and no idleness before
+            begins = max(begins, self._fires)
+        begins += float(end.get("after_s") or 0.0)
+        left_s = begins - _elapsed()
+        if left_s > 0:
+            self._notes(meter="runs on until %.0f, as was agreed" % (time.time() + left_s))
+        while _elapsed() < begins:
+            if not self._notes():
+                return
+            self._take_a_look()
+            time.sleep(min(2.0, max(0.05, begins - _elapsed())))
+        while True:
+            said = self._ask("leave", "end", wanted, 60.0)
+            tries += 1
+            names = ("asked", "how", "status", "why", "message")
+            meter = {n: said[n] for n in names if said.get(n) is not None}
+            if not self._notes(meter=dict(meter, tries=tries, at=time.time())):
+                return
+            if said.get("asked"):
+                signal.signal(
+                    signal.SIGTERM, signal.SIG_DFL
+                )  # a system that goes down need not wait
+                wait_s = max(wait_s, 30.0)
+            time.sleep(wait_s)
+            wait_s = min(wait_s * 2, 300.0)
+            if not self._notes():
+                return
+
+    def _ask(self, script: str, verb: str, request: dict, limit_s: float) -> dict:
+        """The reply of one of our scripts on this box, or why there is none."""
+        import subprocess
+
+        path = self._request["scripts"].get(script, "")
+        argv = [sys.executable, "-I", "-S", path, verb, "--request", "-"]
+        try:
+            done = subprocess.run(
+                argv,
+                input=json.dumps(request).encode(),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                timeout=limit_s,
+                check=False,
+            )
+            said = json.loads(done.stdout.splitlines()[-1].decode())
+        except subprocess.TimeoutExpired:
+            return {"ok": False, "message": "it did not end within %d s" % limit_s}
+        except (OSError, ValueError, IndexError) as error:
+            return {
+                "ok": False,
+                "message": "%s gave no answer: %s" % (script, type(error).__name__),
+            }
+        return said if isinstance(said, dict) else {"ok": False, "message": "no answer"}
+
+
+# --- __main__ ------------------------------------------------------------------------------------
 
 
 VERBS = {

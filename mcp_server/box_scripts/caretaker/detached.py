@@ -1,0 +1,38 @@
+"""A process that outlives its caller."""
+
+from __future__ import annotations
+
+import os
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def _spawn(body: Callable[[], object], keep: set[int]) -> None:
+    """`body` is being run by a process that shares only the descriptors in `keep` with its caller."""
+    import signal
+
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a caller that ignores it would reap for us
+    courier = os.fork()
+    if courier:
+        os.waitpid(courier, 0)
+        return
+    try:
+        os.setsid()
+        if os.fork() == 0:
+            for signum in (signal.SIGHUP, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+                signal.signal(signum, signal.SIG_IGN)
+            os.chdir("/")
+            null = os.open(os.devnull, os.O_RDWR)
+            for fd in range(3):
+                os.dup2(null, fd)
+            for name in os.listdir("/dev/fd"):
+                if int(name) > 2 and int(name) not in keep:
+                    try:
+                        os.close(int(name))
+                    except OSError:  # the listing's own
+                        pass
+            body()
+    finally:
+        os._exit(0)

@@ -1,0 +1,104 @@
+"""SHA-256 of files, and the memory of hashes."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+
+from box_scripts.caretaker.progress import TELLING
+from box_scripts.caretaker.records import _read, _write_if_possible
+from box_scripts.caretaker.refusal import Refusal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RACY_NS = 2_000_000_000
+CHUNK_BYTES = 1 << 20
+
+
+class Changing(Exception):
+    """The file was not the same before and after it was read."""
+
+
+class Hashes:
+    """SHA-256 of files, remembered where no change since could have gone unseen.
+
+    What is remembered lies where jobs can write, so it is believed under a `key` of the tenant's alone,
+    which never lies on the box; without one nothing is remembered.
+    """
+
+    def __init__(self, home: str, key: str | None, rest: Callable[[], None] = lambda: None) -> None:
+        self._path, self._rest, self._key = os.path.join(home, "hashes.json"), rest, key
+        self._used: dict = {}
+        self._known: dict = {}
+        try:
+            record = _read(self._path, {"proof": str, "hashes": dict}) if key else None
+        except Refusal:  # it only saves time
+            record = None
+        if record and record["proof"] == self._proof(record["hashes"]):
+            self._known = record["hashes"]
+
+    def _proof(self, hashes: dict) -> str:
+        import hashlib
+        import hmac
+
+        content = json.dumps(hashes, sort_keys=True, separators=(",", ":")).encode()
+        return hmac.new((self._key or "").encode(), content, hashlib.sha256).hexdigest()
+
+    def of(self, path: bytes) -> tuple[str, os.stat_result]:
+        """The hash and the status of a regular file that did not change meanwhile.
+
+        Raises:
+            Changing, OSError.
+        """
+        import hashlib
+
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(fd, "rb", buffering=0) as file:
+            before, began_ns = os.fstat(fd), time.time_ns()
+            key = _identity(before)
+            known = self._known.get(key)
+            # a hash taken right after a change may be of what was there before another, in the same tick
+            if not isinstance(known, list) or known[1] - before.st_ctime_ns < RACY_NS:
+                digest, view = hashlib.sha256(), memoryview(bytearray(CHUNK_BYTES))
+                count = file.readinto(view)
+                while count:
+                    digest.update(view[:count])
+                    TELLING.did(0, count)
+                    self._rest()
+                    count = file.readinto(view)
+                known = [digest.hexdigest(), began_ns]
+        if not os.path.lexists(path) or _identity(os.lstat(path)) != key:
+            raise Changing
+        self._used[key] = known
+        return known[0], before
+
+    def recalled(self, path: bytes) -> tuple[str | None, os.stat_result]:
+        """The same, but where the hash must be taken anew there is none."""
+        seen = os.lstat(path)
+        known = self._known.get(_identity(seen))
+        is_sure = isinstance(known, list) and known[1] - seen.st_ctime_ns >= RACY_NS
+        return (self.of(path)[0] if is_sure else None), seen
+
+    def knows(self, seen: os.stat_result) -> bool:
+        """Whether the hash of that file need not be taken again."""
+        return _identity(seen) in self._known
+
+    def save(self) -> None:
+        if self._key is None or all(self._known.get(k) == v for k, v in self._used.items()):
+            return
+        known = dict(self._known, **self._used)
+        known = known if len(known) < 200_000 else self._used
+        _write_if_possible(self._path, {"proof": self._proof(known), "hashes": known})
+
+
+def _identity(seen: os.stat_result) -> str:
+    return "%d:%d:%d:%d:%d" % (
+        seen.st_dev,
+        seen.st_ino,
+        seen.st_size,
+        seen.st_mtime_ns,
+        seen.st_ctime_ns,
+    )

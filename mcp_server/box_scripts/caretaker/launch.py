@@ -1,0 +1,213 @@
+"""The verb `start`: a job under a supervisor of its own."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+
+from box_scripts.caretaker.cgroups import _limit_hits, _oom_kills
+from box_scripts.caretaker.detached import _spawn
+from box_scripts.caretaker.failure_cause import _facts
+from box_scripts.caretaker.jobs import Job
+from box_scripts.caretaker.paths import _utf8, escape_path, unescape_path
+from box_scripts.caretaker.patterns import Pattern
+from box_scripts.caretaker.processes import _boot_id, _ticks
+from box_scripts.caretaker.records import EXIT, _lock, _read, _reserve, _write
+from box_scripts.caretaker.refusal import Refusal
+from box_scripts.caretaker.since import _set_since
+from box_scripts.caretaker.stop import START_LIMIT_S, _end, _record_ending
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+
+def start(home: str, request: dict) -> dict:
+    """The job has been launched, by this call or an earlier one, exactly once.
+
+    Raises:
+        Refusal: COMMAND_NOT_FOUND (that was the launch), LAUNCH_FAILED (nothing ran; start may be
+            called again), START_TIMEOUT (not known yet; call start again).
+    """
+    job, env = Job(home, request["job"]), request.get("env", {})
+    if not request["argv"]:
+        raise Refusal("BAD_REQUEST", "argv is empty")
+    spec = {
+        "cwd": escape_path(request["cwd"]),
+        "command": request["argv"][0],
+        "env_names": sorted(env),
+        "artifacts": [Pattern(p).text for p in request.get("artifacts", [])],
+        "discard": [Pattern(p).text for p in request.get("discard", [])],
+        "max_runtime_s": request.get("max_runtime_s"),
+        "grace_s": request.get("grace_s", 10),
+        "stop_signal": request.get("stop_signal", 15),
+        "oom_kills": _oom_kills(),
+        "limit_hits": _limit_hits(),
+    }
+    environment = dict(os.environb)
+    for name in request.get("env_unset", []):
+        environment.pop(_utf8(name), None)
+    environment.setdefault(b"PYTHONUNBUFFERED", b"1")
+    environment.update({_utf8(n): _utf8(v) for n, v in env.items()})
+    environment.update(job.marks)
+    os.makedirs(job.directory, 0o700, exist_ok=True)
+    give_up, already, since_ns = time.monotonic() + START_LIMIT_S, True, None
+    while job.started() is None:
+        lock = _lock(job.path("lock"), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if lock is None:
+            if time.monotonic() > give_up:
+                raise Refusal(
+                    "START_TIMEOUT", "another start of this job is under way; call start again"
+                )
+            time.sleep(0.02)
+            continue
+        try:
+            if job.started() is None:
+                os.makedirs(request["cwd"], exist_ok=True)
+                since_ns = _set_since(home, "since.json", request["cwd"])
+                _write(job.path("spec.json"), spec)
+                for name in ("main.json", "exit.json", "ending.json"):
+                    _reserve(job.path(name))
+                _launch(job, spec, [_utf8(a) for a in request["argv"]], environment, lock, give_up)
+                already = False
+        finally:
+            os.close(lock)  # and never unlock it: the supervisor shares it
+    end = _read(job.path("exit.json"), EXIT)
+    if end and end.get("error"):
+        raise Refusal("COMMAND_NOT_FOUND", end["error"], job=job.name, exit_code=127)
+    started = job.started() or {}
+    reply = {name: started[name] for name in ("pid", "start_ticks", "boot_id", "started_at")}
+    return dict(reply, job=job.name, already=already, since_ns=since_ns)
+
+
+def _launch(
+    job: Job, spec: dict, argv: list[bytes], environment: dict, lock: int, give_up: float
+) -> None:
+    """The job's command has been started under a supervisor of its own."""
+    import select
+
+    told, tell = os.pipe()
+    _spawn(lambda: _supervise(job, spec, argv, environment, tell), {lock, tell})
+    os.close(tell)
+    # the job's exec closes the last copy of `tell`, as does the death of all who could launch
+    ready = select.select([told], [], [], max(0.0, give_up - time.monotonic()))[0]
+    message = os.read(told, 4096).decode("utf-8", "replace") if ready else ""
+    os.close(told)
+    if job.started() is None:
+        if not ready:
+            raise Refusal("START_TIMEOUT", "the launch takes long; call start again")
+        raise Refusal(
+            "LAUNCH_FAILED", "nothing was launched: " + (message or "the supervisor died")
+        )
+
+
+def _supervise(job: Job, spec: dict, argv: list[bytes], environment: dict, tell: int) -> None:
+    """The job and all it left behind have ended, and that is on record."""
+    import select
+    import signal
+
+    try:
+        import ctypes
+
+        adopts = (
+            ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0
+        )  # PR_SET_CHILD_SUBREAPER: sees what daemonises
+    except (ImportError, OSError, AttributeError):
+        adopts = False
+    supervisor = {"supervisor_pid": os.getpid(), "supervisor_ticks": _ticks(os.getpid())}
+    main = os.fork()
+    if main == 0:
+        _become_job(job, spec, argv, environment, tell, supervisor)
+    os.close(tell)
+    woken, wake = os.pipe()
+    os.set_blocking(woken, False)
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    expires = (
+        time.monotonic() + spec["max_runtime_s"]
+        if spec["max_runtime_s"] is not None
+        else float("inf")
+    )
+    end: dict = {}
+    while True:
+        try:
+            pid, code = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            if adopts or not job.members():
+                break
+            pid = 0
+        if pid == main:
+            number = os.WTERMSIG(code) if os.WIFSIGNALED(code) else 0
+            names = {int(s): s.name[3:] for s in signal.Signals}
+            end = {
+                "exit_code": None if number else os.WEXITSTATUS(code),
+                "ended_at": time.time(),
+                "facts": _facts(spec, job.directory),
+            }
+            end["signal"] = names.get(number, "RT%d" % number) if number else None
+        if pid:
+            continue
+        if end and not os.path.exists(job.path("main.json")):
+            _insist(job.path("main.json"), end)
+        if time.monotonic() >= expires:
+            expires = float("inf")
+            _record_ending(job, "walltime")
+            _end([(job, spec["stop_signal"], spec["grace_s"])])
+            continue
+        wait_s = min(expires - time.monotonic(), 3600.0 if adopts else 1.0)
+        select.select([woken], [], [], max(0.0, wait_s))
+        try:
+            os.read(woken, 4096)
+        except BlockingIOError:
+            pass
+    if job.started() and not os.path.exists(job.path("exit.json")):
+        _insist(job.path("exit.json"), end)
+
+
+def _insist(path: str, record: dict) -> None:
+    """`path` holds `record`, however long that took: without it the job would count as killed."""
+    while True:
+        try:
+            return _write(path, record)
+        except OSError:
+            time.sleep(1)
+
+
+def _become_job(
+    job: Job, spec: dict, argv: list[bytes], environment: dict, tell: int, supervisor: dict
+) -> NoReturn:
+    """This process is the job's command, and that was on record before its first instruction."""
+    import signal
+
+    try:
+        os.setsid()
+        for signum in set(range(1, signal.NSIG)) - {signal.SIGKILL, signal.SIGSTOP}:
+            try:
+                signal.signal(signum, signal.SIG_IGN if signum == signal.SIGHUP else signal.SIG_DFL)
+            except (OSError, ValueError):  # the C library keeps some for itself
+                pass
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        log = os.open(job.path("log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.chdir(unescape_path(spec["cwd"]))
+        me = {
+            "pid": os.getpid(),
+            "start_ticks": _ticks(os.getpid()),
+            "boot_id": _boot_id(),
+            "init_ticks": _ticks(1),
+        }
+        _write(job.path("started.json"), dict(supervisor, started_at=time.time(), **me))
+    except BaseException as error:  # noqa: BLE001  whatever it was, nothing was launched
+        os.write(tell, str(error).encode("utf-8", "replace"))
+        os._exit(127)
+    try:
+        os.execvpe(argv[0], argv, environment)  # noqa: S606
+    except (OSError, ValueError) as error:
+        why = "%s: %s" % (escape_path(argv[0]), getattr(error, "strerror", None) or error)
+        end: dict = {"exit_code": 127, "signal": None, "facts": {}, "error": why}
+        _insist(job.path("exit.json"), dict(end, ended_at=time.time()))
+    finally:
+        os._exit(127)

@@ -1,0 +1,39 @@
+"""File systems that are another machine's, or no disk."""
+
+from __future__ import annotations
+
+import os
+import re
+
+
+def _far_mounts(mountinfo: str) -> set[bytes]:
+    """Where another machine's disks are mounted, and what is no disk."""
+    found = set()
+    for line in mountinfo.splitlines():
+        mount, _, system = line.partition(" - ")
+        if ELSEWHERE(system) or system.split(" ")[0] in (
+            "proc",
+            "sysfs",
+            "cgroup",
+            "cgroup2",
+            "devtmpfs",
+        ):
+            place = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m.group(1), 8)), mount.split()[4])
+            found.add(os.fsencode(place))
+    return found
+
+
+ELSEWHERE = re.compile(
+    r"nfs|cifs|smb|fuse|ceph|lustre|gluster|beegfs|gpfs|weka|9p|virtiofs|afs"
+).match
+
+
+def _elsewhere(mountinfo: str) -> set[int]:
+    """The devices whose files another machine dates."""
+    found = set()
+    for line in mountinfo.splitlines():
+        mount, _, system = line.partition(" - ")
+        if ELSEWHERE(system):
+            major, minor = mount.split()[2].split(":")
+            found.add(os.makedev(int(major), int(minor)))
+    return found

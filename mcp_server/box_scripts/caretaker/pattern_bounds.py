@@ -1,0 +1,95 @@
+"""How much a pattern may give up; the verb `patterns`."""
+
+from __future__ import annotations
+
+import os
+
+from box_scripts.caretaker.paths import _is_below, _utf8, escape_path
+from box_scripts.caretaker.patterns import Pattern
+from box_scripts.caretaker.refusal import Refusal
+
+
+def _good(texts: list[str], bounds: Bounds | None, problems: list[dict]) -> list[Pattern]:
+    """The patterns among them; what is none, or gives up whatever there is, is a problem and no more."""
+    found = []
+    for text in dict.fromkeys(texts):
+        try:
+            pattern = Pattern(text)
+        except Refusal as refusal:
+            why, detail = "bad_pattern", refusal.reply["message"]
+        else:
+            wide = bounds.passed_by(pattern) if bounds else None
+            if wide is None:
+                found.append(pattern)
+                continue
+            why, detail = "wide_pattern", "it gives up %s, unseen" % wide
+        problems.append({"at": _plain(text), "why": why, "detail": str(detail)})
+    return found
+
+
+def _plain(text: str) -> str:
+    """The pattern as a path that can be shown, whatever it holds."""
+    return escape_path(_utf8(text))
+
+
+TEMPORARY = (b"/tmp", b"/var/tmp", b"/dev/shm")
+PROBES = (  # names that have nothing in common but that jobs write such
+    "a",
+    "zz9.bin",
+    "Q7",
+    ".h/x",
+    "d/e/f",
+    "model.pt",
+    "metrics.csv",
+    "README",
+    "7",
+    "ckpt-100/w.safetensors",
+    "x.y.z",
+    "checkpoints/last",
+    "results_final.json",
+    "1/2",
+)
+
+
+def _is_wide(matched: list[str]) -> bool:
+    """Whether a pattern that means those probes means whatever there is, or whatever is in a directory."""
+    return 2 * len(matched) >= len(PROBES) or sum("/" in probe for probe in matched) >= 4
+
+
+class Bounds:
+    """How much a pattern may give up: what it names, and no place as a whole, nor another lease's."""
+
+    def __init__(self, home: str, work: bytes, tops: list[bytes]) -> None:
+        login = os.path.realpath(os.path.expanduser(b"~"))
+        self._leases, self._own = os.path.join(login, b"gpu-tenant"), os.path.dirname(work)
+        # What is temporary by its very name may be given up by that name.
+        kept = [top for top in tops if top not in TEMPORARY]
+        self._work, self._tops = work, list(dict.fromkeys([*kept, login]))
+        self._home = os.fsencode(home)
+
+    def passed_by(self, pattern: Pattern) -> str | None:
+        """What the pattern would give up as a whole, or None."""
+        if pattern.relative:
+            matched = [probe for probe in PROBES if pattern.matches(probe)]
+            return "all that is written" if _is_wide(matched) else None
+        for top in self._tops:
+            at = escape_path(top).rstrip("/") + "/"
+            if _is_wide([probe for probe in PROBES if pattern.matches(at + probe)]):
+                return "all of " + escape_path(top)
+        if _is_below(self._work, self._own) and _is_below(self._own, self._leases):
+            others = escape_path(os.path.join(self._leases, b"own-zzzz/work/out/a"))
+            is_there = _is_below(pattern.prefix, self._leases) and not _is_below(
+                pattern.prefix, self._own
+            )
+            if pattern.matches(others) or is_there:
+                return "what belongs to another lease"
+        return None
+
+
+def patterns(home: str, request: dict) -> dict:
+    """Of those patterns, which are none or give up too much: nothing was done."""
+    problems: list[dict] = []
+    tops = [request["work"], *sorted(request.get("roots", []))]
+    _good(request.get("artifacts", []), None, problems)
+    _good(request.get("discard", []), Bounds(home, request["work"], tops), problems)
+    return {"problems": problems}
