@@ -39,7 +39,7 @@ from collections import deque, namedtuple
 TYPE_CHECKING = False  # importing `typing` costs more than a status reply
 if TYPE_CHECKING:
     import tarfile
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import IO, NoReturn
 
 
@@ -63,7 +63,8 @@ class Telling:
     """Whoever asked to hear of it is told how much was done so far; and once nobody hears it, this ends."""
 
     def __init__(self) -> None:
-        self.every_s, self._told_at = None, time.monotonic()
+        self.every_s: float | None = None
+        self._told_at = time.monotonic()
         self._files = self._read_bytes = 0
 
     def did(self, files: int, read_bytes: int) -> None:
@@ -796,7 +797,7 @@ def _reason(job: Job, seen: Observed) -> dict | None:
     elif _told_by_shell(end):
         otherwise = (
             "signal",
-            "exit status %d: a shell's word for signal %d"
+            "exit status %d: a shell's word for signal %s"
             % (end["exit_code"], _told_by_shell(end)),
         )
     else:
@@ -1622,7 +1623,8 @@ class Sent:
     """What a push has put in the work directory, by the tenant's record, or else by this box's own."""
 
     def __init__(self, home: str, request: dict) -> None:
-        self._work, self._way = request["work"], {}
+        self._work: bytes = request["work"]
+        self._way: dict[bytes, bytes] = {}
         self._held: dict[bytes, set[tuple[int, str]]] = {}
         told = request.get("pushed")
         if told is None or request.get("older"):
@@ -1932,7 +1934,9 @@ class Heaps:
         self._discards, self._defaults = discards, defaults
         self.is_sure = True
         self._discarded: dict[str, list[int]] = {}
-        self._pushed, self._unclaimed, self._empty = [0, 0], [], []
+        self._unclaimed: list[tuple[int, str]] = []
+        self._empty: list[str] = []
+        self._pushed = [0, 0]
 
     def sort(self) -> None:
         odd: dict[str, list[tuple[int, str]]] = {}
@@ -2371,7 +2375,8 @@ def manifest(home: str, request: dict) -> dict:
     unwanted = [p for spec in specs for p in spec["discard"]] + request.get("discard", [])
     since_ns = 0 if request.get("ever") else _since_ns(home, jobs, request.get("since_ns"))
     tops = [request["work"], *sorted(request.get("roots", []))]
-    bounds, problems = Bounds(home, request["work"], tops), []
+    bounds = Bounds(home, request["work"], tops)
+    problems: list[dict] = []
     artifacts = _good(wanted, None, problems)
     discards = _good(unwanted, bounds, problems)
     defaults = [Pattern(p) for p in DEFAULT_DISCARD] if request.get("default_discard", True) else []
@@ -2585,7 +2590,7 @@ def unfinished(
     work: bytes,
     now_ns: int,
     quiet_ns: int,
-    done: list[Callable[[str], object]],
+    done: Sequence[Callable[[str], object]],
 ) -> set[bytes]:
     """Of the files, those that are being written, or are of something that is; by names and times alone.
 
@@ -2612,7 +2617,7 @@ def _is_whole(
     listing: Dated,
     now_ns: int,
     quiet_ns: int,
-    done: list[Callable[[str], object]],
+    done: Sequence[Callable[[str], object]],
 ) -> bool:
     """Whether the checkpoint, a directory or a file, has all that its job writes into it."""
     parent, name = os.path.split(what)
@@ -2662,7 +2667,7 @@ def _last_of(name: bytes, inside: Dates, beside: Dates) -> list[int] | None:
     return None
 
 
-def _done_of(what: bytes, listing: Dated, done: list[Callable[[str], object]]) -> list[int]:
+def _done_of(what: bytes, listing: Dated, done: Sequence[Callable[[str], object]]) -> list[int]:
     """When the markers were written that say of the checkpoint that it is done, in it or beside it."""
     parent, name = os.path.split(what)
     stem = os.path.splitext(name)[0]
@@ -2694,8 +2699,8 @@ def _has_all_shards(names: Iterable[bytes], one: bytes | None) -> bool:
     for match in filter(None, map(SHARD, names)):
         there.setdefault((match[1], match[3], match[4]), set()).add(match[2])
     if one is not None:
-        match = SHARD(one)
-        there = {match.group(1, 3, 4): there.get(match.group(1, 3, 4), set())} if match else {}
+        shard = SHARD(one)
+        there = {shard.group(1, 3, 4): there.get(shard.group(1, 3, 4), set())} if shard else {}
     return all(len(found) >= int(of[1]) for of, found in there.items())
 
 
@@ -2728,7 +2733,9 @@ def complete(home: str, request: dict) -> dict:
         key=lambda one: (-seen[one[1]].st_mtime_ns, one[0]),
     )
     names = [name for name, path in survey.files if path in held_back]
-    entries, kept, read, left_out, saved = [], set(), 0, 0, began
+    entries: list[dict] = []
+    kept: set[bytes] = set()
+    read, left_out, saved = 0, 0, began
     for name, path in newest_first:
         fresh = 0 if hashes.knows(seen[path]) else seen[path].st_size
         over = read + fresh > request.get("limit_bytes", 1 << 62)
@@ -2979,7 +2986,7 @@ def _unlinked(top: bytes, files: dict[bytes, tuple[int, str, int, int]]) -> str 
 # The verbs `index`, `receive` and `place`: files pushed to the box.
 
 
-PLACED = {
+PLACED: dict = {
     "name": str,
     "incoming": str,
     "size": int,

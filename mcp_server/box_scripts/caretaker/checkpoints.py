@@ -9,7 +9,7 @@ from box_scripts.caretaker.paths import _is_below, escape_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
 PATIENCE_NS = 600 * 10**9
 UNDER_WAY = (
@@ -80,7 +80,7 @@ def unfinished(
     work: bytes,
     now_ns: int,
     quiet_ns: int,
-    done: list[Callable[[str], object]],
+    done: Sequence[Callable[[str], object]],
 ) -> set[bytes]:
     """Of the files, those that are being written, or are of something that is; by names and times alone.
 
@@ -107,7 +107,7 @@ def _is_whole(
     listing: Dated,
     now_ns: int,
     quiet_ns: int,
-    done: list[Callable[[str], object]],
+    done: Sequence[Callable[[str], object]],
 ) -> bool:
     """Whether the checkpoint, a directory or a file, has all that its job writes into it."""
     parent, name = os.path.split(what)
@@ -157,7 +157,7 @@ def _last_of(name: bytes, inside: Dates, beside: Dates) -> list[int] | None:
     return None
 
 
-def _done_of(what: bytes, listing: Dated, done: list[Callable[[str], object]]) -> list[int]:
+def _done_of(what: bytes, listing: Dated, done: Sequence[Callable[[str], object]]) -> list[int]:
     """When the markers were written that say of the checkpoint that it is done, in it or beside it."""
     parent, name = os.path.split(what)
     stem = os.path.splitext(name)[0]
@@ -189,6 +189,6 @@ def _has_all_shards(names: Iterable[bytes], one: bytes | None) -> bool:
     for match in filter(None, map(SHARD, names)):
         there.setdefault((match[1], match[3], match[4]), set()).add(match[2])
     if one is not None:
-        match = SHARD(one)
-        there = {match.group(1, 3, 4): there.get(match.group(1, 3, 4), set())} if match else {}
+        shard = SHARD(one)
+        there = {shard.group(1, 3, 4): there.get(shard.group(1, 3, 4), set())} if shard else {}
     return all(len(found) >= int(of[1]) for of, found in there.items())

@@ -47,7 +47,9 @@ def complete(home: str, request: dict) -> dict:
         key=lambda one: (-seen[one[1]].st_mtime_ns, one[0]),
     )
     names = [name for name, path in survey.files if path in held_back]
-    entries, kept, read, left_out, saved = [], set(), 0, 0, began
+    entries: list[dict] = []
+    kept: set[bytes] = set()
+    read, left_out, saved = 0, 0, began
     for name, path in newest_first:
         fresh = 0 if hashes.knows(seen[path]) else seen[path].st_size
         over = read + fresh > request.get("limit_bytes", 1 << 62)

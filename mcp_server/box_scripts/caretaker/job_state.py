@@ -68,7 +68,7 @@ def _reason(job: Job, seen: Observed) -> dict | None:
     elif _told_by_shell(end):
         otherwise = (
             "signal",
-            "exit status %d: a shell's word for signal %d"
+            "exit status %d: a shell's word for signal %s"
             % (end["exit_code"], _told_by_shell(end)),
         )
     else:

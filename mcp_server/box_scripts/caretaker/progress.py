@@ -10,7 +10,8 @@ class Telling:
     """Whoever asked to hear of it is told how much was done so far; and once nobody hears it, this ends."""
 
     def __init__(self) -> None:
-        self.every_s, self._told_at = None, time.monotonic()
+        self.every_s: float | None = None
+        self._told_at = time.monotonic()
         self._files = self._read_bytes = 0
 
     def did(self, files: int, read_bytes: int) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import tarfile
     from typing import IO
 
-PLACED = {
+PLACED: dict = {
     "name": str,
     "incoming": str,
     "size": int,

@@ -17,7 +17,8 @@ class Sent:
     """What a push has put in the work directory, by the tenant's record, or else by this box's own."""
 
     def __init__(self, home: str, request: dict) -> None:
-        self._work, self._way = request["work"], {}
+        self._work: bytes = request["work"]
+        self._way: dict[bytes, bytes] = {}
         self._held: dict[bytes, set[tuple[int, str]]] = {}
         told = request.get("pushed")
         if told is None or request.get("older"):

@@ -100,7 +100,8 @@ def manifest(home: str, request: dict) -> dict:
     unwanted = [p for spec in specs for p in spec["discard"]] + request.get("discard", [])
     since_ns = 0 if request.get("ever") else _since_ns(home, jobs, request.get("since_ns"))
     tops = [request["work"], *sorted(request.get("roots", []))]
-    bounds, problems = Bounds(home, request["work"], tops), []
+    bounds = Bounds(home, request["work"], tops)
+    problems: list[dict] = []
     artifacts = _good(wanted, None, problems)
     discards = _good(unwanted, bounds, problems)
     defaults = [Pattern(p) for p in DEFAULT_DISCARD] if request.get("default_discard", True) else []

@@ -53,7 +53,9 @@ class Heaps:
         self._discards, self._defaults = discards, defaults
         self.is_sure = True
         self._discarded: dict[str, list[int]] = {}
-        self._pushed, self._unclaimed, self._empty = [0, 0], [], []
+        self._unclaimed: list[tuple[int, str]] = []
+        self._empty: list[str] = []
+        self._pushed = [0, 0]
 
     def sort(self) -> None:
         odd: dict[str, list[tuple[int, str]]] = {}
