@@ -94,7 +94,7 @@ _PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})?")
 def escape_path(raw: bytes) -> str:
     """The printable text that stands for exactly these bytes."""
     text = raw.decode("utf-8", "surrogateescape")
-    return _UNPRINTABLE.sub(lambda m: "".join("%%%02X" % b for b in _utf8(m.group())), text)
+    return _UNPRINTABLE.sub(lambda m: "".join("%%%02X" % b for b in utf8_bytes(m.group())), text)
 
 
 def unescape_path(text: str) -> bytes:
@@ -112,15 +112,15 @@ def unescape_path(text: str) -> bytes:
     return _PERCENT.sub(byte, text.encode("utf-8"))
 
 
-def _utf8(text: str) -> bytes:
+def utf8_bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _is_below(path: bytes, directory: bytes) -> bool:
+def is_below(path: bytes, directory: bytes) -> bool:
     return path == directory or path.startswith(directory.rstrip(b"/") + b"/")
 
 
-def _inner_path(raw: bytes) -> bytes:
+def inner_path(raw: bytes) -> bytes:
     """`raw` without idle parts; it leads nowhere but down.
 
     Raises:
@@ -144,7 +144,7 @@ _TOKEN = re.compile(
 )
 
 
-def _segment(text: str) -> tuple[str, bytes | None]:
+def segment_regex(text: str) -> tuple[str, bytes | None]:
     """One component of a pattern as regex source, and its bytes where it is no glob."""
     if text == "**":
         return text, None
@@ -160,7 +160,7 @@ def _segment(text: str) -> tuple[str, bytes | None]:
                 source += _ONE + ("*" if token.lastgroup == "star" else "")
         else:
             plain = token.group("quoted") or token.group("plain")
-            raw = _utf8(plain) if plain else unescape_path(token.group())
+            raw = utf8_bytes(plain) if plain else unescape_path(token.group())
             source, literal = source + re.escape(escape_path(raw)), literal + raw
     re.compile(source)
     return source, None if is_glob else literal
@@ -179,7 +179,7 @@ class Pattern:
         self.text, self.relative, self.prefix = text, not (from_home or text.startswith("/")), b""
         names = [n for n in text.split("/") if n not in ("", ".")][1 if from_home else 0 :]
         try:
-            segments = [_segment(n) for n in names]
+            segments = [segment_regex(n) for n in names]
         except (ValueError, re.error) as error:
             raise Refusal("BAD_REQUEST", "not a pattern: %s (%s)" % (ascii(text), error)) from None
         if (
@@ -262,30 +262,30 @@ GUARD = {
 NO_GUARD = {"state": "not_armed", "deadline": None, "pid": 0, "start_ticks": 0, "boot_id": ""}
 
 
-def _put_bytes(path: str, content: bytes, flags: int) -> None:
+def put_bytes(path: str, content: bytes, flags: int) -> None:
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CLOEXEC | flags, 0o600), "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
 
 
-def _reserve(path: str) -> None:
+def reserve_record(path: str) -> None:
     """The record `path` can be written later even if the disk is full by then."""
-    _put_bytes(path + ".spare", b" " * SPARE_BYTES, os.O_CREAT | os.O_TRUNC)
+    put_bytes(path + ".spare", b" " * SPARE_BYTES, os.O_CREAT | os.O_TRUNC)
 
 
-def _write(path: str, record: dict) -> None:
+def write_record(path: str, record: dict) -> None:
     """`path` holds `record`, whole and on the disk."""
     content = json.dumps(record, separators=(",", ":")).encode() + b"\n"
     temporary, spare = "%s.%d.tmp" % (path, os.getpid()), path + ".spare"
     try:
-        _put_bytes(temporary, content, os.O_CREAT | os.O_TRUNC)
+        put_bytes(temporary, content, os.O_CREAT | os.O_TRUNC)
     except OSError as error:
         if os.path.exists(temporary):
             os.unlink(temporary)
         if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not os.path.exists(spare):
             raise
-        _put_bytes(spare, content.ljust(SPARE_BYTES), 0)  # its blocks are ours already
+        put_bytes(spare, content.ljust(SPARE_BYTES), 0)  # its blocks are ours already
         temporary = spare
     os.replace(temporary, path)
     directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_CLOEXEC)
@@ -298,14 +298,14 @@ def _write(path: str, record: dict) -> None:
         os.close(directory)
 
 
-def _write_if_possible(path: str, record: dict) -> None:
+def write_record_if_possible(path: str, record: dict) -> None:
     try:
-        _write(path, record)
+        write_record(path, record)
     except OSError:
         pass
 
 
-def _read(path: str, fields: dict) -> dict | None:
+def read_record(path: str, fields: dict) -> dict | None:
     """The record at `path`, its fields of the named types, or None where there is none.
 
     Raises:
@@ -325,7 +325,7 @@ def _read(path: str, fields: dict) -> dict | None:
     return record
 
 
-def _lock(path: str, mode: int) -> int | None:
+def lock_file(path: str, mode: int) -> int | None:
     """A descriptor that holds the lock, or None where somebody else does."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -347,7 +347,7 @@ class Locked:
         self._path = os.path.join(home, name)
 
     def __enter__(self) -> None:
-        self._fd = _lock(self._path, fcntl.LOCK_EX)
+        self._fd = lock_file(self._path, fcntl.LOCK_EX)
 
     def __exit__(self, *_: object) -> None:
         assert self._fd is not None
@@ -361,7 +361,7 @@ class Locked:
 Process = namedtuple("Process", "pid parent session ticks")
 
 
-def _text_of(path: str) -> str:
+def text_of(path: str) -> str:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()
@@ -369,7 +369,7 @@ def _text_of(path: str) -> str:
         return ""
 
 
-def _output(*argv: str) -> str:
+def output_of(*argv: str) -> str:
     import subprocess
 
     null, plain = subprocess.DEVNULL, dict(os.environ, LC_ALL="C")
@@ -380,11 +380,11 @@ def _output(*argv: str) -> str:
         return ""
 
 
-def _boot_id() -> str:
+def boot_id() -> str:
     """What changes when the machine restarts; empty where the system does not say."""
     if sys.platform == "darwin":
-        return _output("sysctl", "-n", "kern.bootsessionuuid").strip()
-    return _text_of("/proc/sys/kernel/random/boot_id").strip()
+        return output_of("sysctl", "-n", "kern.bootsessionuuid").strip()
+    return text_of("/proc/sys/kernel/random/boot_id").strip()
 
 
 def _process(pid: int) -> Process | None:
@@ -402,7 +402,7 @@ def _process(pid: int) -> Process | None:
     return Process(pid, int(fields[1]), int(fields[3]), int(fields[19]))
 
 
-def _processes() -> dict[int, Process]:
+def living_processes() -> dict[int, Process]:
     if not os.path.isdir("/proc/self"):
         return _processes_by_ps()
     found = (_process(int(name)) for name in os.listdir("/proc") if name.isdigit())
@@ -412,7 +412,7 @@ def _processes() -> dict[int, Process]:
 def _processes_by_ps() -> dict[int, Process]:
     """The same without /proc: the group stands for the session, the second of the start for the ticks."""
     found = {}
-    for line in _output("ps", "-axo", "pid=,ppid=,pgid=,stat=,lstart=").splitlines():
+    for line in output_of("ps", "-axo", "pid=,ppid=,pgid=,stat=,lstart=").splitlines():
         pid, parent, group, state, began = line.split(None, 4)
         if not state.startswith("Z"):
             ticks = int(time.mktime(time.strptime(began.strip())))
@@ -420,17 +420,17 @@ def _processes_by_ps() -> dict[int, Process]:
     return found
 
 
-def _ticks(pid: int) -> int:
+def ticks_of(pid: int) -> int:
     """When the process began, in the system's own count; 0 where there is no such process."""
     process = _process(pid)
     return process.ticks if process else 0
 
 
-def _restarted(started: dict) -> str | None:
+def restarted_since(started: dict) -> str | None:
     """How we know that no process of that launch can be left, or None."""
-    if started["boot_id"] != _boot_id():
-        return "boot id was %s and is %s" % (started["boot_id"], _boot_id())
-    if started["init_ticks"] and _ticks(1) not in (0, started["init_ticks"]):
+    if started["boot_id"] != boot_id():
+        return "boot id was %s and is %s" % (started["boot_id"], boot_id())
+    if started["init_ticks"] and ticks_of(1) not in (0, started["init_ticks"]):
         return "process 1 has been started again since: the container was restarted"
     return None
 
@@ -457,13 +457,13 @@ class Job:
         return os.path.join(self.directory, name)
 
     def started(self) -> dict | None:
-        return _read(self.path("started.json"), STARTED)
+        return read_record(self.path("started.json"), STARTED)
 
     def ending(self) -> dict | None:
-        return _read(self.path("ending.json"), ENDING)
+        return read_record(self.path("ending.json"), ENDING)
 
     def spec(self) -> dict:
-        spec = _read(self.path("spec.json"), SPEC)
+        spec = read_record(self.path("spec.json"), SPEC)
         if spec is None:
             raise Refusal(
                 "RECORD_CORRUPT", self.path("spec.json") + " is missing though the job was started"
@@ -474,19 +474,19 @@ class Job:
         """Whether a supervisor, or a launch under way, holds the job."""
         if not os.path.exists(self.path("lock")):
             return False
-        fd = _lock(self.path("lock"), fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fd = lock_file(self.path("lock"), fcntl.LOCK_SH | fcntl.LOCK_NB)
         if fd is not None:
             os.close(fd)
         return fd is None
 
     def members(self) -> list[Process]:
         """Every living process of the job but its supervisor: by descent, by session, by mark."""
-        table, members, supervisor = _processes(), set(), 0
+        table, members, supervisor = living_processes(), set(), 0
         try:
             started = self.started()
         except Refusal:  # the marks are left
             started = None
-        if started and not _restarted(started):
+        if started and not restarted_since(started):
             leader, watcher = table.get(started["pid"]), table.get(started["supervisor_pid"])
             if watcher and watcher.ticks == started["supervisor_ticks"]:
                 supervisor = watcher.pid
@@ -512,7 +512,7 @@ class Job:
         return [table[pid] for pid in sorted(parents - {supervisor, os.getpid()}) if pid in table]
 
 
-def _all_jobs(home: str) -> list[Job]:
+def all_jobs(home: str) -> list[Job]:
     try:
         return [
             Job(home, name)
@@ -527,10 +527,10 @@ def _all_jobs(home: str) -> list[Job]:
 # What the kernel counts against our cgroups: kills for memory, limits that were reached.
 
 
-def _cgroup_files(v2: str, v1: str, controller: str = "memory") -> list[str]:
+def cgroup_files(v2: str, v1: str, controller: str = "memory") -> list[str]:
     """The existing files of that name for our own cgroup first, then for those around it."""
     files = []
-    for line in _text_of("/proc/self/cgroup").splitlines():
+    for line in text_of("/proc/self/cgroup").splitlines():
         controllers, _, path = line.partition(":")[2].partition(":")
         if controller in controllers.split(","):
             bases, name = ["/sys/fs/cgroup/" + controller], v1
@@ -545,37 +545,44 @@ def _cgroup_files(v2: str, v1: str, controller: str = "memory") -> list[str]:
     return [path for path in files if os.path.isfile(path)]
 
 
-def _oom_kills() -> dict[str, int]:
+def oom_kill_counts() -> dict[str, int]:
     """The kernel's kills for want of memory, as counted by our cgroups and by the whole machine."""
-    paths = [*_cgroup_files("memory.events", "memory.oom_control"), "/proc/vmstat"]
-    return _counted(paths, _KILLS)
+    paths = [*cgroup_files("memory.events", "memory.oom_control"), "/proc/vmstat"]
+    return _counted(paths, OOM_KILL_FIELDS)
 
 
-def _limit_hits() -> dict[str, int]:
+def limit_hit_counts() -> dict[str, int]:
     """How often our cgroups reached their own limits of memory and of processes.
 
     A kill for the machine's want of memory is counted by the cgroup of who was killed; this is not.
     """
-    paths = _cgroup_files("memory.events", "memory.failcnt")
-    paths += _cgroup_files("", "memory.memsw.failcnt")
-    return _counted(paths + _cgroup_files("pids.events", "pids.events", "pids"), _HITS)
+    paths = cgroup_files("memory.events", "memory.failcnt")
+    paths += cgroup_files("", "memory.memsw.failcnt")
+    return _counted(paths + cgroup_files("pids.events", "pids.events", "pids"), LIMIT_HIT_FIELDS)
 
 
-_KILLS = {"memory.events": "oom_kill ", "memory.oom_control": "oom_kill ", "vmstat": "oom_kill "}
-_HITS = {"memory.events": "oom ", "pids.events": "max "}  # the others hold a number alone
+OOM_KILL_FIELDS = {
+    "memory.events": "oom_kill ",
+    "memory.oom_control": "oom_kill ",
+    "vmstat": "oom_kill ",
+}
+LIMIT_HIT_FIELDS = {
+    "memory.events": "oom ",
+    "pids.events": "max ",
+}  # the others hold a number alone
 
 
 def _counted(paths: Iterable[str], names: dict) -> dict[str, int]:
     found = {}
     for path in paths:
         name = names.get(os.path.basename(path), "")
-        match = re.search(r"^%s(\d+)$" % name, _text_of(path), re.MULTILINE)
+        match = re.search(r"^%s(\d+)$" % name, text_of(path), re.MULTILINE)
         if match:
             found[path] = int(match.group(1))
     return found
 
 
-def _risen(before: dict, names: dict) -> dict:
+def risen_counts(before: dict, names: dict) -> dict:
     """Which of these counts are higher now; the reader may be in another cgroup than the job was."""
     now = _counted(before, names)
     risen = [(path, count) for path, count in now.items() if count > before[path]]
@@ -589,7 +596,7 @@ def _risen(before: dict, names: dict) -> dict:
 FULL_BELOW_BYTES = 1 << 20
 
 
-def _room(path: bytes) -> dict:
+def room_at(path: bytes) -> dict:
     try:
         seen = os.statvfs(path)
     except OSError:
@@ -598,11 +605,11 @@ def _room(path: bytes) -> dict:
     return {"disk_free_bytes": seen.f_bavail * seen.f_frsize, "inodes_free": inodes}
 
 
-def _share(free: int, whole: int) -> float | None:
+def free_share(free: int, whole: int) -> float | None:
     return round(free / whole, 3) if whole else None
 
 
-def _full_of(room: dict) -> str | None:
+def what_is_full(room: dict) -> str | None:
     free, inodes = room.get("disk_free_bytes"), room.get("inodes_free")
     if free is not None and free < FULL_BELOW_BYTES:
         return "disk_full"
@@ -613,19 +620,19 @@ def _full_of(room: dict) -> str | None:
 # Why a job has ended, by what the box shows.
 
 
-def _facts(spec: dict, log_directory: str) -> dict:
+def end_facts(spec: dict, log_directory: str) -> dict:
     """What may explain a death, as the box is at this moment; it fits into a reserved record."""
     work = unescape_path(spec["cwd"])
     facts = dict(
-        _room(work),
-        oom_kills=_risen(spec["oom_kills"], _KILLS),
-        limit_hits=_risen(spec.get("limit_hits", {}), _HITS),
-        log_free_bytes=_room(os.fsencode(log_directory))["disk_free_bytes"],
+        room_at(work),
+        oom_kills=risen_counts(spec["oom_kills"], OOM_KILL_FIELDS),
+        limit_hits=risen_counts(spec.get("limit_hits", {}), LIMIT_HIT_FIELDS),
+        log_free_bytes=room_at(os.fsencode(log_directory))["disk_free_bytes"],
     )
     try:
         disk = os.statvfs(work)
-        facts["disk_share"] = _share(disk.f_bavail, disk.f_blocks)
-        facts["inode_share"] = _share(disk.f_favail, disk.f_files)
+        facts["disk_share"] = free_share(disk.f_bavail, disk.f_blocks)
+        facts["inode_share"] = free_share(disk.f_favail, disk.f_files)
     except OSError:
         pass
     try:
@@ -635,13 +642,13 @@ def _facts(spec: dict, log_directory: str) -> dict:
     except OSError:
         pass
     for place in (os.environ.get("TMPDIR") or "/tmp", os.path.expanduser("~")):  # noqa: S108
-        full = _full_of(_room(os.fsencode(place)))
+        full = what_is_full(room_at(os.fsencode(place)))
         if full and len(place) < 200:
             facts["full_elsewhere"] = [full, place]
     return facts
 
 
-def _kernel_tells(start_ticks: int) -> dict:
+def kernel_messages(start_ticks: int) -> dict:
     """Its last GPU fault and the processes it killed for memory since the job began, where we may read."""
     told: dict = {"xid": None, "killed": {}}
     try:
@@ -757,7 +764,7 @@ def _look(job: Job) -> Observed:
     started = job.started()
     if not started:
         return Observed("starting" if held else "absent", None, None, held)
-    final, main = _read(job.path("exit.json"), EXIT), _read(job.path("main.json"), EXIT)
+    final, main = read_record(job.path("exit.json"), EXIT), read_record(job.path("main.json"), EXIT)
     if not final and held:
         return Observed("lingering" if main else "running", started, main, held)
     left = [] if final else job.members()
@@ -780,7 +787,7 @@ def _told_by_shell(end: dict) -> int | None:
     return number if number in (1, 2, 3, 4, 6, 7, 8, 9, 11, 15) else None
 
 
-def _reason(job: Job, seen: Observed) -> dict | None:
+def end_reason(job: Job, seen: Observed) -> dict | None:
     if seen.state in LIVE or not seen.started:
         return None
     ending, end, started = job.ending(), seen.end, seen.started
@@ -804,12 +811,14 @@ def _reason(job: Job, seen: Observed) -> dict | None:
         otherwise = "exit", end.get("error") or "exit status %d" % end["exit_code"]
         if seen.state == "finished":
             return {"code": "exit", "evidence": otherwise[1]}
-    spec, kernel = job.spec(), _kernel_tells(started["start_ticks"])
-    if end and end["signal"] == "KILL" and _text_of("/proc/2/comm").strip() == "kthreadd":
+    spec, kernel = job.spec(), kernel_messages(started["start_ticks"])
+    if end and end["signal"] == "KILL" and text_of("/proc/2/comm").strip() == "kthreadd":
         kernel["main_pid"] = started["pid"]  # elsewhere the kernel counts processes otherwise
     if end:
         return seek_reason(spec, end["facts"], None, kernel, otherwise)
-    return seek_reason(spec, _facts(spec, job.directory), _restarted(started), kernel, otherwise)
+    return seek_reason(
+        spec, end_facts(spec, job.directory), restarted_since(started), kernel, otherwise
+    )
 
 
 # --- status --------------------------------------------------------------------------------------
@@ -839,29 +848,29 @@ def _sample(job: Job, seen: Observed) -> dict:
     names = ("index", "name", "util_pct", "mem_used_mib", "mem_total_mib", "temp_c")
     query = "--query-gpu=index,name,utilization.gpu,memory.used,memory.total,temperature.gpu"
     gpus = []
-    for line in _output("nvidia-smi", query, "--format=csv,noheader,nounits").splitlines():
+    for line in output_of("nvidia-smi", query, "--format=csv,noheader,nounits").splitlines():
         cells = [cell.strip() for cell in line.split(",")]
         gpu: dict = {n: int(c) if c.isdigit() else None for n, c in zip(names, cells)}  # noqa: B905  not in 3.7
         gpus.append(
             dict(gpu, name=cells[1]) if len(cells) == len(names) else {"unread": line[:200]}
         )
-    total = re.search(r"MemTotal:\s+(\d+) kB", _text_of("/proc/meminfo"))
+    total = re.search(r"MemTotal:\s+(\d+) kB", text_of("/proc/meminfo"))
     limits = [int(total.group(1)) * 1024] if total else []
     limits += [
         int(v)
-        for v in map(_text_of, _cgroup_files("memory.max", "memory.limit_in_bytes"))
+        for v in map(text_of, cgroup_files("memory.max", "memory.limit_in_bytes"))
         if v.strip().isdigit()
     ]
     used = None
-    for path in _cgroup_files("memory.current", "memory.usage_in_bytes")[:1]:
-        detail = _text_of(os.path.join(os.path.dirname(path), "memory.stat"))
+    for path in cgroup_files("memory.current", "memory.usage_in_bytes")[:1]:
+        detail = text_of(os.path.join(os.path.dirname(path), "memory.stat"))
         cache = re.search(
             r"^total_inactive_file (\d+)$|^inactive_file (\d+)$", detail, re.MULTILINE
         )
-        used = int(_text_of(path) or 0) - int((cache.group(1) or cache.group(2)) if cache else 0)
+        used = int(text_of(path) or 0) - int((cache.group(1) or cache.group(2)) if cache else 0)
     place = unescape_path(job.spec()["cwd"]) if seen.started else os.fsencode(job.home)
     return dict(
-        _room(place),
+        room_at(place),
         gpus=gpus,
         cpu_load1=round(os.getloadavg()[0], 2),
         mem_used_bytes=used,
@@ -890,21 +899,21 @@ def _brief(job: Job, seen: Observed) -> dict:
     }
 
 
-def _full(job: Job, seen: Observed) -> dict:
-    return dict(_brief(job, seen), reason=_reason(job, seen), now=time.time(), boot_id=_boot_id())
+def full_status(job: Job, seen: Observed) -> dict:
+    return dict(_brief(job, seen), reason=end_reason(job, seen), now=time.time(), boot_id=boot_id())
 
 
 def status(home: str, request: dict) -> dict:
     """How one job stands, or every job in brief. Asked often, so it reads little."""
     if "job" not in request:
         return {
-            "jobs": [_brief(job, observe(job)) for job in _all_jobs(home)],
+            "jobs": [_brief(job, observe(job)) for job in all_jobs(home)],
             "now": time.time(),
-            "boot_id": _boot_id(),
+            "boot_id": boot_id(),
         }
     job = Job(home, request["job"])
     seen = observe(job)
-    reply = _full(job, seen)
+    reply = full_status(job, seen)
     if "offset" in request:
         reply["log"] = _log_part(job, request)
     if request.get("sample"):
@@ -924,14 +933,14 @@ def tail(home: str, request: dict) -> dict:
 # The moment from which written bytes count.
 
 
-def _set_since(home: str, name: str, directory: bytes) -> int:
+def set_since(home: str, name: str, directory: bytes) -> int:
     """The moment from which written bytes count is on record, by the clocks of the file systems.
 
     The earlier of two clocks is taken: a skewed one then accounts for too much, not for too little.
     """
     path, moments = os.path.join(home, name), []
     with Locked(home, "home.lock"):
-        record = _read(path, SINCE)
+        record = read_record(path, SINCE)
         if record:
             return int(record["since_ns"])
         for place in (directory, os.fsencode(home)):
@@ -940,19 +949,19 @@ def _set_since(home: str, name: str, directory: bytes) -> int:
             moments.append(os.fstat(fd).st_ctime_ns)
             os.close(fd)
             os.unlink(marker)
-        _write(path, {"since_ns": min(moments)})
+        write_record(path, {"since_ns": min(moments)})
     return min(moments)
 
 
-def _since_ns(home: str, jobs: list[Job], told_ns: int | None) -> int | None:
+def accounted_since_ns(home: str, jobs: list[Job], told_ns: int | None) -> int | None:
     """From when on written bytes count: by the record here, or earlier, where the tenant was told so."""
-    since = _read(os.path.join(home, "since.json"), SINCE)
+    since = read_record(os.path.join(home, "since.json"), SINCE)
     if jobs and not since:
         raise Refusal(
             "RECORD_CORRUPT",
             os.path.join(home, "since.json") + " is missing though a job was started",
         )
-    push = _read(os.path.join(home, "since-push.json"), SINCE)
+    push = read_record(os.path.join(home, "since-push.json"), SINCE)
     moments = [one["since_ns"] for one in (since or push,) if one]
     return min([*moments, *([told_ns] if told_ns is not None else [])], default=None)
 
@@ -961,7 +970,7 @@ def _since_ns(home: str, jobs: list[Job], told_ns: int | None) -> int | None:
 # A process that outlives its caller.
 
 
-def _spawn(body: Callable[[], object], keep: set[int]) -> None:
+def spawn_detached(body: Callable[[], object], keep: set[int]) -> None:
     """`body` is being run by a process that shares only the descriptors in `keep` with its caller."""
     import signal
 
@@ -998,16 +1007,16 @@ START_LIMIT_S = 15.0
 KILL_LIMIT_S = 10.0
 
 
-def _record_ending(job: Job, why: str) -> None:
+def record_ending(job: Job, why: str) -> None:
     """It is on record that we are about to end the job; the first such record stands."""
     if job.ending() is None:
         # a full disk must not keep a job running
-        _write_if_possible(
-            job.path("ending.json"), {"why": why, "at": time.time(), "boot_id": _boot_id()}
+        write_record_if_possible(
+            job.path("ending.json"), {"why": why, "at": time.time(), "boot_id": boot_id()}
         )
 
 
-def _end(asked: list[tuple[Job, int, float]]) -> list[int]:
+def end_jobs(asked: list[tuple[Job, int, float]]) -> list[int]:
     """No process of these jobs is left; those that outlive even SIGKILL are returned.
 
     Each job goes with the signal that asks it to end, and with the seconds that it may take.
@@ -1026,7 +1035,7 @@ def _end(asked: list[tuple[Job, int, float]]) -> list[int]:
                     continue
                 for number in numbers:
                     try:
-                        if _ticks(process.pid) == process.ticks:
+                        if ticks_of(process.pid) == process.ticks:
                             os.kill(process.pid, number)
                     except OSError:
                         pass
@@ -1052,9 +1061,9 @@ def stop(home: str, request: dict) -> dict:
     already = seen.state not in LIVE
     if not already:
         spec = job.spec()
-        _record_ending(job, "stopped")
+        record_ending(job, "stopped")
         signum = request.get("signal", spec["stop_signal"])
-        left = _end([(job, signum, request.get("grace_s", spec["grace_s"]))])
+        left = end_jobs([(job, signum, request.get("grace_s", spec["grace_s"]))])
         give_up = time.monotonic() + KILL_LIMIT_S
         while seen.state in LIVE and not left and time.monotonic() < give_up:
             time.sleep(0.02)
@@ -1063,7 +1072,7 @@ def stop(home: str, request: dict) -> dict:
             raise Refusal(
                 "STILL_ALIVE", "the job does not end; processes left: %s" % left, pids=left
             )
-    return dict(_full(job, seen), already=already)
+    return dict(full_status(job, seen), already=already)
 
 
 # --- launch --------------------------------------------------------------------------------------
@@ -1089,19 +1098,19 @@ def start(home: str, request: dict) -> dict:
         "max_runtime_s": request.get("max_runtime_s"),
         "grace_s": request.get("grace_s", 10),
         "stop_signal": request.get("stop_signal", 15),
-        "oom_kills": _oom_kills(),
-        "limit_hits": _limit_hits(),
+        "oom_kills": oom_kill_counts(),
+        "limit_hits": limit_hit_counts(),
     }
     environment = dict(os.environb)
     for name in request.get("env_unset", []):
-        environment.pop(_utf8(name), None)
+        environment.pop(utf8_bytes(name), None)
     environment.setdefault(b"PYTHONUNBUFFERED", b"1")
-    environment.update({_utf8(n): _utf8(v) for n, v in env.items()})
+    environment.update({utf8_bytes(n): utf8_bytes(v) for n, v in env.items()})
     environment.update(job.marks)
     os.makedirs(job.directory, 0o700, exist_ok=True)
     give_up, already, since_ns = time.monotonic() + START_LIMIT_S, True, None
     while job.started() is None:
-        lock = _lock(job.path("lock"), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock = lock_file(job.path("lock"), fcntl.LOCK_EX | fcntl.LOCK_NB)
         if lock is None:
             if time.monotonic() > give_up:
                 raise Refusal(
@@ -1112,15 +1121,17 @@ def start(home: str, request: dict) -> dict:
         try:
             if job.started() is None:
                 os.makedirs(request["cwd"], exist_ok=True)
-                since_ns = _set_since(home, "since.json", request["cwd"])
-                _write(job.path("spec.json"), spec)
+                since_ns = set_since(home, "since.json", request["cwd"])
+                write_record(job.path("spec.json"), spec)
                 for name in ("main.json", "exit.json", "ending.json"):
-                    _reserve(job.path(name))
-                _launch(job, spec, [_utf8(a) for a in request["argv"]], environment, lock, give_up)
+                    reserve_record(job.path(name))
+                _launch(
+                    job, spec, [utf8_bytes(a) for a in request["argv"]], environment, lock, give_up
+                )
                 already = False
         finally:
             os.close(lock)  # and never unlock it: the supervisor shares it
-    end = _read(job.path("exit.json"), EXIT)
+    end = read_record(job.path("exit.json"), EXIT)
     if end and end.get("error"):
         raise Refusal("COMMAND_NOT_FOUND", end["error"], job=job.name, exit_code=127)
     started = job.started() or {}
@@ -1135,7 +1146,7 @@ def _launch(
     import select
 
     told, tell = os.pipe()
-    _spawn(lambda: _supervise(job, spec, argv, environment, tell), {lock, tell})
+    spawn_detached(lambda: _supervise(job, spec, argv, environment, tell), {lock, tell})
     os.close(tell)
     # the job's exec closes the last copy of `tell`, as does the death of all who could launch
     ready = select.select([told], [], [], max(0.0, give_up - time.monotonic()))[0]
@@ -1162,7 +1173,7 @@ def _supervise(job: Job, spec: dict, argv: list[bytes], environment: dict, tell:
         )  # PR_SET_CHILD_SUBREAPER: sees what daemonises
     except (ImportError, OSError, AttributeError):
         adopts = False
-    supervisor = {"supervisor_pid": os.getpid(), "supervisor_ticks": _ticks(os.getpid())}
+    supervisor = {"supervisor_pid": os.getpid(), "supervisor_ticks": ticks_of(os.getpid())}
     main = os.fork()
     if main == 0:
         _become_job(job, spec, argv, environment, tell, supervisor)
@@ -1191,7 +1202,7 @@ def _supervise(job: Job, spec: dict, argv: list[bytes], environment: dict, tell:
             end = {
                 "exit_code": None if number else os.WEXITSTATUS(code),
                 "ended_at": time.time(),
-                "facts": _facts(spec, job.directory),
+                "facts": end_facts(spec, job.directory),
             }
             end["signal"] = names.get(number, "RT%d" % number) if number else None
         if pid:
@@ -1200,8 +1211,8 @@ def _supervise(job: Job, spec: dict, argv: list[bytes], environment: dict, tell:
             _insist(job.path("main.json"), end)
         if time.monotonic() >= expires:
             expires = float("inf")
-            _record_ending(job, "walltime")
-            _end([(job, spec["stop_signal"], spec["grace_s"])])
+            record_ending(job, "walltime")
+            end_jobs([(job, spec["stop_signal"], spec["grace_s"])])
             continue
         wait_s = min(expires - time.monotonic(), 3600.0 if adopts else 1.0)
         select.select([woken], [], [], max(0.0, wait_s))
@@ -1217,7 +1228,7 @@ def _insist(path: str, record: dict) -> None:
     """`path` holds `record`, however long that took: without it the job would count as killed."""
     while True:
         try:
-            return _write(path, record)
+            return write_record(path, record)
         except OSError:
             time.sleep(1)
 
@@ -1242,11 +1253,11 @@ def _become_job(
         os.chdir(unescape_path(spec["cwd"]))
         me = {
             "pid": os.getpid(),
-            "start_ticks": _ticks(os.getpid()),
-            "boot_id": _boot_id(),
-            "init_ticks": _ticks(1),
+            "start_ticks": ticks_of(os.getpid()),
+            "boot_id": boot_id(),
+            "init_ticks": ticks_of(1),
         }
-        _write(job.path("started.json"), dict(supervisor, started_at=time.time(), **me))
+        write_record(job.path("started.json"), dict(supervisor, started_at=time.time(), **me))
     except BaseException as error:  # noqa: BLE001  whatever it was, nothing was launched
         os.write(tell, str(error).encode("utf-8", "replace"))
         os._exit(127)
@@ -1284,7 +1295,7 @@ class Hashes:
         self._used: dict = {}
         self._known: dict = {}
         try:
-            record = _read(self._path, {"proof": str, "hashes": dict}) if key else None
+            record = read_record(self._path, {"proof": str, "hashes": dict}) if key else None
         except Refusal:  # it only saves time
             record = None
         if record and record["proof"] == self._proof(record["hashes"]):
@@ -1308,7 +1319,7 @@ class Hashes:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(fd, "rb", buffering=0) as file:
             before, began_ns = os.fstat(fd), time.time_ns()
-            key = _identity(before)
+            key = file_identity(before)
             known = self._known.get(key)
             # a hash taken right after a change may be of what was there before another, in the same tick
             if not isinstance(known, list) or known[1] - before.st_ctime_ns < RACY_NS:
@@ -1320,7 +1331,7 @@ class Hashes:
                     self._rest()
                     count = file.readinto(view)
                 known = [digest.hexdigest(), began_ns]
-        if not os.path.lexists(path) or _identity(os.lstat(path)) != key:
+        if not os.path.lexists(path) or file_identity(os.lstat(path)) != key:
             raise Changing
         self._used[key] = known
         return known[0], before
@@ -1328,23 +1339,23 @@ class Hashes:
     def recalled(self, path: bytes) -> tuple[str | None, os.stat_result]:
         """The same, but where the hash must be taken anew there is none."""
         seen = os.lstat(path)
-        known = self._known.get(_identity(seen))
+        known = self._known.get(file_identity(seen))
         is_sure = isinstance(known, list) and known[1] - seen.st_ctime_ns >= RACY_NS
         return (self.of(path)[0] if is_sure else None), seen
 
     def knows(self, seen: os.stat_result) -> bool:
         """Whether the hash of that file need not be taken again."""
-        return _identity(seen) in self._known
+        return file_identity(seen) in self._known
 
     def save(self) -> None:
         if self._key is None or all(self._known.get(k) == v for k, v in self._used.items()):
             return
         known = dict(self._known, **self._used)
         known = known if len(known) < 200_000 else self._used
-        _write_if_possible(self._path, {"proof": self._proof(known), "hashes": known})
+        write_record_if_possible(self._path, {"proof": self._proof(known), "hashes": known})
 
 
-def _identity(seen: os.stat_result) -> str:
+def file_identity(seen: os.stat_result) -> str:
     return "%d:%d:%d:%d:%d" % (
         seen.st_dev,
         seen.st_ino,
@@ -1358,7 +1369,7 @@ def _identity(seen: os.stat_result) -> str:
 # Which files processes have open.
 
 
-def _writers(modes: tuple = (os.O_WRONLY, os.O_RDWR)) -> dict[tuple[int, int], int]:
+def open_files(modes: tuple = (os.O_WRONLY, os.O_RDWR)) -> dict[tuple[int, int], int]:
     """Files that a process has open for writing, as far as we may look: which, and who."""
     found = {}
     for pid in (
@@ -1368,9 +1379,9 @@ def _writers(modes: tuple = (os.O_WRONLY, os.O_RDWR)) -> dict[tuple[int, int], i
     ):
         try:
             for fd in os.listdir("/proc/%s/fd" % pid) if int(pid) != os.getpid() else ():
-                flags = re.search(r"^flags:\s+(\d+)", _text_of("/proc/%s/fdinfo/%s" % (pid, fd)))
+                flags = re.search(r"^flags:\s+(\d+)", text_of("/proc/%s/fdinfo/%s" % (pid, fd)))
                 flags = flags or re.search(
-                    r"\nflags:\s+(\d+)", _text_of("/proc/%s/fdinfo/%s" % (pid, fd))
+                    r"\nflags:\s+(\d+)", text_of("/proc/%s/fdinfo/%s" % (pid, fd))
                 )
                 if flags and int(flags.group(1), 8) & os.O_ACCMODE in modes:
                     seen = os.stat("/proc/%s/fd/%s" % (pid, fd))
@@ -1454,7 +1465,7 @@ class Survey:
 
     def walk(self, top: bytes, is_accounted: bool) -> None:
         """Everything below `top` that was not yet seen is placed; links are not followed."""
-        if any(_is_below(top, place) for place in self._walked | self.skip):
+        if any(is_below(top, place) for place in self._walked | self.skip):
             return
         pending = [top]
         while pending:
@@ -1486,7 +1497,7 @@ class Survey:
     def _place(self, path: bytes, seen: os.stat_result, is_accounted: bool) -> None:
         is_new = is_accounted and self.since_ns is not None and seen.st_ctime_ns >= self.since_ns
         is_new = is_new and not (self._quiet and self._is_quiet(path, seen))
-        if not is_new and not self._reaches_out and not _is_below(path, self.work):
+        if not is_new and not self._reaches_out and not is_below(path, self.work):
             return  # most of a home directory, so said at once
         at = escape_path(path)
         inner = self.inner(at)
@@ -1500,7 +1511,7 @@ class Survey:
                 claimed = claimed or self._claims(at + "/%00", inner and inner + "/%00")
             if claimed:
                 self.links.append((name, path))
-            if inner is not None and not _is_below(self.work, target):
+            if inner is not None and not is_below(self.work, target):
                 self.leads.add(target)
         elif not stat.S_ISREG(seen.st_mode):
             if claimed:
@@ -1537,7 +1548,7 @@ def _ours_of(paths: Iterable[bytes]) -> Iterator[bytes]:
 # File systems that are another machine's, or no disk.
 
 
-def _far_mounts(mountinfo: str) -> set[bytes]:
+def far_mounts(mountinfo: str) -> set[bytes]:
     """Where another machine's disks are mounted, and what is no disk."""
     found = set()
     for line in mountinfo.splitlines():
@@ -1559,7 +1570,7 @@ ELSEWHERE = re.compile(
 ).match
 
 
-def _elsewhere(mountinfo: str) -> set[int]:
+def far_devices(mountinfo: str) -> set[int]:
     """The devices whose files another machine dates."""
     found = set()
     for line in mountinfo.splitlines():
@@ -1628,7 +1639,7 @@ class Sent:
         self._held: dict[bytes, set[tuple[int, str]]] = {}
         told = request.get("pushed")
         if told is None or request.get("older"):
-            for name, one in _pushed(home).items():
+            for name, one in pushed_record(home).items():
                 self._note(name, int(one["size"]), str(one["sha256"]))
         for name, versions in (told or {}).items():
             for size, sha256 in versions:
@@ -1658,10 +1669,10 @@ class Sent:
         return found
 
 
-def _pushed(home: str) -> dict[str, dict]:
+def pushed_record(home: str) -> dict[str, dict]:
     """What `receive` and `place` have put in place: escaped path below the work directory to size and sha256."""
     path = os.path.join(home, "pushed.json")
-    record = _read(path, {}) or {}
+    record = read_record(path, {}) or {}
     if not all(isinstance(f, dict) and {"size", "sha256"} <= set(f) for f in record.values()):
         raise Refusal("RECORD_CORRUPT", path + " is not a whole record; it was left as it is")
     return record
@@ -1693,7 +1704,7 @@ class Own:
     def is_ours(self, path: bytes, seen: os.stat_result) -> bool:
         """Whether the file is no job's."""
         directory, name = os.path.split(path)
-        if _is_below(path, self._home):
+        if is_below(path, self._home):
             return self._is_record(path[len(self._home) + 1 :], path, seen)
         if directory == os.path.join(self._work, INCOMING) and INCOMING_NAME(
             name.decode("ascii", "replace")
@@ -1805,7 +1816,7 @@ def _content_of(path: bytes) -> bytes | None:
 # How much a pattern may give up; the verb `patterns`.
 
 
-def _good(texts: list[str], bounds: Bounds | None, problems: list[dict]) -> list[Pattern]:
+def good_patterns(texts: list[str], bounds: Bounds | None, problems: list[dict]) -> list[Pattern]:
     """The patterns among them; what is none, or gives up whatever there is, is a problem and no more."""
     found = []
     for text in dict.fromkeys(texts):
@@ -1825,7 +1836,7 @@ def _good(texts: list[str], bounds: Bounds | None, problems: list[dict]) -> list
 
 def _plain(text: str) -> str:
     """The pattern as a path that can be shown, whatever it holds."""
-    return escape_path(_utf8(text))
+    return escape_path(utf8_bytes(text))
 
 
 TEMPORARY = (b"/tmp", b"/var/tmp", b"/dev/shm")
@@ -1872,9 +1883,9 @@ class Bounds:
             at = escape_path(top).rstrip("/") + "/"
             if _is_wide([probe for probe in PROBES if pattern.matches(at + probe)]):
                 return "all of " + escape_path(top)
-        if _is_below(self._work, self._own) and _is_below(self._own, self._leases):
+        if is_below(self._work, self._own) and is_below(self._own, self._leases):
             others = escape_path(os.path.join(self._leases, b"own-zzzz/work/out/a"))
-            is_there = _is_below(pattern.prefix, self._leases) and not _is_below(
+            is_there = is_below(pattern.prefix, self._leases) and not is_below(
                 pattern.prefix, self._own
             )
             if pattern.matches(others) or is_there:
@@ -1886,8 +1897,8 @@ def patterns(home: str, request: dict) -> dict:
     """Of those patterns, which are none or give up too much: nothing was done."""
     problems: list[dict] = []
     tops = [request["work"], *sorted(request.get("roots", []))]
-    _good(request.get("artifacts", []), None, problems)
-    _good(request.get("discard", []), Bounds(home, request["work"], tops), problems)
+    good_patterns(request.get("artifacts", []), None, problems)
+    good_patterns(request.get("discard", []), Bounds(home, request["work"], tops), problems)
     return {"problems": problems}
 
 
@@ -1942,8 +1953,8 @@ class Heaps:
         odd: dict[str, list[tuple[int, str]]] = {}
         for at, path, size in self._survey.written:
             inner = self._survey.inner(at)
-            reason = _discarded_by(at, inner, self._discards, [])
-            default = None if reason else _discarded_by(at, inner, [], self._defaults)
+            reason = discarded_by(at, inner, self._discards, [])
+            default = None if reason else discarded_by(at, inner, [], self._defaults)
             if default is not None and not is_cache(path):
                 odd.setdefault(default, []).append((size, at))
             elif reason or default:
@@ -2010,7 +2021,7 @@ class Heaps:
 ODD_BYTES, NAME_BYTES = 10 << 20, 2048
 
 
-def _discarded_by(
+def discarded_by(
     at: str, inner: str | None, discards: list[Pattern], defaults: list[Pattern]
 ) -> str | None:
     """The text of the first pattern that discards the file; caches are caches outside of work too."""
@@ -2063,12 +2074,12 @@ class AtWork:
         """
         if self._since_ns is None or not os.path.isdir("/proc/self"):
             return
-        table, found = _processes(), []
+        table, found = living_processes(), []
         apart, pid = set(), os.getpid()
         while pid in table and pid not in apart:  # who asks, and on whose behalf
             apart.add(pid)
             pid = table[pid].parent
-        began = re.search(r"^btime (\d+)$", _text_of("/proc/stat"), re.MULTILINE)
+        began = re.search(r"^btime (\d+)$", text_of("/proc/stat"), re.MULTILINE)
         if began is None:
             return
         since_ticks = (self._since_ns / 1e9 - 2 - int(began.group(1))) * os.sysconf("SC_CLK_TCK")
@@ -2113,15 +2124,15 @@ class AtWork:
 
     def _is_inside(self, path: bytes) -> bool:
         """Whether it is strictly below a place, for in a home directory itself every login stands."""
-        is_below = any(_is_below(path, place) and path != place for place in self._places)
-        return (is_below or path == self._places[0]) and not _is_below(path, self._home)
+        is_deeper = any(is_below(path, place) and path != place for place in self._places)
+        return (is_deeper or path == self._places[0]) and not is_below(path, self._home)
 
     def _writes_to(self, pid: int) -> bytes | None:
         directory = "/proc/%d/" % pid
         try:
             for fd in os.listdir(directory + "fd"):
                 path = os.readlink(os.fsencode(directory + "fd/" + fd))
-                flags = re.search(r"flags:\s+(\d+)", _text_of(directory + "fdinfo/" + fd))
+                flags = re.search(r"flags:\s+(\d+)", text_of(directory + "fdinfo/" + fd))
                 is_open = flags and int(flags.group(1), 8) & os.O_ACCMODE != os.O_RDONLY
                 if is_open and path.startswith(b"/") and self._is_inside(path):
                     return path
@@ -2156,11 +2167,11 @@ class AtWork:
 
 
 def _argv_of(pid: int) -> list[str]:
-    return [word for word in _text_of("/proc/%d/cmdline" % pid).split("\0") if word]
+    return [word for word in text_of("/proc/%d/cmdline" % pid).split("\0") if word]
 
 
 def _words_of(pid: int) -> str:
-    return escape_path(_utf8(" ".join(_argv_of(pid)).encode("utf-8", "replace").decode()))[:80]
+    return escape_path(utf8_bytes(" ".join(_argv_of(pid)).encode("utf-8", "replace").decode()))[:80]
 
 
 def _on_terminal(pid: int) -> bool:
@@ -2173,7 +2184,7 @@ def _on_terminal(pid: int) -> bool:
 
 
 def _cpu_s(pid: int) -> float:
-    fields = _text_of("/proc/%d/stat" % pid).rpartition(")")[2].split()
+    fields = text_of("/proc/%d/stat" % pid).rpartition(")")[2].split()
     return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK") if len(fields) > 13 else 0.0
 
 
@@ -2201,11 +2212,11 @@ SYSTEM = {
 ELSEWHERE_S, ELSEWHERE_FILES = 2.0, 200_000
 
 
-def _elsewhere_written(tops: list[bytes], since_ns: int | None) -> dict | None:
+def written_elsewhere(tops: list[bytes], since_ns: int | None) -> dict | None:
     """What was written since launch on this box's disks outside of what is accounted for, as far as 2 s tell."""
     if since_ns is None:
         return None
-    skip = {*tops, *SYSTEM, *_far_mounts(_text_of("/proc/self/mountinfo"))}
+    skip = {*tops, *SYSTEM, *far_mounts(text_of("/proc/self/mountinfo"))}
     tops_there = {b"/var/tmp", *(os.path.join(b"/", name) for name in os.listdir(b"/"))}
     likely = (b"/tmp", b"/var/tmp", b"/opt", b"/srv", b"/mnt", b"/data")
     pending = deque(sorted(tops_there, key=lambda top: (top not in likely, top)))
@@ -2238,7 +2249,7 @@ def _elsewhere_written(tops: list[bytes], since_ns: int | None) -> dict | None:
 # Symbolic links among the artifacts.
 
 
-def _link_entries(survey: Survey, kept: set[bytes]) -> list[dict]:
+def link_entries(survey: Survey, kept: set[bytes]) -> list[dict]:
     """An entry per link that leads to somewhere in the work directory; any other is a problem.
 
     Its target is what it says, or a plain way to the same place where that is absolute or winds; its
@@ -2257,7 +2268,7 @@ def _link_entries(survey: Survey, kept: set[bytes]) -> list[dict]:
         if not os.path.exists(path):
             survey.problem(at, "dangling", "it leads to nothing: " + escape_path(text))
             continue
-        if not _is_below(target, survey.work) or not _is_below(path, survey.work):
+        if not is_below(target, survey.work) or not is_below(path, survey.work):
             survey.problem(
                 at,
                 "escapes",
@@ -2265,7 +2276,7 @@ def _link_entries(survey: Survey, kept: set[bytes]) -> list[dict]:
                 % escape_path(target),
             )
             continue
-        if not any(_is_below(file, target) for file in kept):
+        if not any(is_below(file, target) for file in kept):
             survey.problem(at, "link_target_not_kept", escape_path(target) + " is no artifact")
         text = _plain_way(path, text, survey.work)
         facts = {
@@ -2296,7 +2307,7 @@ def _plain_way(path: bytes, text: bytes, work: bytes) -> bytes:
         return text
     head, tail = os.path.split(text.rstrip(b"/"))
     place = os.path.join(os.path.realpath(os.path.join(parent, head)), tail)
-    if tail in (b"", b".", b"..") or not _is_below(place, work):
+    if tail in (b"", b".", b"..") or not is_below(place, work):
         place = os.path.realpath(path)
     return os.path.relpath(place, parent)
 
@@ -2307,7 +2318,7 @@ def _plain_way(path: bytes, text: bytes, work: bytes) -> bytes:
 
 def _refuse_running(home: str) -> list[Job]:
     """The jobs that were started here, all of which have ended; and no other waits to be."""
-    seen = [(job, observe(job).state) for job in _all_jobs(home)]
+    seen = [(job, observe(job).state) for job in all_jobs(home)]
     running = [job.name for job, state in seen if state in LIVE]
     if running:
         raise Refusal("JOB_RUNNING", "still running: " + ", ".join(running), jobs=running)
@@ -2320,7 +2331,7 @@ def _refuse_running(home: str) -> list[Job]:
 
 def _started(home: str) -> list[Job]:
     """The jobs that were started here, also those that still run."""
-    return [job for job in _all_jobs(home) if observe(job).state != "absent"]
+    return [job for job in all_jobs(home) if observe(job).state != "absent"]
 
 
 def _waiting(home: str) -> list[str]:
@@ -2332,7 +2343,7 @@ def _waiting(home: str) -> list[str]:
     except FileNotFoundError:
         return []
     try:
-        guard_record = _read(os.path.join(home, "guard.json"), GUARD) or NO_GUARD
+        guard_record = read_record(os.path.join(home, "guard.json"), GUARD) or NO_GUARD
     except Refusal:  # damaged, which says nothing
         guard_record = NO_GUARD
     if guard_record["state"] == "fired":
@@ -2373,12 +2384,12 @@ def manifest(home: str, request: dict) -> dict:
     specs = [job.spec() for job in jobs]
     wanted = [p for spec in specs for p in spec["artifacts"]] + request.get("artifacts", [])
     unwanted = [p for spec in specs for p in spec["discard"]] + request.get("discard", [])
-    since_ns = 0 if request.get("ever") else _since_ns(home, jobs, request.get("since_ns"))
+    since_ns = 0 if request.get("ever") else accounted_since_ns(home, jobs, request.get("since_ns"))
     tops = [request["work"], *sorted(request.get("roots", []))]
     bounds = Bounds(home, request["work"], tops)
     problems: list[dict] = []
-    artifacts = _good(wanted, None, problems)
-    discards = _good(unwanted, bounds, problems)
+    artifacts = good_patterns(wanted, None, problems)
+    discards = good_patterns(unwanted, bounds, problems)
     defaults = [Pattern(p) for p in DEFAULT_DISCARD] if request.get("default_discard", True) else []
     own = Own(home, request, {job.name for job in jobs})
     skip = {os.path.realpath(os.fsencode(__file__))} | set(request.get("exclude", []))
@@ -2386,7 +2397,7 @@ def manifest(home: str, request: dict) -> dict:
     survey.problems += problems
     if request.get("rented_ns") and not request.get("ever"):
         survey.before(request["rented_ns"], request.get("quiet", []), home)
-        survey.launched_ns = _since_ns(home, jobs, None)
+        survey.launched_ns = accounted_since_ns(home, jobs, None)
     for top in tops:
         survey.walk(top, True)
     places = [unescape_path(spec["cwd"]) for spec in specs]
@@ -2404,11 +2415,11 @@ def manifest(home: str, request: dict) -> dict:
         p
         for p in survey.problems
         if p["why"] not in ("unreadable", "too_deep")
-        or not _discarded_by(p["at"] + "/%00", survey.inner(p["at"] + "/%00"), discards, defaults)
+        or not discarded_by(p["at"] + "/%00", survey.inner(p["at"] + "/%00"), discards, defaults)
     ]
     hashes = Hashes(home, request.get("key"))
     entries: list[dict] = []
-    writers = _writers() if survey.files else {}
+    writers = open_files() if survey.files else {}
     logs = [("log/%s.log" % job.name, os.fsencode(job.path("log"))) for job in jobs]
     for name, path in survey.files + logs:
         at = escape_path(path)
@@ -2427,7 +2438,7 @@ def manifest(home: str, request: dict) -> dict:
         kind = "log" if name.startswith("log/") else "artifact"
         facts = {"size": seen.st_size, "sha256": sha256, "mtime_ns": seen.st_mtime_ns}
         entries.append(dict(facts, name=name, at=at, kind="file", **{"class": kind}))
-    entries += _link_entries(survey, {path for _, path in survey.files})
+    entries += link_entries(survey, {path for _, path in survey.files})
 
     heaps = Heaps(survey, hashes, Sent(home, request), discards, defaults, reads)
     heaps.sort()
@@ -2441,13 +2452,13 @@ def manifest(home: str, request: dict) -> dict:
     return dict(
         heaps.told(request.get("named", 20)),
         sealed_at=time.time(),
-        boot_id=_boot_id(),
+        boot_id=boot_id(),
         since_ns=since_ns,
         digest=_digest(entries) if is_sure and not is_look else "",
         entries=entries,
         problems=sorted(survey.problems, key=lambda p: (p["at"], p["why"])),
         unmatched=[p.text for p in artifacts if p.text not in survey.matched],
-        elsewhere=_elsewhere_written(tops, since_ns) if request.get("elsewhere") else None,
+        elsewhere=written_elsewhere(tops, since_ns) if request.get("elsewhere") else None,
     )
 
 
@@ -2467,7 +2478,7 @@ def _digest(entries: list[dict]) -> str:
 SHARE = 0.25
 
 
-class _Turn:
+class Pace:
     """Whoever rests after every piece of work has worked `share` of the time at most.
 
     Work is what it computed, and while it read from a disk all of that time: one that waits for a core
@@ -2496,11 +2507,11 @@ class _Turn:
 
 def _read_bytes() -> str:
     """How much this process has had from a disk, as the kernel writes it; nothing where it does not say."""
-    found = re.search(r"^read_bytes: \d+", _text_of("/proc/self/io"), re.MULTILINE)
+    found = re.search(r"^read_bytes: \d+", text_of("/proc/self/io"), re.MULTILINE)
     return found.group() if found else ""
 
 
-def _step_back() -> str:
+def step_back() -> str:
     """This process goes after all others, as far as the system lets it; what could be had, in words."""
     words = "at nice %d" % os.nice(10)
     ioprio_set = {"x86_64": 251, "aarch64": 30, "ppc64le": 273, "riscv64": 30, "s390x": 282}
@@ -2565,7 +2576,7 @@ def _unit(path: bytes) -> bytes | None:
     return found
 
 
-def _listing(files: Iterable[bytes], work: bytes) -> Dated:
+def checkpoint_listing(files: Iterable[bytes], work: bytes) -> Dated:
     """What lies beside those files, and all that is in the checkpoints that they are of."""
     found: Dated = {}
     tops = {os.path.dirname(path) for path in files}
@@ -2599,7 +2610,7 @@ def unfinished(
     found: set[bytes] = set()
     whole: dict[bytes, bool] = {}
     for path in files:
-        parts = (path[len(work) :] if _is_below(path, work) else path).split(b"/")
+        parts = (path[len(work) :] if is_below(path, work) else path).split(b"/")
         if path in busy or any(UNDER_WAY(part) for part in parts if part):
             found.add(path)
             continue
@@ -2625,7 +2636,7 @@ def _is_whole(
     inside = {  # by its way below `what`; nothing in a file
         os.path.join(folder, inner)[len(what) + 1 :]: dated
         for folder, names in listing.items()
-        if _is_below(folder, what)
+        if is_below(folder, what)
         for inner, dated in names.items()
         if os.path.join(folder, inner) not in listing
     }
@@ -2649,7 +2660,7 @@ def _is_whole(
     is_mark = any(matches(escape_path(name)) for matches in done)
     if last is None and STEP.search(name) and not is_mark:
         last = _done_of(what, listing, done)
-        alike = [n for n in beside if _group(n) == _group(name)]
+        alike = [n for n in beside if name_group(n) == name_group(name)]
         if not last and not done:
             # its like had a marker, so it will have one
             is_usual = any(_done_of(os.path.join(parent, n), listing, done) for n in alike)
@@ -2689,7 +2700,7 @@ def _done_of(what: bytes, listing: Dated, done: Sequence[Callable[[str], object]
     return found
 
 
-def _group(name: bytes) -> bytes:
+def name_group(name: bytes) -> bytes:
     return re.sub(rb"\d+", b"#", name)
 
 
@@ -2719,14 +2730,14 @@ def complete(home: str, request: dict) -> dict:
     most `limit_bytes` are read, but always one file; what is left out has its turn in the next call.
     """
     share = min(1.0, max(0.01, request.get("share", SHARE)))
-    began, turn = time.monotonic(), _Turn(share)
-    stepped_back = _step_back()
-    survey, running = _artifacts_now(home, request)
+    began, turn = time.monotonic(), Pace(share)
+    stepped_back = step_back()
+    survey, running = artifacts_now(home, request)
     hashes = Hashes(home, request.get("key"), turn.rest)
     quiet_ns = int(request.get("quiet_s", 5) * 1e9)
     seen, busy = _looked_twice(survey.files, quiet_ns, hashes)
-    listing = _listing(seen, request["work"])
-    done = [re.compile(_segment(text)[0]).fullmatch for text in request.get("done", [])]
+    listing = checkpoint_listing(seen, request["work"])
+    done = [re.compile(segment_regex(text)[0]).fullmatch for text in request.get("done", [])]
     held_back = unfinished(seen, busy, listing, request["work"], time.time_ns(), quiet_ns, done)
     newest_first = sorted(
         (one for one in survey.files if one[1] in seen and one[1] not in held_back),
@@ -2756,7 +2767,7 @@ def complete(home: str, request: dict) -> dict:
         entries.append(dict(facts, name=name, at=at, kind="file", **{"class": "artifact"}))
         kept.add(path)
     hashes.save()
-    links = _link_entries(survey, kept)
+    links = link_entries(survey, kept)
     amiss = {problem["at"] for problem in survey.problems}
     return {
         "files": entries + [link for link in links if link["at"] not in amiss],
@@ -2770,9 +2781,9 @@ def complete(home: str, request: dict) -> dict:
     }
 
 
-def _artifacts_now(home: str, request: dict) -> tuple[Survey, list[str]]:
+def artifacts_now(home: str, request: dict) -> tuple[Survey, list[str]]:
     """Every declared artifact that is there, and the jobs that run."""
-    jobs = [job for job in _all_jobs(home) if job.started()]
+    jobs = [job for job in all_jobs(home) if job.started()]
     wanted = [p for job in jobs for p in job.spec()["artifacts"]] + request.get("artifacts", [])
     artifacts = [Pattern(p) for p in dict.fromkeys(wanted)]
     skip = {os.path.realpath(os.fsencode(p)) for p in (home, __file__)}
@@ -2794,7 +2805,7 @@ def _looked_twice(
     both. One with another clock's dates (a network's file system, the future) is looked at twice.
     """
     first = _looked(files)
-    remote = _elsewhere(_text_of("/proc/self/mountinfo"))
+    remote = far_devices(text_of("/proc/self/mountinfo"))
     now_ns = time.time_ns()
     undated = {
         path
@@ -2803,11 +2814,11 @@ def _looked_twice(
     }
     if not all(hashes.knows(first[path]) for path in undated):
         time.sleep(quiet_ns / 1e9)
-    second, writers = _looked(files), _writers() if files else {}
+    second, writers = _looked(files), open_files() if files else {}
     busy = set()
     for path, seen in second.items():
         if path in undated:
-            is_busy = _identity(first[path]) != _identity(seen)
+            is_busy = file_identity(first[path]) != file_identity(seen)
         else:
             is_busy = max(seen.st_mtime_ns, seen.st_ctime_ns) > now_ns - quiet_ns
         if is_busy or path not in first or (seen.st_dev, seen.st_ino) in writers:
@@ -2838,9 +2849,9 @@ def prune(home: str, request: dict) -> dict:
     all that is in it. What is removed is in the log `pruned` first. Never the newest of its kind, nor what
     is open, linked to, or all that a declared pattern matches.
     """
-    survey, _ = _artifacts_now(home, request)
-    hashes = Hashes(home, request.get("key"), _Turn(SHARE).rest)
-    _step_back()
+    survey, _ = artifacts_now(home, request)
+    hashes = Hashes(home, request.get("key"), Pace(SHARE).rest)
+    step_back()
     left = {path for _, path in survey.files}
     gone, refused, count, size = [], [], 0, 0
     with Locked(home, "home.lock"):
@@ -2887,7 +2898,7 @@ def _why_kept(
     hashes: Hashes,
 ) -> str | None:
     """Why the checkpoint may not go, or None."""
-    if os.path.realpath(top) != top or not all(_is_below(path, top) for path in files):
+    if os.path.realpath(top) != top or not all(is_below(path, top) for path in files):
         return "it is not where it was named"
     if not set(files) <= left:
         return "it is no declared artifact, or is gone"
@@ -2901,13 +2912,13 @@ def _why_kept(
     around = [path for _, path in survey.links] + [
         os.path.join(beside, n) for n in os.listdir(beside)
     ]
-    if any(os.path.islink(p) and _is_below(os.path.realpath(p), top) for p in around):
+    if any(os.path.islink(p) and is_below(os.path.realpath(p), top) for p in around):
         return "a link leads to it"
     for pattern in survey.artifacts:
         matched = {path for path in left if _means(pattern, path, survey)}
         if matched and matched <= set(files):
             return "it is all that is left of the artifact " + pattern.text
-    opened = _writers((os.O_RDONLY, os.O_WRONLY, os.O_RDWR))
+    opened = open_files((os.O_RDONLY, os.O_WRONLY, os.O_RDWR))
     for path, (size, sha256, mtime_ns, ino) in files.items():
         try:
             seen = os.lstat(path)
@@ -2928,9 +2939,9 @@ def _has_newer(top: bytes, left: set[bytes]) -> bool:
     beside = {
         path[len(parent) + 1 :].split(b"/")[0]
         for path in left
-        if _is_below(path, parent) and not _is_below(path, top)
+        if is_below(path, parent) and not is_below(path, top)
     }
-    alike = (STEP.findall(n) for n in beside if _group(n) == _group(name))
+    alike = (STEP.findall(n) for n in beside if name_group(n) == name_group(name))
     return bool(steps) and any([int(found[2]) for found in other] > steps for other in alike)
 
 
@@ -2942,7 +2953,7 @@ def _means(pattern: Pattern, path: bytes, survey: Survey) -> bool:
 
 def _log_pruned(home: str, checkpoint: dict) -> None:
     line = json.dumps(dict(checkpoint, asked_at=time.time()), separators=(",", ":")) + "\n"
-    _put_bytes(os.path.join(home, "pruned"), line.encode(), os.O_CREAT | os.O_APPEND)
+    put_bytes(os.path.join(home, "pruned"), line.encode(), os.O_CREAT | os.O_APPEND)
 
 
 def _unlinked(top: bytes, files: dict[bytes, tuple[int, str, int, int]]) -> str | None:
@@ -3001,13 +3012,13 @@ def index(home: str, request: dict) -> dict:
 
     `placed` of it is what this box itself has on record of pushed files, which a job can write.
     """
-    hashes, files, known = Hashes(home, request.get("key")), {}, _pushed(home)
+    hashes, files, known = Hashes(home, request.get("key")), {}, pushed_record(home)
     since = None
     if request.get("begin"):
         os.makedirs(request["work"], exist_ok=True)
-        since = _set_since(home, "since-push.json", request["work"])
+        since = set_since(home, "since-push.json", request["work"])
     for text in request["paths"]:
-        path = os.path.join(request["work"], _inner_path(unescape_path(text)))
+        path = os.path.join(request["work"], inner_path(unescape_path(text)))
         try:
             if stat.S_ISREG(os.lstat(path).st_mode):
                 sha256, seen = hashes.of(path)
@@ -3023,7 +3034,7 @@ def _room_below(work: bytes) -> dict:
     there = work
     while not os.path.isdir(there):
         there = os.path.dirname(there)
-    return dict(_room(there), work=escape_path(work))
+    return dict(room_at(there), work=escape_path(work))
 
 
 def receive(home: str, request: dict) -> dict:
@@ -3036,7 +3047,7 @@ def receive(home: str, request: dict) -> dict:
 
     work = request["work"]
     os.makedirs(work, exist_ok=True)
-    _set_since(home, "since-push.json", work)
+    set_since(home, "since-push.json", work)
     files: dict[str, dict] = {}
     placed: dict[str, dict] = {}
     try:
@@ -3048,7 +3059,7 @@ def receive(home: str, request: dict) -> dict:
             errors="surrogateescape",
         )
         for member in archive:
-            inner = _inner_path(_utf8(member.name))
+            inner = inner_path(utf8_bytes(member.name))
             if inner:
                 _receive_member(home, request, inner, archive, member, files, placed)
         while sys.stdin.buffer.read(
@@ -3069,7 +3080,7 @@ def _note_placed(home: str, work: bytes, placed: dict) -> None:
     except OSError:  # it is not empty, or there is none
         pass
     with Locked(home, "home.lock"):
-        _write(os.path.join(home, "pushed.json"), dict(_pushed(home), **placed))
+        write_record(os.path.join(home, "pushed.json"), dict(pushed_record(home), **placed))
 
 
 def _target(home: str, work: bytes, inner: bytes) -> tuple[bytes, bytes]:
@@ -3081,7 +3092,7 @@ def _target(home: str, work: bytes, inner: bytes) -> tuple[bytes, bytes]:
     parent, base = os.path.split(os.path.join(work, inner))
     parent = os.path.realpath(parent)
     target = os.path.join(parent, base)
-    if not _is_below(parent, work) or _is_below(target, os.fsencode(home)):
+    if not is_below(parent, work) or is_below(target, os.fsencode(home)):
         raise _unsafe(inner)
     return parent, target
 
@@ -3119,16 +3130,18 @@ def _receive_member(
         os.unlink(temporary)
     try:
         if member.issym():
-            if not _is_below(os.path.realpath(os.path.join(parent, _utf8(member.linkname))), work):
+            if not is_below(
+                os.path.realpath(os.path.join(parent, utf8_bytes(member.linkname))), work
+            ):
                 raise _unsafe(inner)
-            os.symlink(_utf8(member.linkname), temporary)
+            os.symlink(utf8_bytes(member.linkname), temporary)
             _may_replace(request, inner, target, None)
             os.replace(temporary, target)
             return
         source: IO[bytes] | None = None
         if member.islnk():
-            first = os.path.realpath(os.path.join(work, _inner_path(_utf8(member.linkname))))
-            if _is_below(first, work) and os.path.isfile(first):
+            first = os.path.realpath(os.path.join(work, inner_path(utf8_bytes(member.linkname))))
+            if is_below(first, work) and os.path.isfile(first):
                 source = open(first, "rb")  # noqa: SIM115  closed with the member below
         elif member.isreg():
             source = archive.extractfile(member)
@@ -3199,7 +3212,7 @@ def place(home: str, request: dict) -> dict:
     """
     work = request["work"]
     os.makedirs(work, exist_ok=True)
-    _set_since(home, "since-push.json", work)
+    set_since(home, "since-push.json", work)
     files: dict[str, dict] = {}
     placed: dict[str, dict] = {}
     other = []
@@ -3236,7 +3249,7 @@ def _arrived(work: bytes, key: str) -> bytes:
 
 def _place(home: str, request: dict, said: dict) -> bytes | None:
     """Where the file lies now; None where its bytes are not what was said. Who had the old file open keeps it."""
-    work, inner = request["work"], _inner_path(unescape_path(said["name"]))
+    work, inner = request["work"], inner_path(unescape_path(said["name"]))
     if not inner:
         raise _unsafe(inner)
     parent, target = _target(home, work, inner)
@@ -3390,7 +3403,7 @@ FIELDS = {  # kind, and help for a person
 }
 
 
-def _checked(verb: str, arguments: object) -> dict:
+def checked_arguments(verb: str, arguments: object) -> dict:
     """The arguments in their own types: paths as real paths in bytes, signals as numbers.
 
     Raises:
@@ -3408,7 +3421,7 @@ def _checked(verb: str, arguments: object) -> dict:
     checked = {}
     for name, value in given.items():
         try:
-            checked[name] = _valued(FIELDS[name][0], value)
+            checked[name] = valued(FIELDS[name][0], value)
         except (ValueError, KeyError) as error:
             # without the value, which may be a secret
             detail = "" if name in ("env", "key") else ": %s" % error
@@ -3418,13 +3431,13 @@ def _checked(verb: str, arguments: object) -> dict:
     return checked
 
 
-def _valued(kind: str, value: object) -> object:
+def valued(kind: str, value: object) -> object:
     if kind in ("texts", "paths") and isinstance(value, list):
-        return [_valued(kind[:-1], item) for item in value]
+        return [valued(kind[:-1], item) for item in value]
     if kind == "env" and isinstance(value, dict):
         if any(not name or "=" in name for name in value):
             raise ValueError
-        return {_valued("text", name): _valued("text", text) for name, text in value.items()}
+        return {valued("text", name): valued("text", text) for name, text in value.items()}
     if kind == "secret" and isinstance(value, str) and value:
         return value
     if kind in ("text", "path", "signal") and isinstance(value, str) and "\0" not in value:
@@ -3441,7 +3454,7 @@ def _valued(kind: str, value: object) -> object:
     if kind == "object" and isinstance(value, dict):
         return value
     if kind == "objects" and isinstance(value, list):
-        return [_valued("object", item) for item in value]
+        return [valued("object", item) for item in value]
     if kind == "whole" and type(value) is int:
         return value
     if kind == "number" and type(value) in NUMBER and 0 <= value < 1e12:  # type: ignore[operator]
@@ -3468,7 +3481,7 @@ def guard(home: str, request: dict) -> dict:
     path, already = os.path.join(home, "guard.json"), False
     with Locked(home, "guard.lock"):
         try:
-            record = _read(path, GUARD) or dict(NO_GUARD)
+            record = read_record(path, GUARD) or dict(NO_GUARD)
         except Refusal:
             if "deadline" not in request and not request.get("disarm"):
                 raise
@@ -3477,21 +3490,21 @@ def guard(home: str, request: dict) -> dict:
             record["state"] = "not_armed"
         if request.get("disarm"):
             record = dict(NO_GUARD, state="disarmed")
-            _write(path, record)
+            write_record(path, record)
         elif "deadline" in request:
             wanted = {name: request.get(name) for name in ASKED_OF_A_GUARD}
             already = record["state"] == "armed" and "store" not in request
             already = already and all(record.get(n) == v for n, v in wanted.items())
             if not already:
-                _reserve(path)
+                reserve_record(path)
                 record = _posted(home, request, wanted)
-                _write(path, record)
+                write_record(path, record)
     return dict(record, already=already, now=time.time())
 
 
 def _holds_still(record: dict) -> bool:
     ticks: int = record["start_ticks"]
-    return record["boot_id"] == _boot_id() and _ticks(record["pid"]) == ticks > 0
+    return record["boot_id"] == boot_id() and ticks_of(record["pid"]) == ticks > 0
 
 
 def _elapsed() -> float:
@@ -3507,22 +3520,22 @@ def _posted(home: str, request: dict, wanted: dict) -> dict:
     left_s = request.get("left_s", request["deadline"] - time.time())
     fires, held = _elapsed() + left_s, dict(request)
     if "store" in request:
-        held["seal"] = _checked("manifest", request.get("seal"))
+        held["seal"] = checked_arguments("manifest", request.get("seal"))
     places = dict(request.get("scripts") or {})
     held["scripts"] = {name: os.path.realpath(places[name]) for name in places}
-    record = dict(wanted, state="armed", boot_id=_boot_id(), armed_at=time.time())
+    record = dict(wanted, state="armed", boot_id=boot_id(), armed_at=time.time())
     record["store"] = "held" if "store" in request else None
     told, tell = os.pipe()
 
     def body() -> None:
-        mine = dict(record, pid=os.getpid(), start_ticks=_ticks(os.getpid()))
+        mine = dict(record, pid=os.getpid(), start_ticks=ticks_of(os.getpid()))
         os.write(tell, b"%d %d" % (mine["pid"], mine["start_ticks"]))
         os.close(tell)
         guarding = Guarding(home, held, mine, fires)
         if guarding.holds():
             guarding.ends()
 
-    _spawn(body, {tell})
+    spawn_detached(body, {tell})
     os.close(tell)
     with os.fdopen(told, "rb") as file:
         pid, ticks = file.read().split()
@@ -3570,7 +3583,7 @@ class Guarding:
                     return False
                 if more:
                     self._record.update(more)
-                    _write_if_possible(self._path, self._record)
+                    write_record_if_possible(self._path, self._record)
         except (Refusal, OSError):  # what cannot be read is no reason to let go
             return os.path.isdir(self._home)
         return True
@@ -3578,18 +3591,18 @@ class Guarding:
     def _is_ours(self) -> bool:
         """Whether no other guard is on record; a record that was lost or damaged is written again."""
         try:
-            latest = _read(self._path, GUARD)
+            latest = read_record(self._path, GUARD)
         except Refusal:
             latest = None
         if latest is None:
-            _write_if_possible(self._path, self._record)
+            write_record_if_possible(self._path, self._record)
             return True
         return bool(latest["pid"] == os.getpid())
 
     def _quiet_s(self) -> float:
         """How long we have watched that no job lives and nobody looks; 0 before the first job."""
         states, heartbeat = [], 0
-        for job in _all_jobs(self._home):
+        for job in all_jobs(self._home):
             try:
                 states.append(observe(job).state)
             except (Refusal, OSError):  # unknown, which is not idle
@@ -3610,7 +3623,7 @@ class Guarding:
             return True
         try:
             said = json.loads(
-                _output(sys.executable, "-I", "-S", script, "judge", "--home", self._home)
+                output_of(sys.executable, "-I", "-S", script, "judge", "--home", self._home)
             )
             return bool(said["phase"] == "idle" and said["idle_s"] >= idle_s - 2 * LOOK_S)
         except (ValueError, KeyError, TypeError):  # unknown, which is not idle
@@ -3638,18 +3651,18 @@ class Guarding:
         """The jobs were asked to end, what is to be kept was copied, and this box's bill is being ended."""
         most_s = self._request.get("grace_s", GUARD_GRACE_S)
         asked, problems = [], {}
-        for job in _all_jobs(self._home):
+        for job in all_jobs(self._home):
             signum, grace_s = 15, 10.0
             try:
                 if observe(job).state not in LIVE:
                     continue
                 spec = job.spec()
                 signum, grace_s = spec["stop_signal"], spec["grace_s"]
-                _record_ending(job, "deadline")
+                record_ending(job, "deadline")
             except (Refusal, OSError) as error:
                 problems[job.name] = str(error)
             asked.append((job, self._request.get("signal", signum), min(grace_s, most_s)))
-        left = _end(asked)
+        left = end_jobs(asked)
         if not self._notes(stopped=[job.name for job, _, _ in asked], left=left, problems=problems):
             return
         if "store" in self._request:
@@ -3837,7 +3850,7 @@ def _answer(argv: list[str]) -> dict:
             arguments = json.loads(content.decode())
         except ValueError:
             raise Refusal("BAD_REQUEST", "stdin holds no JSON object") from None
-    request = _checked(verb, arguments)
+    request = checked_arguments(verb, arguments)
     home = os.path.realpath(os.path.expanduser(home))
     os.makedirs(home, 0o700, exist_ok=True)
     TELLING.every_s = request.pop("tells_s", None)

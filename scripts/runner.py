@@ -212,7 +212,7 @@ class Queue:
         if seen.state in caretaker.LIVE or seen.state == "absent":
             return None
         reason, ending, end = (
-            (caretaker._reason(job, seen) or {}).get("code"),
+            (caretaker.end_reason(job, seen) or {}).get("code"),
             job.ending(),
             seen.end or {},
         )
@@ -244,18 +244,20 @@ class Queue:
 
 def standing(queue):
     """Whether a runner is alive, from its own record: {"state": ...} and what it wrote."""
-    record = caretaker._read(os.path.join(queue.directory, "runner.json"), STANDING)
+    record = caretaker.read_record(os.path.join(queue.directory, "runner.json"), STANDING)
     if record is None:
         return {"state": "none"}
-    same_boot = record["boot_id"] == caretaker._boot_id()
+    same_boot = record["boot_id"] == caretaker.boot_id()
     if record.get("left"):
         state = "left"
     elif not same_boot and record["host"] != socket.gethostname():
         state = "elsewhere"
-    elif caretaker._restarted(record):
+    elif caretaker.restarted_since(record):
         state = "gone"
     else:
-        state = "alive" if caretaker._ticks(record["pid"]) == record["start_ticks"] > 0 else "gone"
+        state = (
+            "alive" if caretaker.ticks_of(record["pid"]) == record["start_ticks"] > 0 else "gone"
+        )
     return dict(record, state=state)
 
 
@@ -267,7 +269,7 @@ def shown(stands):
 def has_fired(home):
     """Whether the guard has ended this box's work; then nothing begins here until it holds a new deadline."""
     try:
-        record = caretaker._read(os.path.join(home, "guard.json"), caretaker.GUARD)
+        record = caretaker.read_record(os.path.join(home, "guard.json"), caretaker.GUARD)
     except caretaker.Refusal:  # damaged, which says nothing
         return False
     return bool(record and record["state"] == "fired")
@@ -338,16 +340,16 @@ class Runner:
             "session": self.session,
             "kind": self.kind,
             "pid": pid,
-            "start_ticks": caretaker._ticks(pid),
-            "boot_id": caretaker._boot_id(),
-            "init_ticks": caretaker._ticks(1),
+            "start_ticks": caretaker.ticks_of(pid),
+            "boot_id": caretaker.boot_id(),
+            "init_ticks": caretaker.ticks_of(1),
             "host": socket.gethostname(),
             "started_at": time.time(),
             "left": None,
             "trouble": None,
         }
         self._path = os.path.join(self.queue.directory, "runner.json")
-        caretaker._reserve(self._path)
+        caretaker.reserve_record(self._path)
         self._door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             at_socket(self.queue.directory, self._opened)
@@ -361,7 +363,7 @@ class Runner:
         if self.kind == "stay":
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
                 signal.signal(number, self._ask_to_leave)
-        caretaker._write(self._path, self._record)
+        caretaker.write_record(self._path, self._record)
 
     def _opened(self, name):
         try:
@@ -383,7 +385,7 @@ class Runner:
                 return self._interrupt()
             if not os.path.isdir(self.queue.directory):
                 return "home"
-            lock = caretaker._lock(
+            lock = caretaker.lock_file(
                 os.path.join(self.queue.directory, "lock"), fcntl.LOCK_EX | fcntl.LOCK_NB
             )
             if lock is None:
@@ -483,7 +485,7 @@ class Runner:
                 return  # that was the launch, and its record tells the rest
             self._paused[turn.name] = time.monotonic() + PAUSE_S
             place = os.fsencode(self.queue.home)
-            if why != "LAUNCH_FAILED" or caretaker._full_of(caretaker._room(place)):
+            if why != "LAUNCH_FAILED" or caretaker.what_is_full(caretaker.room_at(place)):
                 return  # not known yet, or no fault of the job: the same start is tried again
             line = {
                 "ended": run,
@@ -555,12 +557,12 @@ class Runner:
                 ended_at = (seen.end or {}).get("ended_at", float("inf"))
                 if seen.state not in caretaker.LIVE and ended_at < self.left_at - DELIVERY_S:
                     continue
-                caretaker._record_ending(job, "interrupted")
+                caretaker.record_ending(job, "interrupted")
                 turns.append(turn.name)
                 if seen.state in caretaker.LIVE:
                     signum = self.asked.get("signal", job.spec()["stop_signal"])
                     asked.append((job, signum, self.asked.get("grace_s", STAY_GRACE_S)))
-        caretaker._end(asked)
+        caretaker.end_jobs(asked)
         give_up = time.monotonic() + caretaker.KILL_LIMIT_S
         while any(job.is_held() for job, _, _ in asked) and time.monotonic() < give_up:
             time.sleep(0.02)
@@ -574,14 +576,14 @@ class Runner:
     def _leaves(self, why):
         """It is on record that this runner is no more; the lock of the queue is held."""
         self._record["left"] = why
-        caretaker._write_if_possible(self._path, self._record)
+        caretaker.write_record_if_possible(self._path, self._record)
         self._door.close()
         os.close(self.lock)
 
     def _tell(self, trouble):
         if trouble != self._record["trouble"]:
             self._record["trouble"] = trouble
-            caretaker._write_if_possible(self._path, self._record)
+            caretaker.write_record_if_possible(self._path, self._record)
 
     def _reap(self):
         """Where this is process 1, the dead of the whole container are ours."""
@@ -605,9 +607,9 @@ def posted(home, lock, env):
             runner.serve()
         except Exception as error:  # noqa: BLE001  there is nobody else to tell
             runner._record["left"] = "%s: %s" % (type(error).__name__, error)
-            caretaker._write_if_possible(runner._path, runner._record)
+            caretaker.write_record_if_possible(runner._path, runner._record)
 
-    caretaker._spawn(body, {lock, tell})
+    caretaker.spawn_detached(body, {lock, tell})
     os.close(tell)
     ready = select.select([told], [], [], READY_S)[0]
     said = os.read(told, 64).decode() if ready else ""
@@ -659,7 +661,7 @@ def queue(home, request):
         here.write(lines)
         if request["runner"] == "here":
             if lock is None:  # it may have died since
-                lock = caretaker._lock(runner_lock(here), fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock = caretaker.lock_file(runner_lock(here), fcntl.LOCK_EX | fcntl.LOCK_NB)
             if lock is not None:
                 try:
                     session = posted(home, lock, env)
@@ -685,7 +687,7 @@ def entry(asked):
     attempts = asked.pop("attempts", 1)
     if type(attempts) is not int or not 1 <= attempts <= 100:
         raise caretaker.Refusal("BAD_REQUEST", "attempts is a whole number from 1 to 100")
-    checked = caretaker._checked("start", asked)
+    checked = caretaker.checked_arguments("start", asked)
     checked.pop("tenant", None)
     name, env = checked["job"], checked.get("env", {})
     if not caretaker.JOB_NAME(name) or len(name) > LONGEST_NAME:
@@ -724,7 +726,7 @@ def reached(here, env, starts):
     give_up = time.monotonic() + REACH_S
     while True:
         if starts:
-            lock = caretaker._lock(runner_lock(here), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock = caretaker.lock_file(runner_lock(here), fcntl.LOCK_EX | fcntl.LOCK_NB)
             if lock is not None:
                 return lock, None
         session = hand_over(here, env) if env else None
@@ -781,7 +783,7 @@ def roll(home, _request):
         "runner": shown(stands),
         "slots": here.slots,
         "now": time.time(),
-        "boot_id": caretaker._boot_id(),
+        "boot_id": caretaker.boot_id(),
     }
 
 
@@ -806,7 +808,7 @@ def stay(home, request):
     with here.locked():
         if has_fired(home):
             raise caretaker.Refusal("DEADLINE_PASSED", "the guard has ended this box's work")
-        lock = caretaker._lock(runner_lock(here), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock = caretaker.lock_file(runner_lock(here), fcntl.LOCK_EX | fcntl.LOCK_NB)
         if lock is None:
             raise caretaker.Refusal("RUNNER_ALIVE", "another runner takes from this queue")
         here.read()
@@ -848,7 +850,7 @@ def checked(verb, arguments):
         if value is None:
             continue
         try:
-            request[name] = caretaker._valued(kinds[name], value)
+            request[name] = caretaker.valued(kinds[name], value)
         except (ValueError, KeyError):  # without the value, which may hold a secret
             raise caretaker.Refusal(
                 "BAD_REQUEST", "%s is not a proper %s" % (name, kinds[name])

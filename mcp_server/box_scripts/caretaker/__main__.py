@@ -38,7 +38,7 @@ from box_scripts.caretaker.progress import TELLING
 from box_scripts.caretaker.prune import prune
 from box_scripts.caretaker.push import index, place, receive
 from box_scripts.caretaker.refusal import Refusal
-from box_scripts.caretaker.requests import FIELDS, TAKES, _checked
+from box_scripts.caretaker.requests import FIELDS, TAKES, checked_arguments
 from box_scripts.caretaker.seal import manifest
 from box_scripts.caretaker.status import status, tail
 from box_scripts.caretaker.stop import stop
@@ -133,7 +133,7 @@ def _answer(argv: list[str]) -> dict:
             arguments = json.loads(content.decode())
         except ValueError:
             raise Refusal("BAD_REQUEST", "stdin holds no JSON object") from None
-    request = _checked(verb, arguments)
+    request = checked_arguments(verb, arguments)
     home = os.path.realpath(os.path.expanduser(home))
     os.makedirs(home, 0o700, exist_ok=True)
     TELLING.every_s = request.pop("tells_s", None)

@@ -7,8 +7,8 @@ import re
 import time
 
 from box_scripts.caretaker.own_files import TENANT_SCRIPT
-from box_scripts.caretaker.paths import _is_below, _utf8, escape_path
-from box_scripts.caretaker.processes import _processes, _text_of
+from box_scripts.caretaker.paths import escape_path, is_below, utf8_bytes
+from box_scripts.caretaker.processes import living_processes, text_of
 from box_scripts.caretaker.refusal import Refusal
 
 SHELLS = {"sh", "bash", "dash", "zsh", "fish", "ksh", "ash", "tcsh", "csh"}
@@ -45,12 +45,12 @@ class AtWork:
         """
         if self._since_ns is None or not os.path.isdir("/proc/self"):
             return
-        table, found = _processes(), []
+        table, found = living_processes(), []
         apart, pid = set(), os.getpid()
         while pid in table and pid not in apart:  # who asks, and on whose behalf
             apart.add(pid)
             pid = table[pid].parent
-        began = re.search(r"^btime (\d+)$", _text_of("/proc/stat"), re.MULTILINE)
+        began = re.search(r"^btime (\d+)$", text_of("/proc/stat"), re.MULTILINE)
         if began is None:
             return
         since_ticks = (self._since_ns / 1e9 - 2 - int(began.group(1))) * os.sysconf("SC_CLK_TCK")
@@ -95,15 +95,15 @@ class AtWork:
 
     def _is_inside(self, path: bytes) -> bool:
         """Whether it is strictly below a place, for in a home directory itself every login stands."""
-        is_below = any(_is_below(path, place) and path != place for place in self._places)
-        return (is_below or path == self._places[0]) and not _is_below(path, self._home)
+        is_deeper = any(is_below(path, place) and path != place for place in self._places)
+        return (is_deeper or path == self._places[0]) and not is_below(path, self._home)
 
     def _writes_to(self, pid: int) -> bytes | None:
         directory = "/proc/%d/" % pid
         try:
             for fd in os.listdir(directory + "fd"):
                 path = os.readlink(os.fsencode(directory + "fd/" + fd))
-                flags = re.search(r"flags:\s+(\d+)", _text_of(directory + "fdinfo/" + fd))
+                flags = re.search(r"flags:\s+(\d+)", text_of(directory + "fdinfo/" + fd))
                 is_open = flags and int(flags.group(1), 8) & os.O_ACCMODE != os.O_RDONLY
                 if is_open and path.startswith(b"/") and self._is_inside(path):
                     return path
@@ -138,11 +138,11 @@ class AtWork:
 
 
 def _argv_of(pid: int) -> list[str]:
-    return [word for word in _text_of("/proc/%d/cmdline" % pid).split("\0") if word]
+    return [word for word in text_of("/proc/%d/cmdline" % pid).split("\0") if word]
 
 
 def _words_of(pid: int) -> str:
-    return escape_path(_utf8(" ".join(_argv_of(pid)).encode("utf-8", "replace").decode()))[:80]
+    return escape_path(utf8_bytes(" ".join(_argv_of(pid)).encode("utf-8", "replace").decode()))[:80]
 
 
 def _on_terminal(pid: int) -> bool:
@@ -155,5 +155,5 @@ def _on_terminal(pid: int) -> bool:
 
 
 def _cpu_s(pid: int) -> float:
-    fields = _text_of("/proc/%d/stat" % pid).rpartition(")")[2].split()
+    fields = text_of("/proc/%d/stat" % pid).rpartition(")")[2].split()
     return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK") if len(fields) > 13 else 0.0

@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import re
 
-from box_scripts.caretaker.processes import _text_of
+from box_scripts.caretaker.processes import text_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-def _cgroup_files(v2: str, v1: str, controller: str = "memory") -> list[str]:
+def cgroup_files(v2: str, v1: str, controller: str = "memory") -> list[str]:
     """The existing files of that name for our own cgroup first, then for those around it."""
     files = []
-    for line in _text_of("/proc/self/cgroup").splitlines():
+    for line in text_of("/proc/self/cgroup").splitlines():
         controllers, _, path = line.partition(":")[2].partition(":")
         if controller in controllers.split(","):
             bases, name = ["/sys/fs/cgroup/" + controller], v1
@@ -30,37 +30,44 @@ def _cgroup_files(v2: str, v1: str, controller: str = "memory") -> list[str]:
     return [path for path in files if os.path.isfile(path)]
 
 
-def _oom_kills() -> dict[str, int]:
+def oom_kill_counts() -> dict[str, int]:
     """The kernel's kills for want of memory, as counted by our cgroups and by the whole machine."""
-    paths = [*_cgroup_files("memory.events", "memory.oom_control"), "/proc/vmstat"]
-    return _counted(paths, _KILLS)
+    paths = [*cgroup_files("memory.events", "memory.oom_control"), "/proc/vmstat"]
+    return _counted(paths, OOM_KILL_FIELDS)
 
 
-def _limit_hits() -> dict[str, int]:
+def limit_hit_counts() -> dict[str, int]:
     """How often our cgroups reached their own limits of memory and of processes.
 
     A kill for the machine's want of memory is counted by the cgroup of who was killed; this is not.
     """
-    paths = _cgroup_files("memory.events", "memory.failcnt")
-    paths += _cgroup_files("", "memory.memsw.failcnt")
-    return _counted(paths + _cgroup_files("pids.events", "pids.events", "pids"), _HITS)
+    paths = cgroup_files("memory.events", "memory.failcnt")
+    paths += cgroup_files("", "memory.memsw.failcnt")
+    return _counted(paths + cgroup_files("pids.events", "pids.events", "pids"), LIMIT_HIT_FIELDS)
 
 
-_KILLS = {"memory.events": "oom_kill ", "memory.oom_control": "oom_kill ", "vmstat": "oom_kill "}
-_HITS = {"memory.events": "oom ", "pids.events": "max "}  # the others hold a number alone
+OOM_KILL_FIELDS = {
+    "memory.events": "oom_kill ",
+    "memory.oom_control": "oom_kill ",
+    "vmstat": "oom_kill ",
+}
+LIMIT_HIT_FIELDS = {
+    "memory.events": "oom ",
+    "pids.events": "max ",
+}  # the others hold a number alone
 
 
 def _counted(paths: Iterable[str], names: dict) -> dict[str, int]:
     found = {}
     for path in paths:
         name = names.get(os.path.basename(path), "")
-        match = re.search(r"^%s(\d+)$" % name, _text_of(path), re.MULTILINE)
+        match = re.search(r"^%s(\d+)$" % name, text_of(path), re.MULTILINE)
         if match:
             found[path] = int(match.group(1))
     return found
 
 
-def _risen(before: dict, names: dict) -> dict:
+def risen_counts(before: dict, names: dict) -> dict:
     """Which of these counts are higher now; the reader may be in another cgroup than the job was."""
     now = _counted(before, names)
     risen = [(path, count) for path, count in now.items() if count > before[path]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from box_scripts.caretaker.paths import _is_below, escape_path
+from box_scripts.caretaker.paths import escape_path, is_below
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def _unit(path: bytes) -> bytes | None:
     return found
 
 
-def _listing(files: Iterable[bytes], work: bytes) -> Dated:
+def checkpoint_listing(files: Iterable[bytes], work: bytes) -> Dated:
     """What lies beside those files, and all that is in the checkpoints that they are of."""
     found: Dated = {}
     tops = {os.path.dirname(path) for path in files}
@@ -89,7 +89,7 @@ def unfinished(
     found: set[bytes] = set()
     whole: dict[bytes, bool] = {}
     for path in files:
-        parts = (path[len(work) :] if _is_below(path, work) else path).split(b"/")
+        parts = (path[len(work) :] if is_below(path, work) else path).split(b"/")
         if path in busy or any(UNDER_WAY(part) for part in parts if part):
             found.add(path)
             continue
@@ -115,7 +115,7 @@ def _is_whole(
     inside = {  # by its way below `what`; nothing in a file
         os.path.join(folder, inner)[len(what) + 1 :]: dated
         for folder, names in listing.items()
-        if _is_below(folder, what)
+        if is_below(folder, what)
         for inner, dated in names.items()
         if os.path.join(folder, inner) not in listing
     }
@@ -139,7 +139,7 @@ def _is_whole(
     is_mark = any(matches(escape_path(name)) for matches in done)
     if last is None and STEP.search(name) and not is_mark:
         last = _done_of(what, listing, done)
-        alike = [n for n in beside if _group(n) == _group(name)]
+        alike = [n for n in beside if name_group(n) == name_group(name)]
         if not last and not done:
             # its like had a marker, so it will have one
             is_usual = any(_done_of(os.path.join(parent, n), listing, done) for n in alike)
@@ -179,7 +179,7 @@ def _done_of(what: bytes, listing: Dated, done: Sequence[Callable[[str], object]
     return found
 
 
-def _group(name: bytes) -> bytes:
+def name_group(name: bytes) -> bytes:
     return re.sub(rb"\d+", b"#", name)
 
 

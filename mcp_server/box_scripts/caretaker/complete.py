@@ -7,17 +7,17 @@ import re
 import stat
 import time
 
-from box_scripts.caretaker.checkpoints import _listing, unfinished
-from box_scripts.caretaker.hashing import Changing, Hashes, _identity
+from box_scripts.caretaker.checkpoints import checkpoint_listing, unfinished
+from box_scripts.caretaker.hashing import Changing, Hashes, file_identity
 from box_scripts.caretaker.job_state import observe
-from box_scripts.caretaker.jobs import LIVE, _all_jobs
-from box_scripts.caretaker.links import _link_entries
-from box_scripts.caretaker.mounts import _elsewhere
-from box_scripts.caretaker.open_files import _writers
-from box_scripts.caretaker.pace import SHARE, _step_back, _Turn
+from box_scripts.caretaker.jobs import LIVE, all_jobs
+from box_scripts.caretaker.links import link_entries
+from box_scripts.caretaker.mounts import far_devices
+from box_scripts.caretaker.open_files import open_files
+from box_scripts.caretaker.pace import SHARE, Pace, step_back
 from box_scripts.caretaker.paths import escape_path, unescape_path
-from box_scripts.caretaker.patterns import Pattern, _segment
-from box_scripts.caretaker.processes import _text_of
+from box_scripts.caretaker.patterns import Pattern, segment_regex
+from box_scripts.caretaker.processes import text_of
 from box_scripts.caretaker.pushed_files import INCOMING
 from box_scripts.caretaker.survey import Survey
 
@@ -33,14 +33,14 @@ def complete(home: str, request: dict) -> dict:
     most `limit_bytes` are read, but always one file; what is left out has its turn in the next call.
     """
     share = min(1.0, max(0.01, request.get("share", SHARE)))
-    began, turn = time.monotonic(), _Turn(share)
-    stepped_back = _step_back()
-    survey, running = _artifacts_now(home, request)
+    began, turn = time.monotonic(), Pace(share)
+    stepped_back = step_back()
+    survey, running = artifacts_now(home, request)
     hashes = Hashes(home, request.get("key"), turn.rest)
     quiet_ns = int(request.get("quiet_s", 5) * 1e9)
     seen, busy = _looked_twice(survey.files, quiet_ns, hashes)
-    listing = _listing(seen, request["work"])
-    done = [re.compile(_segment(text)[0]).fullmatch for text in request.get("done", [])]
+    listing = checkpoint_listing(seen, request["work"])
+    done = [re.compile(segment_regex(text)[0]).fullmatch for text in request.get("done", [])]
     held_back = unfinished(seen, busy, listing, request["work"], time.time_ns(), quiet_ns, done)
     newest_first = sorted(
         (one for one in survey.files if one[1] in seen and one[1] not in held_back),
@@ -70,7 +70,7 @@ def complete(home: str, request: dict) -> dict:
         entries.append(dict(facts, name=name, at=at, kind="file", **{"class": "artifact"}))
         kept.add(path)
     hashes.save()
-    links = _link_entries(survey, kept)
+    links = link_entries(survey, kept)
     amiss = {problem["at"] for problem in survey.problems}
     return {
         "files": entries + [link for link in links if link["at"] not in amiss],
@@ -84,9 +84,9 @@ def complete(home: str, request: dict) -> dict:
     }
 
 
-def _artifacts_now(home: str, request: dict) -> tuple[Survey, list[str]]:
+def artifacts_now(home: str, request: dict) -> tuple[Survey, list[str]]:
     """Every declared artifact that is there, and the jobs that run."""
-    jobs = [job for job in _all_jobs(home) if job.started()]
+    jobs = [job for job in all_jobs(home) if job.started()]
     wanted = [p for job in jobs for p in job.spec()["artifacts"]] + request.get("artifacts", [])
     artifacts = [Pattern(p) for p in dict.fromkeys(wanted)]
     skip = {os.path.realpath(os.fsencode(p)) for p in (home, __file__)}
@@ -108,7 +108,7 @@ def _looked_twice(
     both. One with another clock's dates (a network's file system, the future) is looked at twice.
     """
     first = _looked(files)
-    remote = _elsewhere(_text_of("/proc/self/mountinfo"))
+    remote = far_devices(text_of("/proc/self/mountinfo"))
     now_ns = time.time_ns()
     undated = {
         path
@@ -117,11 +117,11 @@ def _looked_twice(
     }
     if not all(hashes.knows(first[path]) for path in undated):
         time.sleep(quiet_ns / 1e9)
-    second, writers = _looked(files), _writers() if files else {}
+    second, writers = _looked(files), open_files() if files else {}
     busy = set()
     for path, seen in second.items():
         if path in undated:
-            is_busy = _identity(first[path]) != _identity(seen)
+            is_busy = file_identity(first[path]) != file_identity(seen)
         else:
             is_busy = max(seen.st_mtime_ns, seen.st_ctime_ns) > now_ns - quiet_ns
         if is_busy or path not in first or (seen.st_dev, seen.st_ino) in writers:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def _spawn(body: Callable[[], object], keep: set[int]) -> None:
+def spawn_detached(body: Callable[[], object], keep: set[int]) -> None:
     """`body` is being run by a process that shares only the descriptors in `keep` with its caller."""
     import signal
 

@@ -7,7 +7,7 @@ import os
 FULL_BELOW_BYTES = 1 << 20
 
 
-def _room(path: bytes) -> dict:
+def room_at(path: bytes) -> dict:
     try:
         seen = os.statvfs(path)
     except OSError:
@@ -16,11 +16,11 @@ def _room(path: bytes) -> dict:
     return {"disk_free_bytes": seen.f_bavail * seen.f_frsize, "inodes_free": inodes}
 
 
-def _share(free: int, whole: int) -> float | None:
+def free_share(free: int, whole: int) -> float | None:
     return round(free / whole, 3) if whole else None
 
 
-def _full_of(room: dict) -> str | None:
+def what_is_full(room: dict) -> str | None:
     free, inodes = room.get("disk_free_bytes"), room.get("inodes_free")
     if free is not None and free < FULL_BELOW_BYTES:
         return "disk_full"

@@ -8,9 +8,9 @@ import time
 from collections import deque
 
 from box_scripts.caretaker.caches import is_cache
-from box_scripts.caretaker.mounts import _far_mounts
+from box_scripts.caretaker.mounts import far_mounts
 from box_scripts.caretaker.paths import escape_path
-from box_scripts.caretaker.processes import _text_of
+from box_scripts.caretaker.processes import text_of
 
 SYSTEM = {
     b"/bin",
@@ -32,11 +32,11 @@ SYSTEM = {
 ELSEWHERE_S, ELSEWHERE_FILES = 2.0, 200_000
 
 
-def _elsewhere_written(tops: list[bytes], since_ns: int | None) -> dict | None:
+def written_elsewhere(tops: list[bytes], since_ns: int | None) -> dict | None:
     """What was written since launch on this box's disks outside of what is accounted for, as far as 2 s tell."""
     if since_ns is None:
         return None
-    skip = {*tops, *SYSTEM, *_far_mounts(_text_of("/proc/self/mountinfo"))}
+    skip = {*tops, *SYSTEM, *far_mounts(text_of("/proc/self/mountinfo"))}
     tops_there = {b"/var/tmp", *(os.path.join(b"/", name) for name in os.listdir(b"/"))}
     likely = (b"/tmp", b"/var/tmp", b"/opt", b"/srv", b"/mnt", b"/data")
     pending = deque(sorted(tops_there, key=lambda top: (top not in likely, top)))

@@ -5,24 +5,24 @@ from __future__ import annotations
 import os
 import re
 
-from box_scripts.caretaker.cgroups import _HITS, _KILLS, _risen
-from box_scripts.caretaker.disk_room import FULL_BELOW_BYTES, _full_of, _room, _share
+from box_scripts.caretaker.cgroups import LIMIT_HIT_FIELDS, OOM_KILL_FIELDS, risen_counts
+from box_scripts.caretaker.disk_room import FULL_BELOW_BYTES, free_share, room_at, what_is_full
 from box_scripts.caretaker.paths import escape_path, unescape_path
 
 
-def _facts(spec: dict, log_directory: str) -> dict:
+def end_facts(spec: dict, log_directory: str) -> dict:
     """What may explain a death, as the box is at this moment; it fits into a reserved record."""
     work = unescape_path(spec["cwd"])
     facts = dict(
-        _room(work),
-        oom_kills=_risen(spec["oom_kills"], _KILLS),
-        limit_hits=_risen(spec.get("limit_hits", {}), _HITS),
-        log_free_bytes=_room(os.fsencode(log_directory))["disk_free_bytes"],
+        room_at(work),
+        oom_kills=risen_counts(spec["oom_kills"], OOM_KILL_FIELDS),
+        limit_hits=risen_counts(spec.get("limit_hits", {}), LIMIT_HIT_FIELDS),
+        log_free_bytes=room_at(os.fsencode(log_directory))["disk_free_bytes"],
     )
     try:
         disk = os.statvfs(work)
-        facts["disk_share"] = _share(disk.f_bavail, disk.f_blocks)
-        facts["inode_share"] = _share(disk.f_favail, disk.f_files)
+        facts["disk_share"] = free_share(disk.f_bavail, disk.f_blocks)
+        facts["inode_share"] = free_share(disk.f_favail, disk.f_files)
     except OSError:
         pass
     try:
@@ -32,13 +32,13 @@ def _facts(spec: dict, log_directory: str) -> dict:
     except OSError:
         pass
     for place in (os.environ.get("TMPDIR") or "/tmp", os.path.expanduser("~")):  # noqa: S108
-        full = _full_of(_room(os.fsencode(place)))
+        full = what_is_full(room_at(os.fsencode(place)))
         if full and len(place) < 200:
             facts["full_elsewhere"] = [full, place]
     return facts
 
 
-def _kernel_tells(start_ticks: int) -> dict:
+def kernel_messages(start_ticks: int) -> dict:
     """Its last GPU fault and the processes it killed for memory since the job began, where we may read."""
     told: dict = {"xid": None, "killed": {}}
     try:

@@ -7,23 +7,23 @@ import os
 import sys
 import time
 
-from box_scripts.caretaker.detached import _spawn
+from box_scripts.caretaker.detached import spawn_detached
 from box_scripts.caretaker.job_state import observe
-from box_scripts.caretaker.jobs import LIVE, _all_jobs
-from box_scripts.caretaker.processes import _boot_id, _output, _ticks
+from box_scripts.caretaker.jobs import LIVE, all_jobs
+from box_scripts.caretaker.processes import boot_id, output_of, ticks_of
 from box_scripts.caretaker.records import (
     GUARD,
     NO_GUARD,
     Locked,
-    _read,
-    _reserve,
-    _write,
-    _write_if_possible,
+    read_record,
+    reserve_record,
+    write_record,
+    write_record_if_possible,
 )
 from box_scripts.caretaker.refusal import Refusal
-from box_scripts.caretaker.requests import _checked
+from box_scripts.caretaker.requests import checked_arguments
 from box_scripts.caretaker.seal import manifest
-from box_scripts.caretaker.stop import KILL_LIMIT_S, _end, _record_ending
+from box_scripts.caretaker.stop import KILL_LIMIT_S, end_jobs, record_ending
 
 LOOK_S = 60.0
 ASKED_OF_A_GUARD = ("deadline", "grace_s", "signal", "idle_s", "end", "scripts")
@@ -40,7 +40,7 @@ def guard(home: str, request: dict) -> dict:
     path, already = os.path.join(home, "guard.json"), False
     with Locked(home, "guard.lock"):
         try:
-            record = _read(path, GUARD) or dict(NO_GUARD)
+            record = read_record(path, GUARD) or dict(NO_GUARD)
         except Refusal:
             if "deadline" not in request and not request.get("disarm"):
                 raise
@@ -49,21 +49,21 @@ def guard(home: str, request: dict) -> dict:
             record["state"] = "not_armed"
         if request.get("disarm"):
             record = dict(NO_GUARD, state="disarmed")
-            _write(path, record)
+            write_record(path, record)
         elif "deadline" in request:
             wanted = {name: request.get(name) for name in ASKED_OF_A_GUARD}
             already = record["state"] == "armed" and "store" not in request
             already = already and all(record.get(n) == v for n, v in wanted.items())
             if not already:
-                _reserve(path)
+                reserve_record(path)
                 record = _posted(home, request, wanted)
-                _write(path, record)
+                write_record(path, record)
     return dict(record, already=already, now=time.time())
 
 
 def _holds_still(record: dict) -> bool:
     ticks: int = record["start_ticks"]
-    return record["boot_id"] == _boot_id() and _ticks(record["pid"]) == ticks > 0
+    return record["boot_id"] == boot_id() and ticks_of(record["pid"]) == ticks > 0
 
 
 def _elapsed() -> float:
@@ -79,22 +79,22 @@ def _posted(home: str, request: dict, wanted: dict) -> dict:
     left_s = request.get("left_s", request["deadline"] - time.time())
     fires, held = _elapsed() + left_s, dict(request)
     if "store" in request:
-        held["seal"] = _checked("manifest", request.get("seal"))
+        held["seal"] = checked_arguments("manifest", request.get("seal"))
     places = dict(request.get("scripts") or {})
     held["scripts"] = {name: os.path.realpath(places[name]) for name in places}
-    record = dict(wanted, state="armed", boot_id=_boot_id(), armed_at=time.time())
+    record = dict(wanted, state="armed", boot_id=boot_id(), armed_at=time.time())
     record["store"] = "held" if "store" in request else None
     told, tell = os.pipe()
 
     def body() -> None:
-        mine = dict(record, pid=os.getpid(), start_ticks=_ticks(os.getpid()))
+        mine = dict(record, pid=os.getpid(), start_ticks=ticks_of(os.getpid()))
         os.write(tell, b"%d %d" % (mine["pid"], mine["start_ticks"]))
         os.close(tell)
         guarding = Guarding(home, held, mine, fires)
         if guarding.holds():
             guarding.ends()
 
-    _spawn(body, {tell})
+    spawn_detached(body, {tell})
     os.close(tell)
     with os.fdopen(told, "rb") as file:
         pid, ticks = file.read().split()
@@ -142,7 +142,7 @@ class Guarding:
                     return False
                 if more:
                     self._record.update(more)
-                    _write_if_possible(self._path, self._record)
+                    write_record_if_possible(self._path, self._record)
         except (Refusal, OSError):  # what cannot be read is no reason to let go
             return os.path.isdir(self._home)
         return True
@@ -150,18 +150,18 @@ class Guarding:
     def _is_ours(self) -> bool:
         """Whether no other guard is on record; a record that was lost or damaged is written again."""
         try:
-            latest = _read(self._path, GUARD)
+            latest = read_record(self._path, GUARD)
         except Refusal:
             latest = None
         if latest is None:
-            _write_if_possible(self._path, self._record)
+            write_record_if_possible(self._path, self._record)
             return True
         return bool(latest["pid"] == os.getpid())
 
     def _quiet_s(self) -> float:
         """How long we have watched that no job lives and nobody looks; 0 before the first job."""
         states, heartbeat = [], 0
-        for job in _all_jobs(self._home):
+        for job in all_jobs(self._home):
             try:
                 states.append(observe(job).state)
             except (Refusal, OSError):  # unknown, which is not idle
@@ -182,7 +182,7 @@ class Guarding:
             return True
         try:
             said = json.loads(
-                _output(sys.executable, "-I", "-S", script, "judge", "--home", self._home)
+                output_of(sys.executable, "-I", "-S", script, "judge", "--home", self._home)
             )
             return bool(said["phase"] == "idle" and said["idle_s"] >= idle_s - 2 * LOOK_S)
         except (ValueError, KeyError, TypeError):  # unknown, which is not idle
@@ -210,18 +210,18 @@ class Guarding:
         """The jobs were asked to end, what is to be kept was copied, and this box's bill is being ended."""
         most_s = self._request.get("grace_s", GUARD_GRACE_S)
         asked, problems = [], {}
-        for job in _all_jobs(self._home):
+        for job in all_jobs(self._home):
             signum, grace_s = 15, 10.0
             try:
                 if observe(job).state not in LIVE:
                     continue
                 spec = job.spec()
                 signum, grace_s = spec["stop_signal"], spec["grace_s"]
-                _record_ending(job, "deadline")
+                record_ending(job, "deadline")
             except (Refusal, OSError) as error:
                 problems[job.name] = str(error)
             asked.append((job, self._request.get("signal", signum), min(grace_s, most_s)))
-        left = _end(asked)
+        left = end_jobs(asked)
         if not self._notes(stopped=[job.name for job, _, _ in asked], left=left, problems=problems):
             return
         if "store" in self._request:

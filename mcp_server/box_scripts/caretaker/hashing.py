@@ -7,7 +7,7 @@ import os
 import time
 
 from box_scripts.caretaker.progress import TELLING
-from box_scripts.caretaker.records import _read, _write_if_possible
+from box_scripts.caretaker.records import read_record, write_record_if_possible
 from box_scripts.caretaker.refusal import Refusal
 
 TYPE_CHECKING = False
@@ -34,7 +34,7 @@ class Hashes:
         self._used: dict = {}
         self._known: dict = {}
         try:
-            record = _read(self._path, {"proof": str, "hashes": dict}) if key else None
+            record = read_record(self._path, {"proof": str, "hashes": dict}) if key else None
         except Refusal:  # it only saves time
             record = None
         if record and record["proof"] == self._proof(record["hashes"]):
@@ -58,7 +58,7 @@ class Hashes:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(fd, "rb", buffering=0) as file:
             before, began_ns = os.fstat(fd), time.time_ns()
-            key = _identity(before)
+            key = file_identity(before)
             known = self._known.get(key)
             # a hash taken right after a change may be of what was there before another, in the same tick
             if not isinstance(known, list) or known[1] - before.st_ctime_ns < RACY_NS:
@@ -70,7 +70,7 @@ class Hashes:
                     self._rest()
                     count = file.readinto(view)
                 known = [digest.hexdigest(), began_ns]
-        if not os.path.lexists(path) or _identity(os.lstat(path)) != key:
+        if not os.path.lexists(path) or file_identity(os.lstat(path)) != key:
             raise Changing
         self._used[key] = known
         return known[0], before
@@ -78,23 +78,23 @@ class Hashes:
     def recalled(self, path: bytes) -> tuple[str | None, os.stat_result]:
         """The same, but where the hash must be taken anew there is none."""
         seen = os.lstat(path)
-        known = self._known.get(_identity(seen))
+        known = self._known.get(file_identity(seen))
         is_sure = isinstance(known, list) and known[1] - seen.st_ctime_ns >= RACY_NS
         return (self.of(path)[0] if is_sure else None), seen
 
     def knows(self, seen: os.stat_result) -> bool:
         """Whether the hash of that file need not be taken again."""
-        return _identity(seen) in self._known
+        return file_identity(seen) in self._known
 
     def save(self) -> None:
         if self._key is None or all(self._known.get(k) == v for k, v in self._used.items()):
             return
         known = dict(self._known, **self._used)
         known = known if len(known) < 200_000 else self._used
-        _write_if_possible(self._path, {"proof": self._proof(known), "hashes": known})
+        write_record_if_possible(self._path, {"proof": self._proof(known), "hashes": known})
 
 
-def _identity(seen: os.stat_result) -> str:
+def file_identity(seen: os.stat_result) -> str:
     return "%d:%d:%d:%d:%d" % (
         seen.st_dev,
         seen.st_ino,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import namedtuple
 
-from box_scripts.caretaker.failure_cause import _facts, _kernel_tells, seek_reason
+from box_scripts.caretaker.failure_cause import end_facts, kernel_messages, seek_reason
 from box_scripts.caretaker.jobs import LIVE
-from box_scripts.caretaker.processes import _restarted, _text_of
-from box_scripts.caretaker.records import EXIT, _read
+from box_scripts.caretaker.processes import restarted_since, text_of
+from box_scripts.caretaker.records import EXIT, read_record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def _look(job: Job) -> Observed:
     started = job.started()
     if not started:
         return Observed("starting" if held else "absent", None, None, held)
-    final, main = _read(job.path("exit.json"), EXIT), _read(job.path("main.json"), EXIT)
+    final, main = read_record(job.path("exit.json"), EXIT), read_record(job.path("main.json"), EXIT)
     if not final and held:
         return Observed("lingering" if main else "running", started, main, held)
     left = [] if final else job.members()
@@ -51,7 +51,7 @@ def _told_by_shell(end: dict) -> int | None:
     return number if number in (1, 2, 3, 4, 6, 7, 8, 9, 11, 15) else None
 
 
-def _reason(job: Job, seen: Observed) -> dict | None:
+def end_reason(job: Job, seen: Observed) -> dict | None:
     if seen.state in LIVE or not seen.started:
         return None
     ending, end, started = job.ending(), seen.end, seen.started
@@ -75,9 +75,11 @@ def _reason(job: Job, seen: Observed) -> dict | None:
         otherwise = "exit", end.get("error") or "exit status %d" % end["exit_code"]
         if seen.state == "finished":
             return {"code": "exit", "evidence": otherwise[1]}
-    spec, kernel = job.spec(), _kernel_tells(started["start_ticks"])
-    if end and end["signal"] == "KILL" and _text_of("/proc/2/comm").strip() == "kthreadd":
+    spec, kernel = job.spec(), kernel_messages(started["start_ticks"])
+    if end and end["signal"] == "KILL" and text_of("/proc/2/comm").strip() == "kthreadd":
         kernel["main_pid"] = started["pid"]  # elsewhere the kernel counts processes otherwise
     if end:
         return seek_reason(spec, end["facts"], None, kernel, otherwise)
-    return seek_reason(spec, _facts(spec, job.directory), _restarted(started), kernel, otherwise)
+    return seek_reason(
+        spec, end_facts(spec, job.directory), restarted_since(started), kernel, otherwise
+    )

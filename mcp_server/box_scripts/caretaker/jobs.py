@@ -6,8 +6,8 @@ import fcntl
 import os
 import re
 
-from box_scripts.caretaker.processes import _processes, _restarted
-from box_scripts.caretaker.records import ENDING, SPEC, STARTED, _lock, _read
+from box_scripts.caretaker.processes import living_processes, restarted_since
+from box_scripts.caretaker.records import ENDING, SPEC, STARTED, lock_file, read_record
 from box_scripts.caretaker.refusal import Refusal
 
 TYPE_CHECKING = False
@@ -32,13 +32,13 @@ class Job:
         return os.path.join(self.directory, name)
 
     def started(self) -> dict | None:
-        return _read(self.path("started.json"), STARTED)
+        return read_record(self.path("started.json"), STARTED)
 
     def ending(self) -> dict | None:
-        return _read(self.path("ending.json"), ENDING)
+        return read_record(self.path("ending.json"), ENDING)
 
     def spec(self) -> dict:
-        spec = _read(self.path("spec.json"), SPEC)
+        spec = read_record(self.path("spec.json"), SPEC)
         if spec is None:
             raise Refusal(
                 "RECORD_CORRUPT", self.path("spec.json") + " is missing though the job was started"
@@ -49,19 +49,19 @@ class Job:
         """Whether a supervisor, or a launch under way, holds the job."""
         if not os.path.exists(self.path("lock")):
             return False
-        fd = _lock(self.path("lock"), fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fd = lock_file(self.path("lock"), fcntl.LOCK_SH | fcntl.LOCK_NB)
         if fd is not None:
             os.close(fd)
         return fd is None
 
     def members(self) -> list[Process]:
         """Every living process of the job but its supervisor: by descent, by session, by mark."""
-        table, members, supervisor = _processes(), set(), 0
+        table, members, supervisor = living_processes(), set(), 0
         try:
             started = self.started()
         except Refusal:  # the marks are left
             started = None
-        if started and not _restarted(started):
+        if started and not restarted_since(started):
             leader, watcher = table.get(started["pid"]), table.get(started["supervisor_pid"])
             if watcher and watcher.ticks == started["supervisor_ticks"]:
                 supervisor = watcher.pid
@@ -87,7 +87,7 @@ class Job:
         return [table[pid] for pid in sorted(parents - {supervisor, os.getpid()}) if pid in table]
 
 
-def _all_jobs(home: str) -> list[Job]:
+def all_jobs(home: str) -> list[Job]:
     try:
         return [
             Job(home, name)

@@ -6,17 +6,17 @@ import fcntl
 import os
 import time
 
-from box_scripts.caretaker.cgroups import _limit_hits, _oom_kills
-from box_scripts.caretaker.detached import _spawn
-from box_scripts.caretaker.failure_cause import _facts
+from box_scripts.caretaker.cgroups import limit_hit_counts, oom_kill_counts
+from box_scripts.caretaker.detached import spawn_detached
+from box_scripts.caretaker.failure_cause import end_facts
 from box_scripts.caretaker.jobs import Job
-from box_scripts.caretaker.paths import _utf8, escape_path, unescape_path
+from box_scripts.caretaker.paths import escape_path, unescape_path, utf8_bytes
 from box_scripts.caretaker.patterns import Pattern
-from box_scripts.caretaker.processes import _boot_id, _ticks
-from box_scripts.caretaker.records import EXIT, _lock, _read, _reserve, _write
+from box_scripts.caretaker.processes import boot_id, ticks_of
+from box_scripts.caretaker.records import EXIT, lock_file, read_record, reserve_record, write_record
 from box_scripts.caretaker.refusal import Refusal
-from box_scripts.caretaker.since import _set_since
-from box_scripts.caretaker.stop import START_LIMIT_S, _end, _record_ending
+from box_scripts.caretaker.since import set_since
+from box_scripts.caretaker.stop import START_LIMIT_S, end_jobs, record_ending
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,19 +42,19 @@ def start(home: str, request: dict) -> dict:
         "max_runtime_s": request.get("max_runtime_s"),
         "grace_s": request.get("grace_s", 10),
         "stop_signal": request.get("stop_signal", 15),
-        "oom_kills": _oom_kills(),
-        "limit_hits": _limit_hits(),
+        "oom_kills": oom_kill_counts(),
+        "limit_hits": limit_hit_counts(),
     }
     environment = dict(os.environb)
     for name in request.get("env_unset", []):
-        environment.pop(_utf8(name), None)
+        environment.pop(utf8_bytes(name), None)
     environment.setdefault(b"PYTHONUNBUFFERED", b"1")
-    environment.update({_utf8(n): _utf8(v) for n, v in env.items()})
+    environment.update({utf8_bytes(n): utf8_bytes(v) for n, v in env.items()})
     environment.update(job.marks)
     os.makedirs(job.directory, 0o700, exist_ok=True)
     give_up, already, since_ns = time.monotonic() + START_LIMIT_S, True, None
     while job.started() is None:
-        lock = _lock(job.path("lock"), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock = lock_file(job.path("lock"), fcntl.LOCK_EX | fcntl.LOCK_NB)
         if lock is None:
             if time.monotonic() > give_up:
                 raise Refusal(
@@ -65,15 +65,17 @@ def start(home: str, request: dict) -> dict:
         try:
             if job.started() is None:
                 os.makedirs(request["cwd"], exist_ok=True)
-                since_ns = _set_since(home, "since.json", request["cwd"])
-                _write(job.path("spec.json"), spec)
+                since_ns = set_since(home, "since.json", request["cwd"])
+                write_record(job.path("spec.json"), spec)
                 for name in ("main.json", "exit.json", "ending.json"):
-                    _reserve(job.path(name))
-                _launch(job, spec, [_utf8(a) for a in request["argv"]], environment, lock, give_up)
+                    reserve_record(job.path(name))
+                _launch(
+                    job, spec, [utf8_bytes(a) for a in request["argv"]], environment, lock, give_up
+                )
                 already = False
         finally:
             os.close(lock)  # and never unlock it: the supervisor shares it
-    end = _read(job.path("exit.json"), EXIT)
+    end = read_record(job.path("exit.json"), EXIT)
     if end and end.get("error"):
         raise Refusal("COMMAND_NOT_FOUND", end["error"], job=job.name, exit_code=127)
     started = job.started() or {}
@@ -88,7 +90,7 @@ def _launch(
     import select
 
     told, tell = os.pipe()
-    _spawn(lambda: _supervise(job, spec, argv, environment, tell), {lock, tell})
+    spawn_detached(lambda: _supervise(job, spec, argv, environment, tell), {lock, tell})
     os.close(tell)
     # the job's exec closes the last copy of `tell`, as does the death of all who could launch
     ready = select.select([told], [], [], max(0.0, give_up - time.monotonic()))[0]
@@ -115,7 +117,7 @@ def _supervise(job: Job, spec: dict, argv: list[bytes], environment: dict, tell:
         )  # PR_SET_CHILD_SUBREAPER: sees what daemonises
     except (ImportError, OSError, AttributeError):
         adopts = False
-    supervisor = {"supervisor_pid": os.getpid(), "supervisor_ticks": _ticks(os.getpid())}
+    supervisor = {"supervisor_pid": os.getpid(), "supervisor_ticks": ticks_of(os.getpid())}
     main = os.fork()
     if main == 0:
         _become_job(job, spec, argv, environment, tell, supervisor)
@@ -144,7 +146,7 @@ def _supervise(job: Job, spec: dict, argv: list[bytes], environment: dict, tell:
             end = {
                 "exit_code": None if number else os.WEXITSTATUS(code),
                 "ended_at": time.time(),
-                "facts": _facts(spec, job.directory),
+                "facts": end_facts(spec, job.directory),
             }
             end["signal"] = names.get(number, "RT%d" % number) if number else None
         if pid:
@@ -153,8 +155,8 @@ def _supervise(job: Job, spec: dict, argv: list[bytes], environment: dict, tell:
             _insist(job.path("main.json"), end)
         if time.monotonic() >= expires:
             expires = float("inf")
-            _record_ending(job, "walltime")
-            _end([(job, spec["stop_signal"], spec["grace_s"])])
+            record_ending(job, "walltime")
+            end_jobs([(job, spec["stop_signal"], spec["grace_s"])])
             continue
         wait_s = min(expires - time.monotonic(), 3600.0 if adopts else 1.0)
         select.select([woken], [], [], max(0.0, wait_s))
@@ -170,7 +172,7 @@ def _insist(path: str, record: dict) -> None:
     """`path` holds `record`, however long that took: without it the job would count as killed."""
     while True:
         try:
-            return _write(path, record)
+            return write_record(path, record)
         except OSError:
             time.sleep(1)
 
@@ -195,11 +197,11 @@ def _become_job(
         os.chdir(unescape_path(spec["cwd"]))
         me = {
             "pid": os.getpid(),
-            "start_ticks": _ticks(os.getpid()),
-            "boot_id": _boot_id(),
-            "init_ticks": _ticks(1),
+            "start_ticks": ticks_of(os.getpid()),
+            "boot_id": boot_id(),
+            "init_ticks": ticks_of(1),
         }
-        _write(job.path("started.json"), dict(supervisor, started_at=time.time(), **me))
+        write_record(job.path("started.json"), dict(supervisor, started_at=time.time(), **me))
     except BaseException as error:  # noqa: BLE001  whatever it was, nothing was launched
         os.write(tell, str(error).encode("utf-8", "replace"))
         os._exit(127)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 
-from box_scripts.caretaker.paths import _is_below, escape_path
+from box_scripts.caretaker.paths import escape_path, is_below
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from box_scripts.caretaker.survey import Survey
 
 
-def _link_entries(survey: Survey, kept: set[bytes]) -> list[dict]:
+def link_entries(survey: Survey, kept: set[bytes]) -> list[dict]:
     """An entry per link that leads to somewhere in the work directory; any other is a problem.
 
     Its target is what it says, or a plain way to the same place where that is absolute or winds; its
@@ -30,7 +30,7 @@ def _link_entries(survey: Survey, kept: set[bytes]) -> list[dict]:
         if not os.path.exists(path):
             survey.problem(at, "dangling", "it leads to nothing: " + escape_path(text))
             continue
-        if not _is_below(target, survey.work) or not _is_below(path, survey.work):
+        if not is_below(target, survey.work) or not is_below(path, survey.work):
             survey.problem(
                 at,
                 "escapes",
@@ -38,7 +38,7 @@ def _link_entries(survey: Survey, kept: set[bytes]) -> list[dict]:
                 % escape_path(target),
             )
             continue
-        if not any(_is_below(file, target) for file in kept):
+        if not any(is_below(file, target) for file in kept):
             survey.problem(at, "link_target_not_kept", escape_path(target) + " is no artifact")
         text = _plain_way(path, text, survey.work)
         facts = {
@@ -69,6 +69,6 @@ def _plain_way(path: bytes, text: bytes, work: bytes) -> bytes:
         return text
     head, tail = os.path.split(text.rstrip(b"/"))
     place = os.path.join(os.path.realpath(os.path.join(parent, head)), tail)
-    if tail in (b"", b".", b"..") or not _is_below(place, work):
+    if tail in (b"", b".", b"..") or not is_below(place, work):
         place = os.path.realpath(path)
     return os.path.relpath(place, parent)

@@ -6,7 +6,7 @@ import os
 import re
 
 
-def _far_mounts(mountinfo: str) -> set[bytes]:
+def far_mounts(mountinfo: str) -> set[bytes]:
     """Where another machine's disks are mounted, and what is no disk."""
     found = set()
     for line in mountinfo.splitlines():
@@ -28,7 +28,7 @@ ELSEWHERE = re.compile(
 ).match
 
 
-def _elsewhere(mountinfo: str) -> set[int]:
+def far_devices(mountinfo: str) -> set[int]:
     """The devices whose files another machine dates."""
     found = set()
     for line in mountinfo.splitlines():

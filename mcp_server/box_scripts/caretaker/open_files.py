@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 
-from box_scripts.caretaker.processes import _text_of
+from box_scripts.caretaker.processes import text_of
 
 
-def _writers(modes: tuple = (os.O_WRONLY, os.O_RDWR)) -> dict[tuple[int, int], int]:
+def open_files(modes: tuple = (os.O_WRONLY, os.O_RDWR)) -> dict[tuple[int, int], int]:
     """Files that a process has open for writing, as far as we may look: which, and who."""
     found = {}
     for pid in (
@@ -18,9 +18,9 @@ def _writers(modes: tuple = (os.O_WRONLY, os.O_RDWR)) -> dict[tuple[int, int], i
     ):
         try:
             for fd in os.listdir("/proc/%s/fd" % pid) if int(pid) != os.getpid() else ():
-                flags = re.search(r"^flags:\s+(\d+)", _text_of("/proc/%s/fdinfo/%s" % (pid, fd)))
+                flags = re.search(r"^flags:\s+(\d+)", text_of("/proc/%s/fdinfo/%s" % (pid, fd)))
                 flags = flags or re.search(
-                    r"\nflags:\s+(\d+)", _text_of("/proc/%s/fdinfo/%s" % (pid, fd))
+                    r"\nflags:\s+(\d+)", text_of("/proc/%s/fdinfo/%s" % (pid, fd))
                 )
                 if flags and int(flags.group(1), 8) & os.O_ACCMODE in modes:
                     seen = os.stat("/proc/%s/fd/%s" % (pid, fd))

@@ -7,7 +7,7 @@ import os
 import re
 import stat
 
-from box_scripts.caretaker.paths import _is_below
+from box_scripts.caretaker.paths import is_below
 from box_scripts.caretaker.pushed_files import INCOMING, INCOMING_NAME, Sent
 from box_scripts.caretaker.records import SPARE_BYTES
 
@@ -33,7 +33,7 @@ class Own:
     def is_ours(self, path: bytes, seen: os.stat_result) -> bool:
         """Whether the file is no job's."""
         directory, name = os.path.split(path)
-        if _is_below(path, self._home):
+        if is_below(path, self._home):
             return self._is_record(path[len(self._home) + 1 :], path, seen)
         if directory == os.path.join(self._work, INCOMING) and INCOMING_NAME(
             name.decode("ascii", "replace")

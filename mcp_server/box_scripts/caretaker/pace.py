@@ -7,12 +7,12 @@ import re
 import sys
 import time
 
-from box_scripts.caretaker.processes import _text_of
+from box_scripts.caretaker.processes import text_of
 
 SHARE = 0.25
 
 
-class _Turn:
+class Pace:
     """Whoever rests after every piece of work has worked `share` of the time at most.
 
     Work is what it computed, and while it read from a disk all of that time: one that waits for a core
@@ -41,11 +41,11 @@ class _Turn:
 
 def _read_bytes() -> str:
     """How much this process has had from a disk, as the kernel writes it; nothing where it does not say."""
-    found = re.search(r"^read_bytes: \d+", _text_of("/proc/self/io"), re.MULTILINE)
+    found = re.search(r"^read_bytes: \d+", text_of("/proc/self/io"), re.MULTILINE)
     return found.group() if found else ""
 
 
-def _step_back() -> str:
+def step_back() -> str:
     """This process goes after all others, as far as the system lets it; what could be had, in words."""
     words = "at nice %d" % os.nice(10)
     ioprio_set = {"x86_64": 251, "aarch64": 30, "ppc64le": 273, "riscv64": 30, "s390x": 282}

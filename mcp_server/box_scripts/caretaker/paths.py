@@ -16,7 +16,7 @@ _PERCENT = re.compile(rb"%([0-9A-Fa-f]{2})?")
 def escape_path(raw: bytes) -> str:
     """The printable text that stands for exactly these bytes."""
     text = raw.decode("utf-8", "surrogateescape")
-    return _UNPRINTABLE.sub(lambda m: "".join("%%%02X" % b for b in _utf8(m.group())), text)
+    return _UNPRINTABLE.sub(lambda m: "".join("%%%02X" % b for b in utf8_bytes(m.group())), text)
 
 
 def unescape_path(text: str) -> bytes:
@@ -34,15 +34,15 @@ def unescape_path(text: str) -> bytes:
     return _PERCENT.sub(byte, text.encode("utf-8"))
 
 
-def _utf8(text: str) -> bytes:
+def utf8_bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _is_below(path: bytes, directory: bytes) -> bool:
+def is_below(path: bytes, directory: bytes) -> bool:
     return path == directory or path.startswith(directory.rstrip(b"/") + b"/")
 
 
-def _inner_path(raw: bytes) -> bytes:
+def inner_path(raw: bytes) -> bytes:
     """`raw` without idle parts; it leads nowhere but down.
 
     Raises:

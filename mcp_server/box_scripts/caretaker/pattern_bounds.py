@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 
-from box_scripts.caretaker.paths import _is_below, _utf8, escape_path
+from box_scripts.caretaker.paths import escape_path, is_below, utf8_bytes
 from box_scripts.caretaker.patterns import Pattern
 from box_scripts.caretaker.refusal import Refusal
 
 
-def _good(texts: list[str], bounds: Bounds | None, problems: list[dict]) -> list[Pattern]:
+def good_patterns(texts: list[str], bounds: Bounds | None, problems: list[dict]) -> list[Pattern]:
     """The patterns among them; what is none, or gives up whatever there is, is a problem and no more."""
     found = []
     for text in dict.fromkeys(texts):
@@ -29,7 +29,7 @@ def _good(texts: list[str], bounds: Bounds | None, problems: list[dict]) -> list
 
 def _plain(text: str) -> str:
     """The pattern as a path that can be shown, whatever it holds."""
-    return escape_path(_utf8(text))
+    return escape_path(utf8_bytes(text))
 
 
 TEMPORARY = (b"/tmp", b"/var/tmp", b"/dev/shm")
@@ -76,9 +76,9 @@ class Bounds:
             at = escape_path(top).rstrip("/") + "/"
             if _is_wide([probe for probe in PROBES if pattern.matches(at + probe)]):
                 return "all of " + escape_path(top)
-        if _is_below(self._work, self._own) and _is_below(self._own, self._leases):
+        if is_below(self._work, self._own) and is_below(self._own, self._leases):
             others = escape_path(os.path.join(self._leases, b"own-zzzz/work/out/a"))
-            is_there = _is_below(pattern.prefix, self._leases) and not _is_below(
+            is_there = is_below(pattern.prefix, self._leases) and not is_below(
                 pattern.prefix, self._own
             )
             if pattern.matches(others) or is_there:
@@ -90,6 +90,6 @@ def patterns(home: str, request: dict) -> dict:
     """Of those patterns, which are none or give up too much: nothing was done."""
     problems: list[dict] = []
     tops = [request["work"], *sorted(request.get("roots", []))]
-    _good(request.get("artifacts", []), None, problems)
-    _good(request.get("discard", []), Bounds(home, request["work"], tops), problems)
+    good_patterns(request.get("artifacts", []), None, problems)
+    good_patterns(request.get("discard", []), Bounds(home, request["work"], tops), problems)
     return {"problems": problems}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-from box_scripts.caretaker.paths import _utf8, escape_path, unescape_path
+from box_scripts.caretaker.paths import escape_path, unescape_path, utf8_bytes
 from box_scripts.caretaker.refusal import Refusal
 
 _ONE = "(?:%[0-9A-F]{2}|[^/%])"  # one character of an escaped name, an escape being one
@@ -16,7 +16,7 @@ _TOKEN = re.compile(
 )
 
 
-def _segment(text: str) -> tuple[str, bytes | None]:
+def segment_regex(text: str) -> tuple[str, bytes | None]:
     """One component of a pattern as regex source, and its bytes where it is no glob."""
     if text == "**":
         return text, None
@@ -32,7 +32,7 @@ def _segment(text: str) -> tuple[str, bytes | None]:
                 source += _ONE + ("*" if token.lastgroup == "star" else "")
         else:
             plain = token.group("quoted") or token.group("plain")
-            raw = _utf8(plain) if plain else unescape_path(token.group())
+            raw = utf8_bytes(plain) if plain else unescape_path(token.group())
             source, literal = source + re.escape(escape_path(raw)), literal + raw
     re.compile(source)
     return source, None if is_glob else literal
@@ -51,7 +51,7 @@ class Pattern:
         self.text, self.relative, self.prefix = text, not (from_home or text.startswith("/")), b""
         names = [n for n in text.split("/") if n not in ("", ".")][1 if from_home else 0 :]
         try:
-            segments = [_segment(n) for n in names]
+            segments = [segment_regex(n) for n in names]
         except (ValueError, re.error) as error:
             raise Refusal("BAD_REQUEST", "not a pattern: %s (%s)" % (ascii(text), error)) from None
         if (

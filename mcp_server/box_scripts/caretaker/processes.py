@@ -10,7 +10,7 @@ from collections import namedtuple
 Process = namedtuple("Process", "pid parent session ticks")
 
 
-def _text_of(path: str) -> str:
+def text_of(path: str) -> str:
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()
@@ -18,7 +18,7 @@ def _text_of(path: str) -> str:
         return ""
 
 
-def _output(*argv: str) -> str:
+def output_of(*argv: str) -> str:
     import subprocess
 
     null, plain = subprocess.DEVNULL, dict(os.environ, LC_ALL="C")
@@ -29,11 +29,11 @@ def _output(*argv: str) -> str:
         return ""
 
 
-def _boot_id() -> str:
+def boot_id() -> str:
     """What changes when the machine restarts; empty where the system does not say."""
     if sys.platform == "darwin":
-        return _output("sysctl", "-n", "kern.bootsessionuuid").strip()
-    return _text_of("/proc/sys/kernel/random/boot_id").strip()
+        return output_of("sysctl", "-n", "kern.bootsessionuuid").strip()
+    return text_of("/proc/sys/kernel/random/boot_id").strip()
 
 
 def _process(pid: int) -> Process | None:
@@ -51,7 +51,7 @@ def _process(pid: int) -> Process | None:
     return Process(pid, int(fields[1]), int(fields[3]), int(fields[19]))
 
 
-def _processes() -> dict[int, Process]:
+def living_processes() -> dict[int, Process]:
     if not os.path.isdir("/proc/self"):
         return _processes_by_ps()
     found = (_process(int(name)) for name in os.listdir("/proc") if name.isdigit())
@@ -61,7 +61,7 @@ def _processes() -> dict[int, Process]:
 def _processes_by_ps() -> dict[int, Process]:
     """The same without /proc: the group stands for the session, the second of the start for the ticks."""
     found = {}
-    for line in _output("ps", "-axo", "pid=,ppid=,pgid=,stat=,lstart=").splitlines():
+    for line in output_of("ps", "-axo", "pid=,ppid=,pgid=,stat=,lstart=").splitlines():
         pid, parent, group, state, began = line.split(None, 4)
         if not state.startswith("Z"):
             ticks = int(time.mktime(time.strptime(began.strip())))
@@ -69,16 +69,16 @@ def _processes_by_ps() -> dict[int, Process]:
     return found
 
 
-def _ticks(pid: int) -> int:
+def ticks_of(pid: int) -> int:
     """When the process began, in the system's own count; 0 where there is no such process."""
     process = _process(pid)
     return process.ticks if process else 0
 
 
-def _restarted(started: dict) -> str | None:
+def restarted_since(started: dict) -> str | None:
     """How we know that no process of that launch can be left, or None."""
-    if started["boot_id"] != _boot_id():
-        return "boot id was %s and is %s" % (started["boot_id"], _boot_id())
-    if started["init_ticks"] and _ticks(1) not in (0, started["init_ticks"]):
+    if started["boot_id"] != boot_id():
+        return "boot id was %s and is %s" % (started["boot_id"], boot_id())
+    if started["init_ticks"] and ticks_of(1) not in (0, started["init_ticks"]):
         return "process 1 has been started again since: the container was restarted"
     return None

@@ -6,13 +6,13 @@ import json
 import os
 import time
 
-from box_scripts.caretaker.checkpoints import STEP, _group
-from box_scripts.caretaker.complete import _artifacts_now
+from box_scripts.caretaker.checkpoints import STEP, name_group
+from box_scripts.caretaker.complete import artifacts_now
 from box_scripts.caretaker.hashing import Changing, Hashes
-from box_scripts.caretaker.open_files import _writers
-from box_scripts.caretaker.pace import SHARE, _step_back, _Turn
-from box_scripts.caretaker.paths import _is_below, escape_path, unescape_path
-from box_scripts.caretaker.records import Locked, _put_bytes
+from box_scripts.caretaker.open_files import open_files
+from box_scripts.caretaker.pace import SHARE, Pace, step_back
+from box_scripts.caretaker.paths import escape_path, is_below, unescape_path
+from box_scripts.caretaker.records import Locked, put_bytes
 from box_scripts.caretaker.refusal import Refusal
 
 TYPE_CHECKING = False
@@ -28,9 +28,9 @@ def prune(home: str, request: dict) -> dict:
     all that is in it. What is removed is in the log `pruned` first. Never the newest of its kind, nor what
     is open, linked to, or all that a declared pattern matches.
     """
-    survey, _ = _artifacts_now(home, request)
-    hashes = Hashes(home, request.get("key"), _Turn(SHARE).rest)
-    _step_back()
+    survey, _ = artifacts_now(home, request)
+    hashes = Hashes(home, request.get("key"), Pace(SHARE).rest)
+    step_back()
     left = {path for _, path in survey.files}
     gone, refused, count, size = [], [], 0, 0
     with Locked(home, "home.lock"):
@@ -77,7 +77,7 @@ def _why_kept(
     hashes: Hashes,
 ) -> str | None:
     """Why the checkpoint may not go, or None."""
-    if os.path.realpath(top) != top or not all(_is_below(path, top) for path in files):
+    if os.path.realpath(top) != top or not all(is_below(path, top) for path in files):
         return "it is not where it was named"
     if not set(files) <= left:
         return "it is no declared artifact, or is gone"
@@ -91,13 +91,13 @@ def _why_kept(
     around = [path for _, path in survey.links] + [
         os.path.join(beside, n) for n in os.listdir(beside)
     ]
-    if any(os.path.islink(p) and _is_below(os.path.realpath(p), top) for p in around):
+    if any(os.path.islink(p) and is_below(os.path.realpath(p), top) for p in around):
         return "a link leads to it"
     for pattern in survey.artifacts:
         matched = {path for path in left if _means(pattern, path, survey)}
         if matched and matched <= set(files):
             return "it is all that is left of the artifact " + pattern.text
-    opened = _writers((os.O_RDONLY, os.O_WRONLY, os.O_RDWR))
+    opened = open_files((os.O_RDONLY, os.O_WRONLY, os.O_RDWR))
     for path, (size, sha256, mtime_ns, ino) in files.items():
         try:
             seen = os.lstat(path)
@@ -118,9 +118,9 @@ def _has_newer(top: bytes, left: set[bytes]) -> bool:
     beside = {
         path[len(parent) + 1 :].split(b"/")[0]
         for path in left
-        if _is_below(path, parent) and not _is_below(path, top)
+        if is_below(path, parent) and not is_below(path, top)
     }
-    alike = (STEP.findall(n) for n in beside if _group(n) == _group(name))
+    alike = (STEP.findall(n) for n in beside if name_group(n) == name_group(name))
     return bool(steps) and any([int(found[2]) for found in other] > steps for other in alike)
 
 
@@ -132,7 +132,7 @@ def _means(pattern: Pattern, path: bytes, survey: Survey) -> bool:
 
 def _log_pruned(home: str, checkpoint: dict) -> None:
     line = json.dumps(dict(checkpoint, asked_at=time.time()), separators=(",", ":")) + "\n"
-    _put_bytes(os.path.join(home, "pruned"), line.encode(), os.O_CREAT | os.O_APPEND)
+    put_bytes(os.path.join(home, "pruned"), line.encode(), os.O_CREAT | os.O_APPEND)
 
 
 def _unlinked(top: bytes, files: dict[bytes, tuple[int, str, int, int]]) -> str | None:

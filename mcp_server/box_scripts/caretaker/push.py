@@ -7,14 +7,14 @@ import os
 import stat
 import sys
 
-from box_scripts.caretaker.disk_room import _room
+from box_scripts.caretaker.disk_room import room_at
 from box_scripts.caretaker.hashing import CHUNK_BYTES, Changing, Hashes
-from box_scripts.caretaker.paths import _inner_path, _is_below, _utf8, escape_path, unescape_path
+from box_scripts.caretaker.paths import escape_path, inner_path, is_below, unescape_path, utf8_bytes
 from box_scripts.caretaker.progress import TELLING
-from box_scripts.caretaker.pushed_files import INCOMING, INCOMING_NAME, _pushed
-from box_scripts.caretaker.records import NUMBER, Locked, _write
+from box_scripts.caretaker.pushed_files import INCOMING, INCOMING_NAME, pushed_record
+from box_scripts.caretaker.records import NUMBER, Locked, write_record
 from box_scripts.caretaker.refusal import Refusal
-from box_scripts.caretaker.since import _set_since
+from box_scripts.caretaker.since import set_since
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,13 +36,13 @@ def index(home: str, request: dict) -> dict:
 
     `placed` of it is what this box itself has on record of pushed files, which a job can write.
     """
-    hashes, files, known = Hashes(home, request.get("key")), {}, _pushed(home)
+    hashes, files, known = Hashes(home, request.get("key")), {}, pushed_record(home)
     since = None
     if request.get("begin"):
         os.makedirs(request["work"], exist_ok=True)
-        since = _set_since(home, "since-push.json", request["work"])
+        since = set_since(home, "since-push.json", request["work"])
     for text in request["paths"]:
-        path = os.path.join(request["work"], _inner_path(unescape_path(text)))
+        path = os.path.join(request["work"], inner_path(unescape_path(text)))
         try:
             if stat.S_ISREG(os.lstat(path).st_mode):
                 sha256, seen = hashes.of(path)
@@ -58,7 +58,7 @@ def _room_below(work: bytes) -> dict:
     there = work
     while not os.path.isdir(there):
         there = os.path.dirname(there)
-    return dict(_room(there), work=escape_path(work))
+    return dict(room_at(there), work=escape_path(work))
 
 
 def receive(home: str, request: dict) -> dict:
@@ -71,7 +71,7 @@ def receive(home: str, request: dict) -> dict:
 
     work = request["work"]
     os.makedirs(work, exist_ok=True)
-    _set_since(home, "since-push.json", work)
+    set_since(home, "since-push.json", work)
     files: dict[str, dict] = {}
     placed: dict[str, dict] = {}
     try:
@@ -83,7 +83,7 @@ def receive(home: str, request: dict) -> dict:
             errors="surrogateescape",
         )
         for member in archive:
-            inner = _inner_path(_utf8(member.name))
+            inner = inner_path(utf8_bytes(member.name))
             if inner:
                 _receive_member(home, request, inner, archive, member, files, placed)
         while sys.stdin.buffer.read(
@@ -104,7 +104,7 @@ def _note_placed(home: str, work: bytes, placed: dict) -> None:
     except OSError:  # it is not empty, or there is none
         pass
     with Locked(home, "home.lock"):
-        _write(os.path.join(home, "pushed.json"), dict(_pushed(home), **placed))
+        write_record(os.path.join(home, "pushed.json"), dict(pushed_record(home), **placed))
 
 
 def _target(home: str, work: bytes, inner: bytes) -> tuple[bytes, bytes]:
@@ -116,7 +116,7 @@ def _target(home: str, work: bytes, inner: bytes) -> tuple[bytes, bytes]:
     parent, base = os.path.split(os.path.join(work, inner))
     parent = os.path.realpath(parent)
     target = os.path.join(parent, base)
-    if not _is_below(parent, work) or _is_below(target, os.fsencode(home)):
+    if not is_below(parent, work) or is_below(target, os.fsencode(home)):
         raise _unsafe(inner)
     return parent, target
 
@@ -154,16 +154,18 @@ def _receive_member(
         os.unlink(temporary)
     try:
         if member.issym():
-            if not _is_below(os.path.realpath(os.path.join(parent, _utf8(member.linkname))), work):
+            if not is_below(
+                os.path.realpath(os.path.join(parent, utf8_bytes(member.linkname))), work
+            ):
                 raise _unsafe(inner)
-            os.symlink(_utf8(member.linkname), temporary)
+            os.symlink(utf8_bytes(member.linkname), temporary)
             _may_replace(request, inner, target, None)
             os.replace(temporary, target)
             return
         source: IO[bytes] | None = None
         if member.islnk():
-            first = os.path.realpath(os.path.join(work, _inner_path(_utf8(member.linkname))))
-            if _is_below(first, work) and os.path.isfile(first):
+            first = os.path.realpath(os.path.join(work, inner_path(utf8_bytes(member.linkname))))
+            if is_below(first, work) and os.path.isfile(first):
                 source = open(first, "rb")  # noqa: SIM115  closed with the member below
         elif member.isreg():
             source = archive.extractfile(member)
@@ -234,7 +236,7 @@ def place(home: str, request: dict) -> dict:
     """
     work = request["work"]
     os.makedirs(work, exist_ok=True)
-    _set_since(home, "since-push.json", work)
+    set_since(home, "since-push.json", work)
     files: dict[str, dict] = {}
     placed: dict[str, dict] = {}
     other = []
@@ -271,7 +273,7 @@ def _arrived(work: bytes, key: str) -> bytes:
 
 def _place(home: str, request: dict, said: dict) -> bytes | None:
     """Where the file lies now; None where its bytes are not what was said. Who had the old file open keeps it."""
-    work, inner = request["work"], _inner_path(unescape_path(said["name"]))
+    work, inner = request["work"], inner_path(unescape_path(said["name"]))
     if not inner:
         raise _unsafe(inner)
     parent, target = _target(home, work, inner)

@@ -6,7 +6,7 @@ import os
 import re
 
 from box_scripts.caretaker.paths import escape_path, unescape_path
-from box_scripts.caretaker.records import _read
+from box_scripts.caretaker.records import read_record
 from box_scripts.caretaker.refusal import Refusal
 
 INCOMING = b".gpu-tenant-incoming"
@@ -22,7 +22,7 @@ class Sent:
         self._held: dict[bytes, set[tuple[int, str]]] = {}
         told = request.get("pushed")
         if told is None or request.get("older"):
-            for name, one in _pushed(home).items():
+            for name, one in pushed_record(home).items():
                 self._note(name, int(one["size"]), str(one["sha256"]))
         for name, versions in (told or {}).items():
             for size, sha256 in versions:
@@ -52,10 +52,10 @@ class Sent:
         return found
 
 
-def _pushed(home: str) -> dict[str, dict]:
+def pushed_record(home: str) -> dict[str, dict]:
     """What `receive` and `place` have put in place: escaped path below the work directory to size and sha256."""
     path = os.path.join(home, "pushed.json")
-    record = _read(path, {}) or {}
+    record = read_record(path, {}) or {}
     if not all(isinstance(f, dict) and {"size", "sha256"} <= set(f) for f in record.values()):
         raise Refusal("RECORD_CORRUPT", path + " is not a whole record; it was left as it is")
     return record

@@ -46,30 +46,30 @@ GUARD = {
 NO_GUARD = {"state": "not_armed", "deadline": None, "pid": 0, "start_ticks": 0, "boot_id": ""}
 
 
-def _put_bytes(path: str, content: bytes, flags: int) -> None:
+def put_bytes(path: str, content: bytes, flags: int) -> None:
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CLOEXEC | flags, 0o600), "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
 
 
-def _reserve(path: str) -> None:
+def reserve_record(path: str) -> None:
     """The record `path` can be written later even if the disk is full by then."""
-    _put_bytes(path + ".spare", b" " * SPARE_BYTES, os.O_CREAT | os.O_TRUNC)
+    put_bytes(path + ".spare", b" " * SPARE_BYTES, os.O_CREAT | os.O_TRUNC)
 
 
-def _write(path: str, record: dict) -> None:
+def write_record(path: str, record: dict) -> None:
     """`path` holds `record`, whole and on the disk."""
     content = json.dumps(record, separators=(",", ":")).encode() + b"\n"
     temporary, spare = "%s.%d.tmp" % (path, os.getpid()), path + ".spare"
     try:
-        _put_bytes(temporary, content, os.O_CREAT | os.O_TRUNC)
+        put_bytes(temporary, content, os.O_CREAT | os.O_TRUNC)
     except OSError as error:
         if os.path.exists(temporary):
             os.unlink(temporary)
         if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not os.path.exists(spare):
             raise
-        _put_bytes(spare, content.ljust(SPARE_BYTES), 0)  # its blocks are ours already
+        put_bytes(spare, content.ljust(SPARE_BYTES), 0)  # its blocks are ours already
         temporary = spare
     os.replace(temporary, path)
     directory = os.open(os.path.dirname(path), os.O_RDONLY | os.O_CLOEXEC)
@@ -82,14 +82,14 @@ def _write(path: str, record: dict) -> None:
         os.close(directory)
 
 
-def _write_if_possible(path: str, record: dict) -> None:
+def write_record_if_possible(path: str, record: dict) -> None:
     try:
-        _write(path, record)
+        write_record(path, record)
     except OSError:
         pass
 
 
-def _read(path: str, fields: dict) -> dict | None:
+def read_record(path: str, fields: dict) -> dict | None:
     """The record at `path`, its fields of the named types, or None where there is none.
 
     Raises:
@@ -109,7 +109,7 @@ def _read(path: str, fields: dict) -> dict | None:
     return record
 
 
-def _lock(path: str, mode: int) -> int | None:
+def lock_file(path: str, mode: int) -> int | None:
     """A descriptor that holds the lock, or None where somebody else does."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -131,7 +131,7 @@ class Locked:
         self._path = os.path.join(home, name)
 
     def __enter__(self) -> None:
-        self._fd = _lock(self._path, fcntl.LOCK_EX)
+        self._fd = lock_file(self._path, fcntl.LOCK_EX)
 
     def __exit__(self, *_: object) -> None:
         assert self._fd is not None

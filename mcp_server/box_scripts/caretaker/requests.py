@@ -92,7 +92,7 @@ FIELDS = {  # kind, and help for a person
 }
 
 
-def _checked(verb: str, arguments: object) -> dict:
+def checked_arguments(verb: str, arguments: object) -> dict:
     """The arguments in their own types: paths as real paths in bytes, signals as numbers.
 
     Raises:
@@ -110,7 +110,7 @@ def _checked(verb: str, arguments: object) -> dict:
     checked = {}
     for name, value in given.items():
         try:
-            checked[name] = _valued(FIELDS[name][0], value)
+            checked[name] = valued(FIELDS[name][0], value)
         except (ValueError, KeyError) as error:
             # without the value, which may be a secret
             detail = "" if name in ("env", "key") else ": %s" % error
@@ -120,13 +120,13 @@ def _checked(verb: str, arguments: object) -> dict:
     return checked
 
 
-def _valued(kind: str, value: object) -> object:
+def valued(kind: str, value: object) -> object:
     if kind in ("texts", "paths") and isinstance(value, list):
-        return [_valued(kind[:-1], item) for item in value]
+        return [valued(kind[:-1], item) for item in value]
     if kind == "env" and isinstance(value, dict):
         if any(not name or "=" in name for name in value):
             raise ValueError
-        return {_valued("text", name): _valued("text", text) for name, text in value.items()}
+        return {valued("text", name): valued("text", text) for name, text in value.items()}
     if kind == "secret" and isinstance(value, str) and value:
         return value
     if kind in ("text", "path", "signal") and isinstance(value, str) and "\0" not in value:
@@ -143,7 +143,7 @@ def _valued(kind: str, value: object) -> object:
     if kind == "object" and isinstance(value, dict):
         return value
     if kind == "objects" and isinstance(value, list):
-        return [_valued("object", item) for item in value]
+        return [valued("object", item) for item in value]
     if kind == "whole" and type(value) is int:
         return value
     if kind == "number" and type(value) in NUMBER and 0 <= value < 1e12:  # type: ignore[operator]

@@ -7,23 +7,23 @@ import os
 import time
 
 from box_scripts.caretaker.at_work import AtWork
-from box_scripts.caretaker.elsewhere import _elsewhere_written
+from box_scripts.caretaker.elsewhere import written_elsewhere
 from box_scripts.caretaker.hashing import Changing, Hashes
 from box_scripts.caretaker.job_state import observe
-from box_scripts.caretaker.jobs import LIVE, _all_jobs
-from box_scripts.caretaker.links import _link_entries
-from box_scripts.caretaker.open_files import _writers
+from box_scripts.caretaker.jobs import LIVE, all_jobs
+from box_scripts.caretaker.links import link_entries
+from box_scripts.caretaker.open_files import open_files
 from box_scripts.caretaker.own_files import Own
 from box_scripts.caretaker.paths import escape_path, unescape_path
-from box_scripts.caretaker.pattern_bounds import Bounds, _good
+from box_scripts.caretaker.pattern_bounds import Bounds, good_patterns
 from box_scripts.caretaker.patterns import Pattern
-from box_scripts.caretaker.processes import _boot_id
+from box_scripts.caretaker.processes import boot_id
 from box_scripts.caretaker.pushed_files import Sent
-from box_scripts.caretaker.records import GUARD, NO_GUARD, _read
+from box_scripts.caretaker.records import GUARD, NO_GUARD, read_record
 from box_scripts.caretaker.refusal import Refusal
-from box_scripts.caretaker.since import _since_ns
+from box_scripts.caretaker.since import accounted_since_ns
 from box_scripts.caretaker.survey import Survey
-from box_scripts.caretaker.unclaimed import DEFAULT_DISCARD, Heaps, _discarded_by
+from box_scripts.caretaker.unclaimed import DEFAULT_DISCARD, Heaps, discarded_by
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 def _refuse_running(home: str) -> list[Job]:
     """The jobs that were started here, all of which have ended; and no other waits to be."""
-    seen = [(job, observe(job).state) for job in _all_jobs(home)]
+    seen = [(job, observe(job).state) for job in all_jobs(home)]
     running = [job.name for job, state in seen if state in LIVE]
     if running:
         raise Refusal("JOB_RUNNING", "still running: " + ", ".join(running), jobs=running)
@@ -45,7 +45,7 @@ def _refuse_running(home: str) -> list[Job]:
 
 def _started(home: str) -> list[Job]:
     """The jobs that were started here, also those that still run."""
-    return [job for job in _all_jobs(home) if observe(job).state != "absent"]
+    return [job for job in all_jobs(home) if observe(job).state != "absent"]
 
 
 def _waiting(home: str) -> list[str]:
@@ -57,7 +57,7 @@ def _waiting(home: str) -> list[str]:
     except FileNotFoundError:
         return []
     try:
-        guard_record = _read(os.path.join(home, "guard.json"), GUARD) or NO_GUARD
+        guard_record = read_record(os.path.join(home, "guard.json"), GUARD) or NO_GUARD
     except Refusal:  # damaged, which says nothing
         guard_record = NO_GUARD
     if guard_record["state"] == "fired":
@@ -98,12 +98,12 @@ def manifest(home: str, request: dict) -> dict:
     specs = [job.spec() for job in jobs]
     wanted = [p for spec in specs for p in spec["artifacts"]] + request.get("artifacts", [])
     unwanted = [p for spec in specs for p in spec["discard"]] + request.get("discard", [])
-    since_ns = 0 if request.get("ever") else _since_ns(home, jobs, request.get("since_ns"))
+    since_ns = 0 if request.get("ever") else accounted_since_ns(home, jobs, request.get("since_ns"))
     tops = [request["work"], *sorted(request.get("roots", []))]
     bounds = Bounds(home, request["work"], tops)
     problems: list[dict] = []
-    artifacts = _good(wanted, None, problems)
-    discards = _good(unwanted, bounds, problems)
+    artifacts = good_patterns(wanted, None, problems)
+    discards = good_patterns(unwanted, bounds, problems)
     defaults = [Pattern(p) for p in DEFAULT_DISCARD] if request.get("default_discard", True) else []
     own = Own(home, request, {job.name for job in jobs})
     skip = {os.path.realpath(os.fsencode(__file__))} | set(request.get("exclude", []))
@@ -111,7 +111,7 @@ def manifest(home: str, request: dict) -> dict:
     survey.problems += problems
     if request.get("rented_ns") and not request.get("ever"):
         survey.before(request["rented_ns"], request.get("quiet", []), home)
-        survey.launched_ns = _since_ns(home, jobs, None)
+        survey.launched_ns = accounted_since_ns(home, jobs, None)
     for top in tops:
         survey.walk(top, True)
     places = [unescape_path(spec["cwd"]) for spec in specs]
@@ -129,11 +129,11 @@ def manifest(home: str, request: dict) -> dict:
         p
         for p in survey.problems
         if p["why"] not in ("unreadable", "too_deep")
-        or not _discarded_by(p["at"] + "/%00", survey.inner(p["at"] + "/%00"), discards, defaults)
+        or not discarded_by(p["at"] + "/%00", survey.inner(p["at"] + "/%00"), discards, defaults)
     ]
     hashes = Hashes(home, request.get("key"))
     entries: list[dict] = []
-    writers = _writers() if survey.files else {}
+    writers = open_files() if survey.files else {}
     logs = [("log/%s.log" % job.name, os.fsencode(job.path("log"))) for job in jobs]
     for name, path in survey.files + logs:
         at = escape_path(path)
@@ -152,7 +152,7 @@ def manifest(home: str, request: dict) -> dict:
         kind = "log" if name.startswith("log/") else "artifact"
         facts = {"size": seen.st_size, "sha256": sha256, "mtime_ns": seen.st_mtime_ns}
         entries.append(dict(facts, name=name, at=at, kind="file", **{"class": kind}))
-    entries += _link_entries(survey, {path for _, path in survey.files})
+    entries += link_entries(survey, {path for _, path in survey.files})
 
     heaps = Heaps(survey, hashes, Sent(home, request), discards, defaults, reads)
     heaps.sort()
@@ -166,13 +166,13 @@ def manifest(home: str, request: dict) -> dict:
     return dict(
         heaps.told(request.get("named", 20)),
         sealed_at=time.time(),
-        boot_id=_boot_id(),
+        boot_id=boot_id(),
         since_ns=since_ns,
         digest=_digest(entries) if is_sure and not is_look else "",
         entries=entries,
         problems=sorted(survey.problems, key=lambda p: (p["at"], p["why"])),
         unmatched=[p.text for p in artifacts if p.text not in survey.matched],
-        elsewhere=_elsewhere_written(tops, since_ns) if request.get("elsewhere") else None,
+        elsewhere=written_elsewhere(tops, since_ns) if request.get("elsewhere") else None,
     )
 
 

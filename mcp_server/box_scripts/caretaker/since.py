@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from box_scripts.caretaker.records import SINCE, Locked, _read, _write
+from box_scripts.caretaker.records import SINCE, Locked, read_record, write_record
 from box_scripts.caretaker.refusal import Refusal
 
 TYPE_CHECKING = False
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from box_scripts.caretaker.jobs import Job
 
 
-def _set_since(home: str, name: str, directory: bytes) -> int:
+def set_since(home: str, name: str, directory: bytes) -> int:
     """The moment from which written bytes count is on record, by the clocks of the file systems.
 
     The earlier of two clocks is taken: a skewed one then accounts for too much, not for too little.
     """
     path, moments = os.path.join(home, name), []
     with Locked(home, "home.lock"):
-        record = _read(path, SINCE)
+        record = read_record(path, SINCE)
         if record:
             return int(record["since_ns"])
         for place in (directory, os.fsencode(home)):
@@ -28,18 +28,18 @@ def _set_since(home: str, name: str, directory: bytes) -> int:
             moments.append(os.fstat(fd).st_ctime_ns)
             os.close(fd)
             os.unlink(marker)
-        _write(path, {"since_ns": min(moments)})
+        write_record(path, {"since_ns": min(moments)})
     return min(moments)
 
 
-def _since_ns(home: str, jobs: list[Job], told_ns: int | None) -> int | None:
+def accounted_since_ns(home: str, jobs: list[Job], told_ns: int | None) -> int | None:
     """From when on written bytes count: by the record here, or earlier, where the tenant was told so."""
-    since = _read(os.path.join(home, "since.json"), SINCE)
+    since = read_record(os.path.join(home, "since.json"), SINCE)
     if jobs and not since:
         raise Refusal(
             "RECORD_CORRUPT",
             os.path.join(home, "since.json") + " is missing though a job was started",
         )
-    push = _read(os.path.join(home, "since-push.json"), SINCE)
+    push = read_record(os.path.join(home, "since-push.json"), SINCE)
     moments = [one["since_ns"] for one in (since or push,) if one]
     return min([*moments, *([told_ns] if told_ns is not None else [])], default=None)

@@ -6,12 +6,12 @@ import os
 import re
 import time
 
-from box_scripts.caretaker.cgroups import _cgroup_files
-from box_scripts.caretaker.disk_room import _room
-from box_scripts.caretaker.job_state import _reason, observe
-from box_scripts.caretaker.jobs import LIVE, Job, _all_jobs
+from box_scripts.caretaker.cgroups import cgroup_files
+from box_scripts.caretaker.disk_room import room_at
+from box_scripts.caretaker.job_state import end_reason, observe
+from box_scripts.caretaker.jobs import LIVE, Job, all_jobs
 from box_scripts.caretaker.paths import unescape_path
-from box_scripts.caretaker.processes import _boot_id, _output, _text_of
+from box_scripts.caretaker.processes import boot_id, output_of, text_of
 from box_scripts.caretaker.refusal import Refusal
 
 TYPE_CHECKING = False
@@ -42,29 +42,29 @@ def _sample(job: Job, seen: Observed) -> dict:
     names = ("index", "name", "util_pct", "mem_used_mib", "mem_total_mib", "temp_c")
     query = "--query-gpu=index,name,utilization.gpu,memory.used,memory.total,temperature.gpu"
     gpus = []
-    for line in _output("nvidia-smi", query, "--format=csv,noheader,nounits").splitlines():
+    for line in output_of("nvidia-smi", query, "--format=csv,noheader,nounits").splitlines():
         cells = [cell.strip() for cell in line.split(",")]
         gpu: dict = {n: int(c) if c.isdigit() else None for n, c in zip(names, cells)}  # noqa: B905  not in 3.7
         gpus.append(
             dict(gpu, name=cells[1]) if len(cells) == len(names) else {"unread": line[:200]}
         )
-    total = re.search(r"MemTotal:\s+(\d+) kB", _text_of("/proc/meminfo"))
+    total = re.search(r"MemTotal:\s+(\d+) kB", text_of("/proc/meminfo"))
     limits = [int(total.group(1)) * 1024] if total else []
     limits += [
         int(v)
-        for v in map(_text_of, _cgroup_files("memory.max", "memory.limit_in_bytes"))
+        for v in map(text_of, cgroup_files("memory.max", "memory.limit_in_bytes"))
         if v.strip().isdigit()
     ]
     used = None
-    for path in _cgroup_files("memory.current", "memory.usage_in_bytes")[:1]:
-        detail = _text_of(os.path.join(os.path.dirname(path), "memory.stat"))
+    for path in cgroup_files("memory.current", "memory.usage_in_bytes")[:1]:
+        detail = text_of(os.path.join(os.path.dirname(path), "memory.stat"))
         cache = re.search(
             r"^total_inactive_file (\d+)$|^inactive_file (\d+)$", detail, re.MULTILINE
         )
-        used = int(_text_of(path) or 0) - int((cache.group(1) or cache.group(2)) if cache else 0)
+        used = int(text_of(path) or 0) - int((cache.group(1) or cache.group(2)) if cache else 0)
     place = unescape_path(job.spec()["cwd"]) if seen.started else os.fsencode(job.home)
     return dict(
-        _room(place),
+        room_at(place),
         gpus=gpus,
         cpu_load1=round(os.getloadavg()[0], 2),
         mem_used_bytes=used,
@@ -93,21 +93,21 @@ def _brief(job: Job, seen: Observed) -> dict:
     }
 
 
-def _full(job: Job, seen: Observed) -> dict:
-    return dict(_brief(job, seen), reason=_reason(job, seen), now=time.time(), boot_id=_boot_id())
+def full_status(job: Job, seen: Observed) -> dict:
+    return dict(_brief(job, seen), reason=end_reason(job, seen), now=time.time(), boot_id=boot_id())
 
 
 def status(home: str, request: dict) -> dict:
     """How one job stands, or every job in brief. Asked often, so it reads little."""
     if "job" not in request:
         return {
-            "jobs": [_brief(job, observe(job)) for job in _all_jobs(home)],
+            "jobs": [_brief(job, observe(job)) for job in all_jobs(home)],
             "now": time.time(),
-            "boot_id": _boot_id(),
+            "boot_id": boot_id(),
         }
     job = Job(home, request["job"])
     seen = observe(job)
-    reply = _full(job, seen)
+    reply = full_status(job, seen)
     if "offset" in request:
         reply["log"] = _log_part(job, request)
     if request.get("sample"):

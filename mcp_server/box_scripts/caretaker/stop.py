@@ -7,25 +7,25 @@ import time
 
 from box_scripts.caretaker.job_state import observe
 from box_scripts.caretaker.jobs import LIVE, Job
-from box_scripts.caretaker.processes import _boot_id, _ticks
-from box_scripts.caretaker.records import _write_if_possible
+from box_scripts.caretaker.processes import boot_id, ticks_of
+from box_scripts.caretaker.records import write_record_if_possible
 from box_scripts.caretaker.refusal import Refusal
-from box_scripts.caretaker.status import _full
+from box_scripts.caretaker.status import full_status
 
 START_LIMIT_S = 15.0
 KILL_LIMIT_S = 10.0
 
 
-def _record_ending(job: Job, why: str) -> None:
+def record_ending(job: Job, why: str) -> None:
     """It is on record that we are about to end the job; the first such record stands."""
     if job.ending() is None:
         # a full disk must not keep a job running
-        _write_if_possible(
-            job.path("ending.json"), {"why": why, "at": time.time(), "boot_id": _boot_id()}
+        write_record_if_possible(
+            job.path("ending.json"), {"why": why, "at": time.time(), "boot_id": boot_id()}
         )
 
 
-def _end(asked: list[tuple[Job, int, float]]) -> list[int]:
+def end_jobs(asked: list[tuple[Job, int, float]]) -> list[int]:
     """No process of these jobs is left; those that outlive even SIGKILL are returned.
 
     Each job goes with the signal that asks it to end, and with the seconds that it may take.
@@ -44,7 +44,7 @@ def _end(asked: list[tuple[Job, int, float]]) -> list[int]:
                     continue
                 for number in numbers:
                     try:
-                        if _ticks(process.pid) == process.ticks:
+                        if ticks_of(process.pid) == process.ticks:
                             os.kill(process.pid, number)
                     except OSError:
                         pass
@@ -70,9 +70,9 @@ def stop(home: str, request: dict) -> dict:
     already = seen.state not in LIVE
     if not already:
         spec = job.spec()
-        _record_ending(job, "stopped")
+        record_ending(job, "stopped")
         signum = request.get("signal", spec["stop_signal"])
-        left = _end([(job, signum, request.get("grace_s", spec["grace_s"]))])
+        left = end_jobs([(job, signum, request.get("grace_s", spec["grace_s"]))])
         give_up = time.monotonic() + KILL_LIMIT_S
         while seen.state in LIVE and not left and time.monotonic() < give_up:
             time.sleep(0.02)
@@ -81,4 +81,4 @@ def stop(home: str, request: dict) -> dict:
             raise Refusal(
                 "STILL_ALIVE", "the job does not end; processes left: %s" % left, pids=left
             )
-    return dict(_full(job, seen), already=already)
+    return dict(full_status(job, seen), already=already)

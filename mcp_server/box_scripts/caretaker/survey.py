@@ -6,7 +6,7 @@ import os
 import re
 import stat
 
-from box_scripts.caretaker.paths import _is_below, escape_path
+from box_scripts.caretaker.paths import escape_path, is_below
 from box_scripts.caretaker.progress import TELLING
 
 TYPE_CHECKING = False
@@ -85,7 +85,7 @@ class Survey:
 
     def walk(self, top: bytes, is_accounted: bool) -> None:
         """Everything below `top` that was not yet seen is placed; links are not followed."""
-        if any(_is_below(top, place) for place in self._walked | self.skip):
+        if any(is_below(top, place) for place in self._walked | self.skip):
             return
         pending = [top]
         while pending:
@@ -117,7 +117,7 @@ class Survey:
     def _place(self, path: bytes, seen: os.stat_result, is_accounted: bool) -> None:
         is_new = is_accounted and self.since_ns is not None and seen.st_ctime_ns >= self.since_ns
         is_new = is_new and not (self._quiet and self._is_quiet(path, seen))
-        if not is_new and not self._reaches_out and not _is_below(path, self.work):
+        if not is_new and not self._reaches_out and not is_below(path, self.work):
             return  # most of a home directory, so said at once
         at = escape_path(path)
         inner = self.inner(at)
@@ -131,7 +131,7 @@ class Survey:
                 claimed = claimed or self._claims(at + "/%00", inner and inner + "/%00")
             if claimed:
                 self.links.append((name, path))
-            if inner is not None and not _is_below(self.work, target):
+            if inner is not None and not is_below(self.work, target):
                 self.leads.add(target)
         elif not stat.S_ISREG(seen.st_mode):
             if claimed:

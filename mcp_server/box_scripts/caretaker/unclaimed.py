@@ -61,8 +61,8 @@ class Heaps:
         odd: dict[str, list[tuple[int, str]]] = {}
         for at, path, size in self._survey.written:
             inner = self._survey.inner(at)
-            reason = _discarded_by(at, inner, self._discards, [])
-            default = None if reason else _discarded_by(at, inner, [], self._defaults)
+            reason = discarded_by(at, inner, self._discards, [])
+            default = None if reason else discarded_by(at, inner, [], self._defaults)
             if default is not None and not is_cache(path):
                 odd.setdefault(default, []).append((size, at))
             elif reason or default:
@@ -129,7 +129,7 @@ class Heaps:
 ODD_BYTES, NAME_BYTES = 10 << 20, 2048
 
 
-def _discarded_by(
+def discarded_by(
     at: str, inner: str | None, discards: list[Pattern], defaults: list[Pattern]
 ) -> str | None:
     """The text of the first pattern that discards the file; caches are caches outside of work too."""
