@@ -45,9 +45,9 @@ FIELDS = {"kind": ("none", "vastai", "runpod", "command"), "may": ("stop", "term
 class Refusal(Exception):
     """What was asked was not done; `code` says why to a program and the message to a person."""
 
-    def __init__(self, code, message):
+    def __init__(self, code, message, **more):
         super().__init__(message)
-        self.reply = {"ok": False, "code": code, "message": message}
+        self.reply = dict(more, ok=False, code=code, message=message)
 
 
 class Cannot(Exception):
