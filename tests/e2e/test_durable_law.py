@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from arranged import HandClock
 from bucket import BUCKET, REGION, Bucket, serving
 from e2e.leased import Leased
 from waited import over
@@ -60,7 +59,6 @@ class Story:
                 directory=Path(lease.kept_in or ""),
                 store=store or self.store,
                 ledger=tenancy.ledger,
-                clock=HandClock(),
                 progress=lambda _, __: None,
             )
 
@@ -76,7 +74,6 @@ class Story:
                 tenancy.profiles["local"],
                 caretaker=tenancy.context.caretaker(lease),
                 ledger=tenancy.ledger,
-                clock=HandClock(),
                 store=store,
             )
             try:

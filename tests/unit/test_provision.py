@@ -20,8 +20,8 @@ from gpu_tenant.providers.local.connector import connect
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    opened = Ledger(tmp_path / "ledger.sqlite3")
+def ledger(tmp_path: Path, clock: HandClock) -> Iterator[Ledger]:
+    opened = Ledger(tmp_path / "ledger.sqlite3", clock)
     yield opened
     opened.close()
 
@@ -50,7 +50,6 @@ def intent(
         price_usd_h=None if price is None else Decimal(price),
         address=None,
         ledger=ledger,
-        clock=HandClock(),
     )
 
 
@@ -110,7 +109,7 @@ async def test_an_intent_that_is_fulfilled_stands_on_a_box_with_its_mark(
     lease = intent(ledger)
     connector = connect(setting(tmp_path))
 
-    active = await fulfil(lease, profile(), connector=connector, ledger=ledger, clock=clock)
+    active = await fulfil(lease, profile(), connector=connector, ledger=ledger)
 
     boxes = await connector.list_boxes()
     assert (active.state, active.active_at) == (LeaseState.ACTIVE, NOON)
@@ -129,7 +128,6 @@ async def smoked(ledger: Ledger, clock: HandClock, tmp_path: Path, command: str)
         time_limit_s=30,
         environ=os.environ,
         ledger=ledger,
-        clock=clock,
         guarded=Guarded((), tmp_path),
     )
 
@@ -141,11 +139,11 @@ async def test_a_passed_smoke_test_counts_for_a_week(
     clock.advance(7 * 24 * 3600)
 
     assert receipt.wrote == ("out.txt",)
-    assert require_smoke(receipt.id, ledger=ledger, clock=clock) == receipt
+    assert require_smoke(receipt.id, ledger=ledger) == receipt
 
     clock.advance(1)
     with pytest.raises(Refused, match="older than a week"):
-        require_smoke(receipt.id, ledger=ledger, clock=clock)
+        require_smoke(receipt.id, ledger=ledger)
 
 
 async def test_a_smoke_test_that_failed_does_not_count(
@@ -154,11 +152,11 @@ async def test_a_smoke_test_that_failed_does_not_count(
     receipt = await smoked(ledger, clock, tmp_path, "exit 3")
 
     with pytest.raises(Refused, match="did not pass"):
-        require_smoke(receipt.id, ledger=ledger, clock=clock)
+        require_smoke(receipt.id, ledger=ledger)
 
 
 def test_to_go_without_is_said_by_name(ledger: Ledger, clock: HandClock) -> None:
-    assert require_smoke("none", ledger=ledger, clock=clock) is None
+    assert require_smoke("none", ledger=ledger) is None
 
 
 @pytest.mark.parametrize(
@@ -168,7 +166,7 @@ def test_without_a_smoke_test_nothing_is_rented_and_the_next_command_is_named(
     ledger: Ledger, clock: HandClock, shown: str | None, words: str
 ) -> None:
     with pytest.raises(Refused, match=words) as told:
-        require_smoke(shown, ledger=ledger, clock=clock)
+        require_smoke(shown, ledger=ledger)
 
     assert "gpu-tenant smoke" in told.value.remedy
     assert "--smoke none" in told.value.remedy

@@ -27,8 +27,8 @@ CAPPED = TERMS.model_copy(update={"max_price_usd_h": Decimal("0.60")})
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    opened = Ledger(tmp_path / "ledger.sqlite3")
+def ledger(tmp_path: Path, clock: HandClock) -> Iterator[Ledger]:
+    opened = Ledger(tmp_path / "ledger.sqlite3", clock)
     yield opened
     opened.close()
 
@@ -91,7 +91,6 @@ class Waiting:
             reach=door or Door(),
             wait_s=wait_s,
             ledger=self.ledger,
-            clock=self.clock,
         )
 
     @property

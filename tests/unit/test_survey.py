@@ -21,8 +21,8 @@ TINY = profile("tiny", list_lag_s=60)
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
-    opened = Ledger(tmp_path / "ledger.sqlite3")
+def ledger(tmp_path: Path, clock: HandClock) -> Iterator[Ledger]:
+    opened = Ledger(tmp_path / "ledger.sqlite3", clock)
     yield opened
     opened.close()
 
@@ -38,7 +38,7 @@ def tiny(clock: HandClock) -> TinyProvider:
 
 
 async def asked(tiny: TinyProvider, ledger: Ledger, clock: HandClock) -> Survey:
-    return await survey({tiny.slug: tiny}, {tiny.slug: TINY}, ledger=ledger, clock=clock)
+    return await survey({tiny.slug: tiny}, {tiny.slug: TINY}, ledger=ledger)
 
 
 async def standing(tiny: TinyProvider, ledger: Ledger, *, used: bool = True) -> Lease:
@@ -175,7 +175,7 @@ async def test_nothing_but_proof_or_a_signature_ends_an_adopted_orphan(
     with pytest.raises(Unverified, match="nothing was proved"):
         prove(lease, unproved)
     with pytest.raises(Unverified, match="whatever was done on it"):
-        await return_unused(lease, NeverIn(), TINY, connector=tiny, ledger=ledger, clock=clock)
+        await return_unused(lease, NeverIn(), TINY, connector=tiny, ledger=ledger)
 
     assert only(tiny) == [orphan.id]
 
@@ -205,7 +205,6 @@ async def test_a_box_elsewhere_that_carries_a_lease_s_mark_is_no_twin_of_it(
         {"tiny": tiny, "other": other},
         {"tiny": TINY, "other": profile("other")},
         ledger=ledger,
-        clock=clock,
     )
 
     adopted = ledger.lease_on("other", odd.id)
@@ -226,7 +225,6 @@ async def test_boxes_of_two_providers_may_have_one_id(
         {"tiny": tiny, "other": other},
         {"tiny": TINY, "other": profile("other")},
         ledger=ledger,
-        clock=clock,
     )
 
     assert ledger.lease("other-zzzz").box_id == ours.id
@@ -246,7 +244,6 @@ async def test_a_provider_that_does_not_answer_is_told_and_the_others_are_asked(
         {"dark": dark, "tiny": tiny},
         {"dark": profile("dark"), "tiny": TINY},
         ledger=ledger,
-        clock=clock,
     )
 
     assert found.blind == {"dark": "no answer"}

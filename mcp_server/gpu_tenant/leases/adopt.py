@@ -69,7 +69,6 @@ async def adopt(
         price_usd_h=price_usd_h,
         address=address,
         ledger=context.ledger,
-        clock=context.clock,
         allowed=context.owner.allows,
     )
     if profile.destroy == "deletes":

@@ -57,7 +57,6 @@ async def adopt_from(
         price_usd_h=price_usd_h,
         address=SshAddress(target=there.name),
         ledger=context.ledger,
-        clock=context.clock,
         allowed=context.owner.allows,
         recovers=None if old is None else old.id,
     )

@@ -21,7 +21,7 @@ from gpu_tenant.domain.errors import (
     LocalTrouble,
 )
 from gpu_tenant.domain.model import Address, Lease, LocalAddress, Profile, SlurmAddress
-from gpu_tenant.domain.ports import Clock, Connector, Market, Tended, Transport
+from gpu_tenant.domain.ports import Connector, Market, Tended, Transport
 from gpu_tenant.domain.protection import Protection, protection
 from gpu_tenant.domain.reconcile import rate_words
 from gpu_tenant.files.skill_files import script
@@ -60,7 +60,6 @@ class Context:
         *,
         home: Home,
         ledger: Ledger,
-        clock: Clock,
         profiles: Mapping[str, Profile],
         connectors: Mapping[str, Connector],
         open_transport: Callable[[Lease], Transport],
@@ -73,7 +72,7 @@ class Context:
         self.home = home
         self.ledger = ledger
         self.profiles = profiles
-        self.clock = clock
+        self.clock = ledger.clock
         self.connectors = connectors
         self.locate = locate
         self._open_transport = open_transport
@@ -83,11 +82,9 @@ class Context:
         self.tending = tending
         self.account = Account.of(profiles.values(), home.root)
         self._transports: dict[tuple[str, str], Transport] = {}
-        self.purse = Purse(connectors, profiles, clock)
-        self.inspection = Inspection(
-            home, profiles, ledger=ledger, clock=clock, transport=self.transport
-        )
-        self.owner = Owner(home.configuration, profiles, ledger=ledger, clock=clock)
+        self.purse = Purse(connectors, profiles, self.clock)
+        self.inspection = Inspection(home, profiles, ledger=ledger, transport=self.transport)
+        self.owner = Owner(home.configuration, profiles, ledger=ledger)
 
     @property
     def connected(self) -> frozenset[str]:

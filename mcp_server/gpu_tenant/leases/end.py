@@ -56,7 +56,6 @@ async def _assessed(context: Context, lease: Lease) -> Assessment:
         context.profile(lease.provider),
         caretaker=context.caretaker(lease),
         ledger=context.ledger,
-        clock=context.clock,
         store=store,
         others=found,
     )
@@ -148,7 +147,6 @@ async def _seen_gone(context: Context, lease: Lease) -> Receipt | None:
         context.profile(lease.provider),
         connector=context.connector(lease),
         ledger=context.ledger,
-        clock=context.clock,
         listed="may be going" if may_be_going else "is there",
     )
 
@@ -172,7 +170,7 @@ def _permit(context: Context, lease: Lease, assessment: Assessment) -> TeardownP
     signature = _waiver(context, lease, assessment) if assessment.losses else None
     if signature is None:
         return prove(lease, assessment)
-    return sign(lease, assessment, signature, ledger=context.ledger, clock=context.clock)
+    return sign(lease, assessment, signature, ledger=context.ledger)
 
 
 def is_signed(context: Context, kind: str, lease: str) -> bool:
@@ -349,7 +347,7 @@ async def waive(context: Context, lease: str) -> TornDown | None:
                 if is_signed(context, "waive", found.id):
                     trouble.message = f"this is not what was signed for: {trouble.message}"
                 raise trouble
-            permit = sign(found, assessment, signature, ledger=context.ledger, clock=context.clock)
+            permit = sign(found, assessment, signature, ledger=context.ledger)
             receipt = await _end(context, permit, found)
     if not assessment.losses:
         return None
@@ -386,7 +384,7 @@ async def honoured(context: Context, lease: str) -> TornDown:
     found = await with_box(context, lease)
     with context.held(found.id, "waive"):
         assessment = await _assessed(context, found)
-        permit = honour(found, assessment, ledger=context.ledger, clock=context.clock)
+        permit = honour(found, assessment, ledger=context.ledger)
         receipt = await _end(context, permit, found)
     await closed(context, found)
     return _torn_down(context, context.ledger.lease(found.id), receipt)
@@ -400,7 +398,6 @@ async def _end(context: Context, permit: TeardownPermit, lease: Lease) -> Receip
         context.profile(lease.provider),
         connector=context.connector(lease),
         ledger=context.ledger,
-        clock=context.clock,
     )
 
 

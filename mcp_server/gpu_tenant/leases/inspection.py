@@ -24,7 +24,7 @@ from gpu_tenant.domain.errors import (
     Refused,
 )
 from gpu_tenant.domain.model import Box, BoxState, Lease, Profile
-from gpu_tenant.domain.ports import Clock, Transport
+from gpu_tenant.domain.ports import Transport
 from gpu_tenant.files.state_dir import Home
 from gpu_tenant.leases.park import unsure_of
 from gpu_tenant.leases.verify import UNTOUCHED, Assessment, unseen
@@ -43,13 +43,11 @@ class Inspection:
         profiles: Mapping[str, Profile],
         *,
         ledger: Ledger,
-        clock: Clock,
         transport: Callable[[Lease], Transport],
     ) -> None:
         self._home = home
         self._profiles = profiles
         self._ledger = ledger
-        self._clock = clock
         self._transport = transport
 
     def of(self, lease: Lease, since: datetime | None = None) -> Occupancy:
@@ -59,7 +57,6 @@ class Inspection:
             self._profiles[lease.provider],
             self._transport(lease),
             ledger=self._ledger,
-            clock=self._clock,
             known_hosts=self._home.known_hosts(lease.id),
             since=since,
         )
@@ -128,13 +125,13 @@ class Inspection:
         """Whether a box without an address is so young that it cannot have been up before."""
         if made_at is None or was_let_in(self._ledger.events(lease.id)):
             return False
-        return self._clock.now() - made_at <= _BOOTS_WITHIN
+        return self._ledger.now() - made_at <= _BOOTS_WITHIN
 
     async def surely(self, lease: Lease) -> tuple[Lease, Seen]:
         """The lease, which counts as used if its box says so; and what the box says."""
         seen = await self.seen(lease)
         if isinstance(seen, Marked) and use(seen) is not None:
-            self._ledger.touch(lease.id, at=self._clock.now())
+            self._ledger.touch(lease.id, at=self._ledger.now())
         return self._ledger.lease(lease.id), seen
 
     async def before_a_stop(self, lease: Lease) -> Lease:

@@ -94,7 +94,6 @@ async def _with_terms(
                 caretaker=context.caretaker(lease),
                 transport=context.transport(lease),
                 ledger=context.ledger,
-                clock=context.clock,
                 store=context.box_store(lease),
             )
         except BoxTrouble:
@@ -145,7 +144,6 @@ async def _changed(
                 caretaker=partial(context.caretaker, lease),
                 transport=partial(context.transport, lease),
                 ledger=context.ledger,
-                clock=context.clock,
             )
             await closed(context, lease)
             return lease
@@ -159,7 +157,6 @@ async def _changed(
                 profile,
                 connector=connector,
                 ledger=context.ledger,
-                clock=context.clock,
                 # What a person has started bills already: refusing it here would not help.
                 allowed=anything if by_hand else allowed,
             )

@@ -69,9 +69,7 @@ def confirm_account(context: Context, provider: str, *, typed: str) -> int:
             f"what was typed is not {provider}: nothing was changed",
             remedy=f"`gpu-tenant reconcile --same-account {provider}`",
         )
-    return same_account(
-        provider, connector=context.connectors[provider], ledger=context.ledger, clock=context.clock
-    )
+    return same_account(provider, connector=context.connectors[provider], ledger=context.ledger)
 
 
 async def overview(
@@ -90,7 +88,6 @@ async def overview(
         asked,
         context.profiles,
         ledger=context.ledger,
-        clock=context.clock,
         twins=twins,
         patience_s=patience_s,
         look=context.inspection.twin,

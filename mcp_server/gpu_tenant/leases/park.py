@@ -41,7 +41,6 @@ async def park(
     caretaker: Callable[[], Caretaker],
     transport: Callable[[], Transport],
     ledger: Ledger,
-    clock: Clock,
     unsealed: Literal["refuse", "accept", "skip"] = "refuse",
 ) -> Lease:
     """The box is stopped, its disk is kept, and the lease costs what a parked box costs.
@@ -83,22 +82,22 @@ async def park(
     by_hand = isinstance(connector, Tended) and connector.tends(lease.box_id)
     asked = bool(ledger.events(lease.id)) and ledger.events(lease.id)[-1][1] == Event.PARKING
     if by_hand and asked:
-        await _stopped_by_now(lease, profile, transport=transport(), ledger=ledger, clock=clock)
+        await _stopped_by_now(lease, profile, transport=transport(), ledger=ledger)
     else:
         if lease.touched_at is not None and unsealed != "skip":
             await _sealed(lease, profile, unsealed, caretaker=caretaker, ledger=ledger)
         if by_hand:
-            await _stop(lease, profile, transport=transport(), ledger=ledger, clock=clock)
+            await _stop(lease, profile, transport=transport(), ledger=ledger)
     ledger.still_mine(lease.id)
     await connector.park(lease)
-    give_up_at = clock.now() + timedelta(seconds=_WITHIN_S)
-    while clock.now() < give_up_at:
-        seen = await look(lease, connector=connector, ledger=ledger, clock=clock)
+    give_up_at = ledger.now() + timedelta(seconds=_WITHIN_S)
+    while ledger.now() < give_up_at:
+        seen = await look(lease, connector=connector, ledger=ledger)
         if isinstance(seen, Listed) and seen.box.state is BoxState.PARKED:
             quoted = lease.quote.offer.price.parked_usd_h if lease.quote else None
             rate = quoted if seen.box.price_usd_h is None else seen.box.price_usd_h
-            return ledger.parked(lease.id, rate, at=clock.now())
-        await clock.sleep(_POLL_S)
+            return ledger.parked(lease.id, rate, at=ledger.now())
+        await ledger.clock.sleep(_POLL_S)
     raise ProviderSilent(
         f"{profile.title} does not show {lease.box_id} as stopped; it may be billing {rate_words(lease)}",
         remedy="`gpu-tenant leases` looks again",
@@ -137,9 +136,7 @@ async def _sealed(
             await reseal(lease, profile, caretaker=caretaker(), ledger=ledger)
 
 
-async def _stop(
-    lease: Lease, profile: Profile, *, transport: Transport, ledger: Ledger, clock: Clock
-) -> None:
+async def _stop(lease: Lease, profile: Profile, *, transport: Transport, ledger: Ledger) -> None:
     """The box accepted the platform's own stop command, and no longer answers.
 
     Silence alone means unknown: if the link breaks before the box says that it took the command, the lease
@@ -152,7 +149,7 @@ async def _stop(
     """
     asked: dict[str, object] = {"how": profile.park_how}
     if profile.park_how != "in_box" or profile.park_command is None:
-        ledger.note(lease.id, Event.PARKING, asked, at=clock.now())
+        ledger.note(lease.id, Event.PARKING, asked, at=ledger.now())
         raise _owner_must_park(lease, profile)
     taken = await transport.run(["sh", "-c", _SOON, "stop", profile.park_command], timeout_s=30)
     if taken.exit_status:
@@ -160,26 +157,26 @@ async def _stop(
             f"{lease.box_id} did not take `{profile.park_command}`: status {taken.exit_status}",
             remedy=f"{profile.console_words('park')}; then `gpu-tenant park {lease.id}` again",
         )
-    ledger.note(lease.id, Event.PARKING, asked, at=clock.now())
-    await clock.sleep(_SOON_S)
-    give_up_at = clock.now() + timedelta(seconds=_QUIET_WITHIN_S)
-    while await _answers(transport, clock):
-        if clock.now() >= give_up_at:
+    ledger.note(lease.id, Event.PARKING, asked, at=ledger.now())
+    await ledger.clock.sleep(_SOON_S)
+    give_up_at = ledger.now() + timedelta(seconds=_QUIET_WITHIN_S)
+    while await _answers(transport, ledger.clock):
+        if ledger.now() >= give_up_at:
             raise BoxTrouble(
                 f"{lease.box_id} goes on answering after `{profile.park_command}`; it is billing "
                 f"{rate_words(lease)}",
                 remedy=f"{profile.console_words('park')}; then `gpu-tenant park {lease.id}` again",
             )
-        await clock.sleep(_POLL_S)
+        await ledger.clock.sleep(_POLL_S)
 
 
 async def _stopped_by_now(
-    lease: Lease, profile: Profile, *, transport: Transport, ledger: Ledger, clock: Clock
+    lease: Lease, profile: Profile, *, transport: Transport, ledger: Ledger
 ) -> None:
     """The box, or its owner, was asked to stop it, and it no longer answers."""
-    if await _answers(transport, clock):
+    if await _answers(transport, ledger.clock):
         # Work may have been done since: the next request starts from the beginning.
-        ledger.note(lease.id, Event.RUNS_ON, {}, at=clock.now())
+        ledger.note(lease.id, Event.RUNS_ON, {}, at=ledger.now())
         raise _owner_must_park(lease, profile)
 
 
@@ -207,7 +204,6 @@ async def resume(
     *,
     connector: Connector,
     ledger: Ledger,
-    clock: Clock,
     allowed: Allowed = anything,
 ) -> Lease:
     """The parked box was started again, and costs what a running one costs; it need not answer yet.
@@ -222,22 +218,22 @@ async def resume(
     """
     if lease.parked_at is None:
         # Its platform may have stopped it: an outbid box, a timer, an empty balance.
-        seen = await look(lease, connector=connector, ledger=ledger, clock=clock)
+        seen = await look(lease, connector=connector, ledger=ledger)
         if isinstance(seen, Listed) and seen.box.state is BoxState.PARKED:
-            lease = ledger.parked(lease.id, seen.box.price_usd_h, at=clock.now())
+            lease = ledger.parked(lease.id, seen.box.price_usd_h, at=ledger.now())
     if lease.parked_at is None or not isinstance(connector, Parking):
         raise Refused(f"{lease.id} is not parked", remedy="`gpu-tenant leases`")
     running = next((r.usd_h for r in reversed(lease.rates) if r.at < lease.parked_at), None)
     if lease.quote is not None:
         running = lease.quote.offer.price.running_usd_h
-    ledger.resuming(lease.id, running, at=clock.now(), allowed=allowed)
+    ledger.resuming(lease.id, running, at=ledger.now(), allowed=allowed)
     try:
         await connector.resume(lease)
     except ProviderSilent:
         raise
     except ProviderTrouble:
-        ledger.stays_parked(lease.id, lease.price_usd_h, at=clock.now())
+        ledger.stays_parked(lease.id, lease.price_usd_h, at=ledger.now())
         raise
-    lease = ledger.resumed(lease.id, running, at=clock.now())
-    lease, _ = await settle(lease, profile, connector=connector, ledger=ledger, clock=clock)
+    lease = ledger.resumed(lease.id, running, at=ledger.now())
+    lease, _ = await settle(lease, profile, connector=connector, ledger=ledger)
     return lease

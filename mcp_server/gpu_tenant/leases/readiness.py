@@ -89,7 +89,6 @@ async def made_ready(context: Context, lease: Lease, wait_s: float = WAIT_S) -> 
         reach=context.inspection.come_in,
         wait_s=wait_s,
         ledger=context.ledger,
-        clock=context.clock,
     )
     if ready.ready_at is not None and way_out(profile, ready) is not None:
         # Arm it before anybody's work is on it: this computer may die in the next second.
@@ -106,7 +105,6 @@ async def armed(context: Context, lease: Lease) -> Armed:
         caretaker=context.caretaker(lease),
         transport=context.transport(lease),
         ledger=context.ledger,
-        clock=context.clock,
         store=context.box_store(lease),
     )
 
@@ -129,7 +127,6 @@ async def settled(
         context.profile(lease.provider),
         connector=context.connector(lease),
         ledger=context.ledger,
-        clock=context.clock,
         listing=listing,
     )
 
@@ -160,7 +157,6 @@ async def fulfilled(context: Context, lease: Lease, wait_s: float = WAIT_S) -> L
         context.profile(lease.provider),
         connector=context.connector(lease),
         ledger=context.ledger,
-        clock=context.clock,
     )
     return await made_ready(context, lease, wait_s)
 

@@ -146,7 +146,7 @@ async def _must_be_taken(context: Context, lost: Lease, known: Lease | None) -> 
             return Taken(cast("Fate", detail["fate"]), str(detail["words"]))
     if lost.state is LeaseState.ACTIVE:
         connector = context.connector(lost)
-        seen = await look(lost, connector=connector, ledger=context.ledger, clock=context.clock)
+        seen = await look(lost, connector=connector, ledger=context.ledger)
         if isinstance(seen, Blind):
             raise Refused(
                 f"{profile.title} does not answer ({seen.reason}): what became of {lost.id} is unknown",
@@ -266,7 +266,6 @@ async def _had(context: Context, lease: Lease, refused: list[str], wait_s: float
                 context.profile(standing.provider),
                 connector=context.connector(standing),
                 ledger=context.ledger,
-                clock=context.clock,
             )
             await closed(context, standing)
     return None
@@ -286,9 +285,7 @@ async def _quotes(
         if not isinstance(market, Market):
             refused.append(f"{profile.title} offers nothing")
             continue
-        found = await find_offers(
-            wish, {provider: market}, ledger=context.ledger, clock=context.clock, limit=_TRIED
-        )
+        found = await find_offers(wish, {provider: market}, ledger=context.ledger, limit=_TRIED)
         for offered in found.offers:
             quote = context.ledger.quote(offered.quote) if offered.quote else None
             why = (
@@ -341,7 +338,6 @@ async def _furnished(
             caretaker=caretaker,
             transport=context.transport(new),
             ledger=context.ledger,
-            clock=context.clock,
             share=share_of(context.home, None),
             records=records_of(context.home, new.id),
             progress=lambda done, total: None,
@@ -360,7 +356,6 @@ async def _furnished(
             caretaker=caretaker,
             transport=context.transport(new),
             ledger=context.ledger,
-            clock=context.clock,
         ).prepare(
             Asked(replay=lost.id, env_names=tuple(setup), env_from=work.setup_from),
             env={**_mirrors_at(context, new), **setup},
@@ -401,7 +396,6 @@ async def _launched(
             caretaker=context.caretaker(new),
             transport=context.transport(new),
             ledger=context.ledger,
-            clock=context.clock,
             store=context.box_store(new),
         )
 

@@ -109,7 +109,6 @@ async def rented(
                     profile,
                     asked=asked,
                     ledger=context.ledger,
-                    clock=context.clock,
                     asked_at=asked_at,
                     instead_of=quotes,
                     allowed=context.owner.allows,
@@ -264,7 +263,6 @@ async def _given_back(context: Context, lease: Lease) -> str:
         context.profile(standing.provider),
         connector=context.connector(standing),
         ledger=context.ledger,
-        clock=context.clock,
     )
     await closed(context, standing)
     return f"it was given back unused, for {receipt.cost_usd} USD"
@@ -317,7 +315,6 @@ async def fleet_by(
                 profile,
                 asked=part,
                 ledger=context.ledger,
-                clock=context.clock,
                 asked_at=asked_at,
                 fleet=fleet,
                 allowed=context.owner.allows,
@@ -348,7 +345,6 @@ async def fleet_at(
             address=None,
             price_usd_h=price_usd_h,
             ledger=context.ledger,
-            clock=context.clock,
             fleet=fleet,
             allowed=context.owner.allows,
         )
@@ -429,7 +425,6 @@ async def _fates_known(context: Context, hunt: _Hunt) -> None:
                 silence,
                 connector=context.connector(lease),
                 ledger=context.ledger,
-                clock=context.clock,
             )
         if context.ledger.lease(lease.id).state is LeaseState.INTENDED:
             hunt.stopped, hunt.last = silence.message, silence
@@ -458,7 +453,6 @@ async def _another(context: Context, hunt: _Hunt, standing: Sequence[Lease]) -> 
                     source.profile,
                     connector=context.connector(lease),
                     ledger=context.ledger,
-                    clock=context.clock,
                 )
         except (NoCapacity, NoQuota, PriceMoved) as trouble:
             source.refused, hunt.last = trouble.message, trouble

@@ -42,7 +42,6 @@ async def tear_down(
     *,
     connector: Connector,
     ledger: Ledger,
-    clock: Clock,
 ) -> Receipt:
     """The permitted box is gone, seen twice, and the receipt is filed.
 
@@ -51,15 +50,15 @@ async def tear_down(
             `terminating`, and the same call goes on with it.
         LeaseHeld: this process lost its hold on the lease meanwhile; nothing was destroyed after that.
     """
-    lease = ledger.file_permit(permit, at=clock.now())
-    give_up_at = clock.now() + _gone_within(profile)
+    lease = ledger.file_permit(permit, at=ledger.now())
+    give_up_at = ledger.now() + _gone_within(profile)
     asked_at: datetime | None = None
     seen: Seen | None = None
     silence = ""
     while True:
-        silent_s = (clock.now() - asked_at).total_seconds() if asked_at else _ASK_AGAIN_S
+        silent_s = (ledger.now() - asked_at).total_seconds() if asked_at else _ASK_AGAIN_S
         if silent_s >= _ASK_AGAIN_S and not isinstance(seen, Omitted):
-            asked_at = clock.now()
+            asked_at = ledger.now()
             ledger.still_mine(lease.id)
             ledger.note(lease.id, Event.DESTROY, {"outcome": "asked"}, at=asked_at)
             try:
@@ -68,22 +67,20 @@ async def tear_down(
                 silence = f"; the destroy: {error.message}"
                 # It may have been carried out: the list will tell, and asking twice does no harm.
             except ProviderTrouble as refusal:
-                ledger.note(lease.id, Event.DESTROY, {"outcome": "refused"}, at=clock.now())
+                ledger.note(lease.id, Event.DESTROY, {"outcome": "refused"}, at=ledger.now())
                 still_billing(refusal, lease)
                 raise
-        seen = await look(lease, connector=connector, ledger=ledger, clock=clock)
+        seen = await look(lease, connector=connector, ledger=ledger)
         if isinstance(seen, Listed):
             # The box is billed at least until now, whatever the destroy's answer was.
-            ledger.saw(lease.id, listed="listed", at=clock.now())
-        step = plan(lease, seen, clock.now(), patience(profile, lease))
+            ledger.saw(lease.id, listed="listed", at=ledger.now())
+        step = plan(lease, seen, ledger.now(), patience(profile, lease))
         if isinstance(step, FileReceipt):
-            return await file_receipt(
-                lease, profile, step, connector=connector, ledger=ledger, clock=clock
-            )
-        if clock.now() >= give_up_at and not isinstance(seen, Omitted):
+            return await file_receipt(lease, profile, step, connector=connector, ledger=ledger)
+        if ledger.now() >= give_up_at and not isinstance(seen, Omitted):
             why = seen.reason if isinstance(seen, Blind) else "the provider's list still shows it"
             raise still_billing(ProviderSilent(f"{why}{silence}", remedy=""), lease)
-        await clock.sleep(_pause_s(step, clock))
+        await ledger.clock.sleep(_pause_s(step, ledger.clock))
 
 
 async def see_gone(
@@ -92,7 +89,6 @@ async def see_gone(
     *,
     connector: Connector,
     ledger: Ledger,
-    clock: Clock,
     listed: Literal["is there", "may be going"] = "is there",
 ) -> Receipt | None:
     """The receipt of a box whose destroy was asked for before, once its list has omitted it twice.
@@ -102,20 +98,18 @@ async def see_gone(
     again. Nothing is destroyed here.
     """
     going_until = may_go_until(lease, profile, ledger) if listed == "may be going" else None
-    give_up_at = clock.now() + _gone_within(profile)
-    while clock.now() < give_up_at:
-        seen = await look(lease, connector=connector, ledger=ledger, clock=clock)
-        step = plan(lease, seen, clock.now(), patience(profile, lease))
+    give_up_at = ledger.now() + _gone_within(profile)
+    while ledger.now() < give_up_at:
+        seen = await look(lease, connector=connector, ledger=ledger)
+        step = plan(lease, seen, ledger.now(), patience(profile, lease))
         if isinstance(step, FileReceipt):
-            return await file_receipt(
-                lease, profile, step, connector=connector, ledger=ledger, clock=clock
-            )
+            return await file_receipt(lease, profile, step, connector=connector, ledger=ledger)
         is_going = (
-            isinstance(seen, Listed) and going_until is not None and clock.now() < going_until
+            isinstance(seen, Listed) and going_until is not None and ledger.now() < going_until
         )
         if not isinstance(seen, Omitted) and not is_going:
             return None
-        await clock.sleep(_pause_s(step, clock))
+        await ledger.clock.sleep(_pause_s(step, ledger.clock))
     return None
 
 
@@ -149,7 +143,6 @@ async def file_receipt(
     *,
     connector: Connector,
     ledger: Ledger,
-    clock: Clock,
 ) -> Receipt:
     """The proof of the end is in the ledger, and the lease is gone."""
     ground, asked_at = ledger.permitted(lease.id)
@@ -158,7 +151,7 @@ async def file_receipt(
     first, second = step.looks[0], step.looks[-1]
     if lease.active_at is None or lease.box_id is None:
         raise ProviderTrouble(f"{lease.id} never had a box", remedy="`gpu-tenant leases --all`")
-    billed = await ask_bill(lease, connector=connector, ledger=ledger, clock=clock)
+    billed = await ask_bill(lease, connector=connector, ledger=ledger)
     cost = in_all(
         lease, ledger.events(lease.id), absent_at=first, listed_at=ledger.last_listed(lease.id)
     )
@@ -196,7 +189,7 @@ async def file_receipt(
             "left_behind": await _left_behind(lease, profile, connector, ledger),
         }
     )
-    ledger.file_receipt(receipt, at=clock.now())
+    ledger.file_receipt(receipt, at=ledger.now())
     return receipt
 
 

@@ -23,7 +23,6 @@ from gpu_tenant.domain.model import (
     SealedFile,
 )
 from gpu_tenant.domain.permit import _SEAL, NeverUsed, TeardownPermit, Verified, Waived
-from gpu_tenant.domain.ports import Clock
 from gpu_tenant.domain.signature import Signature, digest_of
 from gpu_tenant.domain.untrusted_text import quoted
 from gpu_tenant.domain.wording import some
@@ -87,7 +86,6 @@ async def assess(
     *,
     caretaker: Caretaker,
     ledger: Ledger,
-    clock: Clock,
     store: DurableStore | None = None,
     others: Sequence[Loss] = (),
 ) -> Assessment:
@@ -180,7 +178,7 @@ async def assess(
         again = partial(reseal, lease, profile, caretaker=caretaker, ledger=ledger)
         losses += await changed_since(now, again, lease)
     if evidence:
-        ledger.file_evidence(lease.id, now.digest, evidence, at=clock.now())
+        ledger.file_evidence(lease.id, now.digest, evidence, at=ledger.now())
     return Assessment(untouched=False, seal=now, evidence=tuple(evidence), losses=tuple(losses))
 
 
@@ -263,7 +261,6 @@ def sign(
     signature: Signature | None,
     *,
     ledger: Ledger,
-    clock: Clock,
 ) -> TeardownPermit:
     """The permit to destroy the lease's box, because a person signed for exactly these losses.
 
@@ -282,11 +279,10 @@ def sign(
         signed_by=signature.signed_by,
         signature=signature.code,
         ledger=ledger,
-        clock=clock,
     )
 
 
-def honour(lease: Lease, assessment: Assessment, *, ledger: Ledger, clock: Clock) -> TeardownPermit:
+def honour(lease: Lease, assessment: Assessment, *, ledger: Ledger) -> TeardownPermit:
     """The permit to destroy the lease's box past its end, because its owner signed for that in advance.
 
     Raises:
@@ -298,7 +294,7 @@ def honour(lease: Lease, assessment: Assessment, *, ledger: Ledger, clock: Clock
             f"nobody has signed in advance for what is on {lease.id}",
             remedy=f"its owner runs `gpu-tenant waive {lease.id}`",
         )
-    now = clock.now()
+    now = ledger.now()
     began = began_at(lease, ledger.events(lease.id))
     if now < lease.terms.deadline_at or began is None or beyond(lease, began, now) != "waive":
         raise Refused(
@@ -311,7 +307,6 @@ def honour(lease: Lease, assessment: Assessment, *, ledger: Ledger, clock: Clock
         signed_by=f"{signed[-1]['by']}, in advance",
         signature=str(signed[-1].get("signature", "waived ahead")),
         ledger=ledger,
-        clock=clock,
     )
 
 
@@ -322,11 +317,10 @@ def _signed(
     signed_by: str,
     signature: str,
     ledger: Ledger,
-    clock: Clock,
 ) -> TeardownPermit:
     losses, digest = [x.what for x in assessment.losses], assessment.loss_digest
     detail: dict[str, object] = {"by": signed_by, "loss": digest, "losses": losses}
-    ledger.note(lease.id, Event.WAIVED, detail, at=clock.now())
+    ledger.note(lease.id, Event.WAIVED, detail, at=ledger.now())
     return _mint(lease, Waived(signed_by=signed_by, loss_digest=digest, signature=signature))
 
 

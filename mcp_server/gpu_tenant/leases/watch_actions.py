@@ -85,7 +85,7 @@ async def rearmed(context: Context, lease: str) -> str | None:
     held = await context.caretaker(found).ask("guard", {}, Guard, timeout_s=15)
     if held.state != "not_armed":
         return None  # a guard that has fired has done its work, and the next launch arms it anew
-    note_gone(found, ledger=context.ledger, clock=context.clock)
+    note_gone(found, ledger=context.ledger)
     return (await armed(context, found)).words
 
 
@@ -143,7 +143,6 @@ async def pull(
             caretaker=context.caretaker(found),
             transport=context.transport(found),
             ledger=context.ledger,
-            clock=context.clock,
             turn=turn if limit else Resting(turn, SHARE),
             policy=None if on_the_box == "prune" else policy,
             done=said.done,
@@ -175,12 +174,9 @@ async def _pruned(
             directory=directory,
             caretaker=context.caretaker(lease),
             ledger=context.ledger,
-            clock=context.clock,
             done=said.done,
         )
-    here = await prune_here(
-        lease, policy, directory=directory, ledger=context.ledger, clock=context.clock
-    )
+    here = await prune_here(lease, policy, directory=directory, ledger=context.ledger)
     return there.model_copy(update={"here": here.here})
 
 
@@ -223,7 +219,6 @@ async def store_again(context: Context, lease: str) -> Kept | None:
             directory=context.kept_in(found),
             store=store,
             ledger=context.ledger,
-            clock=context.clock,
             progress=progress_to.get(),
         )
 
@@ -287,7 +282,6 @@ async def _made_still(
             caretaker=partial(context.caretaker, lease),
             transport=partial(context.transport, lease),
             ledger=context.ledger,
-            clock=context.clock,
             unsealed=unsealed,
         )
     await closed(context, lease)
