@@ -44,6 +44,7 @@ from gpu_tenant.leases.adopt import adopt
 from gpu_tenant.leases.cards import Card, Leases, TornDown
 from gpu_tenant.leases.context import WAIT_S, Context, call_bytes_s, progress_to
 from gpu_tenant.leases.end import end_verified, is_signed, waive
+from gpu_tenant.leases.inspection import must_be_the_box
 from gpu_tenant.leases.lifecycle import LeaseName, change
 from gpu_tenant.leases.multinode_launch import gang_words
 from gpu_tenant.leases.offers import Found, find_offers
@@ -240,11 +241,11 @@ class Tenancy:
         if count > 1:
             return await fleet_at(context, profile, asked, count, price_usd_h, wait_s=wait_s)
         lease = intend(
-            profile,
+            context,
+            profile.id,
             asked=asked,
             price_usd_h=price_usd_h,
             address=None,
-            ledger=context.ledger,
             allowed=context.owner.allows,
         )
         with context.held(lease.id, "provision"):
@@ -570,7 +571,7 @@ class Tenancy:
         directory = Path(to or found.kept_in or context.home.kept(found.id))
         is_elsewhere = found.kept_in is None or directory != Path(found.kept_in)
         with context.held(found.id, "collect"):
-            await context.inspection.is_the_box(found)
+            await must_be_the_box(context, found)
             collected = await collect(
                 found,
                 context.profile(found.provider),

@@ -69,13 +69,7 @@ class Story:
 
         async def assessed(tenancy: Tenancy) -> tuple[Assessment, str]:
             lease = tenancy.ledger.lease(self.lease.id)
-            found = await assess(
-                lease,
-                tenancy.profiles["local"],
-                caretaker=tenancy.context.caretaker(lease),
-                ledger=tenancy.ledger,
-                store=store,
-            )
+            found = await assess(tenancy.context, lease, store=store)
             try:
                 ground = prove(lease, found).ground
             except Unverified as refused:

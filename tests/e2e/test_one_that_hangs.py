@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from arranged import PATIENCE_S, HandClock
+from arranged import PATIENCE_S, HandClock, context_of
 from tiny import TinyProvider
 
 from gpu_tenant.doctor import Checkup, examine
@@ -231,9 +231,7 @@ async def test_a_survey_waits_for_nobody_longer_than_it_is_told(tmp_path: Path) 
     ledger = Ledger(tmp_path / "ledger.sqlite3", clock)
 
     found = await survey(
-        {"runpod": Hanging(clock), "vastai": tiny},
-        PROFILES,
-        ledger=ledger,
+        context_of(ledger, PROFILES["runpod"], Hanging(clock), (PROFILES["vastai"], tiny)),
         patience_s=0.3,
     )
 

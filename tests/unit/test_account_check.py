@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from arranged import NOON, HandClock, intended, profile
+from arranged import NOON, HandClock, context_of, intended, profile
 from tiny import TinyProvider
 
 from gpu_tenant.domain.model import Lease, LeaseId, LeaseState
@@ -64,7 +64,7 @@ async def test_a_lease_is_lost_only_by_the_list_that_its_box_was_rented_from(
         price_usd_h=None,
         at=NOON,
     )
-    await remember(intent, connector=tiny, ledger=ledger)
+    await remember(context_of(ledger, TINY, tiny), intent)
     tiny.where, tiny.key, tiny.name = where, key, name
 
     after, told = await looked(intent, tiny, ledger, clock)
@@ -73,7 +73,7 @@ async def test_a_lease_is_lost_only_by_the_list_that_its_box_was_rented_from(
     assert is_lost or "proves nothing" in told
     assert is_lost or ledger.absences(LEASE) == []
     if not is_lost:
-        assert same_account("tiny", connector=tiny, ledger=ledger) == 1
+        assert same_account(context_of(ledger, TINY, tiny), "tiny") == 1
         after, _ = await looked(after, tiny, ledger, clock)
         assert after.state is LeaseState.VOID
 
@@ -82,6 +82,6 @@ async def looked(lease: Lease, tiny: Asked, ledger: Ledger, clock: HandClock) ->
     told = ""
     for _ in range(4):
         clock.advance(300)
-        lease, words = await settle(lease, TINY, connector=tiny, ledger=ledger)
+        lease, words = await settle(context_of(ledger, TINY, tiny), lease)
         told += words or ""
     return lease, told

@@ -173,12 +173,7 @@ def scene(shared: Scene) -> Scene:
 async def assess_now(tenancy: Tenancy, lease: str) -> Assessment:
     """What stands between that box and its teardown."""
     found = tenancy.ledger.lease(lease)
-    return await assess(
-        found,
-        tenancy.context.profile(found.provider),
-        caretaker=tenancy.context.caretaker(found),
-        ledger=tenancy.ledger,
-    )
+    return await assess(tenancy.context, found)
 
 
 async def finished(tenancy: Tenancy) -> str:

@@ -6,7 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from arranged import NOON, HandClock, offer, price, profile, quote
+from arranged import NOON, HandClock, context_of, offer, price, profile, quote
 from tiny import TinyMarket, no_answer, nothing_free
 
 from gpu_tenant.domain.errors import (
@@ -56,16 +56,15 @@ def intent(
     budget: str | None = None,
 ) -> Lease:
     return intend_quote(
+        context_of(ledger, TINY),
         given or quote(),
-        TINY,
         allowed=anything,
         asked=Asked(hours=hours, budget_usd=None if budget is None else Decimal(budget)),
-        ledger=ledger,
     )
 
 
 async def fulfilled(lease: Lease, tiny: TinyMarket, ledger: Ledger, clock: HandClock) -> Lease:
-    return await fulfil(lease, TINY, connector=tiny, ledger=ledger)
+    return await fulfil(context_of(ledger, TINY, tiny), lease)
 
 
 # The intent
@@ -124,7 +123,7 @@ def test_a_quote_that_was_named_in_time_is_good_although_an_earlier_one_was_trie
     clock.advance(900)
 
     lease = intend_quote(
-        quote(), TINY, asked=Asked(), ledger=ledger, asked_at=NOON, allowed=anything
+        context_of(ledger, TINY), quote(), asked=Asked(), asked_at=NOON, allowed=anything
     )
 
     assert lease.created_at == clock.now()

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from arranged import NOON, TERMS, HandClock, job, profile
+from arranged import NOON, TERMS, HandClock, context_of, job, profile
 from tiny import TinyParking, TinyProvider, no_answer, nothing_free
 
 from gpu_tenant.box.caretaker import Caretaker
@@ -69,16 +69,17 @@ class Garage:
         at: TinyProvider | None = None,
     ) -> Lease:
         return await park(
+            context_of(
+                self.ledger,
+                of,
+                connector=at or self.tiny,
+                transport=lambda _: LocalTransport(self.home),
+            ),
             lease,
-            of,
-            connector=at or self.tiny,
-            caretaker=lambda: self.caretaker(lease),
-            transport=lambda: LocalTransport(self.home),
-            ledger=self.ledger,
         )
 
     async def resume(self, lease: Lease, allowed: Allowed = anything) -> Lease:
-        return await resume(lease, KEEPS, connector=self.tiny, ledger=self.ledger, allowed=allowed)
+        return await resume(context_of(self.ledger, KEEPS, self.tiny), lease, allowed=allowed)
 
 
 @pytest.fixture
@@ -173,7 +174,7 @@ async def test_a_stop_without_an_answer_is_noticed_by_the_next_look_and_by_the_s
     with pytest.raises(ProviderSilent):
         await garage.park(lease)
 
-    seen, told = await settle(lease, KEEPS, connector=garage.tiny, ledger=garage.ledger)
+    seen, told = await settle(context_of(garage.ledger, KEEPS, garage.tiny), lease)
     parked = await garage.park(seen)
 
     assert "the provider has stopped it, and not at our word" in (told or "")
@@ -288,7 +289,7 @@ async def test_a_start_without_an_answer_is_noticed_by_the_next_look(garage: Gar
         await garage.resume(parked)
     garage.tiny.change(parked.box_id, state=BoxState.READY)
 
-    seen, told = await settle(parked, KEEPS, connector=garage.tiny, ledger=garage.ledger)
+    seen, told = await settle(context_of(garage.ledger, KEEPS, garage.tiny), parked)
 
     assert told == "it runs again although it was parked"
     assert seen.price_usd_h == Decimal("0.50"), "the meter knows before anybody acts on it"

@@ -7,7 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from arranged import NOON, HandClock, profile, setting
+from arranged import NOON, HandClock, context_of, profile, setting
 
 from gpu_tenant.domain.errors import BadRequest, Refused
 from gpu_tenant.domain.model import Lease, LeaseState
@@ -40,7 +40,8 @@ def intent(
     budget: str | None = None,
 ) -> Lease:
     return intend(
-        profile(),
+        context_of(ledger, profile()),
+        "local",
         allowed=anything,
         asked=Asked(
             hours=hours,
@@ -49,7 +50,6 @@ def intent(
         ),
         price_usd_h=None if price is None else Decimal(price),
         address=None,
-        ledger=ledger,
     )
 
 
@@ -96,7 +96,7 @@ def test_hours_that_are_no_time_to_come_are_refused(ledger: Ledger, hours: float
 def test_a_lease_s_name_is_its_provider_and_four_letters_that_are_not_mistaken(
     ledger: Ledger,
 ) -> None:
-    names = {new_lease_id(profile("own"), ledger) for _ in range(200)}
+    names = {new_lease_id(ledger, "own") for _ in range(200)}
 
     letters = {letter for name in names for letter in name.removeprefix("own-")}
     assert all(name.startswith("own-") and len(name) == 8 for name in names)
@@ -109,7 +109,7 @@ async def test_an_intent_that_is_fulfilled_stands_on_a_box_with_its_mark(
     lease = intent(ledger)
     connector = connect(setting(tmp_path))
 
-    active = await fulfil(lease, profile(), connector=connector, ledger=ledger)
+    active = await fulfil(context_of(ledger, profile(), connector), lease)
 
     boxes = await connector.list_boxes()
     assert (active.state, active.active_at) == (LeaseState.ACTIVE, NOON)

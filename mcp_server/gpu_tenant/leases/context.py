@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
@@ -15,6 +16,7 @@ from gpu_tenant.box.caretaker import Caretaker, script_hashes
 from gpu_tenant.box.guard import last_armed
 from gpu_tenant.box.job_queue import Runner
 from gpu_tenant.box.slurm_caretaker import AllocatedCaretaker
+from gpu_tenant.domain.billing import Balance
 from gpu_tenant.domain.errors import (
     BadRequest,
     CredentialRefused,
@@ -26,8 +28,6 @@ from gpu_tenant.domain.protection import Protection, protection
 from gpu_tenant.domain.reconcile import rate_words
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.files.state_dir import Home
-from gpu_tenant.leases.balance import Purse
-from gpu_tenant.leases.inspection import Inspection
 from gpu_tenant.leases.owner_approval import Owner
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.credentials import Account
@@ -82,8 +82,8 @@ class Context:
         self.tending = tending
         self.account = Account.of(profiles.values(), home.root)
         self._transports: dict[tuple[str, str], Transport] = {}
-        self.purse = Purse(connectors, profiles, self.clock)
-        self.inspection = Inspection(home, profiles, ledger=ledger, transport=self.transport)
+        self.balances: dict[str, tuple[datetime, Balance | None]] = {}
+        """What each account held when it was last asked, and when that was."""
         self.owner = Owner(home.configuration, profiles, ledger=ledger)
 
     @property

@@ -6,22 +6,22 @@ from datetime import datetime
 from gpu_tenant.domain.billing_start import birth
 from gpu_tenant.domain.cost_uncertainty import destroy_asked_at, unseen_boot, unseen_stop
 from gpu_tenant.domain.errors import BoxTaken, LeaseHeld, ProviderTrouble
-from gpu_tenant.domain.model import Box, Lease, LeaseState, Profile
+from gpu_tenant.domain.model import Box, Lease, LeaseState
 from gpu_tenant.domain.offers import Quote
 from gpu_tenant.domain.ports import Connector, Findable
 from gpu_tenant.domain.reconcile import rate_words
+from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.provider_listing import is_of
 from gpu_tenant.ledger import Event, Ledger
 
 
-def stand_on(
-    lease: Lease, box: Box, profile: Profile, *, asked_at: datetime, ledger: Ledger
-) -> Lease:
+def stand_on(context: Context, lease: Lease, box: Box, *, asked_at: datetime) -> Lease:
     """The lease stands on `box`, requested at `asked_at`; its cost counts from when the box was made.
 
     Raises:
         BoxTaken: another live lease stands on it.
     """
+    profile, ledger = context.profile(lease.provider), context.ledger
     now = ledger.now()
     born = birth(box, asked_at=asked_at, now=now, list_lag_s=profile.list_lag_s)
     doubt = unseen_stop(lease, box, since=born.at, now=now)

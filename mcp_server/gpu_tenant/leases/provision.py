@@ -23,7 +23,6 @@ from gpu_tenant.domain.model import (
     Lease,
     LeaseId,
     LeaseState,
-    Profile,
     SshAddress,
 )
 from gpu_tenant.domain.offers import Quote
@@ -33,6 +32,7 @@ from gpu_tenant.domain.record import MOST_H
 from gpu_tenant.domain.terms import Asked
 from gpu_tenant.jobs.smoke import SmokeReceipt
 from gpu_tenant.leases.account_check import remember
+from gpu_tenant.leases.context import Context
 from gpu_tenant.leases.missing_boxes import stand_on
 from gpu_tenant.leases.provider_listing import look
 from gpu_tenant.leases.settle import observe, settle
@@ -52,12 +52,12 @@ _SMOKE_COUNTS_FOR = timedelta(days=7)
 
 
 def intend(
-    profile: Profile,
+    context: Context,
+    provider: str,
     *,
     asked: Asked,
     price_usd_h: Decimal | None,
     address: Address | None,
-    ledger: Ledger,
     allowed: Allowed,
     fleet: str | None = None,
     recovers: LeaseId | None = None,
@@ -69,6 +69,7 @@ def intend(
         Limit: the owner's limits leave no room for it.
         Refused: the price is above the cap, or unknown where there is a cap.
     """
+    profile, ledger = context.profile(provider), context.ledger
     hours = DEADLINE_H if asked.hours is None else asked.hours
     must_be_hours(hours)
     max_price_usd_h, budget_usd = asked.max_price_usd_h, asked.budget_usd
@@ -89,7 +90,7 @@ def intend(
         meter="free" if profile.kind == "own" and price_usd_h is None else "billed",
     )
     return ledger.intend(
-        lease_id=new_lease_id(profile, ledger),
+        lease_id=new_lease_id(ledger, profile.id),
         provider=profile.id,
         terms=terms,
         address=address,
@@ -102,11 +103,10 @@ def intend(
 
 
 def intend_quote(
+    context: Context,
     quote: Quote,
-    profile: Profile,
     *,
     asked: Asked,
-    ledger: Ledger,
     asked_at: datetime | None = None,
     fleet: str | None = None,
     instead_of: Sequence[str] = (),
@@ -124,6 +124,7 @@ def intend_quote(
         QuoteUsed: it has rented a box that may still be there.
         Limit: the owner's limits leave no room for it.
     """
+    profile, ledger = context.profile(quote.offer.provider), context.ledger
     now = ledger.now()
     if (asked_at or now) >= quote.expires_at:
         raise Refused(
@@ -149,7 +150,7 @@ def intend_quote(
             remedy="`gpu-tenant offers` shows others",
         )
     return ledger.intend(
-        lease_id=new_lease_id(profile, ledger),
+        lease_id=new_lease_id(ledger, profile.id),
         provider=profile.id,
         terms=asked.terms(
             deadline_at=now + timedelta(hours=deadline_h),
@@ -180,12 +181,12 @@ def must_be_hours(hours: float) -> None:
         )
 
 
-def new_lease_id(profile: Profile, ledger: Ledger) -> LeaseId:
+def new_lease_id(ledger: Ledger, provider: str) -> LeaseId:
     """An unused lease id that is easy to say: the provider and four letters."""
-    return LeaseId(new_id(profile.id, ledger.lease_ids()))
+    return LeaseId(new_id(provider, ledger.lease_ids()))
 
 
-async def fulfil(lease: Lease, profile: Profile, *, connector: Connector, ledger: Ledger) -> Lease:
+async def fulfil(context: Context, lease: Lease) -> Lease:
     """The lease stands on a box that its provider made under its mark, or the intent is void.
 
     Raises:
@@ -194,19 +195,20 @@ async def fulfil(lease: Lease, profile: Profile, *, connector: Connector, ledger
             it tells.
         BoxTaken: another live lease stands on it.
     """
+    connector, ledger = context.connector(lease), context.ledger
     try:
         await _ask_the_price_again(lease, connector)
-        await remember(lease, connector=connector, ledger=ledger)
+        await remember(context, lease)
         asked_at = ledger.now()
         box = await connector.create(lease)
     except ProviderSilent as silence:
-        return await find_out(lease, profile, silence, connector=connector, ledger=ledger)
+        return await find_out(context, lease, silence)
     except ProviderTrouble:
         ledger.end(lease.id, "void", at=ledger.now())
         raise
-    bound = stand_on(lease, box, profile, asked_at=asked_at, ledger=ledger)
+    bound = stand_on(context, lease, box, asked_at=asked_at)
     # Some accounts are recognised by what the first create leaves there.
-    await remember(bound, connector=connector, ledger=ledger)
+    await remember(context, bound)
     return bound
 
 
@@ -230,22 +232,16 @@ async def _ask_the_price_again(lease: Lease, connector: Connector) -> None:
         )
 
 
-async def find_out(
-    lease: Lease,
-    profile: Profile,
-    silence: ProviderSilent,
-    *,
-    connector: Connector,
-    ledger: Ledger,
-) -> Lease:
+async def find_out(context: Context, lease: Lease, silence: ProviderSilent) -> Lease:
     """The lease stands on the box that a create without a clear answer made, as its provider's list shows.
 
     Raises:
         ProviderSilent: it made none, or the list cannot be had.
     """
+    profile, ledger = context.profile(lease.provider), context.ledger
     give_up_at = ledger.now() + timedelta(seconds=3 * profile.list_lag_s + _PATIENCE_S)
     while ledger.now() < give_up_at:
-        lease, _ = await settle(lease, profile, connector=connector, ledger=ledger)
+        lease, _ = await settle(context, lease)
         if lease.state is LeaseState.ACTIVE:
             return lease
         if not lease.state.live:
@@ -256,13 +252,7 @@ async def find_out(
 
 
 async def make_ready(
-    lease: Lease,
-    profile: Profile,
-    *,
-    connector: Connector,
-    reach: Callable[[Lease], Awaitable[None]],
-    wait_s: float,
-    ledger: Ledger,
+    context: Context, lease: Lease, *, reach: Callable[[Lease], Awaitable[None]], wait_s: float
 ) -> Lease:
     """The box has let us in, and its host key is pinned from now on; or `wait_s` has passed.
 
@@ -274,6 +264,7 @@ async def make_ready(
         ProviderTrouble: it is gone.
         BoxTaken, AnotherBox: what answers is not this lease's box.
     """
+    profile, ledger = context.profile(lease.provider), context.ledger
     quoted_s = 3 * lease.quote.offer.setup_s if lease.quote else 0
     # Count from when it was rented or started again: this call may not be the one that waited first.
     begun = [at for at, kind, _ in ledger.events(lease.id) if kind in (Event.BOUND, Event.RESUMED)]
@@ -282,11 +273,11 @@ async def make_ready(
     until = ledger.now() + timedelta(seconds=wait_s)
     last = "its provider has not shown it yet"
     while True:
-        seen = await look(lease, connector=connector, ledger=ledger)
+        seen = await look(context, lease)
         if isinstance(seen, Blind):
             last = f"{profile.title} does not answer: {seen.reason}"
         elif isinstance(seen, Omitted):
-            lease, words = await settle(lease, profile, connector=connector, ledger=ledger)
+            lease, words = await settle(context, lease)
             if not lease.state.live:
                 young = timedelta(seconds=_YOUNG_LAGS * profile.list_lag_s)
                 remedy = "`gpu-tenant offers`, and rent another"

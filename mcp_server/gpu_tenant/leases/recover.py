@@ -31,6 +31,7 @@ from gpu_tenant.files.skill_files import script
 from gpu_tenant.jobs.launch import launch
 from gpu_tenant.leases.cards import Card
 from gpu_tenant.leases.context import WAIT_S, Context
+from gpu_tenant.leases.inspection import look_at_new_box
 from gpu_tenant.leases.offers import find_offers
 from gpu_tenant.leases.overview import card_of
 from gpu_tenant.leases.provider_listing import look
@@ -145,8 +146,7 @@ async def _must_be_taken(context: Context, lost: Lease, known: Lease | None) -> 
             # It may have woken up since, but its work still goes on elsewhere.
             return Taken(cast("Fate", detail["fate"]), str(detail["words"]))
     if lost.state is LeaseState.ACTIVE:
-        connector = context.connector(lost)
-        seen = await look(lost, connector=connector, ledger=context.ledger)
+        seen = await look(context, lost)
         if isinstance(seen, Blind):
             raise Refused(
                 f"{profile.title} does not answer ({seen.reason}): what became of {lost.id} is unknown",
@@ -209,7 +209,7 @@ async def _housed(
         terms = lost.terms.model_copy(update={"budget_usd": left, "on_deadline": "keep"})
         profile = context.profile(quote.offer.provider)
         lease = context.ledger.intend(
-            lease_id=new_lease_id(profile, context.ledger),
+            lease_id=new_lease_id(context.ledger, profile.id),
             provider=profile.id,
             terms=terms,
             address=SshAddress(target=quote.offer.id) if profile.lease == "adopted" else None,
@@ -260,13 +260,7 @@ async def _had(context: Context, lease: Lease, refused: list[str], wait_s: float
             refused.append(f"{lease.provider}: {trouble.message}")
         standing = context.ledger.lease(lease.id)
         if standing.state.live:
-            await return_unused(
-                standing,
-                await context.inspection.fresh(standing),
-                context.profile(standing.provider),
-                connector=context.connector(standing),
-                ledger=context.ledger,
-            )
+            await return_unused(context, standing, await look_at_new_box(context, standing))
             await closed(context, standing)
     return None
 

@@ -1,6 +1,5 @@
 """What the watchdog, on the owner's behalf, asks of a box and does about it."""
 
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -18,6 +17,7 @@ from gpu_tenant.files.skill_files import script
 from gpu_tenant.leases.adopt import adopt
 from gpu_tenant.leases.cards import Card, Leases
 from gpu_tenant.leases.context import Context, call_bytes_s, progress_to
+from gpu_tenant.leases.inspection import check_before_stop
 from gpu_tenant.leases.overview import on_card, overview
 from gpu_tenant.leases.park import park, unsure_of
 from gpu_tenant.leases.readiness import armed, closed, made_ready, running, with_box
@@ -272,18 +272,9 @@ async def _made_still(
     context: Context, lease: Lease, *, unsealed: Literal["accept", "skip"]
 ) -> None:
     with context.held(lease.id, "park"):
-        profile = context.profile(lease.provider)
         if unsealed == "accept":
-            lease = await context.inspection.before_a_stop(lease)
-        await park(
-            lease,
-            profile,
-            connector=context.connector(lease),
-            caretaker=partial(context.caretaker, lease),
-            transport=partial(context.transport, lease),
-            ledger=context.ledger,
-            unsealed=unsealed,
-        )
+            lease = await check_before_stop(context, lease)
+        await park(context, lease, unsealed=unsealed)
     await closed(context, lease)
 
 
