@@ -44,6 +44,7 @@ from gpu_tenant.leases.adopt import adopt
 from gpu_tenant.leases.cards import Card, Leases, TornDown
 from gpu_tenant.leases.context import WAIT_S, Context, call_bytes_s, progress_to
 from gpu_tenant.leases.end import end_verified, is_signed, waive
+from gpu_tenant.leases.inspection import must_be_the_box
 from gpu_tenant.leases.lifecycle import LeaseName, change
 from gpu_tenant.leases.multinode_launch import gang_words
 from gpu_tenant.leases.offers import Found, find_offers
@@ -143,9 +144,7 @@ class Tenancy:
             upload_gb=upload_gb,
             download_gb=download_gb,
         )
-        return await find_offers(
-            wish, markets, ledger=context.ledger, clock=context.clock, limit=limit, explain=explain
-        )
+        return await find_offers(wish, markets, ledger=context.ledger, limit=limit, explain=explain)
 
     async def provision(
         self,
@@ -219,7 +218,7 @@ class Tenancy:
                         remedy="--recover takes `same`, or a provider of `gpu-tenant offers`",
                     )
         if quotes:
-            require_smoke(smoke, ledger=context.ledger, clock=context.clock)
+            require_smoke(smoke, ledger=context.ledger)
             if count > 1:
                 return await fleet_by(
                     context, quotes, asked, count, unguarded=unguarded, smoke=smoke, wait_s=wait_s
@@ -238,16 +237,15 @@ class Tenancy:
                 remedy="find_offers first, then provision with one of its quotes: "
                 f"`gpu-tenant offers --provider {provider}`",
             )
-        require_smoke(smoke, ledger=context.ledger, clock=context.clock)
+        require_smoke(smoke, ledger=context.ledger)
         if count > 1:
             return await fleet_at(context, profile, asked, count, price_usd_h, wait_s=wait_s)
         lease = intend(
-            profile,
+            context,
+            profile.id,
             asked=asked,
             price_usd_h=price_usd_h,
             address=None,
-            ledger=context.ledger,
-            clock=context.clock,
             allowed=context.owner.allows,
         )
         with context.held(lease.id, "provision"):
@@ -295,7 +293,6 @@ class Tenancy:
             time_limit_s=time_limit_s,
             environ=context.account.without(context.environ),
             ledger=context.ledger,
-            clock=context.clock,
             guarded=context.account.guarded,
             network=network_of(context.home.configuration),
         )
@@ -327,7 +324,6 @@ class Tenancy:
                 caretaker=context.caretaker(found),
                 transport=context.transport(found),
                 ledger=context.ledger,
-                clock=context.clock,
                 share=share_of(context.home, call_bytes_s.get()),
                 records=records_of(context.home, found.id),
                 progress=progress_to.get(),
@@ -363,7 +359,6 @@ class Tenancy:
             caretaker=context.caretaker(found),
             transport=context.transport(found),
             ledger=context.ledger,
-            clock=context.clock,
         )
         return await setup.prepare(
             Wanted(
@@ -459,7 +454,6 @@ class Tenancy:
                 caretaker=context.caretaker(found),
                 transport=context.transport(found),
                 ledger=context.ledger,
-                clock=context.clock,
                 store=context.box_store(found),
             )
 
@@ -516,7 +510,6 @@ class Tenancy:
             wait_s=wait_s,
             limit_bytes=limit_bytes,
             caretaker=context.caretaker(found),
-            clock=context.clock,
             ledger=context.ledger,
             box=self._last_told(found),
         )
@@ -578,7 +571,7 @@ class Tenancy:
         directory = Path(to or found.kept_in or context.home.kept(found.id))
         is_elsewhere = found.kept_in is None or directory != Path(found.kept_in)
         with context.held(found.id, "collect"):
-            await context.inspection.is_the_box(found)
+            await must_be_the_box(context, found)
             collected = await collect(
                 found,
                 context.profile(found.provider),
@@ -588,7 +581,6 @@ class Tenancy:
                 caretaker=context.caretaker(found),
                 transport=context.transport(found),
                 ledger=context.ledger,
-                clock=context.clock,
                 share=share_of(context.home, call_bytes_s.get()),
                 news="some" if is_elsewhere or has_news(context, found) else "unknown",
                 elsewhere=kept_elsewhere(context, found),
@@ -693,7 +685,6 @@ class Tenancy:
             profiles=context.profiles,
             connectors=context.connectors,
             environ=context.environ,
-            clock=context.clock,
         )
 
     def _mirrors(self, profile: Profile) -> dict[str, str]:

@@ -11,7 +11,7 @@ from gpu_tenant.artifacts.upload import Held, hashed, ship
 from gpu_tenant.box.caretaker import Caretaker
 from gpu_tenant.domain.errors import BadRequest, LocalTrouble, SecretRefused
 from gpu_tenant.domain.model import Lease, LeaseId
-from gpu_tenant.domain.ports import Clock, Transport
+from gpu_tenant.domain.ports import Transport
 from gpu_tenant.domain.record import Record
 from gpu_tenant.files.paths import escape
 from gpu_tenant.files.protected_files import Guarded, is_key_by_content
@@ -59,7 +59,6 @@ async def push(
     caretaker: Caretaker,
     transport: Transport,
     ledger: Ledger,
-    clock: Clock,
     share: Share,
     records: Path,
     progress: Callable[[int, int], None],
@@ -93,7 +92,7 @@ async def push(
     _refuse_keys(directory, files, guarded)
     _refuse_secrets(files, include_secrets)
     require_named(overwrite, {escape(name) for name in files})
-    ledger.touch(lease.id, at=clock.now())
+    ledger.touch(lease.id, at=ledger.now())
     here, known = await asyncio.gather(
         asyncio.to_thread(_read, files),
         caretaker.index([escape(name) for name in files], then="push"),
@@ -110,7 +109,7 @@ async def push(
     over = await may_replace(lease, in_the_way, known.placed, overwrite=overwrite, ledger=ledger)
     lost = {name: there[name].size_bytes for name in overwrite if name in in_the_way}
     if lost:
-        ledger.note(lease.id, Event.OVERWRITTEN, {"files": lost}, at=clock.now())
+        ledger.note(lease.id, Event.OVERWRITTEN, {"files": lost}, at=ledger.now())
     ledger.send(lease.id, ((n, held.size_bytes, held.sha256) for n, held in here.items()))
     if changed:
         with share.joined(lease.id, lease.price_usd_h) as turn:
@@ -132,7 +131,7 @@ async def push(
         include_secrets=tuple(include_secrets),
     )
     detail = {"files": len(changed), "bytes": total, "tree": tree.model_dump(mode="json")}
-    ledger.note(lease.id, Event.PUSHED, detail, at=clock.now())
+    ledger.note(lease.id, Event.PUSHED, detail, at=ledger.now())
     return Pushed(
         lease=lease.id,
         directory=lease.work_directory,

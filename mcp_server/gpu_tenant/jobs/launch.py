@@ -11,7 +11,7 @@ from gpu_tenant.box.guard import arm
 from gpu_tenant.box.seal_request import as_refusal
 from gpu_tenant.domain.errors import BadRequest, JobRunning, Refused
 from gpu_tenant.domain.model import Job, JobId, Lease, Profile
-from gpu_tenant.domain.ports import Clock, Transport
+from gpu_tenant.domain.ports import Transport
 from gpu_tenant.domain.record import Record
 from gpu_tenant.files.patterns import require_narrow, require_patterns
 from gpu_tenant.ledger import Ledger
@@ -52,7 +52,6 @@ async def launch(
     caretaker: Caretaker,
     transport: Transport,
     ledger: Ledger,
-    clock: Clock,
     store: Mapping[str, JsonValue] | None = None,
 ) -> Launched:
     """The job runs on the box in a session of its own, and no longer depends on this computer.
@@ -63,7 +62,7 @@ async def launch(
         BadRequest: no artifact is declared, a pattern leaves the box, or another job has the name.
         CaretakerFailed: the box could not start it.
     """
-    if clock.now() >= lease.terms.deadline_at:
+    if ledger.now() >= lease.terms.deadline_at:
         raise Refused(
             f"the deadline of {lease.id} has passed, and the box would stop the job at once",
             remedy=f"`gpu-tenant collect {lease.id}` and teardown, then a new lease with more --hours",
@@ -83,7 +82,6 @@ async def launch(
         max_runtime_s=max_runtime_s,
         name=name,
         ledger=ledger,
-        clock=clock,
     )
     armed = await arm(
         lease,
@@ -91,7 +89,6 @@ async def launch(
         caretaker=caretaker,
         transport=transport,
         ledger=ledger,
-        clock=clock,
         store=store,
         proof="recent",
     )
@@ -99,7 +96,7 @@ async def launch(
     started = await caretaker.start(job, env=env)
     ledger.counts_since(lease.id, started.since_ns)
     if job.launched_at is None:
-        ledger.launched(job, at=clock.now(), box_time_s=started.started_at)
+        ledger.launched(job, at=ledger.now(), box_time_s=started.started_at)
     return Launched(
         lease=lease.id,
         job=job.id,
@@ -164,7 +161,6 @@ def _declared(
     max_runtime_s: float | None,
     name: str | None,
     ledger: Ledger,
-    clock: Clock,
 ) -> Job:
     if not command.strip():
         raise BadRequest("the command is empty", remedy="give the job's own command")
@@ -195,7 +191,7 @@ def _declared(
     known = by_name or unconfirmed
     if known is not None:
         return known
-    ledger.touch(lease.id, at=clock.now())
+    ledger.touch(lease.id, at=ledger.now())
     return ledger.declare(
         Job(
             id=JobId(name) if name is not None else ledger.next_job_id(lease.id),
@@ -206,7 +202,7 @@ def _declared(
             env_names=tuple(env),
             env_from=env_from,
             max_runtime_s=max_runtime_s,
-            declared_at=clock.now(),
+            declared_at=ledger.now(),
             launched_at=None,
         )
     )

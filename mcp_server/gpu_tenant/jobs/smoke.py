@@ -21,7 +21,6 @@ from typing import Literal
 from pydantic import AwareDatetime, Field
 
 from gpu_tenant.domain.errors import BadRequest, LocalTrouble
-from gpu_tenant.domain.ports import Clock
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.untrusted_text import fence, plain
 from gpu_tenant.files.protected_files import Guarded
@@ -62,7 +61,6 @@ async def smoke(
     time_limit_s: float,
     environ: Mapping[str, str],
     ledger: Ledger,
-    clock: Clock,
     guarded: Guarded,
     network: Network = "full",
 ) -> SmokeReceipt:
@@ -91,9 +89,9 @@ async def smoke(
         await asyncio.to_thread(_copy, directory, copy, guarded)
         before = {path: path.stat().st_mtime_ns for path in _files(copy)}
         inside = _Inside(own, directory.resolve(), environ, guarded, network)
-        started = clock.now()
+        started = ledger.now()
         exit_status, output, confined = await _run(command, inside, time_limit_s)
-        seconds = (clock.now() - started).total_seconds()
+        seconds = (ledger.now() - started).total_seconds()
         wrote = [p for p in _files(copy) if before.get(p) != p.stat().st_mtime_ns]
     finally:
         await asyncio.to_thread(remove_tree, own)
@@ -112,7 +110,7 @@ async def smoke(
         else "mend the command here, where it is free, and run smoke_test again",
         confined=confined,
     )
-    ledger.file_smoke(receipt.id, receipt.model_dump_json(), at=clock.now())
+    ledger.file_smoke(receipt.id, receipt.model_dump_json(), at=ledger.now())
     return receipt
 
 

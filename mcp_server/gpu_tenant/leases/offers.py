@@ -13,7 +13,7 @@ from gpu_tenant.domain.errors import TenantError
 from gpu_tenant.domain.expected_cost import Expected, Term, expected, needed_h
 from gpu_tenant.domain.ids import new_id
 from gpu_tenant.domain.offers import Offer, Price, Quote, Wish
-from gpu_tenant.domain.ports import Clock, Market
+from gpu_tenant.domain.ports import Market
 from gpu_tenant.domain.record import Record
 from gpu_tenant.domain.untrusted_text import plain
 from gpu_tenant.ledger import Ledger
@@ -70,7 +70,6 @@ async def find_offers(
     markets: Mapping[str, Market],
     *,
     ledger: Ledger,
-    clock: Clock,
     limit: int = 10,
     explain: Literal["", "explain"] = "",
     patience_s: float = _PATIENCE_S,
@@ -100,8 +99,8 @@ async def find_offers(
     quotes: list[Quote | None] = []
     for offer, _ in shown:
         taken = {quote.id for quote in quotes if quote}
-        quotes.append(_quote(offer, wish, taken, ledger=ledger, clock=clock))
-    ledger.file_quotes([quote for quote in quotes if quote], at=clock.now())
+        quotes.append(_quote(offer, wish, taken, ledger=ledger))
+    ledger.file_quotes([quote for quote in quotes if quote], at=ledger.now())
     counts = Counter(reason for _, reason in reasons if reason)
     return Found(
         offers=tuple(
@@ -191,9 +190,7 @@ def _place(costed: tuple[Offer, Expected]) -> tuple[bool, Decimal, Decimal, str,
 # What is answered
 
 
-def _quote(
-    offer: Offer, wish: Wish, taken: set[str], *, ledger: Ledger, clock: Clock
-) -> Quote | None:
+def _quote(offer: Offer, wish: Wish, taken: set[str], *, ledger: Ledger) -> Quote | None:
     """A quote to rent exactly this; None if the price is unknown and somebody else sets it."""
     own = offer.provider == "own"
     price, cap = offer.price.running_usd_h, wish.max_price_usd_h
@@ -208,7 +205,7 @@ def _quote(
         wish=wish,
         # Nobody bills for an own machine without a rate: any price that appears there is too much.
         cap_usd_h=cap if cap is not None else price if price is not None else Decimal(0),
-        expires_at=clock.now() + (_OWN_QUOTED_FOR if own else _QUOTED_FOR),
+        expires_at=ledger.now() + (_OWN_QUOTED_FOR if own else _QUOTED_FOR),
     )
 
 
