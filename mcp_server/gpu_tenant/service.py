@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, ValidationError
 
 from gpu_tenant.artifacts.checkpoint_interval import advice_for
 from gpu_tenant.artifacts.collect import Collected, collect
@@ -130,7 +130,7 @@ class Tenancy:
             for slug, connector in context.connectors.items()
             if isinstance(connector, Market) and provider in (None, slug)
         }
-        wish = Wish(
+        wish = _wish(
             gpu=name,
             gpu_count=count,
             vram_gib=vram_gib,
@@ -699,3 +699,20 @@ class Tenancy:
     def _mirrors(self, profile: Profile) -> dict[str, str]:
         context = self.context
         return mirrors(profile, context.home.configuration, context.environ)
+
+
+def _wish(**fields: object) -> Wish:
+    """The wish of these fields.
+
+    Raises:
+        BadRequest: a field is out of its bounds.
+    """
+    try:
+        return Wish.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise BadRequest(
+            f"{field}: {first['msg'].lower()}, not {first['input']}",
+            remedy="`gpu-tenant offers --help` says what each option takes",
+        ) from None

@@ -48,6 +48,44 @@ SUMMARIES = {
 }
 """Every command, in the order of a lease's life; a command's module is imported when it runs."""
 
+OTHER_NAMES = {
+    "ls": "leases",
+    "list": "leases",
+    "ps": "leases",
+    "status": "leases",
+    "log": "monitor",
+    "logs": "monitor",
+    "watch": "monitor --follow",
+    "queue": "monitor",
+    "search": "offers",
+    "market": "offers",
+    "rent": "provision",
+    "up": "provision",
+    "create": "provision",
+    "start": "resume",
+    "pause": "park",
+    "run": "launch",
+    "exec": "ssh LEASE --",
+    "login": "ssh",
+    "cancel": "stop",
+    "kill": "stop",
+    "download": "collect",
+    "pull": "collect",
+    "sync": "push",
+    "upload": "push",
+    "down": "teardown",
+    "destroy": "teardown",
+    "terminate": "teardown",
+    "delete": "teardown",
+    "rm": "teardown",
+    "cost": "report",
+    "web": "dashboard",
+    "ui": "dashboard",
+    "mcp": "serve",
+    "check": "doctor",
+}
+"""What other tools call the same; nothing runs under these names, because a destroy must be meant."""
+
 EXIT_STATUSES = """\
 Exit status: 0 done; 1 the job, the smoke or the check did not end well; 2 the call is wrong; 3 refused by
 the law or the terms; 4 the box; 5 the provider; 6 this computer; 7 another process holds the lease; 8 a bug in
@@ -66,10 +104,31 @@ class _Lazy(click.Group):
 
         return registry.command(cmd_name)
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0] if args else ""
+        if name and name not in SUMMARIES and not name.startswith("-"):
+            raise click.UsageError(_unknown(name), ctx)
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         # Asking every command for its help would import them all.
         with formatter.section("Commands"):
             formatter.write_dl(list(SUMMARIES.items()))
+
+
+def _unknown(name: str) -> str:
+    from difflib import get_close_matches
+
+    asked = name.casefold()
+    meant = OTHER_NAMES.get(asked)
+    if meant is None:
+        # `lease` is nearer to `leases` than to `teardown`, which `release` is short of as well.
+        near = get_close_matches(asked, [*SUMMARIES, *OTHER_NAMES], n=1, cutoff=0.6)
+        meant = next((OTHER_NAMES.get(one, one) for one in near), None)
+    hint = f"; did you mean `gpu-tenant {meant}`?" if meant else ""
+    return f"there is no command {name!r}{hint}"
 
 
 @click.group(
