@@ -4,6 +4,7 @@ Nothing heavy is imported until a command runs, so that `--help` answers at once
 """
 
 import sys
+from typing import NoReturn
 
 import click
 
@@ -152,33 +153,27 @@ def main() -> None:
         click.echo("stopped here; boxes and jobs go on (`gpu-tenant leases`)", err=True)
         sys.exit(130)
     except click.ClickException as error:
-        error.show()
-        path = (
-            error.ctx.command_path
-            if isinstance(error, click.UsageError) and error.ctx
-            else "gpu-tenant"
-        )
-        _as_json("BAD_REQUEST", error.format_message(), f"`{path} --help`", error.exit_code)
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        remedy = f"`{context.command_path if context else 'gpu-tenant'} --help`"
         if isinstance(error, click.NoSuchOption) and {"smoke", "launch", "ssh"} & set(sys.argv):
-            click.echo("hint: put `--` before the job's own command", err=True)
-        sys.exit(error.exit_code)
+            remedy = f"put `--` before the job's own command; {remedy}"
+        _tell("BAD_REQUEST", error.format_message(), remedy, error.exit_code)
     except Exception as error:
         # Imported here because only a failure needs it, although it is light.
         from gpu_tenant.domain.errors import TenantError
 
         if not isinstance(error, TenantError):
             raise
-        click.echo(f"error: {error.code}: {error.message}\nhint: {error.remedy}", err=True)
-        _as_json(error.code, error.message, error.remedy, error.exit_status)
-        sys.exit(error.exit_status)
+        _tell(error.code, error.message, error.remedy, error.exit_status)
 
 
-def _as_json(code: str, message: str, remedy: str, exit_status: int) -> None:
-    """If the answer was to be JSON on stdout, the error was printed as JSON too."""
+def _tell(code: str, message: str, remedy: str, exit_status: int) -> NoReturn:
+    """The error and the way on were printed on stderr, and as JSON on stdout where the answer was to be JSON."""
+    click.echo(f"error: {code}: {message}\nhint: {remedy}", err=True)
     given = sys.argv[1:]
-    if "--json" not in given[: given.index("--") if "--" in given else None]:
-        return
-    import json
+    if "--json" in given[: given.index("--") if "--" in given else None]:
+        import json
 
-    told = {"code": code, "message": message, "remedy": remedy, "exit_status": exit_status}
-    click.echo(json.dumps({"error": told}, indent=2, ensure_ascii=False))
+        told = {"code": code, "message": message, "remedy": remedy, "exit_status": exit_status}
+        click.echo(json.dumps({"error": told}, indent=2, ensure_ascii=False))
+    sys.exit(exit_status)

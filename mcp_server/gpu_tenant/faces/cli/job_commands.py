@@ -80,17 +80,21 @@ async def audit(
 @click.option(
     "--overwrite", multiple=True, help="a file to replace although its bytes are on the box alone"
 )
+@click.option(
+    "--include", multiple=True, help="a file, folder or link to send although it is left out"
+)
 @_limit_option
 @as_json
 async def push(
     directory: str,
     leases: Chosen,
     include_secret: tuple[str, ...],
+    include: tuple[str, ...],
     overwrite: tuple[str, ...],
     limit: int | None,
     as_json: bool,
 ) -> None:
-    """.gitignore is honoured, nothing on the box is removed, and secrets stay here unless named.
+    """.gitignore is honoured, nothing on the box is removed, and secrets stay here unless named. What stays here is told.
 
     What was written on the box and is saved nowhere is not replaced unless it is named.
     """
@@ -101,7 +105,9 @@ async def push(
         await on_each(
             leases,
             tenancy,
-            lambda lease: tenancy.push(lease, directory, list(include_secret), list(overwrite)),
+            lambda lease: tenancy.push(
+                lease, directory, list(include_secret), list(overwrite), list(include)
+            ),
             as_json=as_json,
             words=output.pushed,
             brief=brief_lines.pushed,
@@ -195,6 +201,8 @@ async def launch(
             python,
         )
         output.answer(launched, as_json, output.launched)
+    if launched.died:
+        sys.exit(1)
 
 
 @verb("monitor")

@@ -34,13 +34,18 @@ from gpu_tenant.faces.cli.quantities import GB_MOVED, GIB, HOURS, HOURS_OR_NONE,
 @click.option(
     "--time-limit-s", type=Number(min=0, min_open=True, max=86_400), default=120, show_default=True
 )
+@click.option("--include", multiple=True, help="as for `push`: sent although it is left out")
 @as_json
 async def smoke(
-    directory: str, command: tuple[str, ...], time_limit_s: float, as_json: bool
+    directory: str,
+    command: tuple[str, ...],
+    time_limit_s: float,
+    include: tuple[str, ...],
+    as_json: bool,
 ) -> None:
-    """The command runs in a copy of DIRECTORY with CUDA hidden. Its receipt opens `provision`."""
+    """The command runs with CUDA hidden, in a copy of what `push` would send of DIRECTORY. Its receipt opens `provision`."""
     async with output.tenancy() as tenancy:
-        receipt = await tenancy.smoked(directory, joined(command), time_limit_s)
+        receipt = await tenancy.smoked(directory, joined(command), time_limit_s, include)
         output.answer(receipt, as_json, output.smoke)
     if not receipt.passed:
         sys.exit(1)

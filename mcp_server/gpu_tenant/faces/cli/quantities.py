@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from decimal import Decimal, InvalidOperation
+from typing import Any
 
 import click
 
@@ -33,7 +34,7 @@ class Number(click.FloatRange):
     """A finite number in a range. `nan` passes every comparison of click's own type."""
 
     def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         number = float(super().convert(value, param, ctx))
         if not math.isfinite(number):
