@@ -329,6 +329,7 @@ async def _furnished(
             Path(tree.directory),
             guarded=context.account.guarded,
             include_secrets=tree.include_secrets,
+            include=tree.include,
             caretaker=caretaker,
             transport=context.transport(new),
             ledger=context.ledger,
