@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 
 
 # --- refusal -------------------------------------------------------------------------------------
-# What a request that was not carried out is answered with.
+# The answer to a request that was not carried out.
 
 
 class Refusal(Exception):
-    """What was asked was not done; `code` says why to a program and the message to a person."""
+    """What was asked was not done. `code` tells a program why, and the message tells a person."""
 
     def __init__(self, code: str, message: str, **more: object) -> None:
         super().__init__(message)
@@ -56,11 +56,14 @@ class Refusal(Exception):
 
 
 # --- progress ------------------------------------------------------------------------------------
-# Tells whoever asked how much of long work is done so far.
+# Long work tells the tenant how much of it is done so far.
 
 
 class Telling:
-    """Whoever asked to hear of it is told how much was done so far; and once nobody hears it, this ends."""
+    """Tells the tenant how much is done so far, if it asked for that.
+
+    Once the tenant is gone, the write fails and this process ends: nobody needs its work any more.
+    """
 
     def __init__(self) -> None:
         self.every_s: float | None = None
@@ -68,7 +71,7 @@ class Telling:
         self._files = self._read_bytes = 0
 
     def did(self, files: int, read_bytes: int) -> None:
-        """So many files more were looked at, and bytes read."""
+        """This many more files were looked at, and this many more bytes were read."""
         self._files, self._read_bytes = self._files + files, self._read_bytes + read_bytes
         if self.every_s is None or time.monotonic() - self._told_at < self.every_s:
             return
@@ -121,7 +124,7 @@ def is_below(path: bytes, directory: bytes) -> bool:
 
 
 def inner_path(raw: bytes) -> bytes:
-    """`raw` without idle parts; it leads nowhere but down.
+    """`raw` without empty parts and dots. It leads down, and nowhere else.
 
     Raises:
         Refusal: UNSAFE_PATH.
@@ -136,7 +139,7 @@ def inner_path(raw: bytes) -> bytes:
 # Globs as in .gitignore, over escaped paths.
 
 
-_ONE = "(?:%[0-9A-F]{2}|[^/%])"  # one character of an escaped name, an escape being one
+_ONE = "(?:%[0-9A-F]{2}|[^/%])"  # one character of an escaped name; an escape counts as one
 _TOKEN = re.compile(
     r"(?P<run>(?:%[0-9A-Fa-f]{2})+)|\\(?P<quoted>.)|(?P<star>\*+)|(?P<one>\?)"
     r"|\[(?P<not>[!^]?)(?P<set>\]?[^]]*)\]|(?P<plain>.)",
@@ -145,7 +148,7 @@ _TOKEN = re.compile(
 
 
 def segment_regex(text: str) -> tuple[str, bytes | None]:
-    """One component of a pattern as regex source, and its bytes where it is no glob."""
+    """One component of a pattern as the source of a regex; also its bytes, if it is no glob."""
     if text == "**":
         return text, None
     source, literal, is_glob = "", b"", False
@@ -169,8 +172,8 @@ def segment_regex(text: str) -> tuple[str, bytes | None]:
 class Pattern:
     """One glob: `matches` says which escaped paths it means.
 
-    A `relative` one is matched below the work directory, any other against absolute paths; `prefix`
-    is the deepest place outside of which an absolute one cannot match.
+    A `relative` pattern is matched below the work directory, any other against absolute paths. All that
+    an absolute pattern can match lies in `prefix`.
     """
 
     def __init__(self, text: str) -> None:
@@ -207,13 +210,13 @@ class Pattern:
     def _resolved(
         self, segments: list[tuple[str, bytes | None]], from_home: bool
     ) -> list[tuple[str, bytes | None]]:
-        """The same with links in its literal beginning resolved, for the survey sees real paths."""
+        """The same with the links in its literal beginning resolved, because the survey sees real paths."""
         root = os.path.expanduser(b"~") if from_home else b"/"
         fixed = [raw for _, raw in segments]
         fixed = fixed[: fixed.index(None)] if None in fixed else fixed
         names = [raw for raw in fixed if raw is not None]
         if len(names) == len(segments) > 0 and not self.text.endswith("/"):
-            # the last name may be a link, and then it is the link that is meant
+            # If the last name is a link, the link itself is meant.
             self.prefix = os.path.join(os.path.realpath(os.path.join(root, *names[:-1])), names[-1])
         else:
             self.prefix = os.path.realpath(os.path.join(root, *names))
@@ -270,12 +273,12 @@ def put_bytes(path: str, content: bytes, flags: int) -> None:
 
 
 def reserve_record(path: str) -> None:
-    """The record `path` can be written later even if the disk is full by then."""
+    """The record at `path` can be written later, even if the disk is full by then."""
     put_bytes(path + ".spare", b" " * SPARE_BYTES, os.O_CREAT | os.O_TRUNC)
 
 
 def write_record(path: str, record: dict) -> None:
-    """`path` holds `record`, whole and on the disk."""
+    """`path` holds the whole `record`, and it is on the disk."""
     content = json.dumps(record, separators=(",", ":")).encode() + b"\n"
     temporary, spare = "%s.%d.tmp" % (path, os.getpid()), path + ".spare"
     try:
@@ -306,10 +309,10 @@ def write_record_if_possible(path: str, record: dict) -> None:
 
 
 def read_record(path: str, fields: dict) -> dict | None:
-    """The record at `path`, its fields of the named types, or None where there is none.
+    """The record at `path`, with its fields of the named types; None if there is no such file.
 
     Raises:
-        Refusal: RECORD_CORRUPT. What cannot be read is never taken for what is not there.
+        Refusal: RECORD_CORRUPT. A record that cannot be read is never taken for one that is not there.
     """
     try:
         with open(path, "rb") as file:
@@ -326,7 +329,7 @@ def read_record(path: str, fields: dict) -> dict | None:
 
 
 def lock_file(path: str, mode: int) -> int | None:
-    """A descriptor that holds the lock, or None where somebody else does."""
+    """A descriptor that holds the lock; None if somebody else holds it."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, mode)
@@ -341,7 +344,7 @@ def lock_file(path: str, mode: int) -> int | None:
 
 
 class Locked:
-    """Whoever else uses this lock waits while the block runs."""
+    """While the block runs, everybody else who wants this lock waits."""
 
     def __init__(self, home: str, name: str) -> None:
         self._path = os.path.join(home, name)
@@ -381,14 +384,14 @@ def output_of(*argv: str) -> str:
 
 
 def boot_id() -> str:
-    """What changes when the machine restarts; empty where the system does not say."""
+    """A text that changes when the machine restarts; empty if the system does not say."""
     if sys.platform == "darwin":
         return output_of("sysctl", "-n", "kern.bootsessionuuid").strip()
     return text_of("/proc/sys/kernel/random/boot_id").strip()
 
 
 def _process(pid: int) -> Process | None:
-    """The living process that bears this number now; one that only waits to be reaped is dead."""
+    """The living process that has this number now. One that only waits to be reaped counts as dead."""
     if not os.path.isdir("/proc/self"):
         return _processes_by_ps().get(pid)
     try:
@@ -396,7 +399,7 @@ def _process(pid: int) -> Process | None:
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return None
-    # where only the first thread is dead, others are the process
+    # If only the first thread is dead, the other threads are the process.
     if len(fields) < 20 or (fields[0] in (b"Z", b"X") and int(fields[17]) <= 1):
         return None
     return Process(pid, int(fields[1]), int(fields[3]), int(fields[19]))
@@ -410,7 +413,7 @@ def living_processes() -> dict[int, Process]:
 
 
 def _processes_by_ps() -> dict[int, Process]:
-    """The same without /proc: the group stands for the session, the second of the start for the ticks."""
+    """The same where there is no /proc: the group stands for the session, and the second of the start for the ticks."""
     found = {}
     for line in output_of("ps", "-axo", "pid=,ppid=,pgid=,stat=,lstart=").splitlines():
         pid, parent, group, state, began = line.split(None, 4)
@@ -421,13 +424,13 @@ def _processes_by_ps() -> dict[int, Process]:
 
 
 def ticks_of(pid: int) -> int:
-    """When the process began, in the system's own count; 0 where there is no such process."""
+    """When the process began, in the system's own count; 0 if there is no such process."""
     process = _process(pid)
     return process.ticks if process else 0
 
 
 def restarted_since(started: dict) -> str | None:
-    """How we know that no process of that launch can be left, or None."""
+    """Why no process of that launch can be left; None if one may be."""
     if started["boot_id"] != boot_id():
         return "boot id was %s and is %s" % (started["boot_id"], boot_id())
     if started["init_ticks"] and ticks_of(1) not in (0, started["init_ticks"]):
@@ -450,7 +453,7 @@ class Job:
         if not JOB_NAME(name):
             raise Refusal("BAD_REQUEST", "a job is named by 1 to 64 of A-Z a-z 0-9 . _ -")
         self.home, self.name, self.directory = home, name, os.path.join(home, "jobs", name)
-        # every process of the job carries these, wherever it wanders
+        # Every process of the job has these in its environment, whatever becomes of its parents.
         self.marks = {b"GPU_TENANT_JOB": name.encode(), b"GPU_TENANT_CARETAKER": os.fsencode(home)}
 
     def path(self, name: str) -> str:
@@ -480,18 +483,21 @@ class Job:
         return fd is None
 
     def members(self) -> list[Process]:
-        """Every living process of the job but its supervisor: by descent, by session, by mark."""
+        """Every living process of the job but its supervisor.
+
+        It is known by its descent, by its session, or by the marks in its environment.
+        """
         table, members, supervisor = living_processes(), set(), 0
         try:
             started = self.started()
-        except Refusal:  # the marks are left
+        except Refusal:  # then only the marks tell
             started = None
         if started and not restarted_since(started):
             leader, watcher = table.get(started["pid"]), table.get(started["supervisor_pid"])
             if watcher and watcher.ticks == started["supervisor_ticks"]:
                 supervisor = watcher.pid
             if not leader or leader.ticks == started["start_ticks"]:
-                # a session's number is not given anew while it has members
+                # The system gives a session's number to nobody else while the session has members.
                 members = {
                     p.pid
                     for p in table.values()
@@ -524,11 +530,11 @@ def all_jobs(home: str) -> list[Job]:
 
 
 # --- cgroups -------------------------------------------------------------------------------------
-# What the kernel counts against our cgroups: kills for memory, limits that were reached.
+# What the kernel counts in our cgroups: kills for memory, and limits that were reached.
 
 
 def cgroup_files(v2: str, v1: str, controller: str = "memory") -> list[str]:
-    """The existing files of that name for our own cgroup first, then for those around it."""
+    """The files of that name that exist: first that of our own cgroup, then those of the cgroups around it."""
     files = []
     for line in text_of("/proc/self/cgroup").splitlines():
         controllers, _, path = line.partition(":")[2].partition(":")
@@ -546,7 +552,7 @@ def cgroup_files(v2: str, v1: str, controller: str = "memory") -> list[str]:
 
 
 def oom_kill_counts() -> dict[str, int]:
-    """The kernel's kills for want of memory, as counted by our cgroups and by the whole machine."""
+    """How often the kernel killed for want of memory, as our cgroups and the whole machine count it."""
     paths = [*cgroup_files("memory.events", "memory.oom_control"), "/proc/vmstat"]
     return _counted(paths, OOM_KILL_FIELDS)
 
@@ -554,7 +560,8 @@ def oom_kill_counts() -> dict[str, int]:
 def limit_hit_counts() -> dict[str, int]:
     """How often our cgroups reached their own limits of memory and of processes.
 
-    A kill for the machine's want of memory is counted by the cgroup of who was killed; this is not.
+    The cgroup of a killed process counts that kill even if the whole machine was short of memory. Only its
+    own limit is counted here.
     """
     paths = cgroup_files("memory.events", "memory.failcnt")
     paths += cgroup_files("", "memory.memsw.failcnt")
@@ -569,7 +576,7 @@ OOM_KILL_FIELDS = {
 LIMIT_HIT_FIELDS = {
     "memory.events": "oom ",
     "pids.events": "max ",
-}  # the others hold a number alone
+}  # the other files hold nothing but a number
 
 
 def _counted(paths: Iterable[str], names: dict) -> dict[str, int]:
@@ -583,10 +590,10 @@ def _counted(paths: Iterable[str], names: dict) -> dict[str, int]:
 
 
 def risen_counts(before: dict, names: dict) -> dict:
-    """Which of these counts are higher now; the reader may be in another cgroup than the job was."""
+    """Which of these counts are higher now. We read the same files: we may be in another cgroup than the job was."""
     now = _counted(before, names)
     risen = [(path, count) for path, count in now.items() if count > before[path]]
-    return dict(risen[:6])  # the record has to fit where it was reserved
+    return dict(risen[:6])  # the record has to fit into the room that was reserved for it
 
 
 # --- disk_room -----------------------------------------------------------------------------------
@@ -621,7 +628,7 @@ def what_is_full(room: dict) -> str | None:
 
 
 def end_facts(spec: dict, log_directory: str) -> dict:
-    """What may explain a death, as the box is at this moment; it fits into a reserved record."""
+    """What may explain a death, as the box is at this moment. It fits into a reserved record."""
     work = unescape_path(spec["cwd"])
     facts = dict(
         room_at(work),
@@ -649,7 +656,7 @@ def end_facts(spec: dict, log_directory: str) -> dict:
 
 
 def kernel_messages(start_ticks: int) -> dict:
-    """Its last GPU fault and the processes it killed for memory since the job began, where we may read."""
+    """The last GPU fault, and which processes were killed for memory since the job began, if we may read that."""
     told: dict = {"xid": None, "killed": {}}
     try:
         fd = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -669,7 +676,7 @@ def kernel_messages(start_ticks: int) -> dict:
                 told["killed"][int(killed.group(1))] = line
             elif "NVRM: Xid" in line:
                 told["xid"] = line
-        except BrokenPipeError:  # overwritten while we read; the next is there
+        except BrokenPipeError:  # it was overwritten while we read; the next one is there
             continue
         except (OSError, IndexError, ValueError):
             break
@@ -678,7 +685,7 @@ def kernel_messages(start_ticks: int) -> dict:
 
 
 def _memory_sign(spec: dict, facts: dict, killed: str | None) -> tuple[str, str] | None:
-    """Whose want of memory had the kernel kill a process around this job, and what counted it."""
+    """Whether this job's cgroup or the whole host was short of memory when the kernel killed, and what counted that."""
     risen = [
         (path, spec["oom_kills"][path], count)
         for path, count in facts.get("oom_kills", {}).items()
@@ -703,8 +710,8 @@ def seek_reason(
 ) -> dict:
     """Why a job that nobody asked to stop has ended, by the strongest evidence there is.
 
-    `signs` are all that could explain it, for whoever also reads the log; `shares` is what of the
-    disk, the inodes and /dev/shm was free.
+    `signs` is all that could explain it, for whoever also reads the log. `shares` is how much of the disk,
+    of the inodes and of /dev/shm was free.
     """
     signs: dict = {}
     free, inodes = facts.get("disk_free_bytes"), facts.get("inodes_free")
@@ -726,7 +733,7 @@ def seek_reason(
     code, evidence = next(iter(signs.items()), otherwise)
     if code not in ("xid", "reboot", otherwise[0]):
         evidence += "; " + otherwise[1]
-    # what follows explains an end only together with what the job itself says
+    # What follows explains an end only together with what the job itself said.
     if facts.get("full_elsewhere"):
         full, place = facts["full_elsewhere"]
         signs.setdefault(full, escape_path(os.fsencode(place)) + " is full")
@@ -753,14 +760,14 @@ Observed = namedtuple("Observed", "state started end held")
 
 
 def observe(job: Job) -> Observed:
-    """How the job stands, never guessed: what left neither an exit record nor a process was killed."""
+    """How the job stands. Nothing is guessed: a job that left neither an exit record nor a process was killed."""
     first = _look(job)
-    # the job may have started and ended between two reads of one look; a second look sees its record
+    # The job may have started and ended between two reads of one look. A second look sees its record.
     return _look(job) if first.state == "killed" and not first.end else first
 
 
 def _look(job: Job) -> Observed:
-    held = job.is_held()  # before the records are read: where it is free, they are final
+    held = job.is_held()  # This is read before the records: if the lock is free, they are final.
     started = job.started()
     if not started:
         return Observed("starting" if held else "absent", None, None, held)
@@ -782,7 +789,7 @@ def _look(job: Job) -> Observed:
 
 
 def _told_by_shell(end: dict) -> int | None:
-    """The signal that ended the command of a shell, which itself exits with 128 and its number."""
+    """The signal that ended a shell's command: the shell itself exits with 128 plus its number."""
     number = (end["exit_code"] or 0) - 128
     return number if number in (1, 2, 3, 4, 6, 7, 8, 9, 11, 15) else None
 
@@ -813,7 +820,9 @@ def end_reason(job: Job, seen: Observed) -> dict | None:
             return {"code": "exit", "evidence": otherwise[1]}
     spec, kernel = job.spec(), kernel_messages(started["start_ticks"])
     if end and end["signal"] == "KILL" and text_of("/proc/2/comm").strip() == "kthreadd":
-        kernel["main_pid"] = started["pid"]  # elsewhere the kernel counts processes otherwise
+        kernel["main_pid"] = started[
+            "pid"
+        ]  # In a PID namespace the kernel's own numbers are others.
     if end:
         return seek_reason(spec, end["facts"], None, kernel, otherwise)
     return seek_reason(
@@ -904,7 +913,7 @@ def full_status(job: Job, seen: Observed) -> dict:
 
 
 def status(home: str, request: dict) -> dict:
-    """How one job stands, or every job in brief. Asked often, so it reads little."""
+    """How one job stands, or every job in brief. It is asked often, so it reads little."""
     if "job" not in request:
         return {
             "jobs": [_brief(job, observe(job)) for job in all_jobs(home)],
@@ -936,7 +945,7 @@ def tail(home: str, request: dict) -> dict:
 def set_since(home: str, name: str, directory: bytes) -> int:
     """The moment from which written bytes count is on record, by the clocks of the file systems.
 
-    The earlier of two clocks is taken: a skewed one then accounts for too much, not for too little.
+    Of two clocks the earlier one is taken: if one is wrong, too much is accounted for, and not too little.
     """
     path, moments = os.path.join(home, name), []
     with Locked(home, "home.lock"):
@@ -954,7 +963,7 @@ def set_since(home: str, name: str, directory: bytes) -> int:
 
 
 def accounted_since_ns(home: str, jobs: list[Job], told_ns: int | None) -> int | None:
-    """From when on written bytes count: by the record here, or earlier, where the tenant was told so."""
+    """From when on written bytes count: by the record here, or from an earlier moment that the tenant names."""
     since = read_record(os.path.join(home, "since.json"), SINCE)
     if jobs and not since:
         raise Refusal(
@@ -971,10 +980,12 @@ def accounted_since_ns(home: str, jobs: list[Job], told_ns: int | None) -> int |
 
 
 def spawn_detached(body: Callable[[], object], keep: set[int]) -> None:
-    """`body` is being run by a process that shares only the descriptors in `keep` with its caller."""
+    """Another process runs `body`; of its caller's open files it has only the descriptors in `keep`."""
     import signal
 
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a caller that ignores it would reap for us
+    signal.signal(
+        signal.SIGCHLD, signal.SIG_DFL
+    )  # if our caller ignores it, the system reaps our child before we can wait for it
     courier = os.fork()
     if courier:
         os.waitpid(courier, 0)
@@ -1008,18 +1019,18 @@ KILL_LIMIT_S = 10.0
 
 
 def record_ending(job: Job, why: str) -> None:
-    """It is on record that we are about to end the job; the first such record stands."""
+    """It is on record that we are about to end the job. The first such record stands."""
     if job.ending() is None:
-        # a full disk must not keep a job running
+        # A full disk must not keep a job running.
         write_record_if_possible(
             job.path("ending.json"), {"why": why, "at": time.time(), "boot_id": boot_id()}
         )
 
 
 def end_jobs(asked: list[tuple[Job, int, float]]) -> list[int]:
-    """No process of these jobs is left; those that outlive even SIGKILL are returned.
+    """No process of these jobs is left, but for those that are returned: they outlived even SIGKILL.
 
-    Each job goes with the signal that asks it to end, and with the seconds that it may take.
+    With each job comes the signal that asks it to end, and how many seconds it may take.
     """
     import signal
 
@@ -1080,7 +1091,7 @@ def stop(home: str, request: dict) -> dict:
 
 
 def start(home: str, request: dict) -> dict:
-    """The job has been launched, by this call or an earlier one, exactly once.
+    """The job has been launched exactly once, by this call or by an earlier one.
 
     Raises:
         Refusal: COMMAND_NOT_FOUND (that was the launch), LAUNCH_FAILED (nothing ran; start may be
@@ -1130,7 +1141,7 @@ def start(home: str, request: dict) -> dict:
                 )
                 already = False
         finally:
-            os.close(lock)  # and never unlock it: the supervisor shares it
+            os.close(lock)  # It is never unlocked: the supervisor shares the lock, and keeps it.
     end = read_record(job.path("exit.json"), EXIT)
     if end and end.get("error"):
         raise Refusal("COMMAND_NOT_FOUND", end["error"], job=job.name, exit_code=127)
@@ -1148,7 +1159,7 @@ def _launch(
     told, tell = os.pipe()
     spawn_detached(lambda: _supervise(job, spec, argv, environment, tell), {lock, tell})
     os.close(tell)
-    # the job's exec closes the last copy of `tell`, as does the death of all who could launch
+    # The last copy of `tell` is closed when the job's program begins, or when all who could begin it are dead.
     ready = select.select([told], [], [], max(0.0, give_up - time.monotonic()))[0]
     message = os.read(told, 4096).decode("utf-8", "replace") if ready else ""
     os.close(told)
@@ -1170,7 +1181,7 @@ def _supervise(job: Job, spec: dict, argv: list[bytes], environment: dict, tell:
 
         adopts = (
             ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0
-        )  # PR_SET_CHILD_SUBREAPER: sees what daemonises
+        )  # PR_SET_CHILD_SUBREAPER: also what becomes a daemon is our child then
     except (ImportError, OSError, AttributeError):
         adopts = False
     supervisor = {"supervisor_pid": os.getpid(), "supervisor_ticks": ticks_of(os.getpid())}
@@ -1225,7 +1236,7 @@ def _supervise(job: Job, spec: dict, argv: list[bytes], environment: dict, tell:
 
 
 def _insist(path: str, record: dict) -> None:
-    """`path` holds `record`, however long that took: without it the job would count as killed."""
+    """`path` holds `record`, however long that took. Without that record the job would count as killed."""
     while True:
         try:
             return write_record(path, record)
@@ -1236,7 +1247,7 @@ def _insist(path: str, record: dict) -> None:
 def _become_job(
     job: Job, spec: dict, argv: list[bytes], environment: dict, tell: int, supervisor: dict
 ) -> NoReturn:
-    """This process is the job's command, and that was on record before its first instruction."""
+    """This process is the job's command. That was on record before its first instruction."""
     import signal
 
     try:
@@ -1244,7 +1255,7 @@ def _become_job(
         for signum in set(range(1, signal.NSIG)) - {signal.SIGKILL, signal.SIGSTOP}:
             try:
                 signal.signal(signum, signal.SIG_IGN if signum == signal.SIGHUP else signal.SIG_DFL)
-            except (OSError, ValueError):  # the C library keeps some for itself
+            except (OSError, ValueError):  # the C library keeps some signals for itself
                 pass
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         log = os.open(job.path("log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -1284,10 +1295,10 @@ class Changing(Exception):
 
 
 class Hashes:
-    """SHA-256 of files, remembered where no change since could have gone unseen.
+    """SHA-256 of files. A hash is remembered if no later change of its file could go unseen.
 
-    What is remembered lies where jobs can write, so it is believed under a `key` of the tenant's alone,
-    which never lies on the box; without one nothing is remembered.
+    What is remembered lies where jobs can write. So it is signed with a `key` that only the tenant has,
+    and that is never stored on the box. Without a key nothing is remembered.
     """
 
     def __init__(self, home: str, key: str | None, rest: Callable[[], None] = lambda: None) -> None:
@@ -1296,7 +1307,7 @@ class Hashes:
         self._known: dict = {}
         try:
             record = read_record(self._path, {"proof": str, "hashes": dict}) if key else None
-        except Refusal:  # it only saves time
+        except Refusal:  # the memory only saves time
             record = None
         if record and record["proof"] == self._proof(record["hashes"]):
             self._known = record["hashes"]
@@ -1309,7 +1320,7 @@ class Hashes:
         return hmac.new((self._key or "").encode(), content, hashlib.sha256).hexdigest()
 
     def of(self, path: bytes) -> tuple[str, os.stat_result]:
-        """The hash and the status of a regular file that did not change meanwhile.
+        """The hash and the status of a regular file, which did not change while it was read.
 
         Raises:
             Changing, OSError.
@@ -1321,7 +1332,7 @@ class Hashes:
             before, began_ns = os.fstat(fd), time.time_ns()
             key = file_identity(before)
             known = self._known.get(key)
-            # a hash taken right after a change may be of what was there before another, in the same tick
+            # A hash that was taken right after a change may miss another change in the same tick of the clock.
             if not isinstance(known, list) or known[1] - before.st_ctime_ns < RACY_NS:
                 digest, view = hashlib.sha256(), memoryview(bytearray(CHUNK_BYTES))
                 count = file.readinto(view)
@@ -1337,14 +1348,14 @@ class Hashes:
         return known[0], before
 
     def recalled(self, path: bytes) -> tuple[str | None, os.stat_result]:
-        """The same, but where the hash must be taken anew there is none."""
+        """The same, but the hash is None if the file would have to be read for it."""
         seen = os.lstat(path)
         known = self._known.get(file_identity(seen))
         is_sure = isinstance(known, list) and known[1] - seen.st_ctime_ns >= RACY_NS
         return (self.of(path)[0] if is_sure else None), seen
 
     def knows(self, seen: os.stat_result) -> bool:
-        """Whether the hash of that file need not be taken again."""
+        """Whether the hash of that file is known without reading it."""
         return file_identity(seen) in self._known
 
     def save(self) -> None:
@@ -1370,7 +1381,7 @@ def file_identity(seen: os.stat_result) -> str:
 
 
 def open_files(modes: tuple = (os.O_WRONLY, os.O_RDWR)) -> dict[tuple[int, int], int]:
-    """Files that a process has open for writing, as far as we may look: which, and who."""
+    """The files that a process has open for writing, and which process, as far as we may look."""
     found = {}
     for pid in (
         [name for name in os.listdir("/proc") if name.isdigit()]
@@ -1395,12 +1406,12 @@ def open_files(modes: tuple = (os.O_WRONLY, os.O_RDWR)) -> dict[tuple[int, int],
 # One walk over all that jobs may have written.
 
 
-QUIET_BYTES = 1 << 20  # what a service of the image's writes is smaller
+QUIET_BYTES = 1 << 20  # whatever a service of the image writes is smaller
 DEEPEST, LONGEST = 512, 3500
 
 
 class Survey:
-    """One pass over all the jobs may have written: every file is put where it belongs."""
+    """One pass over all that the jobs may have written: every file is put where it belongs."""
 
     def __init__(
         self,
@@ -1416,7 +1427,7 @@ class Survey:
         self.files: list[tuple[str, bytes]] = []  # artifacts, by name
         self.links: list[tuple[str, bytes]] = []
         self.written: list[tuple[str, bytes, int]] = []  # since launch, and no artifact
-        self.leads: set[bytes] = set()  # where links in the work directory lead to
+        self.leads: set[bytes] = set()  # the targets of links in the work directory
         self.problems: list[dict] = []
         self.matched: set[str] = set()
         self._walked: set[bytes] = set()
@@ -1433,10 +1444,10 @@ class Survey:
         ).fullmatch
 
     def before(self, rented_ns: int, quiet: list[str], home: str) -> None:
-        """What was written from `rented_ns` on counts, too; before the first launch, not what is `quiet`.
+        """What was written from `rented_ns` on counts, too, but for what is quiet before the first launch.
 
-        That is what the image's own services write while they come up; and the work directory, where it
-        was cloned on the box.
+        Quiet is what the image's own services write while they come up, and a work directory that was
+        cloned on the box.
         """
         self.launched_ns = self.since_ns
         self.since_ns = min(rented_ns, rented_ns if self.since_ns is None else self.since_ns)
@@ -1460,11 +1471,11 @@ class Survey:
         self.problems.append({"at": at, "why": why, "detail": str(detail)})
 
     def inner(self, at: str) -> str | None:
-        """The path below the work directory, for what lies there."""
+        """The path below the work directory; None for what lies elsewhere."""
         return at[len(self._root) :] if at.startswith(self._root) else None
 
     def walk(self, top: bytes, is_accounted: bool) -> None:
-        """Everything below `top` that was not yet seen is placed; links are not followed."""
+        """Everything below `top` that was not yet seen is put where it belongs. Links are not followed."""
         if any(is_below(top, place) for place in self._walked | self.skip):
             return
         pending = [top]
@@ -1498,7 +1509,7 @@ class Survey:
         is_new = is_accounted and self.since_ns is not None and seen.st_ctime_ns >= self.since_ns
         is_new = is_new and not (self._quiet and self._is_quiet(path, seen))
         if not is_new and not self._reaches_out and not is_below(path, self.work):
-            return  # most of a home directory, so said at once
+            return  # That is most of a home directory, so it is decided first.
         at = escape_path(path)
         inner = self.inner(at)
         name = "work/" + inner if inner is not None else "root" + at
@@ -1507,7 +1518,7 @@ class Survey:
             target = os.path.realpath(path)
             if os.path.isdir(
                 target
-            ):  # no name holds %00: only a pattern for all that is below matches
+            ):  # no name holds %00, so only a pattern for all that is below matches
                 claimed = claimed or self._claims(at + "/%00", inner and inner + "/%00")
             if claimed:
                 self.links.append((name, path))
@@ -1517,7 +1528,7 @@ class Survey:
             if claimed:
                 self.problem(at, "special", "neither a file, a directory nor a link")
         elif self._is_ours(path, seen):
-            return  # whatever a pattern says
+            return  # whatever the patterns say
         elif claimed:
             self.files.append((name, path))
         elif is_new:
@@ -1530,12 +1541,12 @@ class Survey:
 
 
 def _is_shared(directory: os.stat_result) -> bool:
-    """Whether everybody may write there and nobody may touch what is another's, as in /tmp."""
+    """Whether everybody may write there, and only owners may remove what is theirs, as in /tmp."""
     return bool(directory.st_mode & stat.S_ISVTX and directory.st_mode & stat.S_IWOTH)
 
 
 def _ours_of(paths: Iterable[bytes]) -> Iterator[bytes]:
-    """Those that jobs of this user can have made; root's may have made any."""
+    """Those paths that a job of this user can have made. A job of root's can have made any."""
     for path in paths:
         try:
             if os.geteuid() in (0, os.lstat(path).st_uid):
@@ -1545,11 +1556,11 @@ def _ours_of(paths: Iterable[bytes]) -> Iterator[bytes]:
 
 
 # --- mounts --------------------------------------------------------------------------------------
-# File systems that are another machine's, or no disk.
+# Mounts of another machine's disks, and of what is no disk.
 
 
 def far_mounts(mountinfo: str) -> set[bytes]:
-    """Where another machine's disks are mounted, and what is no disk."""
+    """The places where another machine's disks are mounted, or what is no disk."""
     found = set()
     for line in mountinfo.splitlines():
         mount, _, system = line.partition(" - ")
@@ -1571,7 +1582,7 @@ ELSEWHERE = re.compile(
 
 
 def far_devices(mountinfo: str) -> set[int]:
-    """The devices whose files another machine dates."""
+    """The devices whose files are dated by another machine's clock."""
     found = set()
     for line in mountinfo.splitlines():
         mount, _, system = line.partition(" - ")
@@ -1582,10 +1593,10 @@ def far_devices(mountinfo: str) -> set[int]:
 
 
 # --- caches --------------------------------------------------------------------------------------
-# What a cache looks like by its form.
+# How a cache is known by its form.
 
 
-DOWNLOADS = (  # below .cache/, what the tools keep there that can be had again
+DOWNLOADS = (  # what tools keep below .cache/ and can download or make again
     rb"(?:pip|uv|torch|torch_extensions|triton|matplotlib|conda|mamba|numba|nvidia|fontconfig|pre-commit|pypoetry"
     rb"|vllm|flashinfer|deep_gemm|jax|tvm|ccache|go-build|yarn|npm|mesa_shader_cache[^/]*|motd\.[^/]*)(?:/.*|)"
     rb"|huggingface/(?:hub/(?:\.locks/.*|version\.txt|CACHEDIR\.TAG|(?:models|datasets|spaces)--[^/]+"
@@ -1607,7 +1618,7 @@ MODULES = re.compile(rb"(.*/node_modules)/(?:\.[^/]+(?:/.*)?|((?:@[^/]+/)?[^/]+)
 
 
 def is_cache(path: bytes) -> bool:
-    """Whether the file is what such a directory holds by its form, or of the tenant's own."""
+    """Whether the file has the form of what such a cache holds, or is of an environment of the tenant's."""
     if any(shape.fullmatch(path) for shape in CACHES):
         return True
     environment = ENVIRONMENT(path)
@@ -1631,7 +1642,7 @@ INCOMING_NAME = re.compile(r"[0-9a-f]{64}").fullmatch
 
 
 class Sent:
-    """What a push has put in the work directory, by the tenant's record, or else by this box's own."""
+    """What a push has put in the work directory: by the tenant's record, or else by this box's own."""
 
     def __init__(self, home: str, request: dict) -> None:
         self._work: bytes = request["work"]
@@ -1653,11 +1664,11 @@ class Sent:
         self._held.setdefault(os.path.join(self._way[parent], base), set()).add((size, sha256))
 
     def versions(self, path: bytes, size: int) -> set[str]:
-        """The hashes of what was sent there, of those of that size."""
+        """The hashes of what was sent to that place in that size."""
         return {sha256 for length, sha256 in self._held.get(path, ()) if length == size}
 
     def incoming(self) -> set[bytes]:
-        """Under which names what was sent may lie among the incoming files, as the tenant makes them."""
+        """The names that the tenant gives to what was sent, while it lies among the incoming files."""
         import hashlib
 
         found = set()
@@ -1670,7 +1681,7 @@ class Sent:
 
 
 def pushed_record(home: str) -> dict[str, dict]:
-    """What `receive` and `place` have put in place: escaped path below the work directory to size and sha256."""
+    """What `receive` and `place` have put in place: by escaped path below the work directory, its size and sha256."""
     path = os.path.join(home, "pushed.json")
     record = read_record(path, {}) or {}
     if not all(isinstance(f, dict) and {"size", "sha256"} <= set(f) for f in record.values()):
@@ -1690,7 +1701,7 @@ SCRIPT_BYTES = 1 << 20
 
 
 class Own:
-    """What the tenant itself has put on this box: by exact name and form, and nothing else."""
+    """What the tenant itself has put on this box. It is known by its exact name and form, and by nothing else."""
 
     def __init__(self, home: str, request: dict, jobs: set[str]) -> None:
         self._home, self._work = os.path.realpath(os.fsencode(home)), request["work"]
@@ -1702,7 +1713,7 @@ class Own:
         self._beside = os.path.dirname(os.path.realpath(os.fsencode(__file__)))
 
     def is_ours(self, path: bytes, seen: os.stat_result) -> bool:
-        """Whether the file is no job's."""
+        """Whether the file is the tenant's own, and no job's."""
         directory, name = os.path.split(path)
         if is_below(path, self._home):
             return self._is_record(path[len(self._home) + 1 :], path, seen)
@@ -1710,7 +1721,7 @@ class Own:
             name.decode("ascii", "replace")
         ):
             if "pushed" not in self._request:
-                return True  # by hand nobody knows what is still coming
+                return True  # a person who works by hand has no list of what is still to come
             if self._incoming is None:
                 self._incoming = Sent(self._home_of, self._request).incoming()
             return name in self._incoming
@@ -1722,7 +1733,7 @@ class Own:
         return bool(ARRIVING(name)) and self._begins_one_of_ours(path, seen)
 
     def _begins_one_of_ours(self, path: bytes, seen: os.stat_result) -> bool:
-        """Whether a link broke while the file came: it holds the beginning of what stands beside it, whole."""
+        """Whether it is a script of ours whose transfer broke off: the whole script lies beside it, and begins like this."""
         if not stat.S_ISREG(seen.st_mode) or seen.st_size > SCRIPT_BYTES:
             return False
         begun = _content_of(path)
@@ -1744,7 +1755,7 @@ class Own:
     def _is_record(self, inner: bytes, path: bytes, seen: os.stat_result) -> bool:
         if not stat.S_ISREG(seen.st_mode):
             return False
-        if inner in self._logs:  # it is sealed
+        if inner in self._logs:  # a log is an entry of the seal
             return True
         for shape, most_bytes, form in RECORDS:
             if shape.fullmatch(inner) and seen.st_size <= most_bytes:
@@ -1758,7 +1769,7 @@ class Own:
 
 
 RECORD_BYTES = 64 << 10
-RECORDS = (  # what the tenant's own files are called, how large they get, and what they hold
+RECORDS = (  # the names of the tenant's own files, how large they get, and what they hold
     (re.compile(rb"jobs/[A-Za-z0-9._-]{1,64}/(?:lock|log)"), 0, None),
     (
         re.compile(rb"jobs/[A-Za-z0-9._-]{1,64}/(?:spec|started|main|exit|ending)\.json"),
@@ -1781,13 +1792,13 @@ RECORDS = (  # what the tenant's own files are called, how large they get, and w
         re.compile(rb"[A-Za-z0-9._/-]+\.json\.\d+(?:\.tmp)?|activity[a-z.-]+\.new"),
         RECORD_BYTES,
         None,
-    ),  # a crash's
+    ),  # what a crash leaves
 )
 PREPARING = re.compile(rb"prepare-([0-9a-f]{16})\.(py|json)").fullmatch
 
 
 def _is_of_form(path: bytes, form: str) -> bool:
-    """Whether the file holds JSON objects, and nothing else: one, or one in each line."""
+    """Whether the file holds nothing but JSON: one object, or one in each line."""
     try:
         with open(path, "rb") as file:
             content = file.read()
@@ -1817,7 +1828,7 @@ def _content_of(path: bytes) -> bytes | None:
 
 
 def good_patterns(texts: list[str], bounds: Bounds | None, problems: list[dict]) -> list[Pattern]:
-    """The patterns among them; what is none, or gives up whatever there is, is a problem and no more."""
+    """Those texts that are patterns. One that is no pattern, or that gives up too much, is a problem and is left out."""
     found = []
     for text in dict.fromkeys(texts):
         try:
@@ -1840,7 +1851,7 @@ def _plain(text: str) -> str:
 
 
 TEMPORARY = (b"/tmp", b"/var/tmp", b"/dev/shm")
-PROBES = (  # names that have nothing in common but that jobs write such
+PROBES = (  # names that jobs write, with nothing else in common
     "a",
     "zz9.bin",
     "Q7",
@@ -1859,12 +1870,12 @@ PROBES = (  # names that have nothing in common but that jobs write such
 
 
 def _is_wide(matched: list[str]) -> bool:
-    """Whether a pattern that means those probes means whatever there is, or whatever is in a directory."""
+    """Whether a pattern that matches those probes matches everything, or everything in directories."""
     return 2 * len(matched) >= len(PROBES) or sum("/" in probe for probe in matched) >= 4
 
 
 class Bounds:
-    """How much a pattern may give up: what it names, and no place as a whole, nor another lease's."""
+    """How much a pattern may give up: what it names, but no whole place, and nothing of another lease."""
 
     def __init__(self, home: str, work: bytes, tops: list[bytes]) -> None:
         login = os.path.realpath(os.path.expanduser(b"~"))
@@ -1875,7 +1886,7 @@ class Bounds:
         self._home = os.fsencode(home)
 
     def passed_by(self, pattern: Pattern) -> str | None:
-        """What the pattern would give up as a whole, or None."""
+        """What the pattern would give up as a whole; None if it keeps within its bounds."""
         if pattern.relative:
             matched = [probe for probe in PROBES if pattern.matches(probe)]
             return "all that is written" if _is_wide(matched) else None
@@ -1894,7 +1905,7 @@ class Bounds:
 
 
 def patterns(home: str, request: dict) -> dict:
-    """Of those patterns, which are none or give up too much: nothing was done."""
+    """Which of these patterns are no patterns, or give up too much. Nothing else was done."""
     problems: list[dict] = []
     tops = [request["work"], *sorted(request.get("roots", []))]
     good_patterns(request.get("artifacts", []), None, problems)
@@ -1930,7 +1941,7 @@ DEFAULT_DISCARD = [
 
 
 class Heaps:
-    """What was written since launch and is no artifact, each file in the heap where it belongs."""
+    """What was written since launch and is no artifact. Each file is put on the heap where it belongs."""
 
     def __init__(
         self,
@@ -1966,13 +1977,13 @@ class Heaps:
             else:
                 self._empty.append(at)
         for default, files in odd.items():
-            # What bears a cache's name and is none by its form is given up unasked while it is little.
+            # What has a cache's name but not its form is given up unasked, as long as it is little.
             if sum(size for size, _ in files) > ODD_BYTES:
                 self._unclaimed += files
             else:
                 for size, _ in files:
                     self._discard(default, size)
-        # Some marks and locks hold nothing; in the names of many there is room for everything.
+        # Empty files are marks and locks, and hold nothing. But the names of many could hold anything.
         if sum(len(os.path.basename(at)) for at in self._empty) > NAME_BYTES:
             self._unclaimed += [(0, at) for at in self._empty]
             self._empty = []
@@ -2024,7 +2035,7 @@ ODD_BYTES, NAME_BYTES = 10 << 20, 2048
 def discarded_by(
     at: str, inner: str | None, discards: list[Pattern], defaults: list[Pattern]
 ) -> str | None:
-    """The text of the first pattern that discards the file; caches are caches outside of work too."""
+    """The text of the first pattern that discards the file; None if none does. Caches count outside of work, too."""
     for pattern in discards:
         text = inner if pattern.relative else at
         if text is not None and pattern.matches(text):
@@ -2037,37 +2048,37 @@ def discarded_by(
 
 
 # --- at_work -------------------------------------------------------------------------------------
-# Processes that are no job's and still work where the seal is taken.
+# Processes that belong to no job, and work where the seal is taken.
 
 
 SHELLS = {"sh", "bash", "dash", "zsh", "fish", "ksh", "ash", "tcsh", "csh"}
-BESIDE = re.compile(  # they carry others' work, or only show it; what they carry is looked at itself
+BESIDE = re.compile(  # they carry or show the work of other processes, and those are looked at themselves
     r"sshd.*|dropbear|sftp-server|tmux.*|screen|mosh-server|dtach|abduco|zellij|script|less|more|man|top|htop|btop"
     r"|nvtop|nvitop|gpustat|watch|tail|nvidia-smi|journalctl|gpg-agent|ssh-agent|dbus-daemon|dirmngr|keyboxd",
     re.IGNORECASE,
 ).fullmatch
-WAITS = re.compile(  # they wait for a person, and compute when one asks
+WAITS = re.compile(  # they wait for a person, and compute only when asked
     r"jupyter.*|ipykernel(?:_launcher)?.*|tensorboard.*|code-server.*|.*/\.(?:vscode|cursor|windsurf)-server/.*|mlflow"
 ).fullmatch
 IDLE_LOOK_S, IDLE_CORES = 1.0, 0.1
 
 
 class AtWork:
-    """Processes that are no job's and are at work in what is to be sealed."""
+    """Processes that belong to no job, and are at work in what is to be sealed."""
 
     def __init__(
         self, home: str, works: list[bytes], tops: list[bytes], since_ns: int | None
     ) -> None:
-        """`tops` are further places, where nobody but this lease is at work."""
+        """`tops` are further places where nobody but this lease works."""
         self._home, self._since_ns = os.path.realpath(os.fsencode(home)), since_ns
         self._places = list(dict.fromkeys([*works, *tops]))
         self._mark = b"GPU_TENANT_CARETAKER=" + os.fsencode(home)
 
     def refuse(self) -> None:
-        """There is none.
+        """There is no such process.
 
-        A process may sleep for an hour before it writes, so it need not compute: it is enough that it was
-        born since launch, and stands in one of the places or has a file there open for writing.
+        A process may sleep for an hour before it writes, so one that does not compute counts as well. It is
+        enough that it began since launch, and works in one of the places or has a file there open for writing.
 
         Raises:
             Refusal: AT_WORK.
@@ -2076,7 +2087,9 @@ class AtWork:
             return
         table, found = living_processes(), []
         apart, pid = set(), os.getpid()
-        while pid in table and pid not in apart:  # who asks, and on whose behalf
+        while (
+            pid in table and pid not in apart
+        ):  # who asks for the seal, and all processes that this one came from
             apart.add(pid)
             pid = table[pid].parent
         began = re.search(r"^btime (\d+)$", text_of("/proc/stat"), re.MULTILINE)
@@ -2106,7 +2119,7 @@ class AtWork:
             )
 
     def _stands_in(self, pid: int) -> bytes | None:
-        """Where of our places the process is at work, or None."""
+        """The place of ours where the process is at work; None if it is in none."""
         directory = b"/proc/%d" % pid
         try:
             if os.stat(directory).st_uid != os.geteuid():
@@ -2123,7 +2136,7 @@ class AtWork:
         return self._writes_to(pid)
 
     def _is_inside(self, path: bytes) -> bool:
-        """Whether it is strictly below a place, for in a home directory itself every login stands."""
+        """Whether it is below a place. A place itself does not count: every login begins in the home directory."""
         is_deeper = any(is_below(path, place) and path != place for place in self._places)
         return (is_deeper or path == self._places[0]) and not is_below(path, self._home)
 
@@ -2141,11 +2154,11 @@ class AtWork:
         return None
 
     def _is_apart(self, pid: int) -> bool:
-        """Whether it is a shell that waits for a person, what carries or shows others' work, or ours."""
+        """Whether it is a shell that waits for a person, or carries or shows others' work, or is our own."""
         words = _argv_of(pid)
         name = os.path.basename(words[0] if words else "").lstrip("-").rstrip(":")
         if not words:
-            return True  # the kernel's
+            return True  # it is the kernel's
         if name in SHELLS:
             return not [
                 w for w in words[1:] if not w.startswith("-") or w == "-c"
@@ -2213,7 +2226,10 @@ ELSEWHERE_S, ELSEWHERE_FILES = 2.0, 200_000
 
 
 def written_elsewhere(tops: list[bytes], since_ns: int | None) -> dict | None:
-    """What was written since launch on this box's disks outside of what is accounted for, as far as 2 s tell."""
+    """What was written since launch on this box's disks outside of all that is accounted for.
+
+    The search ends after two seconds; `whole` says whether it came to its end by itself.
+    """
     if since_ns is None:
         return None
     skip = {*tops, *SYSTEM, *far_mounts(text_of("/proc/self/mountinfo"))}
@@ -2250,10 +2266,10 @@ def written_elsewhere(tops: list[bytes], since_ns: int | None) -> dict | None:
 
 
 def link_entries(survey: Survey, kept: set[bytes]) -> list[dict]:
-    """An entry per link that leads to somewhere in the work directory; any other is a problem.
+    """An entry for each link that leads to a place in the work directory. Any other link is a problem.
 
-    Its target is what it says, or a plain way to the same place where that is absolute or winds; its
-    hash is that of the target's text. A link to what is not kept is a problem, too.
+    The target is the link's own text. If that is absolute or goes up and down, it is a plain way to the
+    same place. The hash is that of the target's text. A link to what is not kept is a problem, too.
     """
     import hashlib
 
@@ -2298,7 +2314,7 @@ def link_entries(survey: Survey, kept: set[bytes]) -> list[dict]:
 
 
 def _plain_way(path: bytes, text: bytes, work: bytes) -> bytes:
-    """What the link says, or, where that is absolute or winds, a way there that climbs at its beginning only."""
+    """The link's text; if that is absolute, or climbs in its middle, a way there that climbs only at its beginning."""
     parts = [part for part in text.split(b"/") if part != b"."]
     climbs = next((i for i, part in enumerate(parts) if part != b".."), len(parts))
     parent = os.path.dirname(path)
@@ -2317,7 +2333,7 @@ def _plain_way(path: bytes, text: bytes, work: bytes) -> bytes:
 
 
 def _refuse_running(home: str) -> list[Job]:
-    """The jobs that were started here, all of which have ended; and no other waits to be."""
+    """The jobs that were started here. All of them have ended, and no other waits to be started."""
     seen = [(job, observe(job).state) for job in all_jobs(home)]
     running = [job.name for job, state in seen if state in LIVE]
     if running:
@@ -2335,7 +2351,7 @@ def _started(home: str) -> list[Job]:
 
 
 def _waiting(home: str) -> list[str]:
-    """The jobs that runner.py may still start, from its journal; none once the guard has ended the work."""
+    """The jobs that runner.py may still start, by its journal. Once the guard has ended the work there are none."""
     path = os.path.join(home, "queue", "journal")
     try:
         with open(path, "rb") as file:
@@ -2344,7 +2360,7 @@ def _waiting(home: str) -> list[str]:
         return []
     try:
         guard_record = read_record(os.path.join(home, "guard.json"), GUARD) or NO_GUARD
-    except Refusal:  # damaged, which says nothing
+    except Refusal:  # a damaged record says nothing
         guard_record = NO_GUARD
     if guard_record["state"] == "fired":
         return []
@@ -2365,15 +2381,16 @@ def _waiting(home: str) -> list[str]:
 def manifest(home: str, request: dict) -> dict:
     """Every byte written since launch is an entry, pushed, discarded, unclaimed or a problem.
 
-    With `hash: recalled` nothing is read: where a hash is not known from before there is none, and then no
-    digest either. That is no seal, but enough to begin to fetch while the seal is made. With
-    `running: listed` jobs may run meanwhile: that is a look at what there is so far, and never has a digest.
+    With `hash: recalled` no file is read. A hash that is not known from before is then missing, and so is the
+    digest. That is no seal, but it is enough to begin to fetch while the seal is made. With
+    `running: listed` jobs may run meanwhile. That shows what there is so far, and never has a digest.
 
-    What a job can write is believed only where nobody says better: `pushed`, `since_ns` and `ours` (the
-    hashes of the tenant's scripts) come from the tenant's own records, `key` is for the memory of hashes.
+    A job can write to our records here, so they are believed only if the tenant says nothing better:
+    `pushed`, `since_ns` and `ours` (the hashes of the tenant's scripts) are from its own records. `key` is
+    for the memory of hashes.
 
     Raises:
-        Refusal: JOB_RUNNING, or AT_WORK where a process that is no job's is at work in what would be sealed.
+        Refusal: JOB_RUNNING; or AT_WORK: a process that belongs to no job works in what would be sealed.
     """
     is_look, reads = request.get("running") == "listed", request.get("hash") != "recalled"
     if is_look and reads:
@@ -2472,17 +2489,17 @@ def _digest(entries: list[dict]) -> str:
 
 
 # --- pace ----------------------------------------------------------------------------------------
-# How the caretaker keeps out of the jobs' way: its share of the time, its priority.
+# How the caretaker keeps out of the way of jobs: by its share of the time, and its priority.
 
 
 SHARE = 0.25
 
 
 class Pace:
-    """Whoever rests after every piece of work has worked `share` of the time at most.
+    """If it rests after every piece of work, this process works at most `share` of the time.
 
-    Work is what it computed, and while it read from a disk all of that time: one that waits for a core
-    that others use has taken nothing from them.
+    Work is the time in which it computed, and all of the time in which it read from a disk. While it waits
+    for a core that others use, it takes nothing from them.
     """
 
     def __init__(self, share: float) -> None:
@@ -2506,17 +2523,17 @@ class Pace:
 
 
 def _read_bytes() -> str:
-    """How much this process has had from a disk, as the kernel writes it; nothing where it does not say."""
+    """How much this process has read from a disk, as the kernel writes it; empty if it does not say."""
     found = re.search(r"^read_bytes: \d+", text_of("/proc/self/io"), re.MULTILINE)
     return found.group() if found else ""
 
 
 def step_back() -> str:
-    """This process goes after all others, as far as the system lets it; what could be had, in words."""
+    """All other processes go first, as far as the system allows it; the words say how far that is."""
     words = "at nice %d" % os.nice(10)
     ioprio_set = {"x86_64": 251, "aarch64": 30, "ppc64le": 273, "riscv64": 30, "s390x": 282}
     number = ioprio_set.get(os.uname().machine) if sys.platform == "linux" else None
-    if number is None or sys.maxsize < 1 << 32:  # in another ABI the number means another call
+    if number is None or sys.maxsize < 1 << 32:  # in another ABI that number is another call
         return words
     try:
         import ctypes
@@ -2533,12 +2550,10 @@ def step_back() -> str:
 
 
 PATIENCE_NS = 600 * 10**9
-UNDER_WAY = (
-    re.compile(  # the names of what is renamed when it is whole, as Orbax, transformers and curl do
-        rb"(?i)tmp-.+|\.tmp.*|.+\.part|.+[._-](?:tmp|partial|incomplete|inprogress)(?:[-_.]?\d+)?"
-        rb"|.+\.tmp\.[\w-]{1,16}"
-    ).fullmatch
-)
+UNDER_WAY = re.compile(  # names of what gets its own name once it is whole, as Orbax, transformers and curl do it
+    rb"(?i)tmp-.+|\.tmp.*|.+\.part|.+[._-](?:tmp|partial|incomplete|inprogress)(?:[-_.]?\d+)?"
+    rb"|.+\.tmp\.[\w-]{1,16}"
+).fullmatch
 STEP = re.compile(
     rb"(?i)(?<![a-z])(checkpoint|ckpt|step|iter|iteration|epoch)s?([-_.=]?)(\d+)(?![0-9a-z])"
 )
@@ -2547,7 +2562,7 @@ SHARD = re.compile(rb"(.+?)-(\d{5})-of-(\d{5})(\.(?:safetensors|bin|pth?)|)").fu
 DONE = re.compile(
     rb"(?i)[._]?(?:done|success|completed?|finished|commit_success)(?:\.txt)?"
 ).fullmatch
-WRITTEN_LAST = (  # what a directory is or holds, where to look for what is written last there, and its name
+WRITTEN_LAST = (  # what such a directory holds; where its job writes the last file; and what that is called
     (
         re.compile(rb"checkpoint-\d+/.*"),
         "in",
@@ -2557,14 +2572,13 @@ WRITTEN_LAST = (  # what a directory is or holds, where to look for what is writ
     (re.compile(rb"global_step\d+/.*"), "beside", re.compile(rb"latest")),
     (re.compile(rb"iter_\d{7}/.*"), "beside", re.compile(rb"latest_checkpointed_iteration\.txt")),
 )
-# whether a checkpoint is whole, by names and times alone
 if TYPE_CHECKING:
     Dates = dict[bytes, tuple[int, int]]  # name: its mtime_ns and ctime_ns
     Dated = dict[bytes, Dates]  # by directory
 
 
 def _unit(path: bytes) -> bytes | None:
-    """The directory of the checkpoint that the file is of: the outermost that bears its step's number."""
+    """The directory of the file's checkpoint: the outermost one that is named with the number of its step."""
     found, number, directory = None, None, os.path.dirname(path)
     while directory not in (b"/", b""):
         named = STEP.findall(os.path.basename(directory))
@@ -2577,7 +2591,7 @@ def _unit(path: bytes) -> bytes | None:
 
 
 def checkpoint_listing(files: Iterable[bytes], work: bytes) -> Dated:
-    """What lies beside those files, and all that is in the checkpoints that they are of."""
+    """What lies beside those files, and all that is in their checkpoints."""
     found: Dated = {}
     tops = {os.path.dirname(path) for path in files}
     units = {unit for unit in map(_unit, files) if unit is not None}
@@ -2603,9 +2617,9 @@ def unfinished(
     quiet_ns: int,
     done: Sequence[Callable[[str], object]],
 ) -> set[bytes]:
-    """Of the files, those that are being written, or are of something that is; by names and times alone.
+    """Those of the files that are being written, or belong to something that is. Names and times alone decide.
 
-    Where nothing changed in a checkpoint for PATIENCE_NS it is taken as it is: no rule fits every job.
+    A checkpoint in which nothing has changed for PATIENCE_NS is taken as it is: no rule fits every job.
     """
     found: set[bytes] = set()
     whole: dict[bytes, bool] = {}
@@ -2630,10 +2644,10 @@ def _is_whole(
     quiet_ns: int,
     done: Sequence[Callable[[str], object]],
 ) -> bool:
-    """Whether the checkpoint, a directory or a file, has all that its job writes into it."""
+    """Whether the checkpoint has all that its job writes into it. It is a directory or a file."""
     parent, name = os.path.split(what)
     beside = listing.get(parent, {})
-    inside = {  # by its way below `what`; nothing in a file
+    inside = {  # by its path below `what`; empty if that is a file
         os.path.join(folder, inner)[len(what) + 1 :]: dated
         for folder, names in listing.items()
         if is_below(folder, what)
@@ -2641,7 +2655,7 @@ def _is_whole(
         if os.path.join(folder, inner) not in listing
     }
     of_it = inside or {b"": beside.get(name, (0, 0))}
-    # a log that goes on does not keep a checkpoint from being whole
+    # A log that still grows does not keep a checkpoint from being whole.
     lasting = {at: d for at, d in of_it.items() if not GROWS(os.path.basename(at))} or of_it
     if max(max(dated) for dated in lasting.values()) < now_ns - PATIENCE_NS:
         return True
@@ -2651,7 +2665,9 @@ def _is_whole(
     ):
         return False
     stem = name[: -len(b".ckpt")] if name.endswith(b".ckpt") else name
-    if {stem + b"-unfinished", name + b".unfinished"} & set(beside):  # NeMo says so beside it
+    if {stem + b"-unfinished", name + b".unfinished"} & set(
+        beside
+    ):  # NeMo marks a checkpoint so, beside it
         return False
     if not _has_all_shards(inside or beside, None if inside else name):
         return False
@@ -2662,15 +2678,15 @@ def _is_whole(
         last = _done_of(what, listing, done)
         alike = [n for n in beside if name_group(n) == name_group(name)]
         if not last and not done:
-            # its like had a marker, so it will have one
+            # If others like it have a marker, this one will have one, too.
             is_usual = any(_done_of(os.path.join(parent, n), listing, done) for n in alike)
             last = [] if is_usual else None
-    # old transformers write their random states just after what is last now
+    # Old versions of transformers write their random states just after what is the last file now.
     return last is None or any(at + max(quiet_ns, 2 * 10**9) >= written_ns for at in last)
 
 
 def _last_of(name: bytes, inside: Dates, beside: Dates) -> list[int] | None:
-    """When that was written which such a job writes last; None where nothing shows what it is."""
+    """When the file was written that such a job writes last; None if nothing shows which job it is."""
     for shape, where, last in WRITTEN_LAST:
         if any(shape.fullmatch(name + b"/" + at) for at in inside):
             names = inside if where == "in" else beside
@@ -2679,7 +2695,7 @@ def _last_of(name: bytes, inside: Dates, beside: Dates) -> list[int] | None:
 
 
 def _done_of(what: bytes, listing: Dated, done: Sequence[Callable[[str], object]]) -> list[int]:
-    """When the markers were written that say of the checkpoint that it is done, in it or beside it."""
+    """When the markers were written that say that the checkpoint is done. They lie in it or beside it."""
     parent, name = os.path.split(what)
     stem = os.path.splitext(name)[0]
 
@@ -2705,7 +2721,7 @@ def name_group(name: bytes) -> bytes:
 
 
 def _has_all_shards(names: Iterable[bytes], one: bytes | None) -> bool:
-    """Whether of every set `x-00001-of-00004` all are there, or of the set that `one` is of."""
+    """Whether all files of each set like `x-00001-of-00004` are there; with `one`, of its set alone."""
     there: dict[tuple, set[bytes]] = {}
     for match in filter(None, map(SHARD, names)):
         there.setdefault((match[1], match[3], match[4]), set()).add(match[2])
@@ -2720,14 +2736,14 @@ def _has_all_shards(names: Iterable[bytes], one: bytes | None) -> bool:
 
 
 def complete(home: str, request: dict) -> dict:
-    """What the declared artifacts match and nobody is writing now, though jobs may run; newest first.
+    """The declared artifacts that nobody is writing now, newest first. Jobs may run meanwhile.
 
-    A look, and no seal: it proves what each file held, and not that nothing else was written. Complete
-    is what the job's own convention says: what bears no temporary name, of a checkpoint that has what is
-    written last into it, and what was equal at two looks `quiet_s` apart and is open for writing by nobody.
+    This is no seal: it proves what each file held, and not that nothing else was written. A file is complete
+    by its job's own convention: it has no temporary name, and its checkpoint has the file that is written
+    last. It was the same at two looks `quiet_s` apart, and nobody has it open for writing.
 
     It works and reads at most `share` of the time (a quarter), on one core, at the lowest priority. At
-    most `limit_bytes` are read, but always one file; what is left out has its turn in the next call.
+    most `limit_bytes` are read, but always one file. What is left out has its turn in the next call.
     """
     share = min(1.0, max(0.01, request.get("share", SHARE)))
     began, turn = time.monotonic(), Pace(share)
@@ -2759,7 +2775,7 @@ def complete(home: str, request: dict) -> dict:
         except (Changing, OSError):
             names.append(name)
             continue
-        if time.monotonic() - saved > 30:  # so that what was read is known though the link breaks
+        if time.monotonic() - saved > 30:  # so that it need not be read again if the link breaks
             hashes.save()
             saved = time.monotonic()
         facts = {"size": now.st_size, "sha256": sha256, "mtime_ns": now.st_mtime_ns}
@@ -2801,8 +2817,8 @@ def _looked_twice(
 ) -> tuple[dict[bytes, os.stat_result], set[bytes]]:
     """The regular files as they are, and which of them are being written.
 
-    A file that this kernel's clock dates before the last `quiet_ns` is as it was then: one look tells
-    both. One with another clock's dates (a network's file system, the future) is looked at twice.
+    If this kernel's clock dated a file before the last `quiet_ns`, the file has not changed since: one look
+    is enough. If another clock dated it (a network's file system, a time in the future), it takes two.
     """
     first = _looked(files)
     remote = far_devices(text_of("/proc/self/mountinfo"))
@@ -2843,11 +2859,11 @@ def _looked(files: list[tuple[str, bytes]]) -> dict[bytes, os.stat_result]:
 
 
 def prune(home: str, request: dict) -> dict:
-    """Of the checkpoints those are gone that are as they were named, byte for byte; any other is left whole.
+    """Those checkpoints are gone that are what was named, byte for byte. Any other is left whole.
 
     Each is {"at", "files": [{"at", "size", "sha256", "mtime_ns", "ino"}]}: a file, or a directory and
-    all that is in it. What is removed is in the log `pruned` first. Never the newest of its kind, nor what
-    is open, linked to, or all that a declared pattern matches.
+    all that is in it. Before it is removed it is in the log `pruned`. Never removed are the newest of its
+    kind, what is open or linked to, and all that is left of what a declared pattern matches.
     """
     survey, _ = artifacts_now(home, request)
     hashes = Hashes(home, request.get("key"), Pace(SHARE).rest)
@@ -2897,7 +2913,7 @@ def _why_kept(
     left: set[bytes],
     hashes: Hashes,
 ) -> str | None:
-    """Why the checkpoint may not go, or None."""
+    """Why the checkpoint may not go; None if it may."""
     if os.path.realpath(top) != top or not all(is_below(path, top) for path in files):
         return "it is not where it was named"
     if not set(files) <= left:
@@ -2933,7 +2949,7 @@ def _why_kept(
 
 
 def _has_newer(top: bytes, left: set[bytes]) -> bool:
-    """Whether one of the same kind beside it bears a higher number."""
+    """Whether there is one of the same kind beside it with a higher number."""
     parent, name = os.path.split(top)
     steps = [int(found[2]) for found in STEP.findall(name)]
     beside = {
@@ -2957,9 +2973,9 @@ def _log_pruned(home: str, checkpoint: dict) -> None:
 
 
 def _unlinked(top: bytes, files: dict[bytes, tuple[int, str, int, int]]) -> str | None:
-    """The files are gone, and what was a directory of nothing else; or all are there, and why.
+    """The files are gone, and so are directories that held nothing else. Otherwise all are there, and it says why.
 
-    They are taken out of the way first and looked at again there: a job may put another in one's place.
+    They are first renamed and then looked at again, because a job may put another file in a place meanwhile.
     """
     moved: dict[bytes, bytes] = {}
     why = None
@@ -2980,7 +2996,9 @@ def _unlinked(top: bytes, files: dict[bytes, tuple[int, str, int, int]]) -> str 
     for aside, path in moved.items():
         if why is not None:
             try:
-                os.link(aside, path, follow_symlinks=False)  # never over what came there since
+                os.link(
+                    aside, path, follow_symlinks=False
+                )  # this never overwrites what has come there since
             except OSError:
                 why += "; what was there is " + escape_path(aside)
                 continue
@@ -3008,9 +3026,9 @@ PLACED: dict = {
 
 
 def index(home: str, request: dict) -> dict:
-    """What the regular files among `paths` hold, for a push to compare with; and what there is room for.
+    """What the regular files among `paths` hold, so that a push can compare; and how much room there is.
 
-    `placed` of it is what this box itself has on record of pushed files, which a job can write.
+    `placed` is this box's own record of pushed files. A job can write to it.
     """
     hashes, files, known = Hashes(home, request.get("key")), {}, pushed_record(home)
     since = None
@@ -3030,7 +3048,7 @@ def index(home: str, request: dict) -> dict:
 
 
 def _room_below(work: bytes) -> dict:
-    """Where the work directory really is, and the room there, also before it was made."""
+    """Where the work directory really is, and how much room there is, even before it was made."""
     there = work
     while not os.path.isdir(there):
         there = os.path.dirname(there)
@@ -3038,7 +3056,7 @@ def _room_below(work: bytes) -> dict:
 
 
 def receive(home: str, request: dict) -> dict:
-    """The files of the tar on stdin lie below `work`, each whole from the moment it is seen.
+    """The files of the tar on stdin lie below `work`. Each is whole from the moment it can be seen.
 
     Raises:
         Refusal: UNSAFE_PATH, UNSAFE_MEMBER or BAD_ARCHIVE; the files before it are in place.
@@ -3064,7 +3082,7 @@ def receive(home: str, request: dict) -> dict:
                 _receive_member(home, request, inner, archive, member, files, placed)
         while sys.stdin.buffer.read(
             CHUNK_BYTES
-        ):  # the padding: a sender must not find the pipe closed
+        ):  # the padding is read, too, or the sender would find the pipe closed
             pass
     except (tarfile.TarError, EOFError) as error:
         raise Refusal("BAD_ARCHIVE", "the stream is no whole tar: %s" % error) from None
@@ -3074,7 +3092,7 @@ def receive(home: str, request: dict) -> dict:
 
 
 def _note_placed(home: str, work: bytes, placed: dict) -> None:
-    """Those are known for pushed files; where nothing more is coming, there is no place for it."""
+    """Those are on record as pushed files. If no more is to come, the directory for what comes is gone."""
     try:
         os.rmdir(os.path.join(work, INCOMING))
     except OSError:  # it is not empty, or there is none
@@ -3084,7 +3102,7 @@ def _note_placed(home: str, work: bytes, placed: dict) -> None:
 
 
 def _target(home: str, work: bytes, inner: bytes) -> tuple[bytes, bytes]:
-    """Where the pushed file really goes: its directory, which may be missing, and itself.
+    """Where the pushed file really goes: its directory, which may be missing, and its own path.
 
     Raises:
         Refusal: UNSAFE_MEMBER.
@@ -3112,7 +3130,7 @@ def _receive_member(
     files: dict,
     placed: dict,
 ) -> None:
-    """The member is in place, whole, under its own name; a job that had the old file open keeps it."""
+    """The member is in place under its own name, and whole. A job that had the old file open keeps that one."""
     import hashlib
 
     work = request["work"]
@@ -3121,7 +3139,7 @@ def _receive_member(
         os.makedirs(target, exist_ok=True)
         return
     os.makedirs(parent, exist_ok=True)
-    incoming = os.path.join(work, INCOMING)  # a temporary name beside might get too long
+    incoming = os.path.join(work, INCOMING)  # beside its target a temporary name could get too long
     os.makedirs(incoming, exist_ok=True)
     if os.path.islink(incoming) or os.lstat(incoming).st_dev != os.lstat(parent).st_dev:
         incoming = parent
@@ -3166,16 +3184,16 @@ def _receive_member(
 
 
 def _over(request: dict) -> dict[bytes, str]:
-    """By the bytes of their names, for the two ends do not escape the same characters."""
+    """What may be replaced, by the bytes of its name: the two ends do not escape the same characters."""
     if "over_bytes" not in request:
         request["over_bytes"] = {unescape_path(n): str(v) for n, v in request["over"].items()}
     return dict.__getitem__(request, "over_bytes")
 
 
 def _may_replace(request: dict, inner: bytes, target: bytes, coming: str | None) -> None:
-    """What lies at `target` may go: it is what `over` says that it may be, or the very bytes that come.
+    """What lies at `target` may be replaced: `over` allows it, or it already holds the bytes that come.
 
-    Without `over` everything may, as by hand.
+    Without `over` everything may be replaced, as when a person works by hand.
 
     Raises:
         Refusal: NOT_SAVED; it was left as it is.
@@ -3203,9 +3221,10 @@ def _below_work(work: bytes, target: bytes) -> str:
 
 
 def place(home: str, request: dict) -> dict:
-    """Files that were written among the incoming ones are in their places, each proved and then renamed.
+    """Files that lay among the incoming ones are in their places. Each was proved first, and then renamed.
 
-    What holds other bytes than was said is taken away and named in `other`, and so is what is `stale`.
+    An incoming file with other bytes than was said is removed and named in `other`. What is `stale` is
+    removed, too.
 
     Raises:
         Refusal: UNSAFE_PATH, UNSAFE_MEMBER or BAD_REQUEST; the files before it are in place.
@@ -3248,7 +3267,10 @@ def _arrived(work: bytes, key: str) -> bytes:
 
 
 def _place(home: str, request: dict, said: dict) -> bytes | None:
-    """Where the file lies now; None where its bytes are not what was said. Who had the old file open keeps it."""
+    """Where the file lies now; None if its bytes are not what was said.
+
+    Whoever had the old file open keeps that one.
+    """
     work, inner = request["work"], inner_path(unescape_path(said["name"]))
     if not inner:
         raise _unsafe(inner)
@@ -3259,7 +3281,7 @@ def _place(home: str, request: dict, said: dict) -> bytes | None:
     try:
         there = os.lstat(arrived)
         if there.st_dev != os.lstat(parent).st_dev and stat.S_ISREG(there.st_mode):
-            # no rename leads from one file system to another
+            # a rename cannot lead from one file system to another
             source = os.path.join(parent, INCOMING + b"-%d" % os.getpid())
             _copy(arrived, source)
         if not _holds_what_was_said(source, said):
@@ -3278,7 +3300,7 @@ def _place(home: str, request: dict, said: dict) -> bytes | None:
 
 
 def _copy(path: bytes, destination: bytes) -> None:
-    """The regular file lies there, too."""
+    """A copy of the regular file lies there."""
     flags = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with os.fdopen(os.open(path, os.O_RDONLY | flags), "rb") as file:
         made = os.open(destination, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | flags, 0o600)
@@ -3289,7 +3311,7 @@ def _copy(path: bytes, destination: bytes) -> None:
 
 
 def _holds_what_was_said(path: bytes, said: dict) -> bool:
-    """Whether the regular file holds those bytes; then it has its mode and its time, too."""
+    """Whether the regular file holds those bytes. If so, it has its mode and its time, too."""
     import hashlib
 
     try:
@@ -3306,7 +3328,7 @@ def _holds_what_was_said(path: bytes, said: dict) -> bool:
         for count in iter(lambda: file.readinto(view), 0):
             digest.update(view[:count])
             TELLING.did(0, count)
-        # Whoever still wrote to it over a link that was given up has spoilt the proof.
+        # A connection that was given up may still write to the file, and then this proves nothing.
         is_still = os.fstat(fd).st_mtime_ns == before.st_mtime_ns
         if digest.hexdigest() != said["sha256"] or not is_still:
             return False
@@ -3316,14 +3338,14 @@ def _holds_what_was_said(path: bytes, said: dict) -> bool:
 
 
 # --- requests ------------------------------------------------------------------------------------
-# What each verb takes, and the arguments in their own types.
+# What each verb takes, and its arguments in their own types.
 
 
 SEALING = (
     "work! roots artifacts discard default_discard exclude ever rented_ns quiet hash running"
     " named key pushed older since_ns ours alone elsewhere"
 )
-TAKES = {  # what each verb takes; `!` marks what it cannot do without
+TAKES = {  # what each verb takes; it cannot do without those with a `!`
     "start": "job! argv! cwd! env env_unset artifacts discard max_runtime_s grace_s stop_signal",
     "status": "job offset limit sample",
     "tail": "job! offset limit",
@@ -3337,7 +3359,7 @@ TAKES = {  # what each verb takes; `!` marks what it cannot do without
     "place": "work! files! stale over",
     "guard": "deadline left_s grace_s signal idle_s end store seal copy_s scripts disarm",
 }
-FIELDS = {  # kind, and help for a person
+FIELDS = {  # the kind of each argument, and help for a person
     "job": ("text", "name of the job"),
     "argv": ("texts", ""),
     "cwd": ("path", "directory the job runs in; made if missing"),
@@ -3423,7 +3445,7 @@ def checked_arguments(verb: str, arguments: object) -> dict:
         try:
             checked[name] = valued(FIELDS[name][0], value)
         except (ValueError, KeyError) as error:
-            # without the value, which may be a secret
+            # the value is not repeated, because it may be a secret
             detail = "" if name in ("env", "key") else ": %s" % error
             raise Refusal(
                 "BAD_REQUEST", "%s is not a proper %s%s" % (name, FIELDS[name][0], detail)
@@ -3472,11 +3494,11 @@ GUARD_GRACE_S, COPY_S = 60.0, 1800.0
 
 
 def guard(home: str, request: dict) -> dict:
-    """A process on the box holds the deadline; a request without one is told how that stands.
+    """A process on the box holds the deadline. A request without a deadline only tells how that stands.
 
-    What was asked before is replaced. At the end the jobs are asked to stop, each by its own signal;
-    what is to be kept is copied, where a `store` was given; and the box ends its own bill, where
-    `end` says how. `store` is kept in the memory of that process alone.
+    It replaces what was asked before. At the end the jobs are asked to stop, each by its own signal. If a
+    `store` was given, what is to be kept is copied there. If `end` says how, the box ends its own bill.
+    `store` is kept in the memory of that process, and nowhere else.
     """
     path, already = os.path.join(home, "guard.json"), False
     with Locked(home, "guard.lock"):
@@ -3508,7 +3530,7 @@ def _holds_still(record: dict) -> bool:
 
 
 def _elapsed() -> float:
-    """Seconds that no change of the wall clock touches; those of a machine's sleep count."""
+    """Seconds by a clock that nobody can set. The time in which the machine sleeps counts."""
     try:
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     except (AttributeError, OSError):
@@ -3516,7 +3538,7 @@ def _elapsed() -> float:
 
 
 def _posted(home: str, request: dict, wanted: dict) -> dict:
-    """The record of a detached process that waits for the guard's lock, and then holds the deadline."""
+    """The record of a new, detached process that holds the deadline."""
     left_s = request.get("left_s", request["deadline"] - time.time())
     fires, held = _elapsed() + left_s, dict(request)
     if "store" in request:
@@ -3543,7 +3565,7 @@ def _posted(home: str, request: dict, wanted: dict) -> dict:
 
 
 class Guarding:
-    """What the guard's process does: it holds to what it was asked, whatever becomes of its record."""
+    """What the guard's process does. It does what it was asked to, whatever becomes of its record."""
 
     def __init__(self, home: str, request: dict, record: dict, fires: float) -> None:
         self._home, self._request, self._record, self._fires = home, request, record, fires
@@ -3553,10 +3575,10 @@ class Guarding:
         self._look: object = None
 
     def holds(self) -> bool:
-        """The deadline has passed, or the box stood idle for too long; False: another has taken over.
+        """The deadline has passed, or the box stood idle for too long. False: another guard has taken over.
 
-        Time is what has passed since the guard was posted: a wall clock that is set neither
-        shortens nor prolongs the lease.
+        Time is what has passed since the guard began: whoever sets the wall clock makes the lease neither
+        shorter nor longer.
         """
         idle_s = self._request.get("idle_s")
         while True:
@@ -3564,7 +3586,7 @@ class Guarding:
             if why is None and idle_s is not None and self._quiet_s() >= idle_s:
                 if self._is_judged_idle(idle_s):
                     why = "idle"
-                else:  # somebody works here, if no job of ours does
+                else:  # somebody works here, even if no job of ours does
                     self._quiet_since = _elapsed()
             more = {"state": "fired", "why": why, "fired_at": time.time()} if why else {}
             if not self._notes(**more):
@@ -3576,7 +3598,7 @@ class Guarding:
             time.sleep(min(most_s, max(0.05, self._fires - _elapsed())))
 
     def _notes(self, **more: object) -> bool:
-        """It is on record, where it can be; False where another guard has taken over, or no box is left."""
+        """It is on record, if that is possible. False: another guard has taken over, or our home is gone."""
         try:
             with Locked(self._home, "guard.lock"):
                 if not self._is_ours():
@@ -3584,12 +3606,12 @@ class Guarding:
                 if more:
                     self._record.update(more)
                     write_record_if_possible(self._path, self._record)
-        except (Refusal, OSError):  # what cannot be read is no reason to let go
+        except (Refusal, OSError):  # a record that cannot be read is no reason to let go
             return os.path.isdir(self._home)
         return True
 
     def _is_ours(self) -> bool:
-        """Whether no other guard is on record; a record that was lost or damaged is written again."""
+        """Whether no other guard is on record. A record that was lost or damaged is written again."""
         try:
             latest = read_record(self._path, GUARD)
         except Refusal:
@@ -3600,7 +3622,7 @@ class Guarding:
         return bool(latest["pid"] == os.getpid())
 
     def _quiet_s(self) -> float:
-        """How long we have watched that no job lives and nobody looks; 0 before the first job."""
+        """For how long no job has lived and nobody has looked, as we watched it; 0 before the first job."""
         states, heartbeat = [], 0
         for job in all_jobs(self._home):
             try:
@@ -3617,7 +3639,7 @@ class Guarding:
         return _elapsed() - self._quiet_since
 
     def _is_judged_idle(self, idle_s: float) -> bool:
-        """Whether the judge agrees, by what all of this user's processes did; without one it is so."""
+        """Whether the judge agrees: it looks at what all processes of this user did. Without a judge it is so."""
         script = self._request["scripts"].get("activity")
         if script is None or not os.path.isfile(script):
             return True
@@ -3630,7 +3652,7 @@ class Guarding:
             return False
 
     def _take_a_look(self) -> None:
-        """Once a minute somebody else judges what the box does; whatever becomes of that."""
+        """Once a minute another script notes what the box does, for the judge. Nothing waits for it."""
         import subprocess
 
         script = self._request["scripts"].get("activity")
@@ -3648,7 +3670,7 @@ class Guarding:
             pass
 
     def ends(self) -> None:
-        """The jobs were asked to end, what is to be kept was copied, and this box's bill is being ended."""
+        """The jobs were asked to end, what is to be kept was copied, and the box has tried to end its bill."""
         most_s = self._request.get("grace_s", GUARD_GRACE_S)
         asked, problems = [], {}
         for job in all_jobs(self._home):
@@ -3707,7 +3729,7 @@ class Guarding:
         begins = _elapsed()
         if (
             end.get("on") == "waive"
-        ):  # its owner signed for what is past the deadline, and no idleness before
+        ):  # the owner signed for the time after the deadline, and not for idleness before it
             begins = max(begins, self._fires)
         begins += float(end.get("after_s") or 0.0)
         left_s = begins - _elapsed()
@@ -3728,7 +3750,7 @@ class Guarding:
             if said.get("asked"):
                 signal.signal(
                     signal.SIGTERM, signal.SIG_DFL
-                )  # a system that goes down need not wait
+                )  # a system that shuts down need not wait for us
                 wait_s = max(wait_s, 30.0)
             time.sleep(wait_s)
             wait_s = min(wait_s * 2, 300.0)
@@ -3841,7 +3863,7 @@ def _answer(argv: list[str]) -> dict:
             argv[1],
             argv[2],
             None,
-        )  # without argparse, which costs a status its speed
+        )  # without argparse, which takes longer than a status reply
     else:
         home, verb, arguments = _by_hand(argv)
     if arguments is None:
@@ -3858,7 +3880,7 @@ def _answer(argv: list[str]) -> dict:
         try:
             with open(os.path.join(home, "heartbeat"), "ab") as file:
                 os.utime(file.fileno())
-        except OSError:  # a full disk
+        except OSError:  # the disk is full
             pass
     return dict(VERBS[verb](home, request), ok=True)
 

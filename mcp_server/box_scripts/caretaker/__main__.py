@@ -124,7 +124,7 @@ def _answer(argv: list[str]) -> dict:
             argv[1],
             argv[2],
             None,
-        )  # without argparse, which costs a status its speed
+        )  # without argparse, which takes longer than a status reply
     else:
         home, verb, arguments = _by_hand(argv)
     if arguments is None:
@@ -141,7 +141,7 @@ def _answer(argv: list[str]) -> dict:
         try:
             with open(os.path.join(home, "heartbeat"), "ab") as file:
                 os.utime(file.fileno())
-        except OSError:  # a full disk
+        except OSError:  # the disk is full
             pass
     return dict(VERBS[verb](home, request), ok=True)
 

@@ -1,4 +1,4 @@
-"""Processes that are no job's and still work where the seal is taken."""
+"""Processes that belong to no job, and work where the seal is taken."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from box_scripts.caretaker.processes import living_processes, text_of
 from box_scripts.caretaker.refusal import Refusal
 
 SHELLS = {"sh", "bash", "dash", "zsh", "fish", "ksh", "ash", "tcsh", "csh"}
-BESIDE = re.compile(  # they carry others' work, or only show it; what they carry is looked at itself
+BESIDE = re.compile(  # they carry or show the work of other processes, and those are looked at themselves
     r"sshd.*|dropbear|sftp-server|tmux.*|screen|mosh-server|dtach|abduco|zellij|script|less|more|man|top|htop|btop"
     r"|nvtop|nvitop|gpustat|watch|tail|nvidia-smi|journalctl|gpg-agent|ssh-agent|dbus-daemon|dirmngr|keyboxd",
     re.IGNORECASE,
 ).fullmatch
-WAITS = re.compile(  # they wait for a person, and compute when one asks
+WAITS = re.compile(  # they wait for a person, and compute only when asked
     r"jupyter.*|ipykernel(?:_launcher)?.*|tensorboard.*|code-server.*|.*/\.(?:vscode|cursor|windsurf)-server/.*|mlflow"
 ).fullmatch
 IDLE_LOOK_S, IDLE_CORES = 1.0, 0.1
 
 
 class AtWork:
-    """Processes that are no job's and are at work in what is to be sealed."""
+    """Processes that belong to no job, and are at work in what is to be sealed."""
 
     def __init__(
         self, home: str, works: list[bytes], tops: list[bytes], since_ns: int | None
     ) -> None:
-        """`tops` are further places, where nobody but this lease is at work."""
+        """`tops` are further places where nobody but this lease works."""
         self._home, self._since_ns = os.path.realpath(os.fsencode(home)), since_ns
         self._places = list(dict.fromkeys([*works, *tops]))
         self._mark = b"GPU_TENANT_CARETAKER=" + os.fsencode(home)
 
     def refuse(self) -> None:
-        """There is none.
+        """There is no such process.
 
-        A process may sleep for an hour before it writes, so it need not compute: it is enough that it was
-        born since launch, and stands in one of the places or has a file there open for writing.
+        A process may sleep for an hour before it writes, so one that does not compute counts as well. It is
+        enough that it began since launch, and works in one of the places or has a file there open for writing.
 
         Raises:
             Refusal: AT_WORK.
@@ -47,7 +47,9 @@ class AtWork:
             return
         table, found = living_processes(), []
         apart, pid = set(), os.getpid()
-        while pid in table and pid not in apart:  # who asks, and on whose behalf
+        while (
+            pid in table and pid not in apart
+        ):  # who asks for the seal, and all processes that this one came from
             apart.add(pid)
             pid = table[pid].parent
         began = re.search(r"^btime (\d+)$", text_of("/proc/stat"), re.MULTILINE)
@@ -77,7 +79,7 @@ class AtWork:
             )
 
     def _stands_in(self, pid: int) -> bytes | None:
-        """Where of our places the process is at work, or None."""
+        """The place of ours where the process is at work; None if it is in none."""
         directory = b"/proc/%d" % pid
         try:
             if os.stat(directory).st_uid != os.geteuid():
@@ -94,7 +96,7 @@ class AtWork:
         return self._writes_to(pid)
 
     def _is_inside(self, path: bytes) -> bool:
-        """Whether it is strictly below a place, for in a home directory itself every login stands."""
+        """Whether it is below a place. A place itself does not count: every login begins in the home directory."""
         is_deeper = any(is_below(path, place) and path != place for place in self._places)
         return (is_deeper or path == self._places[0]) and not is_below(path, self._home)
 
@@ -112,11 +114,11 @@ class AtWork:
         return None
 
     def _is_apart(self, pid: int) -> bool:
-        """Whether it is a shell that waits for a person, what carries or shows others' work, or ours."""
+        """Whether it is a shell that waits for a person, or carries or shows others' work, or is our own."""
         words = _argv_of(pid)
         name = os.path.basename(words[0] if words else "").lstrip("-").rstrip(":")
         if not words:
-            return True  # the kernel's
+            return True  # it is the kernel's
         if name in SHELLS:
             return not [
                 w for w in words[1:] if not w.startswith("-") or w == "-c"

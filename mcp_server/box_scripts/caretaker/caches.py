@@ -1,11 +1,11 @@
-"""What a cache looks like by its form."""
+"""How a cache is known by its form."""
 
 from __future__ import annotations
 
 import os
 import re
 
-DOWNLOADS = (  # below .cache/, what the tools keep there that can be had again
+DOWNLOADS = (  # what tools keep below .cache/ and can download or make again
     rb"(?:pip|uv|torch|torch_extensions|triton|matplotlib|conda|mamba|numba|nvidia|fontconfig|pre-commit|pypoetry"
     rb"|vllm|flashinfer|deep_gemm|jax|tvm|ccache|go-build|yarn|npm|mesa_shader_cache[^/]*|motd\.[^/]*)(?:/.*|)"
     rb"|huggingface/(?:hub/(?:\.locks/.*|version\.txt|CACHEDIR\.TAG|(?:models|datasets|spaces)--[^/]+"
@@ -27,7 +27,7 @@ MODULES = re.compile(rb"(.*/node_modules)/(?:\.[^/]+(?:/.*)?|((?:@[^/]+/)?[^/]+)
 
 
 def is_cache(path: bytes) -> bool:
-    """Whether the file is what such a directory holds by its form, or of the tenant's own."""
+    """Whether the file has the form of what such a cache holds, or is of an environment of the tenant's."""
     if any(shape.fullmatch(path) for shape in CACHES):
         return True
     environment = ENVIRONMENT(path)

@@ -1,4 +1,4 @@
-"""What the kernel counts against our cgroups: kills for memory, limits that were reached."""
+"""What the kernel counts in our cgroups: kills for memory, and limits that were reached."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def cgroup_files(v2: str, v1: str, controller: str = "memory") -> list[str]:
-    """The existing files of that name for our own cgroup first, then for those around it."""
+    """The files of that name that exist: first that of our own cgroup, then those of the cgroups around it."""
     files = []
     for line in text_of("/proc/self/cgroup").splitlines():
         controllers, _, path = line.partition(":")[2].partition(":")
@@ -31,7 +31,7 @@ def cgroup_files(v2: str, v1: str, controller: str = "memory") -> list[str]:
 
 
 def oom_kill_counts() -> dict[str, int]:
-    """The kernel's kills for want of memory, as counted by our cgroups and by the whole machine."""
+    """How often the kernel killed for want of memory, as our cgroups and the whole machine count it."""
     paths = [*cgroup_files("memory.events", "memory.oom_control"), "/proc/vmstat"]
     return _counted(paths, OOM_KILL_FIELDS)
 
@@ -39,7 +39,8 @@ def oom_kill_counts() -> dict[str, int]:
 def limit_hit_counts() -> dict[str, int]:
     """How often our cgroups reached their own limits of memory and of processes.
 
-    A kill for the machine's want of memory is counted by the cgroup of who was killed; this is not.
+    The cgroup of a killed process counts that kill even if the whole machine was short of memory. Only its
+    own limit is counted here.
     """
     paths = cgroup_files("memory.events", "memory.failcnt")
     paths += cgroup_files("", "memory.memsw.failcnt")
@@ -54,7 +55,7 @@ OOM_KILL_FIELDS = {
 LIMIT_HIT_FIELDS = {
     "memory.events": "oom ",
     "pids.events": "max ",
-}  # the others hold a number alone
+}  # the other files hold nothing but a number
 
 
 def _counted(paths: Iterable[str], names: dict) -> dict[str, int]:
@@ -68,7 +69,7 @@ def _counted(paths: Iterable[str], names: dict) -> dict[str, int]:
 
 
 def risen_counts(before: dict, names: dict) -> dict:
-    """Which of these counts are higher now; the reader may be in another cgroup than the job was."""
+    """Which of these counts are higher now. We read the same files: we may be in another cgroup than the job was."""
     now = _counted(before, names)
     risen = [(path, count) for path, count in now.items() if count > before[path]]
-    return dict(risen[:6])  # the record has to fit where it was reserved
+    return dict(risen[:6])  # the record has to fit into the room that was reserved for it

@@ -12,12 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
 PATIENCE_NS = 600 * 10**9
-UNDER_WAY = (
-    re.compile(  # the names of what is renamed when it is whole, as Orbax, transformers and curl do
-        rb"(?i)tmp-.+|\.tmp.*|.+\.part|.+[._-](?:tmp|partial|incomplete|inprogress)(?:[-_.]?\d+)?"
-        rb"|.+\.tmp\.[\w-]{1,16}"
-    ).fullmatch
-)
+UNDER_WAY = re.compile(  # names of what gets its own name once it is whole, as Orbax, transformers and curl do it
+    rb"(?i)tmp-.+|\.tmp.*|.+\.part|.+[._-](?:tmp|partial|incomplete|inprogress)(?:[-_.]?\d+)?"
+    rb"|.+\.tmp\.[\w-]{1,16}"
+).fullmatch
 STEP = re.compile(
     rb"(?i)(?<![a-z])(checkpoint|ckpt|step|iter|iteration|epoch)s?([-_.=]?)(\d+)(?![0-9a-z])"
 )
@@ -26,7 +24,7 @@ SHARD = re.compile(rb"(.+?)-(\d{5})-of-(\d{5})(\.(?:safetensors|bin|pth?)|)").fu
 DONE = re.compile(
     rb"(?i)[._]?(?:done|success|completed?|finished|commit_success)(?:\.txt)?"
 ).fullmatch
-WRITTEN_LAST = (  # what a directory is or holds, where to look for what is written last there, and its name
+WRITTEN_LAST = (  # what such a directory holds; where its job writes the last file; and what that is called
     (
         re.compile(rb"checkpoint-\d+/.*"),
         "in",
@@ -36,14 +34,13 @@ WRITTEN_LAST = (  # what a directory is or holds, where to look for what is writ
     (re.compile(rb"global_step\d+/.*"), "beside", re.compile(rb"latest")),
     (re.compile(rb"iter_\d{7}/.*"), "beside", re.compile(rb"latest_checkpointed_iteration\.txt")),
 )
-# whether a checkpoint is whole, by names and times alone
 if TYPE_CHECKING:
     Dates = dict[bytes, tuple[int, int]]  # name: its mtime_ns and ctime_ns
     Dated = dict[bytes, Dates]  # by directory
 
 
 def _unit(path: bytes) -> bytes | None:
-    """The directory of the checkpoint that the file is of: the outermost that bears its step's number."""
+    """The directory of the file's checkpoint: the outermost one that is named with the number of its step."""
     found, number, directory = None, None, os.path.dirname(path)
     while directory not in (b"/", b""):
         named = STEP.findall(os.path.basename(directory))
@@ -56,7 +53,7 @@ def _unit(path: bytes) -> bytes | None:
 
 
 def checkpoint_listing(files: Iterable[bytes], work: bytes) -> Dated:
-    """What lies beside those files, and all that is in the checkpoints that they are of."""
+    """What lies beside those files, and all that is in their checkpoints."""
     found: Dated = {}
     tops = {os.path.dirname(path) for path in files}
     units = {unit for unit in map(_unit, files) if unit is not None}
@@ -82,9 +79,9 @@ def unfinished(
     quiet_ns: int,
     done: Sequence[Callable[[str], object]],
 ) -> set[bytes]:
-    """Of the files, those that are being written, or are of something that is; by names and times alone.
+    """Those of the files that are being written, or belong to something that is. Names and times alone decide.
 
-    Where nothing changed in a checkpoint for PATIENCE_NS it is taken as it is: no rule fits every job.
+    A checkpoint in which nothing has changed for PATIENCE_NS is taken as it is: no rule fits every job.
     """
     found: set[bytes] = set()
     whole: dict[bytes, bool] = {}
@@ -109,10 +106,10 @@ def _is_whole(
     quiet_ns: int,
     done: Sequence[Callable[[str], object]],
 ) -> bool:
-    """Whether the checkpoint, a directory or a file, has all that its job writes into it."""
+    """Whether the checkpoint has all that its job writes into it. It is a directory or a file."""
     parent, name = os.path.split(what)
     beside = listing.get(parent, {})
-    inside = {  # by its way below `what`; nothing in a file
+    inside = {  # by its path below `what`; empty if that is a file
         os.path.join(folder, inner)[len(what) + 1 :]: dated
         for folder, names in listing.items()
         if is_below(folder, what)
@@ -120,7 +117,7 @@ def _is_whole(
         if os.path.join(folder, inner) not in listing
     }
     of_it = inside or {b"": beside.get(name, (0, 0))}
-    # a log that goes on does not keep a checkpoint from being whole
+    # A log that still grows does not keep a checkpoint from being whole.
     lasting = {at: d for at, d in of_it.items() if not GROWS(os.path.basename(at))} or of_it
     if max(max(dated) for dated in lasting.values()) < now_ns - PATIENCE_NS:
         return True
@@ -130,7 +127,9 @@ def _is_whole(
     ):
         return False
     stem = name[: -len(b".ckpt")] if name.endswith(b".ckpt") else name
-    if {stem + b"-unfinished", name + b".unfinished"} & set(beside):  # NeMo says so beside it
+    if {stem + b"-unfinished", name + b".unfinished"} & set(
+        beside
+    ):  # NeMo marks a checkpoint so, beside it
         return False
     if not _has_all_shards(inside or beside, None if inside else name):
         return False
@@ -141,15 +140,15 @@ def _is_whole(
         last = _done_of(what, listing, done)
         alike = [n for n in beside if name_group(n) == name_group(name)]
         if not last and not done:
-            # its like had a marker, so it will have one
+            # If others like it have a marker, this one will have one, too.
             is_usual = any(_done_of(os.path.join(parent, n), listing, done) for n in alike)
             last = [] if is_usual else None
-    # old transformers write their random states just after what is last now
+    # Old versions of transformers write their random states just after what is the last file now.
     return last is None or any(at + max(quiet_ns, 2 * 10**9) >= written_ns for at in last)
 
 
 def _last_of(name: bytes, inside: Dates, beside: Dates) -> list[int] | None:
-    """When that was written which such a job writes last; None where nothing shows what it is."""
+    """When the file was written that such a job writes last; None if nothing shows which job it is."""
     for shape, where, last in WRITTEN_LAST:
         if any(shape.fullmatch(name + b"/" + at) for at in inside):
             names = inside if where == "in" else beside
@@ -158,7 +157,7 @@ def _last_of(name: bytes, inside: Dates, beside: Dates) -> list[int] | None:
 
 
 def _done_of(what: bytes, listing: Dated, done: Sequence[Callable[[str], object]]) -> list[int]:
-    """When the markers were written that say of the checkpoint that it is done, in it or beside it."""
+    """When the markers were written that say that the checkpoint is done. They lie in it or beside it."""
     parent, name = os.path.split(what)
     stem = os.path.splitext(name)[0]
 
@@ -184,7 +183,7 @@ def name_group(name: bytes) -> bytes:
 
 
 def _has_all_shards(names: Iterable[bytes], one: bytes | None) -> bool:
-    """Whether of every set `x-00001-of-00004` all are there, or of the set that `one` is of."""
+    """Whether all files of each set like `x-00001-of-00004` are there; with `one`, of its set alone."""
     there: dict[tuple, set[bytes]] = {}
     for match in filter(None, map(SHARD, names)):
         there.setdefault((match[1], match[3], match[4]), set()).add(match[2])

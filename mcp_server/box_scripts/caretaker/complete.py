@@ -23,14 +23,14 @@ from box_scripts.caretaker.survey import Survey
 
 
 def complete(home: str, request: dict) -> dict:
-    """What the declared artifacts match and nobody is writing now, though jobs may run; newest first.
+    """The declared artifacts that nobody is writing now, newest first. Jobs may run meanwhile.
 
-    A look, and no seal: it proves what each file held, and not that nothing else was written. Complete
-    is what the job's own convention says: what bears no temporary name, of a checkpoint that has what is
-    written last into it, and what was equal at two looks `quiet_s` apart and is open for writing by nobody.
+    This is no seal: it proves what each file held, and not that nothing else was written. A file is complete
+    by its job's own convention: it has no temporary name, and its checkpoint has the file that is written
+    last. It was the same at two looks `quiet_s` apart, and nobody has it open for writing.
 
     It works and reads at most `share` of the time (a quarter), on one core, at the lowest priority. At
-    most `limit_bytes` are read, but always one file; what is left out has its turn in the next call.
+    most `limit_bytes` are read, but always one file. What is left out has its turn in the next call.
     """
     share = min(1.0, max(0.01, request.get("share", SHARE)))
     began, turn = time.monotonic(), Pace(share)
@@ -62,7 +62,7 @@ def complete(home: str, request: dict) -> dict:
         except (Changing, OSError):
             names.append(name)
             continue
-        if time.monotonic() - saved > 30:  # so that what was read is known though the link breaks
+        if time.monotonic() - saved > 30:  # so that it need not be read again if the link breaks
             hashes.save()
             saved = time.monotonic()
         facts = {"size": now.st_size, "sha256": sha256, "mtime_ns": now.st_mtime_ns}
@@ -104,8 +104,8 @@ def _looked_twice(
 ) -> tuple[dict[bytes, os.stat_result], set[bytes]]:
     """The regular files as they are, and which of them are being written.
 
-    A file that this kernel's clock dates before the last `quiet_ns` is as it was then: one look tells
-    both. One with another clock's dates (a network's file system, the future) is looked at twice.
+    If this kernel's clock dated a file before the last `quiet_ns`, the file has not changed since: one look
+    is enough. If another clock dated it (a network's file system, a time in the future), it takes two.
     """
     first = _looked(files)
     remote = far_devices(text_of("/proc/self/mountinfo"))

@@ -10,10 +10,12 @@ if TYPE_CHECKING:
 
 
 def spawn_detached(body: Callable[[], object], keep: set[int]) -> None:
-    """`body` is being run by a process that shares only the descriptors in `keep` with its caller."""
+    """Another process runs `body`; of its caller's open files it has only the descriptors in `keep`."""
     import signal
 
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a caller that ignores it would reap for us
+    signal.signal(
+        signal.SIGCHLD, signal.SIG_DFL
+    )  # if our caller ignores it, the system reaps our child before we can wait for it
     courier = os.fork()
     if courier:
         os.waitpid(courier, 0)

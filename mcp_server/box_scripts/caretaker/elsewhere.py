@@ -33,7 +33,10 @@ ELSEWHERE_S, ELSEWHERE_FILES = 2.0, 200_000
 
 
 def written_elsewhere(tops: list[bytes], since_ns: int | None) -> dict | None:
-    """What was written since launch on this box's disks outside of what is accounted for, as far as 2 s tell."""
+    """What was written since launch on this box's disks outside of all that is accounted for.
+
+    The search ends after two seconds; `whole` says whether it came to its end by itself.
+    """
     if since_ns is None:
         return None
     skip = {*tops, *SYSTEM, *far_mounts(text_of("/proc/self/mountinfo"))}

@@ -11,7 +11,7 @@ from box_scripts.caretaker.paths import escape_path, unescape_path
 
 
 def end_facts(spec: dict, log_directory: str) -> dict:
-    """What may explain a death, as the box is at this moment; it fits into a reserved record."""
+    """What may explain a death, as the box is at this moment. It fits into a reserved record."""
     work = unescape_path(spec["cwd"])
     facts = dict(
         room_at(work),
@@ -39,7 +39,7 @@ def end_facts(spec: dict, log_directory: str) -> dict:
 
 
 def kernel_messages(start_ticks: int) -> dict:
-    """Its last GPU fault and the processes it killed for memory since the job began, where we may read."""
+    """The last GPU fault, and which processes were killed for memory since the job began, if we may read that."""
     told: dict = {"xid": None, "killed": {}}
     try:
         fd = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -59,7 +59,7 @@ def kernel_messages(start_ticks: int) -> dict:
                 told["killed"][int(killed.group(1))] = line
             elif "NVRM: Xid" in line:
                 told["xid"] = line
-        except BrokenPipeError:  # overwritten while we read; the next is there
+        except BrokenPipeError:  # it was overwritten while we read; the next one is there
             continue
         except (OSError, IndexError, ValueError):
             break
@@ -68,7 +68,7 @@ def kernel_messages(start_ticks: int) -> dict:
 
 
 def _memory_sign(spec: dict, facts: dict, killed: str | None) -> tuple[str, str] | None:
-    """Whose want of memory had the kernel kill a process around this job, and what counted it."""
+    """Whether this job's cgroup or the whole host was short of memory when the kernel killed, and what counted that."""
     risen = [
         (path, spec["oom_kills"][path], count)
         for path, count in facts.get("oom_kills", {}).items()
@@ -93,8 +93,8 @@ def seek_reason(
 ) -> dict:
     """Why a job that nobody asked to stop has ended, by the strongest evidence there is.
 
-    `signs` are all that could explain it, for whoever also reads the log; `shares` is what of the
-    disk, the inodes and /dev/shm was free.
+    `signs` is all that could explain it, for whoever also reads the log. `shares` is how much of the disk,
+    of the inodes and of /dev/shm was free.
     """
     signs: dict = {}
     free, inodes = facts.get("disk_free_bytes"), facts.get("inodes_free")
@@ -116,7 +116,7 @@ def seek_reason(
     code, evidence = next(iter(signs.items()), otherwise)
     if code not in ("xid", "reboot", otherwise[0]):
         evidence += "; " + otherwise[1]
-    # what follows explains an end only together with what the job itself says
+    # What follows explains an end only together with what the job itself said.
     if facts.get("full_elsewhere"):
         full, place = facts["full_elsewhere"]
         signs.setdefault(full, escape_path(os.fsencode(place)) + " is full")

@@ -31,11 +31,11 @@ GUARD_GRACE_S, COPY_S = 60.0, 1800.0
 
 
 def guard(home: str, request: dict) -> dict:
-    """A process on the box holds the deadline; a request without one is told how that stands.
+    """A process on the box holds the deadline. A request without a deadline only tells how that stands.
 
-    What was asked before is replaced. At the end the jobs are asked to stop, each by its own signal;
-    what is to be kept is copied, where a `store` was given; and the box ends its own bill, where
-    `end` says how. `store` is kept in the memory of that process alone.
+    It replaces what was asked before. At the end the jobs are asked to stop, each by its own signal. If a
+    `store` was given, what is to be kept is copied there. If `end` says how, the box ends its own bill.
+    `store` is kept in the memory of that process, and nowhere else.
     """
     path, already = os.path.join(home, "guard.json"), False
     with Locked(home, "guard.lock"):
@@ -67,7 +67,7 @@ def _holds_still(record: dict) -> bool:
 
 
 def _elapsed() -> float:
-    """Seconds that no change of the wall clock touches; those of a machine's sleep count."""
+    """Seconds by a clock that nobody can set. The time in which the machine sleeps counts."""
     try:
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     except (AttributeError, OSError):
@@ -75,7 +75,7 @@ def _elapsed() -> float:
 
 
 def _posted(home: str, request: dict, wanted: dict) -> dict:
-    """The record of a detached process that waits for the guard's lock, and then holds the deadline."""
+    """The record of a new, detached process that holds the deadline."""
     left_s = request.get("left_s", request["deadline"] - time.time())
     fires, held = _elapsed() + left_s, dict(request)
     if "store" in request:
@@ -102,7 +102,7 @@ def _posted(home: str, request: dict, wanted: dict) -> dict:
 
 
 class Guarding:
-    """What the guard's process does: it holds to what it was asked, whatever becomes of its record."""
+    """What the guard's process does. It does what it was asked to, whatever becomes of its record."""
 
     def __init__(self, home: str, request: dict, record: dict, fires: float) -> None:
         self._home, self._request, self._record, self._fires = home, request, record, fires
@@ -112,10 +112,10 @@ class Guarding:
         self._look: object = None
 
     def holds(self) -> bool:
-        """The deadline has passed, or the box stood idle for too long; False: another has taken over.
+        """The deadline has passed, or the box stood idle for too long. False: another guard has taken over.
 
-        Time is what has passed since the guard was posted: a wall clock that is set neither
-        shortens nor prolongs the lease.
+        Time is what has passed since the guard began: whoever sets the wall clock makes the lease neither
+        shorter nor longer.
         """
         idle_s = self._request.get("idle_s")
         while True:
@@ -123,7 +123,7 @@ class Guarding:
             if why is None and idle_s is not None and self._quiet_s() >= idle_s:
                 if self._is_judged_idle(idle_s):
                     why = "idle"
-                else:  # somebody works here, if no job of ours does
+                else:  # somebody works here, even if no job of ours does
                     self._quiet_since = _elapsed()
             more = {"state": "fired", "why": why, "fired_at": time.time()} if why else {}
             if not self._notes(**more):
@@ -135,7 +135,7 @@ class Guarding:
             time.sleep(min(most_s, max(0.05, self._fires - _elapsed())))
 
     def _notes(self, **more: object) -> bool:
-        """It is on record, where it can be; False where another guard has taken over, or no box is left."""
+        """It is on record, if that is possible. False: another guard has taken over, or our home is gone."""
         try:
             with Locked(self._home, "guard.lock"):
                 if not self._is_ours():
@@ -143,12 +143,12 @@ class Guarding:
                 if more:
                     self._record.update(more)
                     write_record_if_possible(self._path, self._record)
-        except (Refusal, OSError):  # what cannot be read is no reason to let go
+        except (Refusal, OSError):  # a record that cannot be read is no reason to let go
             return os.path.isdir(self._home)
         return True
 
     def _is_ours(self) -> bool:
-        """Whether no other guard is on record; a record that was lost or damaged is written again."""
+        """Whether no other guard is on record. A record that was lost or damaged is written again."""
         try:
             latest = read_record(self._path, GUARD)
         except Refusal:
@@ -159,7 +159,7 @@ class Guarding:
         return bool(latest["pid"] == os.getpid())
 
     def _quiet_s(self) -> float:
-        """How long we have watched that no job lives and nobody looks; 0 before the first job."""
+        """For how long no job has lived and nobody has looked, as we watched it; 0 before the first job."""
         states, heartbeat = [], 0
         for job in all_jobs(self._home):
             try:
@@ -176,7 +176,7 @@ class Guarding:
         return _elapsed() - self._quiet_since
 
     def _is_judged_idle(self, idle_s: float) -> bool:
-        """Whether the judge agrees, by what all of this user's processes did; without one it is so."""
+        """Whether the judge agrees: it looks at what all processes of this user did. Without a judge it is so."""
         script = self._request["scripts"].get("activity")
         if script is None or not os.path.isfile(script):
             return True
@@ -189,7 +189,7 @@ class Guarding:
             return False
 
     def _take_a_look(self) -> None:
-        """Once a minute somebody else judges what the box does; whatever becomes of that."""
+        """Once a minute another script notes what the box does, for the judge. Nothing waits for it."""
         import subprocess
 
         script = self._request["scripts"].get("activity")
@@ -207,7 +207,7 @@ class Guarding:
             pass
 
     def ends(self) -> None:
-        """The jobs were asked to end, what is to be kept was copied, and this box's bill is being ended."""
+        """The jobs were asked to end, what is to be kept was copied, and the box has tried to end its bill."""
         most_s = self._request.get("grace_s", GUARD_GRACE_S)
         asked, problems = [], {}
         for job in all_jobs(self._home):
@@ -266,7 +266,7 @@ class Guarding:
         begins = _elapsed()
         if (
             end.get("on") == "waive"
-        ):  # its owner signed for what is past the deadline, and no idleness before
+        ):  # the owner signed for the time after the deadline, and not for idleness before it
             begins = max(begins, self._fires)
         begins += float(end.get("after_s") or 0.0)
         left_s = begins - _elapsed()
@@ -287,7 +287,7 @@ class Guarding:
             if said.get("asked"):
                 signal.signal(
                     signal.SIGTERM, signal.SIG_DFL
-                )  # a system that goes down need not wait
+                )  # a system that shuts down need not wait for us
                 wait_s = max(wait_s, 30.0)
             time.sleep(wait_s)
             wait_s = min(wait_s * 2, 300.0)

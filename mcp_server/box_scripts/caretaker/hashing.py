@@ -23,10 +23,10 @@ class Changing(Exception):
 
 
 class Hashes:
-    """SHA-256 of files, remembered where no change since could have gone unseen.
+    """SHA-256 of files. A hash is remembered if no later change of its file could go unseen.
 
-    What is remembered lies where jobs can write, so it is believed under a `key` of the tenant's alone,
-    which never lies on the box; without one nothing is remembered.
+    What is remembered lies where jobs can write. So it is signed with a `key` that only the tenant has,
+    and that is never stored on the box. Without a key nothing is remembered.
     """
 
     def __init__(self, home: str, key: str | None, rest: Callable[[], None] = lambda: None) -> None:
@@ -35,7 +35,7 @@ class Hashes:
         self._known: dict = {}
         try:
             record = read_record(self._path, {"proof": str, "hashes": dict}) if key else None
-        except Refusal:  # it only saves time
+        except Refusal:  # the memory only saves time
             record = None
         if record and record["proof"] == self._proof(record["hashes"]):
             self._known = record["hashes"]
@@ -48,7 +48,7 @@ class Hashes:
         return hmac.new((self._key or "").encode(), content, hashlib.sha256).hexdigest()
 
     def of(self, path: bytes) -> tuple[str, os.stat_result]:
-        """The hash and the status of a regular file that did not change meanwhile.
+        """The hash and the status of a regular file, which did not change while it was read.
 
         Raises:
             Changing, OSError.
@@ -60,7 +60,7 @@ class Hashes:
             before, began_ns = os.fstat(fd), time.time_ns()
             key = file_identity(before)
             known = self._known.get(key)
-            # a hash taken right after a change may be of what was there before another, in the same tick
+            # A hash that was taken right after a change may miss another change in the same tick of the clock.
             if not isinstance(known, list) or known[1] - before.st_ctime_ns < RACY_NS:
                 digest, view = hashlib.sha256(), memoryview(bytearray(CHUNK_BYTES))
                 count = file.readinto(view)
@@ -76,14 +76,14 @@ class Hashes:
         return known[0], before
 
     def recalled(self, path: bytes) -> tuple[str | None, os.stat_result]:
-        """The same, but where the hash must be taken anew there is none."""
+        """The same, but the hash is None if the file would have to be read for it."""
         seen = os.lstat(path)
         known = self._known.get(file_identity(seen))
         is_sure = isinstance(known, list) and known[1] - seen.st_ctime_ns >= RACY_NS
         return (self.of(path)[0] if is_sure else None), seen
 
     def knows(self, seen: os.stat_result) -> bool:
-        """Whether the hash of that file need not be taken again."""
+        """Whether the hash of that file is known without reading it."""
         return file_identity(seen) in self._known
 
     def save(self) -> None:

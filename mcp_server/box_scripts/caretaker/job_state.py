@@ -17,14 +17,14 @@ Observed = namedtuple("Observed", "state started end held")
 
 
 def observe(job: Job) -> Observed:
-    """How the job stands, never guessed: what left neither an exit record nor a process was killed."""
+    """How the job stands. Nothing is guessed: a job that left neither an exit record nor a process was killed."""
     first = _look(job)
-    # the job may have started and ended between two reads of one look; a second look sees its record
+    # The job may have started and ended between two reads of one look. A second look sees its record.
     return _look(job) if first.state == "killed" and not first.end else first
 
 
 def _look(job: Job) -> Observed:
-    held = job.is_held()  # before the records are read: where it is free, they are final
+    held = job.is_held()  # This is read before the records: if the lock is free, they are final.
     started = job.started()
     if not started:
         return Observed("starting" if held else "absent", None, None, held)
@@ -46,7 +46,7 @@ def _look(job: Job) -> Observed:
 
 
 def _told_by_shell(end: dict) -> int | None:
-    """The signal that ended the command of a shell, which itself exits with 128 and its number."""
+    """The signal that ended a shell's command: the shell itself exits with 128 plus its number."""
     number = (end["exit_code"] or 0) - 128
     return number if number in (1, 2, 3, 4, 6, 7, 8, 9, 11, 15) else None
 
@@ -77,7 +77,9 @@ def end_reason(job: Job, seen: Observed) -> dict | None:
             return {"code": "exit", "evidence": otherwise[1]}
     spec, kernel = job.spec(), kernel_messages(started["start_ticks"])
     if end and end["signal"] == "KILL" and text_of("/proc/2/comm").strip() == "kthreadd":
-        kernel["main_pid"] = started["pid"]  # elsewhere the kernel counts processes otherwise
+        kernel["main_pid"] = started[
+            "pid"
+        ]  # In a PID namespace the kernel's own numbers are others.
     if end:
         return seek_reason(spec, end["facts"], None, kernel, otherwise)
     return seek_reason(

@@ -25,7 +25,7 @@ class Job:
         if not JOB_NAME(name):
             raise Refusal("BAD_REQUEST", "a job is named by 1 to 64 of A-Z a-z 0-9 . _ -")
         self.home, self.name, self.directory = home, name, os.path.join(home, "jobs", name)
-        # every process of the job carries these, wherever it wanders
+        # Every process of the job has these in its environment, whatever becomes of its parents.
         self.marks = {b"GPU_TENANT_JOB": name.encode(), b"GPU_TENANT_CARETAKER": os.fsencode(home)}
 
     def path(self, name: str) -> str:
@@ -55,18 +55,21 @@ class Job:
         return fd is None
 
     def members(self) -> list[Process]:
-        """Every living process of the job but its supervisor: by descent, by session, by mark."""
+        """Every living process of the job but its supervisor.
+
+        It is known by its descent, by its session, or by the marks in its environment.
+        """
         table, members, supervisor = living_processes(), set(), 0
         try:
             started = self.started()
-        except Refusal:  # the marks are left
+        except Refusal:  # then only the marks tell
             started = None
         if started and not restarted_since(started):
             leader, watcher = table.get(started["pid"]), table.get(started["supervisor_pid"])
             if watcher and watcher.ticks == started["supervisor_ticks"]:
                 supervisor = watcher.pid
             if not leader or leader.ticks == started["start_ticks"]:
-                # a session's number is not given anew while it has members
+                # The system gives a session's number to nobody else while the session has members.
                 members = {
                     p.pid
                     for p in table.values()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def start(home: str, request: dict) -> dict:
-    """The job has been launched, by this call or an earlier one, exactly once.
+    """The job has been launched exactly once, by this call or by an earlier one.
 
     Raises:
         Refusal: COMMAND_NOT_FOUND (that was the launch), LAUNCH_FAILED (nothing ran; start may be
@@ -74,7 +74,7 @@ def start(home: str, request: dict) -> dict:
                 )
                 already = False
         finally:
-            os.close(lock)  # and never unlock it: the supervisor shares it
+            os.close(lock)  # It is never unlocked: the supervisor shares the lock, and keeps it.
     end = read_record(job.path("exit.json"), EXIT)
     if end and end.get("error"):
         raise Refusal("COMMAND_NOT_FOUND", end["error"], job=job.name, exit_code=127)
@@ -92,7 +92,7 @@ def _launch(
     told, tell = os.pipe()
     spawn_detached(lambda: _supervise(job, spec, argv, environment, tell), {lock, tell})
     os.close(tell)
-    # the job's exec closes the last copy of `tell`, as does the death of all who could launch
+    # The last copy of `tell` is closed when the job's program begins, or when all who could begin it are dead.
     ready = select.select([told], [], [], max(0.0, give_up - time.monotonic()))[0]
     message = os.read(told, 4096).decode("utf-8", "replace") if ready else ""
     os.close(told)
@@ -114,7 +114,7 @@ def _supervise(job: Job, spec: dict, argv: list[bytes], environment: dict, tell:
 
         adopts = (
             ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0
-        )  # PR_SET_CHILD_SUBREAPER: sees what daemonises
+        )  # PR_SET_CHILD_SUBREAPER: also what becomes a daemon is our child then
     except (ImportError, OSError, AttributeError):
         adopts = False
     supervisor = {"supervisor_pid": os.getpid(), "supervisor_ticks": ticks_of(os.getpid())}
@@ -169,7 +169,7 @@ def _supervise(job: Job, spec: dict, argv: list[bytes], environment: dict, tell:
 
 
 def _insist(path: str, record: dict) -> None:
-    """`path` holds `record`, however long that took: without it the job would count as killed."""
+    """`path` holds `record`, however long that took. Without that record the job would count as killed."""
     while True:
         try:
             return write_record(path, record)
@@ -180,7 +180,7 @@ def _insist(path: str, record: dict) -> None:
 def _become_job(
     job: Job, spec: dict, argv: list[bytes], environment: dict, tell: int, supervisor: dict
 ) -> NoReturn:
-    """This process is the job's command, and that was on record before its first instruction."""
+    """This process is the job's command. That was on record before its first instruction."""
     import signal
 
     try:
@@ -188,7 +188,7 @@ def _become_job(
         for signum in set(range(1, signal.NSIG)) - {signal.SIGKILL, signal.SIGSTOP}:
             try:
                 signal.signal(signum, signal.SIG_IGN if signum == signal.SIGHUP else signal.SIG_DFL)
-            except (OSError, ValueError):  # the C library keeps some for itself
+            except (OSError, ValueError):  # the C library keeps some signals for itself
                 pass
         signal.pthread_sigmask(signal.SIG_SETMASK, [])
         log = os.open(job.path("log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)

@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 def link_entries(survey: Survey, kept: set[bytes]) -> list[dict]:
-    """An entry per link that leads to somewhere in the work directory; any other is a problem.
+    """An entry for each link that leads to a place in the work directory. Any other link is a problem.
 
-    Its target is what it says, or a plain way to the same place where that is absolute or winds; its
-    hash is that of the target's text. A link to what is not kept is a problem, too.
+    The target is the link's own text. If that is absolute or goes up and down, it is a plain way to the
+    same place. The hash is that of the target's text. A link to what is not kept is a problem, too.
     """
     import hashlib
 
@@ -60,7 +60,7 @@ def link_entries(survey: Survey, kept: set[bytes]) -> list[dict]:
 
 
 def _plain_way(path: bytes, text: bytes, work: bytes) -> bytes:
-    """What the link says, or, where that is absolute or winds, a way there that climbs at its beginning only."""
+    """The link's text; if that is absolute, or climbs in its middle, a way there that climbs only at its beginning."""
     parts = [part for part in text.split(b"/") if part != b"."]
     climbs = next((i for i, part in enumerate(parts) if part != b".."), len(parts))
     parent = os.path.dirname(path)

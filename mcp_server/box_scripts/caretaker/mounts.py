@@ -1,4 +1,4 @@
-"""File systems that are another machine's, or no disk."""
+"""Mounts of another machine's disks, and of what is no disk."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 
 
 def far_mounts(mountinfo: str) -> set[bytes]:
-    """Where another machine's disks are mounted, and what is no disk."""
+    """The places where another machine's disks are mounted, or what is no disk."""
     found = set()
     for line in mountinfo.splitlines():
         mount, _, system = line.partition(" - ")
@@ -29,7 +29,7 @@ ELSEWHERE = re.compile(
 
 
 def far_devices(mountinfo: str) -> set[int]:
-    """The devices whose files another machine dates."""
+    """The devices whose files are dated by another machine's clock."""
     found = set()
     for line in mountinfo.splitlines():
         mount, _, system = line.partition(" - ")

@@ -9,7 +9,7 @@ from box_scripts.caretaker.processes import text_of
 
 
 def open_files(modes: tuple = (os.O_WRONLY, os.O_RDWR)) -> dict[tuple[int, int], int]:
-    """Files that a process has open for writing, as far as we may look: which, and who."""
+    """The files that a process has open for writing, and which process, as far as we may look."""
     found = {}
     for pid in (
         [name for name in os.listdir("/proc") if name.isdigit()]

@@ -19,7 +19,7 @@ SCRIPT_BYTES = 1 << 20
 
 
 class Own:
-    """What the tenant itself has put on this box: by exact name and form, and nothing else."""
+    """What the tenant itself has put on this box. It is known by its exact name and form, and by nothing else."""
 
     def __init__(self, home: str, request: dict, jobs: set[str]) -> None:
         self._home, self._work = os.path.realpath(os.fsencode(home)), request["work"]
@@ -31,7 +31,7 @@ class Own:
         self._beside = os.path.dirname(os.path.realpath(os.fsencode(__file__)))
 
     def is_ours(self, path: bytes, seen: os.stat_result) -> bool:
-        """Whether the file is no job's."""
+        """Whether the file is the tenant's own, and no job's."""
         directory, name = os.path.split(path)
         if is_below(path, self._home):
             return self._is_record(path[len(self._home) + 1 :], path, seen)
@@ -39,7 +39,7 @@ class Own:
             name.decode("ascii", "replace")
         ):
             if "pushed" not in self._request:
-                return True  # by hand nobody knows what is still coming
+                return True  # a person who works by hand has no list of what is still to come
             if self._incoming is None:
                 self._incoming = Sent(self._home_of, self._request).incoming()
             return name in self._incoming
@@ -51,7 +51,7 @@ class Own:
         return bool(ARRIVING(name)) and self._begins_one_of_ours(path, seen)
 
     def _begins_one_of_ours(self, path: bytes, seen: os.stat_result) -> bool:
-        """Whether a link broke while the file came: it holds the beginning of what stands beside it, whole."""
+        """Whether it is a script of ours whose transfer broke off: the whole script lies beside it, and begins like this."""
         if not stat.S_ISREG(seen.st_mode) or seen.st_size > SCRIPT_BYTES:
             return False
         begun = _content_of(path)
@@ -73,7 +73,7 @@ class Own:
     def _is_record(self, inner: bytes, path: bytes, seen: os.stat_result) -> bool:
         if not stat.S_ISREG(seen.st_mode):
             return False
-        if inner in self._logs:  # it is sealed
+        if inner in self._logs:  # a log is an entry of the seal
             return True
         for shape, most_bytes, form in RECORDS:
             if shape.fullmatch(inner) and seen.st_size <= most_bytes:
@@ -87,7 +87,7 @@ class Own:
 
 
 RECORD_BYTES = 64 << 10
-RECORDS = (  # what the tenant's own files are called, how large they get, and what they hold
+RECORDS = (  # the names of the tenant's own files, how large they get, and what they hold
     (re.compile(rb"jobs/[A-Za-z0-9._-]{1,64}/(?:lock|log)"), 0, None),
     (
         re.compile(rb"jobs/[A-Za-z0-9._-]{1,64}/(?:spec|started|main|exit|ending)\.json"),
@@ -110,13 +110,13 @@ RECORDS = (  # what the tenant's own files are called, how large they get, and w
         re.compile(rb"[A-Za-z0-9._/-]+\.json\.\d+(?:\.tmp)?|activity[a-z.-]+\.new"),
         RECORD_BYTES,
         None,
-    ),  # a crash's
+    ),  # what a crash leaves
 )
 PREPARING = re.compile(rb"prepare-([0-9a-f]{16})\.(py|json)").fullmatch
 
 
 def _is_of_form(path: bytes, form: str) -> bool:
-    """Whether the file holds JSON objects, and nothing else: one, or one in each line."""
+    """Whether the file holds nothing but JSON: one object, or one in each line."""
     try:
         with open(path, "rb") as file:
             content = file.read()

@@ -1,4 +1,4 @@
-"""How the caretaker keeps out of the jobs' way: its share of the time, its priority."""
+"""How the caretaker keeps out of the way of jobs: by its share of the time, and its priority."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ SHARE = 0.25
 
 
 class Pace:
-    """Whoever rests after every piece of work has worked `share` of the time at most.
+    """If it rests after every piece of work, this process works at most `share` of the time.
 
-    Work is what it computed, and while it read from a disk all of that time: one that waits for a core
-    that others use has taken nothing from them.
+    Work is the time in which it computed, and all of the time in which it read from a disk. While it waits
+    for a core that others use, it takes nothing from them.
     """
 
     def __init__(self, share: float) -> None:
@@ -40,17 +40,17 @@ class Pace:
 
 
 def _read_bytes() -> str:
-    """How much this process has had from a disk, as the kernel writes it; nothing where it does not say."""
+    """How much this process has read from a disk, as the kernel writes it; empty if it does not say."""
     found = re.search(r"^read_bytes: \d+", text_of("/proc/self/io"), re.MULTILINE)
     return found.group() if found else ""
 
 
 def step_back() -> str:
-    """This process goes after all others, as far as the system lets it; what could be had, in words."""
+    """All other processes go first, as far as the system allows it; the words say how far that is."""
     words = "at nice %d" % os.nice(10)
     ioprio_set = {"x86_64": 251, "aarch64": 30, "ppc64le": 273, "riscv64": 30, "s390x": 282}
     number = ioprio_set.get(os.uname().machine) if sys.platform == "linux" else None
-    if number is None or sys.maxsize < 1 << 32:  # in another ABI the number means another call
+    if number is None or sys.maxsize < 1 << 32:  # in another ABI that number is another call
         return words
     try:
         import ctypes

@@ -43,7 +43,7 @@ def is_below(path: bytes, directory: bytes) -> bool:
 
 
 def inner_path(raw: bytes) -> bytes:
-    """`raw` without idle parts; it leads nowhere but down.
+    """`raw` without empty parts and dots. It leads down, and nowhere else.
 
     Raises:
         Refusal: UNSAFE_PATH.

@@ -10,7 +10,7 @@ from box_scripts.caretaker.refusal import Refusal
 
 
 def good_patterns(texts: list[str], bounds: Bounds | None, problems: list[dict]) -> list[Pattern]:
-    """The patterns among them; what is none, or gives up whatever there is, is a problem and no more."""
+    """Those texts that are patterns. One that is no pattern, or that gives up too much, is a problem and is left out."""
     found = []
     for text in dict.fromkeys(texts):
         try:
@@ -33,7 +33,7 @@ def _plain(text: str) -> str:
 
 
 TEMPORARY = (b"/tmp", b"/var/tmp", b"/dev/shm")
-PROBES = (  # names that have nothing in common but that jobs write such
+PROBES = (  # names that jobs write, with nothing else in common
     "a",
     "zz9.bin",
     "Q7",
@@ -52,12 +52,12 @@ PROBES = (  # names that have nothing in common but that jobs write such
 
 
 def _is_wide(matched: list[str]) -> bool:
-    """Whether a pattern that means those probes means whatever there is, or whatever is in a directory."""
+    """Whether a pattern that matches those probes matches everything, or everything in directories."""
     return 2 * len(matched) >= len(PROBES) or sum("/" in probe for probe in matched) >= 4
 
 
 class Bounds:
-    """How much a pattern may give up: what it names, and no place as a whole, nor another lease's."""
+    """How much a pattern may give up: what it names, but no whole place, and nothing of another lease."""
 
     def __init__(self, home: str, work: bytes, tops: list[bytes]) -> None:
         login = os.path.realpath(os.path.expanduser(b"~"))
@@ -68,7 +68,7 @@ class Bounds:
         self._home = os.fsencode(home)
 
     def passed_by(self, pattern: Pattern) -> str | None:
-        """What the pattern would give up as a whole, or None."""
+        """What the pattern would give up as a whole; None if it keeps within its bounds."""
         if pattern.relative:
             matched = [probe for probe in PROBES if pattern.matches(probe)]
             return "all that is written" if _is_wide(matched) else None
@@ -87,7 +87,7 @@ class Bounds:
 
 
 def patterns(home: str, request: dict) -> dict:
-    """Of those patterns, which are none or give up too much: nothing was done."""
+    """Which of these patterns are no patterns, or give up too much. Nothing else was done."""
     problems: list[dict] = []
     tops = [request["work"], *sorted(request.get("roots", []))]
     good_patterns(request.get("artifacts", []), None, problems)

@@ -8,7 +8,7 @@ import re
 from box_scripts.caretaker.paths import escape_path, unescape_path, utf8_bytes
 from box_scripts.caretaker.refusal import Refusal
 
-_ONE = "(?:%[0-9A-F]{2}|[^/%])"  # one character of an escaped name, an escape being one
+_ONE = "(?:%[0-9A-F]{2}|[^/%])"  # one character of an escaped name; an escape counts as one
 _TOKEN = re.compile(
     r"(?P<run>(?:%[0-9A-Fa-f]{2})+)|\\(?P<quoted>.)|(?P<star>\*+)|(?P<one>\?)"
     r"|\[(?P<not>[!^]?)(?P<set>\]?[^]]*)\]|(?P<plain>.)",
@@ -17,7 +17,7 @@ _TOKEN = re.compile(
 
 
 def segment_regex(text: str) -> tuple[str, bytes | None]:
-    """One component of a pattern as regex source, and its bytes where it is no glob."""
+    """One component of a pattern as the source of a regex; also its bytes, if it is no glob."""
     if text == "**":
         return text, None
     source, literal, is_glob = "", b"", False
@@ -41,8 +41,8 @@ def segment_regex(text: str) -> tuple[str, bytes | None]:
 class Pattern:
     """One glob: `matches` says which escaped paths it means.
 
-    A `relative` one is matched below the work directory, any other against absolute paths; `prefix`
-    is the deepest place outside of which an absolute one cannot match.
+    A `relative` pattern is matched below the work directory, any other against absolute paths. All that
+    an absolute pattern can match lies in `prefix`.
     """
 
     def __init__(self, text: str) -> None:
@@ -79,13 +79,13 @@ class Pattern:
     def _resolved(
         self, segments: list[tuple[str, bytes | None]], from_home: bool
     ) -> list[tuple[str, bytes | None]]:
-        """The same with links in its literal beginning resolved, for the survey sees real paths."""
+        """The same with the links in its literal beginning resolved, because the survey sees real paths."""
         root = os.path.expanduser(b"~") if from_home else b"/"
         fixed = [raw for _, raw in segments]
         fixed = fixed[: fixed.index(None)] if None in fixed else fixed
         names = [raw for raw in fixed if raw is not None]
         if len(names) == len(segments) > 0 and not self.text.endswith("/"):
-            # the last name may be a link, and then it is the link that is meant
+            # If the last name is a link, the link itself is meant.
             self.prefix = os.path.join(os.path.realpath(os.path.join(root, *names[:-1])), names[-1])
         else:
             self.prefix = os.path.realpath(os.path.join(root, *names))

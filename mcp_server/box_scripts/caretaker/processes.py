@@ -30,14 +30,14 @@ def output_of(*argv: str) -> str:
 
 
 def boot_id() -> str:
-    """What changes when the machine restarts; empty where the system does not say."""
+    """A text that changes when the machine restarts; empty if the system does not say."""
     if sys.platform == "darwin":
         return output_of("sysctl", "-n", "kern.bootsessionuuid").strip()
     return text_of("/proc/sys/kernel/random/boot_id").strip()
 
 
 def _process(pid: int) -> Process | None:
-    """The living process that bears this number now; one that only waits to be reaped is dead."""
+    """The living process that has this number now. One that only waits to be reaped counts as dead."""
     if not os.path.isdir("/proc/self"):
         return _processes_by_ps().get(pid)
     try:
@@ -45,7 +45,7 @@ def _process(pid: int) -> Process | None:
             fields = file.read().rpartition(b")")[2].split()
     except OSError:
         return None
-    # where only the first thread is dead, others are the process
+    # If only the first thread is dead, the other threads are the process.
     if len(fields) < 20 or (fields[0] in (b"Z", b"X") and int(fields[17]) <= 1):
         return None
     return Process(pid, int(fields[1]), int(fields[3]), int(fields[19]))
@@ -59,7 +59,7 @@ def living_processes() -> dict[int, Process]:
 
 
 def _processes_by_ps() -> dict[int, Process]:
-    """The same without /proc: the group stands for the session, the second of the start for the ticks."""
+    """The same where there is no /proc: the group stands for the session, and the second of the start for the ticks."""
     found = {}
     for line in output_of("ps", "-axo", "pid=,ppid=,pgid=,stat=,lstart=").splitlines():
         pid, parent, group, state, began = line.split(None, 4)
@@ -70,13 +70,13 @@ def _processes_by_ps() -> dict[int, Process]:
 
 
 def ticks_of(pid: int) -> int:
-    """When the process began, in the system's own count; 0 where there is no such process."""
+    """When the process began, in the system's own count; 0 if there is no such process."""
     process = _process(pid)
     return process.ticks if process else 0
 
 
 def restarted_since(started: dict) -> str | None:
-    """How we know that no process of that launch can be left, or None."""
+    """Why no process of that launch can be left; None if one may be."""
     if started["boot_id"] != boot_id():
         return "boot id was %s and is %s" % (started["boot_id"], boot_id())
     if started["init_ticks"] and ticks_of(1) not in (0, started["init_ticks"]):

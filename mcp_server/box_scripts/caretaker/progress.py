@@ -1,4 +1,4 @@
-"""Tells whoever asked how much of long work is done so far."""
+"""Long work tells the tenant how much of it is done so far."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import time
 
 
 class Telling:
-    """Whoever asked to hear of it is told how much was done so far; and once nobody hears it, this ends."""
+    """Tells the tenant how much is done so far, if it asked for that.
+
+    Once the tenant is gone, the write fails and this process ends: nobody needs its work any more.
+    """
 
     def __init__(self) -> None:
         self.every_s: float | None = None
@@ -15,7 +18,7 @@ class Telling:
         self._files = self._read_bytes = 0
 
     def did(self, files: int, read_bytes: int) -> None:
-        """So many files more were looked at, and bytes read."""
+        """This many more files were looked at, and this many more bytes were read."""
         self._files, self._read_bytes = self._files + files, self._read_bytes + read_bytes
         if self.every_s is None or time.monotonic() - self._told_at < self.every_s:
             return

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 def prune(home: str, request: dict) -> dict:
-    """Of the checkpoints those are gone that are as they were named, byte for byte; any other is left whole.
+    """Those checkpoints are gone that are what was named, byte for byte. Any other is left whole.
 
     Each is {"at", "files": [{"at", "size", "sha256", "mtime_ns", "ino"}]}: a file, or a directory and
-    all that is in it. What is removed is in the log `pruned` first. Never the newest of its kind, nor what
-    is open, linked to, or all that a declared pattern matches.
+    all that is in it. Before it is removed it is in the log `pruned`. Never removed are the newest of its
+    kind, what is open or linked to, and all that is left of what a declared pattern matches.
     """
     survey, _ = artifacts_now(home, request)
     hashes = Hashes(home, request.get("key"), Pace(SHARE).rest)
@@ -76,7 +76,7 @@ def _why_kept(
     left: set[bytes],
     hashes: Hashes,
 ) -> str | None:
-    """Why the checkpoint may not go, or None."""
+    """Why the checkpoint may not go; None if it may."""
     if os.path.realpath(top) != top or not all(is_below(path, top) for path in files):
         return "it is not where it was named"
     if not set(files) <= left:
@@ -112,7 +112,7 @@ def _why_kept(
 
 
 def _has_newer(top: bytes, left: set[bytes]) -> bool:
-    """Whether one of the same kind beside it bears a higher number."""
+    """Whether there is one of the same kind beside it with a higher number."""
     parent, name = os.path.split(top)
     steps = [int(found[2]) for found in STEP.findall(name)]
     beside = {
@@ -136,9 +136,9 @@ def _log_pruned(home: str, checkpoint: dict) -> None:
 
 
 def _unlinked(top: bytes, files: dict[bytes, tuple[int, str, int, int]]) -> str | None:
-    """The files are gone, and what was a directory of nothing else; or all are there, and why.
+    """The files are gone, and so are directories that held nothing else. Otherwise all are there, and it says why.
 
-    They are taken out of the way first and looked at again there: a job may put another in one's place.
+    They are first renamed and then looked at again, because a job may put another file in a place meanwhile.
     """
     moved: dict[bytes, bytes] = {}
     why = None
@@ -159,7 +159,9 @@ def _unlinked(top: bytes, files: dict[bytes, tuple[int, str, int, int]]) -> str 
     for aside, path in moved.items():
         if why is not None:
             try:
-                os.link(aside, path, follow_symlinks=False)  # never over what came there since
+                os.link(
+                    aside, path, follow_symlinks=False
+                )  # this never overwrites what has come there since
             except OSError:
                 why += "; what was there is " + escape_path(aside)
                 continue

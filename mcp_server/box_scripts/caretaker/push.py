@@ -32,9 +32,9 @@ PLACED: dict = {
 
 
 def index(home: str, request: dict) -> dict:
-    """What the regular files among `paths` hold, for a push to compare with; and what there is room for.
+    """What the regular files among `paths` hold, so that a push can compare; and how much room there is.
 
-    `placed` of it is what this box itself has on record of pushed files, which a job can write.
+    `placed` is this box's own record of pushed files. A job can write to it.
     """
     hashes, files, known = Hashes(home, request.get("key")), {}, pushed_record(home)
     since = None
@@ -54,7 +54,7 @@ def index(home: str, request: dict) -> dict:
 
 
 def _room_below(work: bytes) -> dict:
-    """Where the work directory really is, and the room there, also before it was made."""
+    """Where the work directory really is, and how much room there is, even before it was made."""
     there = work
     while not os.path.isdir(there):
         there = os.path.dirname(there)
@@ -62,7 +62,7 @@ def _room_below(work: bytes) -> dict:
 
 
 def receive(home: str, request: dict) -> dict:
-    """The files of the tar on stdin lie below `work`, each whole from the moment it is seen.
+    """The files of the tar on stdin lie below `work`. Each is whole from the moment it can be seen.
 
     Raises:
         Refusal: UNSAFE_PATH, UNSAFE_MEMBER or BAD_ARCHIVE; the files before it are in place.
@@ -88,7 +88,7 @@ def receive(home: str, request: dict) -> dict:
                 _receive_member(home, request, inner, archive, member, files, placed)
         while sys.stdin.buffer.read(
             CHUNK_BYTES
-        ):  # the padding: a sender must not find the pipe closed
+        ):  # the padding is read, too, or the sender would find the pipe closed
             pass
     except (tarfile.TarError, EOFError) as error:
         raise Refusal("BAD_ARCHIVE", "the stream is no whole tar: %s" % error) from None
@@ -98,7 +98,7 @@ def receive(home: str, request: dict) -> dict:
 
 
 def _note_placed(home: str, work: bytes, placed: dict) -> None:
-    """Those are known for pushed files; where nothing more is coming, there is no place for it."""
+    """Those are on record as pushed files. If no more is to come, the directory for what comes is gone."""
     try:
         os.rmdir(os.path.join(work, INCOMING))
     except OSError:  # it is not empty, or there is none
@@ -108,7 +108,7 @@ def _note_placed(home: str, work: bytes, placed: dict) -> None:
 
 
 def _target(home: str, work: bytes, inner: bytes) -> tuple[bytes, bytes]:
-    """Where the pushed file really goes: its directory, which may be missing, and itself.
+    """Where the pushed file really goes: its directory, which may be missing, and its own path.
 
     Raises:
         Refusal: UNSAFE_MEMBER.
@@ -136,7 +136,7 @@ def _receive_member(
     files: dict,
     placed: dict,
 ) -> None:
-    """The member is in place, whole, under its own name; a job that had the old file open keeps it."""
+    """The member is in place under its own name, and whole. A job that had the old file open keeps that one."""
     import hashlib
 
     work = request["work"]
@@ -145,7 +145,7 @@ def _receive_member(
         os.makedirs(target, exist_ok=True)
         return
     os.makedirs(parent, exist_ok=True)
-    incoming = os.path.join(work, INCOMING)  # a temporary name beside might get too long
+    incoming = os.path.join(work, INCOMING)  # beside its target a temporary name could get too long
     os.makedirs(incoming, exist_ok=True)
     if os.path.islink(incoming) or os.lstat(incoming).st_dev != os.lstat(parent).st_dev:
         incoming = parent
@@ -190,16 +190,16 @@ def _receive_member(
 
 
 def _over(request: dict) -> dict[bytes, str]:
-    """By the bytes of their names, for the two ends do not escape the same characters."""
+    """What may be replaced, by the bytes of its name: the two ends do not escape the same characters."""
     if "over_bytes" not in request:
         request["over_bytes"] = {unescape_path(n): str(v) for n, v in request["over"].items()}
     return dict.__getitem__(request, "over_bytes")
 
 
 def _may_replace(request: dict, inner: bytes, target: bytes, coming: str | None) -> None:
-    """What lies at `target` may go: it is what `over` says that it may be, or the very bytes that come.
+    """What lies at `target` may be replaced: `over` allows it, or it already holds the bytes that come.
 
-    Without `over` everything may, as by hand.
+    Without `over` everything may be replaced, as when a person works by hand.
 
     Raises:
         Refusal: NOT_SAVED; it was left as it is.
@@ -227,9 +227,10 @@ def _below_work(work: bytes, target: bytes) -> str:
 
 
 def place(home: str, request: dict) -> dict:
-    """Files that were written among the incoming ones are in their places, each proved and then renamed.
+    """Files that lay among the incoming ones are in their places. Each was proved first, and then renamed.
 
-    What holds other bytes than was said is taken away and named in `other`, and so is what is `stale`.
+    An incoming file with other bytes than was said is removed and named in `other`. What is `stale` is
+    removed, too.
 
     Raises:
         Refusal: UNSAFE_PATH, UNSAFE_MEMBER or BAD_REQUEST; the files before it are in place.
@@ -272,7 +273,10 @@ def _arrived(work: bytes, key: str) -> bytes:
 
 
 def _place(home: str, request: dict, said: dict) -> bytes | None:
-    """Where the file lies now; None where its bytes are not what was said. Who had the old file open keeps it."""
+    """Where the file lies now; None if its bytes are not what was said.
+
+    Whoever had the old file open keeps that one.
+    """
     work, inner = request["work"], inner_path(unescape_path(said["name"]))
     if not inner:
         raise _unsafe(inner)
@@ -283,7 +287,7 @@ def _place(home: str, request: dict, said: dict) -> bytes | None:
     try:
         there = os.lstat(arrived)
         if there.st_dev != os.lstat(parent).st_dev and stat.S_ISREG(there.st_mode):
-            # no rename leads from one file system to another
+            # a rename cannot lead from one file system to another
             source = os.path.join(parent, INCOMING + b"-%d" % os.getpid())
             _copy(arrived, source)
         if not _holds_what_was_said(source, said):
@@ -302,7 +306,7 @@ def _place(home: str, request: dict, said: dict) -> bytes | None:
 
 
 def _copy(path: bytes, destination: bytes) -> None:
-    """The regular file lies there, too."""
+    """A copy of the regular file lies there."""
     flags = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     with os.fdopen(os.open(path, os.O_RDONLY | flags), "rb") as file:
         made = os.open(destination, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | flags, 0o600)
@@ -313,7 +317,7 @@ def _copy(path: bytes, destination: bytes) -> None:
 
 
 def _holds_what_was_said(path: bytes, said: dict) -> bool:
-    """Whether the regular file holds those bytes; then it has its mode and its time, too."""
+    """Whether the regular file holds those bytes. If so, it has its mode and its time, too."""
     import hashlib
 
     try:
@@ -330,7 +334,7 @@ def _holds_what_was_said(path: bytes, said: dict) -> bool:
         for count in iter(lambda: file.readinto(view), 0):
             digest.update(view[:count])
             TELLING.did(0, count)
-        # Whoever still wrote to it over a link that was given up has spoilt the proof.
+        # A connection that was given up may still write to the file, and then this proves nothing.
         is_still = os.fstat(fd).st_mtime_ns == before.st_mtime_ns
         if digest.hexdigest() != said["sha256"] or not is_still:
             return False

@@ -14,7 +14,7 @@ INCOMING_NAME = re.compile(r"[0-9a-f]{64}").fullmatch
 
 
 class Sent:
-    """What a push has put in the work directory, by the tenant's record, or else by this box's own."""
+    """What a push has put in the work directory: by the tenant's record, or else by this box's own."""
 
     def __init__(self, home: str, request: dict) -> None:
         self._work: bytes = request["work"]
@@ -36,11 +36,11 @@ class Sent:
         self._held.setdefault(os.path.join(self._way[parent], base), set()).add((size, sha256))
 
     def versions(self, path: bytes, size: int) -> set[str]:
-        """The hashes of what was sent there, of those of that size."""
+        """The hashes of what was sent to that place in that size."""
         return {sha256 for length, sha256 in self._held.get(path, ()) if length == size}
 
     def incoming(self) -> set[bytes]:
-        """Under which names what was sent may lie among the incoming files, as the tenant makes them."""
+        """The names that the tenant gives to what was sent, while it lies among the incoming files."""
         import hashlib
 
         found = set()
@@ -53,7 +53,7 @@ class Sent:
 
 
 def pushed_record(home: str) -> dict[str, dict]:
-    """What `receive` and `place` have put in place: escaped path below the work directory to size and sha256."""
+    """What `receive` and `place` have put in place: by escaped path below the work directory, its size and sha256."""
     path = os.path.join(home, "pushed.json")
     record = read_record(path, {}) or {}
     if not all(isinstance(f, dict) and {"size", "sha256"} <= set(f) for f in record.values()):

@@ -54,12 +54,12 @@ def put_bytes(path: str, content: bytes, flags: int) -> None:
 
 
 def reserve_record(path: str) -> None:
-    """The record `path` can be written later even if the disk is full by then."""
+    """The record at `path` can be written later, even if the disk is full by then."""
     put_bytes(path + ".spare", b" " * SPARE_BYTES, os.O_CREAT | os.O_TRUNC)
 
 
 def write_record(path: str, record: dict) -> None:
-    """`path` holds `record`, whole and on the disk."""
+    """`path` holds the whole `record`, and it is on the disk."""
     content = json.dumps(record, separators=(",", ":")).encode() + b"\n"
     temporary, spare = "%s.%d.tmp" % (path, os.getpid()), path + ".spare"
     try:
@@ -90,10 +90,10 @@ def write_record_if_possible(path: str, record: dict) -> None:
 
 
 def read_record(path: str, fields: dict) -> dict | None:
-    """The record at `path`, its fields of the named types, or None where there is none.
+    """The record at `path`, with its fields of the named types; None if there is no such file.
 
     Raises:
-        Refusal: RECORD_CORRUPT. What cannot be read is never taken for what is not there.
+        Refusal: RECORD_CORRUPT. A record that cannot be read is never taken for one that is not there.
     """
     try:
         with open(path, "rb") as file:
@@ -110,7 +110,7 @@ def read_record(path: str, fields: dict) -> dict | None:
 
 
 def lock_file(path: str, mode: int) -> int | None:
-    """A descriptor that holds the lock, or None where somebody else does."""
+    """A descriptor that holds the lock; None if somebody else holds it."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, mode)
@@ -125,7 +125,7 @@ def lock_file(path: str, mode: int) -> int | None:
 
 
 class Locked:
-    """Whoever else uses this lock waits while the block runs."""
+    """While the block runs, everybody else who wants this lock waits."""
 
     def __init__(self, home: str, name: str) -> None:
         self._path = os.path.join(home, name)

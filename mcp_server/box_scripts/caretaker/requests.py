@@ -1,4 +1,4 @@
-"""What each verb takes, and the arguments in their own types."""
+"""What each verb takes, and its arguments in their own types."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SEALING = (
     "work! roots artifacts discard default_discard exclude ever rented_ns quiet hash running"
     " named key pushed older since_ns ours alone elsewhere"
 )
-TAKES = {  # what each verb takes; `!` marks what it cannot do without
+TAKES = {  # what each verb takes; it cannot do without those with a `!`
     "start": "job! argv! cwd! env env_unset artifacts discard max_runtime_s grace_s stop_signal",
     "status": "job offset limit sample",
     "tail": "job! offset limit",
@@ -26,7 +26,7 @@ TAKES = {  # what each verb takes; `!` marks what it cannot do without
     "place": "work! files! stale over",
     "guard": "deadline left_s grace_s signal idle_s end store seal copy_s scripts disarm",
 }
-FIELDS = {  # kind, and help for a person
+FIELDS = {  # the kind of each argument, and help for a person
     "job": ("text", "name of the job"),
     "argv": ("texts", ""),
     "cwd": ("path", "directory the job runs in; made if missing"),
@@ -112,7 +112,7 @@ def checked_arguments(verb: str, arguments: object) -> dict:
         try:
             checked[name] = valued(FIELDS[name][0], value)
         except (ValueError, KeyError) as error:
-            # without the value, which may be a secret
+            # the value is not repeated, because it may be a secret
             detail = "" if name in ("env", "key") else ": %s" % error
             raise Refusal(
                 "BAD_REQUEST", "%s is not a proper %s%s" % (name, FIELDS[name][0], detail)

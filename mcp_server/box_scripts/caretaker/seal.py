@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def _refuse_running(home: str) -> list[Job]:
-    """The jobs that were started here, all of which have ended; and no other waits to be."""
+    """The jobs that were started here. All of them have ended, and no other waits to be started."""
     seen = [(job, observe(job).state) for job in all_jobs(home)]
     running = [job.name for job, state in seen if state in LIVE]
     if running:
@@ -49,7 +49,7 @@ def _started(home: str) -> list[Job]:
 
 
 def _waiting(home: str) -> list[str]:
-    """The jobs that runner.py may still start, from its journal; none once the guard has ended the work."""
+    """The jobs that runner.py may still start, by its journal. Once the guard has ended the work there are none."""
     path = os.path.join(home, "queue", "journal")
     try:
         with open(path, "rb") as file:
@@ -58,7 +58,7 @@ def _waiting(home: str) -> list[str]:
         return []
     try:
         guard_record = read_record(os.path.join(home, "guard.json"), GUARD) or NO_GUARD
-    except Refusal:  # damaged, which says nothing
+    except Refusal:  # a damaged record says nothing
         guard_record = NO_GUARD
     if guard_record["state"] == "fired":
         return []
@@ -79,15 +79,16 @@ def _waiting(home: str) -> list[str]:
 def manifest(home: str, request: dict) -> dict:
     """Every byte written since launch is an entry, pushed, discarded, unclaimed or a problem.
 
-    With `hash: recalled` nothing is read: where a hash is not known from before there is none, and then no
-    digest either. That is no seal, but enough to begin to fetch while the seal is made. With
-    `running: listed` jobs may run meanwhile: that is a look at what there is so far, and never has a digest.
+    With `hash: recalled` no file is read. A hash that is not known from before is then missing, and so is the
+    digest. That is no seal, but it is enough to begin to fetch while the seal is made. With
+    `running: listed` jobs may run meanwhile. That shows what there is so far, and never has a digest.
 
-    What a job can write is believed only where nobody says better: `pushed`, `since_ns` and `ours` (the
-    hashes of the tenant's scripts) come from the tenant's own records, `key` is for the memory of hashes.
+    A job can write to our records here, so they are believed only if the tenant says nothing better:
+    `pushed`, `since_ns` and `ours` (the hashes of the tenant's scripts) are from its own records. `key` is
+    for the memory of hashes.
 
     Raises:
-        Refusal: JOB_RUNNING, or AT_WORK where a process that is no job's is at work in what would be sealed.
+        Refusal: JOB_RUNNING; or AT_WORK: a process that belongs to no job works in what would be sealed.
     """
     is_look, reads = request.get("running") == "listed", request.get("hash") != "recalled"
     if is_look and reads:

@@ -98,7 +98,7 @@ def full_status(job: Job, seen: Observed) -> dict:
 
 
 def status(home: str, request: dict) -> dict:
-    """How one job stands, or every job in brief. Asked often, so it reads little."""
+    """How one job stands, or every job in brief. It is asked often, so it reads little."""
     if "job" not in request:
         return {
             "jobs": [_brief(job, observe(job)) for job in all_jobs(home)],

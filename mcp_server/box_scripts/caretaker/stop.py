@@ -17,18 +17,18 @@ KILL_LIMIT_S = 10.0
 
 
 def record_ending(job: Job, why: str) -> None:
-    """It is on record that we are about to end the job; the first such record stands."""
+    """It is on record that we are about to end the job. The first such record stands."""
     if job.ending() is None:
-        # a full disk must not keep a job running
+        # A full disk must not keep a job running.
         write_record_if_possible(
             job.path("ending.json"), {"why": why, "at": time.time(), "boot_id": boot_id()}
         )
 
 
 def end_jobs(asked: list[tuple[Job, int, float]]) -> list[int]:
-    """No process of these jobs is left; those that outlive even SIGKILL are returned.
+    """No process of these jobs is left, but for those that are returned: they outlived even SIGKILL.
 
-    Each job goes with the signal that asks it to end, and with the seconds that it may take.
+    With each job comes the signal that asks it to end, and how many seconds it may take.
     """
     import signal
 

@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
     from box_scripts.caretaker.patterns import Pattern
 
-QUIET_BYTES = 1 << 20  # what a service of the image's writes is smaller
+QUIET_BYTES = 1 << 20  # whatever a service of the image writes is smaller
 DEEPEST, LONGEST = 512, 3500
 
 
 class Survey:
-    """One pass over all the jobs may have written: every file is put where it belongs."""
+    """One pass over all that the jobs may have written: every file is put where it belongs."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Survey:
         self.files: list[tuple[str, bytes]] = []  # artifacts, by name
         self.links: list[tuple[str, bytes]] = []
         self.written: list[tuple[str, bytes, int]] = []  # since launch, and no artifact
-        self.leads: set[bytes] = set()  # where links in the work directory lead to
+        self.leads: set[bytes] = set()  # the targets of links in the work directory
         self.problems: list[dict] = []
         self.matched: set[str] = set()
         self._walked: set[bytes] = set()
@@ -53,10 +53,10 @@ class Survey:
         ).fullmatch
 
     def before(self, rented_ns: int, quiet: list[str], home: str) -> None:
-        """What was written from `rented_ns` on counts, too; before the first launch, not what is `quiet`.
+        """What was written from `rented_ns` on counts, too, but for what is quiet before the first launch.
 
-        That is what the image's own services write while they come up; and the work directory, where it
-        was cloned on the box.
+        Quiet is what the image's own services write while they come up, and a work directory that was
+        cloned on the box.
         """
         self.launched_ns = self.since_ns
         self.since_ns = min(rented_ns, rented_ns if self.since_ns is None else self.since_ns)
@@ -80,11 +80,11 @@ class Survey:
         self.problems.append({"at": at, "why": why, "detail": str(detail)})
 
     def inner(self, at: str) -> str | None:
-        """The path below the work directory, for what lies there."""
+        """The path below the work directory; None for what lies elsewhere."""
         return at[len(self._root) :] if at.startswith(self._root) else None
 
     def walk(self, top: bytes, is_accounted: bool) -> None:
-        """Everything below `top` that was not yet seen is placed; links are not followed."""
+        """Everything below `top` that was not yet seen is put where it belongs. Links are not followed."""
         if any(is_below(top, place) for place in self._walked | self.skip):
             return
         pending = [top]
@@ -118,7 +118,7 @@ class Survey:
         is_new = is_accounted and self.since_ns is not None and seen.st_ctime_ns >= self.since_ns
         is_new = is_new and not (self._quiet and self._is_quiet(path, seen))
         if not is_new and not self._reaches_out and not is_below(path, self.work):
-            return  # most of a home directory, so said at once
+            return  # That is most of a home directory, so it is decided first.
         at = escape_path(path)
         inner = self.inner(at)
         name = "work/" + inner if inner is not None else "root" + at
@@ -127,7 +127,7 @@ class Survey:
             target = os.path.realpath(path)
             if os.path.isdir(
                 target
-            ):  # no name holds %00: only a pattern for all that is below matches
+            ):  # no name holds %00, so only a pattern for all that is below matches
                 claimed = claimed or self._claims(at + "/%00", inner and inner + "/%00")
             if claimed:
                 self.links.append((name, path))
@@ -137,7 +137,7 @@ class Survey:
             if claimed:
                 self.problem(at, "special", "neither a file, a directory nor a link")
         elif self._is_ours(path, seen):
-            return  # whatever a pattern says
+            return  # whatever the patterns say
         elif claimed:
             self.files.append((name, path))
         elif is_new:
@@ -150,12 +150,12 @@ class Survey:
 
 
 def _is_shared(directory: os.stat_result) -> bool:
-    """Whether everybody may write there and nobody may touch what is another's, as in /tmp."""
+    """Whether everybody may write there, and only owners may remove what is theirs, as in /tmp."""
     return bool(directory.st_mode & stat.S_ISVTX and directory.st_mode & stat.S_IWOTH)
 
 
 def _ours_of(paths: Iterable[bytes]) -> Iterator[bytes]:
-    """Those that jobs of this user can have made; root's may have made any."""
+    """Those paths that a job of this user can have made. A job of root's can have made any."""
     for path in paths:
         try:
             if os.geteuid() in (0, os.lstat(path).st_uid):

@@ -38,7 +38,7 @@ DEFAULT_DISCARD = [
 
 
 class Heaps:
-    """What was written since launch and is no artifact, each file in the heap where it belongs."""
+    """What was written since launch and is no artifact. Each file is put on the heap where it belongs."""
 
     def __init__(
         self,
@@ -74,13 +74,13 @@ class Heaps:
             else:
                 self._empty.append(at)
         for default, files in odd.items():
-            # What bears a cache's name and is none by its form is given up unasked while it is little.
+            # What has a cache's name but not its form is given up unasked, as long as it is little.
             if sum(size for size, _ in files) > ODD_BYTES:
                 self._unclaimed += files
             else:
                 for size, _ in files:
                     self._discard(default, size)
-        # Some marks and locks hold nothing; in the names of many there is room for everything.
+        # Empty files are marks and locks, and hold nothing. But the names of many could hold anything.
         if sum(len(os.path.basename(at)) for at in self._empty) > NAME_BYTES:
             self._unclaimed += [(0, at) for at in self._empty]
             self._empty = []
@@ -132,7 +132,7 @@ ODD_BYTES, NAME_BYTES = 10 << 20, 2048
 def discarded_by(
     at: str, inner: str | None, discards: list[Pattern], defaults: list[Pattern]
 ) -> str | None:
-    """The text of the first pattern that discards the file; caches are caches outside of work too."""
+    """The text of the first pattern that discards the file; None if none does. Caches count outside of work, too."""
     for pattern in discards:
         text = inner if pattern.relative else at
         if text is not None and pattern.matches(text):
