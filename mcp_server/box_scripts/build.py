@@ -3,10 +3,11 @@
 One text file travels to a box, where a person can read it. So the parts are joined as text, in a fixed
 order: their imports are gathered at the head, and what they import from each other is left out, because
 there it is the same module. For that to mean the same, a name may be bound in one part only, and a part
-may import only from parts before it.
+may import only from parts before it. What a part calls `__file__` is the joined file.
 """
 
 import ast
+import builtins
 import importlib
 import sys
 from collections.abc import Iterator, Sequence
@@ -23,7 +24,7 @@ _RULE = 99
 
 
 class Unbuildable(Exception):
-    """A part breaks a rule of joining; the message says where, and what to do."""
+    """A part breaks a rule of joining. The message says where, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def scripts() -> dict[Path, str]:
     """The file and the text of every script that is made of parts.
 
     Raises:
-        Unbuildable: see there.
+        Unbuildable: a part breaks a rule.
     """
     built = {}
     for folder in sorted(at.parent for at in HERE.glob("*/__init__.py")):
@@ -63,7 +64,7 @@ def joined(folder: Path, order: Sequence[str]) -> str:
     """The text of the script whose parts lie in that folder.
 
     Raises:
-        Unbuildable: see there.
+        Unbuildable: a part breaks a rule.
     """
     there = {at.stem for at in folder.glob("*.py")} - {"__init__"}
     if there != set(order) or order[-1] != ENTRY:
@@ -73,11 +74,10 @@ def joined(folder: Path, order: Sequence[str]) -> str:
     _refuse_two_of_a_name(folder, parts)
     chunks = [_head(folder, parts)]
     for part in parts:
-        words = (
-            [] if part.name == ENTRY else [f"# {line}".rstrip() for line in part.words.split("\n")]
-        )
-        banner = f"# --- {part.name} ".ljust(_RULE, "-")
-        chunks.append("\n".join([banner, *words]) + f"\n\n\n{part.text}")
+        heading = [f"# --- {part.name} ".ljust(_RULE, "-")]
+        if part.name != ENTRY:
+            heading += [f"# {line}".rstrip() for line in part.words.split("\n")]
+        chunks.append("\n".join(heading) + f"\n\n\n{part.text}")
     return "\n\n\n".join(chunks) + "\n"
 
 
@@ -93,7 +93,8 @@ def _head(folder: Path, parts: Sequence[_Part]) -> str:
             "from __future__ import annotations",
             "",
             *_import_lines(parts, typing=False),
-            *(["", "TYPE_CHECKING = False  # importing `typing` costs more than a status reply"]),
+            "",
+            "TYPE_CHECKING = False  # importing `typing` costs more than a status reply",
             *(["if TYPE_CHECKING:", *typed] if typed else []),
         ]
     )
@@ -112,7 +113,7 @@ def _import_lines(parts: Sequence[_Part], *, typing: bool) -> list[str]:
 def _refuse_two_of_a_name(folder: Path, parts: Sequence[_Part]) -> None:
     imported = {name for part in parts for _, name in part.names | part.typing_names}
     imported |= {name for part in parts for name in part.imports | part.typing_imports}
-    owners: dict[str, str] = dict.fromkeys(imported, "an import")
+    owners = dict.fromkeys(dir(builtins), "Python itself") | dict.fromkeys(imported, "an import")
     for part in parts:
         for name in sorted(part.binds):
             if name in owners:

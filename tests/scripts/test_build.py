@@ -79,6 +79,7 @@ def test_imports_are_gathered_at_the_head_and_those_between_parts_are_left_out(
         ("words", WORDS.replace("from __future__ import annotations", ""), "__future__"),
         ("words", WORDS.replace('"""What it is about."""', ""), "a docstring"),
         ("words", WORDS + "\n\nsys = 1\n", "words.py binds `sys`, and so does an import"),
+        ("words", WORDS + "\n\ndef open():\n    pass\n", "binds `open`, and so does Python itself"),
         ("__main__", ENTRY + "\n\ndef said():\n    pass\n", "binds `said`, and so does words"),
         ("stray", HEAD, "look at stray"),
     ],
