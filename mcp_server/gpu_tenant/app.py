@@ -1,4 +1,4 @@
-"""The composition root: the environment is read here, once, and the parts are put together."""
+"""Puts the parts together: the environment is read here, once."""
 
 import os
 from collections.abc import Callable, Mapping

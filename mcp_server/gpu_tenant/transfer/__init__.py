@@ -1,4 +1,6 @@
-"""Moves files between a box and this computer as fast as the link and the disk allow, and verifies them meanwhile.
+"""Moves files between a box and this computer, fast and whole.
+
+It verifies the bytes while they arrive. It knows channels and files, and nothing of leases.
 
 `channel_pool` opens as many channels as `concurrency` finds worthwhile. Each has a thread (`worker`) that
 speaks the `protocol` with the courier on the box. Downloads are cut into `chunks`, gathered in a

@@ -1,4 +1,7 @@
-"""The ways to reach a box, one per file, and what they share: feeding a command and reading its output."""
+"""How a command is run on a box: one file for each way.
+
+This module has what the ways share: feeding a command and reading its output.
+"""
 
 import asyncio
 from collections.abc import AsyncIterable, Callable, Coroutine
