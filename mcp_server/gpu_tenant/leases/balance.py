@@ -1,4 +1,7 @@
-"""How long each account lasts at its current spending: reported before it is empty and its boxes go with it."""
+"""How long each account lasts at its current spending.
+
+This is reported before the account is empty, because its boxes go with it.
+"""
 
 import asyncio
 from collections.abc import Mapping
@@ -15,11 +18,11 @@ from gpu_tenant.leases.settle import Survey
 _ENOUGH_H = 3
 _ASKED_EVERY = timedelta(minutes=10)
 _PATIENCE_S = 8.0
-"""In real time: a list of leases does not wait longer for it."""
+"""In real time: a list of leases waits no longer than this for it."""
 
 
 class Purse:
-    """The accounts of one user, asked now and then."""
+    """The accounts of one user, which are asked now and then."""
 
     def __init__(
         self, connectors: Mapping[str, Connector], profiles: Mapping[str, Profile], clock: Clock
@@ -30,7 +33,10 @@ class Purse:
         self._known: dict[str, tuple[datetime, Balance | None]] = {}
 
     async def alarms(self, found: Survey) -> list[str]:
-        """What a person must hear about accounts that are being spent; one that does not answer is not reported."""
+        """What a person must hear about accounts that are being spent.
+
+        An account that does not answer is not reported.
+        """
         async with asyncio.TaskGroup() as asking:
             told = [
                 asking.create_task(self._alarm(provider, found))
@@ -43,7 +49,7 @@ class Purse:
         balance = await self._balance(provider)
         if balance is None:
             return None
-        # By the account's own word, or else by what its lists show.
+        # As the account itself says, or else by what its lists show.
         spends = balance.spends_usd_h or _spends_usd_h(provider, found)
         lasts_h = balance.amount_usd / spends
         if lasts_h >= _ENOUGH_H:
@@ -72,7 +78,7 @@ class Purse:
 
 
 def _spends_usd_h(provider: str, found: Survey) -> Decimal:
-    """What the account is known to spend: on every box there, even those that are not ours, and on leftovers."""
+    """What the account is known to spend on every box there, also on those that are not ours, and on leftovers."""
     boxes = [box.price_usd_h for box in found.listings[provider].boxes]
     left = [each.usd_month for each in found.leftovers if each.provider == provider]
     hourly = sum((usd for usd in boxes if usd is not None), Decimal(0))

@@ -1,4 +1,4 @@
-"""What is asked of a box before it is believed to be the lease's own, and before it is believed to be unused."""
+"""What a box is asked before it counts as the lease's own, and before it counts as unused."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
@@ -31,11 +31,11 @@ from gpu_tenant.leases.verify import UNTOUCHED, Assessment, unseen
 from gpu_tenant.ledger import Ledger
 
 _BOOTS_WITHIN = timedelta(minutes=15)
-"""How long after it was made a box without an address may still be booting for the first time."""
+"""For how long a box without an address may still be booting for the first time."""
 
 
 class Inspection:
-    """Looks at the boxes of one ledger's leases, through the open ways to them."""
+    """Looks at the boxes of one ledger's leases, over the open ways to them."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Inspection:
         self._transport = transport
 
     def of(self, lease: Lease, since: datetime | None = None) -> Occupancy:
-        """The lease's mark on its box, and looks at what was done there."""
+        """The lease's mark on its box, and the way to look at what was done there."""
         return Occupancy(
             lease,
             self._profiles[lease.provider],
@@ -74,7 +74,7 @@ class Inspection:
         try:
             await self.of(lease).stand()
         except CaretakerFailed:
-            # It answered, but has no Python: whatever is asked of it next says so.
+            # It answered, but has no Python. The next request will say so.
             await self._transport(lease).run(["true"], timeout_s=30)
 
     async def is_the_box(self, lease: Lease) -> None:
@@ -87,9 +87,10 @@ class Inspection:
         await self.of(lease).stand()
 
     async def seen(self, lease: Lease) -> Seen:
-        """What the box itself tells, when the ledger says that its lease never used it."""
+        """What the box itself shows, if the ledger says that its lease never used it."""
         events = self._ledger.events(lease.id)
-        # Nobody here waited for a twin to let us in: that it never did does not show that nobody else got in.
+        # Nobody here waited for a twin to let us in. That it never did does not show that nobody
+        # else got in.
         came_in = was_let_in(events) or is_another_s(lease)
         if lease.parked_at is not None:
             if not came_in:
@@ -109,13 +110,13 @@ class Inspection:
             return NeverIn()
 
     async def fresh(self, lease: Lease) -> Seen:
-        """What is known about a box that did not come up as quoted; one that never let us in is unused."""
+        """What is known about a box that did not come up as quoted. One that never let us in is unused."""
         if not was_let_in(self._ledger.events(lease.id)):
             return NeverIn()
         return await self.seen(lease)
 
     async def twin(self, lease: Lease, box: Box) -> Seen:
-        """What a box that was made twice tells about itself; one that cannot be looked at may have been used."""
+        """What a box that was made twice shows about itself. One that cannot be looked at may have been used."""
         boots = box.address is None and box.state is BoxState.BOOTING
         if boots and self._first_boots(lease, box.created_at):
             return NeverIn()
@@ -131,17 +132,17 @@ class Inspection:
         return self._clock.now() - made_at <= _BOOTS_WITHIN
 
     async def surely(self, lease: Lease) -> tuple[Lease, Seen]:
-        """The lease, which counts as used if its box says so; and what the box says."""
+        """The lease, and what the box shows. If the box shows use, the lease counts as used."""
         seen = await self.seen(lease)
         if isinstance(seen, Marked) and use(seen) is not None:
             self._ledger.touch(lease.id, at=self._clock.now())
         return self._ledger.lease(lease.id), seen
 
     async def before_a_stop(self, lease: Lease) -> Lease:
-        """The lease, which counts as used if its box says so: a stop may empty its disk.
+        """The lease, before its box is stopped. If the box shows use, the lease counts as used: a stop may empty its disk.
 
         Raises:
-            Refused: it cannot be looked at, and a stop there keeps nothing for sure.
+            Refused: it cannot be looked at, and it is not sure that a stop there keeps anything.
         """
         profile = self._profiles[lease.provider]
         if lease.touched_at is not None or profile.park == "none" or profile.kind == "own":
@@ -155,7 +156,10 @@ class Inspection:
         return lease
 
     async def before_the_seal(self, lease: Lease) -> tuple[Lease, Assessment | list[Loss]]:
-        """The whole assessment of a box that need not or cannot be sealed; else what on it belongs to others."""
+        """The assessment of a box that needs no seal or cannot have one.
+
+        Otherwise what on the box belongs to others.
+        """
         profile = self._profiles[lease.provider]
         if lease.touched_at is None and profile.destroy == "hands_back":
             return lease, UNTOUCHED  # a machine that is handed back keeps everything on it
@@ -170,7 +174,7 @@ class Inspection:
             try:
                 seen = await self.of(lease).look("others")
             except BoxUnreachable:
-                return lease, []  # it cannot be sealed either, and the sealing says so
+                return lease, []  # it cannot be sealed either, and the seal will say so
             except BoxTrouble as trouble:
                 return lease, unseen(trouble.message, trouble.remedy)
         else:
