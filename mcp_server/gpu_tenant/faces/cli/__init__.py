@@ -46,7 +46,7 @@ SUMMARIES = {
     "serve": "The MCP server, over stdio.",
     "install": "Bring the skill and the server to an agent's host, or keep the watchdog running.",
 }
-"""Every command, in the order of a lease's life; a command's module is imported when it runs."""
+"""Every command, in the order of a lease's life. A command's module is imported when it runs."""
 
 EXIT_STATUSES = """\
 Exit status: 0 done; 1 the job, the smoke or the check did not end well; 2 the call is wrong; 3 refused by
@@ -86,7 +86,7 @@ def group() -> None:
 
 
 def main() -> None:
-    """The command in this process's arguments was run; the exit status says how it ended."""
+    """The command in this process's arguments was run. The exit status says how it ended."""
     try:
         group.main(prog_name="gpu-tenant", standalone_mode=False)
     except click.exceptions.Abort:
@@ -115,7 +115,7 @@ def main() -> None:
 
 
 def _as_json(code: str, message: str, remedy: str, exit_status: int) -> None:
-    """If the answer was to be JSON on stdout, the error was printed as JSON too."""
+    """If the answer was to be JSON on stdout, the error was printed as JSON, too."""
     given = sys.argv[1:]
     if "--json" not in given[: given.index("--") if "--" in given else None]:
         return
