@@ -294,9 +294,9 @@ def _collect_or_snapshot(rooms: _Rooms) -> Callable[..., Any]:
 
 
 def _teardown_or_ask(rooms: _Rooms) -> Callable[..., Any]:
-    """Tells a person where to sign.
+    """The teardown as a tool, with a question by the host that only tells a person where to sign.
 
-    It asks nothing else: any program may be the client and answer a host's question.
+    The answer counts for nothing, because any program may be the client and answer a host's question.
     """
 
     async def tell(lease: str, on_refusal: str, ctx: Context[None]) -> Seen | Elicit[Seen]:
