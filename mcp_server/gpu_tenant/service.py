@@ -30,7 +30,7 @@ from gpu_tenant.domain.offers import Trust, Wish
 from gpu_tenant.domain.ports import Clock, Market
 from gpu_tenant.domain.record import Amount, Hours
 from gpu_tenant.domain.sweep_grid import Grid, grid_of
-from gpu_tenant.domain.terms import Asked, WhenIdle
+from gpu_tenant.domain.terms import Asked, SaidOnFailure, WhenDone, WhenIdle
 from gpu_tenant.files.patterns import require_patterns
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.files.state_dir import Home
@@ -52,6 +52,7 @@ from gpu_tenant.leases.provision import intend, require_smoke
 from gpu_tenant.leases.read_logs import run_of
 from gpu_tenant.leases.readiness import active, fulfilled, running
 from gpu_tenant.leases.rent import fleet_at, fleet_by, must_be_one, rented
+from gpu_tenant.leases.take_work import held_for_work, wanted
 from gpu_tenant.leases.watch_actions import has_news, kept_elsewhere, store_again
 from gpu_tenant.ledger import Event, Ledger
 from gpu_tenant.providers.credentials import references, resolve_all
@@ -173,6 +174,12 @@ class Tenancy:
             Hours | None, Field(description="end it when idle so long; 2 if billed; 0: never")
         ] = None,
         when_idle: WhenIdle = "end",
+        when_done: Annotated[
+            WhenDone | None, Field(description="its work over; end if rented, keep if own")
+        ] = None,
+        on_failure: Annotated[
+            SaidOnFailure | None, Field(description="'end after 15m', 'park after 1h', 'hold'")
+        ] = None,
         rescue_usd: Annotated[
             Amount | None, Field(description="to save unverified data past the end; a day's")
         ] = None,
@@ -206,6 +213,8 @@ class Tenancy:
             budget_usd=budget_usd,
             idle_h=idle_h,
             when_idle=when_idle,
+            when_done=when_done,
+            on_failure=on_failure,
             rescue_usd=rescue_usd,
             store=context.known_store(store),
             recover=tuple(recover),
@@ -426,6 +435,8 @@ class Tenancy:
                 cells=cells,
                 prefix=name,
             )
+            for each in dict.fromkeys((lease, *leases)):
+                await wanted(context, each)
             begun = await begin_sweep(
                 context,
                 [lease, *leases],
@@ -441,8 +452,9 @@ class Tenancy:
                 "leases and attempts are for a sweep", remedy="give it a matrix, or its cells"
             )
         require_patterns((*artifacts, *discard))
-        found = await active(context, lease)
-        with context.held(found.id, "launch"):
+        found = await wanted(context, lease)
+        async with held_for_work(context, found, "launch"):
+            found = await active(context, found.id)
             values = resolve_all(env, context.environ, account=context.account)
             own = activated(context.ledger, found.id) if python == "prepared" else {}
             profile = context.profile(found.provider)
@@ -612,15 +624,15 @@ class Tenancy:
         self,
         lease: LeaseName,
         action: Annotated[
-            Literal["extend", "park", "resume", "terms", "recover"],
+            Literal["extend", "park", "resume", "terms", "recover", "hold"],
             Field(
-                description="park stops the GPU meter and keeps the disk; resume starts it again; "
-                "recover goes on elsewhere where its box was taken"
+                description="park stops the GPU meter and keeps the disk; "
+                "recover goes on elsewhere where its box was taken; hold: more work comes, do not end it"
             ),
         ],
         hours: Annotated[
             float | None,
-            Field(gt=0, description="extend, resume: the deadline is so long from now"),
+            Field(ge=0, description="extend, resume: to the deadline; hold: so long"),
         ] = None,
         address: Annotated[
             str | None, Field(description="resume: where the console shows the box now")
@@ -629,6 +641,8 @@ class Tenancy:
         max_price_usd_h: Annotated[Amount | None, Field(description="terms")] = None,
         idle_h: Annotated[Hours | None, Field(description="terms; 0: never")] = None,
         rescue_usd: Annotated[Amount | None, Field(description="terms")] = None,
+        when_done: WhenDone | None = None,
+        on_failure: SaidOnFailure | None = None,
     ) -> Card:
         """Move a lease's deadline, change its terms, park its box, or resume it. The answer says what
         it costs then.
@@ -645,6 +659,8 @@ class Tenancy:
                 "max_price_usd_h": max_price_usd_h,
                 "idle_h": idle_h,
                 "rescue_usd": rescue_usd,
+                "when_done": when_done,
+                "on_failure": on_failure,
             },
         )
 

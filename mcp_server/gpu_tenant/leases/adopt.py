@@ -11,6 +11,7 @@ from gpu_tenant.domain.errors import (
     TenantError,
 )
 from gpu_tenant.domain.model import Lease, Profile, SshAddress
+from gpu_tenant.domain.policy import must_be_doable
 from gpu_tenant.domain.ports import Tended
 from gpu_tenant.domain.terms import USUAL, Asked
 from gpu_tenant.leases.cards import Card
@@ -148,6 +149,7 @@ async def _take_over(
         max_price_usd_h=asked.max_price_usd_h,
         meter="billed",
     )
+    must_be_doable(terms, profile)
     lease = context.ledger.take_up(
         box,
         lease_id=new_lease_id(profile, context.ledger),

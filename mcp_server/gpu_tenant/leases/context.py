@@ -29,6 +29,7 @@ from gpu_tenant.files.state_dir import Home
 from gpu_tenant.leases.balance import Purse
 from gpu_tenant.leases.inspection import Inspection
 from gpu_tenant.leases.owner_approval import Owner
+from gpu_tenant.leases.watchdog_heartbeat import BY_THIS_SERVER, is_watched, watched
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.credentials import Account
 
@@ -81,6 +82,8 @@ class Context:
         self.public_key = public_key
         self.environ = environ
         self.tending = tending
+        self.watches = False
+        """Whether this very process looks after every lease while it runs."""
         self.account = Account.of(profiles.values(), home.root)
         self._transports: dict[tuple[str, str], Transport] = {}
         self.purse = Purse(connectors, profiles, clock)
@@ -238,6 +241,18 @@ class Context:
         """What ends the lease's bill if this computer dies, as far as that was proved."""
         profile = self.profile(lease.provider)
         return protection(profile, lease, last_armed(lease, self.ledger))
+
+    def watched(self) -> str:
+        """Who looks after the leases now, in words for a person."""
+        said = watched(self.home.watchdog, self.clock.now())
+        if self.watches and (said.startswith(("nobody", BY_THIS_SERVER))):
+            return BY_THIS_SERVER
+        return said
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether somebody looks after the leases now."""
+        return self.watches or is_watched(self.home.watchdog, self.clock.now())
 
     def kept_in(self, lease: Lease) -> Path:
         """Where the lease's files are kept on this computer."""

@@ -94,10 +94,13 @@ def _torn_down(context: Context, lease: Lease, receipt: Receipt) -> TornDown:
     )
 
 
-async def end_verified(context: Context, lease: str) -> TornDown:
+async def end_verified(
+    context: Context, lease: str, *, unless_wanted_since: int | None = None
+) -> TornDown:
     """The lease has ended, and nothing was lost: see `Tenancy.verify_and_teardown`.
 
     Raises:
+        StillWanted: more work came after the line `unless_wanted_since` of the ledger; the box stays.
         Unverified: something would be lost; the box stays.
         Refused: there is no box.
     """
@@ -125,10 +128,12 @@ async def end_verified(context: Context, lease: str) -> TornDown:
                 found.id, Event.REFUSED, {"words": refusal.message}, at=context.clock.now()
             )
             raise
+        if unless_wanted_since is not None:
+            context.ledger.must_be_unwanted(found.id, unless_wanted_since)
         if assessment.seal is not None:
             # Re-reading what was kept may take hours, and by now the address may belong to another box.
             await context.inspection.is_the_box(found)
-        receipt = await _end(context, permit, found)
+        receipt = await _end(context, permit, found, unless_wanted_since=unless_wanted_since)
     await closed(context, found)
     return _torn_down(context, context.ledger.lease(found.id), receipt)
 
@@ -392,7 +397,13 @@ async def honoured(context: Context, lease: str) -> TornDown:
     return _torn_down(context, context.ledger.lease(found.id), receipt)
 
 
-async def _end(context: Context, permit: TeardownPermit, lease: Lease) -> Receipt:
+async def _end(
+    context: Context,
+    permit: TeardownPermit,
+    lease: Lease,
+    *,
+    unless_wanted_since: int | None = None,
+) -> Receipt:
     await _leave(context, lease)
     return await tear_down(
         permit,
@@ -401,6 +412,7 @@ async def _end(context: Context, permit: TeardownPermit, lease: Lease) -> Receip
         connector=context.connector(lease),
         ledger=context.ledger,
         clock=context.clock,
+        unless_wanted_since=unless_wanted_since,
     )
 
 

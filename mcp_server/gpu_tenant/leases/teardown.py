@@ -43,15 +43,19 @@ async def tear_down(
     connector: Connector,
     ledger: Ledger,
     clock: Clock,
+    unless_wanted_since: int | None = None,
 ) -> Receipt:
     """The permitted box is gone, seen twice, and the receipt is filed.
 
+    `unless_wanted_since` is the line of the ledger after which nobody may have brought more work.
+
     Raises:
+        StillWanted: somebody has; nothing was destroyed.
         ProviderTrouble: the destroy was refused, or the box is still listed; the meter may run. The lease stays
             `terminating`, and the same call goes on with it.
         LeaseHeld: this process lost its hold on the lease meanwhile; nothing was destroyed after that.
     """
-    lease = ledger.file_permit(permit, at=clock.now())
+    lease = ledger.file_permit(permit, at=clock.now(), unless_wanted_since=unless_wanted_since)
     give_up_at = clock.now() + _gone_within(profile)
     asked_at: datetime | None = None
     seen: Seen | None = None

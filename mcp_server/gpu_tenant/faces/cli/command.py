@@ -13,6 +13,7 @@ import click
 
 from gpu_tenant.domain.errors import BadRequest
 from gpu_tenant.domain.record import amount
+from gpu_tenant.domain.terms import OnFailure
 from gpu_tenant.faces.cli import SUMMARIES
 
 if TYPE_CHECKING:
@@ -38,7 +39,19 @@ class _Usd(click.ParamType[Decimal]):
             self.fail(f"{value!r}: {error}", param, ctx)
 
 
-USD = _Usd()
+class _OnFailure(click.ParamType[str]):
+    name = "words"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        try:
+            return OnFailure.said(str(value)).words
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+USD, ON_FAILURE = _Usd(), _OnFailure()
 as_json = click.option("--json", "as_json", is_flag=True, help="the answer as JSON, on stdout")
 command_argument = click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 lease_option = click.option("--lease", help="as LEASE; none is needed while only one is live")

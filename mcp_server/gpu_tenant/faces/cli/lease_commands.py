@@ -12,9 +12,10 @@ import click
 from gpu_tenant.domain.errors import BadRequest, Refused
 from gpu_tenant.domain.fleet_budget import MOST
 from gpu_tenant.domain.offers import Trust
-from gpu_tenant.domain.terms import Asked, WhenIdle
+from gpu_tenant.domain.terms import Asked, WhenDone, WhenIdle, seconds_of
 from gpu_tenant.faces.cli import lease_table, output, prompts
 from gpu_tenant.faces.cli.command import (
+    ON_FAILURE,
     USD,
     P,
     T,
@@ -22,6 +23,7 @@ from gpu_tenant.faces.cli.command import (
     command_argument,
     joined,
     lease_argument,
+    one_lease,
     the_lease,
     verb,
 )
@@ -115,6 +117,22 @@ async def offers(
         output.answer(found, as_json, offers_table.explained if explain else offers_table.found)
 
 
+_DONE = (
+    click.option(
+        "--when-done",
+        type=click.Choice(get_args(WhenDone)),
+        help="once all its jobs have ended: `end` tears down what is proved (where you rent), `keep` waits "
+        "for you (a machine of your own)",
+    ),
+    click.option(
+        "--on-failure",
+        type=ON_FAILURE,
+        metavar="WORDS",
+        help="where a job failed: `end after 15m`, which is usual, `park after 1h`, or `hold`",
+    ),
+)
+
+
 def _terms(function: Callable[P, T]) -> Callable[P, T]:
     """Adds the options for the terms of a new lease."""
     for option in (
@@ -134,6 +152,7 @@ def _terms(function: Callable[P, T]) -> Callable[P, T]:
             help="ended when idle so long; 2 where a box bills; 0: never",
         ),
         click.option("--when-idle", type=click.Choice(get_args(WhenIdle)), default="end"),
+        *_DONE,
         click.option(
             "--rescue-usd", type=USD, help="to save what is unverified at the end; a day's cost"
         ),
@@ -314,6 +333,8 @@ async def extend(lease: str | None, hours: float, as_json: bool) -> None:
 @click.option("--budget-usd", type=USD, help="total cap")
 @click.option("--idle-h", type=click.FloatRange(min=0), help="ended when idle so long; 0: never")
 @click.option("--rescue-usd", type=USD, help="to save what is unverified at the end")
+@_DONE[0]
+@_DONE[1]
 @as_json
 async def terms(lease: str | None, as_json: bool, **given: Any) -> None:
     """What is in force for a lease; with options: changed, up or down. `extend` moves its deadline."""
@@ -324,6 +345,23 @@ async def terms(lease: str | None, as_json: bool, **given: Any) -> None:
         if any(value is not None for value in given.values()):
             await as_owner(tenancy, lambda: tenancy.change_lease(name, "terms", **given))
         output.answer(policy_of(tenancy.context, name), as_json, output.policy)
+
+
+@verb("hold")
+@click.argument("words", nargs=-1, metavar="[LEASE] DURATION")
+@click.option("--lease", "named", help="as LEASE; none is needed while only one is live")
+@as_json
+async def hold(words: tuple[str, ...], named: str | None, as_json: bool) -> None:
+    """More work is coming: for DURATION (`30m`, `2h`; `0s` takes it back) the lease is not ended for being
+    done. Its deadline, its budget and its other terms hold on."""
+    if not 1 <= len(words) <= 2:
+        raise BadRequest("for how long?", remedy="`gpu-tenant hold LEASE 30m`")
+    try:
+        seconds = seconds_of(words[-1])
+    except ValueError as error:
+        raise BadRequest(str(error), remedy="`gpu-tenant hold LEASE 30m`") from None
+    lease = one_lease(words[0] if len(words) == 2 else None, named)
+    await _change(lease, "hold", hours=seconds / 3600, as_json=as_json)
 
 
 @verb("park")
@@ -352,7 +390,7 @@ async def resume(
 
 async def _change(
     lease: str | None,
-    action: Literal["extend", "park", "resume"],
+    action: Literal["extend", "park", "resume", "hold"],
     *,
     hours: float | None = None,
     address: str | None = None,
