@@ -326,7 +326,7 @@ class Tenancy:
         """
         context = self.context
         found = await active(context, lease)
-        with context.held(found.id, "push"):
+        async with context.held_in_turn(found.id, "push"):
             return await push(
                 found,
                 Path(directory).expanduser(),
@@ -453,8 +453,7 @@ class Tenancy:
             )
         require_patterns((*artifacts, *discard))
         found = await wanted(context, lease)
-        async with held_for_work(context, found, "launch"):
-            found = await active(context, found.id)
+        async with held_for_work(context, found, "launch") as found:
             values = resolve_all(env, context.environ, account=context.account)
             own = activated(context.ledger, found.id) if python == "prepared" else {}
             profile = context.profile(found.provider)
@@ -589,7 +588,7 @@ class Tenancy:
         found = await running(context, lease)
         directory = Path(to or found.kept_in or context.home.kept(found.id))
         is_elsewhere = found.kept_in is None or directory != Path(found.kept_in)
-        with context.held(found.id, "collect"):
+        async with context.held_in_turn(found.id, "collect"):
             await context.inspection.is_the_box(found)
             collected = await collect(
                 found,

@@ -66,7 +66,7 @@ def _when_done(lease: Lease, profile: Profile) -> str:
         if terms.on_failure.does == "hold"
         else f"{does[terms.on_failure.does]} {duration_words(terms.on_failure.after_s)} later"
     )
-    return f"{does[terms.when_done]}, after {GRACE_S} s; where a job failed: {failed}"
+    return f"{does[terms.when_done]}, after {GRACE_S} s; where a job failed or left processes: {failed}"
 
 
 def _rescue(lease: Lease, profile: Profile) -> str:

@@ -191,6 +191,10 @@ def _job_ended(detail: Detail) -> str:
     return f"The job {_of(detail, 'job')} has ended: {_of(detail, 'state')}{why}."
 
 
+def _lingers(detail: Detail) -> str:
+    return f"The command of the job {_of(detail, 'job')} has ended, and left processes that run on."
+
+
 def _hold(detail: Detail) -> str:
     return f"More work is coming: not ended for being done before {_when(detail.get('until'))}."
 
@@ -364,6 +368,7 @@ _WORDS: dict[str, Callable[[Detail], str]] = {
     Event.PROGRESS: _progress,
     Event.STOPPED: _stopped,
     Event.JOB_ENDED: _job_ended,
+    Event.LINGERS: _lingers,
     Event.HOLD: _hold,
     Event.ACCEPTED: _accepted,
     Event.DONE: _done,

@@ -1,8 +1,10 @@
 """What every verb needs: the ledger, the clock, the platforms, ways to the boxes, and holds."""
 
+import asyncio
 import difflib
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Literal
@@ -18,6 +20,7 @@ from gpu_tenant.box.slurm_caretaker import AllocatedCaretaker
 from gpu_tenant.domain.errors import (
     BadRequest,
     CredentialRefused,
+    LeaseHeld,
     LocalTrouble,
 )
 from gpu_tenant.domain.model import Address, Lease, LocalAddress, Profile, SlurmAddress
@@ -40,6 +43,9 @@ progress_to: ContextVar[Callable[[int, int], None]] = ContextVar(
 
 call_bytes_s: ContextVar[int | None] = ContextVar("call_bytes_s", default=None)
 """How many bytes a second each transfer of this call may move, as its caller said; None if it did not say."""
+
+_TURN_WAITS_S, _TURN_AGAIN_S = 20.0, 0.2
+"""How long a call waits for its turn at a lease; a host gives a call a minute."""
 
 WAIT_S = 40
 """How long a call waits for a box to boot, in seconds.
@@ -223,6 +229,35 @@ class Context:
         """
         with self.ledger.hold(lease_id, purpose, at=self.clock.now()):
             yield
+
+    @asynccontextmanager
+    async def held_in_turn(
+        self, lease_id: str, purpose: str, *, waits_for: Collection[str] = ()
+    ) -> AsyncIterator[None]:
+        """As `held`; waits a little, in real time, for what this very process does there, as its own watch may.
+
+        `waits_for` are the purposes for which it also waits for others.
+
+        Raises:
+            LeaseHeld: somebody else is acting on it now.
+        """
+        loop = asyncio.get_running_loop()
+        give_up_s = loop.time() + _TURN_WAITS_S
+        while True:
+            hold = self.held(lease_id, purpose)
+            try:
+                hold.__enter__()
+                break
+            except LeaseHeld:
+                by = self.ledger.held(lease_id)
+                waits = by is None or by.pid == os.getpid() or by.purpose in waits_for
+                if not waits or loop.time() >= give_up_s:
+                    raise
+            await asyncio.sleep(_TURN_AGAIN_S)
+        try:
+            yield
+        finally:
+            hold.__exit__(None, None, None)
 
     def box_store(self, lease: Lease) -> dict[str, JsonValue] | None:
         """Where the box itself may copy to, with the key that its owner made for boxes; None if nowhere."""

@@ -108,7 +108,7 @@ async def end_verified(
     known = context.ledger.receipt(found.id)
     if known is not None:
         return _torn_down(context, found, known)
-    with context.held(found.id, "teardown"):
+    async with context.held_in_turn(found.id, "teardown"):
         found, words = await settled(context, found)
         if found.state is LeaseState.GONE:
             return _torn_down(context, found, _receipt(context, found))

@@ -1,6 +1,5 @@
 """New work for a lease that may be about to end for being done: who comes in time wins, and who does not is told."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -12,8 +11,6 @@ from gpu_tenant.leases.readiness import active
 from gpu_tenant.leases.work_done import LAUNCH_HOLDS_S
 from gpu_tenant.ledger import Event
 
-_WAITS_S, _AGAIN_S = 20.0, 0.2
-"""How long a launch waits for an end that is given up for it; a host gives a call a minute."""
 _ENDING = frozenset({"collect", "store", "teardown", "end", "park"})
 """What an end that is being prepared holds a lease for."""
 
@@ -39,32 +36,25 @@ async def wanted(context: Context, lease: str) -> Lease:
 
 
 @asynccontextmanager
-async def held_for_work(context: Context, lease: Lease, purpose: str) -> AsyncIterator[None]:
-    """Nobody else acts on the lease meanwhile; an end that is being given up is waited for, in real time.
+async def held_for_work(context: Context, lease: Lease, purpose: str) -> AsyncIterator[Lease]:
+    """Nobody else acts on the lease meanwhile; an end that is being given up for this is waited for.
 
     Raises:
         LeaseHeld: somebody else is acting on it now.
+        Refused: it has ended meanwhile.
     """
-    give_up_s = asyncio.get_running_loop().time() + _WAITS_S
-    while True:
-        try:
-            hold = context.held(lease.id, purpose)
-            hold.__enter__()
-        except LeaseHeld as held:
-            now_s = asyncio.get_running_loop().time()
-            holder = context.ledger.held(lease.id)
-            is_ending = lease.terms.when_done != "keep" and holder and holder.purpose in _ENDING
-            if not is_ending or now_s >= give_up_s:
-                if is_ending:
-                    held.remedy = f"the same call again: {lease.id} is not ended for being done meanwhile; {held.remedy}"
-                raise
-            await asyncio.sleep(_AGAIN_S)
-        else:
-            break
+    ends = lease.terms.when_done != "keep"
     try:
-        yield
-    finally:
-        hold.__exit__(None, None, None)
+        async with context.held_in_turn(lease.id, purpose, waits_for=_ENDING if ends else ()):
+            try:
+                found = await active(context, lease.id)
+            except Refused as refused:
+                raise _told_why(context, lease.id, refused) from refused
+            yield found
+    except LeaseHeld as held:
+        if ends:
+            held.remedy = f"the same call again: meanwhile {lease.id} is not ended for being done; {held.remedy}"
+        raise
 
 
 def _told_why(context: Context, lease: str, refused: Refused) -> Refused:

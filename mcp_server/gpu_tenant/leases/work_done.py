@@ -19,6 +19,7 @@ _CHANGES = frozenset(
     {
         Event.LAUNCHED,
         Event.JOB_ENDED,
+        Event.LINGERS,
         Event.PUSHED,
         Event.PREPARED,
         Event.CLAIMED,
@@ -55,6 +56,10 @@ class Work:
     """When the last of it ended; None: unknown."""
     failed: tuple[str, ...] = ()
     """What did not end well, and nobody launched anything since; each in words."""
+    idle: bool = False
+    """Whether nothing runs there now, although something may still come there."""
+    lingering: tuple[str, ...] = ()
+    """The jobs whose commands have ended and left processes that run on; stopped before anything is ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +166,11 @@ def held_until(events: Sequence[Line]) -> datetime | None:
         elif kind == Event.LAUNCHED:
             besides = None  # what was about to be launched is
     return max(filter(None, (said, besides)), default=None)
+
+
+def lingers_since(events: Sequence[Line]) -> dict[str, datetime]:
+    """The jobs that were seen to have left processes running, each with when that was first seen."""
+    return {str(detail.get("job")): at for at, kind, detail in events if kind == Event.LINGERS}
 
 
 def ends_of(events: Sequence[Line]) -> list[JobEnd]:

@@ -48,6 +48,8 @@ class Event(StrEnum):
     STOPPED = "stopped"
     JOB_ENDED = "job ended"
     """A look saw for the first time that a job has ended."""
+    LINGERS = "lingers"
+    """A look saw for the first time that a job's command has ended and left processes running."""
     HOLD = "hold"
     """More work is coming: until then the lease is not ended for being done."""
     ACCEPTED = "accepted"

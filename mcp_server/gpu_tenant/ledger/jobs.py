@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import count
+from typing import Literal
 
 from pydantic import TypeAdapter
 
@@ -45,17 +46,22 @@ class Work(Timeline):
         return known
 
     def job_ended(
-        self, lease_id: LeaseId, job: JobId, detail: dict[str, object], *, at: datetime
-    ) -> bool:
-        """It is on record that the job has ended; False if another look had recorded that."""
+        self,
+        lease_id: LeaseId,
+        job: JobId,
+        detail: dict[str, object],
+        *,
+        at: datetime,
+        kind: Literal[Event.JOB_ENDED, Event.LINGERS] = Event.JOB_ENDED,
+    ) -> None:
+        """It is on record that the job has ended, or has left processes running; once, whoever looks."""
         with self._transaction() as db:
             known = db.execute(
                 "SELECT 1 FROM events WHERE lease_id=? AND kind=? AND json_extract(detail, '$.job')=?",
-                (lease_id, Event.JOB_ENDED, job),
+                (lease_id, kind, job),
             ).fetchone()
             if known is None:
-                self._note(db, lease_id, Event.JOB_ENDED, {"job": job, **detail}, at)
-        return known is None
+                self._note(db, lease_id, kind, {"job": job, **detail}, at)
 
     def hold_until(self, lease_id: LeaseId, until: datetime, *, by: str, at: datetime) -> bool:
         """It is on record that more work is coming; False if the lease's end has begun, and nothing is recorded.

@@ -152,7 +152,8 @@ class Watchdog:
             standing = await watch_actions.standing(self._tenancy.context, lease_id)
         except Exception:  # noqa: BLE001 - the next look tells what is wrong
             return
-        if not standing.live and lease_id in self._busy:
+        runs = any(job.state in ("starting", "running") for job in standing.jobs)
+        if not runs and lease_id in self._busy:
             self._busy.discard(lease_id)
             self._begin(lease_id)
 

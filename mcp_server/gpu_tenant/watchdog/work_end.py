@@ -27,12 +27,13 @@ from gpu_tenant.leases.work_done import (
     ends_of,
     failures,
     last_launch_at,
+    lingers_since,
     next_step,
 )
 from gpu_tenant.ledger import Event
 from gpu_tenant.service import Tenancy
 from gpu_tenant.sweeps.commands import must_be_reckoned, reckoned_of, tend_on
-from gpu_tenant.watchdog.end_of_lease import Told
+from gpu_tenant.watchdog.end_of_lease import STOP_GRACE_S, Told
 from gpu_tenant.watchdog.work_news import NEWS, wants_news
 
 _LOG_BYTES = 32768
@@ -57,6 +58,14 @@ class WorkEnd:
         for brief in standing.jobs:
             if brief.state in ENDED and brief.job in ours:
                 await self._note_end(lease, JobId(brief.job), brief.state)
+            elif brief.state == "lingering":
+                ledger.job_ended(
+                    lease.id,
+                    JobId(brief.job),
+                    {},
+                    at=self._tenancy.clock.now(),
+                    kind=Event.LINGERS,
+                )
         if cells and not standing.live:
             await tend_on(
                 self._tenancy.context, lease.id
@@ -110,15 +119,26 @@ class WorkEnd:
         launched_at, ends = last_launch_at(events), ends_of(events)
         if launched_at is None:
             return Work(launched=False, busy=standing.live)
-        busy, failed = [*standing.live], [*failures(ends, launched_at)]
-        over = [launched_at, *(end.at for end in ends)]
+        since = lingers_since(events)
+        lingering = [x.job for x in standing.jobs if x.state == "lingering" and x.job in since]
+        busy = [job for job in standing.live if job not in lingering]
+        failed = [*failures(ends, launched_at)]
+        failed += [f"the job {job} has ended and left processes that run on" for job in lingering]
+        over = [launched_at, *(end.at for end in ends), *(since[job] for job in lingering)]
         for sweep in ledger.sweeps_on(lease.id):
             still, wrong, heard = self._of_sweep(lease, sweep)
             busy, failed, over = [*busy, *still], [*failed, *wrong], [*over, *heard]
         for gang in gangs(events):
             still, wrong = self._of_gang(gang.job, gang.others(lease.id))
             busy, failed = [*busy, *still], [*failed, *wrong]
-        return Work(launched=True, busy=tuple(busy), ended_at=max(over), failed=tuple(failed))
+        return Work(
+            launched=True,
+            busy=tuple(busy),
+            ended_at=max(over),
+            failed=tuple(failed),
+            lingering=tuple(lingering),
+            idle=not standing.live,
+        )
 
     def _of_sweep(self, lease: Lease, sweep: str) -> tuple[list[str], list[str], list[datetime]]:
         """What of a sweep may still run on that lease, what went wrong there, and when its cells there ended."""
@@ -167,7 +187,7 @@ class WorkEnd:
         events = tenancy.ledger.events(lease.id)
         step = next_step(lease, work, events, tenancy.clock.now())
         if step.does in ("end", "park"):
-            step = await self._carried_out(lease, step, since)
+            step = await self._carried_out(lease, step, work, since)
         match step.because:
             case "refused":
                 self._alarm(f"its work is done, and it is not ended for that: {step.words}", lease)
@@ -175,6 +195,13 @@ class WorkEnd:
                 self._alarm(f"its work is done, and it could not be ended yet: {step.words}", lease)
             case "failed":
                 self._alarm(step.words, lease)
+            case "busy" if work.lingering:
+                self._alarm(
+                    f"{work.lingering[0]} has ended and left processes; {step.words}", lease
+                )
+            case "busy" if work.idle and step.does == "nothing":
+                words = f"nothing runs on it, and it is kept: {step.words}, {rate_words(lease)}"
+                self._told.alarm("waits", words, Level.NOTICE)
             case _:
                 pass
         self._tell_ends(lease, step)
@@ -183,7 +210,7 @@ class WorkEnd:
     def _alarm(self, words: str, lease: Lease) -> None:
         self._told.alarm("done", f"{words}; it bills {rate_words(lease)}", Level.WARNING)
 
-    async def _carried_out(self, lease: Lease, step: Step, since: int) -> Step:
+    async def _carried_out(self, lease: Lease, step: Step, work: Work, since: int) -> Step:
         """The lease was ended or parked, or why it was not is on record; returns what holds now."""
         ledger, clock = self._tenancy.ledger, self._tenancy.clock
         try:
@@ -207,6 +234,8 @@ class WorkEnd:
         )
         self._told.done(f"{step.words}: it is being {'parked' if step.does == 'park' else 'ended'}")
         try:
+            for job in work.lingering:
+                await self._tenancy.stop_run(lease.id, job, grace_s=STOP_GRACE_S)
             await self._ended(lease, "park" if step.does == "park" else "end", since)
         except LeaseHeld:
             raise

@@ -28,6 +28,8 @@ def tell_what_ended(tenancy: Tenancy) -> None:
         return
     ledger, now = tenancy.ledger, tenancy.clock.now()
     for sweep_id in ledger.sweeps():
+        if ledger.was_raised(f"sweep {sweep_id}"):
+            continue
         if not is_open(tenancy.context, ledger.sweep(sweep_id)):
             leases = [ledger.lease(x) for x in ledger.leases_of_sweep(sweep_id)]
             if any(lease.state.live for lease in leases) or _ended_lately(tenancy, leases):
@@ -40,6 +42,8 @@ def tell_what_ended(tenancy: Tenancy) -> None:
                     leases,
                 )
     for fleet in ledger.fleets():
+        if ledger.was_raised(f"fleet {fleet}"):
+            continue
         leases = ledger.leases_of(fleet)
         if not any(lease.state.live for lease in leases) and _ended_lately(tenancy, leases):
             _tell(tenancy, f"fleet {fleet}", f"the fleet {fleet} has ended", leases)
@@ -56,8 +60,6 @@ def _ended_lately(tenancy: Tenancy, leases: list[Lease]) -> bool:
 
 def _tell(tenancy: Tenancy, key: str, words: str, leases: list[Lease]) -> None:
     now = tenancy.clock.now()
-    if tenancy.ledger.was_raised(key):
-        return
     costs = [lease.cost_usd(now) for lease in leases]
     cost = None if None in costs else sum(filter(None, costs))
     live = [lease.id for lease in leases if lease.state.live]
