@@ -161,24 +161,22 @@ class Tenancy:
             Field(description="user@host[:port], an alias, or a pasted ssh command; or a box id"),
         ] = None,
         hours: Annotated[
-            float | None, Field(description="until the deadline, when the box stops its jobs")
+            float | None, Field(description="to the deadline, when its jobs stop")
         ] = None,
         price_usd_h: Annotated[
             Amount | None, Field(description="what the box costs, if you know")
         ] = None,
         max_price_usd_h: Annotated[Amount | None, Field(description="price cap")] = None,
         budget_usd: Annotated[
-            Amount | None, Field(description="total cap; the lease is ended before it is passed")
+            Amount | None, Field(description="total cap; ended before it is passed")
         ] = None,
         idle_h: Annotated[
             Hours | None, Field(description="end it when idle so long; 2 if billed; 0: never")
         ] = None,
         when_idle: WhenIdle = "end",
-        when_done: Annotated[
-            WhenDone | None, Field(description="its work over; end if rented, keep if own")
-        ] = None,
+        when_done: Annotated[WhenDone | None, Field(description="rented: end; own: keep")] = None,
         on_failure: Annotated[
-            SaidOnFailure | None, Field(description="'end after 15m', 'park after 1h', 'hold'")
+            SaidOnFailure | None, Field(description="end/park after 15m, or hold")
         ] = None,
         rescue_usd: Annotated[
             Amount | None, Field(description="to save unverified data past the end; a day's")
@@ -194,11 +192,9 @@ class Tenancy:
             Field(description="nothing ends its bill if this computer dies: a person signs"),
         ] = "refuse",
         smoke: Annotated[
-            str | None, Field(description="id of a passed smoke_test, or 'none' to go without")
+            str | None, Field(description="a passed smoke_test's id, or 'none'")
         ] = None,
-        quotes: Annotated[
-            list[str], Field(description="from find_offers, tried in this order until one is had")
-        ] = [],  # noqa: B006 - never changed; a schema default
+        quotes: Annotated[list[str], Field(description="from find_offers, tried in order")] = [],  # noqa: B006 - never changed; a schema default
         wait_s: Annotated[float, Field(ge=0, le=3600, description="for a box to boot")] = WAIT_S,
         count: Annotated[int, Field(ge=1, le=MOST, description="boxes; caps are their sum")] = 1,
     ) -> Card:
@@ -626,12 +622,12 @@ class Tenancy:
             Literal["extend", "park", "resume", "terms", "recover", "hold"],
             Field(
                 description="park stops the GPU meter and keeps the disk; "
-                "recover goes on elsewhere where its box was taken; hold: more work comes, do not end it"
+                "recover goes on elsewhere where its box was taken; hold: more work comes"
             ),
         ],
         hours: Annotated[
             float | None,
-            Field(ge=0, description="extend, resume: to the deadline; hold: so long"),
+            Field(ge=0, description="extend, resume: to the deadline; hold"),
         ] = None,
         address: Annotated[
             str | None, Field(description="resume: where the console shows the box now")
