@@ -213,7 +213,6 @@ class Watchdog:
             self._tenancy.home,
             self._tenancy.ledger,
             environ=self._tenancy.context.environ,
-            clock=self._tenancy.clock,
         )
 
     def _forget_all_but(self, leases: Collection[LeaseId]) -> None:

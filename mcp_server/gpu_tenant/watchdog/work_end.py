@@ -21,6 +21,7 @@ from gpu_tenant.domain.untrusted_text import quoted
 from gpu_tenant.jobs.multinode.launcher import gangs
 from gpu_tenant.leases import watch_actions
 from gpu_tenant.leases.end import end_verified
+from gpu_tenant.leases.inspection import occupancy
 from gpu_tenant.leases.work_done import (
     Step,
     Work,
@@ -272,7 +273,7 @@ class WorkEnd:
         """
         if self._tenancy.context.profile(lease.provider).kind == "scheduler":
             return ()  # on a node, other people's logins are none of ours
-        seen = await self._tenancy.context.inspection.of(lease).look("others")
+        seen = await occupancy(self._tenancy.context, lease).look("others")
         return (*seen.look.people, *seen.look.at_work) if seen.look else ()
 
     async def _ended(self, lease: Lease, does: Literal["end", "park"], since: int) -> None:
