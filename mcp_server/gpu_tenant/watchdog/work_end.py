@@ -1,5 +1,6 @@
 """The end of a lease whose work is done: by the same verbs and the same law as at its deadline, and never waived."""
 
+import asyncio
 from datetime import datetime
 from typing import Literal
 
@@ -38,6 +39,8 @@ from gpu_tenant.watchdog.end_of_lease import STOP_GRACE_S, Told
 from gpu_tenant.watchdog.work_news import NEWS, wants_news
 
 _LOG_BYTES = 32768
+_LOOKS, _APART_S = 2, 2.0
+"""How often, and how far apart in real time, a box is looked at for people before it is ended."""
 
 
 class WorkEnd:
@@ -101,7 +104,7 @@ class WorkEnd:
             detail["metric"] = next(
                 (f"{quoted(name)} {value:g}" for name, value in reversed([*metrics.items()])), None
             )
-        except BoxTrouble:
+        except TenantError:
             pass  # that it ended is known, and the rest is in its log
         tenancy.ledger.job_ended(lease.id, job, detail, at=tenancy.clock.now())
 
@@ -273,8 +276,16 @@ class WorkEnd:
         """
         if self._tenancy.context.profile(lease.provider).kind == "scheduler":
             return ()  # on a node, other people's logins are none of ours
-        seen = await occupancy(self._tenancy.context, lease).look("others")
-        return (*seen.look.people, *seen.look.at_work) if seen.look else ()
+        found = set[str]()
+        for look in range(_LOOKS):
+            seen = await occupancy(self._tenancy.context, lease).look("others")
+            now = {*seen.look.people, *seen.look.at_work} if seen.look else set[str]()
+            # A call of an agent's passes within a second; a person stays.
+            found = now if not look else found & now
+            if not found:
+                break
+            await asyncio.sleep(_APART_S)
+        return tuple(sorted(found))
 
     async def _ended(self, lease: Lease, does: Literal["end", "park"], since: int) -> None:
         """All is sealed, collected, stored and proved, and the box is torn down or parked.
