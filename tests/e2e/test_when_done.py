@@ -295,7 +295,7 @@ async def test_the_cells_of_a_sweep_are_done_together(tmp_path: Any) -> None:
 
         assert scene.state is LeaseState.GONE
         words = [alarm.words for alarm in tenancy.ledger.open_alarms() if alarm.lease_id is None]
-        assert any("has ended" in told and "2 verified" in told for told in words), words
+        assert any("has ended: 2 cells" in told for told in words), words
 
 
 async def test_what_a_platform_cannot_park_is_refused_before_it_is_rented(tmp_path: Any) -> None:
