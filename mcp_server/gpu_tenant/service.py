@@ -253,7 +253,7 @@ class Tenancy:
             address=None,
             allowed=context.owner.allows,
         )
-        with context.held(lease.id, "provision"):
+        async with context.held_in_turn(lease.id, "provision"):
             lease = await fulfilled(context, lease)
         return card_of(context, lease, None)
 
@@ -567,7 +567,7 @@ class Tenancy:
         """
         context = self.context
         found = await running(context, lease)
-        with context.held(found.id, "stop"):
+        async with context.held_in_turn(found.id, "stop"):
             await context.caretaker(found).stop(JobId(run), grace_s=grace_s)
             context.ledger.note(found.id, Event.STOPPED, {"job": run}, at=context.clock.now())
 

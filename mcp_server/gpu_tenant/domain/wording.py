@@ -48,7 +48,12 @@ _NUMBERS = (
     "rescue-usd",
     "count",
 )
-_PLACES = {"push": ("directory", "lease"), "adopt": ("target",), "smoke": ("directory",), "hold": ("lease", "hours")}
+_PLACES = {
+    "push": ("directory", "lease"),
+    "adopt": ("target",),
+    "smoke": ("directory",),
+    "hold": ("lease", "hours"),
+}
 """What the positional arguments of these commands are; for all other commands it is the lease."""
 
 

@@ -79,7 +79,7 @@ async def adopt(
         context.ledger.touch(lease.id, at=lease.created_at)
         lease = context.ledger.lease(lease.id)
     _in_place_of(context, lease, over)
-    with context.held(lease.id, "adopt"):
+    async with context.held_in_turn(lease.id, "adopt"):
         try:
             if password is not None:
                 await context.introduce(lease, password)

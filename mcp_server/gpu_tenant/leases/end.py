@@ -329,7 +329,7 @@ async def waive(context: Context, lease: str) -> TornDown | None:
         SignatureWanted: nobody has signed for what would be lost now.
     """
     found = await with_box(context, lease)
-    with context.held(found.id, "waive"):
+    async with context.held_in_turn(found.id, "waive"):
         assessment = await _assessed(context, found)
         if assessment.losses:
             signature = _waiver(context, found, assessment)

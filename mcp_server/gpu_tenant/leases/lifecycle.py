@@ -44,7 +44,7 @@ async def change(
     if action == "hold":
         return _held(context, lease, hours)
     found = await with_box(context, lease)
-    with context.held(found.id, action):
+    async with context.held_in_turn(found.id, action):
         if action == "terms":
             changed = await _agreed(context, found, terms)
         else:
