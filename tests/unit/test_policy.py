@@ -79,7 +79,7 @@ def test_what_is_done_when_the_work_is_done_is_said_and_by_whom() -> None:
     agreed = lease(when_done="end", budget_usd="30")
 
     told = "\n".join(rules_of(agreed, PROFILES["vastai"]))
-    alone = "\n".join(rules_of(agreed, PROFILES["vastai"], is_watched=False))
+    alone = "\n".join(rules_of(agreed, PROFILES["vastai"], looked_after="unwatched"))
 
     assert "torn down once all is proved, after 30 s" in told
     assert "ended before that is passed, by the watchdog" in told

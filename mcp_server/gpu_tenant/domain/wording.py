@@ -1,4 +1,4 @@
-"""The same next step in the words of each interface: tools for an agent, commands for a terminal."""
+"""One next step in the words of each interface: tools for an agent, commands for a terminal."""
 
 import re
 import shlex
@@ -19,7 +19,7 @@ TOOL_OF = {
     "recover": "change_lease",
     "hold": "change_lease",
 }
-"""The commands whose tool has another name; all others have the same."""
+"""The commands whose tool has another name. All others have the same."""
 
 _SAME = ("audit", "push", "prepare", "monitor", "collect", "provision", "doctor")
 _COMMAND_OF = {
