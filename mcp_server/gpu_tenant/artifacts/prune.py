@@ -1,6 +1,6 @@
 """Removes what an owner's policy no longer wants.
 
-Here, that is what snapshots brought; on the box, what was named.
+Here, that is what snapshots brought. On the box, what was named.
 """
 
 import asyncio

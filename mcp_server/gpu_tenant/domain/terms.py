@@ -24,7 +24,7 @@ WhenIdle = Literal["end", "alarm"]
 
 
 class Terms(Record):
-    """What the owner agreed to; whoever looks at the lease holds it to them."""
+    """What the owner agreed to. Whoever looks at the lease holds it to them."""
 
     deadline_at: AwareDatetime = Field(description="when its jobs are stopped and the lease ends")
     max_price_usd_h: Decimal | None = Field(default=None, ge=0)
