@@ -69,7 +69,7 @@ class PrunedThere(BaseModel):
 
 
 class Pruned(Record):
-    """Which checkpoints are gone by the owner's policy. And which had to stay, with the reason."""
+    """Which checkpoints are gone by the owner's policy, and which had to stay, with the reason."""
 
     here: tuple[str, ...] = ()
     on_the_box: tuple[str, ...] = ()

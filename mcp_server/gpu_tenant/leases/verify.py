@@ -412,7 +412,7 @@ def untold(
 async def _reread_there(
     witness: Witness, entry: SealedFile, lease: Lease, here: Loss
 ) -> Evidence | Loss:
-    """What the durable store's copy of one entry proves. Or the loss, if neither copy proves anything."""
+    """What the durable store's copy of one entry proves, or the loss if neither copy proves anything."""
     place = await witness.at(entry)
     if place is not None and is_on_the_box(place.parent, lease):
         return Loss(
