@@ -91,7 +91,7 @@ SaidOnFailure = Annotated[str, AfterValidator(_on_failure)]
 
 
 class Terms(Record):
-    """What the owner agreed to; whoever looks at the lease holds it to them."""
+    """What the owner agreed to. Whoever looks at the lease holds it to them."""
 
     deadline_at: AwareDatetime = Field(description="when its jobs are stopped and the lease ends")
     max_price_usd_h: Decimal | None = Field(default=None, ge=0)

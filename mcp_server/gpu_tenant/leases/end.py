@@ -1,4 +1,4 @@
-"""How a lease ends: verified, never used, or signed for. And what a person has to do for that."""
+"""How a lease ends: verified, never used, or signed for; and what a person has to do for that."""
 
 from contextlib import suppress
 from datetime import timedelta

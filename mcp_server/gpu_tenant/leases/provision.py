@@ -260,7 +260,7 @@ async def find_out(context: Context, lease: Lease, silence: ProviderSilent) -> L
 async def make_ready(
     context: Context, lease: Lease, *, reach: Callable[[Lease], Awaitable[None]], wait_s: float
 ) -> Lease:
-    """The box has let us in, and its host key is pinned from now on. Or `wait_s` has passed.
+    """The box has let us in and its host key is pinned from now on, or `wait_s` has passed.
 
     When a provider says *running*, the box need not be *ready*: `reach` has to get an answer from the box itself.
 
