@@ -46,12 +46,17 @@ export function takeToken() {
 
 async function keepWhereTaken(token) {
   const kept = localStorage.getItem(KEPT);
-  if (token !== kept && (kept === null || (await isTaken(token)))) localStorage.setItem(KEPT, token);
+  if (token !== kept && (kept === null || (await isTaken(token))))
+    localStorage.setItem(KEPT, token);
 }
 
 async function isTaken(token) {
   try {
-    const how = {cache: "no-store", credentials: "omit", headers: {Authorization: `Bearer ${token}`}};
+    const how = {
+      cache: "no-store",
+      credentials: "omit",
+      headers: {Authorization: `Bearer ${token}`},
+    };
     return (await fetch("/api/errands", how)).ok;
   } catch {
     return false;
@@ -78,7 +83,12 @@ async function ask(path, how = {}) {
   await settled;
   let answer;
   try {
-    answer = await fetch(path, {cache: "no-store", credentials: "omit", ...how, headers: headers(how.headers)});
+    answer = await fetch(path, {
+      cache: "no-store",
+      credentials: "omit",
+      ...how,
+      headers: headers(how.headers),
+    });
   } catch (problem) {
     if (problem.name === "AbortError") throw problem;
     throw away();
@@ -88,7 +98,10 @@ async function ask(path, how = {}) {
 }
 
 async function told(answer) {
-  const unsaid = {code: `HTTP_${answer.status}`, message: t("The server answered {status}", {status: answer.status})};
+  const unsaid = {
+    code: `HTTP_${answer.status}`,
+    message: t("The server answered {status}", {status: answer.status}),
+  };
   try {
     return {...unsaid, ...(await answer.json())};
   } catch {
@@ -105,7 +118,11 @@ export async function getFile(path) {
 }
 
 export async function post(path, body = {}) {
-  const how = {method: "POST", body: JSON.stringify(body), headers: {"Content-Type": "application/json"}};
+  const how = {
+    method: "POST",
+    body: JSON.stringify(body),
+    headers: {"Content-Type": "application/json"},
+  };
   return (await ask(path, how)).json();
 }
 
@@ -117,13 +134,16 @@ const sleepers = new Set();
 // Whether streams stay open while the tab is hidden: they must, for notifications.
 export function whileHidden(what) {
   hidden = what;
-  sleepers.forEach((look) => look());
+  for (const look of sleepers) look();
 }
 
-document.addEventListener("visibilitychange", () => sleepers.forEach((look) => look()));
+document.addEventListener("visibilitychange", () => {
+  for (const look of sleepers) look();
+});
 
-// Reads /api/stream until `close()`: `on[event](value)` at each event, `connected()` at each connection that the
-// server has answered, and `state(link, problem)` at each change of the link: "opening", "live", "offline" (it goes on trying), "asleep" (the tab is hidden), "refused" (401).
+// Reads /api/stream until `close()`. It calls `on[event](value)` at each event, and `connected()` at each
+// connection that the server has answered. At each change of the link it calls `state(link, problem)`:
+// "opening", "live", "offline" (it goes on trying), "asleep" (the tab is hidden), "refused" (401).
 export function stream(query, {on, state, connected}) {
   let link = "";
   let failures = 0;
@@ -132,7 +152,9 @@ export function stream(query, {on, state, connected}) {
   let cursor = query.cursor;
 
   const become = (next, problem = null) => {
-    if (next !== link) state((link = next), problem);
+    if (next === link) return;
+    link = next;
+    state(link, problem);
   };
   const heard = ({event = "message", data: text}) => {
     const value = JSON.parse(text);
@@ -149,7 +171,8 @@ export function stream(query, {on, state, connected}) {
     again = setTimeout(open, wait * (0.8 + Math.random() * 0.4));
   };
   const open = async () => {
-    const mine = (reading = new AbortController());
+    const mine = new AbortController();
+    reading = mine;
     try {
       await read(address({...query, cursor}), mine, {heard, connected});
       if (reading === mine) failed(away());

@@ -1,7 +1,8 @@
 // What the page knows: the last word of the server, kept while it is away, and where the reader is.
-import {useEffect, useRef, useState} from "./vendor/htm-preact.js";
+
 import {get, onToken, stream, takeToken} from "./net.js";
 import {setClock} from "./parts/ticking.js";
+import {useEffect, useRef, useState} from "./vendor/htm-preact.js";
 
 let known = {
   link: "opening",
@@ -19,7 +20,7 @@ export const state = () => known;
 
 function set(changes) {
   known = {...known, ...changes};
-  readers.forEach((look) => look());
+  for (const look of readers) look();
 }
 
 // A part of the state; whoever uses it is drawn again where that part has become another.
@@ -97,7 +98,11 @@ function takeRows({rows, ...sums}) {
   setClock(sums.now);
   const changed = new Map(timed(rows, sums.at).map((row) => [row.card.lease, row]));
   const leases = known.overview.leases.map((row) => changed.get(row.card.lease) ?? row);
-  set({overview: {...known.overview, ...sums, leases}, blind: stillBlind(leases), since: Date.now()});
+  set({
+    overview: {...known.overview, ...sums, leases},
+    blind: stillBlind(leases),
+    since: Date.now(),
+  });
 }
 
 const byId = (errands) => Object.fromEntries(errands.map((errand) => [errand.id, errand]));
@@ -112,7 +117,8 @@ export function noteErrand(errand) {
 // The errands as this server knows them, in place of those kept here: while no stream was open, some may have
 // ended, and another server counts its own. What is heard meanwhile is newer.
 async function takeErrands() {
-  const meanwhile = (heard = {});
+  const meanwhile = {};
+  heard = meanwhile;
   try {
     const {errands} = await get("/api/errands");
     if (heard === meanwhile) set({errands: {...byId(errands), ...meanwhile}});
@@ -155,7 +161,8 @@ export function useFollow({lease, job = null, cursor = null}, tell) {
   latest.current = tell;
   useEffect(() => {
     const mine = {};
-    for (const event of ["job", "log", "blind", "seeing"]) mine[event] = (value) => latest.current[event]?.(value);
+    for (const event of ["job", "log", "blind", "seeing"])
+      mine[event] = (value) => latest.current[event]?.(value);
     follower = mine;
     asked = {lease, job, cursor};
     reopen();

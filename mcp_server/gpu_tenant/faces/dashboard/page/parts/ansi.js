@@ -7,15 +7,51 @@ const RESET = /^\x1b\[(?:0*(?:;0+)*)?m$/;
 const CARRIED = 12; // so many sequences at most are in effect at a line's start
 
 const NAMES = [
-  "black", "red", "green", "yellow", "blue", "magenta", "cyan", "white",
-  "brightBlack", "brightRed", "brightGreen", "brightYellow", "brightBlue", "brightMagenta", "brightCyan", "brightWhite",
+  "black",
+  "red",
+  "green",
+  "yellow",
+  "blue",
+  "magenta",
+  "cyan",
+  "white",
+  "brightBlack",
+  "brightRed",
+  "brightGreen",
+  "brightYellow",
+  "brightBlue",
+  "brightMagenta",
+  "brightCyan",
+  "brightWhite",
 ];
 // The sixteen as xterm has them: only to find which of them a colour out of 16 million is nearest to.
 const PALETTE = [
-  [0, 0, 0], [205, 0, 0], [0, 205, 0], [205, 205, 0], [0, 0, 238], [205, 0, 205], [0, 205, 205], [229, 229, 229],
-  [127, 127, 127], [255, 0, 0], [0, 255, 0], [255, 255, 0], [92, 92, 255], [255, 0, 255], [0, 255, 255], [255, 255, 255],
+  [0, 0, 0],
+  [205, 0, 0],
+  [0, 205, 0],
+  [205, 205, 0],
+  [0, 0, 238],
+  [205, 0, 205],
+  [0, 205, 205],
+  [229, 229, 229],
+  [127, 127, 127],
+  [255, 0, 0],
+  [0, 255, 0],
+  [255, 255, 0],
+  [92, 92, 255],
+  [255, 0, 255],
+  [0, 255, 255],
+  [255, 255, 255],
 ];
-const SHOWN = {bold: "a-bold", dim: "a-dim", italic: "a-italic", underline: "a-underline", strikethrough: "a-strike", reverse: "a-reverse", hidden: "a-dim"};
+const SHOWN = {
+  bold: "a-bold",
+  dim: "a-dim",
+  italic: "a-italic",
+  underline: "a-underline",
+  strikethrough: "a-strike",
+  reverse: "a-reverse",
+  hidden: "a-dim",
+};
 
 /** The line without its colours. */
 export function plain(line) {
@@ -38,7 +74,9 @@ export function carriedOver(line, before) {
 /** The line as text and spans; what matches one of `marked` ([from, to) of the plain text) is in a <mark>. */
 export function painted(line, marked = []) {
   const tokens = line.includes("\x1b")
-    ? createAnsiSequenceParser().parse(line.replace(SGR, (sequence) => sequence.replace(/:+/g, ";")))
+    ? createAnsiSequenceParser().parse(
+        line.replace(SGR, (sequence) => sequence.replace(/:+/g, ";")),
+      )
     : [{value: line, foreground: null, background: null, decorations: null}];
   const pieces = [];
   let at = 0;

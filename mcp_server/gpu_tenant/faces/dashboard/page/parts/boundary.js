@@ -16,7 +16,9 @@ export class Bounded extends Component {
     if (!trouble) return children;
     const problem = {
       message: t("This part of the page cannot be shown: {why}", {why: trouble.message}),
-      remedy: t("The rest of the page goes on. What it would show is in the report too: `gpu-tenant report`"),
+      remedy: t(
+        "The rest of the page goes on. What it would show is in the report too: `gpu-tenant report`",
+      ),
     };
     return html`<${Trouble} problem=${problem} retry=${() => this.setState({trouble: null})} />`;
   }

@@ -8,7 +8,10 @@ import {isLive, jobStateOf} from "./standing.js";
 import {Empty, Pill, Progress, Shape, Span, SpanTicking, When, Words} from "./widgets.js";
 
 const known = (value) => value !== null && value !== undefined;
-const figure = (value) => (Number.isInteger(value) ? value.toLocaleString("en-US") : Number(value).toLocaleString("en-US", {maximumSignificantDigits: 5}));
+const figure = (value) =>
+  Number.isInteger(value)
+    ? value.toLocaleString("en-US")
+    : Number(value).toLocaleString("en-US", {maximumSignificantDigits: 5});
 
 /**
  * How a job stands by the newest that is known: {state, progress, lastAt}, or null where nobody ever looked.
@@ -16,7 +19,8 @@ const figure = (value) => (Number.isInteger(value) ? value.toLocaleString("en-US
  */
 function standingOf(row, job, seen) {
   if (seen?.job === job.id) return {state: seen.state, progress: seen.progress, lastAt: null};
-  if (row.job?.id === job.id) return {state: row.job.state, progress: row.job.progress, lastAt: null};
+  if (row.job?.id === job.id)
+    return {state: row.job.state, progress: row.job.progress, lastAt: null};
   if (job.last?.state) return {state: job.last.state, progress: job.last, lastAt: job.last.at};
   return null;
 }
@@ -24,10 +28,24 @@ function standingOf(row, job, seen) {
 /** Every job, the newest first; `place` is the sub-view that a choice stays in. */
 export function JobList({row, jobs, chosen, seen, place}) {
   if (jobs.length < 2) return null;
-  const to = (job) => `#/lease/${encodeURIComponent(row.card.lease)}/${place}/${encodeURIComponent(job.id)}`;
-  return html`<nav class="joblist" aria-label=${t("Jobs of this lease")}><ol>${jobs.toReversed().map((job) => html`<li key=${job.id}><a
-    href=${to(job)} aria-current=${job.id === chosen ? "true" : undefined} title=${job.command}><span class="mono">${job.id}</span>
-    <${InShort} job=${job} standing=${standingOf(row, job, seen)} /></a></li>`)}</ol></nav>`;
+  const to = (job) =>
+    `#/lease/${encodeURIComponent(row.card.lease)}/${place}/${encodeURIComponent(job.id)}`;
+  return html`<nav class="joblist" aria-label=${t("Jobs of this lease")}>
+    <ol>
+      ${jobs.toReversed().map(
+        (job) => html`<li key=${job.id}>
+          <a
+            href=${to(job)}
+            aria-current=${job.id === chosen ? "true" : undefined}
+            title=${job.command}
+          >
+            <span class="mono">${job.id}</span>
+            <${InShort} job=${job} standing=${standingOf(row, job, seen)} />
+          </a>
+        </li>`,
+      )}
+    </ol>
+  </nav>`;
 }
 
 function InShort({job, standing}) {
@@ -41,15 +59,24 @@ function InShort({job, standing}) {
 /** `seen` is the last look at the job, null before there was one. */
 export function JobView({row, job, seen}) {
   if (!job) {
-    return html`<${Empty} title=${isLive(row) ? t("No job yet") : t("It had no job")}>${isLive(row) &&
-      html`<p>${t("Next:")} <${Words} text=${row.card.next} /></p>`}<//>`;
+    return html`<${Empty} title=${isLive(row) ? t("No job yet") : t("It had no job")}>
+      ${isLive(row) && html`<p>${t("Next:")} <${Words} text=${row.card.next} /></p>`}
+    <//>`;
   }
   return html`<section class="job" aria-labelledby="job-title">
     <${Standing} row=${row} job=${job} seen=${seen} />
     <${Declared} job=${job} />
   </section>
-  <section aria-labelledby="charts-title"><h2 id="charts-title">${t("Over time")}</h2>
-    <${Bounded}><${Charts} key=${`${row.card.lease}/${job.id}`} lease=${row.card.lease} job=${job.id} seen=${seen} /><//>
+  <section aria-labelledby="charts-title">
+    <h2 id="charts-title">${t("Over time")}</h2>
+    <${Bounded}>
+      <${Charts}
+        key=${`${row.card.lease}/${job.id}`}
+        lease=${row.card.lease}
+        job=${job.id}
+        seen=${seen}
+      />
+    <//>
   </section>`;
 }
 
@@ -58,27 +85,74 @@ function Standing({row, job, seen}) {
   const {progress = null, lastAt = null} = standing ?? {};
   const running = lastAt === null && ["running", "starting"].includes(standing?.state);
   const ends = running && row.job?.id === job.id && known(row.card.job_ends_in_s);
-  return html`<header class="job-head"><h2 id="job-title"><span class="soft">${t("Job")}</span> <span class="mono">${job.id}</span></h2>
-      <${State} standing=${standing} />
-      ${runOf(seen) && html`<span class="soft">${t("run {n}", {n: runOf(seen)})} <span class="mono">${seen.run}</span></span>`}
-      ${known(seen?.running_s) && html`<span class="soft">${running ? t("for") : t("ran")} ${running
-        ? html`<${SpanTicking} seconds=${seen.running_s} at=${seen.at} />` : html`<${Span} seconds=${seen.running_s} />`}</span>`}
-      ${known(seen?.exit_code) && html`<span class="soft">${t("exit code {code}", {code: seen.exit_code})}</span>`}
-    </header>
-    ${seen?.why && html`<p class="says is-bad"><${Shape} kind="bad" /><span><strong>${t("Why it ended:")}</strong> <${Words} text=${seen.why} /></span></p>`}
-    ${seen?.alarm && html`<p class="says is-warn"><${Shape} kind="warn" /><span><${Words} text=${seen.alarm} /></span></p>`}
-    ${(running || known(progress?.fraction)) && html`<div class="job-way"><${Progress} fraction=${progress?.fraction ?? null}
-        label=${t("Progress of {job}", {job: job.id})} />
-      <p>${progress ? doneWords(progress).join(" · ") : ""}${ends && html` <span class="soft">${t("ends in")}</span> <${Span} seconds=${row.card.job_ends_in_s} />`}</p></div>`}
-    <${Measures} metrics=${progress?.metrics ?? {}} />
-    ${seen?.cadence && html`<p class="soft"><${Words} text=${seen.cadence} /></p>`}
-    ${seen?.gang && html`<p class="soft"><${Words} text=${seen.gang} /></p>`}`;
+  return html`<header class="job-head">
+    <h2 id="job-title">
+      <span class="soft">${t("Job")}</span> <span class="mono">${job.id}</span>
+    </h2>
+    <${State} standing=${standing} />
+    ${
+      runOf(seen) &&
+      html`<span class="soft">
+        ${t("run {n}", {n: runOf(seen)})} <span class="mono">${seen.run}</span>
+      </span>`
+    }
+    ${
+      known(seen?.running_s) &&
+      html`<span class="soft">
+        ${running ? t("for") : t("ran")}
+        ${" "}
+        ${
+          running
+            ? html`<${SpanTicking} seconds=${seen.running_s} at=${seen.at} />`
+            : html`<${Span} seconds=${seen.running_s} />`
+        }
+      </span>`
+    }
+    ${
+      known(seen?.exit_code) &&
+      html`<span class="soft">${t("exit code {code}", {code: seen.exit_code})}</span>`
+    }
+  </header>
+  ${
+    seen?.why &&
+    html`<p class="says is-bad">
+      <${Shape} kind="bad" />
+      <span><strong>${t("Why it ended:")}</strong> <${Words} text=${seen.why} /></span>
+    </p>`
+  }
+  ${
+    seen?.alarm &&
+    html`<p class="says is-warn"><${Shape} kind="warn" /><span><${Words} text=${seen.alarm} /></span></p>`
+  }
+  ${
+    (running || known(progress?.fraction)) &&
+    html`<div class="job-way">
+      <${Progress}
+        fraction=${progress?.fraction ?? null}
+        label=${t("Progress of {job}", {job: job.id})}
+      />
+      <p>
+        ${progress ? doneWords(progress).join(" · ") : ""}
+        ${
+          ends &&
+          html` <span class="soft">${t("ends in")}</span> <${Span} seconds=${row.card.job_ends_in_s} />`
+        }
+      </p>
+    </div>`
+  }
+  <${Measures} metrics=${progress?.metrics ?? {}} />
+  ${seen?.cadence && html`<p class="soft"><${Words} text=${seen.cadence} /></p>`}
+  ${seen?.gang && html`<p class="soft"><${Words} text=${seen.gang} /></p>`}`;
 }
 
 function State({standing}) {
   if (standing === null) return html`<span class="soft">${t("not looked at yet")}</span>`;
   const {kind, words} = jobStateOf(standing);
-  return html`<${Pill} kind=${kind}>${words()}<//>${standing.lastAt && html` <span class="soft">${t("as it was last seen")} <${When} at=${standing.lastAt} /></span>`}`;
+  return html`<${Pill} kind=${kind}>${words()}<//>
+  ${
+    standing.lastAt &&
+    html` <span class="soft">${t("as it was last seen")} <${When} at=${standing.lastAt} /></span>`
+  }`;
 }
 
 /** Which run of the job was seen, where it is not the first: a cell is tried again as "c1.2". */
@@ -90,19 +164,43 @@ export function runOf(seen) {
 function Measures({metrics}) {
   const named = Object.entries(metrics);
   if (named.length === 0) return null;
-  return html`<dl class="measures">${named.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${
-    known(value) ? figure(value) : "NaN"}</dd></div>`)}</dl>`;
+  return html`<dl class="measures">
+    ${named.map(
+      ([name, value]) =>
+        html`<div key=${name}><dt>${name}</dt><dd>${known(value) ? figure(value) : "NaN"}</dd></div>`,
+    )}
+  </dl>`;
 }
 
 // What was asked for when it was launched.
 function Declared({job}) {
   const patterns = (list) => list.map((pattern) => html`<code key=${pattern}>${pattern}</code> `);
-  return html`<details class="declared"><summary><span class="soft">${t("Command")}</span> <code>${job.command.replace(/\s*\\?\s*\n\s*/g, " ")}</code></summary>
+  return html`<details class="declared">
+    <summary>
+      <span class="soft">${t("Command")}</span>
+      ${" "}
+      <code>${job.command.replace(/\s*\\?\s*\n\s*/g, " ")}</code>
+    </summary>
     <pre tabindex="0" aria-label=${t("Command")}>${job.command}</pre>
     <dl class="facts">
-      <div><dt>${t("Kept")}</dt><dd>${job.artifacts.length > 0 ? patterns(job.artifacts) : t("nothing was declared")}</dd></div>
-      ${job.discard.length > 0 && html`<div><dt>${t("Given up")}</dt><dd>${patterns(job.discard)}</dd></div>`}
-      ${job.env_names.length > 0 && html`<div><dt>${t("Environment")}</dt><dd>${patterns(job.env_names)}</dd></div>`}
-      <div><dt>${t("Launched")}</dt><dd>${known(job.launched_at) ? html`<${When} at=${job.launched_at} />` : t("not launched")}</dd></div>
-    </dl></details>`;
+      <div>
+        <dt>${t("Kept")}</dt>
+        <dd>${job.artifacts.length > 0 ? patterns(job.artifacts) : t("nothing was declared")}</dd>
+      </div>
+      ${
+        job.discard.length > 0 &&
+        html`<div><dt>${t("Given up")}</dt><dd>${patterns(job.discard)}</dd></div>`
+      }
+      ${
+        job.env_names.length > 0 &&
+        html`<div><dt>${t("Environment")}</dt><dd>${patterns(job.env_names)}</dd></div>`
+      }
+      <div>
+        <dt>${t("Launched")}</dt>
+        <dd>
+          ${known(job.launched_at) ? html`<${When} at=${job.launched_at} />` : t("not launched")}
+        </dd>
+      </div>
+    </dl>
+  </details>`;
 }

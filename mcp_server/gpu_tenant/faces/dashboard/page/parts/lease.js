@@ -1,7 +1,8 @@
 // One lease: how it stands always in sight, and below it the job, the log, the files, the story or the terms.
-import {html, useCallback, useEffect, useRef, useState} from "../vendor/htm-preact.js";
+
 import {get} from "../net.js";
 import {state, useFollow, useStore} from "../store.js";
+import {html, useCallback, useEffect, useRef, useState} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
 import {Artifacts} from "./artifacts.js";
 import {Bounded} from "./boundary.js";
@@ -26,21 +27,38 @@ const PLACES = [
 
 /** `#/lease/ID/PLACE/JOB`; without a place: the job, or the receipt's files where the lease has ended. */
 export function LeasePage({id, rest}) {
-  const followed = useStore((known) => known.overview?.leases.find((row) => row.card.lease === id) ?? null);
+  const followed = useStore(
+    (known) => known.overview?.leases.find((row) => row.card.lease === id) ?? null,
+  );
   const blind = useStore((known) => known.blind[id] ?? null);
-  const ended = useStore((known) => Object.values(known.errands).filter((one) => one.lease === id && one.state !== "running").length);
-  const stamp = followed ? `${followed.card.phase} ${followed.card.jobs.length} ${followed.card.alarm} ${followed.card.next}` : "none";
+  const ended = useStore(
+    (known) =>
+      Object.values(known.errands).filter((one) => one.lease === id && one.state !== "running")
+        .length,
+  );
+  const stamp = followed
+    ? `${followed.card.phase} ${followed.card.jobs.length} ${followed.card.alarm} ${followed.card.next}`
+    : "none";
   const [detail, problem, again] = useDetail(id, `${stamp} ${ended}`);
-  if (problem && !detail) return html`<section class="page leasepage"><h1>${id}</h1><${Unread} problem=${problem} retry=${again} /></section>`;
-  if (!detail) return html`<section class="page leasepage"><h1>${id}</h1><${Waiting} lines=${6} /></section>`;
+  if (problem && !detail)
+    return html`<section class="page leasepage">
+      <h1>${id}</h1>
+      <${Unread} problem=${problem} retry=${again} />
+    </section>`;
+  if (!detail)
+    return html`<section class="page leasepage"><h1>${id}</h1><${Waiting} lines=${6} /></section>`;
   const row = followed ?? detail.row;
   // The row has the last word: who heard that the box fell silent may not have heard that it answers again.
   return html`<${Whole} detail=${{...detail, row}} blind=${row.blind === null ? null : blind} rest=${rest} />`;
 }
 
 function Unread({problem, retry}) {
-  if (problem.code !== "UNKNOWN_LEASE") return html`<${Trouble} problem=${problem} retry=${retry} />`;
-  return html`<${Empty} title=${t("There is no such lease")}><p>${problem.message}</p><p><a href="#/">${t("To the leases")}</a></p><//>`;
+  if (problem.code !== "UNKNOWN_LEASE")
+    return html`<${Trouble} problem=${problem} retry=${retry} />`;
+  return html`<${Empty} title=${t("There is no such lease")}>
+    <p>${problem.message}</p>
+    <p><a href="#/">${t("To the leases")}</a></p>
+  <//>`;
 }
 
 function Whole({detail, blind, rest}) {
@@ -56,24 +74,40 @@ function Whole({detail, blind, rest}) {
     <${Bounded} key="figures"><${Figures} detail=${detail} /><//>
     <${Places} lease=${lease} place=${place} job=${rest[1]} files=${detail.files?.total} />
     <div class="place">
-      ${(place === "job" || place === "log") && html`<${Bounded} key="jobs"><${JobList} row=${row} jobs=${jobs} chosen=${job?.id} seen=${mine} place=${place} /><//>`}
-      <${Bounded} key=${`${place} ${job?.id}`}><${Place} place=${place} detail=${detail} job=${job} seen=${mine} heard=${heard} /><//>
+      ${
+        (place === "job" || place === "log") &&
+        html`<${Bounded} key="jobs">
+          <${JobList} row=${row} jobs=${jobs} chosen=${job?.id} seen=${mine} place=${place} />
+        <//>`
+      }
+      <${Bounded} key=${`${place} ${job?.id}`}>
+        <${Place} place=${place} detail=${detail} job=${job} seen=${mine} heard=${heard} />
+      <//>
     </div>
   </article>`;
 }
 
 function Figures({detail}) {
   if (detail.receipt) return html`<${ReceiptView} detail=${detail} />`;
-  return isLive(detail.row) ? html`<${Vitals} detail=${detail} />` : html`<${Ended} detail=${detail} />`;
+  return isLive(detail.row)
+    ? html`<${Vitals} detail=${detail} />`
+    : html`<${Ended} detail=${detail} />`;
 }
 
 function Place({place, detail, job, seen, heard}) {
   const {row, lease, files, events, policy} = detail;
   switch (place) {
     case "log":
-      return job ? html`<${JobLog} row=${row} job=${job.id} seen=${seen} heard=${heard} keptIn=${lease.kept_in} />` : html`<${NoLog} row=${row} />`;
+      return job
+        ? html`<${JobLog} row=${row} job=${job.id} seen=${seen} heard=${heard} keptIn=${lease.kept_in} />`
+        : html`<${NoLog} row=${row} />`;
     case "files":
-      return html`<${Artifacts} lease=${row.card.lease} files=${files} keptIn=${lease.kept_in} ended=${!isLive(row)} />`;
+      return html`<${Artifacts}
+        lease=${row.card.lease}
+        files=${files}
+        keptIn=${lease.kept_in}
+        ended=${!isLive(row)}
+      />`;
     case "story":
       return html`<${Timeline} events=${events} />`;
     case "terms":
@@ -85,14 +119,32 @@ function Place({place, detail, job, seen, heard}) {
 
 function NoLog({row}) {
   return html`<${Empty} title=${t("No job, and so no log")}>
-    ${isLive(row) && html`<p><${Copy} text=${`gpu-tenant launch --lease ${row.card.lease} -- COMMAND`} /></p>`}<//>`;
+    ${
+      isLive(row) &&
+      html`<p><${Copy} text=${`gpu-tenant launch --lease ${row.card.lease} -- COMMAND`} /></p>`
+    }
+  <//>`;
 }
 
 function Places({lease, place, job, files}) {
-  const to = (name) => `#/lease/${encodeURIComponent(lease)}/${name}${job && (name === "job" || name === "log") ? `/${encodeURIComponent(job)}` : ""}`;
-  return html`<nav class="places" aria-label=${t("Parts of this lease")}><ul>${PLACES.map(([name, words]) => html`<li key=${name}><a
-    href=${to(name)} aria-current=${name === place ? "page" : undefined}>${words()}${name === "files" && files > 0 &&
-    html` <span class="count">${files.toLocaleString("en-US")}</span>`}</a></li>`)}</ul></nav>`;
+  const to = (name) =>
+    `#/lease/${encodeURIComponent(lease)}/${name}${job && (name === "job" || name === "log") ? `/${encodeURIComponent(job)}` : ""}`;
+  return html`<nav class="places" aria-label=${t("Parts of this lease")}>
+    <ul>
+      ${PLACES.map(
+        ([name, words]) => html`<li key=${name}>
+          <a href=${to(name)} aria-current=${name === place ? "page" : undefined}>
+            ${words()}
+            ${
+              name === "files" &&
+              files > 0 &&
+              html` <span class="count">${files.toLocaleString("en-US")}</span>`
+            }
+          </a>
+        </li>`,
+      )}
+    </ul>
+  </nav>`;
 }
 
 // -- what is known of it ----------------------------------------------------
@@ -129,10 +181,15 @@ function saidAt(row) {
 function useCloseLook(lease, job) {
   const [seen, setSeen] = useState(null);
   const tellers = useRef(new Set());
-  useFollow({lease, job}, {
-    job: setSeen,
-    log: (piece) => tellers.current.forEach((tell) => tell(piece)),
-  });
+  useFollow(
+    {lease, job},
+    {
+      job: setSeen,
+      log: (piece) => {
+        for (const tell of tellers.current) tell(piece);
+      },
+    },
+  );
   const heard = useCallback((tell) => {
     tellers.current.add(tell);
     return () => tellers.current.delete(tell);

@@ -1,18 +1,20 @@
 // The live log of a job: a list of lines of which only those in sight are in the document.
-import {html, useEffect, useLayoutEffect, useRef, useState} from "../vendor/htm-preact.js";
+
 import {get, Problem} from "../net.js";
+import {html, useEffect, useLayoutEffect, useRef, useState} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
 import {painted, plain} from "./ansi.js";
 import {runOf} from "./jobs.js";
 import {occurrences, SearchBar} from "./logsearch.js";
-import {drawn, lineAt, LogWindow, MOST_LINES, rowsOf, WINDOW_BYTES} from "./logwindow.js";
+import {drawn, LogWindow, lineAt, MOST_LINES, rowsOf, WINDOW_BYTES} from "./logwindow.js";
 import {isLive} from "./standing.js";
 import {Button, bytesWords, Copy, Trouble} from "./widgets.js";
 
 const ROW = 18; // px, as .log-line has it
 const SPARE = 20; // lines above and below those in sight
 const NEAR = 30 * ROW; // so near an edge what lies beyond it is fetched
-const HEAD_BYTES = 131_072; // the server's windows have a least size: what is left before one is nothing, or at least this
+// The server's windows have a least size: what is left before one is nothing, or at least this.
+const HEAD_BYTES = 131_072;
 const FIRST_BYTES = 65_536; // enough to fill any window at once
 const FAR = 4 * WINDOW_BYTES; // farther behind than this, the reader is taken to the newest end
 const WRAPPED = "gpu-tenant.log.wrap";
@@ -25,11 +27,36 @@ export function JobLog({row, job, seen, heard, keptIn}) {
   const newest = runOf(seen);
   const earlier = Array.from({length: Math.max(0, (newest ?? 0) - 2)}, (_, n) => n + 2);
   const name = chosen === null ? job : `${job}.${chosen}`;
-  return html`${newest !== null && html`<nav class="runs small" aria-label=${t("Runs of {job}", {job})}>
-      ${earlier.map((n) => html`<${Button} key=${n} kind="quiet" aria-pressed=${String(chosen === n)} onClick=${() => setChosen(n)}>${t("run {n}", {n})}<//>`)}
-      <${Button} kind="quiet" aria-pressed=${String(chosen === null)} onClick=${() => setChosen(null)}>${t("run {n}, the newest", {n: newest})}<//></nav>`}
-    <${Log} key=${chosen === null ? `${job} ${newest ?? ""}` : name} lease=${row.card.lease} job=${name}
-      heard=${chosen === null ? heard : silent} live=${isLive(row)} keptIn=${keptIn} />`;
+  return html`${
+    newest !== null &&
+    html`<nav class="runs small" aria-label=${t("Runs of {job}", {job})}>
+      ${earlier.map(
+        (n) => html`<${Button}
+          key=${n}
+          kind="quiet"
+          aria-pressed=${String(chosen === n)}
+          onClick=${() => setChosen(n)}
+        >
+          ${t("run {n}", {n})}
+        <//>`,
+      )}
+      <${Button}
+        kind="quiet"
+        aria-pressed=${String(chosen === null)}
+        onClick=${() => setChosen(null)}
+      >
+        ${t("run {n}, the newest", {n: newest})}
+      <//>
+    </nav>`
+  }
+  <${Log}
+    key=${chosen === null ? `${job} ${newest ?? ""}` : name}
+    lease=${row.card.lease}
+    job=${name}
+    heard=${chosen === null ? heard : silent}
+    live=${isLive(row)}
+    keptIn=${keptIn}
+  />`;
 }
 
 /** `heard(tell)` has `tell` called with each piece of the log that the stream brings; it returns how to stop. */
@@ -43,25 +70,54 @@ function Log({lease, job, heard, live, keptIn}) {
     setWrap(!wrap);
   };
   const {log, unseen, problem} = view;
-  return html`<section class="log ${full ? "is-full" : ""}" aria-label=${t("Log of {job}", {job})}
-      onKeyDown=${(event) => event.key === "Escape" && full && setFull(false)}>
+  return html`<section
+    class="log ${full ? "is-full" : ""}"
+    aria-label=${t("Log of {job}", {job})}
+    onKeyDown=${(event) => event.key === "Escape" && full && setFull(false)}
+  >
     <div class="log-bar">
-      <${SearchBar} key=${`${lease}/${job}`} lease=${lease} job=${job} size=${log.size} onJump=${view.jump} onSearched=${setSearched} />
+      <${SearchBar}
+        key=${`${lease}/${job}`}
+        lease=${lease}
+        job=${job}
+        size=${log.size}
+        onJump=${view.jump}
+        onSearched=${setSearched}
+      />
       <div class="log-switches">
-        <${Button} kind="quiet" aria-pressed=${String(wrap)} onClick=${rewrap}>${t("Wrap lines")}<//>
+        <${Button} kind="quiet" aria-pressed=${String(wrap)} onClick=${rewrap}>
+          ${t("Wrap lines")}
+        <//>
         <${CopyShown} shown=${view.inSight} />
-        <${Button} kind="quiet" aria-pressed=${String(full)} onClick=${() => setFull(!full)}>${t("Fill the window")}<//>
+        <${Button} kind="quiet" aria-pressed=${String(full)} onClick=${() => setFull(!full)}>
+          ${t("Fill the window")}
+        <//>
       </div>
     </div>
     ${problem && html`<${Trouble} problem=${problem} retry=${view.again} />`}
     <div class="log-frame">
-      <div class="log-scroller ${wrap ? "is-wrapped" : ""}" ref=${view.scroller} tabindex="0" role="region"
-          aria-label=${t("Lines of the log")} onScroll=${view.onScroll} onKeyDown=${view.onKey}>
+      <div
+        class="log-scroller ${wrap ? "is-wrapped" : ""}"
+        ref=${view.scroller}
+        tabindex="0"
+        role="region"
+        aria-label=${t("Lines of the log")}
+        onScroll=${view.onScroll}
+        onKeyDown=${view.onKey}
+      >
         <span class="log-probe" ref=${view.probe} aria-hidden="true">${"0".repeat(100)}</span>
         <${Lines} view=${view} searched=${searched} />
       </div>
-      ${!view.following && html`<button type="button" class="button is-primary log-newest" onClick=${view.toEnd}>${
-        unseen > 0 ? t("{n} new lines", {n: unseen.toLocaleString("en-US")}) : t("To the newest line")} ↓</button>`}
+      ${
+        !view.following &&
+        html`<button type="button" class="button is-primary log-newest" onClick=${view.toEnd}>
+          ${
+            unseen > 0
+              ? t("{n} new lines", {n: unseen.toLocaleString("en-US")})
+              : t("To the newest line")
+          } ↓
+        </button>`
+      }
     </div>
     ${view.loaded && html`<${Foot} lease=${lease} view=${view} live=${live} keptIn=${keptIn} />`}
   </section>`;
@@ -71,11 +127,27 @@ function Log({lease, job, heard, live, keptIn}) {
 function Foot({lease, view, live, keptIn}) {
   const {log, busy} = view;
   return html`<div class="log-foot">
-    <span>${log.size === 0 ? (live ? t("The log is empty so far.") : t("The log is empty.")) : t("{from} to {to} of {size}", {
-      from: bytesWords(log.from), to: bytesWords(log.to), size: bytesWords(log.size),
-    })}${busy ? html` <span class="soft">${t("fetching…")}</span>` : ""}</span>
-    ${live ? html`<span class="log-whole">${t("The whole log comes with")} <${Copy} text=${`gpu-tenant collect ${lease}`} /></span>`
-      : keptIn && html`<span>${t("What was kept is in")} <code>${keptIn}</code></span>`}
+    <span>
+      ${
+        log.size === 0
+          ? live
+            ? t("The log is empty so far.")
+            : t("The log is empty.")
+          : t("{from} to {to} of {size}", {
+              from: bytesWords(log.from),
+              to: bytesWords(log.to),
+              size: bytesWords(log.size),
+            })
+      }
+      ${busy ? html` <span class="soft">${t("fetching…")}</span>` : ""}
+    </span>
+    ${
+      live
+        ? html`<span class="log-whole">
+          ${t("The whole log comes with")} <${Copy} text=${`gpu-tenant collect ${lease}`} />
+        </span>`
+        : keptIn && html`<span>${t("What was kept is in")} <code>${keptIn}</code></span>`
+    }
   </div>`;
 }
 
@@ -90,15 +162,22 @@ function Lines({view, searched}) {
     view.settle();
   });
   const lines = [];
-  for (let at = first; at < last; at++) lines.push(html`<${Line} text=${log.lines[at]} searched=${searched} found=${at === found} />`);
+  for (let at = first; at < last; at++)
+    lines.push(html`<${Line} text=${log.lines[at]} searched=${searched} found=${at === found} />`);
   return html`<div class="log-space" ref=${spacer}><div class="log-block" ref=${block}>${lines}</div></div>`;
 }
 
 function Line({text, searched, found}) {
   const [shown, left] = drawn(text);
   const marked = searched ? occurrences(plain(shown), searched) : [];
-  return html`<div class="log-line ${found ? "is-found" : ""}">${painted(shown, marked)}${left > 0 &&
-    html`<span class="log-more"> ${t("and {n} more characters", {n: left.toLocaleString("en-US")})}</span>`}</div>`;
+  return html`<div class="log-line ${found ? "is-found" : ""}">
+    ${painted(shown, marked)}
+    ${
+      left > 0 &&
+      html`<span class="log-more"> ${t("and {n} more characters", {n: left.toLocaleString("en-US")})}
+      </span>`
+    }
+  </div>`;
 }
 
 function CopyShown({shown}) {
@@ -163,8 +242,13 @@ class Reading {
     this.top = 0;
     this.size = 0; // as the stream said last
     this.can = {
-      toEnd: () => this.toEnd(), jump: (at) => this.jump(at), again: () => this.toEnd(), settle: () => this.settle(),
-      onScroll: () => this.scrolled(), onKey: (event) => this.key(event), inSight: () => this.inSight(),
+      toEnd: () => this.toEnd(),
+      jump: (at) => this.jump(at),
+      again: () => this.toEnd(),
+      settle: () => this.settle(),
+      onScroll: () => this.scrolled(),
+      onKey: (event) => this.key(event),
+      inSight: () => this.inSight(),
     };
   }
 
@@ -199,25 +283,48 @@ class Reading {
     const {log} = this;
     if (!this.wrap) {
       const last = Math.max(0, log.lines.length - 1);
-      return {total: log.lines.length, wide: log.widest + 2, rowOf: (line) => line, lineAt: (row) => Math.min(row, last)};
+      return {
+        total: log.lines.length,
+        wide: log.widest + 2,
+        rowOf: (line) => line,
+        lineAt: (row) => Math.min(row, last),
+      };
     }
     const rows = rowsOf(log, this.columns);
-    return {total: rows.at(-1), wide: null, rowOf: (line) => rows[line], lineAt: (row) => lineAt(rows, row)};
+    return {
+      total: rows.at(-1),
+      wide: null,
+      rowOf: (line) => rows[line],
+      lineAt: (row) => lineAt(rows, row),
+    };
   }
 
   seen() {
     const {log, following, unseen, found, busy, problem, loaded} = this;
     const layout = this.layout();
     const high = this.scroller?.current?.clientHeight ?? 600;
-    const top = this.following ? Math.max(0, layout.total * ROW - high) : this.goal ? this.goalTop(layout, high) : this.top;
+    const top = this.following
+      ? Math.max(0, layout.total * ROW - high)
+      : this.goal
+        ? this.goalTop(layout, high)
+        : this.top;
     const first = Math.max(0, layout.lineAt(Math.floor(top / ROW)) - SPARE);
-    const last = Math.min(log.lines.length, layout.lineAt(Math.ceil((top + high) / ROW)) + SPARE + 1);
+    const last = Math.min(
+      log.lines.length,
+      layout.lineAt(Math.ceil((top + high) / ROW)) + SPARE + 1,
+    );
     return {log, layout, first, last, following, unseen, found, busy, problem, loaded};
   }
 
   goalTop(layout, high) {
     const {line, above} = this.goal;
-    return Math.max(0, Math.min(layout.rowOf(line) * ROW - above * high + (this.goal.within ?? 0), layout.total * ROW - high));
+    return Math.max(
+      0,
+      Math.min(
+        layout.rowOf(line) * ROW - above * high + (this.goal.within ?? 0),
+        layout.total * ROW - high,
+      ),
+    );
   }
 
   // After the lines are drawn: stay at the end, or where the reader was.
@@ -232,7 +339,10 @@ class Reading {
   inSight() {
     const layout = this.layout();
     const high = this.scroller.current.clientHeight;
-    const [first, last] = [layout.lineAt(Math.ceil(this.top / ROW)), layout.lineAt(Math.floor((this.top + high) / ROW) - 1)];
+    const [first, last] = [
+      layout.lineAt(Math.ceil(this.top / ROW)),
+      layout.lineAt(Math.floor((this.top + high) / ROW) - 1),
+    ];
     return this.log.lines.slice(first, last + 1).map(plain);
   }
 
@@ -338,7 +448,12 @@ class Reading {
   async rest() {
     while (this.following && !this.log.atEnd) {
       const {to} = this.log;
-      if (this.log.size - to > FAR || !this.grow(await this.ask(to, WINDOW_BYTES)) || this.log.to === to) return this.tail();
+      if (
+        this.log.size - to > FAR ||
+        !this.grow(await this.ask(to, WINDOW_BYTES)) ||
+        this.log.to === to
+      )
+        return this.tail();
     }
   }
 
@@ -375,10 +490,14 @@ class Reading {
     this.following = false;
     return this.wish(async () => {
       const begin = at < WINDOW_BYTES + HEAD_BYTES ? 0 : at - WINDOW_BYTES;
-      const [above, there] = await Promise.all([at === 0 ? null : this.ask(begin, at - begin), this.ask(at, WINDOW_BYTES)]);
+      const [above, there] = await Promise.all([
+        at === 0 ? null : this.ask(begin, at - begin),
+        this.ask(at, WINDOW_BYTES),
+      ]);
       this.log.start(above ?? there);
       const line = above === null ? 0 : this.log.lines.length - (this.log.open ? 1 : 0);
-      if (above !== null && !this.log.append(there)) throw new Problem({message: t("The log was begun anew")});
+      if (above !== null && !this.log.append(there))
+        throw new Problem({message: t("The log was begun anew")});
       this.log.size = Math.max(this.log.size, this.size);
       this.loaded = true;
       this.found = at === 0 ? null : Math.min(line, this.log.lines.length - 1);

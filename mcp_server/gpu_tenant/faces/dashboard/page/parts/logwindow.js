@@ -134,7 +134,8 @@ export class LogWindow {
   #put(index, line) {
     this.lines[index] = line;
     this.columns[index] = UNKNOWN;
-    if (line.length > this.widest) this.widest = Math.max(this.widest, Math.min(columnsOf(line), LONGEST));
+    if (line.length > this.widest)
+      this.widest = Math.max(this.widest, Math.min(columnsOf(line), LONGEST));
   }
 }
 

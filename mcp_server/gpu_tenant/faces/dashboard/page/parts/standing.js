@@ -12,7 +12,8 @@ export const isFree = ({kind, card}) => kind === "own" && card.price_usd_h === n
 export const isStill = ({card}) => STILL.includes(card.phase);
 
 // USD an hour of those that are live, the parked ones too; what is unknown is not in it.
-export const rateOf = (rows) => rows.filter(isLive).reduce((sum, {card}) => sum + Number(card.price_usd_h ?? 0), 0);
+export const rateOf = (rows) =>
+  rows.filter(isLive).reduce((sum, {card}) => sum + Number(card.price_usd_h ?? 0), 0);
 
 export const leftOf = ({card, at}) => card.deadline_in_s - (now() - Date.parse(at)) / 1000;
 
@@ -67,11 +68,14 @@ export const GROUPS = [
 function groupOf(row, blind) {
   if (inDanger(row, blind)) return "attention";
   if (isStill(row)) return "still";
-  return {intended: "starting", booting: "starting", terminating: "ending"}[row.card.phase] ?? "running";
+  return (
+    {intended: "starting", booting: "starting", terminating: "ending"}[row.card.phase] ?? "running"
+  );
 }
 
 const dearestThenSoonest = (one, other) =>
-  Number(other.card.price_usd_h ?? Infinity) - Number(one.card.price_usd_h ?? Infinity) || leftOf(one) - leftOf(other);
+  Number(other.card.price_usd_h ?? Infinity) - Number(one.card.price_usd_h ?? Infinity) ||
+  leftOf(one) - leftOf(other);
 const soonest = (one, other) => leftOf(one) - leftOf(other);
 
 // [{id, words, rows}], those with rows alone; the soonest deadline first, what is parked by what it costs.

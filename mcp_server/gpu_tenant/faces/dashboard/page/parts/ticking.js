@@ -14,7 +14,9 @@ export function setClock(at) {
   if (!Number.isNaN(said)) ahead = Date.now() - said;
 }
 
-const beat = () => waiting.forEach((wake) => wake(now()));
+const beat = () => {
+  for (const wake of waiting) wake(now());
+};
 
 function begin(wake) {
   waiting.add(wake);

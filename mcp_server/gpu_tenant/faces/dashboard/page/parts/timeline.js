@@ -23,18 +23,41 @@ export function Timeline({events}) {
   const [every, setEvery] = useState(false);
   const moment = useMinute(events);
   if (events.length === 0) return html`<${Empty} title=${t("Nothing has happened yet")} />`;
-  const told = events.map((event, at) => ({...event, key: at})).filter(({kind}) => every || !QUIET.has(kind));
+  const told = events
+    .map((event, at) => ({...event, key: at}))
+    .filter(({kind}) => every || !QUIET.has(kind));
   const quiet = events.length - events.filter(({kind}) => !QUIET.has(kind)).length;
   const days = byDay(order === "newest" ? told.toReversed() : told);
   return html`<section class="story" aria-labelledby="story-title">
-    <header class="story-head"><h2 id="story-title">${t("What happened")}</h2>
-      <${Button} kind="quiet" onClick=${() => setOrder(order === "newest" ? "oldest" : "newest")}>${
-        order === "newest" ? t("Newest first") : t("Oldest first")} ⇅<//>
-      ${quiet > 0 && html`<${Button} kind="quiet" aria-pressed=${String(every)} onClick=${() => setEvery(!every)}>${
-        t("Progress and prices too ({n})", {n: quiet})}<//>`}
+    <header class="story-head">
+      <h2 id="story-title">${t("What happened")}</h2>
+      <${Button} kind="quiet" onClick=${() => setOrder(order === "newest" ? "oldest" : "newest")}>
+        ${order === "newest" ? t("Newest first") : t("Oldest first")} ⇅
+      <//>
+      ${
+        quiet > 0 &&
+        html`<${Button} kind="quiet" aria-pressed=${String(every)} onClick=${() => setEvery(!every)}>
+          ${t("Progress and prices too ({n})", {n: quiet})}
+        <//>`
+      }
     </header>
-    ${days.map(({day, lines}) => html`<section key=${day}><h3>${day}</h3><ol>${lines.map((line, at) => html`<${Line} key=${line.key}
-      kind=${line.kind} at=${line.at} words=${line.words} apart=${apart(line, lines[at + 1])} moment=${moment} />`)}</ol></section>`)}
+    ${days.map(
+      ({day, lines}) => html`<section key=${day}>
+        <h3>${day}</h3>
+        <ol>
+          ${lines.map(
+            (line, at) => html`<${Line}
+              key=${line.key}
+              kind=${line.kind}
+              at=${line.at}
+              words=${line.words}
+              apart=${apart(line, lines[at + 1])}
+              moment=${moment}
+            />`,
+          )}
+        </ol>
+      </section>`,
+    )}
   </section>`;
 }
 
@@ -50,20 +73,37 @@ function useMinute(events) {
 
 const Line = memo(({kind, at, words, apart: seconds, moment}) => {
   const tone = kindOf(kind);
-  return html`<li class="line is-${tone}"><time class="soft" datetime=${at}>${new Date(at).toLocaleTimeString(locale(), {hour12: false})}</time>
-    <${Shape} kind=${tone} /><p><span class="kind">${t(kind)}</span> <${Words} text=${words} /></p>
-    <span class="ago soft small" title=${new Date(at).toString()}>${agoWords((moment - Date.parse(at)) / 1000)}</span></li>
-    ${seconds >= LONG_S && html`<li class="pause soft small" aria-hidden="true">${spanWords(seconds)}</li>`}`;
+  return html`<li class="line is-${tone}">
+    <time class="soft" datetime=${at}>
+      ${new Date(at).toLocaleTimeString(locale(), {hour12: false})}
+    </time>
+    <${Shape} kind=${tone} />
+    <p><span class="kind">${t(kind)}</span> <${Words} text=${words} /></p>
+    <span class="ago soft small" title=${new Date(at).toString()}>
+      ${agoWords((moment - Date.parse(at)) / 1000)}
+    </span>
+  </li>
+  ${
+    seconds >= LONG_S &&
+    html`<li class="pause soft small" aria-hidden="true">${spanWords(seconds)}</li>`
+  }`;
 });
 
-const agoWords = (seconds) => (seconds < 60 ? t("just now") : t("{span} ago", {span: spanWords(seconds)}));
+const agoWords = (seconds) =>
+  seconds < 60 ? t("just now") : t("{span} ago", {span: spanWords(seconds)});
 
-const apart = (one, other) => (other ? Math.abs(Date.parse(one.at) - Date.parse(other.at)) / 1000 : 0);
+const apart = (one, other) =>
+  other ? Math.abs(Date.parse(one.at) - Date.parse(other.at)) / 1000 : 0;
 
 function byDay(lines) {
   const days = [];
   for (const line of lines) {
-    const day = new Date(line.at).toLocaleDateString(locale(), {weekday: "long", day: "numeric", month: "long", year: "numeric"});
+    const day = new Date(line.at).toLocaleDateString(locale(), {
+      weekday: "long",
+      day: "numeric",
+      month: "long",
+      year: "numeric",
+    });
     if (days.at(-1)?.day !== day) days.push({day, lines: []});
     days.at(-1).lines.push(line);
   }

@@ -1,5 +1,12 @@
 // The small parts that every view is made of.
-import {Component, html, useEffect, useLayoutEffect, useRef, useState} from "../vendor/htm-preact.js";
+import {
+  Component,
+  html,
+  useEffect,
+  useLayoutEffect,
+  useRef,
+  useState,
+} from "../vendor/htm-preact.js";
 import {locale, t} from "../words.js";
 import {useNow, useSecondsSince} from "./ticking.js";
 
@@ -12,7 +19,10 @@ export function amount(usd, per, wanted) {
   const value = Number(usd);
   const small = Math.abs(value) >= 0.00005 && Math.abs(value) < (per ? 0.1 : 0.01);
   const places = wanted ?? (small ? 4 : 2);
-  return value.toLocaleString("en-US", {minimumFractionDigits: places, maximumFractionDigits: places});
+  return value.toLocaleString("en-US", {
+    minimumFractionDigits: places,
+    maximumFractionDigits: places,
+  });
 }
 
 // The two greatest units of a duration: "2 d 3 h", "14 min", "9 s".
@@ -27,7 +37,10 @@ export function spanWords(seconds) {
   const first = parts.findIndex(([n]) => n > 0);
   if (first < 0) return t("{n} s", {n: 0});
   const shown = first === 2 ? parts.slice(2, 3) : parts.slice(first, first + 2);
-  return shown.filter(([n]) => n > 0).map(([n, key]) => t(key, {n})).join(" ");
+  return shown
+    .filter(([n]) => n > 0)
+    .map(([n, key]) => t(key, {n}))
+    .join(" ");
 }
 
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
@@ -47,8 +60,11 @@ const absent = (value) => value === null || value === undefined;
 // An amount in USD; unknown is said, and is no zero. `per`: "h", "month" or nothing.
 export function Money({usd, per, places}) {
   if (absent(usd)) return html`<${Unknown} />`;
-  return html`<span class="money"><span class="unit">$</span>${amount(usd, per, places)}${per &&
-  html`<span class="unit">${t(PER[per])}</span>`}</span>`;
+  return html`<span class="money">
+    <span class="unit">$</span>
+    ${amount(usd, per, places)}
+    ${per && html`<span class="unit">${t(PER[per])}</span>`}
+  </span>`;
 }
 
 // An amount that grows: `usd` at the time `at`, and `rate` USD an hour since.
@@ -84,10 +100,10 @@ export function Countdown({seconds, at, soon = 1800}) {
   if (absent(seconds)) return html`<${Unknown} />`;
   const left = seconds - since;
   const kind = left <= 0 ? "bad" : left < soon ? "warn" : "calm";
-  return html`<span class="countdown ticking is-${kind}" role="timer">${kind !== "calm" &&
-  html`<${Shape} kind=${kind} />`}${left <= 0
-    ? t("{span} over", {span: spanWords(-left)})
-    : clockWords(left)}</span>`;
+  return html`<span class="countdown ticking is-${kind}" role="timer">
+    ${kind !== "calm" && html`<${Shape} kind=${kind} />`}
+    ${left <= 0 ? t("{span} over", {span: spanWords(-left)}) : clockWords(left)}
+  </span>`;
 }
 
 export function Bytes({n}) {
@@ -103,9 +119,9 @@ export function When({at}) {
   const moment = new Date(at);
   const time = moment.toLocaleTimeString(locale(), {hour12: false});
   const day = moment.toLocaleDateString(locale(), {day: "numeric", month: "short"});
-  return html`<time datetime=${moment.toISOString()} title=${moment.toString()}>${
-    sameDay(moment, new Date()) ? time : `${day} ${time}`
-  }</time>`;
+  return html`<time datetime=${moment.toISOString()} title=${moment.toString()}>
+    ${sameDay(moment, new Date()) ? time : `${day} ${time}`}
+  </time>`;
 }
 
 // "3 min ago", ticking.
@@ -127,7 +143,8 @@ const SHAPES = {
   good: html`<circle cx="6" cy="6" r="4.5" />`,
   warn: html`<path d="M6 .8 11.6 11H.4Z" />`,
   bad: html`<path d="M3.6.5h4.8l3.1 3.1v4.8l-3.1 3.1H3.6L.5 8.4V3.6Z" />`,
-  wait: html`<path d="M6 1.5a4.5 4.5 0 0 1 0 9Z" /><circle cx="6" cy="6" r="4.3" fill="none" stroke="currentColor" />`,
+  wait: html`<path d="M6 1.5a4.5 4.5 0 0 1 0 9Z" />
+  <circle cx="6" cy="6" r="4.3" fill="none" stroke="currentColor" />`,
   still: html`<path d="M2 1.5h3v9H2zM7 1.5h3v9H7z" />`,
   soft: html`<circle cx="6" cy="6" r="4" fill="none" stroke="currentColor" stroke-width="1.5" />`,
   accent: html`<path d="M6 .7 11.3 6 6 11.3.7 6Z" />`,
@@ -135,7 +152,9 @@ const SHAPES = {
 
 // The shape that goes with a kind, so that colour never speaks alone.
 export function Shape({kind = "soft"}) {
-  return html`<svg class="shape is-${kind}" viewBox="0 0 12 12" aria-hidden="true">${SHAPES[kind] ?? SHAPES.soft}</svg>`;
+  return html`<svg class="shape is-${kind}" viewBox="0 0 12 12" aria-hidden="true">
+    ${SHAPES[kind] ?? SHAPES.soft}
+  </svg>`;
 }
 
 // kinds: good warn bad wait still soft accent
@@ -152,9 +171,25 @@ export function Progress({fraction, label}) {
 // -- what is pressed --------------------------------------------------------
 
 // kinds: plain primary danger quiet
-export function Button({kind = "plain", busy = false, disabled = false, onClick, children, type = "button", ...rest}) {
-  return html`<button ...${rest} type=${type} class="button is-${kind}" disabled=${disabled || busy}
-    aria-busy=${busy ? "true" : undefined} onClick=${onClick}>${children}</button>`;
+export function Button({
+  kind = "plain",
+  busy = false,
+  disabled = false,
+  onClick,
+  children,
+  type = "button",
+  ...rest
+}) {
+  return html`<button
+    ...${rest}
+    type=${type}
+    class="button is-${kind}"
+    disabled=${disabled || busy}
+    aria-busy=${busy ? "true" : undefined}
+    onClick=${onClick}
+  >
+    ${children}
+  </button>`;
 }
 
 // A command to copy.
@@ -171,16 +206,27 @@ export function Copy({text}) {
     }
     setTimeout(() => setSaid(""), 2000);
   };
-  return html`<span class="copy"><code ref=${code}>${text}</code><button type="button" class="button is-quiet"
-    aria-label=${t("Copy the command {text}", {text})} onClick=${copy}>${said || t("Copy")}</button><span
-    class="unseen" role="status">${said}</span></span>`;
+  return html`<span class="copy">
+    <code ref=${code}>${text}</code>
+    <button
+      type="button"
+      class="button is-quiet"
+      aria-label=${t("Copy the command {text}", {text})}
+      onClick=${copy}
+    >
+      ${said || t("Copy")}
+    </button>
+    <span class="unseen" role="status">${said}</span>
+  </span>`;
 }
 
 // A label with its control; `hint` and `problem` stand below.
 export function Field({label, hint, problem, children}) {
-  return html`<div class="field ${problem ? "is-bad" : ""}"><label><span class="label">${label}</span>${children}</label>
+  return html`<div class="field ${problem ? "is-bad" : ""}">
+    <label><span class="label">${label}</span>${children}</label>
     ${hint && html`<p class="hint">${hint}</p>`}
-    ${problem && html`<p class="wrong" role="alert"><${Shape} kind="bad" />${problem}</p>`}</div>`;
+    ${problem && html`<p class="wrong" role="alert"><${Shape} kind="bad" />${problem}</p>`}
+  </div>`;
 }
 
 // tabs: [{id, title, count?}]; left and right arrows go from one to the next.
@@ -194,13 +240,34 @@ export function Tabs({label, tabs, chosen, onChoose, children}) {
     onChoose(tabs[next].id);
     bar.current.children[next].focus();
   };
-  return html`<div class="tabs"><div class="tabbar" role="tablist" aria-label=${label} ref=${bar} onKeyDown=${go}>
-      ${tabs.map((tab) => html`<button key=${tab.id} type="button" role="tab" id=${`tab-${tab.id}`}
-        aria-selected=${String(tab.id === chosen)} aria-controls=${tab.id === chosen ? `panel-${tab.id}` : undefined}
-        tabindex=${tab.id === chosen ? 0 : -1} onClick=${() => onChoose(tab.id)}>${tab.title}${
-        absent(tab.count) ? "" : html` <span class="count">${tab.count}</span>`}</button>`)}
-    </div><div class="panel" role="tabpanel" id=${`panel-${chosen}`} aria-labelledby=${`tab-${chosen}`}
-      tabindex="0">${children}</div></div>`;
+  return html`<div class="tabs">
+    <div class="tabbar" role="tablist" aria-label=${label} ref=${bar} onKeyDown=${go}>
+      ${tabs.map(
+        (tab) => html`<button
+          key=${tab.id}
+          type="button"
+          role="tab"
+          id=${`tab-${tab.id}`}
+          aria-selected=${String(tab.id === chosen)}
+          aria-controls=${tab.id === chosen ? `panel-${tab.id}` : undefined}
+          tabindex=${tab.id === chosen ? 0 : -1}
+          onClick=${() => onChoose(tab.id)}
+        >
+          ${tab.title}
+          ${absent(tab.count) ? "" : html` <span class="count">${tab.count}</span>`}
+        </button>`,
+      )}
+    </div>
+    <div
+      class="panel"
+      role="tabpanel"
+      id=${`panel-${chosen}`}
+      aria-labelledby=${`tab-${chosen}`}
+      tabindex="0"
+    >
+      ${children}
+    </div>
+  </div>`;
 }
 
 // A modal dialog: focus stays within, Esc closes, and focus returns to where it was.
@@ -213,13 +280,34 @@ export function Dialog({title, onClose, children}) {
   }, []);
   // Text that is selected from a field out to the backdrop closes nothing.
   const pressed = useRef(null);
-  const away = (event) => event.target === box.current && pressed.current === box.current && onClose();
-  return html`<dialog class="dialog" ref=${box} aria-labelledby="dialog-title" onClick=${away}
-      onPointerDown=${(event) => (pressed.current = event.target)}
-      onCancel=${(event) => (event.preventDefault(), onClose())}>
-    <div class="inside"><header><h2 id="dialog-title">${title}</h2><button type="button" class="button is-quiet"
-      aria-label=${t("Close")} onClick=${onClose}><svg viewBox="0 0 12 12" class="shape" aria-hidden="true"><path
-      d="M1 1l10 10M11 1 1 11" stroke="currentColor" stroke-width="1.6" /></svg></button></header>${children}</div>
+  const press = (event) => {
+    pressed.current = event.target;
+  };
+  const cancel = (event) => {
+    event.preventDefault();
+    onClose();
+  };
+  const away = (event) =>
+    event.target === box.current && pressed.current === box.current && onClose();
+  return html`<dialog
+    class="dialog"
+    ref=${box}
+    aria-labelledby="dialog-title"
+    onClick=${away}
+    onPointerDown=${press}
+    onCancel=${cancel}
+  >
+    <div class="inside">
+      <header>
+        <h2 id="dialog-title">${title}</h2>
+        <button type="button" class="button is-quiet" aria-label=${t("Close")} onClick=${onClose}>
+          <svg viewBox="0 0 12 12" class="shape" aria-hidden="true">
+            <path d="M1 1l10 10M11 1 1 11" stroke="currentColor" stroke-width="1.6" />
+          </svg>
+        </button>
+      </header>
+      ${children}
+    </div>
   </dialog>`;
 }
 
@@ -231,21 +319,29 @@ export function Empty({title, children}) {
 
 // Grey lines while something is fetched; they appear only when it takes a moment.
 export function Waiting({lines = 3}) {
-  return html`<div class="waiting" role="status"><span class="unseen">${t("Loading")}</span>
-    ${Array.from({length: lines}, (_, n) => html`<span key=${n} class="line" aria-hidden="true"></span>`)}</div>`;
+  return html`<div class="waiting" role="status">
+    <span class="unseen">${t("Loading")}</span>
+    ${Array.from(
+      {length: lines},
+      (_, n) => html`<span key=${n} class="line" aria-hidden="true"></span>`,
+    )}
+  </div>`;
 }
 
 // What went wrong and the next step; `problem` has code, message and remedy.
 export function Trouble({problem, retry}) {
-  return html`<div class="trouble" role="alert"><p><${Shape} kind="bad" /><strong><${Words} text=${problem.message} /></strong></p>
+  return html`<div class="trouble" role="alert">
+    <p><${Shape} kind="bad" /><strong><${Words} text=${problem.message} /></strong></p>
     ${problem.remedy && html`<p class="remedy"><${Words} text=${problem.remedy} /></p>`}
-    ${retry && html`<p><${Button} onClick=${retry}>${t("Try again")}<//></p>`}</div>`;
+    ${retry && html`<p><${Button} onClick=${retry}>${t("Try again")}<//></p>`}
+  </div>`;
 }
 
 // -- drawing less -----------------------------------------------------------
 
 const same = (one, other) =>
-  Object.keys(one).length === Object.keys(other).length && Object.keys(one).every((key) => Object.is(one[key], other[key]));
+  Object.keys(one).length === Object.keys(other).length &&
+  Object.keys(one).every((key) => Object.is(one[key], other[key]));
 
 // The part, drawn again only where a property is another one.
 export function memo(Part) {
@@ -267,7 +363,13 @@ export function useLoaded(load, key) {
     let wanted = true;
     load().then(
       (value) => wanted && setFound({key, value}),
-      (problem) => wanted && setFound((before) => ({key, value: before.key === key ? before.value : undefined, problem})),
+      (problem) =>
+        wanted &&
+        setFound((before) => ({
+          key,
+          value: before.key === key ? before.value : undefined,
+          problem,
+        })),
     );
     return () => (wanted = false);
   }, [key, round]);
