@@ -40,4 +40,4 @@ function App() {
 }
 
 begin();
-render(html`<${App} />`, document.getElementById("app"));
+render(html`<${App} />`, /** @type {HTMLElement} */ (document.getElementById("app")));

@@ -38,7 +38,11 @@ function tag() {
 // The locale for dates and numbers.
 export const locale = () => (lang === "zh" ? "zh-CN" : "en-GB");
 
-// The sentence in the language of the page, with `{name}` filled in from `values`.
+/**
+ * The sentence in the language of the page, with `{name}` filled in from `values`.
+ * @param {string} key
+ * @param {Record<string, unknown>} [values]
+ */
 export function t(key, values = {}) {
   const sentence = (lang === "zh" && CHINESE[key]) || key;
   return sentence.replace(/\{(\w+)\}/g, (whole, name) =>
@@ -46,6 +50,7 @@ export function t(key, values = {}) {
   );
 }
 
+/** @param {string} next */
 export function setLang(next) {
   lang = next;
   localStorage.setItem(KEPT, next);

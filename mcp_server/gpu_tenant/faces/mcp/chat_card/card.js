@@ -87,15 +87,17 @@ function measure() {
 // Looking again
 
 async function look(tool, args, button) {
-  const status = document.getElementById("heard");
+  const status = /** @type {HTMLElement} */ (document.getElementById("heard"));
   button.disabled = true;
   status.textContent = t("Looking…");
   try {
     show(await ask("tools/call", {name: tool, arguments: args}), "looked");
     status.textContent = t("Looked at {time}.", {time: time()});
-    document.querySelector("main > .actions button")?.focus();
+    /** @type {HTMLElement | null} */ (document.querySelector("main > .actions button"))?.focus();
   } catch (error) {
-    status.textContent = t("The host did not let the card look: {why}", {why: error.message});
+    status.textContent = t("The host did not let the card look: {why}", {
+      why: /** @type {Error} */ (error).message,
+    });
     button.disabled = false;
   }
 }
@@ -267,7 +269,8 @@ function show(answer, how) {
 }
 
 function draw(parts) {
-  document.getElementById("card").replaceChildren(...parts.filter((drawn) => drawn !== null));
+  const card = /** @type {HTMLElement} */ (document.getElementById("card"));
+  card.replaceChildren(...parts.filter((drawn) => drawn !== null));
 }
 
 function actions(...buttons) {
@@ -275,11 +278,17 @@ function actions(...buttons) {
   return given.length ? part("div", {class: "actions"}, given) : null;
 }
 
+/** @param {import("./types.d.ts").Card} card */
 function tone(card) {
   if (STILL.includes(card.phase)) return "warn";
   return card.phase === "ready" ? "good" : "soft";
 }
 
+/**
+ * @param {import("./types.d.ts").Card} card
+ * @param {boolean} open
+ * @param {"above" | "here"} told where its alarm is told
+ */
 function lease(card, open, told) {
   const live = ["intended", "active", "terminating"].includes(card.state);
   const parked =
@@ -346,6 +355,7 @@ function lease(card, open, told) {
   return shown;
 }
 
+/** @param {import("./types.d.ts").Leases} told */
 function leases(told) {
   const few = told.leases.length <= OPEN_AT_MOST;
   const which = input.which === "all" ? {which: "all"} : {};
@@ -377,6 +387,7 @@ function leases(told) {
   ];
 }
 
+/** @param {import("./types.d.ts").Card} card */
 function one(card) {
   return [
     heading("Lease"),
@@ -391,26 +402,29 @@ function fromBox(log) {
   return (fenced ? fenced[2] : log).replace(/\n+$/, "").split("\n").slice(-LOG_LINES).join("\n");
 }
 
+/** @param {import("./types.d.ts").Watched} told */
 function progress(told) {
   const at = told.progress;
   if (!at) return null;
   const metrics = Object.entries(at.metrics ?? {})
     .slice(0, 4)
     .map(([name, value]) => `${name} ${value}`);
-  const known = at.fraction != null;
+  const {fraction} = at;
   const done = at.total == null ? at.done : t("{done} of {total}", at);
   const place = at.done == null ? [] : [`${at.unit ?? ""} ${done}`.trim()];
   const words = [
-    ...(known ? [`${Math.round(at.fraction * 100)} %`] : []),
+    ...(fraction != null ? [`${Math.round(fraction * 100)} %`] : []),
     ...place,
     ...metrics,
   ].join(", ");
-  const bar = known
-    ? part("progress", {max: "1", value: String(at.fraction), "aria-label": t("Progress")})
-    : null;
+  const bar =
+    fraction != null
+      ? part("progress", {max: "1", value: String(fraction), "aria-label": t("Progress")})
+      : null;
   return part("div", {}, bar, part("p", {class: "soft"}, words));
 }
 
+/** @param {import("./types.d.ts").Watched} told */
 function watched(told) {
   const gpus = (told.gpus ?? []).map((gpu) => [
     `GPU ${gpu.index}`,
@@ -469,6 +483,7 @@ function watched(told) {
   ];
 }
 
+/** @param {import("./types.d.ts").TornDown} told */
 function tornDown(told) {
   const proof = told.receipt;
   const formats = Object.entries(proof.formats)
@@ -513,6 +528,7 @@ function tornDown(told) {
   ];
 }
 
+/** @param {import("./types.d.ts").Collected} told */
 function collected(told) {
   return [
     heading("Collected from {lease}", told),
@@ -544,6 +560,7 @@ function collected(told) {
   ];
 }
 
+/** @param {import("./types.d.ts").Snapshot} told */
 function snapshot(told) {
   return [
     heading("Brought home from {lease} while it runs", told),

@@ -9,10 +9,17 @@ import {extension, planOf, verbWords} from "./plans.js";
 import {now} from "./ticking.js";
 import {Waiver} from "./waiver.js";
 import {Button, Countdown, Dialog, Field, Money, Shape, Trouble, When, Words} from "./widgets.js";
+/** @import {TimedRow, Tone, Typed} from "../known.d.ts" */
+/** @import {Errand} from "../types.d.ts" */
+/** @import {Children} from "../vendor/htm-preact.js" */
 
-// `row` as the overview has it.
+/**
+ * `row` as the overview has it.
+ * @param {{row: TimedRow}} properties
+ */
 export function Verbs({row}) {
   const [first, ...others] = row.verbs;
+  /** @param {string} verb */
   const choose = (verb) => openAction({verb, row});
   if (!first) return null;
   return html`<div class="verbs">
@@ -25,13 +32,17 @@ export function Verbs({row}) {
 
 // -- the menu ---------------------------------------------------------------
 
+/** @param {{row: TimedRow, verbs: string[], onChoose: (id: string) => void}} properties */
 function Menu({row, verbs, onChoose}) {
   const button = useRef(null);
   const list = useRef(null);
   const [open, setOpen] = useState(false);
   const items = () => [...list.current.querySelectorAll("button")];
 
-  // The list stands in the top layer, where no scrolling table can cut it off.
+  /**
+   * The list stands in the top layer, where no scrolling table can cut it off.
+   * @param {ToggleEvent} event
+   */
   const placed = (event) => {
     const shown = event.newState === "open";
     setOpen(shown);
@@ -43,6 +54,7 @@ function Menu({row, verbs, onChoose}) {
     list.current.style.left = `${Math.max(8, Math.min(at.right - width, innerWidth - width - 8))}px`;
     items()[0].focus();
   };
+  /** @param {KeyboardEvent} event */
   const moved = (event) => {
     const all = items();
     const at = all.indexOf(document.activeElement);
@@ -54,6 +66,7 @@ function Menu({row, verbs, onChoose}) {
       list.current.hidePopover();
     }
   };
+  /** @param {string} verb */
   const chosen = (verb) => {
     list.current.hidePopover();
     button.current.focus();
@@ -103,13 +116,17 @@ function Menu({row, verbs, onChoose}) {
 
 // -- one action -------------------------------------------------------------
 
-// From what it would do, over its way, to what it came to; the errand goes on when this is closed.
-// `began` is the row as it was when this was opened: the lease may have ended since, and have none.
+/**
+ * From what it would do, over its way, to what it came to; the errand goes on when this is closed.
+ * `began` is the row as it was when this was opened: the lease may have ended since, and have none.
+ * @param {{row: TimedRow, verb: string, onClose: () => void}} properties
+ */
 export function Action({row: began, verb, onClose}) {
   const row = useNewest(began);
   const [doing, setDoing] = useState(verb);
   const [begun, setBegun] = useState(null);
   const title = t("{verb}: {lease}", {verb: verbWords(doing), lease: row.card.lease});
+  /** @param {Errand} errand */
   const begin = (errand) => {
     noteErrand(errand);
     setBegun(errand);
@@ -129,7 +146,10 @@ export function Action({row: began, verb, onClose}) {
   <//>`;
 }
 
-// The lease's row as it was last told.
+/**
+ * The lease's row as it was last told.
+ * @param {TimedRow} row
+ */
 function useNewest(row) {
   const told = useStore((known) =>
     known.overview?.leases.find(({card}) => card.lease === row.card.lease),
@@ -140,15 +160,21 @@ function useNewest(row) {
 }
 
 const KEPT_OUT = [undefined, null, "", NaN];
+/** @param {Record<string, any>} body */
 const said = (body) =>
   Object.fromEntries(Object.entries(body).filter(([, value]) => !KEPT_OUT.includes(value)));
 
+/**
+ * @param {{row: TimedRow, verb: string, onBegun: (errand: Errand) => void,
+ *   onClose: () => void}} properties
+ */
 function Plan({row, verb, onBegun, onClose}) {
   const plan = planOf(verb, row);
   const [body, setBody] = useState(() => START[verb]?.(row) ?? {});
   const [problem, setProblem] = useState(null);
   const [busy, setBusy] = useState(false);
   const Fields = FIELDS[verb];
+  /** @param {Event} event */
   const begin = async (event) => {
     event.preventDefault();
     setBusy(true);
@@ -185,6 +211,7 @@ function Plan({row, verb, onBegun, onClose}) {
   </form>`;
 }
 
+/** @param {{kind: Tone, title: string, lines: string[]}} properties */
 function Part({kind, title, lines}) {
   if (lines.length === 0) return null;
   return html`<div>
@@ -193,6 +220,7 @@ function Part({kind, title, lines}) {
   </div>`;
 }
 
+/** @param {{begun: Errand, row: TimedRow, onWaiver: () => void, onClose: () => void}} properties */
 function Underway({begun, row, onWaiver, onClose}) {
   const errand = useErrand(begun);
   const refused =
@@ -227,14 +255,21 @@ const START = {
   stop: () => ({grace_s: 20}),
 };
 
+/** @param {Typed} event */
 const typed = (event) => (event.target.value === "" ? undefined : event.target.valueAsNumber);
+/** @param {Typed} event */
 const lines = (event) =>
   event.target.value
     .split("\n")
     .map((line) => line.trim())
     .filter(Boolean);
+/** @param {string[]} list */
 const patterns = (list) => (list.length === 0 ? undefined : list);
 
+/**
+ * @param {{value: number | undefined, change: (news: Record<string, any>) => void,
+ *   hint?: Children, required?: boolean}} properties
+ */
 function Hours({value, change, hint, required}) {
   return html`<${Field} label=${t("Hours from now")} hint=${hint}>
     <input
@@ -251,6 +286,10 @@ function Hours({value, change, hint, required}) {
 }
 
 const FIELDS = {
+  /**
+   * @param {{row: TimedRow, body: Record<string, any>,
+   *   change: (news: Record<string, any>) => void}} properties
+   */
   extend({row, body, change}) {
     const hours = body.hours ?? 0;
     const {then, more, over} = extension(row, hours);
@@ -288,6 +327,10 @@ const FIELDS = {
       ${over && html`<p class="caution"><${Shape} kind="warn" /><${Words} text=${over} /></p>`}
     </div>`;
   },
+  /**
+   * @param {{row: TimedRow, body: Record<string, any>,
+   *   change: (news: Record<string, any>) => void}} properties
+   */
   resume({row, body, change}) {
     const late = row.card.deadline_in_s <= 0;
     return html`<div class="asked">
@@ -315,6 +358,10 @@ const FIELDS = {
       <//>
     </div>`;
   },
+  /**
+   * @param {{row: TimedRow, body: Record<string, any>,
+   *   change: (news: Record<string, any>) => void}} properties
+   */
   stop({row, body, change}) {
     const jobs = row.card.jobs.filter((job) => !job.includes(" "));
     return html`<div class="asked">
@@ -342,6 +389,7 @@ const FIELDS = {
       <//>
     </div>`;
   },
+  /** @param {{change: (news: Record<string, any>) => void}} properties */
   collect({change}) {
     return html`<details class="asked">
       <summary>${t("Where to, and which files")}</summary>

@@ -6,16 +6,23 @@ import {html, useEffect, useState} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
 import {Button, Shape, Words} from "./widgets.js";
 
+/** @import {TimedRow} from "../known.d.ts" */
+
 const KEPT = "gpu-tenant.notify";
 const TOLD = "gpu-tenant.notified";
 const NONE = [];
 
-// The lease that an alarm names, where it names one that is shown.
+/**
+ * The lease that an alarm names, where it names one that is shown.
+ * @param {string} alarm
+ * @param {TimedRow[]} rows
+ */
 function leaseOf(alarm, rows) {
   const words = new Set(alarm.split(/[\s:,;()`'"]+/));
   return rows.find(({card}) => words.has(card.lease))?.card.lease ?? null;
 }
 
+/** @param {{alarms: string[]}} properties */
 export function Alarms({alarms}) {
   const rows = useStore((known) => known.overview?.leases ?? NONE);
   if (alarms.length === 0) return null;
@@ -33,6 +40,7 @@ export function Alarms({alarms}) {
   </section>`;
 }
 
+/** @param {{words: string, lease: string | null}} properties */
 function Alarm({words, lease}) {
   if (!lease) return html`<${Words} text=${words} />`;
   const [before, ...after] = words.split(lease);
@@ -47,7 +55,10 @@ const supported = () => "Notification" in window;
 const wanted = () =>
   supported() && Notification.permission === "granted" && localStorage.getItem(KEPT) === "yes";
 
-// An alarm whose figures have moved on is the same alarm; of another lease or box it is another one.
+/**
+ * An alarm whose figures have moved on is the same alarm; of another lease or box it is another one.
+ * @param {string} alarm
+ */
 const kindOf = (alarm) =>
   alarm.replace(/\bbox \S+|[a-z]\w*(?:-\w+)+|\d+(?:\.\d+)?/gi, (words) =>
     /^\d/.test(words) ? "#" : words,
@@ -61,6 +72,10 @@ function told() {
   }
 }
 
+/**
+ * @param {string} alarm
+ * @param {string | null} lease
+ */
 function notify(alarm, lease) {
   const note = new Notification("gpu-tenant", {
     body: alarm,

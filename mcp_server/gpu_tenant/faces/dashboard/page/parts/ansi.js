@@ -53,17 +53,25 @@ const SHOWN = {
   hidden: "a-dim",
 };
 
-/** The line without its colours. */
+/**
+ * The line without its colours.
+ * @param {string} line
+ */
 export function plain(line) {
   return line.includes("\x1b") ? line.replace(SGR, "").replaceAll("\x1b", "") : line;
 }
 
-/** The sequences that are still in effect after this line, given those before it. */
+/**
+ * The sequences that are still in effect after this line, given those before it.
+ * @param {string} line
+ * @param {string} before
+ */
 export function carriedOver(line, before) {
   const last = line.lastIndexOf("\x1b[");
   if (last === -1) return before;
   if (line.startsWith("\x1b[0m", last) || line.startsWith("\x1b[m", last)) return "";
-  let open = before === "" ? [] : before.match(SGR);
+  /** @type {string[]} */
+  let open = before === "" ? [] : (before.match(SGR) ?? []);
   for (const sequence of line.match(SGR) ?? []) {
     if (RESET.test(sequence)) open = [];
     else open.push(sequence);
@@ -71,7 +79,11 @@ export function carriedOver(line, before) {
   return open.slice(-CARRIED).join("");
 }
 
-/** The line as text and spans; what matches one of `marked` ([from, to) of the plain text) is in a <mark>. */
+/**
+ * The line as text and spans; what matches one of `marked` ([from, to) of the plain text) is in a <mark>.
+ * @param {string} line
+ * @param {number[][]} [marked]
+ */
 export function painted(line, marked = []) {
   const tokens = line.includes("\x1b")
     ? createAnsiSequenceParser().parse(
@@ -92,6 +104,11 @@ export function painted(line, marked = []) {
   return pieces;
 }
 
+/**
+ * @param {string} text
+ * @param {number} at
+ * @param {number[][]} marked
+ */
 function cut(text, at, marked) {
   const pieces = [];
   let done = 0;
@@ -107,6 +124,7 @@ function cut(text, at, marked) {
   return pieces;
 }
 
+/** @param {{foreground: any, background: any, decorations: any}} properties */
 function classesOf({foreground, background, decorations}) {
   if (foreground === null && background === null && !decorations?.size) return "";
   const classes = [...(decorations ?? [])].map((name) => SHOWN[name]).filter(Boolean);
@@ -115,18 +133,21 @@ function classesOf({foreground, background, decorations}) {
   return classes.join(" ");
 }
 
+/** @param {any} colour */
 function nameOf(colour) {
   if (colour.type === "named") return colour.name;
   if (colour.type === "table" && colour.index < 16) return NAMES[colour.index];
   return NAMES[nearest(colour.type === "rgb" ? colour.rgb : tableColour(colour.index))];
 }
 
+/** @param {number} index */
 function tableColour(index) {
   if (index >= 232) return Array(3).fill(8 + 10 * (index - 232));
   const steps = [Math.floor((index - 16) / 36), Math.floor((index - 16) / 6) % 6, (index - 16) % 6];
   return steps.map((step) => (step === 0 ? 0 : 55 + 40 * step));
 }
 
+/** @param {number[]} rgb */
 function nearest(rgb) {
   let best = 0;
   let least = Infinity;

@@ -3,6 +3,9 @@ import {html, useMemo, useState} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
 import {Button, Bytes, Copy, Empty, Field, Pill, Shape, When} from "./widgets.js";
 
+/** @import {Judged, JudgedFiles, Tone} from "../known.d.ts" */
+/** @import {File, Files, Proved} from "../types.d.ts" */
+
 const PAGE = 200; // rows that are drawn at first; more as they are asked for
 
 const STANDINGS = {
@@ -14,7 +17,11 @@ const STANDINGS = {
   proved: {rank: 4, kind: "good", words: () => t("proved")},
 };
 
-/** How a file stands by its evidence: nothing is called proved that was not re-read. */
+/**
+ * How a file stands by its evidence: nothing is called proved that was not re-read.
+ * @param {{evidence: Proved | null}} given
+ * @param {string} unread
+ */
 function standingOf({evidence}, unread) {
   if (evidence === null) return unread;
   if (evidence.outcome === "broken" || evidence.problem) return "problem";
@@ -22,7 +29,10 @@ function standingOf({evidence}, unread) {
   return evidence.outcome === "loads" ? "proved" : "hashed";
 }
 
-/** The files, each with its standing. Of what was collected just now nothing was re-read yet, which is no fault. */
+/**
+ * The files, each with its standing. Of what was collected just now nothing was re-read yet, which is no fault.
+ * @param {Files} files
+ */
 function judged(files) {
   const fresh = files.collected_at && files.shown.every(({evidence}) => evidence === null);
   const shown = files.shown.map((file) => ({
@@ -32,6 +42,7 @@ function judged(files) {
   return {...files, shown};
 }
 
+/** @type {[string, () => string, (one: Judged, other: Judged) => number][]} */
 const COLUMNS = [
   [
     "standing",
@@ -42,8 +53,15 @@ const COLUMNS = [
   ["name", () => t("File"), (one, other) => byName(one, other)],
   ["size", () => t("Size"), (one, other) => other.size_bytes - one.size_bytes],
 ];
+/**
+ * @param {File} one
+ * @param {File} other
+ */
 const byName = (one, other) => one.name.localeCompare(other.name, "en", {numeric: true});
 
+/**
+ * @param {{lease: string, files: Files | null, keptIn: string | null, ended: boolean}} properties
+ */
 export function Artifacts({lease, files: sealed, keptIn, ended}) {
   const files = useMemo(() => sealed && judged(sealed), [sealed]);
   if (files === null) {
@@ -66,12 +84,16 @@ export function Artifacts({lease, files: sealed, keptIn, ended}) {
 
 // -- the whole --------------------------------------------------------------
 
-// A time of the box's own clock, which may stand anywhere.
+/**
+ * A time of the box's own clock, which may stand anywhere.
+ * @param {number} seconds
+ */
 function boxTime(seconds) {
   const moment = new Date(seconds * 1000);
   return Number.isNaN(moment.getTime()) ? null : moment.toISOString();
 }
 
+/** @param {{files: JudgedFiles, keptIn: string | null}} properties */
 function Sealed({files, keptIn}) {
   const counts = useMemo(() => tally(files.shown), [files]);
   const said = Object.keys(STANDINGS).filter((name) => counts[name] > 0);
@@ -106,6 +128,7 @@ function Sealed({files, keptIn}) {
   </section>`;
 }
 
+/** @param {Judged[]} shown */
 function tally(shown) {
   const counts = {};
   for (const {standing} of shown) {
@@ -114,10 +137,14 @@ function tally(shown) {
   return counts;
 }
 
+/** @param {number} n */
 const grouped = (n) => n.toLocaleString("en-US");
+/** @param {number} n */
 const filesWords = (n) => (n === 1 ? t("1 file") : t("{n} files", {n: grouped(n)}));
+/** @param {number} n */
 const unclaimedWords = (n) =>
   n === 1 ? t("1 file is unclaimed") : t("{n} files are unclaimed", {n: grouped(n)});
+/** @param {number} n */
 const discardedWords = (n) =>
   n === 1
     ? t("1 file is discarded, by the job's own word or as a well-known cache:")
@@ -125,13 +152,20 @@ const discardedWords = (n) =>
         n: grouped(n),
       });
 
-// A place on the box as a PATTERN would name it: from the work directory, where it lies in that.
+/**
+ * A place on the box as a PATTERN would name it: from the work directory, where it lies in that.
+ * @param {string} lease
+ * @param {string} at
+ */
 function fromWork(lease, at) {
   const [, ...inside] = at.split(`/gpu-tenant/${lease}/work/`);
   return inside.length > 0 ? inside.join(`/gpu-tenant/${lease}/work/`) : at;
 }
 
-// What stands in the way of a teardown, and what is given up.
+/**
+ * What stands in the way of a teardown, and what is given up.
+ * @param {{lease: string, files: Files, ended: boolean}} properties
+ */
 function Loose({lease, files, ended}) {
   const {unclaimed, discarded, problems, unmatched = []} = files;
   return html`${
@@ -209,6 +243,7 @@ function Loose({lease, files, ended}) {
 
 // -- the list ---------------------------------------------------------------
 
+/** @param {{files: JudgedFiles}} properties */
 function Listing({files}) {
   const [words, setWords] = useState("");
   const [only, setOnly] = useState("");
@@ -220,9 +255,10 @@ function Listing({files}) {
     const found = all.filter(
       (file) => (only === "" || file.standing === only) && file.name.toLowerCase().includes(wanted),
     );
-    found.sort(COLUMNS.find(([name]) => name === sorted.by)[2]);
+    found.sort(COLUMNS.find(([name]) => name === sorted.by)?.[2]);
     return sorted.backwards ? found.reverse() : found;
   }, [all, words, only, sorted]);
+  /** @param {string} by */
   const sort = (by) => setSorted({by, backwards: sorted.by === by && !sorted.backwards});
   const present = Object.keys(STANDINGS).filter((name) =>
     all.some(({standing}) => standing === name),
@@ -306,6 +342,7 @@ function Listing({files}) {
   </section>`;
 }
 
+/** @param {{file: Judged}} properties */
 function FileRow({file}) {
   const {kind, words} = STANDINGS[file.standing];
   const {evidence} = file;
@@ -336,7 +373,12 @@ function FileRow({file}) {
   </tr>`;
 }
 
+/** @param {{evidence: Proved, sha256: string | null}} properties */
 function Evidence({evidence, sha256}) {
+  /**
+   * @param {Tone} kind
+   * @param {string[]} list
+   */
   const lines = (kind, list) =>
     list.map((words) => html`<li key=${words}><${Shape} kind=${kind} />${words}</li>`);
   return html`<ul class="evidence">

@@ -2,16 +2,23 @@
 import {Component, html} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
 import {Trouble} from "./widgets.js";
+/** @import {Children} from "../vendor/htm-preact.js" */
 
 export class Bounded extends Component {
+  /** @param {Error} trouble */
   static getDerivedStateFromError(trouble) {
     return {trouble};
   }
 
+  /** @param {Error} trouble */
   componentDidCatch(trouble) {
     console.error(trouble);
   }
 
+  /**
+   * @param {{children: Children}} given
+   * @param {{trouble: Error | undefined}} given
+   */
   render({children}, {trouble}) {
     if (!trouble) return children;
     const problem = {

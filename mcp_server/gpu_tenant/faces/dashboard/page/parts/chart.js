@@ -3,6 +3,8 @@ import {html, useEffect, useLayoutEffect, useRef, useState} from "../vendor/htm-
 import uPlot from "../vendor/uplot.js";
 import {locale, t, useLang} from "../words.js";
 
+/** @import {Drawn} from "../known.d.ts" */
+
 const HEIGHT = 160;
 const ROWS = 200; // of a table; more is thinned
 const AXIS = 60;
@@ -14,6 +16,9 @@ const POWERS = Array.from({length: 60}, (_, n) => 2 ** n);
  * `format` makes a value into words; `top` is where the scale ends at least, `from0` says that it begins at 0.
  * `binary` has the scale count in powers of two. `moment` is "now" where the last value is how it stands, else
  * "last". `version` is another one whenever the arrays have grown.
+ * @param {{title: string, over: "step" | "time", xs: number[], series: Drawn[],
+ *   format: (value: number) => string, top?: number | undefined, from0?: boolean,
+ *   binary?: boolean, version: number, aside?: string | null, moment: "now" | "last"}} properties
  */
 export function Chart({
   title,
@@ -75,6 +80,7 @@ export function Chart({
   </figure>`;
 }
 
+/** @param {{series: Drawn[], format: (value: number) => string}} properties */
 function Legend({series, format}) {
   return html`<ul class="legend">
     ${series.map(
@@ -86,7 +92,12 @@ function Legend({series, format}) {
   </ul>`;
 }
 
-// The last, the least and the most of what is known.
+/**
+ * The last, the least and the most of what is known.
+ * @param {Drawn[]} series
+ * @param {(value: number) => string} format
+ * @param {"now" | "last"} moment
+ */
 function inWords(series, format, moment) {
   if (series.length > 1) {
     return series
@@ -95,20 +106,28 @@ function inWords(series, format, moment) {
       .join(", ");
   }
   const [least, most] = extent(series[0].values);
-  if (least === null) return t("nothing known yet");
+  if (least === null || most === null) return t("nothing known yet");
   const values = {last: last(series[0].values, format), least: format(least), most: format(most)};
   return moment === "now"
     ? t("now {last}, least {least}, most {most}", values)
     : t("last {last}, least {least}, most {most}", values);
 }
 
+/**
+ * @param {(number | null)[]} values
+ * @param {(value: number) => string} format
+ */
 function last(values, format) {
   const known = values.findLast((value) => value !== null);
   return known === undefined ? t("unknown") : format(known);
 }
 
+/** @param {(number | null)[]} values */
 function extent(values) {
-  let [least, most] = [null, null];
+  /** @type {number | null} */
+  let least = null;
+  /** @type {number | null} */
+  let most = null;
   for (const value of values) {
     if (value === null) continue;
     if (least === null || value < least) least = value;
@@ -117,6 +136,10 @@ function extent(values) {
   return [least, most];
 }
 
+/**
+ * @param {{title: string, over: "step" | "time", xs: number[], series: Drawn[],
+ *   format: (value: number) => string}} properties
+ */
 function Table({title, over, xs, series, format}) {
   const [open, setOpen] = useState(false);
   const apart = Math.max(1, Math.ceil(xs.length / ROWS));
@@ -151,16 +174,27 @@ function Table({title, over, xs, series, format}) {
   </details>`;
 }
 
+/**
+ * @param {"step" | "time"} over
+ * @param {number} x
+ */
 function position(over, x) {
   if (over === "step") return x.toLocaleString("en-US");
   return new Date(x * 1000).toLocaleTimeString(locale(), {hour12: false});
 }
 
-const columns = ({xs, series}) => [xs, ...series.map(({values}) => values)];
+/** @param {{xs: number[], series: Drawn[]}} properties */
+const columns = ({xs, series}) => /** @type {any} */ ([xs, ...series.map(({values}) => values)]);
 
-// Everything that is drawn takes its colour from the style sheet.
+/**
+ * Everything that is drawn takes its colour from the style sheet.
+ * @param {any} newest
+ * @param {HTMLElement} host
+ * @returns {any}
+ */
 function options(newest, host) {
   const style = getComputedStyle(host);
+  /** @param {string} name */
   const colour = (name) => style.getPropertyValue(name).trim();
   const {over, series, binary} = newest.current;
   const axis = {
@@ -173,7 +207,7 @@ function options(newest, host) {
     width: Math.max(1, Math.floor(host.clientWidth)),
     height: HEIGHT,
     legend: {show: false},
-    padding: [8, 8, 0, 0],
+    padding: /** @type {[number, number, number, number]} */ ([8, 8, 0, 0]),
     cursor: {
       sync: {key: over},
       y: false,
@@ -217,9 +251,18 @@ function options(newest, host) {
   };
 }
 
-// A scale for a single reading, which has no width of its own.
+/**
+ * A scale for a single reading, which has no width of its own.
+ * @param {"step" | "time"} over
+ * @param {number} x
+ */
 const around = (over, x) => (over === "time" ? [x - 30, x + 30] : [x - 1, x + 1]);
 
+/**
+ * @param {number | null} least
+ * @param {number | null} most
+ * @param {{top?: number | undefined, from0: boolean}} given
+ */
 function reach(least, most, {top, from0}) {
   if (least === null || most === null) return [0, top ?? 1];
   const [low, high] = [from0 ? Math.min(0, least) : least, Math.max(top ?? -Infinity, most)];
@@ -232,9 +275,14 @@ function reach(least, most, {top, from0}) {
       });
 }
 
+/** @param {number} n */
 const short = (n) =>
   Math.abs(n) >= 10_000 ? `${+(n / 1000).toPrecision(4)}k` : String(+n.toPrecision(6));
 
+/**
+ * @param {any} made
+ * @param {number[]} ticks
+ */
 function clock(made, ticks) {
   const longer = made.scales.x.max - made.scales.x.min > 86_400;
   const fine = made.scales.x.max - made.scales.x.min < 600;
@@ -249,7 +297,12 @@ function clock(made, ticks) {
   );
 }
 
-// What is under the cursor, in the corner of the chart.
+/**
+ * What is under the cursor, in the corner of the chart.
+ * @param {any} made
+ * @param {{xs: number[], series: Drawn[], format: (value: number) => string,
+ *   over: "step" | "time", readout: any}} given
+ */
 function tell(made, {xs, series, format, over, readout}) {
   if (!readout.current) return;
   const at = made.cursor.idx;

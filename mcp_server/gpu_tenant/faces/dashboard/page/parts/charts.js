@@ -6,6 +6,9 @@ import {t} from "../words.js";
 import {Chart} from "./chart.js";
 import {bytesWords, Empty, Trouble, Waiting} from "./widgets.js";
 
+/** @import {Course, Progress, Seen} from "../types.d.ts" */
+/** @import {Measured, Readings} from "../known.d.ts" */
+
 const MIB = 1024 ** 2;
 const UNSEEN_S = 60; // longer than this without a reading: the line has a gap
 const AFRESH_MS = 60_000;
@@ -20,13 +23,20 @@ const FIRST = [
   "val/loss",
 ];
 
+/** @param {number} value */
 const percent = (value) => `${Math.round(value)} %`;
+/** @param {number} value */
 const plainNumber = (value) =>
   value !== 0 && (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e6)
     ? value.toExponential(2).replace(/\.?0+e/, "e")
     : String(+value.toPrecision(4));
 
-/** The readings of a job that grow with each look at it: [readings, problem, again]. */
+/**
+ * The readings of a job that grow with each look at it: [readings, problem, again].
+ * @param {string} lease
+ * @param {string} job
+ * @param {Seen | null} seen
+ */
 function useReadings(lease, job, seen) {
   const [problem, setProblem] = useState(null);
   const [version, setVersion] = useState(0);
@@ -36,7 +46,8 @@ function useReadings(lease, job, seen) {
 
   useEffect(() => {
     let wanted = true;
-    let timer = null;
+    /** @type {ReturnType<typeof setTimeout> | undefined} */
+    let timer;
     const load = async () => {
       const readBefore = kept.current?.readBytes ?? -1;
       try {
@@ -70,16 +81,22 @@ function useReadings(lease, job, seen) {
   return [{readings: kept.current, version}, problem, () => setRound((n) => n + 1)];
 }
 
+/** @param {Seen | null} seen */
 const isRunning = (seen) =>
   seen !== null && ["starting", "running", "lingering"].includes(seen.state);
 
-// Whether the log was read in part only: its measures then end somewhere in the midst of the job.
+/**
+ * Whether the log was read in part only: its measures then end somewhere in the midst of the job.
+ * @param {Readings | null} readings
+ */
 const isPartial = (readings) =>
-  readings !== null && readings.readBytes !== null && readings.readBytes < readings.logBytes;
+  readings !== null && readings.readBytes !== null && readings.readBytes < (readings.logBytes ?? 0);
 
 /**
  * The answer of the server with a gap wherever nobody looked. Where the log was not read, what `before` had of it
  * stays.
+ * @param {Course} answer
+ * @param {Readings | null} before
  */
 function readingsOf(answer, before) {
   const gpus = answer.gpus ?? [];
@@ -112,6 +129,10 @@ function readingsOf(answer, before) {
   return readings;
 }
 
+/**
+ * @param {{log_read_bytes?: any, log_size_bytes?: any, metrics?: Record<string, Measured>}} given
+ * @param {Readings | null} before
+ */
 function measuredIn(
   {log_read_bytes: readBytes = null, log_size_bytes: logBytes = null, metrics = {}},
   before,
@@ -121,8 +142,15 @@ function measuredIn(
   return {metrics: before.metrics, readBytes: before.readBytes, logBytes: before.logBytes};
 }
 
+/** @param {{index: number}} properties */
 const shortName = ({index}) => `GPU ${index}`;
 
+/**
+ * @param {Readings} readings
+ * @param {number} time
+ * @param {{util: (number | null)[], mem: (number | null)[], memory: number | null | undefined,
+ *   disk: number | null | undefined}} given
+ */
 function put(readings, time, {util, mem, memory, disk}) {
   const before = readings.times.at(-1);
   if (before !== undefined && time - before > UNSEEN_S + usual(readings.times)) {
@@ -135,13 +163,21 @@ function put(readings, time, {util, mem, memory, disk}) {
   readings.disk.push(disk ?? null);
 }
 
-// How far apart the last few readings were: a watchdog looks less often than an open page.
+/**
+ * How far apart the last few readings were: a watchdog looks less often than an open page.
+ * @param {number[]} times
+ */
 function usual(times) {
   const few = times.slice(-6);
-  return few.length < 2 ? Infinity : 3 * ((few.at(-1) - few[0]) / (few.length - 1));
+  const last = few.length - 1;
+  return last < 1 ? Infinity : 3 * ((few[last] - few[0]) / last);
 }
 
-/** Adds what this look saw; says whether anything is new. */
+/**
+ * Adds what this look saw; says whether anything is new.
+ * @param {Readings} readings
+ * @param {Seen} seen
+ */
 function grow(readings, seen) {
   const time = Date.parse(seen.at) / 1000;
   if (!(time > (readings.times.at(-1) ?? 0))) return false;
@@ -163,21 +199,29 @@ function grow(readings, seen) {
   return true;
 }
 
-// Epochs are not added: the server counts by step, and a chart has one scale.
+/**
+ * Epochs are not added: the server counts by step, and a chart has one scale.
+ * @param {Record<string, Measured>} metrics
+ * @param {Progress | null} progress
+ */
 function measured(metrics, progress) {
-  if (!progress || !["step", "it"].includes(progress.unit)) return;
+  if (!progress || progress.done === null || !["step", "it"].includes(progress.unit ?? "")) return;
   for (const [name, value] of Object.entries(progress.metrics)) {
     metrics[name] ??= {steps: [], values: []};
     const {steps, values} = metrics[name];
-    if (steps.length > 0 && progress.done <= steps.at(-1)) continue;
+    if (progress.done <= (steps.at(-1) ?? -Infinity)) continue;
     steps.push(progress.done);
     values.push(Number.isFinite(value) ? value : null);
   }
 }
 
+/** @param {(number | null)[]} values */
 const known = (values) => values.some((value) => value !== null);
 
-/** The charts of one job. */
+/**
+ * The charts of one job.
+ * @param {{lease: string, job: string, seen: Seen | null}} properties
+ */
 export function Charts({lease, job, seen}) {
   const [{readings, version}, problem, again] = useReadings(lease, job, seen);
   const names = useMemo(
@@ -187,10 +231,12 @@ export function Charts({lease, job, seen}) {
   if (problem) return html`<${Trouble} problem=${problem} retry=${again} />`;
   if (readings === null) return html`<${Waiting} lines=${4} />`;
   const {times, names: gpus, models, util, mem, memory, disk, memTotal, memoryLimit} = readings;
+  /** @param {(number | null)[][]} columns */
   const per = (columns) =>
     columns.map((values, at) => ({name: gpus[at], values})).filter(({values}) => known(values));
   const [utils, mems] = [per(util), per(mem)];
   const model = [...models].join(", ");
+  /** @param {(number | null)[]} values */
   const bytes = (values) => [{name: t("bytes"), values}];
   const partial = isPartial(readings);
   const read = partial
@@ -290,8 +336,12 @@ export function Charts({lease, job, seen}) {
   </div>`;
 }
 
-// Losses first, the rest by name.
+/**
+ * Losses first, the rest by name.
+ * @param {Record<string, Measured>} metrics
+ */
 function ordered(metrics) {
+  /** @param {string} name */
   const rank = (name) =>
     FIRST.includes(name)
       ? FIRST.indexOf(name)

@@ -6,6 +6,8 @@ import {t} from "../words.js";
 import {verbWords} from "./plans.js";
 import {Ago, amount, Button, bytesWords, Progress, Shape, SpanTicking, Words} from "./widgets.js";
 
+/** @import {Card, Collected, Errand, Receipt, Snapshot} from "../types.d.ts" */
+
 const KINDS = {running: "wait", done: "good", failed: "bad"};
 const STATES = {
   running: () => t("under way"),
@@ -14,18 +16,29 @@ const STATES = {
 };
 const SHOWN = 8;
 
-// Another start of the server counts its errands anew.
+/**
+ * Another start of the server counts its errands anew.
+ * @param {{id: number, began_at: string}} properties
+ */
 const keyOf = ({id, began_at: at}) => `${id} ${at}`;
 
-// How an errand that was begun here stands; null: the server was started anew, and knows it no more.
+/**
+ * How an errand that was begun here stands; null: the server was started anew, and knows it no more.
+ * @param {Errand | null} begun
+ */
 export function useErrand(begun) {
   const errand = useStore((known) => (begun ? known.errands[begun.id] : undefined));
-  return errand && keyOf(errand) === keyOf(begun) ? errand : null;
+  return begun && errand && keyOf(errand) === keyOf(begun) ? errand : null;
 }
 
 // -- what it came to, in words ----------------------------------------------
 
+/** @param {number} n */
 const files = (n) => (n === 1 ? t("1 file") : t("{n} files", {n}));
+/**
+ * @param {string[] | undefined} list
+ * @param {string} words
+ */
 const some = (list, words) =>
   list && list.length > 0
     ? [t(words, {list: list.slice(0, 5).join(", ") + (list.length > 5 ? ", …" : "")})]
@@ -38,6 +51,7 @@ const GROUNDS = {
     t("Destroyed over a person's signature; the provider has twice shown the box gone."),
 };
 
+/** @param {Receipt} receipt */
 function receiptWords(receipt) {
   const kept = {
     files: files(receipt.kept_files),
@@ -58,6 +72,7 @@ function receiptWords(receipt) {
   ];
 }
 
+/** @param {Collected} came */
 function collectedWords(came) {
   return [
     t("{files}, {size}, lie proved in {where}; {new} were new.", {
@@ -81,6 +96,7 @@ function collectedWords(came) {
   ];
 }
 
+/** @param {Snapshot} came */
 function snapshotWords(came) {
   return [
     t("{files}, {size}, were copied to {where}.", {
@@ -99,7 +115,11 @@ function snapshotWords(came) {
   ];
 }
 
-// A lease as it stands afterwards: after extend, park, resume, adopt and recover.
+/**
+ * A lease as it stands afterwards: after extend, park, resume, adopt and recover.
+ * @param {string} verb
+ * @param {Card} card
+ */
 function cardWords(verb, card) {
   const rate =
     card.price_usd_h === null
@@ -127,6 +147,7 @@ const JOB_ENDS = {
   killed: () => t("The job did not end in its grace, and was killed."),
 };
 
+/** @param {{verb: string, result: any}} properties */
 export function resultWords({verb, result}) {
   if (!result) return [];
   if (result.receipt)
@@ -141,7 +162,10 @@ export function resultWords({verb, result}) {
 
 // -- one of them ------------------------------------------------------------
 
-// How it goes, or what it came to; `errand` is null where the server knows it no more.
+/**
+ * How it goes, or what it came to; `errand` is null where the server knows it no more.
+ * @param {{errand: Errand | null}} properties
+ */
 export function Coming({errand}) {
   if (!errand)
     return html`<p class="outcome">
@@ -151,21 +175,21 @@ export function Coming({errand}) {
       )}
     </p>`;
   if (errand.state === "running") return html`<${Going} errand=${errand} />`;
-  if (errand.state === "failed")
+  const {error} = errand;
+  if (error)
     return html`<div class="outcome is-bad">
-      <p><${Shape} kind="bad" /><strong><${Words} text=${errand.error.message} /></strong></p>
-      ${errand.error.remedy && html`<p class="remedy"><${Words} text=${errand.error.remedy} /></p>`}
+      <p><${Shape} kind="bad" /><strong><${Words} text=${error.message} /></strong></p>
+      ${error.remedy && html`<p class="remedy"><${Words} text=${error.remedy} /></p>`}
     </div>`;
+  const next = /** @type {string | undefined} */ (errand.result?.next);
   return html`<div class="outcome is-good">
     <p><${Shape} kind="good" /><strong>${t("Done")}</strong></p>
     ${resultWords(errand).map((line) => html`<p key=${line}><${Words} text=${line} /></p>`)}
-    ${
-      errand.result?.next &&
-      html`<p class="soft">${t("Next:")} <${Words} text=${errand.result.next} /></p>`
-    }
+    ${next && html`<p class="soft">${t("Next:")} <${Words} text=${next} /></p>`}
   </div>`;
 }
 
+/** @param {{errand: Errand}} properties */
 function Going({errand}) {
   const total = errand.total_bytes;
   const label = `${verbWords(errand.verb)} ${errand.lease ?? ""}`;
@@ -179,6 +203,7 @@ function Going({errand}) {
 
 // -- the tray ---------------------------------------------------------------
 
+/** @param {Record<number, Errand>} errands */
 const newestFirst = (errands) => Object.values(errands).sort((one, other) => other.id - one.id);
 
 export function Errands() {
@@ -220,6 +245,10 @@ export function Errands() {
   }`;
 }
 
+/**
+ * @param {Errand[]} running
+ * @param {Errand[]} ended
+ */
 function summary(running, ended) {
   if (running.length > 1) return t("{n} actions under way", {n: running.length});
   const [newest, ...others] = running.length > 0 ? running : ended;
@@ -232,12 +261,14 @@ function summary(running, ended) {
   return `${what} · ${said}${others.length > 0 ? ` · ${t("{n} more", {n: others.length})}` : ""}`;
 }
 
+/** @param {{running: Errand[]}} properties */
 function Overall({running}) {
   const total = running.reduce((sum, one) => sum + one.total_bytes, 0);
   const done = running.reduce((sum, one) => sum + one.done_bytes, 0);
   return html`<${Progress} fraction=${total > 0 ? done / total : null} label=${t("All actions under way")} />`;
 }
 
+/** @param {{errand: Errand}} properties */
 function Line({errand}) {
   return html`<li class="errand">
     <p class="head">
@@ -259,7 +290,10 @@ function Line({errand}) {
   </li>`;
 }
 
-// Says each change of state once, for those who do not see the tray.
+/**
+ * Says each change of state once, for those who do not see the tray.
+ * @param {{errands: Record<number, Errand>}} properties
+ */
 function Announcer({errands}) {
   const heard = useRef(null);
   const [said, setSaid] = useState("");
@@ -267,6 +301,7 @@ function Announcer({errands}) {
     const states = Object.fromEntries(
       Object.values(errands).map((errand) => [keyOf(errand), errand.state]),
     );
+    /** @param {Errand} errand */
     const isNews = (errand) =>
       (heard.current[keyOf(errand)] ?? (errand.state === "running" ? null : errand.state)) !==
       errand.state;

@@ -18,6 +18,8 @@ import {
   When,
 } from "./widgets.js";
 
+/** @import {Burning, Day, History, Past} from "../types.d.ts" */
+
 const DAY_MS = 86_400_000;
 const FEWEST_DAYS = 14;
 const COLOURS = 6;
@@ -32,6 +34,7 @@ const STATES = {
   void: {kind: "soft", words: () => t("never came")},
   lost: {kind: "bad", words: () => t("lost")},
 };
+/** @param {Past} lease */
 const howEnded = (lease) =>
   GROUNDS[lease.ground] ?? STATES[lease.state] ?? {kind: "soft", words: () => lease.state};
 
@@ -56,7 +59,10 @@ export function History() {
   </section>`;
 }
 
-// Calls `tell` where a lease has begun or ended since this was shown.
+/**
+ * Calls `tell` where a lease has begun or ended since this was shown.
+ * @param {() => void} tell
+ */
 function useNewLeases(tell) {
   const live = useStore(
     (known) =>
@@ -74,9 +80,12 @@ function useNewLeases(tell) {
 
 // -- sums -------------------------------------------------------------------
 
+/** @param {Record<string, string>} usd */
 const sumOf = (usd) => Object.values(usd).reduce((sum, value) => sum + Number(value), 0);
+/** @param {Day[]} days */
 const totalOf = (days) => days.reduce((sum, {usd}) => sum + sumOf(usd), 0);
 
+/** @param {{past: History}} properties */
 function Sums({past}) {
   return html`<div class="totals">
     <dl>
@@ -93,7 +102,10 @@ function Sums({past}) {
 
 const NAMED = 12;
 
-// What no sum, bar or line here has in it.
+/**
+ * What no sum, bar or line here has in it.
+ * @param {{leases: string[]}} properties
+ */
 function Unknown({leases}) {
   const more = leases.length - NAMED;
   return html`<p class="caution">
@@ -113,7 +125,10 @@ function Unknown({leases}) {
 
 // -- days -------------------------------------------------------------------
 
-// Every day from the first with a cost to the last, two weeks at least.
+/**
+ * Every day from the first with a cost to the last, two weeks at least.
+ * @param {Day[]} days
+ */
 function calendar(days) {
   const by = new Map(days.map(({day, usd}) => [day, usd]));
   const last = Date.parse(days.at(-1)?.day ?? new Date().toISOString().slice(0, 10));
@@ -125,10 +140,13 @@ function calendar(days) {
   return all.map((day) => ({day, usd: by.get(day) ?? {}, sum: sumOf(by.get(day) ?? {})}));
 }
 
+/** @param {Past[]} leases */
 const titlesOf = (leases) =>
   Object.fromEntries(leases.map(({provider, title}) => [provider, title]));
 
+/** @param {{days: Day[], titles: Record<string, string>}} properties */
 function Days({days, titles}) {
+  /** @param {string} provider */
   const named = (provider) => titles[provider] ?? provider;
   const shown = calendar(days);
   const most = Math.max(...shown.map(({sum}) => sum));
@@ -161,7 +179,7 @@ function Days({days, titles}) {
           "Spent by day, from {first} to {last}: ${total} in all, ${most} on the dearest day",
           {
             first: shown[0].day,
-            last: shown.at(-1).day,
+            last: shown[shown.length - 1].day,
             total: total.toFixed(2),
             most: most.toFixed(2),
           },
@@ -180,7 +198,7 @@ function Days({days, titles}) {
       </svg>
       <figcaption class="soft" aria-hidden="true">
         <span>${shown[0].day}</span>
-        <span>${shown.at(-1).day}</span>
+        <span>${shown[shown.length - 1].day}</span>
       </figcaption>
     </figure>
     <details>
@@ -227,6 +245,10 @@ function Days({days, titles}) {
   </section>`;
 }
 
+/**
+ * @param {{day: ReturnType<typeof calendar>[number], x: number, most: number, providers: string[],
+ *   named: (provider: string) => string}} properties
+ */
 function Bar({day, x, most, providers, named}) {
   let top = 100;
   const said = providers
@@ -255,12 +277,15 @@ function Bar({day, x, most, providers, named}) {
 
 // -- burn rate --------------------------------------------------------------
 
+/** @param {{burning: Burning[]}} properties */
 function Burning({burning}) {
   const points = burning.map(({at, usd_h: usd}) => [Number(at), Number(usd)]);
   const most = Math.max(0, ...points.map(([, usd]) => usd));
   if (points.length < 2 || most === 0) return null;
-  const [from, to] = [points[0][0], Math.max(Date.now() / 1000, points.at(-1)[0])];
+  const [from, to] = [points[0][0], Math.max(Date.now() / 1000, points[points.length - 1][0])];
+  /** @param {number} at */
   const x = (at) => ((1000 * (at - from)) / (to - from || 1)).toFixed(2);
+  /** @param {number} usd */
   const y = (usd) => (100 - (100 * usd) / most).toFixed(2);
   const steps = points
     .map(
@@ -278,7 +303,7 @@ function Burning({burning}) {
         role="img"
         aria-label=${t("Burn rate: ${most} an hour at the most, ${now} now", {
           most: most.toFixed(2),
-          now: points.at(-1)[1].toFixed(2),
+          now: points[points.length - 1][1].toFixed(2),
         })}
       >
         <path class="area" d=${`${steps}H1000V100H0Z`} />
@@ -309,18 +334,23 @@ const COLUMNS = [
   "kept_bytes",
 ];
 
-// A cell that a spreadsheet would run as a formula is text: a provider's names stand in some.
+/**
+ * A cell that a spreadsheet would run as a formula is text: a provider's names stand in some.
+ * @param {string | number | null} value
+ */
 function cell(value) {
   const text = value === null || value === undefined ? "" : String(value);
   const safe = /^[=+\-@\t\r]/.test(text) ? `'${text}` : text;
   return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
 }
 
+/** @param {Past[]} leases */
 const asCsv = (leases) =>
   [COLUMNS, ...leases.map((lease) => COLUMNS.map((name) => lease[name]))]
     .map((line) => line.map(cell).join(","))
     .join("\r\n");
 
+/** @param {{leases: Past[]}} properties */
 function CopyCsv({leases}) {
   const [said, setSaid] = useState("");
   const copy = async () => {
@@ -336,6 +366,7 @@ function CopyCsv({leases}) {
   <span class="soft" role="status">${said}</span>`;
 }
 
+/** @param {{leases: Past[]}} properties */
 function Ended({leases}) {
   if (leases.length === 0) return null;
   const sum = leases.reduce((all, {cost_usd: cost}) => all + Number(cost ?? 0), 0);
@@ -375,6 +406,7 @@ function Ended({leases}) {
   </section>`;
 }
 
+/** @param {{lease: Past}} properties */
 function Past({lease}) {
   const {kind, words} = howEnded(lease);
   const lived =

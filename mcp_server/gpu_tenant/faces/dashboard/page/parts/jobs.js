@@ -5,9 +5,12 @@ import {Bounded} from "./boundary.js";
 import {Charts} from "./charts.js";
 import {doneWords} from "./leaserow.js";
 import {isLive, jobStateOf} from "./standing.js";
-import {Empty, Pill, Progress, Shape, Span, SpanTicking, When, Words} from "./widgets.js";
+import {Empty, known, Pill, Progress, Shape, Span, SpanTicking, When, Words} from "./widgets.js";
 
-const known = (value) => value !== null && value !== undefined;
+/** @import {TimedRow, Way} from "../known.d.ts" */
+/** @import {Declared, Seen} from "../types.d.ts" */
+
+/** @param {number} value */
 const figure = (value) =>
   Number.isInteger(value)
     ? value.toLocaleString("en-US")
@@ -16,6 +19,10 @@ const figure = (value) =>
 /**
  * How a job stands by the newest that is known: {state, progress, lastAt}, or null where nobody ever looked.
  * That is the page's own look, else the overview's, else what was put on record last, at `lastAt`.
+ * @param {TimedRow} row
+ * @param {Declared} job
+ * @param {Seen | null} seen
+ * @returns {{state: string, progress: Way | null, lastAt: string | null} | null}
  */
 function standingOf(row, job, seen) {
   if (seen?.job === job.id) return {state: seen.state, progress: seen.progress, lastAt: null};
@@ -25,9 +32,14 @@ function standingOf(row, job, seen) {
   return null;
 }
 
-/** Every job, the newest first; `place` is the sub-view that a choice stays in. */
+/**
+ * Every job, the newest first; `place` is the sub-view that a choice stays in.
+ * @param {{row: TimedRow, jobs: Declared[], chosen: string | undefined, seen: Seen | null,
+ *   place: string}} properties
+ */
 export function JobList({row, jobs, chosen, seen, place}) {
   if (jobs.length < 2) return null;
+  /** @param {Declared} job */
   const to = (job) =>
     `#/lease/${encodeURIComponent(row.card.lease)}/${place}/${encodeURIComponent(job.id)}`;
   return html`<nav class="joblist" aria-label=${t("Jobs of this lease")}>
@@ -48,6 +60,7 @@ export function JobList({row, jobs, chosen, seen, place}) {
   </nav>`;
 }
 
+/** @param {{job: Declared, standing: ReturnType<typeof standingOf>}} properties */
 function InShort({job, standing}) {
   if (!known(job.launched_at)) return html`<span class="soft small">${t("not launched")}</span>`;
   const when = html`<span class="soft small"><${When} at=${job.launched_at} /></span>`;
@@ -56,7 +69,10 @@ function InShort({job, standing}) {
   return html`<span class="state is-${kind}"><${Shape} kind=${kind} />${words()}</span> ${when}`;
 }
 
-/** `seen` is the last look at the job, null before there was one. */
+/**
+ * `seen` is the last look at the job, null before there was one.
+ * @param {{row: TimedRow, job: Declared | null, seen: Seen | null}} properties
+ */
 export function JobView({row, job, seen}) {
   if (!job) {
     return html`<${Empty} title=${isLive(row) ? t("No job yet") : t("It had no job")}>
@@ -80,10 +96,11 @@ export function JobView({row, job, seen}) {
   </section>`;
 }
 
+/** @param {{row: TimedRow, job: Declared, seen: Seen | null}} properties */
 function Standing({row, job, seen}) {
   const standing = standingOf(row, job, seen);
   const {progress = null, lastAt = null} = standing ?? {};
-  const running = lastAt === null && ["running", "starting"].includes(standing?.state);
+  const running = lastAt === null && ["running", "starting"].includes(standing?.state ?? "");
   const ends = running && row.job?.id === job.id && known(row.card.job_ends_in_s);
   return html`<header class="job-head">
     <h2 id="job-title">
@@ -91,6 +108,7 @@ function Standing({row, job, seen}) {
     </h2>
     <${State} standing=${standing} />
     ${
+      seen &&
       runOf(seen) &&
       html`<span class="soft">
         ${t("run {n}", {n: runOf(seen)})} <span class="mono">${seen.run}</span>
@@ -145,6 +163,7 @@ function Standing({row, job, seen}) {
   ${seen?.gang && html`<p class="soft"><${Words} text=${seen.gang} /></p>`}`;
 }
 
+/** @param {{standing: ReturnType<typeof standingOf>}} properties */
 function State({standing}) {
   if (standing === null) return html`<span class="soft">${t("not looked at yet")}</span>`;
   const {kind, words} = jobStateOf(standing);
@@ -155,12 +174,16 @@ function State({standing}) {
   }`;
 }
 
-/** Which run of the job was seen, where it is not the first: a cell is tried again as "c1.2". */
+/**
+ * Which run of the job was seen, where it is not the first: a cell is tried again as "c1.2".
+ * @param {Seen | null} seen
+ */
 export function runOf(seen) {
   const [, n] = (seen?.run && seen.run !== seen.job && /\.(\d+)$/.exec(seen.run)) || [];
   return n ? Number(n) : null;
 }
 
+/** @param {{metrics: Record<string, number>}} properties */
 function Measures({metrics}) {
   const named = Object.entries(metrics);
   if (named.length === 0) return null;
@@ -172,8 +195,12 @@ function Measures({metrics}) {
   </dl>`;
 }
 
-// What was asked for when it was launched.
+/**
+ * What was asked for when it was launched.
+ * @param {{job: Declared}} properties
+ */
 function Declared({job}) {
+  /** @param {string[]} list */
   const patterns = (list) => list.map((pattern) => html`<code key=${pattern}>${pattern}</code> `);
   return html`<details class="declared">
     <summary>

@@ -16,7 +16,11 @@ import {now} from "./ticking.js";
 import {Timeline} from "./timeline.js";
 import {Copy, Empty, Trouble, Waiting} from "./widgets.js";
 
+/** @import {Hearing, TimedDetail, TimedRow, Told} from "../known.d.ts" */
+/** @import {Declared, Seen, Sight} from "../types.d.ts" */
+
 const AFRESH_MS = 60_000;
+/** @type {[string, () => string][]} */
 const PLACES = [
   ["job", () => t("Job")],
   ["log", () => t("Log")],
@@ -25,7 +29,10 @@ const PLACES = [
   ["terms", () => t("Terms")],
 ];
 
-/** `#/lease/ID/PLACE/JOB`; without a place: the job, or the receipt's files where the lease has ended. */
+/**
+ * `#/lease/ID/PLACE/JOB`; without a place: the job, or the receipt's files where the lease has ended.
+ * @param {{id: string, rest: string[]}} properties
+ */
 export function LeasePage({id, rest}) {
   const followed = useStore(
     (known) => known.overview?.leases.find((row) => row.card.lease === id) ?? null,
@@ -52,6 +59,7 @@ export function LeasePage({id, rest}) {
   return html`<${Whole} detail=${{...detail, row}} blind=${row.blind === null ? null : blind} rest=${rest} />`;
 }
 
+/** @param {{problem: Told, retry?: () => void}} properties */
 function Unread({problem, retry}) {
   if (problem.code !== "UNKNOWN_LEASE")
     return html`<${Trouble} problem=${problem} retry=${retry} />`;
@@ -61,6 +69,7 @@ function Unread({problem, retry}) {
   <//>`;
 }
 
+/** @param {{detail: TimedDetail, blind?: Sight | null | undefined, rest: string[]}} properties */
 function Whole({detail, blind, rest}) {
   const {row, jobs} = detail;
   const lease = row.card.lease;
@@ -87,6 +96,7 @@ function Whole({detail, blind, rest}) {
   </article>`;
 }
 
+/** @param {{detail: TimedDetail}} properties */
 function Figures({detail}) {
   if (detail.receipt) return html`<${ReceiptView} detail=${detail} />`;
   return isLive(detail.row)
@@ -94,6 +104,10 @@ function Figures({detail}) {
     : html`<${Ended} detail=${detail} />`;
 }
 
+/**
+ * @param {{place: string, detail: TimedDetail, job: Declared | null, seen: Seen | null,
+ *   heard: Hearing}} properties
+ */
 function Place({place, detail, job, seen, heard}) {
   const {row, lease, files, events, policy} = detail;
   switch (place) {
@@ -117,6 +131,7 @@ function Place({place, detail, job, seen, heard}) {
   }
 }
 
+/** @param {{row: TimedRow}} properties */
 function NoLog({row}) {
   return html`<${Empty} title=${t("No job, and so no log")}>
     ${
@@ -126,7 +141,12 @@ function NoLog({row}) {
   <//>`;
 }
 
+/**
+ * @param {{lease: string, place: string, job: string | undefined,
+ *   files: number | undefined}} properties
+ */
 function Places({lease, place, job, files}) {
+  /** @param {string} name */
   const to = (name) =>
     `#/lease/${encodeURIComponent(lease)}/${name}${job && (name === "job" || name === "log") ? `/${encodeURIComponent(job)}` : ""}`;
   return html`<nav class="places" aria-label=${t("Parts of this lease")}>
@@ -137,7 +157,7 @@ function Places({lease, place, job, files}) {
             ${words()}
             ${
               name === "files" &&
-              files > 0 &&
+              files &&
               html` <span class="count">${files.toLocaleString("en-US")}</span>`
             }
           </a>
@@ -149,9 +169,16 @@ function Places({lease, place, job, files}) {
 
 // -- what is known of it ----------------------------------------------------
 
-// The lease as it is on record; asked again where `stamp` becomes another, and now and then.
+/**
+ * The lease as it is on record; asked again where `stamp` becomes another, and now and then.
+ * @param {string} id
+ * @param {string} stamp
+ * @returns {[TimedDetail | null, Told | null, () => void]}
+ */
 function useDetail(id, stamp) {
-  const [found, setFound] = useState([null, null]);
+  const [found, setFound] = useState(
+    /** @type {[TimedDetail | null, Told | null]} */ ([null, null]),
+  );
   const [round, setRound] = useState(0);
   const again = useCallback(() => setRound((n) => n + 1), []);
   useEffect(() => {
@@ -168,16 +195,23 @@ function useDetail(id, stamp) {
       clearTimeout(timer);
     };
   }, [id, stamp, round]);
-  return [...found, again];
+  return [found[0], found[1], again];
 }
 
-// When its figures were true: those of a live lease are of the last look, those of an ended one stay.
+/**
+ * When its figures were true: those of a live lease are of the last look, those of an ended one stay.
+ * @param {TimedRow} row
+ */
 function saidAt(row) {
   const looked = isLive(row) ? state().overview?.at : null;
   return looked ?? new Date(now()).toISOString();
 }
 
-// The newest look at the job, and `heard(tell)` for whoever wants each piece of its log.
+/**
+ * The newest look at the job, and `heard(tell)` for whoever wants each piece of its log.
+ * @param {string} lease
+ * @param {string | null} job
+ */
 function useCloseLook(lease, job) {
   const [seen, setSeen] = useState(null);
   const tellers = useRef(new Set());

@@ -10,6 +10,7 @@ import {
   amount,
   Button,
   Countdown,
+  known,
   Money,
   MoneyTicking,
   Pill,
@@ -22,12 +23,18 @@ import {
   Words,
 } from "./widgets.js";
 
-const known = (value) => value !== null && value !== undefined;
+/** @import {TimedDetail, TimedRow, Usd} from "../known.d.ts" */
+/** @import {Seen, Sight} from "../types.d.ts" */
+
+/** @param {Usd} usd */
 const dollars = (usd) => `$${amount(usd)}`;
 
 // -- who it is --------------------------------------------------------------
 
-/** The name, the state, where it is, and what can be done. */
+/**
+ * The name, the state, where it is, and what can be done.
+ * @param {{detail: TimedDetail, seen: Seen | null}} properties
+ */
 export function Head({detail, seen}) {
   const {row, lease} = detail;
   const {card} = row;
@@ -64,16 +71,24 @@ export function Head({detail, seen}) {
   </header>`;
 }
 
+/**
+ * @param {TimedRow} row
+ * @param {Seen | null} seen
+ */
 function gpuWords(row, seen) {
   if (row.gpu) return row.gpu;
   if (!seen || seen.gpus.length === 0) return t("GPU unknown");
   return seen.gpus.length === 1 ? seen.gpus[0].name : `${seen.gpus[0].name} x${seen.gpus.length}`;
 }
 
-// The report as a file: fetched with the token, then handed to the browser to save.
+/**
+ * The report as a file: fetched with the token, then handed to the browser to save.
+ * @param {{lease: string}} properties
+ */
 function Report({lease}) {
   const [busy, setBusy] = useState(null);
   const [problem, setProblem] = useState(null);
+  /** @param {string} form */
   const save = async (form) => {
     setBusy(form);
     setProblem(null);
@@ -116,15 +131,17 @@ function Report({lease}) {
 
 const LOUD = {urgent: "bad", warning: "warn", notice: "soft"};
 
-/** Alarms, the loudest first, and whether the box can be asked. */
+/**
+ * Alarms, the loudest first, and whether the box can be asked.
+ * @param {{detail: TimedDetail, blind?: Sight | null | undefined}} properties
+ */
 export function Says({detail, blind}) {
   const {row, alarms} = detail;
   const unseen = blind ?? (row.blind && isLive(row) ? {words: row.blind, since: null} : null);
   const rank = Object.keys(LOUD);
   const told = alarms.toSorted((one, other) => rank.indexOf(one.level) - rank.indexOf(other.level));
-  const more =
-    row.card.alarm &&
-    !told.some(({words}) => words.includes(row.card.alarm) || row.card.alarm.includes(words));
+  const {alarm} = row.card;
+  const more = alarm && !told.some(({words}) => words.includes(alarm) || alarm.includes(words));
   if (!unseen && !more && told.length === 0) return null;
   return html`<div class="lease-says">
     ${
@@ -171,7 +188,10 @@ export function Says({detail, blind}) {
 
 const OVER = ["ended", "absent", "taken", "notice"];
 
-/** How a lease ended whose box never came, or was lost: nothing of it counts on. */
+/**
+ * How a lease ended whose box never came, or was lost: nothing of it counts on.
+ * @param {{detail: TimedDetail}} properties
+ */
 export function Ended({detail}) {
   const {row, lease, events} = detail;
   const {kind, words} = phaseOf(row);
@@ -210,7 +230,10 @@ export function Ended({detail}) {
 
 // -- what ends it, and what it costs ----------------------------------------
 
-/** The figures of a lease that lives. */
+/**
+ * The figures of a lease that lives.
+ * @param {{detail: TimedDetail}} properties
+ */
 export function Vitals({detail}) {
   const {row, policy} = detail;
   const fence = policy?.if_this_computer_dies ?? row.card.stops_the_meter;
@@ -235,6 +258,7 @@ export function Vitals({detail}) {
   </section>`;
 }
 
+/** @param {{row: TimedRow}} properties */
 function Deadline({row}) {
   const {card, at} = row;
   const ends = card.job_ends_in_s;
@@ -259,6 +283,7 @@ function Deadline({row}) {
   </div>`;
 }
 
+/** @param {{row: TimedRow}} properties */
 function Spent({row}) {
   const {card, at} = row;
   const budget = known(card.budget_usd) ? Number(card.budget_usd) : null;
@@ -272,7 +297,7 @@ function Spent({row}) {
       }
     </dd>
     ${
-      budget > 0 &&
+      budget &&
       html`<dd class="below">
         ${
           known(card.cost_usd) &&
@@ -305,13 +330,17 @@ function Spent({row}) {
   </div>`;
 }
 
-// As many places as tell the cap from the rate.
+/**
+ * As many places as tell the cap from the rate.
+ * @param {{price_usd_h: Usd, max_price_usd_h: Usd}} properties
+ */
 function capWords({price_usd_h: rate, max_price_usd_h: cap}) {
   const alike =
     known(rate) && Number(rate) !== Number(cap) && amount(rate, "h") === amount(cap, "h");
   return alike ? `$${Number(cap).toFixed(4)}` : `$${amount(cap, "h")}`;
 }
 
+/** @param {{row: TimedRow}} properties */
 function Rate({row}) {
   const {card} = row;
   if (isFree(row))

@@ -6,6 +6,7 @@ import {isFree, isLive, isStill, jobStateOf, phaseOf} from "./standing.js";
 import {
   amount,
   Countdown,
+  known,
   Money,
   MoneyTicking,
   memo,
@@ -18,8 +19,11 @@ import {
   Words,
 } from "./widgets.js";
 
-const known = (value) => value !== null && value !== undefined;
+/** @import {TimedRow, Tone, Usd, Way} from "../known.d.ts" */
+/** @import {Card, Gpu, Sight, Working} from "../types.d.ts" */
+/** @import {Children} from "../vendor/htm-preact.js" */
 
+/** @param {{name: string, label: Children, children: Children, below?: Children}} properties */
 function Cell({name, label, children, below}) {
   return html`<div class="cell is-${name}">
     <dt>${label}</dt>
@@ -30,14 +34,20 @@ function Cell({name, label, children, below}) {
 
 // -- the job ----------------------------------------------------------------
 
-// A metric to four digits; a count of thousands whole.
+/**
+ * A metric to four digits; a count of thousands whole.
+ * @param {number} value
+ */
 const figure = (value) =>
   Number(value).toLocaleString(
     "en-US",
     Math.abs(value) < 1000 ? {maximumSignificantDigits: 4} : {maximumFractionDigits: 0},
   );
 
-// ["62 %", "step 1,240 of 2,000"]: as far as the job says it.
+/**
+ * ["62 %", "step 1,240 of 2,000"]: as far as the job says it.
+ * @param {Way} progress
+ */
 export function doneWords({fraction, done, total, unit}) {
   const words = [];
   if (known(fraction)) words.push(`${Math.floor(fraction * 100)} %`);
@@ -55,6 +65,7 @@ const metricWords = ({metrics = {}}) =>
     .slice(0, 2)
     .map(([name, value]) => `${name} ${figure(value)}`);
 
+/** @param {Gpu[]} gpus */
 function busyWords(gpus) {
   const busy = gpus.map(({util_pct: share}) => share).filter(known);
   if (busy.length === 0) return [];
@@ -63,12 +74,17 @@ function busyWords(gpus) {
   ];
 }
 
-// Some pieces of a line, each kept whole where the line breaks.
+/**
+ * Some pieces of a line, each kept whole where the line breaks.
+ * @param {{of: Children[]}} properties
+ */
 const Pieces = ({of}) =>
   html`<span class="pieces">${of.map((piece, n) => html`<span key=${n}>${piece} </span>`)}</span>`;
 
+/** @param {string} id */
 const jobLabel = (id) => html`${t("Job")} <span class="mono">${id}</span>`;
 
+/** @param {{row: TimedRow}} properties */
 function Work({row}) {
   const {job, card} = row;
   if (job) return html`<${Job} job=${job} card=${card} others=${row.others_running} />`;
@@ -81,10 +97,13 @@ function Work({row}) {
   return html`<${Cell} name="job" label=${t("Job")} below=${next}><span class="none">${t("none")}</span><//>`;
 }
 
+/** @param {number} n */
 const othersWords = (n) => (n === 1 ? t("1 more job runs") : t("{n} more jobs run", {n}));
 
+/** @param {{job: Working, card: Card, others: number}} properties */
 function Job({job, card, others}) {
   const {kind, words} = jobStateOf(job);
+  /** @type {Way} */
   const progress = job.progress ?? {};
   const running = job.state === "running";
   const ends =
@@ -115,18 +134,26 @@ function Job({job, card, others}) {
 
 // -- the money --------------------------------------------------------------
 
+/** @param {Usd} usd */
 const dollars = (usd) => `$${amount(usd)}`;
 
-// Four places for the rate and its cap, where fewer would not tell one from the other.
+/**
+ * Four places for the rate and its cap, where fewer would not tell one from the other.
+ * @param {{max_price_usd_h: Usd, price_usd_h: Usd}} properties
+ */
 export function ratePlaces({max_price_usd_h: cap, price_usd_h: rate}) {
   if (!known(cap) || !known(rate) || Number(rate) === Number(cap)) return undefined;
   return amount(rate, "h") === amount(cap, "h") ? 4 : undefined;
 }
 
-// "$0.23/h"
+/**
+ * "$0.23/h"
+ * @param {Card} card
+ */
 export const capWords = (card) =>
   `$${amount(card.max_price_usd_h, "h", ratePlaces(card))}${t("/h")}`;
 
+/** @param {{row: TimedRow}} properties */
 function Rate({row}) {
   const {card} = row;
   if (isFree(row))
@@ -146,9 +173,16 @@ function Rate({row}) {
   <//>`;
 }
 
+/**
+ * @param {Usd} usd
+ * @param {number} budget
+ */
 const share = (usd, budget) => `${Math.min(100, (100 * Number(usd)) / budget)}%`;
 
-// The budget as a line: what is spent of it, and a mark where it will stand at the deadline.
+/**
+ * The budget as a line: what is spent of it, and a mark where it will stand at the deadline.
+ * @param {{spent: Usd, told: Usd, budget: number}} properties
+ */
 export function BudgetLine({spent, told, budget}) {
   const kind =
     Number(told ?? spent) > budget ? "bad" : Number(told ?? spent) > 0.9 * budget ? "warn" : "good";
@@ -159,7 +193,10 @@ export function BudgetLine({spent, told, budget}) {
   </svg>`;
 }
 
-// ["of $220.00", "$212.33 at the deadline"]; the end of the job is what counts where it comes first.
+/**
+ * ["of $220.00", "$212.33 at the deadline"]; the end of the job is what counts where it comes first.
+ * @param {Card} card
+ */
 function courseWords(card) {
   const words = known(card.budget_usd) ? [t("of {usd}", {usd: dollars(card.budget_usd)})] : [];
   const jobFirst = known(card.job_ends_in_s) && card.job_ends_in_s < card.deadline_in_s;
@@ -171,6 +208,7 @@ function courseWords(card) {
   return words;
 }
 
+/** @param {{row: TimedRow}} properties */
 function Spent({row}) {
   const {card, at} = row;
   if (isFree(row))
@@ -189,6 +227,7 @@ function Spent({row}) {
 
 // -- what must be heard -----------------------------------------------------
 
+/** @param {{tone: string, shape?: Tone | null, lead: string, children: Children}} properties */
 function Say({tone, shape, lead, children}) {
   return html`<p class="says is-${tone}">
     ${shape && html`<${Shape} kind=${shape} />`}
@@ -196,6 +235,7 @@ function Say({tone, shape, lead, children}) {
   </p>`;
 }
 
+/** @param {{since: string | null | undefined, words: string | null}} properties */
 function Blind({since, words}) {
   return html`<${Say} tone="warn" shape="warn" lead=${t("The box does not answer.")}>
     ${since && html`${t("Since")} <${When} at=${since} />: `}
@@ -205,6 +245,7 @@ function Blind({since, words}) {
   <//>`;
 }
 
+/** @param {{words: string}} properties */
 function Fence({words}) {
   const open = words.startsWith("nothing ends");
   return html`<${Say}
@@ -216,6 +257,7 @@ function Fence({words}) {
   <//>`;
 }
 
+/** @param {{row: TimedRow, blind?: Sight | null | undefined}} properties */
 function Warnings({row, blind}) {
   const {alarm, stops_the_meter: fence} = row.card;
   const unseen = blind ?? (row.blind && {words: row.blind});
@@ -226,6 +268,7 @@ function Warnings({row, blind}) {
   ${isLive(row) && fence && html`<${Fence} words=${fence} />`}`;
 }
 
+/** @param {{row: TimedRow, blind?: Sight | null | undefined}} properties */
 function Row({row, blind}) {
   const {card, at} = row;
   const {kind, words} = phaseOf(row);

@@ -10,6 +10,9 @@ import {drawn, LogWindow, lineAt, MOST_LINES, rowsOf, WINDOW_BYTES} from "./logw
 import {isLive} from "./standing.js";
 import {Button, bytesWords, Copy, Trouble} from "./widgets.js";
 
+/** @import {Hearing, Layout, LogPiece, Searched, TimedRow, Told} from "../known.d.ts" */
+/** @import {Seen} from "../types.d.ts" */
+
 const ROW = 18; // px, as .log-line has it
 const SPARE = 20; // lines above and below those in sight
 const NEAR = 30 * ROW; // so near an edge what lies beyond it is fetched
@@ -21,7 +24,11 @@ const WRAPPED = "gpu-tenant.log.wrap";
 
 const silent = () => () => {}; // of what does not grow no piece comes
 
-/** The log of a job; of a cell that was tried again the newest run's, and each earlier one where it is chosen. */
+/**
+ * The log of a job; of a cell that was tried again the newest run's, and each earlier one where it is chosen.
+ * @param {{row: TimedRow, job: string, seen: Seen | null, heard: Hearing,
+ *   keptIn: string | null}} properties
+ */
 export function JobLog({row, job, seen, heard, keptIn}) {
   const [chosen, setChosen] = useState(null);
   const newest = runOf(seen);
@@ -59,7 +66,11 @@ export function JobLog({row, job, seen, heard, keptIn}) {
   />`;
 }
 
-/** `heard(tell)` has `tell` called with each piece of the log that the stream brings; it returns how to stop. */
+/**
+ * `heard(tell)` has `tell` called with each piece of the log that the stream brings; it returns how to stop.
+ * @param {{lease: string, job: string, heard: Hearing, live: boolean,
+ *   keptIn: string | null}} properties
+ */
 function Log({lease, job, heard, live, keptIn}) {
   const [wrap, setWrap] = useState(() => localStorage.getItem(WRAPPED) === "yes");
   const [full, setFull] = useState(false);
@@ -123,7 +134,10 @@ function Log({lease, job, heard, live, keptIn}) {
   </section>`;
 }
 
-// Which part of the log is on the page, and where the whole of it is to be had.
+/**
+ * Which part of the log is on the page, and where the whole of it is to be had.
+ * @param {{lease: string, view: ReturnType<typeof useLog>, live: boolean, keptIn: string | null}} properties
+ */
 function Foot({lease, view, live, keptIn}) {
   const {log, busy} = view;
   return html`<div class="log-foot">
@@ -151,6 +165,7 @@ function Foot({lease, view, live, keptIn}) {
   </div>`;
 }
 
+/** @param {{view: ReturnType<typeof useLog>, searched: Searched | null}} properties */
 function Lines({view, searched}) {
   const {log, layout, first, last, found} = view;
   const block = useRef(null);
@@ -167,6 +182,7 @@ function Lines({view, searched}) {
   return html`<div class="log-space" ref=${spacer}><div class="log-block" ref=${block}>${lines}</div></div>`;
 }
 
+/** @param {{text: string, searched: Searched | null, found: boolean}} properties */
 function Line({text, searched, found}) {
   const [shown, left] = drawn(text);
   const marked = searched ? occurrences(plain(shown), searched) : [];
@@ -180,6 +196,7 @@ function Line({text, searched, found}) {
   </div>`;
 }
 
+/** @param {{shown: () => string[]}} properties */
 function CopyShown({shown}) {
   const [said, setSaid] = useState("");
   const copy = async () => {
@@ -194,7 +211,13 @@ function CopyShown({shown}) {
   return html`<${Button} kind="quiet" onClick=${copy}>${said || t("Copy what is in sight")}<//>`;
 }
 
-// Everything about where the reader is: what is loaded, what is in sight, and whether the end is followed.
+/**
+ * Everything about where the reader is: what is loaded, what is in sight, and whether the end is followed.
+ * @param {string} lease
+ * @param {string} job
+ * @param {Hearing} heard
+ * @param {boolean} wrap
+ */
 function useLog(lease, job, heard, wrap) {
   const [, draw] = useState(0);
   const scroller = useRef(null);
@@ -224,23 +247,37 @@ function useLog(lease, job, heard, wrap) {
 
 /** One reader of one log. It tells `changed` at most once in an animation frame. */
 class Reading {
+  log = new LogWindow();
+  following = true;
+  unseen = 0;
+  /** @type {number | null} */
+  found = null;
+  busy = false;
+  /** @type {(() => Promise<void>) | null} What the reader asked for while something else was fetched. */
+  wanted = null;
+  loaded = false;
+  /** @type {Told | null} */
+  problem = null;
+  wrap = false;
+  columns = 80;
+  /** @type {number | null} */
+  frame = null;
+  /** @type {{line: number, above: number, within?: number} | null} Where to scroll once the lines are drawn. */
+  goal = null;
+  top = 0;
+  size = 0; // as the stream said last
+  closed = false;
+  /** @type {{current: any}} */
+  scroller = {current: null};
+
+  /**
+   * @param {string} lease
+   * @param {string} job
+   * @param {() => void} changed
+   */
   constructor(lease, job, changed) {
     this.path = `/api/leases/${encodeURIComponent(lease)}/jobs/${encodeURIComponent(job)}/log`;
-    this.log = new LogWindow();
     this.changed = changed;
-    this.following = true;
-    this.unseen = 0;
-    this.found = null;
-    this.busy = false;
-    this.wanted = null; // what the reader asked for while something else was fetched
-    this.loaded = false;
-    this.problem = null;
-    this.wrap = false;
-    this.columns = 80;
-    this.frame = null;
-    this.goal = null; // where to scroll once the lines are drawn
-    this.top = 0;
-    this.size = 0; // as the stream said last
     this.can = {
       toEnd: () => this.toEnd(),
       jump: (at) => this.jump(at),
@@ -254,7 +291,7 @@ class Reading {
 
   close() {
     this.closed = true;
-    cancelAnimationFrame(this.frame);
+    if (this.frame !== null) cancelAnimationFrame(this.frame);
   }
 
   wake() {
@@ -265,12 +302,14 @@ class Reading {
     });
   }
 
+  /** @param {HTMLElement} probe */
   measure(probe) {
     const wide = probe.getBoundingClientRect().width / 100;
     const room = this.scroller.current.clientWidth - 24;
     if (wide > 0) this.columns = Math.max(20, Math.floor(room / wide));
   }
 
+  /** @param {boolean} wrap */
   setWrap(wrap) {
     if (this.wrap === wrap) return;
     const at = this.layout().lineAt(Math.floor(this.top / ROW));
@@ -279,6 +318,7 @@ class Reading {
     this.wake();
   }
 
+  /** @returns {Layout} */
   layout() {
     const {log} = this;
     if (!this.wrap) {
@@ -292,7 +332,7 @@ class Reading {
     }
     const rows = rowsOf(log, this.columns);
     return {
-      total: rows.at(-1),
+      total: rows[rows.length - 1],
       wide: null,
       rowOf: (line) => rows[line],
       lineAt: (row) => lineAt(rows, row),
@@ -316,14 +356,15 @@ class Reading {
     return {log, layout, first, last, following, unseen, found, busy, problem, loaded};
   }
 
+  /**
+   * @param {Layout} layout
+   * @param {number} high
+   */
   goalTop(layout, high) {
-    const {line, above} = this.goal;
+    const {line, above, within = 0} = this.goal ?? {line: 0, above: 0};
     return Math.max(
       0,
-      Math.min(
-        layout.rowOf(line) * ROW - above * high + (this.goal.within ?? 0),
-        layout.total * ROW - high,
-      ),
+      Math.min(layout.rowOf(line) * ROW - above * high + within, layout.total * ROW - high),
     );
   }
 
@@ -358,6 +399,7 @@ class Reading {
     this.wake();
   }
 
+  /** @param {KeyboardEvent} event */
   key(event) {
     if (event.key === "End") this.toEnd();
     else if (event.key === "Home") this.jump(0);
@@ -365,6 +407,7 @@ class Reading {
     event.preventDefault();
   }
 
+  /** @param {LogPiece} piece */
   hear(piece) {
     const {log} = this;
     if (piece.size < log.to) {
@@ -381,35 +424,50 @@ class Reading {
     this.wake();
   }
 
-  // A reader who looks at older lines keeps them; the end is fetched again when they go there.
+  /**
+   * A reader who looks at older lines keeps them; the end is fetched again when they go there.
+   * @param {LogPiece} piece
+   */
   grow(piece) {
     const joined = this.log.append(piece);
     if (this.following) this.log.dropOldest();
     return joined;
   }
 
+  /**
+   * @param {number} from
+   * @param {number} limit
+   */
   ask(from, limit) {
     return get(`${this.path}?from=${from}&limit=${limit}`);
   }
 
-  // One question at a time; what is wrong is shown and breaks nothing.
+  /**
+   * One question at a time; what is wrong is shown and breaks nothing.
+   * @param {() => Promise<void>} work
+   */
   async fetching(work) {
     if (this.busy) return;
     this.busy = true;
-    for (let next = work; next && !this.closed; next = this.wanted) {
+    /** @type {(() => Promise<void>) | null} */
+    let next = work;
+    for (; next && !this.closed; next = this.wanted) {
       this.wanted = null;
       try {
         await next();
         this.problem = null;
       } catch (problem) {
-        this.problem = problem;
+        this.problem = /** @type {Problem} */ (problem);
       }
     }
     this.busy = false;
     this.wake();
   }
 
-  // What a person asked for is done in any case, after what is under way; of several such wishes the last.
+  /**
+   * What a person asked for is done in any case, after what is under way; of several such wishes the last.
+   * @param {() => Promise<void>} work
+   */
   wish(work) {
     if (!this.busy) return this.fetching(work);
     this.wanted = work;
@@ -468,7 +526,10 @@ class Reading {
     });
   }
 
-  // `change` adds lines above, and says how many; what the reader sees stays where it is.
+  /**
+   * `change` adds lines above, and says how many; what the reader sees stays where it is.
+   * @param {() => number} change
+   */
   anchored(change) {
     const layout = this.layout();
     const line = layout.lineAt(Math.floor(this.top / ROW));
@@ -485,7 +546,10 @@ class Reading {
     });
   }
 
-  // The two windows meet at that byte, also where the log grows meanwhile: so its line is counted from above.
+  /**
+   * The two windows meet at that byte, also where the log grows meanwhile: so its line is counted from above.
+   * @param {number} at
+   */
   jump(at) {
     this.following = false;
     return this.wish(async () => {
@@ -497,7 +561,7 @@ class Reading {
       this.log.start(above ?? there);
       const line = above === null ? 0 : this.log.lines.length - (this.log.open ? 1 : 0);
       if (above !== null && !this.log.append(there))
-        throw new Problem({message: t("The log was begun anew")});
+        throw new Problem({code: "LOG_ANEW", message: t("The log was begun anew")});
       this.log.size = Math.max(this.log.size, this.size);
       this.loaded = true;
       this.found = at === 0 ? null : Math.min(line, this.log.lines.length - 1);

@@ -6,12 +6,20 @@ import {t} from "../words.js";
 import {plain} from "./ansi.js";
 import {Button, bytesWords, Trouble} from "./widgets.js";
 
+/** @import {Hit} from "../types.d.ts" */
+/** @import {Looked, Searched, Told} from "../known.d.ts" */
+
 const MOST = 2_000;
 const LISTED = 300;
 const SHOWN = 240; // characters of a hit
+/** @type {Looked} */
 const NOTHING = {hits: [], scanned: 0, size: 0, state: "idle", problem: null};
 
-/** Where `searched` stands in a text: [[from, to), ...]. */
+/**
+ * Where `searched` stands in a text: [[from, to), ...].
+ * @param {string} text
+ * @param {{words: string, exact: boolean}} given
+ */
 export function occurrences(text, {words, exact}) {
   const [within, wanted] = exact ? [text, words] : [text.toLowerCase(), words.toLowerCase()];
   const found = [];
@@ -28,13 +36,17 @@ export function occurrences(text, {words, exact}) {
 /**
  * The field, how far the search is, and what it found; `onJump(at)` shows the line at that byte. Past the last hit
  * the search goes on with what was not searched yet, for a log of `size` bytes may grow.
+ * @param {{lease: string, job: string, size: number, onJump: (at: number) => void,
+ *   onSearched: (searched: Searched | null) => void}} properties
  */
 export function SearchBar({lease, job, size, onJump, onSearched}) {
   const [words, setWords] = useState("");
   const [exact, setExact] = useState(false);
   const [found, setFound] = useState(NOTHING);
   const [chosen, setChosen] = useState(-1);
-  const asked = useRef({key: "", abort: null});
+  const asked = useRef(
+    /** @type {{key: string, abort: AbortController | null}} */ ({key: "", abort: null}),
+  );
   useEffect(() => () => asked.current.abort?.abort(), []);
 
   const clear = () => {
@@ -45,12 +57,18 @@ export function SearchBar({lease, job, size, onJump, onSearched}) {
     setChosen(-1);
     onSearched(null);
   };
+  /** @param {boolean} exactly */
   const begin = (exactly) => {
     setChosen(-1);
     onSearched({words, exact: exactly});
     return look(exactly, [], 0);
   };
-  // Searches from that byte on; answers with all hits, or null where another search has begun meanwhile.
+  /**
+   * Searches from that byte on; answers with all hits, or null where another search has begun meanwhile.
+   * @param {boolean} exactly
+   * @param {Hit[]} before
+   * @param {number} start
+   */
   const look = async (exactly, before, start) => {
     asked.current.abort?.abort();
     const abort = new AbortController();
@@ -58,7 +76,8 @@ export function SearchBar({lease, job, size, onJump, onSearched}) {
     const log = `/api/leases/${encodeURIComponent(lease)}/jobs/${encodeURIComponent(job)}/log`;
     const base = `${log}/search?q=${encodeURIComponent(words)}`;
     const most = before.length + MOST;
-    let [hits, from] = [before, start];
+    let hits = before;
+    let from = start;
     setFound({...NOTHING, hits, scanned: from, state: "looking"});
     try {
       for (;;) {
@@ -82,19 +101,25 @@ export function SearchBar({lease, job, size, onJump, onSearched}) {
       }
     } catch (problem) {
       if (abort.signal.aborted) return null;
-      setFound({...NOTHING, hits, scanned: from, state: "over", problem});
+      const told = /** @type {Told} */ (problem);
+      setFound({...NOTHING, hits, scanned: from, state: "over", problem: told});
       return hits;
     }
   };
   const unsearched = found.state === "over" ? Math.max(size, found.size) - found.scanned : 0;
+  /**
+   * @param {number} at
+   * @param {Hit[]} [hits]
+   */
   const go = (at, hits = found.hits) => {
     setChosen(at);
     onJump(hits[at].at);
   };
   const further = async () => {
     const hits = await look(exact, found.hits, found.scanned);
-    if (hits?.length > 0) go(found.hits.length < hits.length ? found.hits.length : 0, hits);
+    if (hits && hits.length > 0) go(found.hits.length < hits.length ? found.hits.length : 0, hits);
   };
+  /** @param {number} by */
   const step = (by) => {
     const {hits, state} = found;
     const next = chosen < 0 && by < 0 ? hits.length - 1 : chosen + by;
@@ -103,12 +128,14 @@ export function SearchBar({lease, job, size, onJump, onSearched}) {
       return; // more may come
     else if (hits.length > 0) go((next + hits.length) % hits.length);
   };
+  /** @param {Event} event */
   const submit = (event) => {
     event.preventDefault();
     if (words === "") clear();
     else if (asked.current.key === keyOf(words, exact)) step(1);
     else begin(exact);
   };
+  /** @param {KeyboardEvent} event */
   const key = (event) => {
     if (event.key === "Enter" && event.shiftKey) {
       event.preventDefault();
@@ -152,8 +179,13 @@ export function SearchBar({lease, job, size, onJump, onSearched}) {
   </form>`;
 }
 
+/**
+ * @param {string} words
+ * @param {boolean} exact
+ */
 const keyOf = (words, exact) => `${exact ? "yes" : "no"} ${words}`;
 
+/** @param {{found: Looked, chosen: number, unsearched: number}} properties */
 function Said({found, chosen, unsearched}) {
   const {hits, scanned, size, state} = found;
   if (state === "idle") return null;
@@ -183,6 +215,7 @@ function Said({found, chosen, unsearched}) {
   }`;
 }
 
+/** @param {{found: Looked, chosen: number, onGo: (at: number) => void}} properties */
 function Hits({found, chosen, onGo}) {
   const list = useRef(null);
   useEffect(() => {

@@ -18,6 +18,8 @@ import {
   Words,
 } from "./widgets.js";
 
+/** @import {Platform, Ranked} from "../types.d.ts" */
+
 const TRUST = {
   any: () => t("Any host"),
   unverified: () => t("Unverified or better"),
@@ -33,11 +35,13 @@ const USUAL = {gpu: "", hours: 4, interruptible: "no", trust: "any", disk_gb: 40
 
 const QUOTED_MS = 10 * 60_000;
 
+/** @param {Record<string, any>} wish */
 function asQuery(wish) {
   const said = Object.entries(wish).map(([name, value]) => [name, String(value ?? "").trim()]);
   return new URLSearchParams(said.filter(([, value]) => value !== "")).toString();
 }
 
+/** @param {Platform[]} platforms */
 const isKeyless = (platforms) =>
   !platforms.some(({credential}) => credential.needed && credential.found);
 
@@ -81,8 +85,17 @@ export function Offers() {
 
 // -- what is wished for -----------------------------------------------------
 
+/**
+ * @param {{wish: Record<string, any>, platforms: Platform[],
+ *   change: (news: Record<string, any>) => void, onAsk: () => void}} properties
+ */
 function Wish({wish, platforms, change, onAsk}) {
+  /** @param {string} name */
   const text = (name) => (event) => change({[name]: event.target.value});
+  /**
+   * @param {string} name
+   * @param {object} more
+   */
   const number = (name, more) => html`<input
     type="number"
     inputmode="decimal"
@@ -91,6 +104,7 @@ function Wish({wish, platforms, change, onAsk}) {
     value=${wish[name]}
     onInput=${(event) => change({[name]: event.target.value})}
   />`;
+  /** @param {Event} event */
   const ask = (event) => {
     event.preventDefault();
     onAsk();
@@ -178,6 +192,7 @@ function Wish({wish, platforms, change, onAsk}) {
 
 // -- what was found ---------------------------------------------------------
 
+/** @param {{asked: {query: string, hours: number}, titles: Record<string, string>}} properties */
 function Found({asked, titles}) {
   const [found, problem, again] = useLoaded(() => get(`/api/offers?${asked.query}`), asked.query);
   const old = useOld(found);
@@ -246,7 +261,10 @@ function Found({asked, titles}) {
   </div>`;
 }
 
-// Whether what was found has outlived its quotes.
+/**
+ * Whether what was found has outlived its quotes.
+ * @param {any} found
+ */
 function useOld(found) {
   const [old, setOld] = useState(null);
   useEffect(() => {
@@ -257,6 +275,7 @@ function useOld(found) {
   return found !== undefined && old === found;
 }
 
+/** @param {{unfit: Record<string, number>}} properties */
 function LeftOut({unfit}) {
   const reasons = Object.entries(unfit);
   if (reasons.length === 0) return null;
@@ -268,6 +287,10 @@ function LeftOut({unfit}) {
   </section>`;
 }
 
+/**
+ * @param {{offer: Ranked, old: boolean, cheapest: boolean, hours: number,
+ *   title: string}} properties
+ */
 function Offer({offer, old, cheapest, hours, title}) {
   const host = HOSTS[offer.trust];
   const gpu = offer.gpu_count > 1 ? `${offer.gpu} × ${offer.gpu_count}` : offer.gpu;
@@ -321,6 +344,7 @@ function Offer({offer, old, cheapest, hours, title}) {
   </li>`;
 }
 
+/** @type {["gpu_usd_h" | "disk_usd_h" | "parked_usd_h" | "upload_usd_gb" | "download_usd_gb", string, "h" | null][]} */
 const PRICES = [
   ["gpu_usd_h", "GPU", "h"],
   ["disk_usd_h", "Disk", "h"],
@@ -329,6 +353,7 @@ const PRICES = [
   ["download_usd_gb", "A GB off the box", null],
 ];
 
+/** @param {{offer: Ranked}} properties */
 function Breakdown({offer}) {
   const {price, terms} = offer;
   return html`<details class="breakdown">

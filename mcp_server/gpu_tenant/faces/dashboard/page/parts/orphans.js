@@ -7,6 +7,8 @@ import {t} from "../words.js";
 import {Coming, useErrand} from "./errands.js";
 import {Button, Dialog, Money, Shape, Trouble} from "./widgets.js";
 
+/** @import {Stray} from "../types.d.ts" */
+
 const NONE = [];
 
 export function Orphans() {
@@ -94,8 +96,13 @@ export function Orphans() {
   </section>`;
 }
 
+/**
+ * @param {Stray} box
+ * @param {"keep" | "park"} then
+ */
 const adopt = (box, then) => openAction({verb: "adopt", box, then});
 
+/** @param {{box: Stray, then: "keep" | "park", onClose: () => void}} properties */
 export function Adoption({box, then, onClose}) {
   const [begun, setBegun] = useState(null);
   const [taken, setTaken] = useState(box.deployment === null);
@@ -168,7 +175,10 @@ export function Adoption({box, then, onClose}) {
   <//>`;
 }
 
-// A box that bears the mark of another gpu-tenant: it is in no need of us, unless its owner says so.
+/**
+ * A box that bears the mark of another gpu-tenant: it is in no need of us, unless its owner says so.
+ * @param {{deployment: string, taken: boolean, onTake: (taken: boolean) => void}} properties
+ */
 function Whose({deployment, taken, onTake}) {
   return html`<div class="caution">
     <p>

@@ -22,10 +22,13 @@ import {
   Words,
 } from "./widgets.js";
 
+/** @import {TimedRow} from "../known.d.ts" */
+
 const MONTH_H = 720;
 
 // -- groups -----------------------------------------------------------------
 
+/** @param {{name: string, rows: TimedRow[]}} properties */
 function FleetLine({name, rows}) {
   const told = rows.map(({card}) => card.together).find(Boolean);
   const size = told
@@ -35,10 +38,11 @@ function FleetLine({name, rows}) {
     <${Shape} kind="accent" />
     ${t("Fleet")} <span class="mono">${name}</span>
     <span class="soft">${size} · <${Money} usd=${rateOf(rows)} per="h" /></span>
-    ${told?.missing.length > 0 && html`<span class="soft small">${told.missing.join("; ")}</span>`}
+    ${told && told.missing.length > 0 && html`<span class="soft small">${told.missing.join("; ")}</span>`}
   </h3>`;
 }
 
+/** @param {{rows: TimedRow[]}} properties */
 function Members({rows}) {
   const blind = useStore((known) => known.blind);
   return html`<ul class="leases">
@@ -49,6 +53,7 @@ function Members({rows}) {
   </ul>`;
 }
 
+/** @param {{id: string, words: () => string, rows: TimedRow[]}} properties */
 function Group({id, words, rows}) {
   const rate = rateOf(rows);
   const sum = id === "still" ? {usd: rate * MONTH_H, per: "month"} : {usd: rate, per: "h"};
@@ -66,6 +71,7 @@ function Group({id, words, rows}) {
   </section>`;
 }
 
+/** @param {{lines: string[]}} properties */
 function Sweeps({lines}) {
   if (lines.length === 0) return null;
   return html`<section class="group" aria-labelledby="group-sweeps">
@@ -81,6 +87,7 @@ function Sweeps({lines}) {
 
 // -- what has ended ---------------------------------------------------------
 
+/** @param {{row: TimedRow}} properties */
 function EndedRow({row}) {
   const {card} = row;
   const {kind, words} = phaseOf(row);
@@ -96,6 +103,7 @@ function EndedRow({row}) {
   </tr>`;
 }
 
+/** @param {{rows: TimedRow[]}} properties */
 function EndedTable({rows}) {
   return html`<div class="scroll" tabindex="0" role="region" aria-label=${t("Ended leases")}>
     <table class="table">
@@ -114,6 +122,7 @@ function EndedTable({rows}) {
   </div>`;
 }
 
+/** @param {{open: boolean, told: any}} properties */
 function Ended({open, told}) {
   const [shown, setShown] = useState(open);
   const load = () => (shown ? get("/api/overview?which=all") : Promise.resolve(null));
@@ -204,6 +213,7 @@ function Skeleton() {
 
 // -- all of it --------------------------------------------------------------
 
+/** @param {TimedRow[]} rows */
 const saidBy = (rows) =>
   new Set(rows.filter(({card}) => card.alarm).map(({card}) => `${card.lease}: ${card.alarm}`));
 

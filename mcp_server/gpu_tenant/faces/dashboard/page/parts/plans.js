@@ -1,6 +1,8 @@
 // What each verb will do, what it costs and what it does not do, in plain words, before it is done.
 import {t} from "../words.js";
-import {amount} from "./widgets.js";
+import {amount, known} from "./widgets.js";
+/** @import {TimedRow, Usd} from "../known.d.ts" */
+/** @import {Card} from "../types.d.ts" */
 
 export const VERBS = {
   extend: () => t("Extend"),
@@ -15,12 +17,13 @@ export const VERBS = {
   adopt: () => t("Adopt"),
 };
 
+/** @param {string} verb */
 export const verbWords = (verb) => VERBS[verb]?.() ?? verb;
 
+/** @param {Usd} value */
 const usd = (value) =>
   value === null || value === undefined ? t("an unknown sum") : `$${amount(value)}`;
-const known = (value) => value !== null && value !== undefined;
-
+/** @param {{card: Card}} properties */
 const goesOn = ({card}) =>
   known(card.price_usd_h)
     ? t("The box goes on billing {sum} an hour until it is parked or torn down.", {
@@ -28,12 +31,20 @@ const goesOn = ({card}) =>
       })
     : t("The box goes on billing until it is parked or torn down; its rate is not known.");
 
-// What the lease will have cost, at its present rate, `hours` from now.
+/**
+ * What the lease will have cost, at its present rate, `hours` from now.
+ * @param {Card} card
+ * @param {number} hours
+ */
 export function costIn(card, hours) {
   if (!known(card.cost_usd) || !known(card.price_usd_h)) return null;
   return Number(card.cost_usd) + Number(card.price_usd_h) * hours;
 }
 
+/**
+ * @param {{card: Card}} given
+ * @param {number} hours
+ */
 export function extension({card}, hours) {
   const then = costIn(card, hours);
   const before = card.forecast_deadline_usd;
@@ -166,4 +177,8 @@ const PLANS = {
   }),
 };
 
+/**
+ * @param {string} verb
+ * @param {TimedRow} row
+ */
 export const planOf = (verb, row) => ({will: [], costs: [], wont: [], ...PLANS[verb](row)});

@@ -2,7 +2,10 @@
 import {html} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
 import {isFree} from "./standing.js";
-import {Bytes, Money, Shape, Span, When, Words} from "./widgets.js";
+import {Bytes, known, Money, Shape, Span, When, Words} from "./widgets.js";
+
+/** @import {Moment, TimedDetail, TimedRow, Tone} from "../known.d.ts" */
+/** @import {Line, Receipt} from "../types.d.ts" */
 
 const GROUNDS = {
   verified: {
@@ -22,10 +25,10 @@ const GROUNDS = {
     how: () => t("A person signed for exactly the loss below."),
   },
 };
-const known = (value) => value !== null && value !== undefined;
-
+/** @param {{detail: TimedDetail}} properties */
 export function ReceiptView({detail}) {
   const {receipt} = detail;
+  if (!receipt) return null;
   const {kind, words, how} = GROUNDS[receipt.ground] ?? {
     kind: "soft",
     words: () => receipt.ground,
@@ -117,14 +120,17 @@ const ENDINGS = {
   },
 };
 
+/** @param {{row: TimedRow, receipt: Receipt, events: Line[]}} properties */
 function endingOf({row, receipt, events}) {
   if (row.kind === "own" && receipt.left_behind) return ENDINGS.handedBack;
   return events.some(({kind}) => kind === "attested") ? ENDINGS.attested : ENDINGS.deleted;
 }
 
+/** @param {{detail: TimedDetail}} properties */
 function Proof({detail}) {
-  const {row, receipt} = detail;
-  const {label, steps} = endingOf(detail);
+  const {row, receipt, events} = detail;
+  if (!receipt) return null;
+  const {label, steps} = endingOf({row, receipt, events});
   const times = [receipt.destroy_asked_at, receipt.first_absent_at, receipt.second_absent_at];
   return html`<ol class="proof" aria-label=${label()}>
     ${steps(row.title, receipt.box_id).map(
@@ -133,10 +139,12 @@ function Proof({detail}) {
   </ol>`;
 }
 
+/** @param {{at: Moment, words: string}} properties */
 function Step({at, words}) {
   return html`<li><${When} at=${at} /><span>${words}</span></li>`;
 }
 
+/** @param {{kind: Tone, title: string, lines: string[]}} properties */
 function Lines({kind, title, lines}) {
   if (lines.length === 0) return null;
   return html`<div class="receipt-lines">

@@ -5,6 +5,8 @@ import {html, useState} from "../vendor/htm-preact.js";
 import {t, useLang} from "../words.js";
 import {Field, Pill, Shape, Trouble, useLoaded, Waiting} from "./widgets.js";
 
+/** @import {Platform} from "../types.d.ts" */
+
 const KINDS = {
   container: () => t("Containers"),
   vm: () => t("Virtual machines"),
@@ -15,6 +17,7 @@ const KINDS = {
   own: () => t("Your own machines"),
 };
 
+/** @param {string} kind */
 export const kindWords = (kind) => KINDS[kind]?.() ?? kind;
 
 export function Runbooks() {
@@ -46,6 +49,7 @@ export function Runbooks() {
   </section>`;
 }
 
+/** @param {{platform: Platform}} properties */
 function Platform({platform}) {
   const lang = useLang();
   const {

@@ -18,6 +18,7 @@ import {
   Waiting,
   Words,
 } from "./widgets.js";
+/** @import {Platform} from "../types.d.ts" */
 
 export function Settings() {
   return html`<section class="page settings" aria-labelledby="settings-title">
@@ -70,6 +71,7 @@ function Credentials() {
   </section>`;
 }
 
+/** @param {{platform: Platform, onChange: () => void}} properties */
 function Key({platform, onChange}) {
   const {id, title, kind, credential} = platform;
   const [tested, setTested] = useState(null);
@@ -147,16 +149,19 @@ const FORMS = {
   },
 };
 
+/** @param {{platform: Platform, onClose: () => void}} properties */
 function Reference({platform, onClose}) {
   const [form, setForm] = useState("env");
   const [place, setPlace] = useState(platform.credential.usual_env[0] ?? "");
   const [problem, setProblem] = useState(null);
   const [kept, setKept] = useState(null);
   const [busy, setBusy] = useState(false);
+  /** @param {string} next */
   const choose = (next) => {
     setForm(next);
     setPlace(next === "env" ? (platform.credential.usual_env[0] ?? "") : "");
   };
+  /** @param {Event} event */
   const keep = async (event) => {
     event.preventDefault();
     setBusy(true);
@@ -282,6 +287,7 @@ const THEMES = {auto: () => t("As the system"), light: () => t("Light"), dark: (
 function Looks() {
   const lang = useLang();
   const [theme, setTheme] = useState(() => document.documentElement.dataset.theme ?? "auto");
+  /** @param {any} next */
   const turn = (next) => {
     if (next === "auto") delete document.documentElement.dataset.theme;
     else document.documentElement.dataset.theme = next;

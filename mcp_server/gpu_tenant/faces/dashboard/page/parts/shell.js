@@ -10,6 +10,9 @@ import {Adoption} from "./orphans.js";
 import {isUnseen, rateOf} from "./standing.js";
 import {Copy, Money, MoneyTicking, Shape, Trouble, When, Words} from "./widgets.js";
 
+/** @import {Tone} from "../known.d.ts" */
+/** @import {Children} from "../vendor/htm-preact.js" */
+
 const VIEWS = [
   ["overview", "#/", "Leases"],
   ["offers", "#/offers", "Offers"],
@@ -139,6 +142,7 @@ function Meter() {
   </section>`;
 }
 
+/** @param {string} watched */
 const isUnwatched = (watched) => watched.startsWith("nobody");
 
 // What the sums lack, and that nobody watches.
@@ -156,6 +160,7 @@ function Remarks() {
   </aside>`;
 }
 
+/** @param {{lead: string, words: string}} properties */
 function Remark({lead, words}) {
   return html`<p><${Shape} kind="warn" /><span><strong>${lead}</strong> <${Words} text=${words} /></span></p>`;
 }
@@ -188,6 +193,9 @@ function Notice() {
   <//>`;
 }
 
+/**
+ * @param {{kind: Tone, lead: string, remedy?: string | undefined, children: Children}} properties
+ */
 function Noticed({kind, lead, remedy, children}) {
   return html`<div class="notice is-${kind}" role="alert">
     <p><${Shape} kind=${kind} /><strong>${lead}</strong> ${children}</p>
@@ -197,7 +205,8 @@ function Noticed({kind, lead, remedy, children}) {
 
 // -- what a person is about to do -------------------------------------------
 
-const subjectOf = ({box, row}) => (box ? box.box : row.card.lease);
+/** @param Action} action */
+const subjectOf = ({box, row}) => box?.box ?? row?.card.lease;
 
 // The one open dialog. It stands here, so that it outlives the row that it was opened from; so focus may have to
 // go to where that lease stands now.
@@ -208,9 +217,10 @@ function Acting() {
     if (action) last.current = subjectOf(action);
     if (action || !last.current || document.activeElement !== document.body) return;
     const to =
-      document.querySelector(`main a[href="#/lease/${CSS.escape(last.current)}"]`) ??
-      document.getElementById("main");
-    to.focus();
+      /** @type {HTMLElement | null} */ (
+        document.querySelector(`main a[href="#/lease/${CSS.escape(last.current)}"]`)
+      ) ?? document.getElementById("main");
+    to?.focus();
   }, [action]);
   if (!action) return null;
   return action.box
@@ -231,6 +241,7 @@ function Brand() {
   </a>`;
 }
 
+/** @param {{at: string}} properties */
 function Ways({at}) {
   return html`<nav aria-label=${t("Views")}>
     <ul>
@@ -253,9 +264,11 @@ function Zone() {
   </footer>`;
 }
 
+/** @param {{at: string, children: Children}} properties */
 export function Shell({at, children}) {
   const main = useRef(null);
   const shown = useRef(at);
+  /** @param {Event} event */
   const skip = (event) => {
     event.preventDefault();
     main.current.focus();

@@ -5,8 +5,14 @@ import {asLocalhost, get, post} from "../net.js";
 import {html, useState} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
 import {Button, Copy, Field, Trouble, useLoaded, Waiting} from "./widgets.js";
+/** @import {Asked, ToSign} from "../types.d.ts" */
+/** @import {Children} from "../vendor/htm-preact.js" */
 
-// `onSigned` is called once it is signed; `children` say what is signed for, where the list alone does not.
+/**
+ * `onSigned` is called once it is signed; `children` say what is signed for, where the list alone does not.
+ * @param {{code: string, children?: Children, action: string, onSigned: () => Promise<void>,
+ *   onClose: () => void}} properties
+ */
 export function Sign({code, children, action, onSigned, onClose}) {
   const [told, problem, again] = useLoaded(
     () => get(`/api/signatures/${encodeURIComponent(code)}`),
@@ -30,6 +36,7 @@ export function Sign({code, children, action, onSigned, onClose}) {
   />`;
 }
 
+/** @param {{asked: Asked}} properties */
 function List({asked}) {
   return html`<p><strong>${asked.would}</strong></p>
   <div class="losses" role="group" tabindex="0" aria-label=${t("What is signed for")}>
@@ -37,7 +44,10 @@ function List({asked}) {
   </div>`;
 }
 
-// This dashboard was not started at a terminal: whoever sits at its page need not be a person.
+/**
+ * This dashboard was not started at a terminal: whoever sits at its page need not be a person.
+ * @param {{asked: Asked, list: Children, onClose: () => void}} properties
+ */
 function Elsewhere({asked, list, onClose}) {
   return html`<div class="waiver">
     ${list}
@@ -57,6 +67,7 @@ function Elsewhere({asked, list, onClose}) {
   </div>`;
 }
 
+/** @param {{list: Children, onClose: () => void}} properties */
 function AtLocalhost({list, onClose}) {
   return html`<div class="waiver">
     ${list}
@@ -70,6 +81,10 @@ function AtLocalhost({list, onClose}) {
   </div>`;
 }
 
+/**
+ * @param {{told: ToSign, list: Children, action: string, again: () => void,
+ *   onSigned: () => Promise<void>, onClose: () => void}} properties
+ */
 function Form({told, list, action, again, onSigned, onClose}) {
   const {asked, shown, by, options} = told;
   const [typed, setTyped] = useState("");
@@ -77,12 +92,14 @@ function Form({told, list, action, again, onSigned, onClose}) {
   const [refusal, setRefusal] = useState(null);
   const [busy, setBusy] = useState(false);
   const complete = typed === asked.subject && (by === "passkey" || code.trim() !== "");
+  /** @param {Event} event */
   const sign = async (event) => {
     event.preventDefault();
     if (!complete) return;
     setBusy(true);
     try {
-      const how = by === "passkey" ? {credential: await answered(options)} : {code: code.trim()};
+      const how =
+        by === "passkey" ? {credential: await answered(options ?? "")} : {code: code.trim()};
       await post(`/api/signatures/${encodeURIComponent(asked.code)}`, {shown, typed, ...how});
       await onSigned();
     } catch (problem) {
@@ -138,12 +155,16 @@ function Form({told, list, action, again, onSigned, onClose}) {
   </form>`;
 }
 
-// What the browser's key says to the server's question, as JSON.
+/**
+ * What the browser's key says to the server's question, as JSON.
+ * @param {string} options
+ */
 async function answered(options) {
   const publicKey = PublicKeyCredential.parseRequestOptionsFromJSON(JSON.parse(options));
   return JSON.stringify(await navigator.credentials.get({publicKey}));
 }
 
+/** @param {string} options */
 async function made(options) {
   const publicKey = PublicKeyCredential.parseCreationOptionsFromJSON(JSON.parse(options));
   return JSON.stringify(await navigator.credentials.create({publicKey}));
@@ -159,6 +180,7 @@ export function Signatures() {
     setChosen(null);
     again();
   };
+  /** @param {() => Promise<void>} act */
   const tried = (act) => async () => {
     setRefusal(null);
     try {
@@ -167,6 +189,10 @@ export function Signatures() {
       setRefusal(met);
     }
   };
+  /**
+   * @param {string} path
+   * @param {() => Promise<void>} finish
+   */
   const wanted = (path, finish) =>
     tried(async () => {
       const {asked} = await post(path);

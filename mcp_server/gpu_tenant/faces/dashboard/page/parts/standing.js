@@ -2,19 +2,31 @@
 import {t} from "../words.js";
 import {now} from "./ticking.js";
 
+/** @import {TimedRow, Usd} from "../known.d.ts" */
+/** @import {Card, Sight, Trouble} from "../types.d.ts" */
+
 const ENDED = ["gone", "void", "lost"];
 const STILL = ["parked", "stopped by its provider"];
 const SOON_S = 900;
 
+/** @param {{card: Card}} properties */
 export const isLive = ({card}) => !ENDED.includes(card.state);
-// Nobody bills for a box that is one's own, unless its owner put a rate on it.
+/**
+ * Nobody bills for a box that is one's own, unless its owner put a rate on it.
+ * @param {{kind: string, card: Card}} properties
+ */
 export const isFree = ({kind, card}) => kind === "own" && card.price_usd_h === null;
+/** @param {{card: Card}} properties */
 export const isStill = ({card}) => STILL.includes(card.phase);
 
-// USD an hour of those that are live, the parked ones too; what is unknown is not in it.
+/**
+ * USD an hour of those that are live, the parked ones too; what is unknown is not in it.
+ * @param {TimedRow[]} rows
+ */
 export const rateOf = (rows) =>
   rows.filter(isLive).reduce((sum, {card}) => sum + Number(card.price_usd_h ?? 0), 0);
 
+/** @param Pick<TimedRow, "card" | "at">} row */
 export const leftOf = ({card, at}) => card.deadline_in_s - (now() - Date.parse(at)) / 1000;
 
 const PHASES = {
@@ -29,6 +41,7 @@ const PHASES = {
   lost: {kind: "bad", words: () => t("Lost")},
 };
 
+/** @param {{card: Card}} properties */
 export function phaseOf({card}) {
   return PHASES[card.phase] ?? {kind: "soft", words: () => card.phase};
 }
@@ -44,15 +57,23 @@ const JOBS = {
   stopped: {kind: "still", words: () => t("stopped")},
 };
 
+/** @param {{state: string}} job */
 export function jobStateOf(job) {
   return JOBS[job.state] ?? {kind: "soft", words: () => job.state};
 }
 
-// Nobody could look yet: that nothing is shown does not say that nothing is there.
+/**
+ * Nobody could look yet: that nothing is shown does not say that nothing is there.
+ * @param {{trouble: Trouble | null, burning_usd_h: Usd}} properties
+ */
 export const isUnseen = ({trouble, burning_usd_h: burning}) => trouble !== null && burning === null;
 
 // -- the groups -------------------------------------------------------------
 
+/**
+ * @param {TimedRow} row
+ * @param {Sight | null | undefined} blind
+ */
 const inDanger = (row, blind) =>
   Boolean(row.card.alarm || row.blind || blind || row.card.phase === "stopped by its provider") ||
   (!isStill(row) && row.card.state === "active" && leftOf(row) < SOON_S);
@@ -65,6 +86,10 @@ export const GROUPS = [
   {id: "still", words: () => t("Parked: nothing runs, and it bills")},
 ];
 
+/**
+ * @param {TimedRow} row
+ * @param {Sight | null | undefined} blind
+ */
 function groupOf(row, blind) {
   if (inDanger(row, blind)) return "attention";
   if (isStill(row)) return "still";
@@ -73,12 +98,24 @@ function groupOf(row, blind) {
   );
 }
 
+/**
+ * @param {TimedRow} one
+ * @param {TimedRow} other
+ */
 const dearestThenSoonest = (one, other) =>
   Number(other.card.price_usd_h ?? Infinity) - Number(one.card.price_usd_h ?? Infinity) ||
   leftOf(one) - leftOf(other);
+/**
+ * @param {TimedRow} one
+ * @param {TimedRow} other
+ */
 const soonest = (one, other) => leftOf(one) - leftOf(other);
 
-// [{id, words, rows}], those with rows alone; the soonest deadline first, what is parked by what it costs.
+/**
+ * [{id, words, rows}], those with rows alone; the soonest deadline first, what is parked by what it costs.
+ * @param {TimedRow[]} rows
+ * @param {Record<string, Sight>} blind
+ */
 export function grouped(rows, blind) {
   const live = rows.filter(isLive);
   return GROUPS.map((group) => ({
@@ -89,7 +126,10 @@ export function grouped(rows, blind) {
   })).filter((group) => group.rows.length > 0);
 }
 
-// The rows with those of one fleet together, then all others: [{fleet: name | null, rows}].
+/**
+ * The rows with those of one fleet together, then all others: [{fleet: name | null, rows}].
+ * @param {TimedRow[]} rows
+ */
 export function byFleet(rows) {
   const fleets = new Map();
   for (const row of rows) fleets.set(row.card.fleet, [...(fleets.get(row.card.fleet) ?? []), row]);

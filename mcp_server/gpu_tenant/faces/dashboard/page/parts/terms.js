@@ -3,6 +3,10 @@ import {html} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
 import {Copy, Money, When, Words} from "./widgets.js";
 
+/** @import {TimedRow} from "../known.d.ts" */
+/** @import {Dates, Policy} from "../types.d.ts" */
+
+/** @type {["created_at" | "active_at" | "ready_at" | "parked_at" | "deadline_at" | "ended_at", () => string][]} */
 const DATES = [
   ["created_at", () => t("Written down")],
   ["active_at", () => t("Ours since")],
@@ -12,6 +16,7 @@ const DATES = [
   ["ended_at", () => t("Ended at")],
 ];
 
+/** @param {{row: TimedRow, lease: Dates, policy: Policy}} properties */
 export function Terms({row, lease, policy}) {
   const dates = DATES.filter(([name]) => lease[name]);
   return html`<div class="terms">

@@ -4,6 +4,8 @@ import {locale, t} from "../words.js";
 import {now} from "./ticking.js";
 import {Button, Empty, memo, Shape, spanWords, Words} from "./widgets.js";
 
+/** @import {Line} from "../types.d.ts" */
+
 const KINDS = {
   good: ["ready", "resumed", "verified", "stored", "collected", "recovered", "prepared", "receipt"],
   bad: ["taken", "refused"],
@@ -15,9 +17,13 @@ const QUIET = new Set(["progress", "price", "billed"]);
 const LONG_S = 600; // a pause that is worth saying
 const MINUTE_MS = 60_000;
 
+/** @param {string} kind */
 const kindOf = (kind) => Object.keys(KINDS).find((tone) => KINDS[tone].includes(kind)) ?? "soft";
 
-/** `events` oldest first, as the ledger has them; the newest are shown first. */
+/**
+ * `events` oldest first, as the ledger has them; the newest are shown first.
+ * @param {{events: Line[]}} properties
+ */
 export function Timeline({events}) {
   const [order, setOrder] = useState("newest");
   const [every, setEvery] = useState(false);
@@ -61,7 +67,10 @@ export function Timeline({events}) {
   </section>`;
 }
 
-// The time, from minute to minute and whenever there is something new: a story is long, and all of it would tick.
+/**
+ * The time, from minute to minute and whenever there is something new: a story is long, and all of it would tick.
+ * @param {Line[]} events
+ */
 function useMinute(events) {
   const [, tick] = useState(0);
   useEffect(() => {
@@ -89,12 +98,18 @@ const Line = memo(({kind, at, words, apart: seconds, moment}) => {
   }`;
 });
 
+/** @param {number} seconds */
 const agoWords = (seconds) =>
   seconds < 60 ? t("just now") : t("{span} ago", {span: spanWords(seconds)});
 
+/**
+ * @param {Line} one
+ * @param {Line | undefined} other
+ */
 const apart = (one, other) =>
   other ? Math.abs(Date.parse(one.at) - Date.parse(other.at)) / 1000 : 0;
 
+/** @param {Line[]} lines */
 function byDay(lines) {
   const days = [];
   for (const line of lines) {

@@ -5,7 +5,10 @@ import {html} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
 import {Sign} from "./signing.js";
 import {Button, Money, Shape, Trouble, useLoaded, Waiting} from "./widgets.js";
+/** @import {TimedRow} from "../known.d.ts" */
+/** @import {Errand, Losses} from "../types.d.ts" */
 
+/** @param {{row: TimedRow, onBegun: (errand: Errand) => void, onClose: () => void}} properties */
 export function Waiver({row, onBegun, onClose}) {
   const {lease} = row.card;
   const path = `/api/leases/${encodeURIComponent(lease)}`;
@@ -27,6 +30,7 @@ export function Waiver({row, onBegun, onClose}) {
   <//>`;
 }
 
+/** @param {{row: TimedRow, report: Losses}} properties */
 function Losses({row, report}) {
   return html`<p class="caution">
     <${Shape} kind="bad" />

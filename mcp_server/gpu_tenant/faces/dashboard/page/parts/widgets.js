@@ -10,11 +10,19 @@ import {
 import {locale, t} from "../words.js";
 import {useNow, useSecondsSince} from "./ticking.js";
 
+/** @import {Moment, Part, Told, Tone, Usd} from "../known.d.ts" */
+/** @import {Children} from "../vendor/htm-preact.js" */
+
 // -- what is said -----------------------------------------------------------
 
 const PER = {h: "/h", month: "/month"};
 
-// 12.3 -> "12.30"; a small amount keeps four places, and a small rate does, so that a cheap box is not free.
+/**
+ * 12.3 -> "12.30"; a small amount keeps four places, and a small rate does, so that a cheap box is not free.
+ * @param {Usd} usd
+ * @param {"h" | "month" | null} [per]
+ * @param {number} [wanted]
+ */
 export function amount(usd, per, wanted) {
   const value = Number(usd);
   const small = Math.abs(value) >= 0.00005 && Math.abs(value) < (per ? 0.1 : 0.01);
@@ -25,9 +33,13 @@ export function amount(usd, per, wanted) {
   });
 }
 
-// The two greatest units of a duration: "2 d 3 h", "14 min", "9 s".
+/**
+ * The two greatest units of a duration: "2 d 3 h", "14 min", "9 s".
+ * @param {number} seconds
+ */
 export function spanWords(seconds) {
   const whole = Math.max(0, Math.floor(seconds));
+  /** @type {[number, string][]} */
   const parts = [
     [Math.floor(whole / 86400), "{n} d"],
     [Math.floor((whole % 86400) / 3600), "{n} h"],
@@ -45,6 +57,7 @@ export function spanWords(seconds) {
 
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
+/** @param {number | null | undefined} n */
 export function bytesWords(n) {
   if (n === null || n === undefined) return t("unknown");
   const step = n < 1 ? 0 : Math.min(UNITS.length - 1, Math.floor(Math.log2(n) / 10));
@@ -55,9 +68,16 @@ export function bytesWords(n) {
 // -- money and time ---------------------------------------------------------
 
 const Unknown = () => html`<span class="unknown">${t("unknown")}</span>`;
+/** @type {(value: unknown) => value is null | undefined} */
 const absent = (value) => value === null || value === undefined;
+/** @type {<T>(value: T) => value is NonNullable<T>} */
+export const known = (value) => value !== null && value !== undefined;
 
-// An amount in USD; unknown is said, and is no zero. `per`: "h", "month" or nothing.
+/**
+ * An amount in USD; unknown is said, and is no zero. `per`: "h", "month" or nothing.
+ * @param {{usd: Usd, per?: "h" | "month" | null | undefined,
+ *   places?: number | undefined}} properties
+ */
 export function Money({usd, per, places}) {
   if (absent(usd)) return html`<${Unknown} />`;
   return html`<span class="money">
@@ -67,7 +87,10 @@ export function Money({usd, per, places}) {
   </span>`;
 }
 
-// An amount that grows: `usd` at the time `at`, and `rate` USD an hour since.
+/**
+ * An amount that grows: `usd` at the time `at`, and `rate` USD an hour since.
+ * @param {{usd: Usd, rate: Usd, at: Moment}} properties
+ */
 export function MoneyTicking({usd, rate, at}) {
   const since = useSecondsSince(at);
   if (absent(usd)) return html`<${Unknown} />`;
@@ -75,26 +98,35 @@ export function MoneyTicking({usd, rate, at}) {
   return html`<span class=${Number(rate) > 0 ? "ticking" : ""}><${Money} usd=${grown} /></span>`;
 }
 
+/** @param {{seconds: number | null | undefined}} properties */
 export function Span({seconds}) {
   if (absent(seconds)) return html`<${Unknown} />`;
   return html`<span class="span">${spanWords(seconds)}</span>`;
 }
 
-// How long something has gone on: `seconds` at the time `at`, and counting.
+/**
+ * How long something has gone on: `seconds` at the time `at`, and counting.
+ * @param {{seconds: number | null | undefined, at: Moment}} properties
+ */
 export function SpanTicking({seconds, at}) {
   const since = useSecondsSince(at);
   return html`<${Span} seconds=${absent(seconds) ? null : seconds + since} />`;
 }
 
+/** @param {number} n */
 const two = (n) => String(n).padStart(2, "0");
 
+/** @param {number} seconds */
 function clockWords(seconds) {
   const whole = Math.floor(Math.abs(seconds));
   if (whole >= 86400) return spanWords(whole);
   return `${Math.floor(whole / 3600)}:${two(Math.floor((whole % 3600) / 60))}:${two(whole % 60)}`;
 }
 
-// What is left of `seconds`, which were true at the time `at`; late is said in words.
+/**
+ * What is left of `seconds`, which were true at the time `at`; late is said in words.
+ * @param {{seconds: number | null | undefined, at: Moment, soon?: number}} properties
+ */
 export function Countdown({seconds, at, soon = 1800}) {
   const since = useSecondsSince(at);
   if (absent(seconds)) return html`<${Unknown} />`;
@@ -106,14 +138,22 @@ export function Countdown({seconds, at, soon = 1800}) {
   </span>`;
 }
 
+/** @param {{n: number | null | undefined}} properties */
 export function Bytes({n}) {
   if (absent(n)) return html`<${Unknown} />`;
   return html`<span class="bytes" title=${`${n.toLocaleString("en-US")} B`}>${bytesWords(n)}</span>`;
 }
 
+/**
+ * @param {Date} one
+ * @param {Date} other
+ */
 const sameDay = (one, other) => one.toDateString() === other.toDateString();
 
-// A moment in this browser's time zone; the day is left out where it is today.
+/**
+ * A moment in this browser's time zone; the day is left out where it is today.
+ * @param {{at: Moment | null | undefined}} properties
+ */
 export function When({at}) {
   if (absent(at)) return html`<${Unknown} />`;
   const moment = new Date(at);
@@ -124,7 +164,10 @@ export function When({at}) {
   </time>`;
 }
 
-// "3 min ago", ticking.
+/**
+ * "3 min ago", ticking.
+ * @param {{at: string | null | undefined}} properties
+ */
 export function Ago({at}) {
   const moment = useNow();
   if (absent(at)) return html`<${Unknown} />`;
@@ -132,7 +175,10 @@ export function Ago({at}) {
   return html`<time datetime=${at} title=${new Date(at).toString()}>${t("{span} ago", {span})}</time>`;
 }
 
-// A sentence of the server: what stands in `backticks` is shown as code, all else as plain text.
+/**
+ * A sentence of the server: what stands in `backticks` is shown as code, all else as plain text.
+ * @param {{text: string}} properties
+ */
 export function Words({text}) {
   return text.split("`").map((part, n) => (n % 2 ? html`<code>${part}</code>` : part));
 }
@@ -157,12 +203,18 @@ export function Shape({kind = "soft"}) {
   </svg>`;
 }
 
-// kinds: good warn bad wait still soft accent
+/**
+ * kinds: good warn bad wait still soft accent
+ * @param {{kind?: Tone, children: Children}} properties
+ */
 export function Pill({kind = "soft", children}) {
   return html`<span class="pill is-${kind}"><${Shape} kind=${kind} />${children}</span>`;
 }
 
-// A share of the whole; `fraction` null is unknown, and drawn as such.
+/**
+ * A share of the whole; `fraction` null is unknown, and drawn as such.
+ * @param {{fraction?: number | null | undefined, label: string}} properties
+ */
 export function Progress({fraction, label}) {
   if (absent(fraction)) return html`<progress class="progress" aria-label=${label}></progress>`;
   return html`<progress class="progress" max="1" value=${fraction} aria-label=${label}></progress>`;
@@ -170,7 +222,12 @@ export function Progress({fraction, label}) {
 
 // -- what is pressed --------------------------------------------------------
 
-// kinds: plain primary danger quiet
+/**
+ * kinds: plain primary danger quiet
+ * @param {{kind?: "plain" | "primary" | "danger" | "quiet", busy?: boolean, disabled?: boolean,
+ *   onClick?: (event: Event) => void,
+ *   children?: Children, type?: string, [more: string]: unknown}} properties
+ */
 export function Button({
   kind = "plain",
   busy = false,
@@ -192,7 +249,10 @@ export function Button({
   </button>`;
 }
 
-// A command to copy.
+/**
+ * A command to copy.
+ * @param {{text: string}} properties
+ */
 export function Copy({text}) {
   const [said, setSaid] = useState("");
   const code = useRef(null);
@@ -201,7 +261,7 @@ export function Copy({text}) {
       await navigator.clipboard.writeText(text);
       setSaid(t("Copied"));
     } catch {
-      getSelection().selectAllChildren(code.current);
+      getSelection()?.selectAllChildren(code.current);
       setSaid(t("Selected: press Ctrl+C"));
     }
     setTimeout(() => setSaid(""), 2000);
@@ -220,7 +280,11 @@ export function Copy({text}) {
   </span>`;
 }
 
-// A label with its control; `hint` and `problem` stand below.
+/**
+ * A label with its control; `hint` and `problem` stand below.
+ * @param {{label: string, hint?: Children, problem?: string | undefined,
+ *   children: Children}} properties
+ */
 export function Field({label, hint, problem, children}) {
   return html`<div class="field ${problem ? "is-bad" : ""}">
     <label><span class="label">${label}</span>${children}</label>
@@ -229,9 +293,14 @@ export function Field({label, hint, problem, children}) {
   </div>`;
 }
 
-// tabs: [{id, title, count?}]; left and right arrows go from one to the next.
+/**
+ * tabs: [{id, title, count?}]; left and right arrows go from one to the next.
+ * @param {{label: string, tabs: any[], chosen: string, onChoose: (id: string) => void,
+ *   children: Children}} properties
+ */
 export function Tabs({label, tabs, chosen, onChoose, children}) {
   const bar = useRef(null);
+  /** @param {KeyboardEvent} event */
   const go = (event) => {
     const step = {ArrowRight: 1, ArrowLeft: -1}[event.key];
     if (!step) return;
@@ -270,7 +339,10 @@ export function Tabs({label, tabs, chosen, onChoose, children}) {
   </div>`;
 }
 
-// A modal dialog: focus stays within, Esc closes, and focus returns to where it was.
+/**
+ * A modal dialog: focus stays within, Esc closes, and focus returns to where it was.
+ * @param {{title: string, onClose: () => void, children: Children}} properties
+ */
 export function Dialog({title, onClose, children}) {
   const box = useRef(null);
   useLayoutEffect(() => {
@@ -280,13 +352,16 @@ export function Dialog({title, onClose, children}) {
   }, []);
   // Text that is selected from a field out to the backdrop closes nothing.
   const pressed = useRef(null);
+  /** @param {Event} event */
   const press = (event) => {
     pressed.current = event.target;
   };
+  /** @param {Event} event */
   const cancel = (event) => {
     event.preventDefault();
     onClose();
   };
+  /** @param {Event} event */
   const away = (event) =>
     event.target === box.current && pressed.current === box.current && onClose();
   return html`<dialog
@@ -313,6 +388,7 @@ export function Dialog({title, onClose, children}) {
 
 // -- nothing, waiting, trouble ----------------------------------------------
 
+/** @param {{title: string, children: Children}} properties */
 export function Empty({title, children}) {
   return html`<section class="empty"><h2>${title}</h2>${children}</section>`;
 }
@@ -328,7 +404,10 @@ export function Waiting({lines = 3}) {
   </div>`;
 }
 
-// What went wrong and the next step; `problem` has code, message and remedy.
+/**
+ * What went wrong and the next step; `problem` has code, message and remedy.
+ * @param {{problem: Told, retry?: () => void}} properties
+ */
 export function Trouble({problem, retry}) {
   return html`<div class="trouble" role="alert">
     <p><${Shape} kind="bad" /><strong><${Words} text=${problem.message} /></strong></p>
@@ -339,13 +418,21 @@ export function Trouble({problem, retry}) {
 
 // -- drawing less -----------------------------------------------------------
 
+/**
+ * @param {Record<string, unknown>} one
+ * @param {Record<string, unknown>} other
+ */
 const same = (one, other) =>
   Object.keys(one).length === Object.keys(other).length &&
   Object.keys(one).every((key) => Object.is(one[key], other[key]));
 
-// The part, drawn again only where a property is another one.
+/**
+ * The part, drawn again only where a property is another one.
+ * @param {Part} Part
+ */
 export function memo(Part) {
   return class extends Component {
+    /** @param {Record<string, unknown>} next */
     shouldComponentUpdate(next) {
       return !same(this.props, next);
     }
@@ -355,9 +442,16 @@ export function memo(Part) {
   };
 }
 
-// What `load()` promises: [value, problem, again]; asked anew where `key` changes.
+/**
+ * What `load()` promises: [value, problem, again]; asked anew where `key` changes.
+ * @param {() => Promise<any>} load
+ * @param {string} key
+ * @returns {[any, Told | undefined, () => void]}
+ */
 export function useLoaded(load, key) {
-  const [found, setFound] = useState({});
+  const [found, setFound] = useState(
+    /** @type {{key?: string, value?: any, problem?: Told}} */ ({}),
+  );
   const [round, setRound] = useState(0);
   useEffect(() => {
     let wanted = true;
@@ -371,8 +465,10 @@ export function useLoaded(load, key) {
           problem,
         })),
     );
-    return () => (wanted = false);
+    return () => {
+      wanted = false;
+    };
   }, [key, round]);
-  const mine = found.key === key ? found : {};
+  const mine = found.key === key ? found : {value: undefined, problem: undefined};
   return [mine.value, mine.problem, () => setRound((n) => n + 1)];
 }
