@@ -327,7 +327,7 @@ export interface Keyed {
   usual_env: string[];
 }
 
-/** How a job was when that was last put on record. */
+/** How a job was when it was last looked at, or when that was put on record. */
 export interface LastSeen {
   at: string;
   state: string | null;
@@ -567,6 +567,8 @@ export interface Row {
   blind: string | null;
   /** the newest that runs, else the newest */
   job: Working | null;
+  /** the job is not seen now: it was so when it was seen last */
+  is_old: boolean;
   others_running: number;
   /** what makes sense now, the most fitting first */
   verbs: ("extend" | "park" | "resume" | "stop" | "collect" | "snapshot" | "teardown" | "waive" | "recover")[];
@@ -599,6 +601,8 @@ export interface Seen {
   next: string;
   at: string;
   run: string;
+  /** by step, what the newest lines of its log measured; nothing else is a measurement */
+  measured: Record<string, Series>;
 }
 
 /** One metric by step. A value of None is no number (NaN, infinite), which `not_finite` counts. */
@@ -734,6 +738,8 @@ export interface Working {
   progress: Progress | null;
   gpus: Gpu[];
   others_running: number;
+  /** when it was seen so */
+  at: string;
 }
 
 /** A reference that is in the configuration now, and what came of trying it. */

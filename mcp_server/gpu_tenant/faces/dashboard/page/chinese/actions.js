@@ -89,6 +89,10 @@ export default {
     "先验证：每个保留的文件重新读取，与机器比对，并且必须能按其格式打开。",
   "Only then the lease ends, and the machine is handed back as it is.":
     "通过之后租约才结束，机器原样交还。",
+  "Only then the lease ends, and its directory on this computer is deleted.":
+    "通过之后租约才结束，并删除它在本机上的目录。",
+  "Nobody bills for it, so no bill ends. You get a receipt.":
+    "没有人为它计费，也就没有账单要停。你会得到收据。",
   "Only then the box is destroyed, with its disk.": "通过之后才销毁机器和磁盘。",
   "The bill ends at about {sum}. You get a receipt once the provider has twice shown the box gone.":
     "账单约止于 {sum}。平台两次确认机器消失后给出收据。",

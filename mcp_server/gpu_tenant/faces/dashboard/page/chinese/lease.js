@@ -220,6 +220,8 @@ export default {
   prepared: "已准备",
   guarded: "已设守护",
   launched: "已启动",
+  gang: "多机协同",
+  brokered: "由外部工具租用",
   progress: "进度",
   snapshot: "快照",
   claimed: "已认领",

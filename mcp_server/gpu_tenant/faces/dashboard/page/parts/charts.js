@@ -6,7 +6,7 @@ import {t} from "../words.js";
 import {Chart} from "./chart.js";
 import {bytesWords, Empty, Trouble, Waiting} from "./widgets.js";
 
-/** @import {Course, Progress, Seen} from "../types.d.ts" */
+/** @import {Course, Seen, Series} from "../types.d.ts" */
 /** @import {Measured, Readings} from "../known.d.ts" */
 
 const MIB = 1024 ** 2;
@@ -195,23 +195,24 @@ function grow(readings, seen) {
     memory: seen.memory_used_bytes,
     disk: seen.disk_free_bytes,
   });
-  if (!isPartial(readings)) measured(readings.metrics, seen.progress); // else a line over all that is unread
+  if (!isPartial(readings)) measured(readings.metrics, seen.measured); // else a line over all that is unread
   return true;
 }
 
 /**
- * Epochs are not added: the server counts by step, and a chart has one scale.
+ * Adds what the job has measured since: a point for each measurement, and none where nothing was measured.
  * @param {Record<string, Measured>} metrics
- * @param {Progress | null} progress
+ * @param {Record<string, Series>} newest
  */
-function measured(metrics, progress) {
-  if (!progress || progress.done === null || !["step", "it"].includes(progress.unit ?? "")) return;
-  for (const [name, value] of Object.entries(progress.metrics)) {
+function measured(metrics, newest) {
+  for (const [name, series] of Object.entries(newest)) {
     metrics[name] ??= {steps: [], values: []};
     const {steps, values} = metrics[name];
-    if (progress.done <= (steps.at(-1) ?? -Infinity)) continue;
-    steps.push(progress.done);
-    values.push(Number.isFinite(value) ? value : null);
+    series.steps.forEach((step, at) => {
+      if (step <= (steps.at(-1) ?? -Infinity)) return;
+      steps.push(step);
+      values.push(series.values[at]);
+    });
   }
 }
 

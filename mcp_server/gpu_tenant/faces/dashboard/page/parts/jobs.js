@@ -4,7 +4,7 @@ import {t} from "../words.js";
 import {Bounded} from "./boundary.js";
 import {Charts} from "./charts.js";
 import {doneWords} from "./leaserow.js";
-import {isLive, jobStateOf} from "./standing.js";
+import {isLive, isOver, jobStateOf} from "./standing.js";
 import {Empty, known, Pill, Progress, Shape, Span, SpanTicking, When, Words} from "./widgets.js";
 
 /** @import {TimedRow, Way} from "../known.d.ts" */
@@ -25,6 +25,8 @@ const figure = (value) =>
  * @returns {{state: string, progress: Way | null, lastAt: string | null} | null}
  */
 function standingOf(row, job, seen) {
+  if (row.is_old && row.job?.id === job.id)
+    return {state: row.job.state, progress: row.job.progress, lastAt: row.job.at};
   if (seen?.job === job.id) return {state: seen.state, progress: seen.progress, lastAt: null};
   if (row.job?.id === job.id)
     return {state: row.job.state, progress: row.job.progress, lastAt: null};
@@ -60,12 +62,18 @@ export function JobList({row, jobs, chosen, seen, place}) {
   </nav>`;
 }
 
+/**
+ * Whether the job may have ended since that was known.
+ * @param {NonNullable<ReturnType<typeof standingOf>>} standing
+ */
+const isOld = ({state, lastAt}) => lastAt !== null && !isOver(state);
+
 /** @param {{job: Declared, standing: ReturnType<typeof standingOf>}} properties */
 function InShort({job, standing}) {
   if (!known(job.launched_at)) return html`<span class="soft small">${t("not launched")}</span>`;
   const when = html`<span class="soft small"><${When} at=${job.launched_at} /></span>`;
   if (standing === null) return when;
-  const {kind, words} = jobStateOf(standing);
+  const {kind, words} = jobStateOf(standing, isOld(standing));
   return html`<span class="state is-${kind}"><${Shape} kind=${kind} />${words()}</span> ${when}`;
 }
 
@@ -115,6 +123,7 @@ function Standing({row, job, seen}) {
       </span>`
     }
     ${
+      !lastAt &&
       known(seen?.running_s) &&
       html`<span class="soft">
         ${running ? t("for") : t("ran")}
@@ -166,7 +175,7 @@ function Standing({row, job, seen}) {
 /** @param {{standing: ReturnType<typeof standingOf>}} properties */
 function State({standing}) {
   if (standing === null) return html`<span class="soft">${t("not looked at yet")}</span>`;
-  const {kind, words} = jobStateOf(standing);
+  const {kind, words} = jobStateOf(standing, isOld(standing));
   return html`<${Pill} kind=${kind}>${words()}<//>
   ${
     standing.lastAt &&

@@ -43,9 +43,7 @@ export function LeasePage({id, rest}) {
       Object.values(known.errands).filter((one) => one.lease === id && one.state !== "running")
         .length,
   );
-  const stamp = followed
-    ? `${followed.card.phase} ${followed.card.jobs.length} ${followed.card.alarm} ${followed.card.next}`
-    : "none";
+  const stamp = followed ? stampOf(followed) : "none";
   const [detail, problem, again] = useDetail(id, `${stamp} ${ended}`);
   if (problem && !detail)
     return html`<section class="page leasepage">
@@ -58,6 +56,30 @@ export function LeasePage({id, rest}) {
   // The row has the last word: who heard that the box fell silent may not have heard that it answers again.
   return html`<${Whole} detail=${{...detail, row}} blind=${row.blind === null ? null : blind} rest=${rest} />`;
 }
+
+/**
+ * What changes when the lease on record may have changed: one job of a sweep ends, and the next one runs.
+ * @param {TimedRow} row
+ */
+const stampOf = ({card, job, others_running: others}) =>
+  [card.phase, card.jobs.length, card.alarm, card.next, job?.id, job?.state, others].join(" ");
+
+/**
+ * The job that was running when this lease was opened: what is read stays, though the next one begins.
+ * @param {string} lease
+ * @param {string | null} job
+ */
+function useFirst(lease, job) {
+  const first = useRef({lease, job});
+  if (first.current.lease !== lease || first.current.job === null) first.current = {lease, job};
+  return first.current.job;
+}
+
+/**
+ * The job that was launched last; one that waits in a queue has nothing to show yet.
+ * @param {Declared[]} jobs
+ */
+const newestOf = (jobs) => jobs.findLast((job) => job.launched_at !== null) ?? jobs.at(-1) ?? null;
 
 /** @param {{problem: Told, retry?: () => void}} properties */
 function Unread({problem, retry}) {
@@ -74,7 +96,8 @@ function Whole({detail, blind, rest}) {
   const {row, jobs} = detail;
   const lease = row.card.lease;
   const place = PLACES.some(([name]) => name === rest[0]) ? rest[0] : isLive(row) ? "job" : "files";
-  const job = jobs.find((one) => one.id === rest[1]) ?? jobs.at(-1) ?? null;
+  const first = useFirst(lease, row.job?.id ?? null);
+  const job = jobs.find((one) => one.id === (rest[1] ?? first)) ?? newestOf(jobs);
   const [seen, heard] = useCloseLook(lease, job?.id ?? null);
   const mine = seen?.job === job?.id ? seen : null;
   return html`<article class="page leasepage is-${place}">

@@ -2,8 +2,9 @@
 import {html} from "../vendor/htm-preact.js";
 import {t} from "../words.js";
 import {Verbs} from "./actions.js";
-import {isFree, isLive, isStill, jobStateOf, phaseOf} from "./standing.js";
+import {isFailed, isFree, isLive, isStill, isWasted, jobStateOf, phaseOf} from "./standing.js";
 import {
+  Ago,
   amount,
   Countdown,
   known,
@@ -87,7 +88,8 @@ const jobLabel = (id) => html`${t("Job")} <span class="mono">${id}</span>`;
 /** @param {{row: TimedRow}} properties */
 function Work({row}) {
   const {job, card} = row;
-  if (job) return html`<${Job} job=${job} card=${card} others=${row.others_running} />`;
+  if (job)
+    return html`<${Job} job=${job} card=${card} others=${row.others_running} isOld=${row.is_old} />`;
   const unseen = card.jobs.at(-1);
   if (unseen)
     return html`<${Cell} name="job" label=${jobLabel(unseen)}>
@@ -100,12 +102,12 @@ function Work({row}) {
 /** @param {number} n */
 const othersWords = (n) => (n === 1 ? t("1 more job runs") : t("{n} more jobs run", {n}));
 
-/** @param {{job: Working, card: Card, others: number}} properties */
-function Job({job, card, others}) {
-  const {kind, words} = jobStateOf(job);
+/** @param {{job: Working, card: Card, others: number, isOld: boolean}} properties */
+function Job({job, card, others, isOld}) {
+  const {kind, words} = jobStateOf(job, isOld);
   /** @type {Way} */
   const progress = job.progress ?? {};
-  const running = job.state === "running";
+  const running = job.state === "running" && !isOld;
   const ends =
     running &&
     known(card.job_ends_in_s) &&
@@ -113,6 +115,7 @@ function Job({job, card, others}) {
   const busy = running ? busyWords(job.gpus ?? []) : [];
   const [share, ...done] = doneWords(progress);
   const pieces = [
+    isOld && html`${t("seen")} <${Ago} at=${job.at} />`,
     share,
     ends,
     ...done,
@@ -125,6 +128,7 @@ function Job({job, card, others}) {
     <span class="jobline">
       <span class="state is-${kind}"><${Shape} kind=${kind} />${words()}</span>
       ${
+        !isOld &&
         (running || known(progress.fraction)) &&
         html`<${Progress} fraction=${progress.fraction} label=${label} />`
       }
@@ -245,6 +249,18 @@ function Blind({since, words}) {
   <//>`;
 }
 
+/**
+ * A box that bills while nothing runs on it.
+ * @param {{row: TimedRow}} properties
+ */
+function Wasted({row}) {
+  const failed = isFailed(row);
+  const lead = failed ? t("Its job has failed.") : t("Its job has ended.");
+  return html`<${Say} tone=${failed ? "bad" : "warn"} shape=${failed ? "bad" : "warn"} lead=${lead}>
+    ${t("The box bills on until it is torn down.")}
+  <//>`;
+}
+
 /** @param {{words: string}} properties */
 function Fence({words}) {
   const open = words.startsWith("nothing ends");
@@ -264,6 +280,7 @@ function Warnings({row, blind}) {
   return html`${
     alarm && html`<${Say} tone="bad" shape="bad" lead=${t("Alarm:")}><${Words} text=${alarm} /><//>`
   }
+  ${isWasted(row) && html`<${Wasted} row=${row} />`}
   ${unseen && html`<${Blind} ...${unseen} />`}
   ${isLive(row) && fence && html`<${Fence} words=${fence} />`}`;
 }
@@ -273,7 +290,11 @@ function Row({row, blind}) {
   const {card, at} = row;
   const {kind, words} = phaseOf(row);
   const deadline = Date.parse(at) + card.deadline_in_s * 1000;
-  const tone = card.alarm ? "bad" : row.blind || blind ? "warn" : kind;
+  const tone = card.alarm
+    ? "bad"
+    : row.blind || blind || (isWasted(row) && !isFailed(row))
+      ? "warn"
+      : kind;
   return html`<li class="lease is-${tone}">
     <div class="who">
       <h3>

@@ -1,5 +1,6 @@
 // What each verb will do, what it costs and what it does not do, in plain words, before it is done.
 import {t} from "../words.js";
+import {isFree} from "./standing.js";
 import {amount, known} from "./widgets.js";
 /** @import {TimedRow, Usd} from "../known.d.ts" */
 /** @import {Card} from "../types.d.ts" */
@@ -69,6 +70,26 @@ const PARKING = {
       "You stop it by hand in the platform's console; the runbook says where. Then this notes that it is parked.",
     ),
 };
+
+/** @param {TimedRow} row */
+function endingOf({card, kind}) {
+  if (card.provider === "local")
+    return t("Only then the lease ends, and its directory on this computer is deleted.");
+  return kind === "own"
+    ? t("Only then the lease ends, and the machine is handed back as it is.")
+    : t("Only then the box is destroyed, with its disk.");
+}
+
+/** @param {TimedRow} row */
+function billEnds(row) {
+  if (isFree(row)) return t("Nobody bills for it, so no bill ends. You get a receipt.");
+  return known(row.card.cost_usd)
+    ? t(
+        "The bill ends at about {sum}. You get a receipt once the provider has twice shown the box gone.",
+        {sum: usd(row.card.cost_usd)},
+      )
+    : t("The bill ends. You get a receipt once the provider has twice shown the box gone.");
+}
 
 const PLANS = {
   extend: () => ({
@@ -141,23 +162,14 @@ const PLANS = {
       ),
     ],
   }),
-  teardown: ({card, kind}) => ({
+  teardown: (row) => ({
     will: [
       t(
         "Verified first: every kept file is read again, compared with the box, and must load as what it claims to be.",
       ),
-      kind === "own"
-        ? t("Only then the lease ends, and the machine is handed back as it is.")
-        : t("Only then the box is destroyed, with its disk."),
+      endingOf(row),
     ],
-    costs: [
-      known(card.cost_usd)
-        ? t(
-            "The bill ends at about {sum}. You get a receipt once the provider has twice shown the box gone.",
-            {sum: usd(card.cost_usd)},
-          )
-        : t("The bill ends. You get a receipt once the provider has twice shown the box gone."),
-    ],
+    costs: [billEnds(row)],
     wont: [t("It is refused if anything would be lost, and says what. Then nothing has happened.")],
   }),
   recover: ({card}) => ({

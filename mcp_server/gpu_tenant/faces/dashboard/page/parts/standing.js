@@ -2,7 +2,7 @@
 import {t} from "../words.js";
 import {now} from "./ticking.js";
 
-/** @import {TimedRow, Usd} from "../known.d.ts" */
+/** @import {Standing, TimedRow, Usd} from "../known.d.ts" */
 /** @import {Card, Sight, Trouble} from "../types.d.ts" */
 
 const ENDED = ["gone", "void", "lost"];
@@ -41,10 +41,41 @@ const PHASES = {
   lost: {kind: "bad", words: () => t("Lost")},
 };
 
-/** @param {{card: Card}} properties */
-export function phaseOf({card}) {
+/**
+ * @param {TimedRow} row
+ * @returns {Standing}
+ */
+export function phaseOf({card, job}) {
+  if (card.phase === "ready" && job && job.state in OVER) return OVER[job.state];
   return PHASES[card.phase] ?? {kind: "soft", words: () => card.phase};
 }
+
+// A box that is there, and whose job has ended: it is not running, whatever its lease says.
+/** @type {Record<string, Standing>} */
+const OVER = {
+  finished: {kind: "accent", words: () => t("Job finished")},
+  failed: {kind: "bad", words: () => t("Job failed")},
+  killed: {kind: "bad", words: () => t("Job killed")},
+  stopped: {kind: "still", words: () => t("Job stopped")},
+};
+
+/**
+ * Whether its price buys nothing: its only job has ended, and the box bills on.
+ * @param {TimedRow} row
+ */
+export const isWasted = (row) =>
+  row.card.phase === "ready" &&
+  row.job !== null &&
+  row.job.state in OVER &&
+  row.others_running === 0 &&
+  !isFree(row) &&
+  Number(row.card.price_usd_h ?? 1) > 0;
+
+/** @param {string} state of a job */
+export const isOver = (state) => state in OVER;
+
+/** @param {TimedRow} row */
+export const isFailed = ({job}) => job !== null && ["failed", "killed"].includes(job.state);
 
 const JOBS = {
   absent: {kind: "soft", words: () => t("not there")},
@@ -57,8 +88,14 @@ const JOBS = {
   stopped: {kind: "still", words: () => t("stopped")},
 };
 
-/** @param {{state: string}} job */
-export function jobStateOf(job) {
+/**
+ * `isOld`: it was so when it was seen last, which is no word on how it is now.
+ * @param {{state: string}} job
+ * @param {boolean} [isOld]
+ * @returns {Standing}
+ */
+export function jobStateOf(job, isOld = false) {
+  if (isOld) return {kind: "soft", words: () => t("was {state}", {state: jobStateOf(job).words()})};
   return JOBS[job.state] ?? {kind: "soft", words: () => job.state};
 }
 
@@ -76,11 +113,13 @@ export const isUnseen = ({trouble, burning_usd_h: burning}) => trouble !== null 
  */
 const inDanger = (row, blind) =>
   Boolean(row.card.alarm || row.blind || blind || row.card.phase === "stopped by its provider") ||
+  isWasted(row) ||
   (!isStill(row) && row.card.state === "active" && leftOf(row) < SOON_S);
 
 export const GROUPS = [
   {id: "attention", words: () => t("Needs attention")},
   {id: "running", words: () => t("Running")},
+  {id: "idle", words: () => t("The job has ended")},
   {id: "starting", words: () => t("Starting")},
   {id: "ending", words: () => t("Ending")},
   {id: "still", words: () => t("Parked: nothing runs, and it bills")},
@@ -93,6 +132,7 @@ export const GROUPS = [
 function groupOf(row, blind) {
   if (inDanger(row, blind)) return "attention";
   if (isStill(row)) return "still";
+  if (phaseOf(row) === OVER[row.job?.state ?? ""]) return "idle";
   return (
     {intended: "starting", booting: "starting", terminating: "ending"}[row.card.phase] ?? "running"
   );

@@ -11,7 +11,7 @@ const KINDS = {
   bad: ["taken", "refused"],
   warn: ["notice", "absent", "waived", "waived ahead", "runs on", "stopped"],
   still: ["parking", "parked"],
-  accent: ["launched", "permitted", "bound", "intended", "ended"],
+  accent: ["launched", "gang", "brokered", "permitted", "bound", "intended", "ended"],
 };
 const QUIET = new Set(["progress", "price", "billed"]);
 const LONG_S = 600; // a pause that is worth saying
