@@ -352,9 +352,11 @@ def _mint(lease: Lease, ground: Verified | NeverUsed | Waived) -> TeardownPermit
 def _refusal(lease: Lease, losses: Sequence[Loss]) -> Unverified:
     named = "; ".join(loss.what for loss in losses[:_SHOWN])
     more = f"; and {len(losses) - _SHOWN} more" if len(losses) > _SHOWN else ""
+    unnamed = more or any(len(loss.names) > IN_WORDS for loss in losses)
+    everything = f"; `gpu-tenant waive {lease.id}` lists all of it by name" if unnamed else ""
     return Unverified(
         f"{lease.id} keeps its box, because this would be lost: {named}{more}",
-        remedy=losses[0].remedy,
+        remedy=f"{losses[0].remedy}{everything}",
     )
 
 
