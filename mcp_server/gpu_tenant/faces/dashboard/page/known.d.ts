@@ -48,7 +48,7 @@ export interface Route {
 }
 
 /** What a person is about to do: with a lease, or with a box that is under none. */
-export interface Action {
+export interface OpenAction {
   verb: string;
   row?: TimedRow;
   box?: Stray;
@@ -64,7 +64,7 @@ export interface Known {
   overview: TimedOverview | null;
   errands: Record<number, Errand>;
   blind: Record<string, Sight>;
-  action: Action | null;
+  action: OpenAction | null;
 }
 
 /** A part of the page. */

@@ -4,8 +4,8 @@ import {get, onToken, stream, takeToken} from "./net.js";
 import {setClock} from "./parts/ticking.js";
 import {useEffect, useRef, useState} from "./vendor/htm-preact.js";
 
-/** @import {Action, Follower, Known, Link, LogPiece, Query, TimedRow, Told} from "./known.d.ts" */
-/** @import {Errand, Overview, Row, Seen, Sight} from "./types.d.ts" */
+/** @import {OpenAction, Follower, Known, Link, LogPiece, Query, TimedRow, Told} from "./known.d.ts" */
+/** @import {Changed, Errand, Overview, Row, Seen, Sight} from "./types.d.ts" */
 
 /** @type {Known} */
 let known = {
@@ -78,7 +78,7 @@ function onHash() {
 
 /**
  * {verb, row} or {verb: "adopt", box, then}: it stays while its row moves, or is gone.
- * @param {Action} action
+ * @param {OpenAction} action
  */
 export function openAction(action) {
   set({action});
@@ -119,7 +119,7 @@ function takeOverview(overview) {
   set({overview: {...overview, leases}, blind: stillBlind(leases), since: Date.now()});
 }
 
-/** @param Changed} changed */
+/** @param {Changed} changed */
 function takeRows({rows, ...sums}) {
   if (!known.overview) return;
   setClock(sums.now);

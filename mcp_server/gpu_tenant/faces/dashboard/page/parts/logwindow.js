@@ -55,7 +55,7 @@ export class LogWindow {
 
   /**
    * Adds what follows, in place of what is known from its first byte on; says whether it could be joined.
-   * @param LogPiece} piece
+   * @param {LogPiece} piece
    */
   append({from, to, size, text}) {
     this.size = Math.max(this.size, size);

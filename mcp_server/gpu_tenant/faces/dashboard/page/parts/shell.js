@@ -10,7 +10,7 @@ import {Adoption} from "./orphans.js";
 import {isUnseen, rateOf} from "./standing.js";
 import {Copy, Money, MoneyTicking, Shape, Trouble, When, Words} from "./widgets.js";
 
-/** @import {Tone} from "../known.d.ts" */
+/** @import {OpenAction, Tone} from "../known.d.ts" */
 /** @import {Children} from "../vendor/htm-preact.js" */
 
 const VIEWS = [
@@ -205,7 +205,7 @@ function Noticed({kind, lead, remedy, children}) {
 
 // -- what a person is about to do -------------------------------------------
 
-/** @param Action} action */
+/** @param {OpenAction} action */
 const subjectOf = ({box, row}) => box?.box ?? row?.card.lease;
 
 // The one open dialog. It stands here, so that it outlives the row that it was opened from; so focus may have to

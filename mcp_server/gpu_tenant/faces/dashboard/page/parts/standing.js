@@ -26,7 +26,7 @@ export const isStill = ({card}) => STILL.includes(card.phase);
 export const rateOf = (rows) =>
   rows.filter(isLive).reduce((sum, {card}) => sum + Number(card.price_usd_h ?? 0), 0);
 
-/** @param Pick<TimedRow, "card" | "at">} row */
+/** @param {Pick<TimedRow, "card" | "at">} row */
 export const leftOf = ({card, at}) => card.deadline_in_s - (now() - Date.parse(at)) / 1000;
 
 const PHASES = {
