@@ -1,12 +1,17 @@
 // What the page itself makes of what the server sends; `types.d.ts` has that.
 import type {
+  Begun,
+  Checkup,
   Detail,
   Errand,
   File,
   Files,
+  History,
   Hit,
   LogWindow,
+  Open,
   Overview,
+  Platform,
   Progress,
   Row,
   Seen,
@@ -151,3 +156,13 @@ export type Judged = File & {standing: string};
 /** How far a job is, as much of it as is known. */
 export type Way = Partial<Progress>;
 export type JudgedFiles = Omit<Files, "shown"> & {shown: Judged[]};
+
+/** What the server answers at each address that has no parameter. */
+export interface Answers {
+  "/api/checkup": Checkup;
+  "/api/errands": Begun;
+  "/api/history": History;
+  "/api/overview?which=all": Overview;
+  "/api/platforms": Platform[];
+  "/api/signatures": Open;
+}

@@ -2,7 +2,7 @@
 import {createParser} from "./vendor/eventsource-parser.js";
 import {t} from "./words.js";
 
-/** @import {Link, Query, Told} from "./known.d.ts" */
+/** @import {Answers, Link, Query, Told} from "./known.d.ts" */
 
 const KEPT = "gpu-tenant.token";
 const SILENT_MS = 40_000; // the server says something every 15 s
@@ -124,8 +124,10 @@ async function told(answer) {
 }
 
 /**
- * @param {string} path
+ * @template {string} Path
+ * @param {Path} path
  * @param {RequestInit} [how]
+ * @returns {Promise<Path extends keyof Answers ? Answers[Path] : any>}
  */
 export async function get(path, how) {
   return (await ask(path, how)).json();

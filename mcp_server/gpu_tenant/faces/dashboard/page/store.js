@@ -31,7 +31,9 @@ function set(changes) {
 
 /**
  * A part of the state; whoever uses it is drawn again where that part has become another.
- * @param {(known: Known) => any} select
+ * @template T
+ * @param {(known: Known) => T} select
+ * @returns {T}
  */
 export function useStore(select) {
   const [, draw] = useState(0);

@@ -17,7 +17,7 @@ import {Timeline} from "./timeline.js";
 import {Copy, Empty, Trouble, Waiting} from "./widgets.js";
 
 /** @import {Hearing, TimedDetail, TimedRow, Told} from "../known.d.ts" */
-/** @import {Declared, Seen, Sight} from "../types.d.ts" */
+/** @import {Declared, Detail, Row, Seen, Sight} from "../types.d.ts" */
 
 const AFRESH_MS = 60_000;
 /** @type {[string, () => string][]} */
@@ -207,7 +207,7 @@ function useDetail(id, stamp) {
   useEffect(() => {
     let wanted = true;
     get(`/api/leases/${encodeURIComponent(id)}`).then(
-      (detail) => {
+      (/** @type {Detail} */ detail) => {
         if (wanted) setFound([{...detail, row: {...detail.row, at: saidAt(detail.row)}}, null]);
       },
       (problem) => wanted && setFound(([detail]) => [detail, problem]),
@@ -223,7 +223,7 @@ function useDetail(id, stamp) {
 
 /**
  * When its figures were true: those of a live lease are of the last look, those of an ended one stay.
- * @param {TimedRow} row
+ * @param {Row} row
  */
 function saidAt(row) {
   const looked = isLive(row) ? state().overview?.at : null;

@@ -437,6 +437,7 @@ class Reading {
   /**
    * @param {number} from
    * @param {number} limit
+   * @returns {Promise<LogPiece>}
    */
   ask(from, limit) {
     return get(`${this.path}?from=${from}&limit=${limit}`);

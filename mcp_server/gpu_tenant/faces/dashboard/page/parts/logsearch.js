@@ -6,7 +6,7 @@ import {t} from "../words.js";
 import {plain} from "./ansi.js";
 import {Button, bytesWords, Trouble} from "./widgets.js";
 
-/** @import {Hit} from "../types.d.ts" */
+/** @import {Hit, Hits as HitsHere} from "../types.d.ts" */
 /** @import {Looked, Searched, Told} from "../known.d.ts" */
 
 const MOST = 2_000;
@@ -81,6 +81,7 @@ export function SearchBar({lease, job, size, onJump, onSearched}) {
     setFound({...NOTHING, hits, scanned: from, state: "looking"});
     try {
       for (;;) {
+        /** @type {HitsHere} */
         const answer = await get(`${base}&from=${from}&case=${exactly ? "yes" : "no"}`, {
           signal: abort.signal,
         });

@@ -18,7 +18,7 @@ import {
   Words,
 } from "./widgets.js";
 
-/** @import {Platform, Ranked} from "../types.d.ts" */
+/** @import {Found as FoundOffers, Platform, Ranked} from "../types.d.ts" */
 
 const TRUST = {
   any: () => t("Any host"),
@@ -194,7 +194,11 @@ function Wish({wish, platforms, change, onAsk}) {
 
 /** @param {{asked: {query: string, hours: number}, titles: Record<string, string>}} properties */
 function Found({asked, titles}) {
-  const [found, problem, again] = useLoaded(() => get(`/api/offers?${asked.query}`), asked.query);
+  const [found, problem, again] = useLoaded(
+    /** @returns {Promise<FoundOffers>} */
+    () => get(`/api/offers?${asked.query}`),
+    asked.query,
+  );
   const old = useOld(found);
   if (problem) return html`<${Trouble} problem=${problem} retry=${again} />`;
   if (!found)

@@ -142,7 +142,7 @@ function Ended({open, told}) {
     </h2>
     ${problem && html`<${Trouble} problem=${problem} retry=${again} />`}
     ${!rows && !problem && html`<${Waiting} />`}
-    ${rows?.length > 0 && html`<${EndedTable} rows=${rows} />`}
+    ${rows && rows.length > 0 && html`<${EndedTable} rows=${rows} />`}
     ${rows?.length === 0 && html`<p class="soft">${t("No lease has ended yet.")}</p>`}
   </section>`;
 }

@@ -175,7 +175,7 @@ function Notice() {
   const at = useStore(({overview}) =>
     overview?.trouble && !isUnseen(overview) ? overview.at : null,
   );
-  if (link === "offline") {
+  if (link === "offline" && problem) {
     return html`<${Noticed} kind="bad" lead=${t("{words}.", {words: problem.message})} remedy=${problem.remedy}>
       ${since && html`${t("All of this is as of")} <${When} at=${since} />; `}
       ${t("trying again.")}

@@ -15,6 +15,7 @@ import {Button, Copy, Field, Trouble, useLoaded, Waiting} from "./widgets.js";
  */
 export function Sign({code, children, action, onSigned, onClose}) {
   const [told, problem, again] = useLoaded(
+    /** @returns {Promise<ToSign>} */
     () => get(`/api/signatures/${encodeURIComponent(code)}`),
     code,
   );

@@ -6,13 +6,17 @@ import {t} from "../words.js";
 import {Sign} from "./signing.js";
 import {Button, Money, Shape, Trouble, useLoaded, Waiting} from "./widgets.js";
 /** @import {TimedRow} from "../known.d.ts" */
-/** @import {Errand, Losses} from "../types.d.ts" */
+/** @import {Errand, Losses as LossesNow} from "../types.d.ts" */
 
 /** @param {{row: TimedRow, onBegun: (errand: Errand) => void, onClose: () => void}} properties */
 export function Waiver({row, onBegun, onClose}) {
   const {lease} = row.card;
   const path = `/api/leases/${encodeURIComponent(lease)}`;
-  const [report, problem, again] = useLoaded(() => get(`${path}/losses`), lease);
+  const [report, problem, again] = useLoaded(
+    /** @returns {Promise<LossesNow>} */
+    () => get(`${path}/losses`),
+    lease,
+  );
   if (problem) return html`<${Trouble} problem=${problem} retry=${again} />`;
   if (!report)
     return html`<p class="soft">${t("Asking the box what would be lost…")}</p><${Waiting} />`;
@@ -30,7 +34,7 @@ export function Waiver({row, onBegun, onClose}) {
   <//>`;
 }
 
-/** @param {{row: TimedRow, report: Losses}} properties */
+/** @param {{row: TimedRow, report: LossesNow}} properties */
 function Losses({row, report}) {
   return html`<p class="caution">
     <${Shape} kind="bad" />

@@ -444,9 +444,10 @@ export function memo(Part) {
 
 /**
  * What `load()` promises: [value, problem, again]; asked anew where `key` changes.
- * @param {() => Promise<any>} load
+ * @template T
+ * @param {() => Promise<T>} load
  * @param {string} key
- * @returns {[any, Told | undefined, () => void]}
+ * @returns {[T | undefined, Told | undefined, () => void]}
  */
 export function useLoaded(load, key) {
   const [found, setFound] = useState(
