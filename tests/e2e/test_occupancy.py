@@ -36,6 +36,7 @@ from gpu_tenant.emulators.server import Stage
 from gpu_tenant.files.state_dir import Home
 from gpu_tenant.leases.cards import Card
 from gpu_tenant.leases.end import assess_loss
+from gpu_tenant.leases.inspection import look_surely
 from gpu_tenant.leases.lifecycle import reconcile_all
 from gpu_tenant.leases.login import login
 from gpu_tenant.leases.ssh_config import ssh_config
@@ -319,7 +320,7 @@ async def test_a_box_that_its_provider_is_still_ending_is_waited_for_without_a_l
 ) -> None:
     card = await tenant.rented()
     ledger = tenant.tenancy.ledger
-    lease, seen = await tenant.tenancy.context.inspection.surely(tenant.lease(card))
+    lease, seen = await look_surely(tenant.tenancy.context, tenant.lease(card))
     permit = unused(lease, seen)
     # All that a process has done which dies directly after it has sent the destroy.
     ledger.file_permit(permit, at=tenant.clock.now())

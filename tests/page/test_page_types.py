@@ -7,7 +7,7 @@ from typing import get_type_hints
 
 import pytest
 from page.typescript import declarations
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from gpu_tenant.artifacts.collect import Collected
 from gpu_tenant.doctor import Checkup
@@ -79,15 +79,15 @@ class Outer(Record):
     """What is around."""
 
     inner: Inner | None
-    pairs: tuple[int, str]
+    pairs: tuple[int, str] = Field(description="two of them")
     counts: dict[str, float]
     kind: Sequence[str | int] = ()
 
 
 def test_a_record_becomes_an_interface_with_all_that_is_within() -> None:
     assert declarations([Outer], "Head") == (
-        "// Head\n\n/** What is within. */\nexport interface Inner {\n  a_b: string[] | null;\n}\n\n"
-        "/** What is around. */\nexport interface Outer {\n  inner: Inner | null;\n"
-        "  pairs: [number, string];\n  counts: Record<string, number>;\n"
+        "// Head\n\nexport interface Inner {\n  a_b: string[] | null;\n}\n\n"
+        "export interface Outer {\n  inner: Inner | null;\n"
+        "  /** two of them */\n  pairs: [number, string];\n  counts: Record<string, number>;\n"
         "  kind: (string | number)[];\n}\n"
     )

@@ -7,7 +7,6 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-WIDTH = 100
 _PLAIN = {
     "string": "string",
     "integer": "number",
@@ -27,18 +26,17 @@ def declarations(records: Iterable[type[BaseModel]], head: str) -> str:
 
 
 def _declared(name: str, schema: Schema) -> str:
-    remark = _remark(schema.get("description", "").partition("\n")[0], "")
     if schema.get("type") != "object" or "properties" not in schema:
-        return f"{remark}export type {name} = {_type(schema)};\n"
+        return f"export type {name} = {_type(schema)};\n"
     fields = "".join(
-        _remark(field.get("description", ""), "  ") + f"  {_key(key)}: {_type(field)};\n"
+        _remark(field.get("description", "")) + f"  {_key(key)}: {_type(field)};\n"
         for key, field in schema["properties"].items()
     )
-    return f"{remark}export interface {name} {{\n{fields}}}\n"
+    return f"export interface {name} {{\n{fields}}}\n"
 
 
-def _remark(words: str, indent: str) -> str:
-    return f"{indent}/** {words} */\n" if words else ""
+def _remark(words: str) -> str:
+    return f"  /** {words} */\n" if words else ""
 
 
 def _key(name: str) -> str:

@@ -1,14 +1,12 @@
 // What the server sends: written from its records by `make docs`. Not edited by hand.
 // Money is a string of a decimal number; null is unknown, and not zero.
 
-/** Something about this lease that a person must hear. */
 export interface Alarmed {
   words: string;
   level: string;
   since: string;
 }
 
-/** Something that a person is asked to sign. */
 export interface Asked {
   code: string;
   kind: string;
@@ -26,18 +24,15 @@ export interface Asked {
   expires_at: string;
 }
 
-/** What is under way, and what was. */
 export interface Begun {
   errands: Errand[];
 }
 
-/** How much all boxes together cost by the hour from then on. */
 export interface Burning {
   at: number;
   usd_h: string;
 }
 
-/** One lease at a glance; None is unknown, which is not zero. */
 export interface Card {
   lease: string;
   provider: string;
@@ -72,7 +67,6 @@ export interface Card {
   together: Fleet | null;
 }
 
-/** The rows that are not as they were, with what is about all of them. */
 export interface Changed {
   /** when it was looked at; what counts on, counts from then */
   at: string;
@@ -92,13 +86,11 @@ export interface Changed {
   rows: Row[];
 }
 
-/** Everything that was looked at; `healthy` when nothing blocks. */
 export interface Checkup {
   healthy: boolean;
   findings: Examined[];
 }
 
-/** What lies here now of what the box holds. */
 export interface Collected {
   lease: string;
   seal: string;
@@ -124,13 +116,11 @@ export interface Collected {
   next: string;
 }
 
-/** How many files, and their bytes. */
 export interface Counted {
   count: number;
   bytes: number;
 }
 
-/** What was read of a job over time; its metrics are whole once all of its log was read. */
 export interface Course {
   /** seconds since the epoch, ascending */
   times: number[];
@@ -151,7 +141,6 @@ export interface Course {
   log_size_bytes: number | null;
 }
 
-/** When what happened to the lease. */
 export interface Dates {
   created_at: string;
   active_at: string | null;
@@ -165,13 +154,11 @@ export interface Dates {
   rates: Rated[];
 }
 
-/** What one day cost, by provider; what had no known rate is not in it. */
 export interface Day {
   day: string;
   usd: Record<string, string>;
 }
 
-/** A job as it was declared; no value of its environment. */
 export interface Declared {
   id: string;
   command: string;
@@ -183,7 +170,6 @@ export interface Declared {
   last: LastSeen | null;
 }
 
-/** All that is on record of one lease. */
 export interface Detail {
   row: Row;
   lease: Dates;
@@ -195,7 +181,6 @@ export interface Detail {
   alarms: Alarmed[];
 }
 
-/** One action, as far as it has come. */
 export interface Errand {
   id: number;
   lease: string | null;
@@ -210,14 +195,12 @@ export interface Errand {
   error: Trouble | null;
 }
 
-/** One thing that was looked at. */
 export interface Examined {
   subject: string;
   level: "ok" | "warning" | "blocker";
   words: string;
 }
 
-/** One file of the newest seal. */
 export interface File {
   name: string;
   role: string;
@@ -227,7 +210,6 @@ export interface File {
   evidence: Proved | null;
 }
 
-/** The newest seal, and what of it was proved. */
 export interface Files {
   sealed_at: number;
   /** when all of it had come, each file with the hash of the seal */
@@ -246,7 +228,6 @@ export interface Files {
   unmatched: string[];
 }
 
-/** The boxes that one request has, and why there are no more. */
 export interface Fleet {
   fleet: string;
   asked: number;
@@ -261,7 +242,6 @@ export interface Fleet {
   next: string;
 }
 
-/** What could be rented, best first, and what was left out and why. */
 export interface Found {
   offers: Ranked[];
   /** the quote with the lowest price by the hour */
@@ -273,7 +253,6 @@ export interface Found {
   next: string;
 }
 
-/** One GPU at this moment. */
 export interface Gpu {
   index: number;
   name: string;
@@ -283,7 +262,6 @@ export interface Gpu {
   temp_c: number | null;
 }
 
-/** One GPU over the times of its readings; None where nobody knows. */
 export interface GpuCourse {
   index: number;
   name: string;
@@ -292,7 +270,6 @@ export interface GpuCourse {
   temp_c: (number | null)[];
 }
 
-/** The past of this ledger: days by the UTC calendar, leases newest first. */
 export interface History {
   days: Day[];
   leases: Past[];
@@ -302,14 +279,12 @@ export interface History {
   unknown: string[];
 }
 
-/** A line of a log that has what was searched for. */
 export interface Hit {
   /** byte of the log at which the line begins */
   at: number;
   line: string;
 }
 
-/** What was found of a log's lines from the asked byte up to `scanned_to`; go on from there until it is `size`. */
 export interface Hits {
   hits: Hit[];
   scanned_to: number;
@@ -319,7 +294,6 @@ export interface Hits {
 
 export type JsonValue = unknown;
 
-/** Whether a platform's key is found; never the key. */
 export interface Keyed {
   needed: boolean;
   found: boolean;
@@ -327,7 +301,6 @@ export interface Keyed {
   usual_env: string[];
 }
 
-/** How a job was when it was last looked at, or when that was put on record. */
 export interface LastSeen {
   at: string;
   state: string | null;
@@ -336,17 +309,14 @@ export interface LastSeen {
   total: number | null;
 }
 
-/** Where a lease stands. A lease only moves down this list. */
 export type LeaseState = "intended" | "active" | "terminating" | "gone" | "void" | "lost";
 
-/** One line of the ledger's timeline. */
 export interface Line {
   at: string;
   kind: string;
   words: string;
 }
 
-/** A stretch of a log; what one has from byte `from` on is replaced by it. */
 export interface LogWindow {
   from: number;
   to: number;
@@ -355,7 +325,6 @@ export interface LogWindow {
   source: "box" | "kept" | "seen";
 }
 
-/** What would be lost, and the code under which a signature for it is asked. */
 export interface Losses {
   lease: string;
   losses: string[];
@@ -363,7 +332,6 @@ export interface Losses {
   asked: string | null;
 }
 
-/** What waits for a signature, and what it takes to give one here. */
 export interface Open {
   open: Asked[];
   by: "passkey" | "terminal" | "none";
@@ -371,12 +339,10 @@ export interface Open {
   ends: boolean;
 }
 
-/** What a browser is to make of it, as WebAuthn says it. */
 export interface Options {
   options: string;
 }
 
-/** Everything at once. */
 export interface Overview {
   /** when it was looked at; what counts on, counts from then */
   at: string;
@@ -396,7 +362,6 @@ export interface Overview {
   leases: Row[];
 }
 
-/** One lease that has ended. */
 export interface Past {
   lease: string;
   provider: string;
@@ -412,13 +377,11 @@ export interface Past {
   ground: "verified" | "never_used" | "waived" | null;
 }
 
-/** One of the largest. */
 export interface Path {
   at: string;
   size: number;
 }
 
-/** One platform as the page lists it. */
 export interface Platform {
   id: string;
   title: string;
@@ -433,14 +396,12 @@ export interface Platform {
   connected: boolean;
 }
 
-/** The terms of one lease, as they are in force. */
 export interface Policy {
   lease: string;
   terms: string[];
   if_this_computer_dies: string;
 }
 
-/** What one box costs, split by what is charged; None is unknown, which is never 0. */
 export interface Price {
   /** all its GPUs together, while it runs */
   gpu_usd_h: string | null;
@@ -457,14 +418,12 @@ export interface Price {
   converted: string | null;
 }
 
-/** Something that keeps a file from being sealed. */
 export interface Problem {
   at: string;
   why: string;
   detail: string;
 }
 
-/** Where a job says it is. `fraction` is of the whole, as far as the log lets one know. */
 export interface Progress {
   done: number | null;
   total: number | null;
@@ -473,7 +432,6 @@ export interface Progress {
   metrics: Record<string, number>;
 }
 
-/** What re-reading a kept file has proved. */
 export interface Proved {
   at: string;
   where: string;
@@ -485,14 +443,12 @@ export interface Proved {
   problem: string | null;
 }
 
-/** Which checkpoints are gone by the owner's policy, and which had to stay, with the reason. */
 export interface Pruned {
   here: string[];
   on_the_box: string[];
   stayed: string[];
 }
 
-/** One offer, with the quote that rents it. */
 export interface Ranked {
   /** what `provision` takes; None: cannot be rented unseen */
   quote: string | null;
@@ -514,13 +470,11 @@ export interface Ranked {
   notes: string[];
 }
 
-/** What the lease costs from then on. */
 export interface Rated {
   at: string;
   usd_h: string | null;
 }
 
-/** The provider no longer has the box: seen, twice, with the time, the cost and what was kept. */
 export interface Receipt {
   lease_id: string;
   provider: string;
@@ -555,7 +509,6 @@ export interface Receipt {
   left_behind: string | null;
 }
 
-/** One lease among the others. */
 export interface Row {
   card: Card;
   title: string;
@@ -574,7 +527,6 @@ export interface Row {
   verbs: ("extend" | "park" | "resume" | "stop" | "collect" | "snapshot" | "teardown" | "waive" | "recover")[];
 }
 
-/** A job at one moment; `run` is what the box calls this run of it. */
 export interface Seen {
   lease: string;
   job: string;
@@ -605,21 +557,18 @@ export interface Seen {
   measured: Record<string, Series>;
 }
 
-/** One metric by step. A value of None is no number (NaN, infinite), which `not_finite` counts. */
 export interface Series {
   steps: number[];
   values: (number | null)[];
   not_finite: number;
 }
 
-/** Whether a box could be asked. */
 export interface Sight {
   lease: string;
   words: string | null;
   since: string | null;
 }
 
-/** What a look at a running box brought home; no seal, and no proof that nothing else is there. */
 export interface Snapshot {
   lease: string;
   directory: string;
@@ -643,7 +592,6 @@ export interface Snapshot {
   next: string;
 }
 
-/** A box in the account that is not ours. */
 export interface Stray {
   provider: string;
   title: string;
@@ -655,20 +603,17 @@ export interface Stray {
   can_park: boolean;
 }
 
-/** One part of an expected cost, with the sentence that explains it. */
 export interface Term {
   name: string;
   usd: string;
   words: string;
 }
 
-/** Whether a key opened the account. */
 export interface Tested {
   ok: boolean;
   words: string;
 }
 
-/** One list to sign for; `shown` names it as it stands. */
 export interface ToSign {
   asked: Asked;
   shown: string;
@@ -676,7 +621,6 @@ export interface ToSign {
   options: string | null;
 }
 
-/** A lease that has ended, with its proof. */
 export interface TornDown {
   lease: string;
   state: LeaseState;
@@ -685,26 +629,22 @@ export interface TornDown {
   gang: string | null;
 }
 
-/** An error in the form that every answer of the API gives it. */
 export interface Trouble {
   code: string;
   message: string;
   remedy: string;
 }
 
-/** What was written since launch and nobody has claimed or discarded. */
 export interface Unclaimed {
   count: number;
   bytes: number;
   largest: Path[];
 }
 
-/** The code of what is to be signed first; None: it is done. */
 export interface Wanted {
   asked: string | null;
 }
 
-/** One look at a job. `cursor` goes into the next call, so that only new log comes. */
 export interface Watched {
   lease: string;
   job: string;
@@ -731,7 +671,6 @@ export interface Watched {
   next: string;
 }
 
-/** A job of a lease, as it was last seen. */
 export interface Working {
   id: string;
   state: "absent" | "starting" | "running" | "lingering" | "finished" | "failed" | "killed" | "stopped";
@@ -742,7 +681,6 @@ export interface Working {
   at: string;
 }
 
-/** A reference that is in the configuration now, and what came of trying it. */
 export interface Written {
   written: string;
   test: Tested;

@@ -1,7 +1,6 @@
 // What the server sends: written from its records by `make docs`. Not edited by hand.
 // Money is a string of a decimal number; null is unknown, and not zero.
 
-/** One lease at a glance; None is unknown, which is not zero. */
 export interface Card {
   lease: string;
   provider: string;
@@ -36,7 +35,6 @@ export interface Card {
   together: Fleet | null;
 }
 
-/** What lies here now of what the box holds. */
 export interface Collected {
   lease: string;
   seal: string;
@@ -62,7 +60,6 @@ export interface Collected {
   next: string;
 }
 
-/** The boxes that one request has, and why there are no more. */
 export interface Fleet {
   fleet: string;
   asked: number;
@@ -77,7 +74,6 @@ export interface Fleet {
   next: string;
 }
 
-/** A box in the account that is not ours: shown, and never touched. */
 export interface Foreign {
   provider: string;
   box: string;
@@ -87,7 +83,6 @@ export interface Foreign {
   deployment: string | null;
 }
 
-/** One GPU at this moment. */
 export interface Gpu {
   index: number;
   name: string;
@@ -97,10 +92,8 @@ export interface Gpu {
   temp_c: number | null;
 }
 
-/** Where a lease stands. A lease only moves down this list. */
 export type LeaseState = "intended" | "active" | "terminating" | "gone" | "void" | "lost";
 
-/** The leases that were asked for, and what a person must hear about. */
 export interface Leases {
   leases: Card[];
   alarms: string[];
@@ -120,7 +113,6 @@ export interface Leases {
   sweeps: string[];
 }
 
-/** Where a job says it is. `fraction` is of the whole, as far as the log lets one know. */
 export interface Progress {
   done: number | null;
   total: number | null;
@@ -129,14 +121,12 @@ export interface Progress {
   metrics: Record<string, number>;
 }
 
-/** Which checkpoints are gone by the owner's policy, and which had to stay, with the reason. */
 export interface Pruned {
   here: string[];
   on_the_box: string[];
   stayed: string[];
 }
 
-/** The provider no longer has the box: seen, twice, with the time, the cost and what was kept. */
 export interface Receipt {
   lease_id: string;
   provider: string;
@@ -171,7 +161,6 @@ export interface Receipt {
   left_behind: string | null;
 }
 
-/** What a look at a running box brought home; no seal, and no proof that nothing else is there. */
 export interface Snapshot {
   lease: string;
   directory: string;
@@ -195,7 +184,6 @@ export interface Snapshot {
   next: string;
 }
 
-/** A lease that has ended, with its proof. */
 export interface TornDown {
   lease: string;
   state: LeaseState;
@@ -204,7 +192,6 @@ export interface TornDown {
   gang: string | null;
 }
 
-/** One look at a job. `cursor` goes into the next call, so that only new log comes. */
 export interface Watched {
   lease: string;
   job: string;
