@@ -209,7 +209,7 @@ script = zlib.decompress(sys.stdin.buffer.read(int(sys.argv[1])))
 del sys.argv[:2]
 exec(compile(script, sys.argv[0], "exec"), {"__name__": "__main__", "__file__": sys.argv[0]})
 """
-"""Runs a script from stdin. The first argument says how many compressed bytes it has; the rest is the request."""
+"""Runs a script from stdin. The first argument says how many compressed bytes it has. The rest is the request."""
 
 
 def start_request(job: Job, lease: Lease, *, env: Mapping[str, str]) -> dict[str, JsonValue]:
@@ -320,7 +320,7 @@ class Caretaker:
 
         With `hashes="recalled"` the box reads no files: an entry has a hash only if the box remembers it,
         and if any hash is missing there is no digest. The result is a draft, and not a seal. With
-        `running="listed"` the files that running jobs have written so far are listed; that is a draft, too.
+        `running="listed"` the files that running jobs have written so far are listed. That is a draft, too.
 
         Raises:
             JobRunning: a job, or a process it left behind, is still running.

@@ -11,7 +11,7 @@ CENT = Decimal("0.0001")
 """Money is shown and compared to a hundredth of a cent."""
 
 _MOST_USD_H = Decimal(100_000)
-"""Nothing that can be rented costs more; a larger figure is a mistake."""
+"""Nothing that can be rented costs more. A larger figure is a mistake."""
 
 
 def sane(usd_h: Decimal | None) -> Decimal | None:

@@ -44,14 +44,14 @@ class Rest:
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """A person must hear of this; nothing is done to the box."""
+    """A person must hear of this. Nothing is done to the box."""
 
     words: str
 
 
 @dataclass(frozen=True, slots=True)
 class LookAgain:
-    """One absence proves nothing; look once more, not before `at`."""
+    """One absence proves nothing. Look once more, not before `at`."""
 
     at: datetime
 
@@ -93,7 +93,7 @@ class Patience:
     """How long a provider's list may lag behind the truth, from its profile."""
 
     list_lag_s: float
-    """How long a box may exist before it is listed; until then its absence proves nothing."""
+    """How long a box may exist before it is listed. Until then its absence proves nothing."""
     confirm_s: float
     """How far apart two looks must be to prove a box gone that was listed before."""
 

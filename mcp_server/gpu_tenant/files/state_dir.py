@@ -176,7 +176,7 @@ def is_reached(root: Path, path: Path) -> bool:
 
 
 class Placing:
-    """Puts files in place below one root; see `placing`."""
+    """Puts files in place below one root. See `placing`."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree

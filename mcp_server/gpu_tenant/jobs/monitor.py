@@ -13,6 +13,7 @@ from gpu_tenant.domain.model import Job, JobId, Lease
 from gpu_tenant.domain.ports import Clock
 from gpu_tenant.domain.reconcile import overdue
 from gpu_tenant.domain.record import Record
+from gpu_tenant.domain.terms import GRACE_S, Terms
 from gpu_tenant.domain.untrusted_text import fence, plain
 from gpu_tenant.jobs.cost_forecast import keep_course
 from gpu_tenant.jobs.failure_cause import BoxSeen, diagnose
@@ -187,7 +188,7 @@ def _answer(
         cost_usd=lease.cost_usd(clock.now()),
         deadline_in_s=round((lease.terms.deadline_at - clock.now()).total_seconds()),
         alarm=overdue(lease, clock.now()),
-        next=_next(status),
+        next=_next(status, lease.terms),
     )
 
 
@@ -206,14 +207,25 @@ async def _why(
     return str(found) if found else None
 
 
-def _next(status: JobStatus) -> str:
+def _next(status: JobStatus, terms: Terms) -> str:
+    ends = "parked" if terms.when_done == "park" else "ended"
     match status.state:
         case "starting" | "running":
             return "monitor again with this cursor"
         case "lingering":
             return "the command ended and left processes running: wait with monitor, or stop_job"
+        case "finished" if terms.when_done != "keep":
+            return (
+                f"collect; its box is {ends} {GRACE_S} s after its last job: launch_detached or change_lease "
+                "hold before that keeps it"
+            )
         case "finished":
             return "collect"
+        case "failed" | "killed" | "stopped" if terms.when_done != "keep":
+            return (
+                "read the log; launch_detached again to resume, or collect what it wrote; its terms: "
+                f"{terms.on_failure.words}, where change_lease hold gives more time"
+            )
         case "failed" | "killed" | "stopped":
             return "read the log; launch_detached again to resume, or collect what it wrote"
         case "absent":

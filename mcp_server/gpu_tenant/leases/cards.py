@@ -20,7 +20,7 @@ from gpu_tenant.domain.model import (
     Receipt,
 )
 from gpu_tenant.domain.offers import CENT, Leftover
-from gpu_tenant.domain.policy import rules_of
+from gpu_tenant.domain.policy import LookedAfter, rules_of
 from gpu_tenant.domain.protection import Protection
 from gpu_tenant.domain.reconcile import way_on
 from gpu_tenant.domain.record import Record, Usd
@@ -61,6 +61,7 @@ class Card(Record):
     counts: str = ""
     terms: tuple[str, ...] = Field(default=(), description="the policy in force")
     stops_the_meter: str = Field(description="if this computer dies")
+    watched: str = Field(default="", description="who holds it to its terms meanwhile")
     phase: str
     jobs: tuple[str, ...]
     alarm: str | None
@@ -136,6 +137,7 @@ def card(
     protection: Protection,
     events: Sequence[tuple[datetime, str, dict[str, object]]] = (),
     box: Box | None = None,
+    looked_after: LookedAfter = "watched",
 ) -> Card:
     """The lease as it stands at `now`, by its timeline and by what its provider shows of the box."""
     born, phase = lease.active_at or lease.created_at, _phase(lease, box)
@@ -167,7 +169,7 @@ def card(
         if not stands or lease.price_usd_h is None
         else (lease.price_usd_h * MONTH_H).quantize(CENT),
         counts=counted_words(lease, billed),
-        terms=rules_of(lease, profile) if lease.state.live else (),
+        terms=rules_of(lease, profile, looked_after=looked_after) if lease.state.live else (),
         stops_the_meter=protection.words,
         phase=phase,
         jobs=_named(jobs),

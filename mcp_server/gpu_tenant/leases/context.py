@@ -1,8 +1,10 @@
 """What every verb needs: the ledger, the clock, the platforms, the ways to the boxes, and holds."""
 
+import asyncio
 import difflib
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from datetime import datetime
 from pathlib import Path
@@ -20,15 +22,18 @@ from gpu_tenant.domain.billing import Balance
 from gpu_tenant.domain.errors import (
     BadRequest,
     CredentialRefused,
+    LeaseHeld,
     LocalTrouble,
 )
 from gpu_tenant.domain.model import Address, Lease, LocalAddress, Profile, SlurmAddress
+from gpu_tenant.domain.policy import LookedAfter
 from gpu_tenant.domain.ports import Connector, Market, Tended, Transport
 from gpu_tenant.domain.protection import Protection, protection
 from gpu_tenant.domain.reconcile import rate_words
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.files.state_dir import Home
 from gpu_tenant.leases.owner_approval import Owner
+from gpu_tenant.leases.watchdog_heartbeat import BY_THIS_SERVER, is_watched, watched
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.credentials import Account
 
@@ -39,6 +44,10 @@ progress_to: ContextVar[Callable[[int, int], None]] = ContextVar(
 
 call_bytes_s: ContextVar[int | None] = ContextVar("call_bytes_s", default=None)
 """How many bytes a second each transfer of this call may move. None if the caller did not say."""
+
+_LOOKS = frozenset({"look", "wait"})
+_TURN_WAITS_S, _TURN_AGAIN_S = 20.0, 0.2
+"""How long a call waits for its turn at a lease; a host gives a call a minute."""
 
 WAIT_S = 40
 """How long a call waits for a box to boot, in seconds.
@@ -80,6 +89,8 @@ class Context:
         self.public_key = public_key
         self.environ = environ
         self.tending = tending
+        self.watches = False
+        """Whether this very process looks after every lease while it runs."""
         self.account = Account.of(profiles.values(), home.root)
         self._transports: dict[tuple[str, str], Transport] = {}
         self.balances: dict[str, tuple[datetime, Balance | None]] = {}
@@ -218,6 +229,35 @@ class Context:
         with self.ledger.hold(lease_id, purpose, at=self.clock.now()):
             yield
 
+    @asynccontextmanager
+    async def held_in_turn(
+        self, lease_id: str, purpose: str, *, waits_for: Collection[str] = ()
+    ) -> AsyncIterator[None]:
+        """As `held`, but waits a little, in real time, for what this very process does there, as its own watch may.
+
+        It waits for others while they only look, and for the purposes in `waits_for`.
+
+        Raises:
+            LeaseHeld: somebody else is acting on it now.
+        """
+        loop = asyncio.get_running_loop()
+        give_up_s = loop.time() + _TURN_WAITS_S
+        while True:
+            hold = self.held(lease_id, purpose)
+            try:
+                hold.__enter__()
+                break
+            except LeaseHeld:
+                by = self.ledger.held(lease_id)
+                waits = by is None or by.pid == os.getpid() or by.purpose in {*_LOOKS, *waits_for}
+                if not waits or loop.time() >= give_up_s:
+                    raise
+            await asyncio.sleep(_TURN_AGAIN_S)
+        try:
+            yield
+        finally:
+            hold.__exit__(None, None, None)
+
     def box_store(self, lease: Lease) -> dict[str, JsonValue] | None:
         """Where the box itself may copy to, with the key that its owner made for boxes.
 
@@ -238,6 +278,19 @@ class Context:
         """What ends the lease's bill if this computer dies, as far as that was proved."""
         profile = self.profile(lease.provider)
         return protection(profile, lease, last_armed(lease, self.ledger))
+
+    def watched(self) -> str:
+        """Who looks after the leases now, in words for a person."""
+        said = watched(self.home.watchdog, self.clock.now())
+        if self.watches and (said.startswith(("nobody", BY_THIS_SERVER))):
+            return BY_THIS_SERVER
+        return said
+
+    @property
+    def looked_after(self) -> LookedAfter:
+        """Whether somebody looks after the leases now."""
+        looks = self.watches or is_watched(self.home.watchdog, self.clock.now())
+        return "watched" if looks else "unwatched"
 
     def kept_in(self, lease: Lease) -> Path:
         """Where the lease's files are kept on this computer."""

@@ -21,7 +21,6 @@ from gpu_tenant.leases.readiness import closed, fulfilled, reach, settled_if_fre
 from gpu_tenant.leases.reopen import in_doubt, is_there, reopened, told_no_more
 from gpu_tenant.leases.settle import PATIENCE_S, Survey, deployment_of, survey
 from gpu_tenant.leases.ssh_access import refresh_hosts
-from gpu_tenant.leases.watchdog_heartbeat import watched
 
 PAGE = 50
 """How many ended leases are reported at a time: an agent reads every word."""
@@ -45,7 +44,10 @@ def card_of(
         events=context.ledger.events(lease.id),
         box=box,
         protection=context.protection(lease),
+        looked_after=context.looked_after,
     )
+    if shown.terms:
+        shown = shown.model_copy(update={"watched": context.watched()})
     receipt = None if lease.state.live else context.ledger.receipt(lease.id)
     # It was billed until it was seen gone, not until that was recorded.
     return shown.model_copy(update={"cost_usd": receipt.cost_usd}) if receipt else shown
@@ -113,7 +115,7 @@ async def overview(
         if shown.alarm:
             alarms.append(f"{lease.id}: {shown.alarm}")
         if shown.state.live or which == "all" or words:
-            cards.append(shown.model_copy(update={"terms": ()}))
+            cards.append(shown.model_copy(update={"terms": (), "watched": ""}))
     shown_words = "\n".join(alarms)
     alarms += (
         []
@@ -140,7 +142,7 @@ async def overview(
         leftovers=found.leftovers,
         strays=found.strays,
         unseen=found.unseen,
-        watched=watched(context.home.watchdog, now),
+        watched=context.watched(),
         older=_older(context, ended),
         free={slug for slug, profile in context.profiles.items() if profile.kind == "own"},
     )
@@ -151,7 +153,7 @@ def history(context: Context, before: str, limit: int) -> Leases:
     ended, now = context.ledger.ended(limit=limit, before=before), context.clock.now()
     return in_all(
         [
-            card_of(context, lease, None, now=now).model_copy(update={"terms": ()})
+            card_of(context, lease, None, now=now).model_copy(update={"terms": (), "watched": ""})
             for lease in ended
         ],
         alarms=(),

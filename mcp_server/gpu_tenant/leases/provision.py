@@ -26,6 +26,7 @@ from gpu_tenant.domain.model import (
     SshAddress,
 )
 from gpu_tenant.domain.offers import Quote
+from gpu_tenant.domain.policy import must_be_doable
 from gpu_tenant.domain.ports import Connector, Market
 from gpu_tenant.domain.reconcile import Blind, Listed, Omitted
 from gpu_tenant.domain.record import MOST_H
@@ -88,7 +89,9 @@ def intend(
         deadline_at=now + timedelta(hours=hours),
         max_price_usd_h=max_price_usd_h,
         meter="free" if profile.kind == "own" and price_usd_h is None else "billed",
+        machine="own" if profile.kind == "own" else "rented",
     )
+    must_be_doable(terms, profile)
     return ledger.intend(
         lease_id=new_lease_id(ledger, profile.id),
         provider=profile.id,
@@ -150,14 +153,16 @@ def intend_quote(
             f"it can be had for {quote.offer.max_hours:g} hours, and the work takes {worked_h:g}",
             remedy="`gpu-tenant offers` shows others",
         )
+    terms = asked.terms(
+        deadline_at=now + timedelta(hours=deadline_h),
+        max_price_usd_h=None if price is None else quote.cap_usd_h,
+        meter="billed",
+    )
+    must_be_doable(terms, profile)
     return ledger.intend(
         lease_id=new_lease_id(ledger, profile.id),
         provider=profile.id,
-        terms=asked.terms(
-            deadline_at=now + timedelta(hours=deadline_h),
-            max_price_usd_h=None if price is None else quote.cap_usd_h,
-            meter="billed",
-        ),
+        terms=terms,
         address=SshAddress(target=quote.offer.id) if profile.lease == "adopted" else None,
         price_usd_h=price,
         quote=quote,
@@ -255,7 +260,7 @@ async def find_out(context: Context, lease: Lease, silence: ProviderSilent) -> L
 async def make_ready(
     context: Context, lease: Lease, *, reach: Callable[[Lease], Awaitable[None]], wait_s: float
 ) -> Lease:
-    """The box has let us in, and its host key is pinned from now on. Or `wait_s` has passed.
+    """The box has let us in and its host key is pinned from now on, or `wait_s` has passed.
 
     When a provider says *running*, the box need not be *ready*: `reach` has to get an answer from the box itself.
 

@@ -45,7 +45,7 @@ async def running(context: Context, lease: str) -> Lease:
             remedy=f"`gpu-tenant resume {found.id}`, then the same command again",
         )
     if found.state is LeaseState.ACTIVE and found.ready_at is None:
-        with context.held(found.id, "wait"):
+        async with context.held_in_turn(found.id, "wait"):
             found = await let_in(context, found)
     return found
 

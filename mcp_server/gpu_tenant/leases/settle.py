@@ -89,7 +89,7 @@ async def settle(
     """The lease as its provider's list shows it now, and what a person must hear about it.
 
     `listing` is that list, if it was made just now. Nothing is destroyed here. A teardown that was cut short is
-    reported; the teardown verb has to prove it anew.
+    reported. The teardown verb has to prove it anew.
     """
     profile, connector = context.profile(lease.provider), context.connector(lease)
     ledger = context.ledger
@@ -144,7 +144,7 @@ async def settle(
 
 
 def observe(lease: Lease, box: Box, *, ledger: Ledger) -> tuple[Lease, str | None]:
-    """What the provider shows of the box is on record; returns the lease and what a person must hear."""
+    """What the provider shows of the box is on record. Returns the lease and what a person must hear."""
     seen = news(lease, box, taken(ledger.events(lease.id)))
     if seen.usd_h is not None:
         if lease.price_usd_h is not None:
@@ -219,7 +219,7 @@ async def survey(
 ) -> Survey:
     """Every provider was asked once, and every box with our mark is under a lease or reported.
 
-    If `at` is given, only those providers are asked. Each one has `patience_s`; one that takes longer counts as
+    If `at` is given, only those providers are asked. Each one has `patience_s`. One that takes longer counts as
     blind, and holds up no other.
 
     A twin is a box that a lease of this ledger asked for but does not stand on: its provider made it while that

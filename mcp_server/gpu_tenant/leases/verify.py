@@ -45,9 +45,9 @@ _SOON_S = 2
 What was written there in the meantime counts.
 """
 _NAMED_AT_MOST = 10_000
-"""How many unclaimed files are listed by name; no person reads more than that."""
+"""How many unclaimed files are listed by name. No person reads more than that."""
 _SHOWN = 5
-"""How many losses a refusal names; the rest are counted."""
+"""How many losses a refusal names. The rest are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,7 +426,7 @@ def untold(
 async def _reread_there(
     witness: Witness, entry: SealedFile, lease: Lease, here: Loss
 ) -> Evidence | Loss:
-    """What the durable store's copy of one entry proves. Or the loss, if neither copy proves anything."""
+    """What the durable store's copy of one entry proves, or the loss if neither copy proves anything."""
     place = await witness.at(entry)
     if place is not None and is_on_the_box(place.parent, lease):
         return Loss(

@@ -38,7 +38,10 @@ def policy_of(context: Context, lease: str) -> Policy:
         return Policy(lease=found.id, terms=(over,), if_this_computer_dies="nothing bills")
     return Policy(
         lease=found.id,
-        terms=rules_of(found, profile),
+        terms=(
+            *rules_of(found, profile, looked_after=context.looked_after),
+            f"watched: {context.watched()}",
+        ),
         if_this_computer_dies=context.protection(found).words,
     )
 
@@ -242,7 +245,7 @@ async def park_overdue(context: Context, lease: str) -> None:
 async def park_stray(context: Context, provider: str, box: str) -> Card:
     """A box of the account that had no lease is under one, and is stopped, whatever runs on it.
 
-    Only for its owner's explicit request. Its disk is kept and bills; nobody has looked at what is on it.
+    Only for its owner's explicit request. Its disk is kept and bills. Nobody has looked at what is on it.
 
     Raises:
         Refused: no stop of the platform is known to keep all of the disk, or the box is another gpu-tenant's,

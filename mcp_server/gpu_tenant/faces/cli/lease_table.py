@@ -86,7 +86,7 @@ def leases(shown: Leases) -> None:
     if shown.leases or shown.also_billing or shown.not_counted:
         click.echo(summed(shown))
     if shown.watched:
-        click.echo(f"watched by: {shown.watched}")
+        click.echo(f"watched by: {shown.watched.removeprefix('by ')}")
 
 
 def summed(shown: Leases) -> str:

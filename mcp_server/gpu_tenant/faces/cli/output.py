@@ -109,6 +109,7 @@ def card(shown: Card) -> None:
         ("deadline", until(shown.deadline_in_s)),
         *(("terms", rule) for rule in shown.terms),
         ("if this computer dies", shown.stops_the_meter),
+        *([("watched", shown.watched)] if shown.watched else []),
         ("next", shown.next),
     ]
     if shown.budget_usd is not None:

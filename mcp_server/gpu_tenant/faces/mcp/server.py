@@ -5,7 +5,7 @@ import inspect
 import logging
 import os
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Annotated, Any, Literal
 
 import anyio
@@ -24,6 +24,7 @@ from gpu_tenant.artifacts.snapshot import Snapshot
 from gpu_tenant.domain.errors import BadRequest, Refused, TenantError
 from gpu_tenant.domain.wording import in_tools
 from gpu_tenant.faces.mcp import chat_card
+from gpu_tenant.faces.mcp.watch import WATCH_EVERY_S, watch
 from gpu_tenant.files.skill_files import skill_directory
 from gpu_tenant.leases.cards import TornDown
 from gpu_tenant.leases.context import progress_to
@@ -199,6 +200,7 @@ class _Rooms:
 
             tending: Literal["on", "off"] = "on" if self._scope == "full" else "off"
             self._tenancy = open_tenancy(tell=_log.warning, tending=tending)
+            self._tenancy.context.watches = self._scope == "full"
         return self._tenancy
 
     async def aclose(self) -> None:
@@ -206,15 +208,25 @@ class _Rooms:
             await self._tenancy.aclose()
 
 
-def make_server(scope: Literal["full", "read-only"] = "full") -> MCPServer[None]:
-    """The server, over stdio or in memory; `read-only` has only tools that look, and moves no sweep on."""
+def make_server(
+    scope: Literal["full", "read-only"] = "full", *, watch_every_s: float = WATCH_EVERY_S
+) -> MCPServer[None]:
+    """The server, over stdio or in memory; `read-only` has only tools that look, and moves no sweep on.
+
+    While the full one runs, it looks after every lease like a watchdog, unless another process does.
+    """
     rooms = _Rooms(scope)
 
     @asynccontextmanager
     async def lifespan(_: MCPServer[None]) -> AsyncIterator[None]:
+        watching = asyncio.create_task(watch(every_s=watch_every_s)) if scope == "full" else None
         try:
             yield
         finally:
+            if watching is not None:
+                watching.cancel()
+                with suppress(asyncio.CancelledError):
+                    await watching
             await rooms.aclose()
 
     server: MCPServer[None] = MCPServer(

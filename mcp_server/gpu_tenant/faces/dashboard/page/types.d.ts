@@ -58,6 +58,8 @@ export interface Card {
   terms: string[];
   /** if this computer dies */
   stops_the_meter: string;
+  /** who holds it to its terms meanwhile */
+  watched: string;
   phase: string;
   jobs: string[];
   alarm: string | null;
