@@ -51,7 +51,7 @@ def open_tenancy(
     environ = os.environ if environ is None else environ
     home = Home.of(environ)
     home.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-    profiles = known_platforms()
+    profiles = known_platforms(home)
     rehearsal = rehearsal_of(home.root)
     ledger = Ledger(home.ledger)
     try:
@@ -85,9 +85,12 @@ def open_tenancy(
     return Tenancy(context)
 
 
-def known_platforms() -> Mapping[str, Profile]:
-    """Every platform's profile by its slug; nothing is opened, and nobody is asked."""
-    return load_profiles(skill_directory() / "profiles")
+def known_platforms(home: Home | None = None) -> Mapping[str, Profile]:
+    """Every platform's profile by its slug; nobody is asked.
+
+    If `home` is given, what was found valid is noted there, so that the next process need not check it again.
+    """
+    return load_profiles(skill_directory() / "profiles", home.valid_profiles if home else None)
 
 
 def connect(
