@@ -1,16 +1,21 @@
 """How long each account lasts at its current spending: reported before it is empty and its boxes go with it."""
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from decimal import Decimal
+from typing import TYPE_CHECKING
 
 from gpu_tenant.domain.billing import Balance
 from gpu_tenant.domain.errors import TenantError
 from gpu_tenant.domain.model import Profile
 from gpu_tenant.domain.ports import Clock, Connector, Funded
 from gpu_tenant.leases.cards import MONTH_H
-from gpu_tenant.leases.settle import Survey
+
+if TYPE_CHECKING:
+    from gpu_tenant.leases.settle import Survey
 
 _ENOUGH_H = 3
 _ASKED_EVERY = timedelta(minutes=10)

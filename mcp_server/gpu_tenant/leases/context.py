@@ -1,20 +1,18 @@
 """What every verb needs: the ledger, the clock, the platforms, ways to the boxes, and holds."""
 
+from __future__ import annotations
+
 import difflib
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import JsonValue
+from pydantic import Field
 
-from gpu_tenant.artifacts.stores.configuration import box_store, open_store
-from gpu_tenant.artifacts.stores.protocol import DurableStore
-from gpu_tenant.box.caretaker import Caretaker, script_hashes
 from gpu_tenant.box.guard import last_armed
-from gpu_tenant.box.job_queue import Runner
-from gpu_tenant.box.slurm_caretaker import AllocatedCaretaker
 from gpu_tenant.domain.errors import (
     BadRequest,
     CredentialRefused,
@@ -26,11 +24,18 @@ from gpu_tenant.domain.protection import Protection, protection
 from gpu_tenant.domain.reconcile import rate_words
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.files.state_dir import Home
-from gpu_tenant.leases.balance import Purse
-from gpu_tenant.leases.inspection import Inspection
-from gpu_tenant.leases.owner_approval import Owner
 from gpu_tenant.ledger import Ledger
 from gpu_tenant.providers.credentials import Account
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from gpu_tenant.artifacts.stores.protocol import DurableStore
+    from gpu_tenant.box.caretaker import Caretaker
+    from gpu_tenant.box.job_queue import Runner
+    from gpu_tenant.leases.balance import Purse
+    from gpu_tenant.leases.inspection import Inspection
+    from gpu_tenant.leases.owner_approval import Owner
 
 progress_to: ContextVar[Callable[[int, int], None]] = ContextVar(
     "progress_to", default=lambda done, total: None
@@ -45,6 +50,11 @@ WAIT_S = 40
 
 An agent's host gives up on a call after a minute.
 """
+
+PAGE = 50
+"""How many ended leases are reported at a time: an agent reads every word."""
+
+LeaseName = Annotated[str, Field(description="lease id, as list_leases shows it")]
 
 
 def as_recorded(lease: Lease) -> Address | None:
@@ -83,11 +93,33 @@ class Context:
         self.tending = tending
         self.account = Account.of(profiles.values(), home.root)
         self._transports: dict[tuple[str, str], Transport] = {}
-        self.purse = Purse(connectors, profiles, clock)
-        self.inspection = Inspection(
-            home, profiles, ledger=ledger, clock=clock, transport=self.transport
+
+    @cached_property
+    def purse(self) -> Purse:
+        """What is left on the providers' accounts."""
+        from gpu_tenant.leases.balance import Purse
+
+        return Purse(self.connectors, self.profiles, self.clock)
+
+    @cached_property
+    def inspection(self) -> Inspection:
+        """What is asked of a box before it is believed to be the lease's own, or unused."""
+        from gpu_tenant.leases.inspection import Inspection
+
+        return Inspection(
+            self.home,
+            self.profiles,
+            ledger=self.ledger,
+            clock=self.clock,
+            transport=self.transport,
         )
-        self.owner = Owner(home.configuration, profiles, ledger=ledger, clock=clock)
+
+    @cached_property
+    def owner(self) -> Owner:
+        """The owner's limits, and what needs their signature."""
+        from gpu_tenant.leases.owner_approval import Owner
+
+        return Owner(self.home.configuration, self.profiles, ledger=self.ledger, clock=self.clock)
 
     @property
     def connected(self) -> frozenset[str]:
@@ -182,9 +214,13 @@ class Context:
 
     def caretaker(self, lease: Lease) -> Caretaker:
         """What acts on its box for us."""
+        from gpu_tenant.box.caretaker import Caretaker, script_hashes
+
         transport, ours = self.transport(lease), script("caretaker.py")
         self.ledger.know_scripts(script_hashes(ours.parent))
         if isinstance(lease.address, SlurmAddress):
+            from gpu_tenant.box.slurm_caretaker import AllocatedCaretaker
+
             return AllocatedCaretaker(
                 lease, transport, ours, script("runner.py"), key=self.ledger.seal_key(lease.id)
             )
@@ -202,6 +238,8 @@ class Context:
 
     def runner(self, lease: Lease) -> Runner:
         """What holds the queue on its box."""
+        from gpu_tenant.box.job_queue import Runner
+
         return Runner(
             lease, self.transport(lease), script("runner.py"), caretaker=self.caretaker(lease)
         )
@@ -225,6 +263,8 @@ class Context:
         """Where the box itself may copy to, with the key that its owner made for boxes; None if nowhere."""
         if lease.terms.store is None:
             return None
+        from gpu_tenant.artifacts.stores.configuration import box_store
+
         with suppress(BadRequest, LocalTrouble):
             return box_store(
                 lease.terms.store,
@@ -250,6 +290,8 @@ class Context:
             BadRequest, LocalTrouble: it names no such store.
         """
         if said is not None:
+            from gpu_tenant.artifacts.stores.configuration import open_store
+
             open_store(said, configuration=self.home.configuration, environ=self.environ)
         return said
 
@@ -258,4 +300,6 @@ class Context:
         said = lease.terms.store
         if said is None:
             return None
+        from gpu_tenant.artifacts.stores.configuration import open_store
+
         return open_store(said, configuration=self.home.configuration, environ=self.environ)

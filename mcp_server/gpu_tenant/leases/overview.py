@@ -13,16 +13,13 @@ from gpu_tenant.domain.model import Box, Lease
 from gpu_tenant.leases import passkeys
 from gpu_tenant.leases.account_check import same_account
 from gpu_tenant.leases.cards import Card, Foreign, Leases, card, in_all
-from gpu_tenant.leases.context import Context
+from gpu_tenant.leases.context import PAGE, Context
 from gpu_tenant.leases.provider_listing import is_of
 from gpu_tenant.leases.readiness import closed, fulfilled, reach, settled_if_free
 from gpu_tenant.leases.reopen import in_doubt, is_there, reopened, told_no_more
 from gpu_tenant.leases.settle import PATIENCE_S, Survey, deployment_of, survey
 from gpu_tenant.leases.ssh_access import refresh_hosts
 from gpu_tenant.leases.watchdog_heartbeat import watched
-
-PAGE = 50
-"""How many ended leases are reported at a time: an agent reads every word."""
 
 
 def card_of(
@@ -93,7 +90,7 @@ async def overview(
         clock=context.clock,
         twins=twins,
         patience_s=patience_s,
-        look=context.inspection.twin,
+        look=lambda lease, box: context.inspection.twin(lease, box),
     )
     alarms = [f"{name}: {words}" for name, words in found.alarms]
     alarms += await context.purse.alarms(found)
