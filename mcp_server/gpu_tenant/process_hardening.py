@@ -22,6 +22,9 @@ KEYS = (
 
 No program that we start has them unless they are handed to it. A test keeps this list complete.
 """
+UNATTENDED = "GPU_TENANT_UNATTENDED"
+"""The variable that marks what an agent may have chosen: nobody signs there."""
+
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|_PAT$", re.IGNORECASE)
 _SET_DUMPABLE = 4
 

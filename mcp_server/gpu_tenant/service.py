@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, JsonValue
 
+from gpu_tenant.domain.choices import MOST_BOXES, Trust, WhenIdle
 from gpu_tenant.domain.clock import WallClock
 from gpu_tenant.domain.errors import BadRequest, TenantError
-from gpu_tenant.domain.fleet_budget import MOST
 from gpu_tenant.domain.interruption import taken
 from gpu_tenant.domain.model import BoxState, JobId, Lease
-from gpu_tenant.domain.offers import Trust, Wish
+from gpu_tenant.domain.offers import Wish
 from gpu_tenant.domain.ports import Market
 from gpu_tenant.domain.record import Amount, Hours
-from gpu_tenant.domain.terms import Asked, WhenIdle
+from gpu_tenant.domain.terms import Asked
 from gpu_tenant.files.skill_files import script
 from gpu_tenant.leases.context import PAGE, WAIT_S, Context, LeaseName, call_bytes_s, progress_to
 from gpu_tenant.leases.readiness import active, fulfilled, running
@@ -187,7 +187,9 @@ class Tenancy:
             list[str], Field(description="from find_offers, tried in this order until one is had")
         ] = [],  # noqa: B006 - never changed; a schema default
         wait_s: Annotated[float, Field(ge=0, le=3600, description="for a box to boot")] = WAIT_S,
-        count: Annotated[int, Field(ge=1, le=MOST, description="boxes; caps are their sum")] = 1,
+        count: Annotated[
+            int, Field(ge=1, le=MOST_BOXES, description="boxes; caps are their sum")
+        ] = 1,
     ) -> Card:
         """Have a box under a lease: rented by a quote, local, or one that exists (no smoke asked).
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import AwareDatetime, Field
 
+from gpu_tenant.domain.choices import WhenIdle
 from gpu_tenant.domain.record import Amount, Hours, Record
 
 RESCUE_H = 24
@@ -16,8 +17,6 @@ IDLE_H = 2
 
 UNSEEN_USD = Decimal(100)
 """The most that one unnoticed day may cost on a box whose meter nothing stops, unless that is accepted."""
-
-WhenIdle = Literal["end", "alarm"]
 
 
 class Terms(Record):

@@ -15,6 +15,7 @@ from gpu_tenant.domain.errors import BadRequest, CredentialRefused, LocalTrouble
 from gpu_tenant.domain.model import Profile
 from gpu_tenant.domain.ports import Credential
 from gpu_tenant.files.protected_files import Guarded
+from gpu_tenant.process_hardening import UNATTENDED
 
 _FORMS = "NAME=env:VARIABLE, NAME=file:PATH, NAME=keyring:SERVICE/USER, NAME=ref:NAME, or NAME=text:WORDS"
 
@@ -25,7 +26,6 @@ _DOORS = frozenset(
 """Ways to reach programs that hold keys, or that run commands outside our control."""
 _SHORTEST_KEY, _LARGEST_KEY_BYTES = 8, 64 << 10
 
-UNATTENDED = "GPU_TENANT_UNATTENDED"
 """Set for a command that an agent may have chosen: nobody can sign in it."""
 
 

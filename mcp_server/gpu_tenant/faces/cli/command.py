@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -12,7 +11,6 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 import click
 
 from gpu_tenant.domain.errors import BadRequest
-from gpu_tenant.domain.record import amount
 from gpu_tenant.faces.cli import SUMMARIES
 
 if TYPE_CHECKING:
@@ -30,6 +28,8 @@ class _Usd(click.ParamType[Decimal]):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> Decimal:
+        from gpu_tenant.domain.record import amount
+
         try:
             return amount(Decimal(str(value)))
         except InvalidOperation:
@@ -137,6 +137,8 @@ def verb(name: str) -> Callable[[Callable[P, Awaitable[None]]], click.Command]:
         def run(*args: P.args, **kwargs: P.kwargs) -> None:
             async def once() -> None:
                 await function(*args, **kwargs)
+
+            import asyncio
 
             asyncio.run(once())
 

@@ -6,12 +6,9 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from gpu_tenant.domain.wording import some, span
-from gpu_tenant.faces.cli.output import card, errors, listed, until, usd
+from gpu_tenant.faces.cli.output import card, complain, listed, until, usd
 
 if TYPE_CHECKING:
     from gpu_tenant.leases.cards import Card, Leases
@@ -37,6 +34,32 @@ def provisioned(shown: Card) -> None:
 
 def leases(shown: Leases) -> None:
     """A table of leases was printed, with the alarms and the totals."""
+    if shown.leases:
+        _table(shown)
+    else:
+        click.echo("no lease is live: no box of ours is billing that this ledger knows of")
+    if shown.older:
+        click.echo(f"older ones: gpu-tenant leases --older {shown.older}")
+    for box in shown.foreign:
+        rate = "an unknown rate" if box.price_usd_h is None else f"{box.price_usd_h} USD/h"
+        click.echo(f"not ours, left alone: {box.box} at {box.provider}, {box.state}, {rate}")
+    for words in shown.sweeps:
+        click.echo(words)
+    for words in shown.also_billing:
+        click.echo(f"without a box: {words}")
+    for alarm in shown.alarms:
+        complain("alarm", alarm)
+    if shown.leases or shown.also_billing or shown.not_counted:
+        click.echo(summed(shown))
+    if shown.watched:
+        click.echo(f"watched by: {shown.watched}")
+
+
+def _table(shown: Leases) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False)
     in_fleets = any(row.fleet for row in shown.leases)
     for column in (
@@ -52,7 +75,7 @@ def leases(shown: Leases) -> None:
         "JOBS",
     ):
         # A lease's name is needed for the next command, so it is never cut short.
-        widest = max((len(row.lease) for row in shown.leases), default=0)
+        widest = max(len(row.lease) for row in shown.leases)
         table.add_column(column, min_width=widest if column == "LEASE" else None)
     for row in shown.leases:
         said = (
@@ -68,25 +91,7 @@ def leases(shown: Leases) -> None:
             ", ".join(row.jobs) or "-",
         )
         table.add_row(*map(escape, said))
-    if shown.leases:
-        Console(highlight=False, soft_wrap=True).print(table)
-    else:
-        click.echo("no lease is live: no box of ours is billing that this ledger knows of")
-    if shown.older:
-        click.echo(f"older ones: gpu-tenant leases --older {shown.older}")
-    for box in shown.foreign:
-        rate = "an unknown rate" if box.price_usd_h is None else f"{box.price_usd_h} USD/h"
-        click.echo(f"not ours, left alone: {box.box} at {box.provider}, {box.state}, {rate}")
-    for words in shown.sweeps:
-        click.echo(words)
-    for words in shown.also_billing:
-        click.echo(f"without a box: {words}")
-    for alarm in shown.alarms:
-        errors.print(f"[red]alarm:[/] {escape(alarm)}", markup=True, soft_wrap=True)
-    if shown.leases or shown.also_billing or shown.not_counted:
-        click.echo(summed(shown))
-    if shown.watched:
-        click.echo(f"watched by: {shown.watched}")
+    Console(highlight=False, soft_wrap=True).print(table)
 
 
 def summed(shown: Leases) -> str:

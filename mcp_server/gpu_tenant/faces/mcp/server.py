@@ -28,7 +28,7 @@ from gpu_tenant.files.skill_files import skill_directory
 from gpu_tenant.leases.context import LeaseName, progress_to
 from gpu_tenant.leases.end import MOST_TOLD, ask_owner, attest, awaits_owner
 from gpu_tenant.leases.watch_actions import pull
-from gpu_tenant.providers.credentials import UNATTENDED
+from gpu_tenant.process_hardening import UNATTENDED
 from gpu_tenant.service import Tenancy
 from gpu_tenant.transfer.eta import Eta
 
