@@ -104,7 +104,7 @@ def connect(
     """The connector from `providers/<slug>/connector.py`.
 
     If a person rents in a console, we keep the list of boxes. None for a platform without boxes, and for one
-    whose key cannot be found: a platform that nobody has configured is not even imported.
+    whose key cannot be found, or that takes none and is not named: what nobody has configured is not even imported.
     """
     by_hand = (
         ByHand(profile, home.root / "by_hand" / profile.id)
@@ -118,6 +118,8 @@ def connect(
         credential = find_credential(profile, home.configuration, environ)
         if credential is None:
             return by_hand
+    elif profile.lease == "either" and not _is_used(profile, home):
+        return by_hand
     rehearsal = rehearsal_of(home.root)
     setting = Setting(
         rehearsed_at=rehearsal.url if rehearsal and rehearsal.provider == profile.id else None,
@@ -136,6 +138,15 @@ def connect(
     if connector is None:
         return by_hand
     return Both(connector, by_hand) if by_hand else connector
+
+
+def _is_used(profile: Profile, home: Home) -> bool:
+    """Whether the owner uses a platform that takes no key: the configuration names it, or leases were begun there."""
+    try:
+        named = configured(home.configuration, profile.id)
+    except LocalTrouble:
+        return True  # the connector says what is wrong
+    return bool(named) or (home.root / profile.id).exists()
 
 
 def _public_key(home: Home) -> str:

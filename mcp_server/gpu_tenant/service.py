@@ -538,11 +538,10 @@ class Tenancy:
         from gpu_tenant.jobs.samples import keep_reading
         from gpu_tenant.leases.multinode_launch import gang_words
         from gpu_tenant.leases.read_logs import run_of
-        from gpu_tenant.sweeps.commands import tend_on
 
         context = self.context
         found = await running(context, lease)
-        await tend_on(context, found.id)
+        await self._tend_on(found)
         seen = await watch(
             found,
             await run_of(context, found, job),
@@ -558,6 +557,13 @@ class Tenancy:
         advice = advice_for(found, ledger=context.ledger, now=context.clock.now())
         gang = await gang_words(context, found, seen)
         return seen.model_copy(update={"cadence": advice, "gang": gang})
+
+    async def _tend_on(self, lease: Lease) -> None:
+        """Every sweep that has cells on that lease was moved on; most leases are in none."""
+        if self.ledger.sweeps_on(lease.id):
+            from gpu_tenant.sweeps.commands import tend_on
+
+            await tend_on(self.context, lease.id)
 
     def _last_told(self, lease: Lease) -> BoxSeen | None:
         """What took the box, where its provider has said so."""
@@ -613,7 +619,6 @@ class Tenancy:
         """
         from gpu_tenant.artifacts.collect import collect
         from gpu_tenant.leases.watch_actions import has_news, kept_elsewhere
-        from gpu_tenant.sweeps.commands import tend_on
         from gpu_tenant.transfer.bandwidth_share import share_of
 
         context = self.context
@@ -637,7 +642,7 @@ class Tenancy:
                 elsewhere=kept_elsewhere(context, found),
                 progress=progress_to.get(),
             )
-        await tend_on(context, found.id)
+        await self._tend_on(found)
         return collected.model_copy(update=await self._stored(found))
 
     async def _stored(self, lease: Lease) -> dict[str, str]:

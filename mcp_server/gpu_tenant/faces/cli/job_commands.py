@@ -424,7 +424,7 @@ async def waive(lease: str | None, ahead: bool, as_json: bool) -> None:
     if lease is None:  # it is the person who must name the lease, even if only one is live
         raise BadRequest("which lease?", remedy="name it: `gpu-tenant leases` lists them")
     from gpu_tenant.leases.end import waive_ahead
-    from gpu_tenant.leases.watch_actions import policy_of
+    from gpu_tenant.leases.terms_in_force import policy_of
 
     async with output.tenancy() as tenancy:
         if ahead:

@@ -320,7 +320,7 @@ async def extend(lease: str | None, hours: float, as_json: bool) -> None:
 async def terms(lease: str | None, as_json: bool, **given: Any) -> None:
     """What is in force for a lease; with options: changed, up or down. `extend` moves its deadline."""
     from gpu_tenant.faces.cli.limits import as_owner
-    from gpu_tenant.leases.watch_actions import policy_of
+    from gpu_tenant.leases.terms_in_force import policy_of
 
     async with output.tenancy() as tenancy:
         name = the_lease(lease, tenancy)

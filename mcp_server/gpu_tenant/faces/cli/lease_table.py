@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpu_tenant.domain.wording import some, span
-from gpu_tenant.faces.cli.output import card, complain, listed, until, usd
+from gpu_tenant.faces.cli.output import card, columns, complain, listed, until, usd
 
 if TYPE_CHECKING:
     from gpu_tenant.leases.cards import Card, Leases
@@ -56,29 +56,16 @@ def leases(shown: Leases) -> None:
 
 
 def _table(shown: Leases) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
     in_fleets = any(row.fleet for row in shown.leases)
-    for column in (
-        "LEASE",
-        *(("FLEET",) if in_fleets else ()),
-        "STATE",
-        "BOX",
-        "AGE",
-        "DEADLINE",
-        "USD/H",
-        "COST",
-        "BY DEADLINE",
-        "JOBS",
-    ):
-        # A lease's name is needed for the next command, so it is never cut short.
-        widest = max(len(row.lease) for row in shown.leases)
-        table.add_column(column, min_width=widest if column == "LEASE" else None)
-    for row in shown.leases:
-        said = (
+    rows = [
+        (
+            "LEASE",
+            *(("FLEET",) if in_fleets else ()),
+            *("STATE", "BOX", "AGE", "DEADLINE", "USD/H", "COST", "BY DEADLINE", "JOBS"),
+        )
+    ]
+    rows += [
+        (
             row.lease,
             *((row.fleet or "-",) if in_fleets else ()),
             row.phase,
@@ -90,8 +77,9 @@ def _table(shown: Leases) -> None:
             usd(row.forecast_deadline_usd) if row.state.live else "-",
             ", ".join(row.jobs) or "-",
         )
-        table.add_row(*map(escape, said))
-    Console(highlight=False, soft_wrap=True).print(table)
+        for row in shown.leases
+    ]
+    columns(rows)
 
 
 def summed(shown: Leases) -> str:

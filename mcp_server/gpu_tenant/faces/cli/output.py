@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from decimal import Decimal
 from typing import TYPE_CHECKING, TypeVar
+from unicodedata import east_asian_width
 
 import click
 
@@ -78,6 +79,22 @@ def listed(title: str, lines: Sequence[tuple[str, object]]) -> None:
     for name, value in lines:
         said = in_commands(str(value)) if name == "next" else value
         click.echo(f"  {name:<{width}}  {said}")
+
+
+def columns(rows: Sequence[Sequence[str]]) -> None:
+    """A table was printed, its first row as the heading; a terminal wraps a long line, and a pipe keeps it whole."""
+    widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
+    for number, row in enumerate(rows):
+        cells = (
+            cell + " " * (width - _width(cell)) for cell, width in zip(row, widths, strict=True)
+        )
+        line = "  ".join(cells).rstrip()
+        click.echo(line if number else click.style(line, bold=True))
+
+
+def _width(text: str) -> int:
+    """How many columns of a terminal it takes: a Chinese character takes two."""
+    return sum(2 if east_asian_width(character) in "WF" else 1 for character in text)
 
 
 def smoke(receipt: SmokeReceipt) -> None:
